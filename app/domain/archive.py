@@ -1,0 +1,223 @@
+"""The archive: islands of cells, and the one rule by which a program enters a cell."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Protocol, TypeAlias
+
+from app.domain.evaluation import Evaluation, signature
+from app.domain.problem import Axis
+from app.domain.program import ProgramId
+
+CellKey: TypeAlias = tuple[int | float | str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Elite:
+    """A program in a cell, with the fitness that earned it the place.
+
+    Only final-stage measurements reach an elite, so an archive never compares two fidelities.
+
+    Attributes:
+      length: Characters of source.
+      generation: Edits since a seed.
+    """
+
+    program: ProgramId
+    fitness: float
+    length: int
+    generation: int
+    cell: CellKey = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A niche and its occupants, best first."""
+
+    key: CellKey
+    occupants: tuple[Elite, ...] = ()
+
+    @property
+    def best(self) -> Elite:
+        return self.occupants[0]
+
+
+class IslandView(Protocol):
+    """What a strategy may ask of an island; every answer costs a bounded read.
+
+    Attributes:
+      epoch: How often the island has been reset.  A child of an earlier epoch may not enter.
+      admitted: How many programs have entered since the last reset.
+    """
+
+    @property
+    def index(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def admitted(self) -> int: ...
+    @property
+    def size(self) -> int:
+        """The number of occupied cells."""
+        ...
+
+    def best(self, n: int, skip: int = 0) -> tuple[Elite, ...]:
+        """Returns up to `n` elites, fittest first after the `skip` fittest; ties: older first."""
+        ...
+
+    def uniform(self, n: int, rng: Random) -> tuple[Elite, ...]:
+        """Returns the best of up to `n` distinct cells, each cell equally likely."""
+        ...
+
+    def cell(self, key: CellKey) -> Cell:
+        """Returns a cell, empty if nobody lives there."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Island:
+    """An island held in memory: the plain-value form of `IslandView`."""
+
+    index: int
+    epoch: int = 0
+    admitted: int = 0
+    cells: Mapping[CellKey, Cell] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        return len(self.cells)
+
+    def best(self, n: int, skip: int = 0) -> tuple[Elite, ...]:
+        everyone = [elite for cell in self.cells.values() for elite in cell.occupants]
+        return tuple(sorted(everyone, key=lambda elite: -elite.fitness)[skip : skip + n])
+
+    def uniform(self, n: int, rng: Random) -> tuple[Elite, ...]:
+        cells = list(self.cells.values())
+        return tuple(cell.best for cell in rng.sample(cells, min(n, len(cells))))
+
+    def cell(self, key: CellKey) -> Cell:
+        return self.cells.get(key, Cell(key))
+
+
+@dataclass(frozen=True, slots=True)
+class Entrant:
+    """A program at the archive's door, with the evaluations that brought it there, in order."""
+
+    program: ProgramId
+    fitness: float
+    length: int
+    generation: int
+    evaluations: tuple[Evaluation, ...]
+
+    @property
+    def features(self) -> dict[str, float]:
+        """Features by axis name, later evaluations overriding earlier ones."""
+        merged: dict[str, float] = {}
+        for evaluation in self.evaluations:
+            merged.update(evaluation.features.get(self.program, {}))
+        return merged
+
+    def elite(self, key: CellKey) -> Elite:
+        return Elite(self.program, self.fitness, self.length, self.generation, key)
+
+
+Niche: TypeAlias = Callable[[Entrant], CellKey]
+"""Names the cell a program belongs to."""
+
+Occupancy: TypeAlias = Callable[[Cell, Elite], Cell]
+"""Decides who occupies a cell once an entrant has arrived.  Returning the same cell refuses it."""
+
+
+def best(capacity: int | None = 1) -> Occupancy:
+    """Returns the rule that keeps the `capacity` fittest, incumbents winning ties.
+
+    An entrant already in the cell replaces its own record if its fitness has changed, which is how
+    a re-rated program moves up or down.  `None` keeps everyone: the cell is a FunSearch cluster.
+    """
+
+    def occupancy(cell: Cell, entrant: Elite) -> Cell:
+        same = [e for e in cell.occupants if e.program == entrant.program]
+        if any(e.fitness == entrant.fitness for e in same):
+            return cell
+        others = [elite for elite in cell.occupants if elite.program != entrant.program]
+        ranked = sorted([*others, entrant], key=lambda elite: -elite.fitness)
+        kept = tuple(ranked[:capacity])
+        return cell if kept == cell.occupants else replace(cell, occupants=kept)
+
+    return occupancy
+
+
+def bin_index(axis: Axis, value: float) -> int:
+    """Returns which of the axis' equal bins holds `value`, clipped at both ends: 0 … bins - 1.
+
+    Raises:
+      ValueError: The axis has no range yet.
+    """
+    if axis.low is None or axis.high is None:
+        raise ValueError(f"axis {axis.name!r} has no range")
+    if axis.high <= axis.low:
+        return 0
+    clipped = min(max(value, axis.low), axis.high)
+    position = (clipped - axis.low) / (axis.high - axis.low) * axis.bins
+    return min(int(position), axis.bins - 1)
+
+
+def grid(axes: Sequence[Axis]) -> Niche:
+    """Returns the MAP-Elites niche: one bin index per axis, in the order of `axes`.
+
+    Source: Mouret & Clune 2015, "Illuminating search spaces by mapping elites", algorithm 1.
+    """
+
+    def niche(entrant: Entrant) -> CellKey:
+        features = entrant.features
+        missing = [axis.name for axis in axes if axis.name not in features]
+        if missing:
+            raise ValueError(
+                f"no evaluation of {entrant.program[:8]} measured the axes {missing}; "
+                f"it measured {sorted(features)}"
+            )
+        return tuple(bin_index(axis, features[axis.name]) for axis in axes)
+
+    return niche
+
+
+def learnt(
+    axes: Sequence[Axis], entrants: Sequence[Mapping[str, float]], *, provisional: bool = False
+) -> tuple[Axis, ...]:
+    """Returns `axes` with every open range closed over the features seen, a tenth wider each way.
+
+    A range that is provisional counts as open.  A feature that never varied gets a range as wide as
+    its value is large, so that every later value still has a bin.
+
+    Args:
+      axes: The grid so far.
+      entrants: Features by name, one mapping a program.
+      provisional: Whether the new ranges are to be learnt again later.
+    """
+
+    def closed(axis: Axis) -> Axis:
+        if axis.ranged and not axis.provisional:
+            return axis
+        seen = [features[axis.name] for features in entrants if axis.name in features]
+        if not seen:
+            return replace(axis, low=0.0, high=1.0, provisional=provisional)
+        low, high = min(seen), max(seen)
+        margin = (high - low) / 10 or max(abs(low), 1.0) / 2
+        return replace(axis, low=low - margin, high=high + margin, provisional=provisional)
+
+    return tuple(closed(axis) for axis in axes)
+
+
+def by_signature(entrant: Entrant) -> CellKey:
+    """The niche of FunSearch: programs that score alike on every case share a cluster."""
+    return signature(entrant.program, entrant.evaluations)
+
+
+def by_generation(entrant: Entrant) -> CellKey:
+    """The niche of a beam: one cell a level."""
+    return (entrant.generation,)
+
+
+def everyone_together(entrant: Entrant) -> CellKey:  # noqa: ARG001  the signature of a Niche
+    """The niche of searches that keep a single podium."""
+    return ()

@@ -1,0 +1,111 @@
+"""Cohorts: proposals drawn from one snapshot and judged together.
+
+A steady-state MAP-Elites step is a cohort of one.  A FunSearch-Lite generation, a best-of-N, a beam
+level and a tournament are larger cohorts under other promotion rules.
+"""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from app.domain.evaluation import Evaluation, Failure, Trial, fitness
+from app.domain.operator import Draft
+from app.domain.program import ProgramId
+
+ProposalId: TypeAlias = int
+CohortId: TypeAlias = int
+TrialId: TypeAlias = int
+
+
+class State(enum.StrEnum):
+    """Where a proposal stands.  The last three are final."""
+
+    PLANNED = "planned"
+    TESTING = "testing"
+    ADMITTED = "admitted"  # reached the archive's door; the cell decided
+    CUT = "cut"  # fairly tested and not promoted, or a duplicate, or cancelled
+    FAILED = "failed"
+
+    @property
+    def final(self) -> bool:
+        return self in (State.ADMITTED, State.CUT, State.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A proposal in its cohort.
+
+    Attributes:
+      draft: None until `generate` draws the parents.
+      program: The child; None until the operator has spoken.
+    """
+
+    id: ProposalId
+    ordinal: int
+    state: State
+    draft: Draft | None = None
+    program: ProgramId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cohort:
+    """A cohort in flight: its members, and every trial made for it (None while it runs).
+
+    Attributes:
+      founding: Whether the members are the run's seeds, who enter every island.
+    """
+
+    id: CohortId
+    run: int
+    island: int
+    operator: str
+    members: tuple[Member, ...]
+    trials: Mapping[Trial, Evaluation | None]
+    founding: bool = False
+
+    @property
+    def living(self) -> tuple[Member, ...]:
+        return tuple(m for m in self.members if m.state is State.TESTING)
+
+    @property
+    def running(self) -> bool:
+        return any(evaluation is None for evaluation in self.trials.values())
+
+    def evaluations(self, player: ProgramId, stage: str | None = None) -> tuple[Evaluation, ...]:
+        """Returns the player's evaluations at a stage (None: at all), in the order of trials."""
+        return tuple(
+            e
+            for t, e in self.trials.items()
+            if e and (stage is None or t.stage == stage) and player in t.players
+        )
+
+    def failure(self, player: ProgramId, stage: str) -> Failure | None:
+        """Returns the first failure the player is to blame for at a stage."""
+        for evaluation in self.evaluations(player, stage):
+            failure = evaluation.failure
+            if failure and failure.culprit in (None, player):
+                return failure
+        return None
+
+    def passed(self, player: ProgramId, stage: str) -> bool:
+        return bool(self.evaluations(player, stage)) and self.failure(player, stage) is None
+
+    def fitness(self, player: ProgramId, stages: tuple[str, ...]) -> float | None:
+        """Returns the player's fitness over the evaluations of `stages`, later ones overriding."""
+        return fitness(player, [e for stage in stages for e in self.evaluations(player, stage)])
+
+    def failed(self, stage: str) -> tuple[ProposalId, ...]:
+        return tuple(
+            m.id for m in self.living if m.program and self.failure(m.program, stage) is not None
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What to do about a cohort now.  The empty verdict means: wait for more results."""
+
+    test: tuple[Trial, ...] = ()
+    admit: tuple[ProgramId, ...] = ()
+    cut: tuple[ProposalId, ...] = ()
+    fail: tuple[ProposalId, ...] = ()

@@ -1,0 +1,139 @@
+"""Operators: how parents become children.
+
+An operator is a conversation written as a generator: it yields batches of prompts, receives the
+completions, and returns one child or one failure per draft.  It performs no I/O, so the same
+operator runs against a GPU, a remote API or a list of canned replies.
+"""
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import TypeAlias
+
+from app.domain.evaluation import Failure
+from app.domain.problem import EditRules
+from app.domain.program import Program, ProgramId
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a model is asked.
+
+    Attributes:
+      sample: The proposal's ordinal: tells apart repeated draws of the same text.
+      role: Which model answers: `generator` unless an operator says otherwise.
+    """
+
+    system: str
+    user: str
+    sample: int = 0
+    role: str = "generator"
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What a model answered.
+
+    Attributes:
+      finish: The endpoint's finish reason, `stop`, `length`, `content_filter`…; "" if it gave none.
+      prompt_tokens, completion_tokens: As counted by the endpoint; 0 where it does not say.
+      cost_usd: Price of this completion; 0.0 where prices are not configured.
+    """
+
+    text: str
+    model: str = ""
+    finish: str = "stop"
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    wall_seconds: float = 0.0
+    cost_usd: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A proposal before its operator has spoken: where the child goes and what it grows from.
+
+    Attributes:
+      ordinal: The proposal's number in its run, from 0; makes repeated draws distinct.
+      epoch: The island's epoch when the parents were drawn.
+      generation: Edits since a seed.
+    """
+
+    ordinal: int
+    island: int
+    epoch: int
+    generation: int
+    parents: tuple[ProgramId, ...]
+    inspirations: tuple[ProgramId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A program an operator may look at, with what is known of it.
+
+    Attributes:
+      fitness: None when it never reached the final stage.
+      features: Position in feature space, by axis name.
+      artifacts: Texts its last evaluation left, bounded.
+      changes: How it differs from its own parent, in prose; "" for a seed.
+    """
+
+    program: Program
+    fitness: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    features: Mapping[str, float] = field(default_factory=dict)
+    artifacts: Mapping[str, str] = field(default_factory=dict)
+    changes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Brief:
+    """Everything an operator may look at.
+
+    Attributes:
+      known: Every parent and inspiration of `drafts`.
+      siblings: Final-stage children of the first draft's first parent, newest first; as many as
+        the operator asked for, and possibly none.
+      prompts: Prompt templates and knobs, by name (JSON values).
+      seed: Text that seeds every random choice of this conversation.
+    """
+
+    instructions: str
+    language: str
+    drafts: tuple[Draft, ...]
+    known: Mapping[ProgramId, Known]
+    edit: EditRules = field(default_factory=EditRules)
+    siblings: tuple[Known, ...] = ()
+    prompts: Mapping[str, object] = field(default_factory=dict)
+    seed: str = ""
+
+    def rng(self, purpose: str) -> Random:
+        """Returns a generator that is the same for the same brief and purpose."""
+        return Random(f"{self.seed}/{purpose}")
+
+
+@dataclass(frozen=True, slots=True)
+class Offspring:
+    """A child, and how it differs from its parent, in prose."""
+
+    program: Program
+    changes: str = ""
+
+
+Child: TypeAlias = Offspring | Failure
+Conversation: TypeAlias = Generator[list[Prompt], list[Completion], list[Child]]
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A named way of making children.
+
+    Attributes:
+      asks_model: Whether it can only run where a language model is configured.
+      siblings: How many siblings its briefs should hold, at most.
+    """
+
+    name: str
+    converse: Callable[[Brief], Conversation]
+    asks_model: bool = True
+    siblings: int = 0

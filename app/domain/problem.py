@@ -1,0 +1,178 @@
+"""Problems: what to evolve, and how a sandbox run is prepared and read."""
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from app.domain.evaluation import Evaluation, Failure, Trial
+from app.domain.program import Program, ProgramId
+
+ProblemDigest: TypeAlias = str
+"""Sixty-four hex digits over a problem's files and the settings that shape its evaluation."""
+
+
+class EvaluatorBroken(ValueError):
+    """The problem's own scoring code cannot be used; says file, line and error."""
+
+
+class Mode(enum.StrEnum):
+    """How evaluator and program meet in the sandbox."""
+
+    GUARDED = "guarded"  # two processes, two identities, data-only calls
+    COMPATIBLE = "compatible"  # one process; every score is labelled unverified
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one sandbox run may use."""
+
+    wall_seconds: float = 60.0
+    cpu_seconds: float = 120.0
+    memory_mib: int = 1024
+    output_bytes: int = 1_048_576
+    result_bytes: int = 1_048_576
+    file_bytes: int = 33_554_432
+    processes: int = 64
+    open_files: int = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluator:
+    """The trusted side of a trial: the problem's own scoring code and what lies beside it.
+
+    Attributes:
+      digest: Names `files` and `entry`; cells are pooled and reused under it.
+      files: Relative POSIX path to contents; the whole problem folder.
+      entry: The path in `files` of the module that defines the stage functions.
+      environment: Extra variables the evaluator sees, and the program does not.
+      image: Container image that holds the problem's dependencies; "" for the default one.
+    """
+
+    digest: str
+    files: Mapping[str, bytes]
+    entry: str = "evaluator.py"
+    environment: Mapping[str, str] = field(default_factory=dict)
+    image: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One stage function to be called on the players' programs, in isolation.
+
+    Attributes:
+      function: Name of the evaluator's function, called with one path per player.
+      programs: One (file suffix, source bytes) per player.
+      seed: Reseeds what a warm cell would otherwise share between trials; 0 <= seed < 2**32.
+    """
+
+    evaluator: Evaluator
+    function: str
+    programs: tuple[tuple[str, bytes], ...]
+    limits: Limits = Limits()
+    mode: Mode = Mode.GUARDED
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a job ended.
+
+    Attributes:
+      result: What the stage function returned, as strict JSON with the keys `metrics` (name to
+        number, bool, string, list, object or null) and `artifacts` (name to string); None after a
+        failure.  Not yet checked for meaning: `Problem.interpret` does that.
+      failure: Why there is no result; None when there is one.
+      stdout, stderr: Bounded head and tail of what was printed, secrets not included.
+      boot_seconds: What starting the cell cost this job; 0.0 in a warm cell.
+    """
+
+    result: bytes | None
+    failure: Failure | None
+    stdout: bytes = b""
+    stderr: bytes = b""
+    wall_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    peak_memory_mib: float | None = None
+    boot_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One dimension of a feature grid: `bins` equal cells over [`low`, `high`], clipped outside.
+
+    A range of None is learnt from the run's first evaluations and then frozen.
+
+    Attributes:
+      provisional: Whether the range was drawn from the seeds alone and is yet to be learnt.
+    """
+
+    name: str
+    bins: int = 10
+    low: float | None = None
+    high: float | None = None
+    provisional: bool = False
+
+    @property
+    def ranged(self) -> bool:
+        return self.low is not None and self.high is not None
+
+
+@dataclass(frozen=True, slots=True)
+class EditRules:
+    """What a child may change of its parent.
+
+    Attributes:
+      enforce_blocks: Whether text outside EVOLVE-BLOCK regions is put back.
+      max_code_chars: Longest child that is evaluated, in characters.
+      diff_pattern: Regular expression with two groups, search and replace text.
+    """
+
+    enforce_blocks: bool = True
+    max_code_chars: int = 10_000
+    diff_pattern: str = r"<<<<<<< SEARCH\n(.*?)=======\n(.*?)>>>>>>> REPLACE"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A search task, loaded once and never changed.
+
+    Attributes:
+      digest: Names the files and everything else that shapes an evaluation.
+      files: Relative POSIX path to contents; together with `options` enough to load it again.
+      options: What the loader was told beside the files (JSON values).
+      instructions: The task in prose, for the model's system prompt.
+      seeds: The programs every island starts from, at least one.
+      baselines: Name to seed program: what a result is compared with.
+      suffix: File name suffix of a program, with its dot.
+      stages: Stage names in order; the last one's measurements reach the archive.
+      thresholds: `thresholds[i]` is the fitness needed to go on from `stages[i]`.
+      axes: Feature grid.
+      suggestions: Run settings that the problem's own configuration asks for, by dotted key.
+      notices: What the loader wants the user to know, one sentence each.
+      prepare: Turns a trial and its players' programs into a sandbox job.
+      interpret: Turns the job's outcome back into an evaluation.
+    """
+
+    name: str
+    digest: ProblemDigest
+    format: str
+    files: Mapping[str, bytes]
+    options: Mapping[str, Any]
+    instructions: str
+    seeds: tuple[Program, ...]
+    prepare: Callable[[Trial, Mapping[ProgramId, Program]], Job]
+    interpret: Callable[[Trial, Mapping[ProgramId, Program], Outcome], Evaluation]
+    language: str = "python"
+    suffix: str = ".py"
+    stages: tuple[str, ...] = ("evaluate",)
+    thresholds: tuple[float, ...] = ()
+    axes: tuple[Axis, ...] = ()
+    edit: EditRules = EditRules()
+    baselines: Mapping[str, ProgramId] = field(default_factory=dict)
+    suggestions: Mapping[str, Any] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
+
+    @property
+    def final_stage(self) -> str:
+        return self.stages[-1]

@@ -1,0 +1,50 @@
+"""Programs: immutable source text, named by its content."""
+
+import ast
+import contextlib
+import hashlib
+from dataclasses import dataclass
+from typing import TypeAlias
+
+ProgramId: TypeAlias = str
+"""Sixty-four hex digits: the SHA-256 of a program's exact source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One complete source text.  Two programs with equal source are the same program.
+
+    Attributes:
+      source: The whole text, Unicode without NUL characters.
+      language: Lower-case name of the language, as used in Markdown fences.
+    """
+
+    source: str
+    language: str = "python"
+
+    @property
+    def id(self) -> ProgramId:
+        return hashlib.sha256(self.source.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def fingerprint(program: Program) -> str:
+    """Returns a digest shared by programs that differ only in layout, comments or docstrings.
+
+    Source that does not parse falls back to its whitespace-collapsed text, so that every program
+    has a fingerprint and a syntax error is never the cheapest way to look original.
+    """
+    text = " ".join(program.source.split())
+    if program.language == "python":
+        # Where it raises, the collapsed text stands.
+        with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+            text = ast.dump(_without_docstrings(ast.parse(program.source)))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _without_docstrings(tree: ast.Module) -> ast.Module:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            match node.body:
+                case [ast.Expr(ast.Constant(str())), *rest]:
+                    node.body = rest or [ast.Pass()]
+    return tree

@@ -1,0 +1,83 @@
+"""Cells, axes, islands: values and pure functions."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.archive import Cell, Elite, Entrant, Island, best, bin_index, grid, learnt
+from app.domain.evaluation import Evaluation
+from app.domain.problem import Axis
+
+
+def elite(name: str, fitness: float) -> Elite:
+    return Elite(name, fitness, 10, 1)
+
+
+def test_a_tie_keeps_the_older_occupant() -> None:
+    cell = Cell((0,), (elite("old", 1.0),))
+    assert best(1)(cell, elite("new", 1.0)) is cell
+
+
+def test_a_fitter_entrant_takes_the_cell() -> None:
+    cell = Cell((0,), (elite("old", 1.0),))
+    assert best(1)(cell, elite("new", 1.1)).occupants == (elite("new", 1.1),)
+
+
+def test_an_incumbent_that_returns_is_rated_anew() -> None:
+    cell = Cell((), (elite("a", 0.9), elite("b", 0.8)))
+    assert [e.program for e in best(2)(cell, elite("a", 0.1)).occupants] == ["b", "a"]
+
+
+def test_a_program_that_returns_by_another_lineage_is_no_news() -> None:
+    cell = Cell((), (Elite("a", 0.5, 1, generation=3),))
+    assert best(1)(cell, Elite("a", 0.5, 1, generation=7)) is cell
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1))
+def test_the_best_of_a_cell_never_falls(scores: list[float]) -> None:
+    cell, keep = Cell((0,)), best(1)
+    highest = float("-inf")
+    for n, score in enumerate(scores):
+        cell = keep(cell, elite(str(n), score))
+        highest = max(highest, score)
+        assert cell.best.fitness == highest
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.integers(1, 50))
+def test_every_value_has_a_bin(value: float, bins: int) -> None:
+    assert 0 <= bin_index(Axis("x", bins, -1.0, 1.0), value) < bins
+
+
+def test_values_outside_the_range_fall_into_the_outermost_bins() -> None:
+    axis = Axis("x", 10, 0.0, 1.0)
+    assert [bin_index(axis, value) for value in (-5, 0, 0.05, 0.95, 1, 5)] == [0, 0, 0, 9, 9, 9]
+
+
+def test_an_axis_that_nobody_measured_is_an_error_that_names_it() -> None:
+    entrant = Entrant("p" * 64, 1.0, 3, 0, (Evaluation(features={"p" * 64: {"x": 1.0}}),))
+    with pytest.raises(ValueError, match="depth"):
+        grid((Axis("depth", 3, 0.0, 1.0),))(entrant)
+
+
+def test_open_axes_are_closed_over_what_was_seen_and_closed_ones_stay() -> None:
+    axes = (Axis("open", 10), Axis("closed", 10, 0.0, 1.0))
+    seen = [{"open": 2.0, "closed": 9.0}, {"open": 12.0, "closed": 9.0}]
+    assert learnt(axes, seen) == (Axis("open", 10, 1.0, 13.0), Axis("closed", 10, 0.0, 1.0))
+
+
+def test_a_provisional_range_is_learnt_again_and_then_frozen() -> None:
+    [first] = learnt((Axis("x", 4),), [{"x": 10.0}], provisional=True)
+    assert (first.low, first.high, first.provisional) == (5.0, 15.0, True)
+    [second] = learnt((first,), [{"x": 0.0}, {"x": 100.0}])
+    assert (second.low, second.high, second.provisional) == (-10.0, 110.0, False)
+    assert learnt((second,), [{"x": 1e9}]) == (second,)
+
+
+def test_a_uniform_draw_takes_distinct_cells() -> None:
+    cells = {(n,): Cell((n,), (elite(str(n), n),)) for n in range(5)}
+    island = Island(0, cells=cells)
+    drawn = island.uniform(5, Random(1))
+    assert len({e.program for e in drawn}) == 5
+    assert [e.fitness for e in island.best(2, skip=1)] == [3, 2]

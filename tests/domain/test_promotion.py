@@ -1,0 +1,51 @@
+"""The cascade: each member climbs alone."""
+
+from app.domain.archive import Island
+from app.domain.cohort import Cohort, Member, State, Verdict
+from app.domain.evaluation import Evaluation, Failure, FailureKind, Trial
+from app.domain.operator import Draft
+from app.domain.promotion import cascade
+
+FIELD = Island(0)
+CHEAP, FULL = Trial("cheap", ("p",)), Trial("full", ("p",))
+CLIMB = cascade(("cheap", "full"), (0.5,))
+
+
+def cohort(trials: dict[Trial, Evaluation | None]) -> Cohort:
+    member = Member(1, 0, State.TESTING, Draft(0, 0, 0, 1, ("q",)), "p")
+    return Cohort(1, 1, 0, "mutate", (member,), trials)
+
+
+def scored(value: float) -> Evaluation:
+    return Evaluation(scores={"p": {"combined_score": value}})
+
+
+def test_a_newcomer_is_tested_at_the_first_stage() -> None:
+    assert CLIMB(cohort({}), FIELD) == Verdict(test=(CHEAP,))
+
+
+def test_while_a_trial_runs_there_is_nothing_to_do() -> None:
+    assert CLIMB(cohort({CHEAP: None}), FIELD) == Verdict()
+
+
+def test_reaching_the_threshold_leads_to_the_next_stage() -> None:
+    assert CLIMB(cohort({CHEAP: scored(0.5)}), FIELD) == Verdict(test=(FULL,))
+
+
+def test_staying_below_it_is_a_cut() -> None:
+    assert CLIMB(cohort({CHEAP: scored(0.49)}), FIELD) == Verdict(cut=(1,))
+
+
+def test_a_failure_at_any_stage_fails_the_proposal() -> None:
+    failure = Evaluation(failure=Failure(FailureKind.TIMEOUT))
+    assert CLIMB(cohort({CHEAP: scored(1), FULL: failure}), FIELD) == Verdict(fail=(1,))
+
+
+def test_the_last_stage_admits_whatever_the_score() -> None:
+    last = cascade(("cheap", "full"), (0.5, 0.9))
+    assert last(cohort({CHEAP: scored(1), FULL: scored(0)}), FIELD) == Verdict(admit=("p",))
+
+
+def test_a_verdict_on_the_same_cohort_twice_is_the_same_verdict() -> None:
+    state = cohort({CHEAP: scored(0.7)})
+    assert CLIMB(state, FIELD) == CLIMB(state, FIELD)
