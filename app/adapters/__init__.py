@@ -1,0 +1,1 @@
+"""Implementations of the ports, one folder a port; none knows another."""

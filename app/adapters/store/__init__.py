@@ -1,0 +1,1 @@
+"""The ledger on Postgres: SQLAlchemy Core statements, one module an aggregate."""

@@ -1,0 +1,128 @@
+"""Rows to values and back.  Text is made fit for Postgres here: no NUL, no lone surrogate."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from app.domain.archive import CellKey, Elite
+from app.domain.cohort import Member, State
+from app.domain.evaluation import Evaluation, Failure, FailureKind, Trial
+from app.domain.operator import Draft
+from app.domain.problem import Axis
+from app.domain.run import Budget, Limits, Run, RunState
+from app.ledger import Settled
+
+
+def clean(text: str) -> str:
+    """Returns the text with NUL and lone surrogates replaced; Postgres stores neither."""
+    return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def run_of(row: Any) -> Run:
+    """Builds a run from a mapping of the columns `runs.RUN_COLUMNS` names."""
+    return Run(
+        id=row["id"],
+        name=row["name"],
+        problem=row["problem"],
+        problem_name=row["problem_name"],
+        strategy=row["strategy"],
+        settings=row["settings"],
+        operators=row["operators"],
+        axes=tuple(Axis(**axis) for axis in row["axes"]),
+        seed=row["seed"],
+        islands=row["islands"],
+        budget=Budget(row["budget"], row["budget_wall_seconds"], row["budget_tokens"]),
+        limits=Limits(row["generating"], row["evaluating"]),
+        state=RunState(row["state"]),
+        reason=row["reason"],
+        cohorts=row["cohorts"],
+        proposals=row["proposals"],
+        events=row["events"],
+        tokens=row["tokens"],
+        elapsed_seconds=row["elapsed_seconds"],
+    )
+
+
+def member_of(row: Any) -> Member:
+    draft = None
+    if row.parents is not None:
+        draft = Draft(
+            row.ordinal,
+            row.island,
+            row.epoch,
+            row.generation,
+            tuple(row.parents),
+            tuple(row.inspirations),
+        )
+    return Member(row.id, row.ordinal, State(row.state), draft, row.program)
+
+
+def trial_of(row: Any) -> Trial:
+    return Trial(row.stage, tuple(row.players), tuple(row.cases))
+
+
+def evaluation_json(evaluation: Evaluation) -> dict[str, Any]:
+    """Returns the evaluation as JSON values; default values are left out to keep rows small."""
+    stored: dict[str, Any] = {
+        "scores": {p: dict(row) for p, row in evaluation.scores.items()},
+        "metrics": {p: dict(row) for p, row in evaluation.metrics.items()},
+        "features": {p: dict(row) for p, row in evaluation.features.items()},
+        "verified": evaluation.verified,
+        "wall_seconds": evaluation.wall_seconds,
+        "cpu_seconds": evaluation.cpu_seconds,
+        "peak_memory_mib": evaluation.peak_memory_mib,
+    }
+    if evaluation.artifacts:
+        stored["artifacts"] = {clean(k): clean(v) for k, v in evaluation.artifacts.items()}
+    if evaluation.failure is not None:
+        stored["failure"] = asdict(evaluation.failure)
+        stored["failure"]["detail"] = clean(evaluation.failure.detail)
+    return stored
+
+
+def evaluation_of(stored: Mapping[str, Any] | None) -> Evaluation | None:
+    if stored is None:
+        return None
+    failure = stored.get("failure")
+    return Evaluation(
+        scores=stored["scores"],
+        metrics=stored["metrics"],
+        features=stored["features"],
+        artifacts=stored.get("artifacts", {}),
+        failure=failure
+        and Failure(FailureKind(failure["kind"]), failure["detail"], failure["culprit"]),
+        wall_seconds=stored["wall_seconds"],
+        cpu_seconds=stored["cpu_seconds"],
+        peak_memory_mib=stored["peak_memory_mib"],
+        verified=stored["verified"],
+    )
+
+
+def cell_key(stored: list[Any]) -> CellKey:
+    return tuple(stored)
+
+
+def elite_of(row: Any) -> Elite:
+    return Elite(row.program, row.fitness, row.length, row.generation, cell_key(row.cell))
+
+
+def settled_of(row: Any) -> Settled:
+    failure = None
+    if row.failure_kind is not None:
+        failure = Failure(FailureKind(row.failure_kind), row.failure_detail or "")
+    return Settled(
+        ordinal=row.ordinal,
+        state=State(row.state),
+        island=row.island,
+        operator=row.operator,
+        generation=row.generation or 0,
+        program=row.program,
+        parents=tuple(row.parents or ()),
+        fitness=row.fitness,
+        verified=row.verified,
+        failure=failure,
+        seconds=row.seconds,
+        wall_seconds=row.wall_seconds,
+        cpu_seconds=row.cpu_seconds,
+        changes=row.changes,
+    )

@@ -1,0 +1,105 @@
+"""Programs and what a run knows of them."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, select, text
+
+from app.adapters.store import tables as t
+from app.adapters.store.codec import evaluation_of
+from app.domain.evaluation import Evaluation, merged_metrics
+from app.domain.operator import Known
+from app.domain.program import Program, ProgramId
+
+_PUT = text(
+    "INSERT INTO programs (id, source, language, length)"
+    " SELECT * FROM unnest(CAST(:ids AS text[]), CAST(:sources AS text[]),"
+    " CAST(:languages AS text[]), CAST(:lengths AS int[])) ON CONFLICT DO NOTHING"
+)
+_CLAIM = text(
+    "INSERT INTO fingerprints (run, island, fingerprint) VALUES (:run, :island, :fingerprint)"
+    " ON CONFLICT DO NOTHING"
+)
+_KNOWN = text("""
+    SELECT programs.id, programs.source, programs.language, one.fitness, one.changes, one.cohort
+    FROM programs LEFT JOIN LATERAL (
+        SELECT fitness, changes, cohort FROM proposals
+        WHERE run = :run AND program = programs.id AND state = 'admitted'
+        ORDER BY id DESC LIMIT 1
+    ) AS one ON true
+    WHERE programs.id = ANY(:ids)
+""")
+_CHILDREN = text("""
+    SELECT programs.source, programs.language, proposals.fitness, proposals.changes
+    FROM proposals JOIN programs ON programs.id = proposals.program
+    WHERE proposals.run = :run AND proposals.parents[1] = :parent AND proposals.state = 'admitted'
+    ORDER BY proposals.id DESC LIMIT :limit
+""")
+_MEASURED = text("SELECT cohort, evaluation FROM trials WHERE cohort = ANY(:cohorts) ORDER BY id")
+
+
+def put_programs(c: Connection, programs: Sequence[Program]) -> None:
+    if not programs:
+        return
+    ordered = sorted({program.id: program for program in programs}.items())
+    c.execute(
+        _PUT,
+        {
+            "ids": [one for one, _ in ordered],
+            "sources": [program.source for _, program in ordered],
+            "languages": [program.language for _, program in ordered],
+            "lengths": [len(program.source) for _, program in ordered],
+        },
+    )
+
+
+def programs(c: Connection, ids: Sequence[ProgramId]) -> dict[ProgramId, Program]:
+    rows = c.execute(
+        select(t.programs.c.id, t.programs.c.source, t.programs.c.language).where(
+            t.programs.c.id.in_(ids)
+        )
+    )
+    return {row.id: Program(row.source, row.language) for row in rows}
+
+
+def lengths(c: Connection, ids: Sequence[ProgramId]) -> dict[ProgramId, int]:
+    rows = c.execute(select(t.programs.c.id, t.programs.c.length).where(t.programs.c.id.in_(ids)))
+    return {row.id: row.length for row in rows}
+
+
+def known(
+    c: Connection, run: int, ids: Sequence[ProgramId], *, measured: bool
+) -> dict[ProgramId, Known]:
+    rows = c.execute(_KNOWN, {"run": run, "ids": list(ids)}).all()
+    tested: dict[int, list[Evaluation]] = {}
+    cohorts = [row.cohort for row in rows if row.cohort is not None]
+    if measured and cohorts:
+        for row in c.execute(_MEASURED, {"cohorts": cohorts}):
+            evaluation = evaluation_of(row.evaluation)
+            if evaluation is not None:
+                tested.setdefault(row.cohort, []).append(evaluation)
+    found = {}
+    for row in rows:
+        evaluations = [
+            e for e in tested.get(row.cohort, []) if row.id in e.scores or row.id in e.metrics
+        ]
+        found[row.id] = Known(
+            program=Program(row.source, row.language),
+            fitness=row.fitness,
+            metrics=merged_metrics(row.id, evaluations),
+            features={k: v for e in evaluations for k, v in e.features.get(row.id, {}).items()},
+            artifacts={k: v for e in evaluations for k, v in e.artifacts.items()},
+            changes=row.changes or "",
+        )
+    return found
+
+
+def children(c: Connection, run: int, parent: ProgramId, limit: int) -> tuple[Known, ...]:
+    rows = c.execute(_CHILDREN, {"run": run, "parent": parent, "limit": limit})
+    return tuple(
+        Known(Program(row.source, row.language), row.fitness, changes=row.changes) for row in rows
+    )
+
+
+def claim_fingerprint(c: Connection, run: int, island: int, fingerprint: str) -> bool:
+    claim = {"run": run, "island": island, "fingerprint": fingerprint}
+    return c.execute(_CLAIM, claim).rowcount == 1

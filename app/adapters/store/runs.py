@@ -1,0 +1,157 @@
+"""Problems and runs."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, select, text, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from app.adapters.store import tables as t
+from app.adapters.store.codec import run_of
+from app.domain.problem import Axis, Problem, ProblemDigest
+from app.domain.run import Run, RunState
+from app.ledger import NewRun
+
+ELAPSED = "extract(epoch FROM clock_timestamp() - runs.created_at)::float8 AS elapsed_seconds"
+RUN_COLUMNS = f"runs.*, problems.name AS problem_name, {ELAPSED}"
+
+_RUN = f"SELECT {RUN_COLUMNS} FROM runs JOIN problems ON problems.digest = runs.problem"
+_ONE = text(f"{_RUN} WHERE runs.id = :run")
+_NAMED = text(f"{_RUN} WHERE runs.name = :name OR runs.id = :id ORDER BY runs.name = :name DESC")
+_NEWEST = text(f"{_RUN} ORDER BY runs.id DESC LIMIT :limit")
+_EXCLUSIVE = text("SELECT pg_try_advisory_xact_lock(:space, :run)")
+_PLANNING = 0x65766F71
+"""First key of the advisory lock that planning takes; the second is the run's id."""
+
+
+def add_problem(c: Connection, problem: Problem) -> None:
+    added = c.execute(
+        upsert(t.problems)
+        .values(
+            digest=problem.digest,
+            name=problem.name,
+            format=problem.format,
+            options=dict(problem.options),
+        )
+        .on_conflict_do_nothing()
+        .returning(t.problems.c.digest)
+    ).first()
+    if added is not None and problem.files:
+        c.execute(
+            insert(t.problem_files),
+            [
+                {"problem": problem.digest, "path": path, "content": content}
+                for path, content in sorted(problem.files.items())
+            ],
+        )
+
+
+def problem(
+    c: Connection, digest: ProblemDigest
+) -> tuple[str, Mapping[str, bytes], Mapping[str, Any]]:
+    row = c.execute(select(t.problems).where(t.problems.c.digest == digest)).first()
+    if row is None:
+        raise LookupError(f"the ledger holds no problem {digest!r}")
+    files = c.execute(
+        select(t.problem_files.c.path, t.problem_files.c.content).where(
+            t.problem_files.c.problem == digest
+        )
+    )
+    return row.name, {path: bytes(content) for path, content in files}, row.options
+
+
+def add_run(c: Connection, new: NewRun) -> Run:
+    added = c.execute(
+        upsert(t.runs)
+        .values(
+            name=new.name,
+            problem=new.problem,
+            strategy=new.strategy,
+            settings=dict(new.settings),
+            operators=dict(new.operators),
+            axes=[asdict(axis) for axis in new.axes],
+            seed=new.seed,
+            islands=new.islands,
+            budget=new.budget.proposals,
+            budget_wall_seconds=new.budget.wall_seconds,
+            budget_tokens=new.budget.tokens,
+            generating=new.limits.generating,
+            evaluating=new.limits.evaluating,
+            state=RunState.RUNNING,
+        )
+        .on_conflict_do_nothing(index_elements=[t.runs.c.name])
+        .returning(t.runs.c.id)
+    ).first()
+    if added is None:
+        raise ValueError(f"a run named {new.name!r} exists; choose another --name or resume it")
+    c.execute(insert(t.islands), [{"run": added.id, "index": n} for n in range(new.islands)])
+    return run(c, added.id)
+
+
+def run(c: Connection, run: int) -> Run:
+    row = c.execute(_ONE, {"run": run}).mappings().first()
+    if row is None:
+        raise LookupError(f"the ledger holds no run {run}")
+    return run_of(row)
+
+
+def run_named(c: Connection, name: str) -> Run | None:
+    number = int(name) if name.isascii() and name.isdigit() and len(name) < 19 else -1
+    row = c.execute(_NAMED, {"name": name, "id": number}).mappings().first()
+    return run_of(row) if row else None
+
+
+def runs(c: Connection, limit: int) -> list[Run]:
+    return [run_of(row) for row in c.execute(_NEWEST, {"limit": limit}).mappings()]
+
+
+def running(c: Connection) -> list[int]:
+    query = select(t.runs.c.id).where(t.runs.c.state == RunState.RUNNING).order_by(t.runs.c.id)
+    return list(c.execute(query).scalars())
+
+
+def exclusive(c: Connection, run: int) -> bool:
+    return bool(c.execute(_EXCLUSIVE, {"space": _PLANNING, "run": run % 2**31}).scalar_one())
+
+
+def set_state(
+    c: Connection, run: int, before: Sequence[RunState], after: RunState, reason: str
+) -> bool:
+    moved = c.execute(
+        update(t.runs)
+        .where(t.runs.c.id == run, t.runs.c.state.in_(list(before)))
+        .values(state=after, reason=reason)
+    )
+    return moved.rowcount == 1
+
+
+def set_axes(c: Connection, run: int, axes: Sequence[Axis]) -> None:
+    c.execute(update(t.runs).where(t.runs.c.id == run).values(axes=[asdict(axis) for axis in axes]))
+
+
+def set_budget(c: Connection, run: int, proposals: int) -> None:
+    c.execute(
+        update(t.runs)
+        .where(t.runs.c.id == run)
+        .values(budget=func.greatest(proposals, t.runs.c.proposals))
+    )
+
+
+def count_planned(c: Connection, run: int, cohorts: int, proposals: int) -> None:
+    """Counts what was just planned; the constraint `runs_budget_is_a_cap` has the last word."""
+    c.execute(
+        update(t.runs)
+        .where(t.runs.c.id == run)
+        .values(cohorts=t.runs.c.cohorts + cohorts, proposals=t.runs.c.proposals + proposals)
+    )
+
+
+def count_tokens(c: Connection, run: int, tokens: int) -> None:
+    c.execute(update(t.runs).where(t.runs.c.id == run).values(tokens=t.runs.c.tokens + tokens))
+
+
+def as_json(value: object) -> str:
+    """Returns compact JSON text, for parameters that are cast to jsonb."""
+    return json.dumps(value, separators=(",", ":"))

@@ -1,0 +1,67 @@
+"""The schema's version: what the database has, what the code needs, and the way there."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine, pool
+from sqlalchemy.exc import InterfaceError, OperationalError
+
+import migrations
+from app.ports import Unavailable
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaVersion:
+    """Where a database stands.
+
+    Attributes:
+      found: The database's revision; None when it was never migrated.
+      needed: The revision this code was written for.
+    """
+
+    found: str | None
+    needed: str
+
+    @property
+    def current(self) -> bool:
+        return self.found == self.needed
+
+
+def upgrade(url: str, revision: str = "head") -> None:
+    """Brings a database to a revision.  Two processes at once do no harm: one waits."""
+    try:
+        command.upgrade(_config(url), revision)
+    except (OperationalError, InterfaceError) as error:
+        raise Unavailable(f"the database: {error.orig}") from error
+
+
+def downgrade(url: str, revision: str) -> None:
+    """Takes a database back to a revision; `base` drops everything."""
+    command.downgrade(_config(url), revision)
+
+
+def version(url: str) -> SchemaVersion:
+    """Reads a database's revision.
+
+    Raises:
+      Unavailable: The database cannot be reached.
+    """
+    needed = ScriptDirectory.from_config(_config(url)).get_current_head()
+    engine = create_engine(url, poolclass=pool.NullPool, connect_args={"connect_timeout": 5})
+    try:
+        with engine.connect() as connection:
+            found = MigrationContext.configure(connection).get_current_revision()
+    except (OperationalError, InterfaceError) as error:
+        raise Unavailable(f"the database: {error.orig}") from error
+    return SchemaVersion(found, str(needed))
+
+
+def _config(url: str) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__path__[0])))
+    config.attributes["url"] = url
+    return config

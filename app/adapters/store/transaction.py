@@ -1,0 +1,203 @@
+"""One open transaction: the ledger's intentions, each carried out by its aggregate's module."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection
+
+from app.adapters.store import archive as stored_archive
+from app.adapters.store import cohorts as stored_cohorts
+from app.adapters.store import history as stored_history
+from app.adapters.store import programs as stored_programs
+from app.adapters.store import runs as stored_runs
+from app.adapters.store import trials as stored_trials
+from app.domain.archive import Cell, Elite, IslandView
+from app.domain.cohort import Cohort, CohortId, State, TrialId
+from app.domain.evaluation import Evaluation, Trial
+from app.domain.events import Event, EventKind
+from app.domain.operator import Completion, Draft, Known
+from app.domain.problem import Axis, Problem, ProblemDigest
+from app.domain.program import Program, ProgramId
+from app.domain.run import Run, RunState
+from app.ledger import Backlog, Child, NewRun, Plan, Settled
+
+
+class SqlTransaction:
+    """See `app.ledger.Transaction`.
+
+    Events are held back and written last, so that the run's row lock, which numbers them, is the
+    last lock taken and the shortest held.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._c = connection
+        self._events: dict[int, list[tuple[EventKind, Mapping[str, Any]]]] = {}
+
+    def emit(self, run: int, kind: EventKind, data: Mapping[str, Any]) -> None:
+        self._events.setdefault(run, []).append((kind, data))
+
+    def flush_events(self) -> None:
+        """Writes what was emitted; called once, right before the commit."""
+        for run, batch in sorted(self._events.items()):
+            stored_history.write_events(self._c, run, batch)
+        self._events.clear()
+
+    def add_problem(self, problem: Problem) -> None:
+        stored_runs.add_problem(self._c, problem)
+
+    def problem(self, digest: ProblemDigest) -> tuple[str, Mapping[str, bytes], Mapping[str, Any]]:
+        return stored_runs.problem(self._c, digest)
+
+    def add_run(self, new: NewRun) -> Run:
+        return stored_runs.add_run(self._c, new)
+
+    def run(self, run: int) -> Run:
+        return stored_runs.run(self._c, run)
+
+    def run_named(self, name: str) -> Run | None:
+        return stored_runs.run_named(self._c, name)
+
+    def runs(self, limit: int = 100) -> list[Run]:
+        return stored_runs.runs(self._c, limit)
+
+    def running(self) -> list[int]:
+        return stored_runs.running(self._c)
+
+    def unsettled_cohorts(self, run: int) -> list[CohortId]:
+        return stored_cohorts.unsettled(self._c, run)
+
+    def exclusive(self, run: int) -> bool:
+        return stored_runs.exclusive(self._c, run)
+
+    def set_state(
+        self, run: int, before: Sequence[RunState], after: RunState, reason: str = ""
+    ) -> bool:
+        return stored_runs.set_state(self._c, run, before, after, reason)
+
+    def set_axes(self, run: int, axes: Sequence[Axis]) -> None:
+        stored_runs.set_axes(self._c, run, axes)
+
+    def set_budget(self, run: int, proposals: int) -> None:
+        stored_runs.set_budget(self._c, run, proposals)
+
+    def put_programs(self, programs: Sequence[Program]) -> None:
+        stored_programs.put_programs(self._c, programs)
+
+    def programs(self, ids: Sequence[ProgramId]) -> dict[ProgramId, Program]:
+        return stored_programs.programs(self._c, ids)
+
+    def lengths(self, ids: Sequence[ProgramId]) -> dict[ProgramId, int]:
+        return stored_programs.lengths(self._c, ids)
+
+    def known(
+        self, run: int, ids: Sequence[ProgramId], *, measured: bool
+    ) -> dict[ProgramId, Known]:
+        return stored_programs.known(self._c, run, ids, measured=measured)
+
+    def children(self, run: int, parent: ProgramId, limit: int) -> tuple[Known, ...]:
+        return stored_programs.children(self._c, run, parent, limit)
+
+    def claim_fingerprint(self, run: int, island: int, fingerprint: str) -> bool:
+        return stored_programs.claim_fingerprint(self._c, run, island, fingerprint)
+
+    def backlog(self, run: int) -> Backlog:
+        return stored_cohorts.backlog(self._c, run)
+
+    def add_cohorts(
+        self, run: int, plans: Sequence[Plan], *, ring_again_seconds: float
+    ) -> list[CohortId]:
+        return stored_cohorts.add_cohorts(self._c, run, plans, ring_again_seconds)
+
+    def claim_cohort(
+        self, cohort: CohortId, lease_seconds: float, *, attempts: int
+    ) -> tuple[Run, Cohort] | None:
+        return stored_cohorts.claim_cohort(self._c, cohort, lease_seconds, attempts)
+
+    def cohort(self, cohort: CohortId) -> tuple[Run, Cohort]:
+        return stored_cohorts.cohort(self._c, cohort)
+
+    def draft(self, cohort: CohortId, drafts: Sequence[Draft]) -> None:
+        stored_cohorts.draft(self._c, cohort, drafts)
+
+    def enter(self, cohort: Cohort, children: Sequence[Child]) -> None:
+        stored_cohorts.enter(self._c, cohort, children)
+
+    def completions(self, cohort: CohortId, turn: int) -> list[Completion]:
+        return stored_cohorts.completions(self._c, cohort, turn)
+
+    def save_completions(
+        self, cohort: Cohort, turn: int, completions: Sequence[Completion]
+    ) -> None:
+        stored_cohorts.save_completions(self._c, cohort, turn, completions)
+
+    def add_trials(
+        self, cohort: Cohort, trials: Sequence[Trial], *, ring_again_seconds: float
+    ) -> list[TrialId]:
+        return stored_trials.add_trials(self._c, cohort, trials, ring_again_seconds)
+
+    def claim_trial(
+        self, trial: TrialId, lease_seconds: float, *, attempts: int
+    ) -> tuple[Run, CohortId, Trial, dict[ProgramId, Program]] | None:
+        return stored_trials.claim_trial(self._c, trial, lease_seconds, attempts)
+
+    def record(self, trial: TrialId, evaluation: Evaluation) -> bool:
+        return stored_trials.record(self._c, trial, evaluation)
+
+    def renew(
+        self, cohorts: Sequence[CohortId], trials: Sequence[TrialId], lease_seconds: float
+    ) -> None:
+        stored_trials.renew(self._c, cohorts, trials, lease_seconds)
+
+    def release(
+        self, cohorts: Sequence[CohortId], trials: Sequence[TrialId], retry_seconds: float
+    ) -> None:
+        stored_trials.release(self._c, cohorts, trials, retry_seconds)
+
+    def overdue(
+        self, run: int, ring_again_seconds: float, limit: int = 1000
+    ) -> tuple[list[CohortId], list[TrialId]]:
+        return stored_trials.overdue(self._c, run, ring_again_seconds, limit)
+
+    def forget_attempts(self, run: int) -> None:
+        stored_trials.forget_attempts(self._c, run)
+
+    def islands(self, run: int, *, lock: bool = False) -> tuple[IslandView, ...]:
+        return stored_archive.islands(self._c, run, lock=lock)
+
+    def island(self, run: int, index: int, *, lock: bool = False) -> IslandView:
+        return stored_archive.island(self._c, run, index, lock=lock)
+
+    def put_cell(self, run: int, island: int, cell: Cell) -> None:
+        stored_archive.put_cell(self._c, run, island, cell)
+
+    def clear_island(self, run: int, island: int, *, reset: bool) -> None:
+        stored_archive.clear_island(self._c, run, island, reset=reset)
+
+    def events(
+        self, run: int, after: int = 0, limit: int = 1000, kinds: Sequence[EventKind] = ()
+    ) -> list[Event]:
+        return stored_history.events(self._c, run, after, limit, kinds)
+
+    def best(self, run: int) -> Settled | None:
+        return stored_history.best(self._c, run)
+
+    def best_fitness(self, run: int) -> float | None:
+        return stored_history.best_fitness(self._c, run)
+
+    def settled(self, run: int, after: int = 0, limit: int = 1000) -> list[Settled]:
+        return stored_history.settled(self._c, run, after, limit)
+
+    def states(self, run: int) -> dict[State, int]:
+        return stored_history.states(self._c, run)
+
+    def failures(self, run: int) -> dict[str, int]:
+        return stored_history.failures(self._c, run)
+
+    def elites(self, run: int) -> list[tuple[int, Elite]]:
+        return stored_history.elites(self._c, run)
+
+    def evaluations(self, run: int, program: ProgramId) -> list[Evaluation]:
+        return stored_history.evaluations(self._c, run, program)
+
+    def placed(self, run: int, limit: int) -> list[tuple[Settled, list[Evaluation]]]:
+        return stored_history.placed(self._c, run, limit)

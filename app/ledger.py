@@ -1,0 +1,355 @@
+"""The ledger's side of a transaction: intentions, not rows.
+
+Booleans are compare-and-sets: *True* means the caller is the first.  Locks are taken in one order
+everywhere: programs by id, a cohort, islands by index, the run.  Two transactions can therefore
+wait for each other, but never in a circle.  Events are buffered and written last, under the run's
+row lock, so their numbers have no gaps and their order is commit order.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from app.domain.archive import Cell, Elite, IslandView
+from app.domain.cohort import Cohort, CohortId, ProposalId, State, TrialId
+from app.domain.evaluation import Evaluation, Failure, Trial
+from app.domain.events import Event, EventKind
+from app.domain.operator import Completion, Draft, Known
+from app.domain.problem import Axis, Problem, ProblemDigest
+from app.domain.program import Program, ProgramId
+from app.domain.run import Budget, Limits, Run, RunState
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """What a run is created from.  Field meanings: `app.domain.run.Run`."""
+
+    name: str
+    problem: ProblemDigest
+    strategy: str
+    settings: Mapping[str, Any]
+    operators: Mapping[str, float]
+    axes: tuple[Axis, ...]
+    seed: int
+    islands: int
+    budget: Budget
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A cohort to be added: where, by which operator, under which ordinals.
+
+    Attributes:
+      drafts: One per ordinal when the parents are already known (the founding cohort), else ().
+    """
+
+    island: int
+    operator: str
+    ordinals: tuple[int, ...]
+    drafts: tuple[Draft, ...] = ()
+    founding: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Unsettled proposals of a run.
+
+    Attributes:
+      generating: How many wait for their operator.
+      evaluating: How many are under test.
+      islands: How many each island has, founding cohort not counted; absent where none.
+      founding: How many of them are seeds.
+    """
+
+    generating: int = 0
+    evaluating: int = 0
+    islands: Mapping[int, int] = field(default_factory=dict)
+    founding: int = 0
+
+    @property
+    def unsettled(self) -> int:
+        """Proposals of the budget that are not settled."""
+        return self.generating + self.evaluating - self.founding
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """What became of one member: enters testing with a program, or is settled."""
+
+    proposal: ProposalId
+    state: State
+    program: ProgramId | None = None
+    changes: str = ""
+    failure: Failure | None = None
+    fitness: float | None = None
+    verified: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """One settled proposal as reports see it.
+
+    Attributes:
+      ordinal: From 0; negative for seeds.
+      seconds: After the run's creation.
+      wall_seconds, cpu_seconds: Summed over its trials.
+    """
+
+    ordinal: int
+    state: State
+    island: int
+    operator: str
+    generation: int
+    program: ProgramId | None
+    parents: tuple[ProgramId, ...]
+    fitness: float | None
+    verified: bool
+    failure: Failure | None
+    seconds: float
+    wall_seconds: float
+    cpu_seconds: float
+    changes: str = ""
+
+
+class Transaction(Protocol):
+    """Reads and writes that commit together."""
+
+    # Problems and runs
+
+    def add_problem(self, problem: Problem) -> None:
+        """Stores a problem's files once; the same digest again is not an error."""
+        ...
+
+    def problem(self, digest: ProblemDigest) -> tuple[str, Mapping[str, bytes], Mapping[str, Any]]:
+        """Returns a stored problem's name, files and loader options.
+
+        Raises:
+          LookupError: No such problem.
+        """
+        ...
+
+    def add_run(self, new: NewRun) -> Run:
+        """Creates a run with its islands.
+
+        Raises:
+          ValueError: The name is taken.
+        """
+        ...
+
+    def run(self, run: int) -> Run:
+        """Returns a run.
+
+        Raises:
+          LookupError: No such run.
+        """
+        ...
+
+    def run_named(self, name: str) -> Run | None:
+        """Returns the run of that name, or of that id when the name is all digits."""
+        ...
+
+    def runs(self, limit: int = 100) -> list[Run]:
+        """Returns the newest runs, newest first."""
+        ...
+
+    def running(self) -> list[int]:
+        """Returns the ids of the runs in state `running`, oldest first."""
+        ...
+
+    def unsettled_cohorts(self, run: int) -> list[CohortId]: ...
+
+    def exclusive(self, run: int) -> bool:
+        """Takes the run's planning lock until the transaction ends; False if another holds it."""
+        ...
+
+    def set_state(
+        self, run: int, before: Sequence[RunState], after: RunState, reason: str = ""
+    ) -> bool:
+        """Moves a run from one of the states `before` to `after`."""
+        ...
+
+    def set_axes(self, run: int, axes: Sequence[Axis]) -> None: ...
+
+    def set_budget(self, run: int, proposals: int) -> None:
+        """Raises or lowers a run's cap; never below what is already planned."""
+        ...
+
+    # Programs
+
+    def put_programs(self, programs: Sequence[Program]) -> None: ...
+    def programs(self, ids: Sequence[ProgramId]) -> dict[ProgramId, Program]: ...
+    def lengths(self, ids: Sequence[ProgramId]) -> dict[ProgramId, int]: ...
+
+    def known(
+        self, run: int, ids: Sequence[ProgramId], *, measured: bool
+    ) -> dict[ProgramId, Known]:
+        """Returns programs with their fitness in this run.
+
+        Args:
+          run: The run.
+          ids: Whom to look up.
+          measured: Whether metrics, features and artifacts are wanted too.
+        """
+        ...
+
+    def children(self, run: int, parent: ProgramId, limit: int) -> tuple[Known, ...]:
+        """Returns the parent's evaluated children, newest first."""
+        ...
+
+    def claim_fingerprint(self, run: int, island: int, fingerprint: str) -> bool:
+        """Returns whether this is the island's first program with that fingerprint."""
+        ...
+
+    # Cohorts
+
+    def backlog(self, run: int) -> Backlog: ...
+
+    def add_cohorts(
+        self, run: int, plans: Sequence[Plan], *, ring_again_seconds: float
+    ) -> list[CohortId]:
+        """Adds cohorts and counts them against the budget; their bells count as rung now."""
+        ...
+
+    def claim_cohort(
+        self, cohort: CohortId, lease_seconds: float, *, attempts: int
+    ) -> tuple[Run, Cohort] | None:
+        """Leases a planned cohort of a running or paused run, unless somebody else holds it.
+
+        Raises:
+          Exhausted: It was attempted `attempts` times and never finished.
+        """
+        ...
+
+    def cohort(self, cohort: CohortId) -> tuple[Run, Cohort]:
+        """Returns a cohort and its run, locking the cohort until the transaction ends."""
+        ...
+
+    def draft(self, cohort: CohortId, drafts: Sequence[Draft]) -> None:
+        """Writes down the parents that were drawn for a cohort's members."""
+        ...
+
+    def enter(self, cohort: Cohort, children: Sequence[Child]) -> None:
+        """Records what became of members: tested, cut, failed or admitted."""
+        ...
+
+    # Completions
+
+    def completions(self, cohort: CohortId, turn: int) -> list[Completion]:
+        """Returns what a model answered in a turn of the cohort's conversation; [] if nothing."""
+        ...
+
+    def save_completions(
+        self, cohort: Cohort, turn: int, completions: Sequence[Completion]
+    ) -> None: ...
+
+    # Trials
+
+    def add_trials(
+        self, cohort: Cohort, trials: Sequence[Trial], *, ring_again_seconds: float
+    ) -> list[TrialId]: ...
+
+    def claim_trial(
+        self, trial: TrialId, lease_seconds: float, *, attempts: int
+    ) -> tuple[Run, CohortId, Trial, dict[ProgramId, Program]] | None:
+        """Leases a trial that has no evaluation yet, unless somebody else holds it.
+
+        Raises:
+          Exhausted: It was attempted `attempts` times and never finished.
+        """
+        ...
+
+    def record(self, trial: TrialId, evaluation: Evaluation) -> bool:
+        """Returns whether this is the first evaluation recorded for the trial."""
+        ...
+
+    # Leases
+
+    def renew(
+        self, cohorts: Sequence[CohortId], trials: Sequence[TrialId], lease_seconds: float
+    ) -> None: ...
+
+    def release(
+        self, cohorts: Sequence[CohortId], trials: Sequence[TrialId], retry_seconds: float
+    ) -> None:
+        """Gives leases back: the attempt is not counted, the bell rings in `retry_seconds`."""
+        ...
+
+    def overdue(
+        self, run: int, ring_again_seconds: float, limit: int = 1000
+    ) -> tuple[list[CohortId], list[TrialId]]:
+        """Returns unfinished work whose lease ran out, and counts its bells as rung now."""
+        ...
+
+    def forget_attempts(self, run: int) -> None:
+        """Starts counting attempts anew; what `resume` does after a failure of the machinery."""
+        ...
+
+    # Archive
+
+    def islands(self, run: int, *, lock: bool = False) -> tuple[IslandView, ...]:
+        """Returns a run's islands in index order; locks them all, if asked, in that order."""
+        ...
+
+    def island(self, run: int, index: int, *, lock: bool = False) -> IslandView: ...
+
+    def put_cell(self, run: int, island: int, cell: Cell) -> None:
+        """Makes these the cell's occupants, and counts one admission on the island."""
+        ...
+
+    def clear_island(self, run: int, island: int, *, reset: bool) -> None:
+        """Empties an island's cells; with `reset` it also enters its next epoch."""
+        ...
+
+    # Events and reports
+
+    def emit(self, run: int, kind: EventKind, data: Mapping[str, Any]) -> None: ...
+
+    def events(
+        self, run: int, after: int = 0, limit: int = 1000, kinds: Sequence[EventKind] = ()
+    ) -> list[Event]:
+        """Returns events with `seq` > `after`, in order; of `kinds` only, if any are given."""
+        ...
+
+    def best(self, run: int) -> Settled | None:
+        """Returns the fittest admitted proposal, seeds included; ties: the older.  None if none."""
+        ...
+
+    def best_fitness(self, run: int) -> float | None:
+        """Returns the fitness of `best`, without the rest."""
+        ...
+
+    def settled(self, run: int, after: int = 0, limit: int = 1000) -> list[Settled]:
+        """Returns settled proposals in order of settling, skipping the first `after`."""
+        ...
+
+    def states(self, run: int) -> dict[State, int]:
+        """Returns how many proposals of the budget are in each state."""
+        ...
+
+    def failures(self, run: int) -> dict[str, int]:
+        """Returns how many proposals of the budget failed, by failure kind."""
+        ...
+
+    def elites(self, run: int) -> list[tuple[int, Elite]]:
+        """Returns every (island, elite), by island, then cell, then rank."""
+        ...
+
+    def evaluations(self, run: int, program: ProgramId) -> list[Evaluation]:
+        """Returns a program's evaluations in this run, in order."""
+        ...
+
+    def placed(self, run: int, limit: int) -> list[tuple[Settled, list[Evaluation]]]:
+        """Returns the first `limit` admitted proposals with their evaluations, in order of id."""
+        ...
+
+
+class Exhausted(Exception):
+    """A step was attempted too often without an end; the run's machinery is at fault."""
+
+    def __init__(self, run: int, attempts: int) -> None:
+        super().__init__(
+            f"started {attempts} times and never finished; the worker's log says what ended it. "
+            f"`evoq resume` tries again"
+        )
+        self.run = run

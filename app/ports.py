@@ -1,0 +1,78 @@
+"""Ports: everything the engine can do to the world.
+
+Four protocols.  An implementation is one module under `app.adapters`; nothing here names one.
+Machinery that is down raises `Unavailable`, and the step that met it is tried again later.  A
+program's own misbehaviour never raises: it is a `Failure` inside an `Evaluation`.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Literal, Protocol, TypeAlias
+
+from app.domain.operator import Completion, Prompt
+from app.domain.problem import Job, Outcome
+from app.ledger import Transaction
+
+Step: TypeAlias = Literal["produce", "generate", "evaluate"]
+
+
+class Unavailable(Exception):
+    """A port could not be reached.  Retrying the same step later is safe and is the remedy."""
+
+
+class Misconfigured(Unavailable):
+    """Retrying will not help until a person acts; the message says what, where, and the remedy."""
+
+
+class LanguageModel(Protocol):
+    """Completes prompts."""
+
+    @property
+    def name(self) -> str: ...
+
+    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        """Returns one completion a prompt, in order.
+
+        Raises:
+          Unavailable: The model cannot be reached, or will not answer whatever is asked.
+        """
+        ...
+
+
+class Sandbox(Protocol):
+    """Runs one job in isolation."""
+
+    def run(self, job: Job) -> Outcome:
+        """Returns how the job ended, whatever the program did.
+
+        Raises:
+          Unavailable: The isolation itself could not be set up or answered no more.
+        """
+        ...
+
+    def close(self) -> None:
+        """Ends every cell this sandbox holds.  Idempotent."""
+        ...
+
+
+class Executor(Protocol):
+    """Arranges for a step to be run at least once, in some process, at some later time."""
+
+    def submit(self, step: Step, subjects: Sequence[int]) -> None:
+        """Rings once for each subject, in order.
+
+        A bell that cannot be rung is not an error: `reap` rings again.
+        """
+        ...
+
+
+class Store(Protocol):
+    """The ledger: the only state that outlives a process."""
+
+    def begin(self) -> AbstractContextManager[Transaction]:
+        """Opens a transaction that commits on a clean exit and rolls back on an exception.
+
+        Raises:
+          Unavailable: The database cannot be reached, or ended the transaction.
+        """
+        ...
