@@ -39,6 +39,7 @@ class Member:
     Attributes:
       draft: None until `generate` draws the parents.
       program: The child; None until the operator has spoken.
+      length: Characters of the child's source; 0 while there is none.
     """
 
     id: ProposalId
@@ -46,6 +47,7 @@ class Member:
     state: State
     draft: Draft | None = None
     program: ProgramId | None = None
+    length: int = 0
 
 
 @dataclass(frozen=True, slots=True)

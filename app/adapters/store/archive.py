@@ -57,39 +57,61 @@ _EMPTIED = text("""
 
 
 class SqlIsland:
-    """An island of the ledger; see `IslandView`."""
+    """An island of the ledger; see `IslandView`.
 
-    def __init__(self, connection: Connection, row: Any) -> None:
+    Reads when it is asked, so it lives no longer than its transaction.
+    """
+
+    def __init__(self, connection: Connection, run: int, index: int, row: Any = None) -> None:
         self._c = connection
-        self._run: int = row.run
-        self.index: int = row.index
-        self.epoch: int = row.epoch
-        self.admitted: int = row.admitted
-        self.size: int = row.cells
+        self._run = run
+        self._index = index
+        self._row = row
+
+    @property
+    def index(self) -> int:
+        return self._index
+
+    @property
+    def epoch(self) -> int:
+        return int(self._read().epoch)
+
+    @property
+    def admitted(self) -> int:
+        return int(self._read().admitted)
+
+    @property
+    def size(self) -> int:
+        return int(self._read().cells)
+
+    def _read(self) -> Any:
+        if self._row is None:
+            self._row = self._c.execute(_ONE, {"run": self._run, "index": self._index}).one()
+        return self._row
 
     def best(self, n: int, skip: int = 0) -> tuple[Elite, ...]:
-        told = {"run": self._run, "island": self.index, "n": n, "skip": skip}
+        told = {"run": self._run, "island": self._index, "n": n, "skip": skip}
         return tuple(elite_of(row) for row in self._c.execute(_BEST, told))
 
     def uniform(self, n: int, rng: Random) -> tuple[Elite, ...]:
         numbers = rng.sample(range(self.size), min(n, self.size))
-        told = {"run": self._run, "island": self.index, "numbers": numbers}
+        told = {"run": self._run, "island": self._index, "numbers": numbers}
         drawn = {row.number: elite_of(row) for row in self._c.execute(_NUMBERED, told)}
         return tuple(drawn[number] for number in numbers if number in drawn)
 
     def cell(self, key: CellKey) -> Cell:
-        told = {"run": self._run, "island": self.index, "cell": as_json(list(key))}
+        told = {"run": self._run, "island": self._index, "cell": as_json(list(key))}
         return Cell(key, tuple(elite_of(row) for row in self._c.execute(_CELL, told)))
 
 
 def island(c: Connection, run: int, index: int, *, lock: bool) -> SqlIsland:
-    row = c.execute(_ONE_LOCKED if lock else _ONE, {"run": run, "index": index}).one()
-    return SqlIsland(c, row)
+    row = c.execute(_ONE_LOCKED, {"run": run, "index": index}).one() if lock else None
+    return SqlIsland(c, run, index, row)
 
 
 def islands(c: Connection, run: int, *, lock: bool) -> tuple[SqlIsland, ...]:
     rows = c.execute(_EVERY_LOCKED if lock else _EVERY, {"run": run}).all()
-    return tuple(SqlIsland(c, row) for row in rows)
+    return tuple(SqlIsland(c, run, row._mapping["index"], row) for row in rows)
 
 
 def put_cell(c: Connection, run: int, island: int, cell: Cell) -> None:

@@ -43,22 +43,24 @@ def run_of(row: Any) -> Run:
     )
 
 
-def member_of(row: Any) -> Member:
+def member_of(row: Mapping[str, Any]) -> Member:
+    """Builds a member from a JSON object with the columns of `proposals` and a `length`."""
     draft = None
-    if row.parents is not None:
+    if row["parents"] is not None:
         draft = Draft(
-            row.ordinal,
-            row.island,
-            row.epoch,
-            row.generation,
-            tuple(row.parents),
-            tuple(row.inspirations),
+            row["ordinal"],
+            row["island"],
+            row["epoch"],
+            row["generation"],
+            tuple(row["parents"]),
+            tuple(row["inspirations"]),
         )
-    return Member(row.id, row.ordinal, State(row.state), draft, row.program)
+    state, length = State(row["state"]), row["length"] or 0
+    return Member(row["id"], row["ordinal"], state, draft, row["program"], length)
 
 
-def trial_of(row: Any) -> Trial:
-    return Trial(row.stage, tuple(row.players), tuple(row.cases))
+def trial_of(row: Mapping[str, Any]) -> Trial:
+    return Trial(row["stage"], tuple(row["players"]), tuple(row["cases"]))
 
 
 def evaluation_json(evaluation: Evaluation) -> dict[str, Any]:

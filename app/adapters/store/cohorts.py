@@ -7,8 +7,8 @@ from sqlalchemy import Connection, insert, select, text
 
 from app.adapters.store import tables as t
 from app.adapters.store.codec import clean, evaluation_of, member_of, run_of, trial_of
-from app.adapters.store.runs import RUN_COLUMNS, count_planned, count_tokens
-from app.domain.cohort import Cohort, CohortId, Member
+from app.adapters.store.runs import RUN_COLUMNS, as_json, count_planned, count_tokens
+from app.domain.cohort import Cohort, CohortId
 from app.domain.operator import Completion, Draft
 from app.domain.run import Run
 from app.ledger import Backlog, Child, Exhausted, Plan
@@ -30,6 +30,14 @@ _ADD_PROPOSALS = text("""
     FROM unnest(CAST(:cohorts AS bigint[]), CAST(:islands AS int[]), CAST(:ordinals AS int[]))
         AS plan(cohort, island, ordinal)
 """)
+_MEMBERS = """
+    (SELECT json_agg(member ORDER BY member.id) FROM (
+        SELECT proposals.id, ordinal, island, state, epoch, generation, parents, inspirations,
+            program, programs.length
+        FROM proposals LEFT JOIN programs ON programs.id = proposals.program
+        WHERE proposals.cohort = {cohort}
+    ) AS member)
+"""
 _CLAIM = text(f"""
     UPDATE cohorts SET leased_until = now() + :lease * interval '1 second',
         ring_at = now() + :lease * interval '1 second', attempts = attempts + 1
@@ -38,26 +46,49 @@ _CLAIM = text(f"""
         AND runs.state IN ('running', 'paused')
         AND (cohorts.leased_until IS NULL OR cohorts.leased_until < now())
     RETURNING cohorts.island AS cohort_island, cohorts.operator, cohorts.founding,
-        cohorts.attempts, {RUN_COLUMNS}
+        cohorts.attempts, {_MEMBERS.format(cohort="cohorts.id")} AS members, {RUN_COLUMNS}
 """)
 _LOCK = text(f"""
     SELECT cohorts.island AS cohort_island, cohorts.operator, cohorts.founding, {RUN_COLUMNS}
     FROM cohorts JOIN runs ON runs.id = cohorts.run JOIN problems ON problems.digest = runs.problem
     WHERE cohorts.id = :cohort FOR UPDATE OF cohorts
 """)
+_CONTENTS = text(f"""
+    SELECT {_MEMBERS.format(cohort=":cohort")} AS members,
+        (SELECT json_agg(trial ORDER BY trial.id) FROM (
+            SELECT id, stage, players, cases, evaluation FROM trials WHERE cohort = :cohort
+        ) AS trial) AS trials
+""")
+"""Read after the lock: a statement that waits for a lock has a snapshot from before the wait."""
 _DRAFT = text("""
     UPDATE proposals SET epoch = :epoch, generation = :generation, parents = :parents,
         inspirations = :inspirations
     WHERE cohort = :cohort AND ordinal = :ordinal
 """)
 _ENTER = text("""
-    UPDATE proposals SET state = :state, program = coalesce(:program, program),
-        changes = coalesce(:changes, changes), fitness = :fitness, verified = :verified,
-        failure_kind = :failure_kind, failure_detail = :failure_detail,
-        settled_at = CASE WHEN :final THEN clock_timestamp() END
-    WHERE id = :id AND settled_at IS NULL
+    WITH done AS (
+        UPDATE cohorts SET bred = true, leased_until = NULL WHERE id = :cohort AND NOT bred
+    )
+    UPDATE proposals SET state = child.state,
+        program = coalesce(child.program, proposals.program),
+        changes = coalesce(child.changes, proposals.changes),
+        fitness = child.fitness, verified = child.verified,
+        failure_kind = child.failure_kind, failure_detail = child.failure_detail,
+        epoch = child.epoch, generation = child.generation,
+        parents = coalesce(
+            proposals.parents, ARRAY(SELECT json_array_elements_text(child.parents))
+        ),
+        inspirations = coalesce(
+            proposals.inspirations, ARRAY(SELECT json_array_elements_text(child.inspirations))
+        ),
+        settled_at = CASE WHEN child.final THEN clock_timestamp() END
+    FROM json_to_recordset(CAST(:children AS json)) AS child(
+        id bigint, state text, program text, changes text, fitness float8, verified boolean,
+        failure_kind text, failure_detail text, final boolean, epoch int, generation int,
+        parents json, inspirations json
+    )
+    WHERE proposals.id = child.id AND proposals.settled_at IS NULL
 """)
-_BRED = text("UPDATE cohorts SET bred = true, leased_until = NULL WHERE id = :cohort AND NOT bred")
 _UNSETTLED = text("""
     SELECT DISTINCT cohort FROM proposals
     WHERE run = :run AND state IN ('planned', 'testing') ORDER BY cohort
@@ -120,44 +151,25 @@ def claim_cohort(
         return None
     if row["attempts"] > attempts:
         raise Exhausted(row["id"], attempts)
-    return run_of(row), _cohort(row, cohort, _members(c, cohort), {})
+    return run_of(row), _cohort(row, cohort, row["members"], [])
 
 
 def cohort(c: Connection, cohort: CohortId) -> tuple[Run, Cohort]:
     row = c.execute(_LOCK, {"cohort": cohort}).mappings().one()
-    found = c.execute(
-        select(t.trials.c.stage, t.trials.c.players, t.trials.c.cases, t.trials.c.evaluation)
-        .where(t.trials.c.cohort == cohort)
-        .order_by(t.trials.c.id)
-    )
-    trials = {trial_of(one): evaluation_of(one.evaluation) for one in found}
-    return run_of(row), _cohort(row, cohort, _members(c, cohort), trials)
+    held = c.execute(_CONTENTS, {"cohort": cohort}).one()
+    return run_of(row), _cohort(row, cohort, held.members, held.trials or [])
 
 
-def _cohort(row: Any, cohort: CohortId, members: tuple[Member, ...], trials: Any) -> Cohort:
+def _cohort(row: Any, cohort: CohortId, members: Any, trials: Any) -> Cohort:
     return Cohort(
-        cohort, row["id"], row["cohort_island"], row["operator"], members, trials, row["founding"]
+        id=cohort,
+        run=row["id"],
+        island=row["cohort_island"],
+        operator=row["operator"],
+        members=tuple(member_of(member) for member in members),
+        trials={trial_of(trial): evaluation_of(trial["evaluation"]) for trial in trials},
+        founding=row["founding"],
     )
-
-
-def _members(c: Connection, cohort: CohortId) -> tuple[Member, ...]:
-    p = t.proposals.c
-    rows = c.execute(
-        select(
-            p.id,
-            p.ordinal,
-            p.island,
-            p.state,
-            p.epoch,
-            p.generation,
-            p.parents,
-            p.inspirations,
-            p.program,
-        )
-        .where(p.cohort == cohort)
-        .order_by(p.id)
-    )
-    return tuple(member_of(row) for row in rows)
 
 
 def draft(c: Connection, cohort: CohortId, drafts: Sequence[Draft]) -> None:
@@ -178,25 +190,27 @@ def draft(c: Connection, cohort: CohortId, drafts: Sequence[Draft]) -> None:
 
 
 def enter(c: Connection, cohort: Cohort, children: Sequence[Child]) -> None:
-    if any(not member.state.final and member.program is None for member in cohort.members):
-        c.execute(_BRED, {"cohort": cohort.id})
-    c.execute(
-        _ENTER,
-        [
-            {
-                "id": child.proposal,
-                "state": child.state,
-                "program": child.program,
-                "changes": clean(child.changes) or None,
-                "fitness": child.fitness,
-                "verified": child.verified,
-                "failure_kind": child.failure.kind if child.failure else None,
-                "failure_detail": clean(child.failure.detail) if child.failure else None,
-                "final": child.state.final,
-            }
-            for child in children
-        ],
-    )
+    drafts = {member.id: member.draft for member in cohort.members}
+    rows = [_entered(child, drafts[child.proposal]) for child in children]
+    c.execute(_ENTER, {"cohort": cohort.id, "children": as_json(rows)})
+
+
+def _entered(child: Child, draft: Draft | None) -> dict[str, Any]:
+    return {
+        "id": child.proposal,
+        "state": child.state,
+        "program": child.program,
+        "changes": clean(child.changes) or None,
+        "fitness": child.fitness,
+        "verified": child.verified,
+        "failure_kind": child.failure.kind if child.failure else None,
+        "failure_detail": clean(child.failure.detail) if child.failure else None,
+        "final": child.state.final,
+        "epoch": draft.epoch if draft else None,
+        "generation": draft.generation if draft else None,
+        "parents": draft.parents if draft else (),
+        "inspirations": draft.inspirations if draft else (),
+    }
 
 
 def unsettled(c: Connection, run: int) -> list[CohortId]:

@@ -14,11 +14,13 @@ from app.domain.events import Event, EventKind
 from app.domain.program import ProgramId
 from app.ledger import Settled
 
-_NUMBER = text("UPDATE runs SET events = events + :n WHERE id = :run RETURNING events")
 _WRITE = text("""
+    WITH numbered AS (
+        UPDATE runs SET events = events + :n WHERE id = :run RETURNING events - :n AS before
+    )
     INSERT INTO events (run, seq, at, kind, data)
-    SELECT :run, :first + place - 1, clock_timestamp(), kind, CAST(data AS jsonb)
-    FROM unnest(CAST(:kinds AS text[]), CAST(:data AS text[]))
+    SELECT :run, before + place, clock_timestamp(), kind, CAST(data AS jsonb)
+    FROM numbered, unnest(CAST(:kinds AS text[]), CAST(:data AS text[]))
         WITH ORDINALITY AS event(kind, data, place)
 """)
 _EVENTS = """
@@ -82,12 +84,11 @@ def write_events(
     c: Connection, run: int, batch: Sequence[tuple[EventKind, Mapping[str, Any]]]
 ) -> None:
     """Numbers and stores a batch under the run's row lock, which the caller's commit ends."""
-    last = c.execute(_NUMBER, {"run": run, "n": len(batch)}).scalar_one()
     c.execute(
         _WRITE,
         {
             "run": run,
-            "first": last - len(batch) + 1,
+            "n": len(batch),
             "kinds": [kind.value for kind, _ in batch],
             "data": [as_json(dict(data)) for _, data in batch],
         },

@@ -6,7 +6,6 @@ from sqlalchemy import Connection, bindparam, text
 from sqlalchemy.dialects.postgresql import JSONB
 
 from app.adapters.store.codec import evaluation_json, run_of, trial_of
-from app.adapters.store.programs import programs
 from app.adapters.store.runs import RUN_COLUMNS
 from app.domain.cohort import Cohort, CohortId, TrialId
 from app.domain.evaluation import Evaluation, Trial
@@ -27,6 +26,8 @@ _CLAIM = text(f"""
         AND runs.state IN ('running', 'paused')
         AND (trials.leased_until IS NULL OR trials.leased_until < now())
     RETURNING trials.cohort, trials.stage, trials.players, trials.cases, trials.attempts,
+        (SELECT json_agg(json_build_array(programs.id, programs.source, programs.language))
+            FROM programs WHERE programs.id = ANY(trials.players)) AS programs,
         {RUN_COLUMNS}
 """)
 _RECORD = text("""
@@ -82,13 +83,13 @@ def add_trials(
 def claim_trial(
     c: Connection, trial: TrialId, lease: float, attempts: int
 ) -> tuple[Run, CohortId, Trial, dict[ProgramId, Program]] | None:
-    found = c.execute(_CLAIM, {"trial": trial, "lease": lease}).first()
-    if found is None:
+    row = c.execute(_CLAIM, {"trial": trial, "lease": lease}).mappings().first()
+    if row is None:
         return None
-    if found.attempts > attempts:
-        raise Exhausted(found.id, attempts)
-    made = trial_of(found)
-    return run_of(found._mapping), found.cohort, made, programs(c, made.players)
+    if row["attempts"] > attempts:
+        raise Exhausted(row["id"], attempts)
+    players = {one: Program(source, language) for one, source, language in row["programs"]}
+    return run_of(row), row["cohort"], trial_of(dict(row)), players
 
 
 def record(c: Connection, trial: TrialId, evaluation: Evaluation) -> bool:

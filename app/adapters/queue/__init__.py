@@ -1,0 +1,1 @@
+"""Executors: ways to have a step run at least once, somewhere, later."""

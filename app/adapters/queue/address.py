@@ -1,0 +1,32 @@
+"""Redis addresses: the form redis-py reads, and the form kombu and Flower read."""
+
+from urllib.parse import parse_qs, urlsplit
+
+SCHEMES = ("redis", "rediss", "redis+socket", "unix")
+
+
+def broker_url(redis_url: str) -> str:
+    """Returns kombu's form of an address.
+
+    The two forms differ for Unix sockets only: `unix://:password@/path?db=0` is redis-py's,
+    `redis+socket://:password@/path?virtual_host=0` is kombu's.
+
+    Raises:
+      ValueError: It is no address of a Redis.
+    """
+    parts = urlsplit(redis_url)
+    if parts.scheme not in SCHEMES:
+        shown = f"{parts.scheme}://…" if parts.scheme else "an address without a scheme"
+        raise ValueError(
+            f"the queue's address must start with one of {', '.join(f'{s}://' for s in SCHEMES)}, "
+            f"not {shown}"
+        )
+    if parts.scheme != "unix":
+        return redis_url
+    if not parts.path:
+        raise ValueError(
+            "a unix:// address must hold the path of a socket, as unix:///run/redis.sock"
+        )
+    credentials = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""
+    database = parse_qs(parts.query).get("db", ["0"])[0]
+    return f"redis+socket://{credentials}{parts.path}?virtual_host={database}"

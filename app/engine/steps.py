@@ -1,0 +1,36 @@
+"""The steps by name: what a Celery task or an inline executor calls with one id."""
+
+from app.engine.context import Context
+from app.engine.evaluate import evaluate
+from app.engine.generate import generate
+from app.engine.produce import produce
+
+__all__ = ["evaluate", "generate", "produce", "produce_all", "reap", "reap_all"]
+
+
+def reap(ctx: Context, run: int) -> None:
+    """Rings again for everything unfinished whose lease ran out.
+
+    What makes losing the whole queue harmless.
+    """
+    with ctx.store.begin() as tx:
+        cohorts, trials = tx.overdue(run, ctx.pace.ring_again_seconds)
+    ctx.executor.submit("generate", cohorts)
+    ctx.executor.submit("evaluate", trials)
+
+
+def produce_all(ctx: Context) -> None:
+    """Plans for every running run."""
+    for run in _running(ctx):
+        produce(ctx, run)
+
+
+def reap_all(ctx: Context) -> None:
+    """Reaps every run that is going."""
+    for run in _running(ctx):
+        reap(ctx, run)
+
+
+def _running(ctx: Context) -> list[int]:
+    with ctx.store.begin() as tx:
+        return tx.running()

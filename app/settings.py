@@ -1,0 +1,147 @@
+"""Settings: one model; every number carries its unit.
+
+A value is looked for in this order: `--set`, the environment (`EVOQ_SEARCH__ISLANDS=3`), the
+configuration file, the problem's own suggestions, the default here.
+"""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Section(BaseModel):
+    """A group of settings; unknown names are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BudgetSettings(Section):
+    """Hard caps of a run; what is in flight counts."""
+
+    proposals: int = Field(100, ge=1, description="children the run may ask for")
+    wall_seconds: float | None = Field(None, gt=0, description="from the start of the run")
+    tokens: int | None = Field(None, ge=1, description="prompt and completion tokens together")
+
+
+class SearchSettings(Section):
+    """How a run searches.  Names and defaults are OpenEvolve's where it has them."""
+
+    strategy: Literal["map_elites"] = "map_elites"
+    seed: int = Field(42, ge=0)
+    islands: int = Field(5, ge=1, le=1000)
+    migration_interval: int = Field(50, ge=1, description="cohorts per island between migrations")
+    migration_rate: float = Field(0.1, ge=0, le=1, description="share of an island's cells offered")
+    exploration_ratio: float = Field(0.2, ge=0, le=1)
+    exploitation_ratio: float = Field(0.7, ge=0, le=1)
+    archive_size: int = Field(100, ge=1, description="fittest elites exploitation draws from")
+    top_programs: int = Field(3, ge=0, description="fittest programs shown to the model")
+    inspirations: int = Field(2, ge=0, description="other programs shown to the model")
+    operators: dict[str, float] | None = Field(
+        None,
+        description="operator to weight; none: diff, rewrite with a model, tune, mutate without",
+    )
+    grid_after: int = Field(
+        50,
+        ge=1,
+        description="evaluations after which the ranges of open axes are learnt and frozen",
+    )
+    stop_patience: int | None = Field(
+        None, ge=1, description="stop after so many settled proposals without improvement"
+    )
+    stop_threshold: float = Field(0.001, ge=0, description="rise in fitness that counts")
+
+
+class QueueSettings(Section):
+    """Back-pressure, and how long lost work is waited for."""
+
+    generating: int = Field(64, ge=1, description="proposals waiting for their operator")
+    evaluating: int = Field(
+        64, ge=1, description="proposals under test beyond which none is planned"
+    )
+    lease_seconds: float = Field(30.0, gt=0)
+    ring_again_seconds: float = Field(30.0, gt=0)
+    attempts: int = Field(5, ge=1, description="starts of one step before the run is broken")
+
+
+class ModelChoice(Section):
+    """One model of the mix; what is not said is taken from the `llm` section."""
+
+    name: str
+    weight: float = Field(1.0, ge=0)
+    base_url: str | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    timeout_seconds: float | None = None
+    retries: int | None = None
+    reasoning_effort: str | None = None
+    system_message: str | None = None
+
+
+class ModelSettings(Section):
+    """The language model.  Without a model name there is none, and no operator asks one."""
+
+    models: list[ModelChoice] = Field(default_factory=list)
+    model: str | None = Field(None, description="shorthand for one model of weight 1")
+    base_url: str | None = Field(None, description="OpenAI-compatible endpoint")
+    api_key_variable: str = Field("OPENAI_API_KEY", description="environment variable of the key")
+    temperature: float | None = Field(0.7, ge=0, le=2)
+    top_p: float | None = Field(None, gt=0, le=1)
+    max_tokens: int = Field(4096, ge=1)
+    timeout_seconds: float = Field(60.0, gt=0)
+    retries: int = Field(3, ge=0)
+    retry_delay_seconds: float = Field(1.0, ge=0)
+    reasoning_effort: str | None = None
+
+    @property
+    def mix(self) -> list[ModelChoice]:
+        """Every model that may answer; empty when none is configured."""
+        return [*self.models, *([ModelChoice(name=self.model)] if self.model else [])]
+
+
+class SandboxSettings(Section):
+    """How programs are isolated."""
+
+    backend: Literal["auto", "process", "docker"] = "auto"
+    mode: Literal["guarded", "compatible"] | None = Field(
+        None, description="none: what the problem says, else guarded"
+    )
+    image: str = Field("evoqueue-sandbox:1", description="container image of a cell")
+    runtime: str = Field("", description="OCI runtime by name, such as runsc; none: the engine's")
+    cells: int = Field(4, ge=1, description="warm cells of one worker")
+    one_container_per_trial: bool = False
+    wall_seconds: float | None = Field(None, gt=0, description="overrides the problem's time-out")
+    memory_mib: int | None = Field(None, ge=16, description="overrides the problem's limit")
+
+
+class RunSettings(Section):
+    """Everything a run remembers of its settings; holds no secret."""
+
+    budget: BudgetSettings = BudgetSettings()
+    search: SearchSettings = SearchSettings()
+    queue: QueueSettings = QueueSettings()
+    llm: ModelSettings = ModelSettings()
+    sandbox: SandboxSettings = SandboxSettings()
+    prompts: dict[str, Any] = Field(default_factory=dict)
+    problem: dict[str, Any] = Field(default_factory=dict, description="options of the problem")
+
+
+class Settings(BaseSettings):
+    """What this process is told by its environment."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="EVOQ_", env_nested_delimiter="__", extra="ignore", frozen=True
+    )
+
+    database_url: SecretStr | None = Field(None, description="none: embedded")
+    redis_url: SecretStr | None = Field(None, description="none: embedded")
+    home: str = Field(".evoq", description="folder of the embedded stack")
+    database_connections: int = Field(16, ge=1, description="largest pool of one process")
+    sandbox: SandboxSettings = SandboxSettings()
+    queue: QueueSettings = QueueSettings()
+
+    @property
+    def deployed(self) -> bool:
+        """Whether both addresses of a deployment are given."""
+        return self.database_url is not None and self.redis_url is not None

@@ -1,0 +1,49 @@
+"""Fixtures every test may use: real servers, started once a session, stopped with it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from app.adapters.store import schema
+from app.adapters.store.sql import SqlStore
+from app.embedded.postgres import EmbeddedPostgres
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The SQLAlchemy address of a real Postgres with a database of its own."""
+    server = EmbeddedPostgres(tmp_path_factory.mktemp("postgres"), durable=False)
+    yield server.start()
+    server.stop()
+
+
+@pytest.fixture
+def empty_database(postgres: str) -> str:
+    """The address of a database without a schema."""
+    with psycopg.connect(postgres.replace("+psycopg", ""), autocommit=True) as connection:
+        connection.execute("DROP SCHEMA public CASCADE")
+        connection.execute("CREATE SCHEMA public")
+    return postgres
+
+
+@pytest.fixture
+def database(empty_database: str) -> str:
+    """The address of a database with an empty ledger."""
+    schema.upgrade(empty_database)
+    return empty_database
+
+
+@pytest.fixture
+def store(database: str) -> Iterator[SqlStore]:
+    """An empty ledger."""
+    opened = SqlStore(database)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the checkout."""
+    return Path(__file__).parents[1]

@@ -1,0 +1,71 @@
+"""A context on a real ledger with everything else in this process."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from app.adapters.queue.inline import InlineExecutor
+from app.adapters.store.sql import SqlStore
+from app.domain.operators.seed import SEED
+from app.domain.problem import Problem
+from app.domain.run import Budget, Limits, Run
+from app.engine import lifecycle, steps
+from app.engine.context import Context
+from app.ledger import NewRun
+from app.settings import RunSettings, SearchSettings
+from tests.engine.toy import ASKED, NUDGE, ToySandbox, problem
+
+
+def no_model(run: Run) -> Any:
+    raise AssertionError("nobody may ask a model here")
+
+
+@pytest.fixture
+def ctx(store: SqlStore) -> Context:
+    toy = problem()
+    return Context(
+        store=store,
+        model=no_model,
+        sandbox=ToySandbox(),
+        executor=InlineExecutor(),
+        problem=lambda digest: toy,
+        operators={one.name: one for one in (SEED, NUDGE, ASKED)},
+    )
+
+
+def new_run(toy: Problem, *, budget: int = 40, in_flight: int = 1, **search: Any) -> NewRun:
+    settings = RunSettings(search=SearchSettings(**{"islands": 2, **search}))
+    return NewRun(
+        name=search.pop("name", "toy-run"),
+        problem=toy.digest,
+        strategy="map_elites",
+        settings=settings.model_dump(mode="json"),
+        operators={"nudge": 1.0},
+        axes=toy.axes,
+        seed=settings.search.seed,
+        islands=settings.search.islands,
+        budget=Budget(budget),
+        limits=Limits(in_flight, in_flight),
+    )
+
+
+Table = Mapping[Any, Callable[[int], None]]
+
+
+def table(ctx: Context) -> Table:
+    return {
+        "produce": partial(steps.produce, ctx),
+        "generate": partial(steps.generate, ctx),
+        "evaluate": partial(steps.evaluate, ctx),
+    }
+
+
+def run_to_the_end(ctx: Context, toy: Problem, new: NewRun) -> int:
+    ctx = replace(ctx, problem=lambda digest: toy)
+    run = lifecycle.start(ctx, toy, new)
+    assert isinstance(ctx.executor, InlineExecutor)
+    ctx.executor.drain(table(ctx), lambda: False)
+    return run.id

@@ -1,0 +1,90 @@
+"""Steps in many threads at once, duplicated, lost and out of order, leave a consistent ledger."""
+
+import random
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from app.domain.events import SETTLING, EventKind
+from app.domain.run import RunState
+from app.engine import lifecycle, steps
+from app.engine.context import Context, Pace
+from app.ports import Step
+from tests.engine.conftest import new_run, table
+from tests.engine.toy import problem
+
+
+class Careless:
+    """An executor that forgets one bell in ten, rings one in five twice, and keeps no order."""
+
+    def __init__(self, seed: int) -> None:
+        self._waiting: list[tuple[Step, int]] = []
+        self._lock = threading.Lock()
+        self._rng = random.Random(seed)
+
+    def submit(self, step: Step, subjects: Sequence[int]) -> None:
+        with self._lock:
+            for subject in subjects:
+                luck = self._rng.random()
+                copies = 0 if luck < 0.1 else 2 if luck < 0.3 else 1
+                self._waiting += [(step, subject)] * copies
+
+    def take(self) -> tuple[Step, int] | None:
+        with self._lock:
+            if not self._waiting:
+                return None
+            return self._waiting.pop(self._rng.randrange(len(self._waiting)))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_many_careless_workers_lose_nothing_and_count_nothing_twice(
+    ctx: Context, seed: int
+) -> None:
+    queue = Careless(seed)
+    ctx = replace(ctx, executor=queue, pace=Pace(2.0, 0.2, 0.1))
+    toy = problem()
+    run = lifecycle.start(ctx, toy, new_run(toy, budget=80, in_flight=24, islands=3))
+    stop, errors = threading.Event(), []
+    steps_by_name = table(ctx)
+
+    def work() -> None:
+        while not stop.is_set():
+            bell = queue.take()
+            if bell is None:
+                stop.wait(0.005)
+                continue
+            try:
+                steps_by_name[bell[0]](bell[1])
+            except Exception as error:
+                errors.append(repr(error))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + 90
+    state = RunState.RUNNING
+    while state is RunState.RUNNING and time.monotonic() < deadline:
+        stop.wait(0.1)
+        steps.reap_all(ctx)
+        steps.produce_all(ctx)
+        with ctx.store.begin() as tx:
+            state = tx.run(run.id).state
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not errors, (len(errors), errors[:3])
+    with ctx.store.begin() as tx:
+        final, events = tx.run(run.id), tx.events(run.id)
+    assert final.state is RunState.FINISHED
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    settled = sorted(e.data["proposal"] for e in events if e.kind in SETTLING)
+    assert settled == list(range(80))
+    best: dict[tuple[int, tuple[int, ...]], float] = {}
+    for event in events:
+        if event.kind is EventKind.ADMITTED:
+            cell = (event.data["island"], tuple(event.data["cell"]))
+            assert event.data["fitness"] > best.get(cell, float("-inf"))
+            best[cell] = event.data["fitness"]

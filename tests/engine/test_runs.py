@@ -1,0 +1,136 @@
+"""A whole run on a real ledger, in one process."""
+
+from dataclasses import replace
+
+import pytest
+
+from app.domain.cohort import State
+from app.domain.events import SETTLING, EventKind
+from app.domain.problem import Axis
+from app.domain.run import RunState
+from app.engine import lifecycle
+from app.engine.context import Context
+from tests.engine.conftest import new_run, run_to_the_end, table
+from tests.engine.toy import problem
+
+
+def test_a_run_settles_exactly_its_budget_and_finishes(ctx: Context) -> None:
+    run_id = run_to_the_end(ctx, problem(), new_run(problem(), budget=60, in_flight=8))
+    with ctx.store.begin() as tx:
+        run, states, events = tx.run(run_id), tx.states(run_id), tx.events(run_id)
+        best = tx.best(run_id)
+    assert run.state is RunState.FINISHED
+    assert run.proposals == 60
+    assert sum(n for state, n in states.items() if state.final) == 60
+    assert states[State.FAILED] > 0
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    settled = [e.data["proposal"] for e in events if e.kind in SETTLING]
+    assert sorted(settled) == list(range(60))
+    assert best is not None
+    assert best.fitness is not None
+    assert best.fitness > -1.0
+
+
+def test_the_same_seed_gives_the_same_events(ctx: Context) -> None:
+    def history(name: str) -> list[object]:
+        new = replace(new_run(problem(), budget=40), name=name)
+        run_id = run_to_the_end(ctx, problem(), new)
+        with ctx.store.begin() as tx:
+            return [(e.kind, e.data) for e in tx.events(run_id)]
+
+    assert history("first") == history("second")
+
+
+def test_a_seed_is_evaluated_once_and_founds_every_island(ctx: Context) -> None:
+    run_id = run_to_the_end(ctx, problem(), new_run(problem(), budget=1, islands=4))
+    with ctx.store.begin() as tx:
+        founded = tx.events(run_id, kinds=[EventKind.FOUNDED])
+        seeds = [one for one in tx.settled(run_id) if one.ordinal < 0]
+    assert [event.data["island"] for event in founded] == [0, 1, 2, 3]
+    assert len(seeds) == 1
+
+
+def test_a_run_whose_seeds_all_fail_says_why(ctx: Context) -> None:
+    toy = problem(seeds=("x = crash\n",))
+    run_id = run_to_the_end(ctx, toy, new_run(toy))
+    with ctx.store.begin() as tx:
+        run = tx.run(run_id)
+    assert run.state is RunState.FAILED
+    assert "it crashed" in run.reason
+
+
+def test_open_axes_are_learnt_once_and_everyone_is_placed_anew(ctx: Context) -> None:
+    toy = problem(axes=(Axis("x", 10), Axis("length", 3, 0.0, 40.0)))
+    run_id = run_to_the_end(ctx, toy, new_run(toy, budget=80, grid_after=20))
+    with ctx.store.begin() as tx:
+        run = tx.run(run_id)
+        regridded = tx.events(run_id, kinds=[EventKind.REGRIDDED])
+        elites = tx.elites(run_id)
+    assert len(regridded) == 1
+    assert all(axis.ranged and not axis.provisional for axis in run.axes)
+    assert run.axes[1] == Axis("length", 3, 0.0, 40.0)
+    assert all(0 <= elite.cell[0] < 10 for _, elite in elites)
+    assert len({elite.cell for _, elite in elites}) > 2
+
+
+def test_a_cascade_cuts_below_its_threshold_and_spends_no_later_stage(ctx: Context) -> None:
+    toy = problem(stages=("cheap", "evaluate"), thresholds=(-3.2,))
+    run_id = run_to_the_end(ctx, toy, new_run(toy, budget=30))
+    with ctx.store.begin() as tx:
+        states = tx.states(run_id)
+        cut = [
+            one for one in tx.settled(run_id) if one.state is State.CUT and one.wall_seconds == 0
+        ]
+    assert states[State.CUT] > 0
+    assert cut
+
+
+def test_a_paused_run_plans_nothing_and_resumes_to_its_budget(ctx: Context) -> None:
+    toy = problem()
+    run = lifecycle.start(ctx, toy, new_run(toy, budget=30))
+    steps = 0
+
+    def later() -> bool:
+        nonlocal steps
+        steps += 1
+        return steps > 25
+
+    ctx.executor.drain(table(ctx), later)  # type: ignore[attr-defined]
+    assert lifecycle.pause(ctx, run.id, "lunch")
+    ctx.executor.drain(table(ctx), lambda: False)  # type: ignore[attr-defined]
+    with ctx.store.begin() as tx:
+        paused = tx.run(run.id)
+    assert paused.state is RunState.PAUSED
+    assert paused.proposals < 30
+    assert lifecycle.resume(ctx, run.id)
+    ctx.executor.drain(table(ctx), lambda: False)  # type: ignore[attr-defined]
+    with ctx.store.begin() as tx:
+        finished = tx.run(run.id)
+    assert (finished.state, finished.proposals) == (RunState.FINISHED, 30)
+
+
+def test_a_cancelled_run_cuts_what_is_in_flight(ctx: Context) -> None:
+    toy = problem()
+    run = lifecycle.start(ctx, toy, new_run(toy, budget=50, in_flight=10))
+    steps = 0
+
+    def later() -> bool:
+        nonlocal steps
+        steps += 1
+        return steps > 12
+
+    ctx.executor.drain(table(ctx), later)  # type: ignore[attr-defined]
+    assert lifecycle.cancel(ctx, run.id)
+    ctx.executor.drain(table(ctx), lambda: False)  # type: ignore[attr-defined]
+    with ctx.store.begin() as tx:
+        states, known = tx.states(run.id), tx.run(run.id)
+    assert known.state is RunState.CANCELLED
+    assert all(state.final for state in states)
+    assert sum(states.values()) == known.proposals
+
+
+def test_a_name_can_be_used_once(ctx: Context) -> None:
+    toy = problem()
+    lifecycle.start(ctx, toy, new_run(toy))
+    with pytest.raises(ValueError, match="toy-run"):
+        lifecycle.start(ctx, toy, new_run(toy))

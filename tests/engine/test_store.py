@@ -1,0 +1,188 @@
+"""The ledger's own promises: compare-and-sets, bounded draws, constraints, schema versions."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.exc import IntegrityError
+
+from app.adapters.store import schema
+from app.adapters.store.sql import SqlStore
+from app.adapters.store.tables import metadata
+from app.domain.archive import Cell, Elite
+from app.domain.program import Program
+from app.domain.run import RunState
+from app.ledger import Exhausted, Plan
+from app.ports import Unavailable
+from tests.engine.conftest import new_run
+from tests.engine.toy import problem
+
+
+def a_run(store: SqlStore, **search: object) -> int:
+    toy = problem()
+    with store.begin() as tx:
+        tx.add_problem(toy)
+        tx.put_programs(toy.seeds)
+        return tx.add_run(new_run(toy, **search)).id
+
+
+def test_a_problem_comes_back_as_it_was_stored(store: SqlStore) -> None:
+    toy = problem()
+    with store.begin() as tx:
+        tx.add_problem(toy)
+        tx.add_problem(toy)
+        name, files, options = tx.problem(toy.digest)
+    assert (name, files, options) == ("toy", toy.files, {})
+
+
+def test_an_unknown_run_is_named_in_the_error(store: SqlStore) -> None:
+    with pytest.raises(LookupError, match="77"), store.begin() as tx:
+        tx.run(77)
+
+
+def test_a_cohort_is_leased_to_one_worker_until_its_lease_runs_out(store: SqlStore) -> None:
+    run = a_run(store)
+    with store.begin() as tx:
+        [cohort] = tx.add_cohorts(run, [Plan(0, "nudge", (0,))], ring_again_seconds=30)
+    with store.begin() as tx:
+        assert tx.claim_cohort(cohort, 30, attempts=5) is not None
+    with store.begin() as tx:
+        assert tx.claim_cohort(cohort, 30, attempts=5) is None
+        tx.renew([cohort], [], 0.0)
+    with store.begin() as tx:
+        assert tx.claim_cohort(cohort, 0, attempts=5) is not None
+
+
+def test_attempts_are_capped_and_a_released_lease_is_no_attempt(store: SqlStore) -> None:
+    run = a_run(store)
+    with store.begin() as tx:
+        [cohort] = tx.add_cohorts(run, [Plan(0, "nudge", (0,))], ring_again_seconds=30)
+    for _ in range(5):
+        with store.begin() as tx:
+            assert tx.claim_cohort(cohort, 0, attempts=1) is not None
+            tx.release([cohort], [], 0.0)
+    with store.begin() as tx:
+        assert tx.claim_cohort(cohort, 0, attempts=1) is not None
+    with pytest.raises(Exhausted), store.begin() as tx:
+        tx.claim_cohort(cohort, 0, attempts=1)
+
+
+def test_overdue_bells_are_given_out_once(store: SqlStore) -> None:
+    run = a_run(store)
+    with store.begin() as tx:
+        [cohort] = tx.add_cohorts(run, [Plan(0, "nudge", (0,))], ring_again_seconds=-1)
+    with store.begin() as tx:
+        assert tx.overdue(run, 30) == ([cohort], [])
+    with store.begin() as tx:
+        assert tx.overdue(run, 30) == ([], [])
+
+
+def test_the_database_itself_refuses_to_plan_beyond_the_budget(store: SqlStore) -> None:
+    run = a_run(store, budget=2)
+    with pytest.raises(IntegrityError, match="runs_budget_is_a_cap"), store.begin() as tx:
+        tx.add_cohorts(run, [Plan(0, "nudge", (0, 1, 2))], ring_again_seconds=30)
+
+
+def test_a_budget_never_falls_below_what_is_planned(store: SqlStore) -> None:
+    run = a_run(store, budget=10)
+    with store.begin() as tx:
+        tx.add_cohorts(run, [Plan(0, "nudge", (0, 1, 2))], ring_again_seconds=30)
+        tx.set_budget(run, 1)
+        assert tx.run(run).budget.proposals == 3
+
+
+def test_a_state_changes_for_the_first_who_asks(store: SqlStore) -> None:
+    run = a_run(store)
+    with store.begin() as tx:
+        assert tx.set_state(run, [RunState.RUNNING], RunState.PAUSED, "why")
+        assert not tx.set_state(run, [RunState.RUNNING], RunState.PAUSED)
+        assert tx.run(run).reason == "why"
+
+
+def test_planning_is_exclusive(store: SqlStore) -> None:
+    run = a_run(store)
+    with store.begin() as first, store.begin() as second:
+        assert first.exclusive(run)
+        assert not second.exclusive(run)
+
+
+def elite(number: int, fitness: float) -> Elite:
+    return Elite(Program(f"x = {number}\n").id, fitness, 6, 1, (number,))
+
+
+def test_an_island_draws_its_best_and_every_cell_alike(store: SqlStore) -> None:
+    run = a_run(store)
+    with store.begin() as tx:
+        tx.put_programs([Program(f"x = {n}\n") for n in range(8)])
+        for n in range(8):
+            tx.put_cell(run, 0, Cell((n,), (elite(n, n / 2),)))
+    with store.begin() as tx:
+        island = tx.island(run, 0)
+        assert (island.size, island.admitted) == (8, 8)
+        assert [e.fitness for e in island.best(2)] == [3.5, 3.0]
+        assert [e.fitness for e in island.best(1, skip=7)] == [0.0]
+        drawn = [island.uniform(1, Random(n))[0].cell for n in range(60)]
+        assert set(drawn) == {(n,) for n in range(8)}
+        assert len({e.cell for e in island.uniform(8, Random(0))}) == 8
+
+
+def test_a_cell_keeps_its_number_when_its_occupants_change(store: SqlStore) -> None:
+    run = a_run(store)
+    with store.begin() as tx:
+        tx.put_programs([Program(f"x = {n}\n") for n in range(3)])
+        tx.put_cell(run, 0, Cell((1,), (elite(0, 0.0), elite(1, -1.0))))
+        tx.put_cell(run, 0, Cell((1,), (replace(elite(2, 5.0), cell=(1,)),)))
+        island = tx.island(run, 0)
+        assert (island.size, island.admitted) == (1, 2)
+        assert [e.fitness for e in island.cell((1,)).occupants] == [5.0]
+
+
+def test_a_reset_island_is_empty_and_an_epoch_older(store: SqlStore) -> None:
+    run = a_run(store)
+    with store.begin() as tx:
+        tx.put_programs([Program("x = 0\n")])
+        tx.put_cell(run, 1, Cell((0,), (elite(0, 0.0),)))
+        tx.clear_island(run, 1, reset=True)
+        island = tx.island(run, 1)
+        assert (island.size, island.epoch, island.admitted) == (0, 1, 0)
+
+
+def test_a_program_with_a_nul_in_its_failure_is_stored(store: SqlStore) -> None:
+    from app.adapters.store.codec import clean
+
+    assert clean("a\x00b\ud800") == "a\ufffdb?"
+
+
+def test_a_database_that_is_down_is_unavailable() -> None:
+    nowhere = SqlStore("postgresql+psycopg://nobody:x@127.0.0.1:1/none")
+    with pytest.raises(Unavailable, match="database"), nowhere.begin() as tx:
+        tx.running()
+    nowhere.close()
+
+
+def test_the_schema_goes_up_and_down_and_says_when_it_is_behind(empty_database: str) -> None:
+    assert schema.version(empty_database).found is None
+    schema.upgrade(empty_database, "0001")
+    behind = schema.version(empty_database)
+    assert (behind.found, behind.current) == ("0001", False)
+    schema.upgrade(empty_database)
+    assert schema.version(empty_database).current
+    schema.downgrade(empty_database, "base")
+    assert schema.version(empty_database).found is None
+    schema.upgrade(empty_database)
+
+
+def test_the_migrations_build_what_the_tables_say(database: str) -> None:
+    from alembic.autogenerate import compare_metadata
+    from alembic.migration import MigrationContext
+
+    engine = create_engine(database)
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, metadata) == []
+        constraints = connection.execute(
+            text("SELECT conname FROM pg_constraint WHERE conrelid = 'runs'::regclass")
+        ).scalars()
+        assert "runs_budget_is_a_cap" in set(constraints)
+    engine.dispose()

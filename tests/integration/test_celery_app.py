@@ -1,0 +1,238 @@
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import redis
+
+from app.adapters.queue.address import broker_url
+from app.celery import Misled, configuration, modules, threads
+from app.embedded.valkey import EmbeddedValkey
+from tests.integration.worker_double import install, until
+
+CELERY = (sys.executable, "-m", "celery", "-A", "app")
+
+
+@pytest.fixture(scope="module")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with EmbeddedValkey(tmp_path_factory.mktemp("valkey")) as address:
+        yield address
+
+
+@pytest.fixture
+def broker(valkey: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(valkey) as client:
+        client.flushall()
+        yield client
+
+
+class Running:
+    """A Celery command, ended with the test."""
+
+    def __init__(self, folder: Path, environment: dict[str, str], *arguments: str):
+        self.log = folder / f"{arguments[0]}.log"
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [*CELERY, *arguments],
+                cwd=folder,
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+
+@pytest.fixture
+def celery(tmp_path: Path, valkey: str, broker: redis.Redis) -> Iterator[Any]:
+    running: list[Running] = []
+
+    def start(*arguments: str, **variables: str) -> Running:
+        environment = install(tmp_path, EVOQ_REDIS_URL=valkey, **variables)
+        running.append(Running(tmp_path, environment, *arguments))
+        return running[-1]
+
+    yield start
+    for one in running:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.wait()
+
+
+def pools(valkey: str) -> dict[str, tuple[str, int]]:
+    """Each worker's pool and concurrency, as it reports them."""
+    from app.celery import app
+
+    answers = app.control.inspect(timeout=2, connection=app.connection(broker_url(valkey))).stats()
+    return {
+        name.partition("@")[0]: (said["pool"]["implementation"], said["pool"]["max-concurrency"])
+        for name, said in (answers or {}).items()
+    }
+
+
+@pytest.fixture
+def address_known(valkey: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVOQ_REDIS_URL", valkey)
+
+
+@pytest.mark.usefixtures("address_known")
+def test_a_worker_gets_pool_size_and_name_from_its_queues(celery: Any, valkey: str) -> None:
+    celery("worker", "-Q", "gpu")
+    celery("worker", "-Q", "cpu", EVOQ_EVALUATE_CONCURRENCY="5")
+    celery("worker", "-Q", "gpu,cpu,control")
+    threaded = "celery.concurrency.thread:TaskPool"
+    expected = {
+        "gpu": (threaded, 128),
+        "cpu": (threaded, 5),
+        "gpu-cpu-control": (threaded, 128 + 16 + 2),
+    }
+    until(lambda: pools(valkey) == expected, 60, "three workers with their pools")
+
+
+@pytest.mark.usefixtures("address_known")
+def test_a_pool_and_a_size_given_by_hand_are_kept(celery: Any, valkey: str) -> None:
+    celery("worker", "-Q", "control", "-P", "solo", "-n", "mine@%h")
+    celery("worker", "-Q", "gpu", "-c", "3")
+    expected = {
+        "mine": ("celery.concurrency.solo:TaskPool", 1),
+        "gpu": ("celery.concurrency.thread:TaskPool", 3),
+    }
+    until(lambda: pools(valkey) == expected, 60, "two workers as asked for")
+
+
+def test_a_step_that_fails_or_meets_dead_machinery_leaves_the_worker_at_work(
+    celery: Any, valkey: str, broker: redis.Redis
+) -> None:
+    worker = celery("worker", "-Q", "cpu,control")
+    send(valkey, "evaluate", [13, 14, 15])
+    until(lambda: broker.lrange("done:evaluate", 0, -1) == [b"15"], 60, "the healthy step")
+    until(lambda: broker.hlen("unacked") == 0, 10, "every message's acknowledgement")
+    assert worker.end() == 0
+    log = worker.log.read_text()
+    assert "ZeroDivisionError: a defect of ours" in log
+    assert "evaluate 14: unavailable: nobody answers" in log
+    assert broker.get("closed") == b"1"
+
+
+def test_beat_ticks_for_every_run_and_needs_no_writable_folder(
+    celery: Any, broker: redis.Redis, tmp_path: Path
+) -> None:
+    celery("worker", "-Q", "control")
+    celery("beat")
+    until(lambda: int(broker.get("ticks:produce") or 0) >= 4, 60, "four ticks of produce")
+    until(lambda: int(broker.get("ticks:reap") or 0) >= 1, 20, "a tick of reap")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["beat.log", "double", "worker.log"]
+
+
+def test_a_worker_that_cannot_work_says_why_and_ends(celery: Any) -> None:
+    worker = celery("worker", "-Q", "gpu", DOUBLE_FAULT="no ledger is configured")
+    assert worker.process.wait(60) == 1
+    assert "this worker cannot work: no ledger is configured" in worker.log.read_text()
+    assert "Traceback" not in worker.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({}, "EVOQ_REDIS_URL is not set"),
+        ({"EVOQ_REDIS_URL": "amqp://guest@host"}, "must start with one of redis://"),
+        (
+            {"EVOQ_REDIS_URL": "redis://h", "EVOQ_GENERATE_CONCURRENCY": "many"},
+            "EVOQ_GENERATE_CONCURRENCY must be a number of threads, 1 or more, not 'many'",
+        ),
+        (
+            {"EVOQ_REDIS_URL": "redis://h", "EVOQ_TASK_EVENTS": "perhaps"},
+            "EVOQ_TASK_EVENTS must be true or false, not 'perhaps'",
+        ),
+    ],
+)
+def test_a_wrong_environment_is_named_in_one_line(
+    tmp_path: Path, variables: dict[str, str], said: str
+) -> None:
+    with pytest.raises(Misled, match=said.split("'")[0].replace(".", r"\.")):
+        configuration(variables)
+    environment = {k: v for k, v in install(tmp_path).items() if not k.startswith("EVOQ_")}
+    done = subprocess.run(
+        [*CELERY, "worker", "-Q", "gpu"],
+        env={**environment, **variables},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_importing_the_application_needs_no_environment() -> None:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("EVOQ_")}
+    repository = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", "import app.celery; print(app.celery.app.main)"],
+        env=clean,
+        cwd=repository,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == "evoqueue\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "kombu"),
+    [
+        ("redis://:secret@host:6379/2", "redis://:secret@host:6379/2"),
+        ("rediss://host/0?ssl_cert_reqs=required", "rediss://host/0?ssl_cert_reqs=required"),
+        ("redis+socket:///run/redis.sock", "redis+socket:///run/redis.sock"),
+        ("unix:///run/redis.sock?db=3", "redis+socket:///run/redis.sock?virtual_host=3"),
+        ("unix://:a%2Fb@/run/redis.sock", "redis+socket://:a%2Fb@/run/redis.sock?virtual_host=0"),
+    ],
+)
+def test_an_address_is_put_into_kombus_form(given: str, kombu: str) -> None:
+    assert broker_url(given) == kombu
+
+
+def test_a_wrong_address_is_refused_without_showing_its_password() -> None:
+    with pytest.raises(ValueError, match="redis://") as refused:
+        broker_url("postgres://user:hunter2@host/db")
+    assert "hunter2" not in str(refused.value)
+    with pytest.raises(ValueError, match="path of a socket"):
+        broker_url("unix://")
+
+
+@pytest.mark.parametrize(
+    ("command", "loads"), [("worker", True), ("beat", False), ("flower", False)]
+)
+def test_only_workers_load_the_engine(command: str, loads: bool) -> None:
+    with click.Context(click.Command(command), info_name=command):
+        assert ("workers.tasks" in modules()) is loads
+
+
+def test_threads_of_a_mix_are_the_sum_of_its_queues() -> None:
+    assert threads(["gpu", "cpu", "control"], {"EVOQ_GENERATE_CONCURRENCY": "10"}) == 28
+
+
+def test_hot_steps_send_events_only_when_asked() -> None:
+    quiet = configuration({"EVOQ_REDIS_URL": "redis://h"})["task_annotations"]
+    loud = configuration({"EVOQ_REDIS_URL": "redis://h", "EVOQ_TASK_EVENTS": "true"})
+    assert quiet["evaluate"] == {"send_events": False}
+    assert loud["task_annotations"]["generate"] == {"send_events": True}
+
+
+def send(valkey: str, step: Any, subjects: list[int]) -> None:
+    from celery import Celery
+
+    from app.adapters.queue.celery import CeleryExecutor
+
+    application = Celery("sender", set_as_current=False)
+    application.conf.update(configuration({"EVOQ_REDIS_URL": valkey}))
+    CeleryExecutor(application).submit(step, subjects)
+    application.close()

@@ -1,0 +1,115 @@
+"""A worker outlives its broker."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import redis
+from celery import Celery
+from kombu import Connection
+
+from app.adapters.queue.celery import CeleryExecutor
+from app.adapters.queue.transport import Channel, Transport, install
+from app.celery import configuration
+from app.embedded.valkey import EmbeddedValkey
+from tests.integration.worker_double import install as install_double
+from tests.integration.worker_double import until
+
+RESTARTS = 4
+
+
+@pytest.mark.slow
+def test_a_worker_outlives_restarts_of_the_broker_under_running_steps(tmp_path: Path) -> None:
+    server = EmbeddedValkey(tmp_path / "valkey")
+    address = server.start()
+    environment = install_double(tmp_path, EVOQ_REDIS_URL=address, DOUBLE_NAP="0.7")
+    log = tmp_path / "worker.log"
+    with log.open("wb") as output:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "celery", "-A", "app", "worker", "-Q", "gpu", "-c", "8"],
+            cwd=tmp_path,
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    application = Celery("sender", set_as_current=False)
+    application.conf.update(configuration({"EVOQ_REDIS_URL": address}))
+    executor = CeleryExecutor(application)
+    try:
+        for turn in range(RESTARTS):
+            subjects = range(100 * (turn + 1), 100 * (turn + 1) + 24)
+            executor.submit("generate", subjects)
+            with redis.Redis.from_url(address) as client:
+                until(lambda c=client, s=subjects: began(c) & set(s), 60, "a step under way")
+            assert server._child is not None
+            how = signal.SIGKILL if turn % 2 else signal.SIGTERM
+            server._child._process.send_signal(how)
+            server._child._process.wait()
+            assert server.start() == address
+            after = 100 * (turn + 1) + 50
+            executor.submit("generate", [after])
+            with redis.Redis.from_url(address) as client:
+                until(lambda c=client, a=after: a in done(c), 60, f"step {after} after a restart")
+            assert worker.poll() is None, log.read_text()
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(30) == 0
+        assert "Unrecoverable error" not in log.read_text()
+    finally:
+        worker.kill()
+        worker.wait()
+        application.close()
+        server.stop()
+
+
+def test_one_client_serves_every_operation_of_a_channel(tmp_path: Path) -> None:
+    install()
+    with EmbeddedValkey(tmp_path) as address, connect(address) as connection:
+        channel = connection.channel()
+        assert isinstance(channel, Channel)
+        assert isinstance(connection.transport, Transport)
+        with channel.conn_or_acquire() as first, channel.conn_or_acquire() as second:
+            assert first is second
+
+
+def test_a_message_is_acknowledged_after_its_connection_was_collected(tmp_path: Path) -> None:
+    install()
+    with EmbeddedValkey(tmp_path) as address, redis.Redis.from_url(address) as client:
+        connection = connect(address)
+        queue = connection.SimpleQueue("ring")
+        queue.put({"subject": 1})
+        message = queue.get(timeout=5)
+        assert client.hlen("unacked") == 1
+        message.channel.connection.client = None
+        message.ack()
+        assert client.hlen("unacked") == 0
+        connection.transport.client = connection
+        connection.release()
+
+
+def test_a_broken_connection_does_not_put_back_what_still_runs(tmp_path: Path) -> None:
+    install()
+    with EmbeddedValkey(tmp_path) as address, redis.Redis.from_url(address) as client:
+        connection = connect(address)
+        queue = connection.SimpleQueue("ring")
+        queue.put({"subject": 1})
+        message = queue.get(timeout=5)
+        message.channel.connection.client = None
+        message.channel.qos.restore_unacked()
+        assert client.llen("ring") == 0
+        assert client.hlen("unacked") == 1
+        connection.transport.client = connection
+        connection.release()
+
+
+def connect(address: str) -> Connection:
+    return Connection(configuration({"EVOQ_REDIS_URL": address})["broker_url"])
+
+
+def began(client: redis.Redis) -> set[int]:
+    return {int(subject) for subject in client.lrange("began:generate", 0, -1)}
+
+
+def done(client: redis.Redis) -> set[int]:
+    return {int(subject) for subject in client.lrange("done:generate", 0, -1)}

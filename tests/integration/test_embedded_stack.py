@@ -1,0 +1,317 @@
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import psycopg
+import pytest
+import redis
+
+from app.embedded.children import Identity, read_record
+from app.embedded.crew import Crew, Flower
+from app.embedded.errors import EmbeddedError
+from app.embedded.stack import EmbeddedStack, Endpoints, attach
+from tests.integration.worker_double import install, until
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="the other platforms have no death signal to test"
+)
+REPOSITORY = Path(__file__).parents[2]
+CREW = {"worker-gpu", "worker-cpu-1", "beat"}
+SERVERS = {"postgres", "valkey"}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    """The folder of a stack; whatever a failing test leaves there is ended."""
+    folder = tmp_path / ".evoq"
+    yield folder
+    for one in identities(folder).values():
+        running = one.running()
+        if running is not None:
+            running.kill()
+
+
+@pytest.fixture
+def make(root: Path, tmp_path: Path) -> Callable[..., EmbeddedStack]:
+    environment = install(tmp_path)
+
+    def build(**more: object) -> EmbeddedStack:
+        told: dict[str, object] = {"crew": Crew(generators=4), "environment": environment}
+        return EmbeddedStack(root, **{**told, **more})  # type: ignore[arg-type]
+
+    return build
+
+
+def identities(root: Path) -> dict[str, Identity]:
+    """Every process of a folder's stack but its keeper, by name."""
+    records = [
+        *(root / "pids").glob("*.pid"),
+        root / "postgres" / "postgres.pid",
+        root / "valkey" / "valkey.pid",
+    ]
+    found = [read_record(record) for record in records]
+    return {one.name: one for one in found if one is not None}
+
+
+def living(known: dict[str, Identity]) -> set[str]:
+    return {name for name, one in known.items() if one.running() is not None}
+
+
+def keeper_of(root: Path) -> psutil.Process:
+    [found] = [
+        one
+        for one in psutil.process_iter(["cmdline"])
+        if (one.info["cmdline"] or [])[1:4] == ["-m", "app.embedded.keeper", str(root)]
+    ]
+    return found
+
+
+def client_elsewhere(root: Path, environment: dict[str, str]) -> "subprocess.Popen[str]":
+    """Holds a stack from another process; returns once it is up."""
+    program = (
+        "import sys, time; from pathlib import Path; "
+        "from app.embedded.stack import EmbeddedStack as S; s = S(Path(sys.argv[1])); "
+        "print(s.start().redis_url, flush=True); time.sleep(600)"
+    )
+    started = subprocess.Popen(
+        [sys.executable, "-c", program, str(root)],
+        cwd=REPOSITORY,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert started.stdout is not None
+    with started.stdout as output:
+        assert output.readline().startswith("unix://")
+    return started
+
+
+def test_a_stack_prepares_its_database_works_and_leaves_no_process(
+    root: Path, make: Callable[..., EmbeddedStack]
+) -> None:
+    prepared: list[str] = []
+
+    def prepare(database_url: str) -> None:
+        assert not living(identities(root)) - SERVERS
+        prepared.append(database_url)
+
+    stack = make(prepare=prepare)
+    assert attach(root) is None
+    with stack as endpoints:
+        assert prepared == [endpoints.database_url]
+        assert attach(root) == endpoints
+        with redis.Redis.from_url(endpoints.redis_url) as client:
+            until(lambda: int(client.get("ticks:produce") or 0) >= 2, 60, "two ticks of produce")
+        known = identities(root)
+        assert living(known) == CREW | SERVERS
+        stack.check()
+        ours = os.getsid(0)
+        assert ours not in {os.getsid(one.pid) for one in known.values()}
+    assert living(known) == set()
+    assert attach(root) is None
+    assert sorted(path.name for path in (root / "log").iterdir()) == [
+        "beat.log",
+        "keeper.log",
+        "postgres.log",
+        "valkey.log",
+        "worker-cpu-1.log",
+        "worker-gpu.log",
+    ]
+    with pytest.raises(EmbeddedError, match="has not been started"):
+        stack.check()
+
+
+def test_the_next_start_finds_the_rows_of_the_last(
+    make: Callable[..., EmbeddedStack],
+) -> None:
+    def rows(endpoints: Endpoints, statement: str) -> object:
+        with psycopg.connect(endpoints.database_url.replace("+psycopg", "")) as connection:
+            return connection.execute(statement).rowcount
+
+    first = make()
+    assert rows(first.start(workers=False), "CREATE TABLE kept AS SELECT 1 AS n") == 1
+    first.stop()
+    second = make()
+    assert rows(second.start(workers=False), "SELECT n FROM kept") == 1
+    second.stop()
+
+
+def test_a_second_client_joins_and_the_stack_ends_with_the_last(
+    root: Path, make: Callable[..., EmbeddedStack]
+) -> None:
+    first, second = make(), make()
+    endpoints = first.start(workers=False)
+    known = identities(root)
+    assert second.start() == endpoints
+    assert living(identities(root)) == CREW | SERVERS
+    first.stop()
+    second.check()
+    assert living(known) == SERVERS
+    known = identities(root)
+    second.stop()
+    assert living(known) == set()
+
+
+def test_nothing_is_left_when_the_only_client_is_killed(root: Path, tmp_path: Path) -> None:
+    client = client_elsewhere(root, install(tmp_path))
+    known = identities(root)
+    assert living(known) == CREW | SERVERS
+    client.kill()
+    client.wait()
+    until(lambda: not living(known), 30, "the end of every process")
+
+
+def test_workers_end_with_a_killed_keeper_and_the_next_start_is_clean(
+    root: Path, tmp_path: Path, make: Callable[..., EmbeddedStack]
+) -> None:
+    stack = make()
+    stack.start()
+    known = identities(root)
+    keeper_of(root).kill()
+    until(lambda: not living(known) - SERVERS, 10, "the workers' end")
+    with pytest.raises(EmbeddedError, match="has ended"):
+        stack.check()
+    stack.stop()
+    again = make()
+    again.start()
+    assert living(identities(root)) == CREW | SERVERS
+    assert living(known) == set()
+    again.stop()
+
+
+def test_what_outlived_its_keeper_is_ended_by_the_next_start(
+    root: Path, make: Callable[..., EmbeddedStack]
+) -> None:
+    sleeper = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    (root / "pids").mkdir(parents=True)
+    started = psutil.Process(sleeper.pid).create_time()
+    record = {"name": "worker-cpu-9", "pid": sleeper.pid, "started": started}
+    (root / "pids" / "worker-cpu-9.pid").write_text(json.dumps(record))
+    stranger = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    record = {"name": "worker-cpu-8", "pid": stranger.pid, "started": started - 3600}
+    (root / "pids" / "worker-cpu-8.pid").write_text(json.dumps(record))
+    stack = make()
+    try:
+        stack.start(workers=False)
+        assert sleeper.wait(10) == -signal.SIGTERM
+        assert stranger.poll() is None, "a process that took over the number was ended"
+    finally:
+        stack.stop()
+        for one in (sleeper, stranger):
+            one.kill()
+            one.wait()
+
+
+def test_a_killed_worker_and_a_killed_server_come_back(
+    root: Path, make: Callable[..., EmbeddedStack]
+) -> None:
+    stack = make()
+    endpoints = stack.start()
+    before = identities(root)
+    for name in ("worker-cpu-1", "valkey"):
+        psutil.Process(before[name].pid).kill()
+    until(
+        lambda: (
+            living(identities(root)) == CREW | SERVERS
+            and identities(root)["worker-cpu-1"] != before["worker-cpu-1"]
+            and identities(root)["valkey"] != before["valkey"]
+        ),
+        30,
+        "their return",
+    )
+    with redis.Redis.from_url(endpoints.redis_url) as client:
+        client.delete("ticks:produce")
+        until(lambda: int(client.get("ticks:produce") or 0) >= 2, 60, "two ticks of produce")
+    stack.check()
+    stack.stop()
+
+
+@pytest.mark.slow
+def test_a_worker_that_never_lives_is_given_up_with_the_reason(
+    tmp_path: Path, make: Callable[..., EmbeddedStack]
+) -> None:
+    stack = make(environment=install(tmp_path, DOUBLE_FAULT="the model has no key"))
+    stack.start()
+
+    def given_up() -> bool:
+        try:
+            stack.check()
+        except EmbeddedError as error:
+            return "worker" in str(error) and "the model has no key" in str(error)
+        return False
+
+    until(given_up, 90, "the report")
+    stack.stop()
+
+
+def test_flower_answers_its_own_user_only(make: Callable[..., EmbeddedStack]) -> None:
+    port = free_port()
+    stack = make(flower=Flower(port, "ann", "secret"))
+    stack.start(workers=False)
+
+    def status(user: str) -> int:
+        done = subprocess.run(
+            [
+                *(sys.executable, "-c"),
+                "import sys, urllib.request as u, urllib.error as e, base64\n"
+                "r = u.Request(sys.argv[1]); c = base64.b64encode(sys.argv[2].encode()).decode()\n"
+                "r.add_header('Authorization', 'Basic ' + c)\n"
+                "try: print(u.urlopen(r).status)\n"
+                "except e.HTTPError as x: print(x.code)\n"
+                "except e.URLError: print(0)\n",
+                *(f"http://127.0.0.1:{port}/api/queues/length", user),
+            ],
+            capture_output=True,
+            text=True,
+        )
+        return int(done.stdout)
+
+    until(lambda: status("ann:secret") == 200, 60, "Flower's answer")
+    assert status("ann:guess") == 401
+    stack.stop()
+
+
+def test_a_port_in_use_is_named(make: Callable[..., EmbeddedStack]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        stack = make(flower=Flower(port, "ann", "secret"))
+        with pytest.raises(EmbeddedError, match=rf"127\.0\.0\.1:{port}: .*choose another port"):
+            stack.start(workers=False)
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(EmbeddedError, match=r"cannot keep a stack in .*file"):
+        EmbeddedStack(tmp_path / "file" / ".evoq").start()
+
+
+def test_a_fault_of_a_server_reaches_the_client(
+    root: Path, make: Callable[..., EmbeddedStack]
+) -> None:
+    make_once = make()
+    make_once.start(workers=False)
+    make_once.stop()
+    (root / "postgres" / "data" / "PG_VERSION").write_text("9\n")
+    with pytest.raises(EmbeddedError, match="the data was written by another Postgres version"):
+        make().start(workers=False)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 4, 16, 64, 256])
+def test_a_crew_has_a_seat_for_every_core(cores: int) -> None:
+    crew = Crew.of(cores)
+    assert crew.evaluators * crew.trials >= cores
+    assert 1 <= crew.evaluators <= 8
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

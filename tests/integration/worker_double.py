@@ -1,0 +1,87 @@
+"""Celery workers with the real application and tasks, and steps that only take notes in Redis.
+
+`install` writes a start-up module that puts these steps in the place of the engine's; every Python
+started with the environment it returns has them.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+STARTUP = """
+import os, sys, time, types
+
+def client():
+    import redis
+    return redis.Redis.from_url(os.environ["EVOQ_REDIS_URL"])
+
+def note(step, nap=0.0):
+    def run(ctx, subject):
+        connection = client()
+        connection.rpush("began:" + step, subject)
+        if subject == 13:
+            raise ZeroDivisionError("a defect of ours")
+        if subject == 14:
+            from app.ports import Unavailable
+            raise Unavailable("nobody answers")
+        time.sleep(nap)
+        for attempt in range(100):
+            try:
+                client().rpush("done:" + step, subject)
+                break
+            except Exception:
+                time.sleep(0.1)
+    return run
+
+class Sandbox:
+    def close(self):
+        try:
+            client().incr("closed")
+        except Exception:
+            pass
+
+class Context:
+    sandbox = Sandbox()
+
+def worker_context():
+    if os.environ.get("DOUBLE_FAULT"):
+        from app.ports import Unavailable
+        raise Unavailable(os.environ["DOUBLE_FAULT"])
+    return Context()
+
+bootstrap = types.ModuleType("app.bootstrap")
+bootstrap.worker_context = worker_context
+steps = types.ModuleType("app.engine.steps")
+steps.generate = note("generate", float(os.environ.get("DOUBLE_NAP", "0")))
+steps.evaluate = note("evaluate")
+steps.produce = note("produce")
+steps.reap = note("reap")
+steps.produce_all = lambda ctx: client().incr("ticks:produce")
+steps.reap_all = lambda ctx: client().incr("ticks:reap")
+sys.modules["app.bootstrap"] = bootstrap
+sys.modules["app.engine.steps"] = steps
+import app.engine
+app.engine.steps = steps
+"""
+
+
+def install(folder: Path, **more: str) -> dict[str, str]:
+    """Returns an environment whose Pythons have the steps above."""
+    startup = folder / "double"
+    startup.mkdir(exist_ok=True)
+    (startup / "sitecustomize.py").write_text(STARTUP)
+    repository = Path(__file__).parents[2]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(startup), str(repository)]),
+        **more,
+    }
+
+
+def until(condition: Callable[[], object], seconds: float = 30.0, what: str = "it") -> None:
+    """Waits for a condition, and fails when it does not come."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not happen within {seconds} s"
+        time.sleep(0.05)

@@ -1,0 +1,36 @@
+"""The context of this worker process: built once, whichever step or hook asks first."""
+
+import functools
+import threading
+
+from app.bootstrap import worker_context
+from app.engine.context import Context
+from app.ports import Unavailable
+
+_building = threading.Lock()
+
+
+@functools.cache
+def _build() -> Context:
+    return worker_context()
+
+
+def context() -> Context:
+    """Returns the context, built at first use and by one thread only.
+
+    Raises:
+      Unavailable: The environment does not say enough to build one, or a port does not answer.
+    """
+    with _building:
+        return _build()
+
+
+def context_or_exit() -> Context:
+    """Returns the context; ends a worker that cannot have one, with one line instead of a loop.
+
+    Whoever supervises the worker starts it again.
+    """
+    try:
+        return context()
+    except Unavailable as error:
+        raise SystemExit(f"this worker cannot work: {error}") from error
