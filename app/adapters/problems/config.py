@@ -1,0 +1,290 @@
+"""Reading config.yaml: syntax, types, unknown keys, and secrets kept out of what is stored."""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from app.adapters.problems.errors import ProblemError
+from app.adapters.problems.keys import KEYS, MODEL_KEYS, Key, Kind
+
+REDACTED = "<redacted>"
+
+_SECRET_KEY = re.compile(r"(?i)(api_?key|secret|password|access_token|auth_token)$")
+_SECRET_TEXT = re.compile(r"\b(?:sk-|AIza|ghp_|github_pat_|hf_|xox[abp]-)[A-Za-z0-9_\-]{16,}")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A config.yaml whose known keys have the right types.
+
+    Attributes:
+      values: Dotted key to value; keys that are absent or null are missing.
+      where: The file's name, for messages.
+      lines: Dotted key to line, from 1.
+      models: Entries of `llm.models`, with unknown keys left out.
+      notices: One sentence each: unknown keys, keys without effect.
+      unknown: The sentences among `notices` that are about unknown keys.
+    """
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    models: tuple[Mapping[str, Any], ...] = ()
+    notices: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    where: str = "config.yaml"
+    lines: Mapping[str, int] = field(default_factory=dict)
+
+    def place(self, key: str) -> str:
+        """Returns `file:line` of a key, or the file where the key is not written out."""
+        return f"{self.where}:{self.lines[key]}" if key in self.lines else self.where
+
+
+def redacted(text: str, where: str) -> str:
+    """Returns a config.yaml with every literal secret replaced; `${NAME}` stands as it is.
+
+    Raises:
+      ProblemError: The text is not YAML.
+    """
+    scalars = {
+        (token.start_mark.index, token.end_mark.index)
+        for token in _guarded(where, lambda: list(yaml.scan(text, Loader=yaml.SafeLoader)))
+        if isinstance(token, yaml.ScalarToken)
+    }
+    ends = {end: start for start, end in scalars}
+    spans = set()
+    for pair in _pairs(_composed(text, where)):
+        if _SECRET_KEY.search(pair.key) and _is_literal(pair.value):
+            end = pair.value.end_mark.index
+            spans.add((ends[end], end))
+    for start, end in sorted(spans, reverse=True):
+        kept = text[len(text[:end].rstrip()) : end]  # a block's line break ends its entry
+        text = f'{text[:start]}"{REDACTED}"{kept}{text[end:]}'
+    return _SECRET_TEXT.sub(REDACTED, text)
+
+
+def variable(value: str) -> str | None:
+    """Returns NAME for the whole string `${NAME}`, otherwise None."""
+    match = _VARIABLE.fullmatch(value.strip())
+    return match.group(1) if match else None
+
+
+def read(text: str, where: str) -> Config:
+    """Returns what a config.yaml says.
+
+    Raises:
+      ProblemError: The text is not YAML, or a known key has a value of the wrong type.
+    """
+    root = _composed(text, where)
+    lines = {pair.name: pair.line for pair in _pairs(root)}
+    loaded = _guarded(where, lambda: yaml.safe_load(text))
+    if loaded is None:
+        return Config()
+    if not isinstance(loaded, dict):
+        raise ProblemError(
+            "the file is not a mapping",
+            where=where,
+            value=_shown(loaded),
+            remedy="Write `key: value` lines.",
+        )
+    reader = _Reader(where, lines)
+    reader.section(loaded)
+    return Config(
+        values=reader.values,
+        models=tuple(reader.models),
+        notices=(*reader.unknown, *_without_effect(reader.ineffective)),
+        unknown=tuple(reader.unknown),
+        where=where,
+        lines=lines,
+    )
+
+
+def _is_literal(node: yaml.Node) -> bool:
+    texts = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+    if not isinstance(node, yaml.ScalarNode) or node.tag not in texts:
+        return False
+    return node.value not in ("", REDACTED) and variable(node.value) is None
+
+
+class _Reader:
+    """Collects the values of one file; used once."""
+
+    def __init__(self, where: str, lines: Mapping[str, int]) -> None:
+        self.where = where
+        self.lines = lines
+        self.values: dict[str, Any] = {}
+        self.models: list[Mapping[str, Any]] = []
+        self.unknown: list[str] = []
+        self.ineffective: list[Key] = []
+        self._table = {key.name: key for key in KEYS}
+        self._sections = {key.name.split(".")[0] for key in KEYS if "." in key.name}
+
+    def section(self, loaded: Mapping[Any, Any], prefix: str = "") -> None:
+        for raw, value in loaded.items():
+            name = f"{prefix}{raw}"
+            if not prefix and name in self._sections:
+                self._nested(name, value)
+            elif name not in self._table:
+                self._refuse_or_note(name, self._table)
+            elif (checked := self._checked(self._table[name], name, value)) is not None:
+                self.values[name] = checked
+                if self._table[name].reason:
+                    self.ineffective.append(self._table[name])
+                if name == "llm.models":
+                    self._read_models(checked)
+
+    def _nested(self, name: str, value: Any) -> None:
+        if value is None:
+            return
+        if not isinstance(value, dict):
+            raise self._wrong_type(name, value, Kind.MAPPING)
+        self.section(value, f"{name}.")
+
+    def _read_models(self, entries: Sequence[Mapping[Any, Any]]) -> None:
+        table = {key.name: key for key in MODEL_KEYS}
+        for index, entry in enumerate(entries):
+            model: dict[str, Any] = {}
+            for raw, value in entry.items():
+                name = f"llm.models.{index}.{raw}"
+                if str(raw) not in table:
+                    self._refuse_or_note(name, {f"llm.models.{index}.{key}" for key in table})
+                elif (checked := self._checked(table[str(raw)], name, value)) is not None:
+                    model[str(raw)] = checked
+                    if table[str(raw)].reason:
+                        key = table[str(raw)]
+                        self.ineffective.append(Key(name, key.kind, reason=key.reason))
+            self.models.append(model)
+
+    def _checked(self, key: Key, name: str, value: Any) -> Any:
+        if value is None:
+            if key.nullable:
+                return None
+            raise self._wrong_type(name, value, key.kind)
+        if not _fits(key.kind, value):
+            raise self._wrong_type(name, value, key.kind)
+        return value
+
+    def _wrong_type(self, name: str, value: Any, kind: Kind) -> ProblemError:
+        return ProblemError(
+            f"`{name}` must be {kind.value}",
+            where=self._place(name),
+            value=_shown(value),
+            remedy="Correct the value, or remove the key to have the default.",
+        )
+
+    def _refuse_or_note(self, name: str, known: Mapping[str, Key] | set[str]) -> None:
+        near = closest(name, list(known))
+        self.unknown.append(
+            f"{self._place(name)}: unknown key `{name}` is ignored; "
+            f"the closest known key is `{near}`."
+        )
+
+    def _place(self, name: str) -> str:
+        return f"{self.where}:{self.lines[name]}" if name in self.lines else self.where
+
+
+def closest(name: str, known: Sequence[str]) -> str:
+    """Returns the known name most like `name`; the same last part in another section wins."""
+    last = name.rsplit(".", 1)[-1]
+    moved = [key for key in known if key.rsplit(".", 1)[-1] == last]
+    if moved:
+        return moved[0]
+    whole = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+    tails = {key.rsplit(".", 1)[-1]: key for key in known}
+    tail = difflib.get_close_matches(last, list(tails), n=1, cutoff=0.85)
+    return tails[tail[0]] if tail and "." not in name else whole[0]
+
+
+def _fits(kind: Kind, value: Any) -> bool:
+    match kind:
+        case Kind.INTEGER:
+            return isinstance(value, int) and not isinstance(value, bool)
+        case Kind.NUMBER:
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case Kind.TRUTH:
+            return isinstance(value, bool)
+        case Kind.TEXT:
+            return isinstance(value, str)
+        case Kind.NUMBERS:
+            return isinstance(value, list) and all(_fits(Kind.NUMBER, part) for part in value)
+        case Kind.TEXTS:
+            return isinstance(value, list) and all(isinstance(part, str) for part in value)
+        case Kind.MODELS:
+            return isinstance(value, list) and all(isinstance(part, dict) for part in value)
+        case Kind.MAPPING:
+            return isinstance(value, dict)
+        case Kind.COUNT_OR_COUNTS:
+            counts = list(value.values()) if isinstance(value, dict) else [value]
+            return all(_fits(Kind.INTEGER, count) for count in counts)
+
+
+def _without_effect(keys: Sequence[Key]) -> list[str]:
+    by_reason: dict[str, list[str]] = {}
+    for key in keys:
+        by_reason.setdefault(key.reason, []).append(f"`{key.name}`")
+    return [
+        f"{', '.join(names)}: read but without effect here, because {reason}."
+        for reason, names in by_reason.items()
+    ]
+
+
+def _composed(text: str, where: str) -> yaml.Node | None:
+    node: yaml.Node | None = _guarded(where, lambda: yaml.compose(text, Loader=yaml.SafeLoader))
+    return node
+
+
+def _guarded(where: str, parse: Any) -> Any:
+    try:
+        return parse()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise ProblemError(
+            "not valid YAML",
+            where=f"{where}:{mark.line + 1}" if mark else where,
+            value=str(error.problem or error.context),
+            remedy="Correct the syntax on or just above that line.",
+        ) from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ProblemError(
+            "not valid YAML",
+            where=where,
+            value=str(error).splitlines()[0][:200],
+            remedy="Correct the syntax of the file.",
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """One `key: value` of the text; `name` is the dotted path, `line` counts from 1."""
+
+    name: str
+    key: str
+    value: yaml.Node
+    line: int
+
+
+def _pairs(root: yaml.Node | None) -> Iterator[_Pair]:
+    """Yields the pairs of every mapping, each mapping once, however often it is an alias."""
+    waiting: list[tuple[str, yaml.Node | None]] = [("", root)]
+    seen: set[int] = set()
+    while waiting:
+        path, node = waiting.pop()
+        if node is None or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                if isinstance(key, yaml.ScalarNode):
+                    name = f"{path}{key.value}"
+                    yield _Pair(name, key.value, value, key.start_mark.line + 1)
+                    waiting.append((f"{name}.", value))
+        elif isinstance(node, yaml.SequenceNode):
+            waiting.extend((f"{path}{index}.", part) for index, part in enumerate(node.value))
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 120 else text[:117] + "..."

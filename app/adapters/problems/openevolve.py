@@ -1,0 +1,203 @@
+"""OpenEvolve's problem folder as a `Problem`: what is called, within which limits, on what."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import partial
+from pathlib import PurePosixPath
+from typing import Any
+
+from app.adapters.problems import config as configuration
+from app.adapters.problems import data, shape, source, suggestions
+from app.adapters.problems import options as known
+from app.adapters.problems.config import Config
+from app.adapters.problems.languages import language_of
+from app.adapters.problems.reading import Reader
+from app.adapters.problems.text import decoded, source_text
+from app.domain.evaluation import Trial
+from app.domain.problem import Evaluator, Job, Limits, Mode, Problem
+from app.domain.program import Program, ProgramId
+
+FORMAT = "openevolve"
+SEEDS = "seeds"
+INITIAL_NAME = "initial program"
+
+DEFAULT_THRESHOLDS = (0.5, 0.75, 0.9)
+DEFAULT_ARTIFACT_CHARS = 20_480
+
+
+def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> Problem:
+    """Returns the problem that files and options describe.
+
+    Args:
+      name: For people; not part of the digest.
+      files: Relative POSIX path to contents, without secrets.
+      options: As `options.shaping` returns them, with at least the names of the initial program
+        and of the evaluator.
+
+    Raises:
+      ProblemError: The files are not a problem.
+    """
+    config = _configuration(files, options)
+    values = config.values
+    thresholds = tuple(map(float, values.get("evaluator.cascade_thresholds", DEFAULT_THRESHOLDS)))
+    stages = _stages(files, options, config, thresholds)
+    suffix = _suffix(options[known.INITIAL], config)
+    language = values.get("language", language_of(suffix))
+    named = _seeds(files, options[known.INITIAL], language)
+    axes, edit = shape.axes(config), shape.edit_rules(config)
+    mode = Mode(options.get(known.MODE, Mode.GUARDED.value))
+    evaluator, limits = _evaluator(files, options), shape.limits(config, options)
+    reader = Reader(
+        stages=stages,
+        axes=tuple(axis.name for axis in axes),
+        seeds=tuple(named.values()),
+        flags_count=len(stages) > 1,
+        artifact_chars=values.get("prompt.max_artifact_bytes", DEFAULT_ARTIFACT_CHARS),
+        redact=values.get("prompt.artifact_security_filter", True),
+        keep_artifacts=values.get("evaluator.enable_artifacts", True),
+        verified=mode is Mode.GUARDED,
+    )
+    templates = _templates(files, options)
+    return Problem(
+        name=name,
+        digest=_digest({"format": FORMAT, "options": dict(options), "files": _hashes(files)}),
+        format=FORMAT,
+        files=files,
+        options=options,
+        instructions=_instructions(values, templates),
+        seeds=tuple(named.values()),
+        prepare=partial(_prepared, evaluator, suffix, limits, mode, stages),
+        interpret=reader.interpret,
+        language=language,
+        suffix=suffix,
+        stages=stages,
+        thresholds=thresholds[: len(stages) - 1],
+        axes=axes,
+        edit=edit,
+        baselines={title: seed.id for title, seed in named.items()},
+        suggestions=suggestions.suggested(config, templates),
+        notices=(
+            *config.notices,
+            *suggestions.remarks(config, templates),
+            *_too_long(named, edit.max_code_chars),
+        ),
+    )
+
+
+def _configuration(files: Mapping[str, bytes], options: Mapping[str, Any]) -> Config:
+    if known.CONFIG not in options:
+        return Config()
+    where = options[known.CONFIG]
+    return configuration.read(decoded(files[where], where), where)
+
+
+def _stages(
+    files: Mapping[str, bytes],
+    options: Mapping[str, Any],
+    config: Config,
+    thresholds: tuple[float, ...],
+) -> tuple[str, ...]:
+    entry = options[known.EVALUATOR]
+    defined = source.defined_functions(source_text(files[entry], entry), entry)
+    cascade = config.values.get("evaluator.cascade_evaluation", True)
+    return source.stages(defined, cascade=cascade, thresholds=thresholds, where=entry)
+
+
+def _suffix(initial: str, config: Config) -> str:
+    asked: str = config.values.get("file_suffix", ".py")
+    return asked if asked != ".py" else PurePosixPath(initial).suffix or ".py"
+
+
+def _prepared(
+    evaluator: Evaluator,
+    suffix: str,
+    limits: Limits,
+    mode: Mode,
+    stages: tuple[str, ...],
+    trial: Trial,
+    programs: Mapping[ProgramId, Program],
+) -> Job:
+    """Returns the job of one trial.
+
+    Raises:
+      ValueError: There is not exactly one player, or no such stage.
+    """
+    if len(trial.players) != 1:
+        raise ValueError(f"an OpenEvolve trial has one player, not {len(trial.players)}")
+    if trial.stage not in stages:
+        raise ValueError(f"no stage {trial.stage!r} among {stages}")
+    program = programs[trial.players[0]]
+    return Job(
+        evaluator=evaluator,
+        function=trial.stage,
+        programs=((suffix, program.source.encode("utf-8", "surrogatepass")),),
+        limits=limits,
+        mode=mode,
+        seed=int(program.id[:8], 16),
+    )
+
+
+def _evaluator(files: Mapping[str, bytes], options: Mapping[str, Any]) -> Evaluator:
+    environment = dict(options.get(known.ENVIRONMENT, {}))
+    if known.DATA in options:
+        environment[data.VARIABLE] = ":".join(options[known.DATA])
+    entry, image = options[known.EVALUATOR], options.get(known.IMAGE, "")
+    named = {"files": _hashes(files), "entry": entry, "env": environment, "image": image}
+    return Evaluator(_digest(named), files, entry, environment, image)
+
+
+def _seeds(files: Mapping[str, bytes], initial: str, language: str) -> dict[str, Program]:
+    """Returns the start programs by name: the initial program, then those of `seeds/`.
+
+    A file of `seeds/` that equals the initial program gives it its name.
+    """
+    first = Program(source_text(files[initial], initial), language)
+    named = {INITIAL_NAME: first}
+    for path in sorted(map(PurePosixPath, files)):
+        same_kind = path.suffix == PurePosixPath(initial).suffix
+        if path.parent != PurePosixPath(SEEDS) or not same_kind:
+            continue
+        seed = Program(source_text(files[str(path)], str(path)), language)
+        title = path.stem.replace("_", " ")
+        if seed == first:
+            named = {title: first} | {key: kept for key, kept in named.items() if kept != first}
+        elif seed not in named.values():
+            named[title] = seed
+    return named
+
+
+def _templates(files: Mapping[str, bytes], options: Mapping[str, Any]) -> dict[str, str]:
+    prefix = options.get(known.TEMPLATES)
+    return {
+        PurePosixPath(name).name: decoded(content, name)
+        for name, content in files.items()
+        if prefix is not None and str(PurePosixPath(name).parent) == prefix
+    }
+
+
+def _instructions(values: Mapping[str, Any], templates: Mapping[str, str]) -> str:
+    """Returns `prompt.system_message`: a text, or the name of a template."""
+    message: str = values.get("prompt.system_message", "system_message")
+    own = templates.get(f"{message}.txt")
+    if own is not None:
+        return own
+    return "" if message == "system_message" else message
+
+
+def _too_long(named: Mapping[str, Program], max_chars: int) -> list[str]:
+    return [
+        f"{title}: {len(seed.source)} characters, more than `max_code_length` ({max_chars}): "
+        "its children will be refused as too long."
+        for title, seed in named.items()
+        if len(seed.source) > max_chars
+    ]
+
+
+def _hashes(files: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+
+
+def _digest(value: Mapping[str, Any]) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

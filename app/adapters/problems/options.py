@@ -1,0 +1,109 @@
+"""Options of a problem: what is said beside its files, and shapes its evaluation."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from app.adapters.problems.errors import ProblemError
+from app.domain.problem import Limits, Mode
+
+INITIAL = "problem.initial"
+EVALUATOR = "problem.evaluator"
+CONFIG = "problem.config"
+TEMPLATES = "problem.templates"
+DATA = "problem.data"
+ENVIRONMENT = "problem.environment"
+
+LAYOUT = frozenset({INITIAL, EVALUATOR, CONFIG, TEMPLATES})
+"""Found out by whoever reads the disk, not chosen: names among the problem's files."""
+
+MODE = "sandbox.mode"
+IMAGE = "sandbox.image"
+
+_LIMITS = {f"sandbox.{field.name}": field.name for field in fields(Limits)}
+_WHOLE = frozenset(field.name for field in fields(Limits) if field.type in (int, "int"))
+
+
+def shaping(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns those of the options that shape a problem, by name, in one spelling.
+
+    Other settings of the sandbox (which backend, how many) are not the problem's and are left out.
+    `None` means "not set".
+
+    Raises:
+      ProblemError: A value is of the wrong kind or out of range.
+    """
+    kept: dict[str, Any] = {}
+    for name, value in sorted(options.items()):
+        if value is None:
+            continue
+        if name in _LIMITS:
+            kept[name] = _limit(name, value)
+        elif name == MODE:
+            kept[name] = _mode(value)
+        elif name == IMAGE:
+            kept[name] = str(value)
+        elif name == ENVIRONMENT:
+            kept[name] = _environment(value)
+        elif name in LAYOUT or name == DATA:
+            kept[name] = value
+        elif name.startswith("problem."):
+            raise ProblemError(
+                "unknown option",
+                where=name,
+                remedy=f"Options of a problem are {DATA} and {ENVIRONMENT}.",
+            )
+    return kept
+
+
+def overridden(limits: Mapping[str, float | int], options: Mapping[str, Any]) -> Limits:
+    """Returns limits in which `sandbox.*` options win over what the problem asks for."""
+    chosen = {field: options[name] for name, field in _LIMITS.items() if name in options}
+    return Limits(**{**limits, **chosen})
+
+
+def _limit(name: str, value: Any) -> float | int:
+    whole = _LIMITS[name] in _WHOLE
+    try:
+        number = int(str(value)) if whole else float(value)
+    except (TypeError, ValueError):
+        number = -1
+    if isinstance(value, bool) or not 0 < number < 1e15:
+        kind = "a whole number" if whole else "a number"
+        raise ProblemError(
+            f"must be {kind} above 0",
+            where=name,
+            value=repr(value),
+            remedy="Correct the value, or leave the option out.",
+        )
+    return number
+
+
+def _mode(value: Any) -> str:
+    modes = [mode.value for mode in Mode]
+    if str(value) not in modes:
+        raise ProblemError(
+            "unknown mode",
+            where=MODE,
+            value=repr(value),
+            remedy=f"Choose one of {', '.join(modes)}.",
+        )
+    return str(value)
+
+
+def _environment(value: Any) -> dict[str, str]:
+    """Returns NAME to value, from a mapping or from `NAME=value,NAME=value`."""
+    if isinstance(value, Mapping):
+        pairs = [(str(name), str(text)) for name, text in value.items()]
+    else:
+        parts = [part.partition("=") for part in str(value).split(",") if part.strip()]
+        pairs = [(name.strip(), text) for name, _, text in parts]
+    for name, _ in pairs:
+        if not name.isidentifier() or name.startswith(("EVOQ_", "LD_", "PYTHON")):
+            raise ProblemError(
+                "not a variable the evaluator may be given",
+                where=ENVIRONMENT,
+                value=name,
+                remedy="Write NAME=value; names of EVOQ_, LD_ and PYTHON are taken.",
+            )
+    return dict(sorted(pairs))

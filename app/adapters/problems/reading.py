@@ -1,0 +1,244 @@
+"""Reading what an evaluator returned: strict about numbers, tolerant about everything else."""
+
+import json
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.adapters.problems import artifacts
+from app.domain.evaluation import COMBINED, Evaluation, Failure, FailureKind, Trial, fitness
+from app.domain.features import BUILT_IN, built_in
+from app.domain.problem import Outcome
+from app.domain.program import Program, ProgramId
+
+ERROR = "error"
+TIMEOUT = "timeout"
+MAX_METRICS = 1_000
+
+_NONFINITE = "__nonfinite__"
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """How the outcomes of one problem become evaluations.
+
+    Attributes:
+      stages: Names of the stages; features are required of the last one only.
+      axes: Names of the grid's axes.
+      flags_count: Whether booleans are the numbers 1 and 0, as OpenEvolve's cascades have it.
+      artifact_chars: Longest artifact that is kept.
+      redact: Whether artifacts are searched for secrets.
+      keep_artifacts: Whether artifacts of a success are kept at all.
+      verified: Whether evaluator and program are separate processes.
+    """
+
+    stages: tuple[str, ...]
+    axes: tuple[str, ...]
+    seeds: tuple[Program, ...]
+    flags_count: bool
+    artifact_chars: int
+    redact: bool
+    keep_artifacts: bool
+    verified: bool
+
+    def interpret(
+        self, trial: Trial, programs: Mapping[ProgramId, Program], outcome: Outcome
+    ) -> Evaluation:
+        """Returns what a job measured, or why it measured nothing.
+
+        Raises:
+          ValueError: The trial does not have exactly one player.
+        """
+        if len(trial.players) != 1:
+            raise ValueError(f"an OpenEvolve trial has one player, not {len(trial.players)}")
+        if outcome.failure is not None:
+            return self._failed(outcome, outcome.failure, {})
+        try:
+            returned = _returned(outcome.result)
+            measured = _sorted_out(returned.metrics, flags_count=self.flags_count)
+            if failure := _declared_failure(measured):
+                return self._failed(outcome, failure, returned.artifacts | measured.texts)
+            scores = _scores(measured, self.axes)
+            player = trial.players[0]
+            value = fitness(player, [Evaluation(scores={player: scores})])
+            final = trial.stage == self.stages[-1]
+            features = self._features(measured, programs[player], value or 0.0, required=final)
+        except _Invalid as invalid:
+            failure = Failure(FailureKind.INVALID_RESULT, str(invalid))
+            return self._failed(outcome, failure, {})
+        texts = returned.artifacts | measured.texts if self.keep_artifacts else {}
+        return Evaluation(
+            scores={player: scores},
+            metrics={player: measured.numbers},
+            features={player: features},
+            artifacts=self._bounded(texts),
+            wall_seconds=outcome.wall_seconds,
+            cpu_seconds=outcome.cpu_seconds,
+            peak_memory_mib=outcome.peak_memory_mib,
+            verified=self.verified,
+        )
+
+    def _failed(self, outcome: Outcome, failure: Failure, texts: Mapping[str, str]) -> Evaluation:
+        chars = artifacts.OUTPUT_CHARS
+        printed = {
+            name: artifacts.clipped(stream.decode("utf-8", "replace"), chars)
+            for name, stream in (("stderr", outcome.stderr), ("stdout", outcome.stdout))
+        }
+        detail = artifacts.clipped(artifacts.clean(failure.detail), chars)
+        if self.redact:
+            detail = artifacts.without_secrets(detail)
+        return Evaluation(
+            artifacts=self._bounded({**printed, **texts}) if self.keep_artifacts else {},
+            failure=Failure(failure.kind, detail, failure.culprit),
+            wall_seconds=outcome.wall_seconds,
+            cpu_seconds=outcome.cpu_seconds,
+            peak_memory_mib=outcome.peak_memory_mib,
+            verified=self.verified,
+        )
+
+    def _bounded(self, texts: Mapping[str, str]) -> dict[str, str]:
+        return artifacts.bounded(texts, chars=self.artifact_chars, redact=self.redact)
+
+    def _features(
+        self, measured: "_Measured", program: Program, value: float, *, required: bool
+    ) -> dict[str, float]:
+        features: dict[str, float] = {}
+        for axis in self.axes:
+            number = measured.numbers.get(axis)
+            if number is None and axis in measured.unusable:
+                raise _Invalid(f"axis `{axis}` is not a finite number: {measured.texts[axis]}")
+            if number is None:
+                number = built_in(axis, program, value, self.seeds)
+            if number is not None:
+                features[axis] = number
+            elif required:
+                names = ", ".join(sorted(measured.numbers)) or "none"
+                raise _Invalid(
+                    f"axis `{axis}` was not measured: the evaluator must return a metric of that "
+                    f"name (it returned {names}), or the axis must be one of {sorted(BUILT_IN)}"
+                )
+        return features
+
+
+class _Invalid(Exception):
+    """The evaluator returned what cannot be a score; the message says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Returned:
+    metrics: Mapping[str, Any]
+    artifacts: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """Metrics by kind.
+
+    Attributes:
+      numbers: Finite numbers.
+      flags: Booleans; in `texts` or in `numbers` too.
+      texts: Everything that is no number, in words.
+      unusable: Numbers that are NaN, infinite or out of range; in `texts` too.
+    """
+
+    numbers: dict[str, float]
+    flags: dict[str, bool]
+    texts: dict[str, str]
+    unusable: Collection[str]
+
+
+def _returned(result: bytes | None) -> _Returned:
+    try:
+        loaded = json.loads(
+            result or b"", parse_constant=_refused, object_pairs_hook=_without_duplicates
+        )
+    except (ValueError, RecursionError) as error:
+        raise _Invalid(f"the result is not strict JSON: {error}") from error
+    if not isinstance(loaded, dict) or not isinstance(loaded.get("metrics"), dict):
+        raise _Invalid("the evaluator must return a dict of metrics")
+    texts = loaded.get("artifacts", {})
+    if not isinstance(texts, dict):
+        raise _Invalid("artifacts must be a dict of texts")
+    if len(loaded["metrics"]) > MAX_METRICS:
+        raise _Invalid(f"{len(loaded['metrics'])} metrics, of at most {MAX_METRICS}")
+    return _Returned(loaded["metrics"], {name: _in_words(text) for name, text in texts.items()})
+
+
+def _refused(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _without_duplicates(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    if len(set(names)) < len(names):
+        raise ValueError("a name occurs twice")
+    return dict(pairs)
+
+
+def _sorted_out(metrics: Mapping[str, Any], *, flags_count: bool) -> _Measured:
+    measured = _Measured({}, {}, {}, set())
+    unusable: set[str] = set()
+    for raw, value in metrics.items():
+        name = artifacts.clean(raw)
+        if isinstance(value, bool):
+            measured.flags[name] = value
+        if isinstance(value, bool) and not flags_count:
+            measured.texts[name] = _in_words(value)
+        elif isinstance(value, int | float):
+            number = _as_float(value)
+            if math.isfinite(number):
+                measured.numbers[name] = number
+            else:
+                unusable.add(name)
+                measured.texts[name] = _in_words(value)
+        else:
+            measured.texts[name] = _in_words(value)
+            if isinstance(value, dict) and _NONFINITE in value:
+                unusable.add(name)
+    return _Measured(measured.numbers, measured.flags, measured.texts, frozenset(unusable))
+
+
+def _as_float(value: int | float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict) and set(value) == {_NONFINITE}:
+        return str(value[_NONFINITE])
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _declared_failure(measured: _Measured) -> Failure | None:
+    """Returns the failure that OpenEvolve's conventions put into metrics, if any."""
+    said = measured.texts.get(ERROR, "")
+    if measured.flags.get(TIMEOUT):
+        return Failure(FailureKind.TIMEOUT, said or "the evaluator reports a time-out")
+    if measured.unusable or measured.numbers.keys() - {ERROR} or COMBINED in measured.texts:
+        return None
+    if ERROR in measured.numbers or ERROR in measured.texts:
+        return Failure(FailureKind.RUNTIME, said or "the evaluator reports an error and no score")
+    raise _Invalid("the evaluator returned no number: there is nothing to select by")
+
+
+def _scores(measured: _Measured, axes: Sequence[str]) -> dict[str, float]:
+    """Returns what the fitness is made of.
+
+    Raises:
+      _Invalid: One of them is not a finite number.
+    """
+    names = {*measured.numbers, *measured.unusable}
+    if COMBINED in measured.texts and COMBINED not in names:
+        raise _Invalid(f"metric `{COMBINED}` is not a number: {measured.texts[COMBINED][:200]}")
+    if COMBINED in names:
+        contributing = {COMBINED}
+    else:
+        contributing = names - {*axes, ERROR} or names - {ERROR} or names
+    for name in sorted(contributing & set(measured.unusable)):
+        raise _Invalid(f"metric `{name}` is not a finite number: {measured.texts[name][:200]}")
+    return {name: measured.numbers[name] for name in sorted(contributing)}

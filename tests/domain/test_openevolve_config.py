@@ -1,0 +1,355 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.adapters.problems import ProblemError, config, load, reload
+from app.adapters.problems.keys import KEYS, MODEL_KEYS, Key, Kind
+from app.choices import known_setting
+from app.domain.problem import Axis, Problem
+
+
+def problem_with(base: Path, text: str, **arguments: Any) -> Problem:
+    (base / "initial_program.py").write_text("x = 1\n")
+    (base / "evaluator.py").write_text("def evaluate(path):\n    return {'combined_score': 1}\n")
+    (base / "config.yaml").write_text(text)
+    return load([base], **arguments)
+
+
+def refusal(base: Path, text: str, **arguments: Any) -> ProblemError:
+    with pytest.raises(ProblemError) as caught:
+        problem_with(base, text, **arguments)
+    return caught.value
+
+
+EXAMPLE = {
+    Kind.INTEGER: "3",
+    Kind.NUMBER: "0.25",
+    Kind.TRUTH: "true",
+    Kind.TEXT: "word",
+    Kind.NUMBERS: "[0.5, 0.6]",
+    Kind.TEXTS: "[complexity]",
+    Kind.MODELS: "[{name: m}]",
+    Kind.MAPPING: "{a: [b]}",
+    Kind.COUNT_OR_COUNTS: "{complexity: 4}",
+}
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if key.name != "prompt.template_dir"])
+def test_every_key_is_honoured_or_said_to_have_no_effect(tmp_path, key):
+    section, _, name = key.name.rpartition(".")
+    value = r"'(\w+)=(\w+)'" if name == "diff_pattern" else EXAMPLE[key.kind]
+    text = f"{section}:\n  {name}: {value}\n" if section else f"{name}: {value}\n"
+
+    problem = problem_with(tmp_path, text)
+
+    said = [notice for notice in problem.notices if f"`{key.name}`" in notice]
+    if key.reason:
+        assert [notice for notice in said if "read but without effect" in notice]
+        assert problem.suggestions == {}
+    elif key.setting and not key.setting.startswith("search.stop_"):
+        assert key.setting in problem.suggestions
+        assert said == []
+    assert not [notice for notice in problem.notices if "unknown key" in notice]
+
+
+@pytest.mark.parametrize("key", [*KEYS, *MODEL_KEYS])
+def test_every_key_has_one_outcome(key):
+    assert [bool(key.setting), bool(key.shapes), bool(key.reason)].count(True) == 1
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if key.kind is not Kind.TEXT])
+def test_a_value_of_the_wrong_type_is_refused_with_key_value_and_expectation(tmp_path, key):
+    section, _, name = key.name.rpartition(".")
+    text = f"{section}:\n  {name}: wrong\n" if section else f"{name}: wrong\n"
+
+    error = refusal(tmp_path, text)
+
+    assert f"`{key.name}` must be {key.kind.value}" == error.what
+    assert error.value == "'wrong'"
+    assert error.where.endswith("config.yaml:2" if section else "config.yaml:1")
+
+
+@pytest.mark.parametrize(
+    "text", ["max_iterations: null", "max_iterations: true", "language: 3", "llm: 3", "- a\n- b"]
+)
+def test_null_and_truth_are_no_numbers_and_a_section_is_a_mapping(tmp_path, text):
+    refusal(tmp_path, text + "\n")
+
+
+def test_null_means_not_set_where_it_is_allowed(tmp_path):
+    text = "llm: {temperature: null}\nearly_stopping_patience: null\nevaluator: {cpu_limit: null}\n"
+
+    problem = problem_with(tmp_path, text)
+
+    assert problem.suggestions == {}
+    assert problem.notices == ()
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "llm:\n"])
+def test_an_empty_configuration_sets_nothing(tmp_path, text):
+    problem = problem_with(tmp_path, text)
+
+    assert problem.suggestions == {}
+    assert problem.notices == ()
+
+
+def test_a_syntax_error_is_shown_with_file_and_line(tmp_path):
+    error = refusal(tmp_path, "max_iterations: 3\nllm: [a\nb: c\n")
+
+    assert error.where == f"{tmp_path}/config.yaml:3"
+    assert error.what == "not valid YAML"
+
+
+@pytest.mark.parametrize("text", ["[" * 500, "a: &a [*a]\nb: *c\n", "a: !!python/object:os.x {}\n"])
+def test_hostile_yaml_is_refused_and_not_run(tmp_path, text):
+    assert refusal(tmp_path, text).what == "not valid YAML"
+
+
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [
+        ("max_iteration: 3", "max_iterations"),
+        ("parallel_evaluations: 4", "evaluator.parallel_evaluations"),
+        ("database:\n  num_iland: 4", "database.num_islands"),
+        ("llm:\n  models:\n  - name: m\n    temprature: 1", "llm.models.0.temperature"),
+    ],
+)
+def test_an_unknown_key_is_a_warning_that_names_the_closest_known_one(tmp_path, text, near):
+    problem = problem_with(tmp_path, text + "\n")
+
+    [notice] = problem.notices
+    assert "unknown key" in notice
+    assert f"closest known key is `{near}`" in notice
+
+
+def test_an_unknown_key_is_an_error_under_strict(tmp_path):
+    error = refusal(tmp_path, "allow_full_rewrites: true\n", strict=True)
+
+    assert "allow_full_rewrites" in error.value
+
+
+def test_keys_without_effect_are_grouped_by_reason(tmp_path):
+    problem = problem_with(
+        tmp_path, "checkpoint_interval: 3\ndatabase: {db_path: x, in_memory: true}\n"
+    )
+
+    assert len(problem.notices) == 2
+    assert problem.notices[0].startswith("`checkpoint_interval`, `database.db_path`: read but")
+
+
+def test_a_full_configuration_becomes_run_settings(tmp_path):
+    problem = problem_with(
+        tmp_path,
+        """
+max_iterations: 50
+random_seed: 7
+diff_based_evolution: false
+early_stopping_patience: 12
+convergence_threshold: 0.01
+llm:
+  primary_model: big
+  secondary_model: small
+  secondary_model_weight: 0.3
+  api_base: http://localhost:8000/v1
+  api_key: ${MY_KEY}
+  timeout: 30
+  reasoning_effort: low
+  models:
+    - name: first
+      weight: 2
+      temperature: 0.1
+      api_key: ${OTHER}
+database: {num_islands: 3, migration_rate: 0.2}
+prompt: {system_message: Improve it., num_top_programs: 4, num_diverse_programs: 1}
+evaluator: {parallel_evaluations: 6}
+""",
+    )
+
+    assert problem.instructions == "Improve it."
+    assert problem.suggestions == {
+        "budget.proposals": 50,
+        "search.seed": 7,
+        "search.operators": {"rewrite": 1.0},
+        "search.stop_patience": 12,
+        "search.stop_threshold": 0.01,
+        "search.islands": 3,
+        "search.migration_rate": 0.2,
+        "search.top_programs": 4,
+        "search.inspirations": 1,
+        "prompts.num_top_programs": 4,
+        "prompts.num_diverse_programs": 1,
+        "queue.evaluating": 6,
+        "llm.base_url": "http://localhost:8000/v1",
+        "llm.api_key_variable": "MY_KEY",
+        "llm.timeout_seconds": 30,
+        "llm.models": [
+            {
+                "name": "first",
+                "weight": 2,
+                "temperature": 0.1,
+                "api_key_variable": "OTHER",
+                "reasoning_effort": "low",
+            },
+            {"name": "big", "weight": 1.0, "reasoning_effort": "low"},
+            {"name": "small", "weight": 0.3, "reasoning_effort": "low"},
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "llm:\n  api_key: SECRETSECRET\n",
+        "llm: {api_key: 'SECRETSECRET', models: [{name: m, api_key: \"SECRETSECRET\"}]}\n",
+        "llm:\n  api_key: &k SECRETSECRET\n  evaluator_models:\n  - api_key: *k\n",
+        "defaults: &d\n  api_key: SECRETSECRET\nllm:\n  <<: *d\n",
+        "llm:\n  api_key: |\n    SECRETSECRET\n  temperature: 0.5\n",
+        "# was sk-SECRETSECRETSECRET\nllm: {temperature: 1}\n",
+    ],
+)
+def test_a_literal_key_is_kept_nowhere(tmp_path, text):
+    problem = problem_with(tmp_path, text)
+
+    everything = repr((problem.files, problem.options, problem.suggestions, problem.notices))
+    assert "SECRET" not in everything
+    assert "SECRET" not in repr(problem)
+    again = reload("again", problem.files, problem.options)
+    assert (again.digest, again.notices) == (problem.digest, problem.notices)
+
+
+def test_a_literal_key_is_noticed_with_the_remedy(tmp_path):
+    problem = problem_with(tmp_path, "llm: {api_key: abc}\n")
+
+    [notice] = problem.notices
+    assert "OPENAI_API_KEY" in notice
+    assert "llm.api_key_variable" not in problem.suggestions
+
+
+def test_keys_are_removed_from_configurations_that_are_not_used_too(tmp_path):
+    (tmp_path / "config_phase_2.yaml").write_text("llm: {api_key: SECRETSECRET}\n")
+
+    assert "SECRET" not in repr(problem_with(tmp_path, "max_iterations: 1\n").files)
+
+
+def test_redaction_leaves_the_rest_of_the_text_alone():
+    text = "a: 1 # one\nllm:\n  api_key: 'x' # mine\n  retries: 2\n"
+
+    assert config.redacted(text, "c") == text.replace("'x'", '"<redacted>"')
+
+
+def test_a_whole_string_variable_is_no_secret():
+    assert config.redacted("api_key: ${KEY}\n", "c") == "api_key: ${KEY}\n"
+    assert config.redacted("api_key: pre${KEY}\n", "c") == 'api_key: "<redacted>"\n'
+
+
+def test_bins_are_the_number_that_is_written(tmp_path):
+    text = "database: {archive_size: 1000, feature_bins: 10}\n"
+
+    assert problem_with(tmp_path, text).axes == (Axis("complexity", 10), Axis("diversity", 10))
+
+
+def test_bins_may_differ_by_axis(tmp_path):
+    text = "database: {feature_dimensions: [speed, score], feature_bins: {speed: 4}}\n"
+
+    assert problem_with(tmp_path, text).axes == (Axis("speed", 4), Axis("score", 10))
+
+
+def test_zero_bins_are_refused_with_the_line(tmp_path):
+    assert refusal(tmp_path, "database:\n  feature_bins: 0\n").where == "config.yaml:2"
+
+
+def test_markers_are_enforced_unless_the_configuration_says_otherwise(tmp_path):
+    assert problem_with(tmp_path, "language: python\n").edit.enforce_blocks
+    assert not problem_with(tmp_path, "enforce_evolve_blocks: false\n").edit.enforce_blocks
+
+
+@pytest.mark.parametrize("pattern", ["(", "(a)", "a"])
+def test_a_diff_pattern_without_two_groups_is_refused(tmp_path, pattern):
+    assert "two groups" in refusal(tmp_path, f"diff_pattern: '{pattern}'\n").what
+
+
+def test_event_mode_of_early_stopping_is_said_to_have_no_effect(tmp_path):
+    problem = problem_with(tmp_path, "early_stopping_patience: -1\nconvergence_threshold: 3.0\n")
+
+    assert problem.suggestions == {}
+    assert "equals a threshold" in problem.notices[0]
+
+
+def test_the_variable_that_all_models_name_is_the_one(tmp_path):
+    text = "llm:\n  models:\n  - {name: a, api_key: '${K}'}\n  - {name: b, api_key: '${K}'}\n"
+
+    assert problem_with(tmp_path, text).suggestions["llm.api_key_variable"] == "K"
+
+
+@pytest.mark.parametrize(("metric", "notices"), [("combined_score", 0), ("speed", 1)])
+def test_stopping_watches_the_fitness(tmp_path, metric, notices):
+    text = f"early_stopping_patience: 3\nearly_stopping_metric: {metric}\n"
+
+    assert len(problem_with(tmp_path, text).notices) == notices
+
+
+def test_every_suggestion_is_a_setting_of_a_run(tmp_path):
+    lines = [
+        f"{key.name.rpartition('.')[0] or '-'}|{key.name.rpartition('.')[2]}: {EXAMPLE[key.kind]}"
+        for key in KEYS
+        if key.name not in ("prompt.template_dir", "diff_pattern")
+    ]
+    sections: dict[str, list[str]] = {}
+    for line in lines:
+        sections.setdefault(line.split("|")[0], []).append(line.split("|", 1)[1])
+    text = "\n".join(sections.pop("-"))
+    for name, entries in sections.items():
+        text += f"\n{name}:\n" + "\n".join(f"  {entry}" for entry in entries)
+
+    suggestions = problem_with(tmp_path, text).suggestions
+
+    assert len(suggestions) > 20
+    assert [name for name in suggestions if not known_setting(*name.split(".", 1))] == []
+
+
+def test_templates_travel_with_the_problem_from_wherever_they_are(tmp_path):
+    (tmp_path / "problem").mkdir()
+    templates = tmp_path / "prompts"
+    templates.mkdir()
+    (templates / "diff_user.txt").write_text("Do {current_program}")
+    (templates / "expert.txt").write_text("You are an expert.")
+    (templates / "evolution_history.txt").write_text("")
+    (templates / "fragments.json").write_text('{"fitness_improved": "better"}')
+
+    problem = problem_with(
+        tmp_path / "problem",
+        "prompt: {template_dir: ../prompts, system_message: expert,"
+        " template_variations: {greeting: [hi, hello]}}\n",
+    )
+    again = reload("again", problem.files, problem.options)
+
+    assert again.instructions == "You are an expert."
+    assert again.suggestions["prompts.templates"]["diff_user"] == "Do {current_program}"
+    assert again.suggestions["prompts.templates"]["evolution_history"] == ""
+    assert again.suggestions["prompts.template_variations"] == {"greeting": ["hi", "hello"]}
+    assert [notice for notice in again.notices if "fragments.json" in notice]
+    assert again.suggestions == problem.suggestions
+
+
+def test_a_template_folder_that_does_not_exist_is_refused(tmp_path):
+    assert "template_dir" in refusal(tmp_path, "prompt: {template_dir: nowhere}\n").what
+
+
+def outcome(key: Key) -> str:
+    if key.setting:
+        return f"honoured as `{key.setting}`"
+    return f"honoured: {key.shapes}" if key.shapes else f"no effect, because {key.reason}"
+
+
+def test_the_documentation_has_the_table_of_the_code():
+    text = (Path(__file__).parents[2] / "docs" / "openevolve.md").read_text()
+    rows = {tuple(row[2:-2].split(" | ")) for row in text.splitlines() if row.startswith("| `")}
+
+    expected = {(f"`{key.name}`", outcome(key)) for key in (*KEYS, *MODEL_KEYS)}
+
+    assert expected <= rows
+    after = text[text.index("## Every key") :]
+    assert len([row for row in after.splitlines() if row.startswith("| `")]) == len(
+        [*KEYS, *MODEL_KEYS]
+    )
