@@ -1,0 +1,1 @@
+"""Language-model providers: each module serves the LanguageModel port."""

@@ -1,0 +1,19 @@
+"""A model that answers from a function; for tests and demonstrations."""
+
+from collections.abc import Callable, Sequence
+
+from app.domain.operator import Completion, Prompt
+
+
+class ScriptedModel:
+    """Answers each prompt with what a function makes of it; costs and waits for nothing."""
+
+    def __init__(self, answer: Callable[[Prompt], str]) -> None:
+        self._answer = answer
+
+    @property
+    def name(self) -> str:
+        return "scripted"
+
+    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        return [Completion(self._answer(prompt), model=self.name) for prompt in prompts]

@@ -1,0 +1,12 @@
+"""The operator that asks nobody: how a run's first programs enter its islands."""
+
+from app.domain.operator import Brief, Conversation, Offspring, Operator
+
+
+def converse(brief: Brief) -> Conversation:
+    """Returns each draft's first parent as its child."""
+    yield from ()
+    return [Offspring(brief.known[draft.parents[0]].program) for draft in brief.drafts]
+
+
+SEED = Operator("seed", converse, asks_model=False)

@@ -1,0 +1,122 @@
+"""EVOLVE-BLOCK regions: which lines of a program a search may change.
+
+A marker line starts with any run of non-word characters and then the word `EVOLVE-BLOCK-START` or
+`EVOLVE-BLOCK-END`, so every language's comment sign works; a line that holds the exact text
+`# EVOLVE-BLOCK-START` or `# EVOLVE-BLOCK-END` anywhere is one too.
+
+Source: OpenEvolve 0.4.0's marker rules.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.domain.evaluation import Failure, FailureKind
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
+_STARTS = re.compile(r"\W*EVOLVE-BLOCK-START\b|.*# EVOLVE-BLOCK-START")
+_ENDS = re.compile(r"\W*EVOLVE-BLOCK-END\b|.*# EVOLVE-BLOCK-END")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The lines between two markers: indices `first` (included) to `end` (excluded), from 0."""
+
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Regions:
+    """A source text's blocks, in order.
+
+    Attributes:
+      blocks: Empty where there are no markers and where they are not well-formed.
+      fault: What is wrong with the markers, with its line; "" where nothing is.
+    """
+
+    blocks: tuple[Block, ...]
+    fault: str = ""
+
+    def holds(self, line: int) -> bool:
+        """Says whether a line, from 0, may change; without blocks every line may."""
+        return not self.blocks or any(block.first <= line < block.end for block in self.blocks)
+
+
+def lines(source: str) -> list[str]:
+    """Returns the lines with their ends, split where Python's parser splits them.
+
+    `str.splitlines` splits at form feeds and Unicode separators too, which would put positions
+    from a syntax tree on the wrong line.
+    """
+    return _LINE.findall(source)
+
+
+def parse(source: str) -> Regions:
+    """Returns the blocks of a source text, or the fault of its markers."""
+    blocks: list[Block] = []
+    start: int | None = None
+    for number, line in enumerate(lines(source)):
+        if _STARTS.match(line):
+            if start is not None:
+                return Regions(
+                    (), f"line {number + 1}: a block starts inside the one of line {start}"
+                )
+            start = number + 1
+        elif _ENDS.match(line):
+            if start is None:
+                return Regions((), f"line {number + 1}: a block ends that never started")
+            blocks.append(Block(start, number))
+            start = None
+    if start is not None:
+        return Regions((), f"line {start}: a block starts that never ends")
+    return Regions(tuple(blocks))
+
+
+def bodies(source: str) -> tuple[str, ...]:
+    """Returns what may change: the text of each block, or the whole text where there is none."""
+    regions, text = parse(source), lines(source)
+    if not regions.blocks:
+        return (source,)
+    return tuple("".join(text[block.first : block.end]) for block in regions.blocks)
+
+
+def enforce(parent: str, child: str) -> str | Failure:
+    """Puts the child's block bodies back into the parent's outside text.
+
+    A parent without blocks, or whose markers are not well-formed, restricts nothing.
+
+    Returns:
+      The child with the parent's text outside its blocks; or BAD_EDIT where the blocks do not
+      correspond, or where everything that changed lay outside them.
+    """
+    outer = parse(parent)
+    if not outer.blocks:
+        return child
+    inner = parse(child)
+    if inner.fault:
+        return Failure(
+            FailureKind.BAD_EDIT, f"The EVOLVE-BLOCK markers are damaged: {inner.fault}."
+        )
+    if len(inner.blocks) != len(outer.blocks):
+        return Failure(
+            FailureKind.BAD_EDIT,
+            f"The program has {len(outer.blocks)} EVOLVE-BLOCK region(s) and the reply"
+            f" {len(inner.blocks)}; keep every marker line where it is.",
+        )
+    merged = _transplant(lines(parent), outer.blocks, bodies(child))
+    if merged == parent and child != parent:
+        return Failure(
+            FailureKind.BAD_EDIT,
+            "Every change lies outside the EVOLVE-BLOCK regions, where nothing may change.",
+        )
+    return merged
+
+
+def _transplant(text: Sequence[str], blocks: Sequence[Block], fillings: Sequence[str]) -> str:
+    parts: list[str] = []
+    at = 0
+    for block, filling in zip(blocks, fillings, strict=True):
+        parts += [*text[at : block.first], filling]
+        at = block.end
+    return "".join([*parts, *text[at:]])

@@ -1,0 +1,306 @@
+import ast
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.domain.evaluation import Failure, FailureKind
+from app.domain.operator import Brief, Child, Draft, Known, Offspring
+from app.domain.operators import expression_edits, statement_edits
+from app.domain.operators.mutate import MUTATE, unbound
+from app.domain.operators.sites import Source, sites
+from app.domain.operators.workpiece import Edit, Workpiece, graftable
+from app.domain.problem import EditRules
+from app.domain.program import Program, fingerprint
+from app.domain.regions import bodies, enforce
+
+SOURCE = '''\
+"""A héuristic: text before it is not ASCII, as columns count bytes."""
+import numpy as np
+
+LIMIT = 150  # stays
+
+
+def outside(x):
+    return x + 1
+
+
+# EVOLVE-BLOCK-START
+def priority(item, bins, *, decay=0.5):
+    """Scores bins; "ü" again."""
+    rest = bins - item  # what remains: €
+    score = -rest * 2.5
+    label = "größe"; bonus = 0.25 if item > 20 else 0.1
+    for k in range(3):
+        score = score + bonus * np.sqrt(np.abs(rest)) ** 2
+        score += decay
+    if len(bins) > 3 and item < LIMIT:
+        score[0] = 0.0
+    return score
+
+
+# EVOLVE-BLOCK-END
+print(outside(2))  # untouched
+'''
+OTHER = SOURCE.replace("-rest * 2.5", "np.exp(-rest / item) + np.tanh(bins)")
+
+
+def brief_of(
+    source: str = SOURCE,
+    *,
+    seed: str = "1",
+    inspirations: tuple[str, ...] = (OTHER,),
+    edit: EditRules | None = None,
+    language: str = "python",
+    n: int = 1,
+) -> Brief:
+    parent = Program(source, language)
+    others = [Program(text, language) for text in inspirations]
+    drafts = tuple(
+        Draft(ordinal, 0, 0, 1, (parent.id,), tuple(one.id for one in others))
+        for ordinal in range(n)
+    )
+    known = {one.id: Known(one, 1.0) for one in (parent, *others)}
+    return Brief("", language, drafts, known, edit or EditRules(), seed=seed)
+
+
+def children(brief: Brief) -> list[Child]:
+    conversation = MUTATE.converse(brief)
+    with pytest.raises(StopIteration) as ended:
+        next(conversation)
+    result: list[Child] = ended.value.value
+    return result
+
+
+def source_of(child: Child) -> str:
+    assert isinstance(child, Offspring), child
+    return child.program.source
+
+
+@pytest.mark.parametrize("first", range(0, 120, 60))
+def test_every_child_is_valid_new_and_equal_outside_the_regions(first: int) -> None:
+    parent = Program(SOURCE)
+    outside = SOURCE.split(bodies(SOURCE)[0])
+    for seed in range(first, first + 60):
+        [child] = children(brief_of(seed=str(seed)))
+        source = source_of(child)
+
+        compile(source, f"<child of seed {seed}>", "exec")
+        assert source.startswith(outside[0])
+        assert source.endswith(outside[1])
+        assert enforce(SOURCE, source) == source
+        assert fingerprint(Program(source)) != fingerprint(parent)
+
+
+def test_children_of_children_stay_valid() -> None:
+    source = SOURCE
+    for generation in range(40):
+        [child] = children(brief_of(source, seed=f"deep {generation}"))
+        if isinstance(child, Failure):
+            continue
+        source = child.program.source
+        compile(source, "<child>", "exec")
+
+    assert enforce(SOURCE, source) == source
+    assert source != SOURCE
+
+
+def test_the_same_brief_has_the_same_child() -> None:
+    assert children(brief_of(seed="7")) == children(brief_of(seed="7"))
+
+
+def test_drafts_of_one_brief_have_children_of_their_own() -> None:
+    sources = {source_of(child) for child in children(brief_of(n=8))}
+
+    assert len(sources) > 4
+
+
+def test_comments_and_layout_of_untouched_lines_stay() -> None:
+    kept = 0
+    for seed in range(50):
+        [child] = children(brief_of(seed=str(seed)))
+        kept += "rest = bins - item  # what remains: €" in source_of(child)
+
+    assert kept > 25
+
+
+def test_another_language_is_declined() -> None:
+    [child] = children(brief_of("fn main() {}", language="rust", inspirations=()))
+
+    assert isinstance(child, Failure)
+    assert child.kind is FailureKind.NO_CODE
+    assert "rust" in child.detail
+
+
+def test_a_parent_that_does_not_parse_is_a_syntax_failure() -> None:
+    [child] = children(brief_of("def f(:\n", inspirations=()))
+
+    assert isinstance(child, Failure)
+    assert child.kind is FailureKind.SYNTAX
+
+
+def test_an_inspiration_that_does_not_parse_is_passed_over() -> None:
+    [child] = children(brief_of(inspirations=("def f(:\n",)))
+
+    assert isinstance(child, Offspring)
+
+
+def test_a_program_without_anything_to_edit_is_unchanged() -> None:
+    [child] = children(brief_of("def f():\n    pass\n", inspirations=()))
+
+    assert isinstance(child, Failure)
+    assert child.kind is FailureKind.UNCHANGED
+
+
+def test_no_child_is_longer_than_allowed() -> None:
+    limit = len(SOURCE) + 10
+    for seed in range(40):
+        [child] = children(brief_of(seed=str(seed), edit=EditRules(max_code_chars=limit)))
+        if isinstance(child, Offspring):
+            assert len(child.program.source) <= limit
+
+
+def test_no_child_reads_a_name_it_made_unbound() -> None:
+    before = unbound(ast.parse(SOURCE))
+    for seed in range(40):
+        [child] = children(brief_of(seed=str(seed)))
+
+        assert unbound(ast.parse(source_of(child))) <= before
+
+
+def test_a_read_before_its_binding_is_noticed() -> None:
+    text = "def f(a):\n    b = a + c\n    c = 1\n    return b + missing\n"
+
+    assert unbound(ast.parse(text)) == {"c", "missing"}
+
+
+EDITS: list[Edit] = [
+    expression_edits.perturb_number,
+    expression_edits.swap_numbers,
+    expression_edits.swap_operator,
+    expression_edits.graft,
+    expression_edits.add_term,
+    expression_edits.add_threshold,
+    expression_edits.add_profile,
+    expression_edits.simplify,
+    statement_edits.delete,
+    statement_edits.duplicate,
+    statement_edits.reorder,
+    statement_edits.swap_augmented,
+]
+
+
+def piece_of(source: str, donors: str = "") -> Workpiece:
+    parsed = Source.of(source)
+    found = sites(parsed)
+    foreign = [site.node for site in sites(Source.of(donors))]
+    nodes = [*(site.node for site in found), *foreign]
+    return Workpiece(parsed, found, [node for node in nodes if graftable(node)], "np")
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_each_edit_changes_the_program_and_keeps_it_valid(edit: Edit) -> None:
+    changed = 0
+    for seed in range(40):
+        change = edit(piece_of(SOURCE, OTHER), Random(seed))
+        if change is not None:
+            compile(change.text, f"<{edit.__name__} of seed {seed}>", "exec")
+            changed += change.text != SOURCE
+            assert change.note.startswith("line")
+
+    assert changed >= 20
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_each_edit_declines_a_program_without_a_place_for_it(edit: Edit) -> None:
+    assert edit(piece_of("def f():\n    pass\n"), Random(1)) is None
+
+
+def test_whole_numbers_stay_whole() -> None:
+    for seed in range(30):
+        change = expression_edits.perturb_number(
+            piece_of("def f(x):\n    return x * 7\n"), Random(seed)
+        )
+        assert change is not None
+        [factor] = [
+            n.value for n in ast.walk(ast.parse(change.text)) if isinstance(n, ast.Constant)
+        ]
+        assert isinstance(factor, int)
+        assert factor != 7
+
+
+def test_two_numbers_change_places() -> None:
+    change = expression_edits.swap_numbers(
+        piece_of("def f(x):\n    return x * 2.5 - 7.0\n"), Random(1)
+    )
+
+    assert change is not None
+    assert change.text == "def f(x):\n    return x * 7.0 - 2.5\n"
+
+
+def test_a_graft_reads_only_names_that_are_bound_there() -> None:
+    donors = "def g(x, secret):\n    return secret * x + hidden(x)\n"
+    for seed in range(60):
+        change = expression_edits.graft(
+            piece_of("def f(x):\n    return x + 1.5\n", donors), Random(seed)
+        )
+        if change is not None:
+            assert "secret" not in change.text
+            assert "hidden" not in change.text
+
+
+def test_deleting_leaves_a_body_and_its_return() -> None:
+    source = "def f(x):\n    if x:\n        x = 1\n    y = 2\n    return x\n"
+    texts = set()
+    for seed in range(20):
+        change = statement_edits.delete(piece_of(source), Random(seed))
+        assert change is not None
+        texts.add(change.text)
+
+    assert texts == {"def f(x):\n    y = 2\n    return x\n", source.replace("    y = 2\n", "")}
+
+
+def test_statements_that_share_a_line_are_not_moved() -> None:
+    source = "def f(x):\n    x = 1; y = 2\n    return x\n"
+
+    assert statement_edits.delete(piece_of(source), Random(1)) is None
+    assert statement_edits.duplicate(piece_of(source), Random(1)) is None
+
+
+def test_sizes_positions_and_switches_are_structural() -> None:
+    text = (
+        "def f(x):\n    return np.zeros(3) + x.sum(axis=0) + sum([x[9] * 2.0 for k in range(8)])\n"
+    )
+    free = [ast.unparse(s.node) for s in sites(Source.of(text)) if not s.structural]
+
+    assert "3" not in free
+    assert "0" not in free
+    assert "9" not in free
+    assert "8" not in free
+    assert "2.0" in free
+
+
+NAMES = st.sampled_from(["a", "b", "np.abs(a)", "3", "0.5", "-2.5", "(a > b)", "f(a, b)"])
+EXPRESSIONS = st.recursive(
+    NAMES,
+    lambda inner: st.builds(
+        lambda left, op, right: f"({left} {op} {right})",
+        inner,
+        st.sampled_from(["+", "-", "*", "/", "**", "<", "and", "//", "%"]),
+        inner,
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(EXPRESSIONS, st.integers(0, 10_000))
+def test_any_arithmetic_has_only_valid_children(expression: str, seed: int) -> None:
+    source = f"import numpy as np\ndef f(a, b):\n    c = {expression}\n    return c + a * 1.5\n"
+
+    [child] = children(brief_of(source, seed=str(seed), inspirations=()))
+
+    if isinstance(child, Offspring):
+        compile(child.program.source, "<child>", "exec")
+        assert child.program.source != source

@@ -1,0 +1,224 @@
+import pytest
+
+from app.domain.evaluation import Failure, FailureKind
+from app.domain.operator import Child, Completion, Offspring
+from app.domain.problem import EditRules
+from app.domain.program import Program
+from app.domain.replies import read_edited, read_rewritten, without_thoughts
+
+RULES = EditRules()
+PARENT = Program("import math\n# EVOLVE-BLOCK-START\nx = 1\n# EVOLVE-BLOCK-END\nprint(x)\n")
+CHILD = PARENT.source.replace("x = 1", "x = 2")
+FREE = Program("x = 1\n")
+
+
+def fenced(source: str, language: str = "python") -> str:
+    return f"```{language}\n{source}```\n"
+
+
+def rewritten(
+    text: str, parent: Program = PARENT, finish: str = "stop", rules: EditRules = RULES
+) -> Child:
+    return read_rewritten(Completion(text, finish=finish), parent, rules)
+
+
+def source_of(child: Child) -> str:
+    assert isinstance(child, Offspring), child
+    return child.program.source
+
+
+def failure_of(child: Child) -> Failure:
+    assert isinstance(child, Failure), child
+    return child
+
+
+def test_a_fenced_program_is_the_child() -> None:
+    assert source_of(rewritten("Here it is:\n" + fenced(CHILD))) == CHILD
+
+
+@pytest.mark.parametrize("label", ["py", "Python", "python3", "python title=x.py"])
+def test_a_fence_label_never_enters_the_program(label: str) -> None:
+    assert source_of(rewritten(fenced(CHILD, label))) == CHILD
+
+
+def test_the_fence_of_the_language_comes_before_an_earlier_one() -> None:
+    text = fenced("pip install x\n", "bash") + fenced("x = 3\n")
+
+    assert source_of(rewritten(text, FREE)) == "x = 3\n"
+
+
+def test_without_one_of_the_language_the_first_fence_counts() -> None:
+    assert source_of(rewritten(fenced("x = 3\n", "") + fenced("x = 4\n", ""), FREE)) == "x = 3\n"
+
+
+def test_a_fence_with_the_parents_markers_comes_before_a_snippet() -> None:
+    assert source_of(rewritten(fenced("x = 2\n") + "in full:\n" + fenced(CHILD))) == CHILD
+
+
+def test_an_indented_fence_loses_its_indentation() -> None:
+    text = "- so:\n  ```python\n  if True:\n      x = 3\n  ```\n"
+
+    assert source_of(rewritten(text, FREE)) == "if True:\n    x = 3\n"
+
+
+def test_a_longer_fence_holds_shorter_ones() -> None:
+    text = '````python\nx = """\n```\n"""\n````\n'
+
+    assert source_of(rewritten(text, FREE)) == 'x = """\n```\n"""\n'
+
+
+def test_an_unfenced_program_is_taken_where_it_parses() -> None:
+    assert source_of(rewritten("x = 5\n", FREE)) == "x = 5\n"
+
+
+@pytest.mark.parametrize("text", ["Sorry", "I cannot help with that.", "x == 1"])
+def test_prose_is_no_program_even_where_python_could_read_it(text: str) -> None:
+    assert failure_of(rewritten(text, FREE)).kind is FailureKind.NO_CODE
+
+
+def test_a_prose_program_may_be_the_whole_reply() -> None:
+    child = rewritten("Answer politely.", Program("Answer.", "text"))
+
+    assert source_of(child) == "Answer politely.\n"
+
+
+def test_another_language_needs_a_fence_and_no_python_grammar() -> None:
+    parent = Program("fn main() {}\n", "rust")
+
+    assert failure_of(rewritten("fn main() { 1 }", parent)).kind is FailureKind.NO_CODE
+    assert source_of(rewritten(fenced("fn main() { 1 }\n", "rs"), parent)) == "fn main() { 1 }\n"
+
+
+def test_changes_outside_the_regions_are_undone() -> None:
+    child = rewritten(fenced(CHILD.replace("print(x)", "print(99)")))
+
+    assert source_of(child) == CHILD
+
+
+def test_regions_bind_only_where_the_problem_says_so() -> None:
+    free = EditRules(enforce_blocks=False)
+    changed = CHILD.replace("print(x)", "print(99)")
+
+    assert source_of(rewritten(fenced(changed), rules=free)) == changed
+
+
+def test_a_child_of_windows_line_ends_keeps_them() -> None:
+    parent = Program("x = 1\r\ny = 2\r\n")
+
+    assert source_of(rewritten(fenced("x = 3\ny = 2\n"), parent)) == "x = 3\r\ny = 2\r\n"
+
+
+def test_a_reply_cut_off_inside_its_program_says_so() -> None:
+    failure = failure_of(rewritten("```python\nx = ", FREE, finish="length"))
+
+    assert failure.kind is FailureKind.NO_CODE
+    assert "cut off at its token limit" in failure.detail
+
+
+def test_a_reply_cut_off_after_its_program_counts() -> None:
+    text = fenced("x = 3\n") + "This is because"
+
+    assert source_of(rewritten(text, FREE, finish="length")) == "x = 3\n"
+
+
+def test_a_program_not_closed_by_a_fence_counts_where_the_model_had_ended() -> None:
+    assert source_of(rewritten("```python\nx = 3\n", FREE)) == "x = 3\n"
+
+
+def test_a_withheld_reply_is_refused() -> None:
+    failure = failure_of(rewritten("", finish="content_filter"))
+
+    assert failure.kind is FailureKind.REFUSED
+
+
+@pytest.mark.parametrize("text", ["", " \n\t"])
+def test_an_empty_reply_holds_no_code(text: str) -> None:
+    assert failure_of(rewritten(text)).kind is FailureKind.NO_CODE
+
+
+def test_a_reply_of_reasoning_only_says_so() -> None:
+    failure = failure_of(rewritten("<think>\nhm\n" + fenced(CHILD), finish="length"))
+
+    assert failure.kind is FailureKind.NO_CODE
+    assert "nothing but reasoning" in failure.detail
+    assert "cut off" in failure.detail
+
+
+def test_a_program_over_the_limit_is_too_long() -> None:
+    failure = failure_of(
+        rewritten(fenced("x = 3\n" * 10), FREE, rules=EditRules(max_code_chars=50))
+    )
+
+    assert failure.kind is FailureKind.TOO_LONG
+    assert "60" in failure.detail
+    assert "50" in failure.detail
+
+
+def test_a_syntax_error_is_shown_with_its_line() -> None:
+    failure = failure_of(rewritten(fenced("x = 1\ny = (2\nz = 3\n"), FREE))
+
+    assert failure.kind is FailureKind.SYNTAX
+    assert "line 2" in failure.detail
+    assert "y = (2" in failure.detail
+
+
+@pytest.mark.parametrize("source", ["x = \0\n", "x = " + "(" * 2000 + ")" * 2000 + "\n"])
+def test_what_the_parser_cannot_hold_is_a_syntax_failure_too(source: str) -> None:
+    assert failure_of(rewritten(fenced(source), FREE)).kind is FailureKind.SYNTAX
+
+
+@pytest.mark.parametrize("text", ["x = 1\n", "x=1  # the same\n", '"""Doc."""\nx = 1\n'])
+def test_a_child_that_differs_in_layout_only_is_unchanged(text: str) -> None:
+    assert failure_of(rewritten(fenced(text), FREE)).kind is FailureKind.UNCHANGED
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<think>\nlong\nthought\n</think>\nanswer",
+        "<thinking>x</thinking>answer",
+        "the prompt opened it\n</think>\nanswer",
+        "the prompt opened it.</think>\n\nanswer",
+        "answer<think-not>",
+    ],
+)
+def test_reasoning_is_taken_off(text: str) -> None:
+    assert without_thoughts(text).strip() in ("answer", "answer<think-not>")
+
+
+def test_code_inside_the_reasoning_is_not_the_answer() -> None:
+    text = f"<think>\n{fenced('x = 7' + chr(10))}</think>\n{fenced('x = 8' + chr(10))}"
+
+    assert source_of(rewritten(text, FREE)) == "x = 8\n"
+
+
+def edited(text: str, finish: str = "stop") -> Child:
+    return read_edited(Completion(text, finish=finish), PARENT, RULES)
+
+
+def test_edits_make_a_child_that_says_what_changed() -> None:
+    child = edited("<<<<<<< SEARCH\nx = 1\n=======\nx = 2\n>>>>>>> REPLACE")
+
+    assert source_of(child) == CHILD
+    assert isinstance(child, Offspring)
+    assert child.changes == "Change 1: 'x = 1' to 'x = 2'"
+
+
+def test_edits_outside_the_regions_alone_are_a_bad_edit() -> None:
+    child = edited("<<<<<<< SEARCH\nprint(x)\n=======\nprint(2)\n>>>>>>> REPLACE")
+
+    assert failure_of(child).kind is FailureKind.BAD_EDIT
+
+
+def test_edits_that_change_nothing_are_unchanged() -> None:
+    child = edited("<<<<<<< SEARCH\nx = 1\n=======\nx = 1\n>>>>>>> REPLACE")
+
+    assert failure_of(child).kind is FailureKind.UNCHANGED
+
+
+def test_edits_cut_off_in_a_block_say_so() -> None:
+    failure = failure_of(edited("<<<<<<< SEARCH\nx = 1\n=======\nx =", "length"))
+
+    assert failure.kind is FailureKind.BAD_EDIT
+    assert "cut off at its token limit" in failure.detail
+    assert "Block 1" in failure.detail

@@ -1,0 +1,236 @@
+import ast
+
+import pytest
+
+from app.adapters.tuning.cma import ask as cma
+from app.domain.evaluation import Failure, FailureKind
+from app.domain.operator import Brief, Child, Draft, Known, Offspring
+from app.domain.operators.tune import AskRequest, Tried, numbers, skeleton, tuner
+from app.domain.program import Program
+from app.domain.regions import enforce
+
+SOURCE = """\
+FIXED = 9.5
+# EVOLVE-BLOCK-START
+def score(x):  # a comment
+    y = 2.0 * x - 4.0  # another
+    return y ** 2 + 10 * x[3] + FIXED
+# EVOLVE-BLOCK-END
+"""
+
+
+class Recorder:
+    """An optimiser that notes what it is asked and answers with the same point always."""
+
+    def __init__(self, *point: float) -> None:
+        self.point = point
+        self.requests: list[AskRequest] = []
+
+    def __call__(self, request: AskRequest) -> tuple[float, ...]:
+        self.requests.append(request)
+        return self.point[: request.dimensions]
+
+
+def brief_of(
+    source: str = SOURCE,
+    *,
+    language: str = "python",
+    fitness: float | None = 1.0,
+    siblings: tuple[Known, ...] = (),
+    inspirations: tuple[Known, ...] = (),
+    ordinal: int = 0,
+) -> Brief:
+    parent = Program(source, language)
+    draft = Draft(ordinal, 0, 0, 1, (parent.id,), tuple(one.program.id for one in inspirations))
+    known = {parent.id: Known(parent, fitness), **{one.program.id: one for one in inspirations}}
+    return Brief("", language, (draft,), known, siblings=siblings, seed="s")
+
+
+def child_of(brief: Brief, ask: Recorder) -> Child:
+    with pytest.raises(StopIteration) as ended:
+        next(tuner(ask).converse(brief))
+    [child] = ended.value.value
+    assert isinstance(child, Offspring | Failure)
+    return child
+
+
+def source_of(child: Child) -> str:
+    assert isinstance(child, Offspring), child
+    return child.program.source
+
+
+def variant(first: float, second: float, third: int = 10) -> Program:
+    text = SOURCE.replace("2.0 * x - 4.0", f"{first} * x - {second}")
+    return Program(text.replace("10 * x", f"{third} * x"))
+
+
+def test_quantities_in_the_regions_are_tuned_and_positions_and_powers_are_not() -> None:
+    assert numbers(Program(SOURCE)) == [2.0, 4.0, 10]
+
+
+def test_a_number_moves_by_its_own_measure_and_the_rest_of_the_text_stays() -> None:
+    child = child_of(brief_of(), Recorder(1.0, -1.0, 0.0))
+
+    assert source_of(child) == SOURCE.replace("2.0 * x - 4.0", "2.6 * x - 2.8")
+    assert enforce(SOURCE, source_of(child)) == source_of(child)
+
+
+def test_a_whole_number_stays_whole() -> None:
+    assert "10 * x" not in source_of(child_of(brief_of(), Recorder(0.0, 0.0, 0.4)))
+    assert "11 * x" in source_of(child_of(brief_of(), Recorder(0.0, 0.0, 0.4)))
+
+
+def test_a_number_may_cross_zero_even_as_a_base_of_a_power() -> None:
+    source = "def f(x):\n    return 0.5 ** x - 1.5\n"
+
+    child = source_of(child_of(brief_of(source), Recorder(-10.0, 10.0)))
+
+    assert numbers(Program(child)) == [-1.0, 6.0]
+    assert skeleton(Program(child)) == skeleton(Program(source))
+
+
+def test_a_negative_number_is_one_number() -> None:
+    assert numbers(Program("def f(x):\n    return -2.5 * x\n")) == [-2.5]
+
+
+def test_programs_that_differ_in_tunable_numbers_only_share_a_skeleton() -> None:
+    assert skeleton(variant(1.0, -7.5)) == skeleton(variant(3.25, 0.5, 12))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("y ** 2", "y ** 3"), ("x[3]", "x[4]"), ("10 * x", "10.5 * x"), ("FIXED\n", "y\n")],
+)
+def test_other_differences_make_another_skeleton(old: str, new: str) -> None:
+    assert skeleton(Program(SOURCE)) != skeleton(Program(SOURCE.replace(old, new)))
+
+
+def test_the_history_is_what_relatives_of_one_skeleton_reached_oldest_first() -> None:
+    newer, older = Known(variant(2.6, 4.0), 3.0), Known(variant(2.0, 5.2), 2.0)
+    stranger = Known(Program("def f(x):\n    return 5.5 * x\n"), 9.0)
+    unmeasured = Known(variant(1.0, 1.0), None)
+    muse = Known(variant(1.4, 4.0), 0.5)
+    ask = Recorder(1.0, 1.0, 1.0)
+
+    child_of(brief_of(siblings=(newer, stranger, unmeasured, older), inspirations=(muse,)), ask)
+
+    [request] = ask.requests
+    assert [tried.fitness for tried in request.history] == [0.5, 2.0, 3.0, 1.0]
+    assert [tried.vector for tried in request.history] == [
+        pytest.approx((-1.0, 0.0, 0.0)),
+        pytest.approx((0.0, 1.0, 0.0)),
+        pytest.approx((1.0, 0.0, 0.0)),
+        (0.0, 0.0, 0.0),
+    ]
+
+
+def test_a_parent_without_fitness_is_no_point_of_the_history() -> None:
+    ask = Recorder(1.0, 1.0, 1.0)
+    child_of(brief_of(fitness=None), ask)
+
+    assert ask.requests[0].history == ()
+
+
+def test_a_parent_without_numbers_is_mutated_instead() -> None:
+    ask = Recorder()
+    child = child_of(brief_of("def f(x):\n    return x + x\n"), ask)
+
+    assert isinstance(child, Offspring)
+    assert "return x + x\n" not in child.program.source
+    assert ask.requests == []
+
+
+def test_an_optimiser_that_never_moves_gives_up_as_unchanged() -> None:
+    ask = Recorder(0.0, 0.0, 0.0)
+    child = child_of(brief_of(), ask)
+
+    assert isinstance(child, Failure)
+    assert child.kind is FailureKind.UNCHANGED
+    assert len({request.seed for request in ask.requests}) == len(ask.requests) > 1
+
+
+def test_another_language_is_declined() -> None:
+    child = child_of(brief_of("fn main() {}", language="rust"), Recorder())
+
+    assert isinstance(child, Failure)
+    assert child.kind is FailureKind.NO_CODE
+
+
+def test_each_proposal_asks_with_a_seed_of_its_own_and_repeats_it() -> None:
+    asks = [Recorder(1.0, 1.0, 1.0) for _ in range(3)]
+    for ask, ordinal in zip(asks, (1, 2, 1), strict=True):
+        child_of(brief_of(ordinal=ordinal), ask)
+
+    one, other, again = (ask.requests[0].seed for ask in asks)
+    assert one == again != other
+
+
+def test_a_very_large_space_is_searched_a_part_at_a_time() -> None:
+    source = "def f(x):\n    return [" + ", ".join(f"{n}.5" for n in range(60)) + "]\n"
+    ask = Recorder(*[1.0] * 60)
+
+    child = source_of(child_of(brief_of(source), ask))
+
+    assert ask.requests[0].dimensions == 40
+    moved = [a != b for a, b in zip(numbers(Program(source)), numbers(Program(child)), strict=True)]
+    assert sum(moved) == 40
+
+
+def test_cma_answers_the_same_request_the_same_way() -> None:
+    request = AskRequest(3, (Tried((0.0, 0.0, 0.0), 1.0),), 5)
+
+    assert cma(request) == cma(request)
+    assert len(cma(request)) == 3
+
+
+def test_cma_stays_finite_whatever_the_history_holds() -> None:
+    wild = tuple(Tried((1e30 * (-1) ** n, 1e-30, float(n)), float(n % 5)) for n in range(64))
+    flat = tuple(Tried((float(n), 0.0, 0.0), 1.0) for n in range(64))
+
+    for history in (wild, flat):
+        for seed in range(20):
+            assert all(abs(value) < 1e6 for value in cma(AskRequest(3, history, seed)))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_cma_refolded_from_its_history_finds_the_top_of_a_hill(seed: int) -> None:
+    def height(point: tuple[float, ...]) -> float:
+        return -sum((n + 1) * (value - 2.0) ** 2 for n, value in enumerate(point))
+
+    history: list[Tried] = [Tried((0.0,) * 4, height((0.0,) * 4))]
+    flying: list[tuple[float, ...]] = []
+    for n in range(200):
+        flying.append(cma(AskRequest(4, tuple(history[-64:]), seed * 1000 + n)))
+        if len(flying) == 8:
+            point = flying.pop(0)
+            history.append(Tried(point, height(point)))
+
+    best = max(tried.fitness for tried in history)
+    assert best > 0.1 * history[0].fitness
+
+
+def test_tuning_follows_the_ledger_uphill_through_whole_programs() -> None:
+    def fitness(program: Program) -> float:
+        first, second, third = numbers(program)
+        return -((first - 5.0) ** 2) - (second + 1.0) ** 2 - 0.1 * (third - 15) ** 2
+
+    parent = Program(SOURCE)
+    best = Known(parent, fitness(parent))
+    children: dict[str, list[Known]] = {}
+    for ordinal in range(150):
+        siblings = tuple(reversed(children.get(best.program.id, [])[-64:]))
+        draft = Draft(ordinal, 0, 0, 1, (best.program.id,))
+        brief = Brief("", "python", (draft,), {best.program.id: best}, siblings=siblings)
+        with pytest.raises(StopIteration) as ended:
+            next(tuner(cma).converse(brief))
+        [child] = ended.value.value
+        if isinstance(child, Offspring):
+            ast.parse(child.program.source)
+            known = Known(child.program, fitness(child.program))
+            children.setdefault(best.program.id, []).append(known)
+            assert best.fitness is not None
+            assert known.fitness is not None
+            best = known if known.fitness > best.fitness else best
+
+    assert best.fitness is not None
+    assert best.fitness > 0.05 * fitness(parent)
