@@ -1,0 +1,111 @@
+"""A cell at the other end of an attached container's streams."""
+
+import contextlib
+import socket
+import struct
+import time
+from collections.abc import Sequence
+
+from docker.errors import DockerException, NotFound
+
+from app.adapters.sandbox.cell import CellLost, Overdue
+from app.adapters.sandbox.engine import engine_client
+
+_STREAM_HEADER = struct.Struct(">BxxxL")
+_STDOUT, _STDERR = 1, 2
+_LAST_WORDS_BYTES = 2000
+_ENDING_SECONDS = 3.0
+
+
+class Attached:
+    """A cell at the other end of an attached container's streams."""
+
+    def __init__(self, container: str, engine_seconds: float) -> None:
+        self._container = container
+        self._engine_seconds = engine_seconds
+        self._errors = b""
+        self._out = bytearray()
+        self._closed = False
+        with engine_client(engine_seconds) as engine:
+            streams = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+            self._response = engine.attach_socket(container, params=streams)
+            # Our own descriptor: closing the client must not close the stream.
+            self._socket: socket.socket = self._response._sock
+            try:
+                engine.start(container)
+            except DockerException:
+                engine.remove_container(container, force=True)
+                raise
+
+    def send(self, parts: Sequence[bytes], deadline: float) -> None:
+        try:
+            for part in parts:
+                self._set_deadline(deadline)
+                self._socket.sendall(part)
+        except TimeoutError as error:
+            raise Overdue("the container takes no input") from error
+        except OSError as error:
+            raise CellLost("the container has ended") from error
+
+    def receive(self, size: int, deadline: float) -> bytes:
+        while len(self._out) < size:
+            self._receive_piece(deadline)
+        received = bytes(self._out[:size])
+        del self._out[:size]
+        return received
+
+    def _receive_piece(self, deadline: float) -> None:
+        stream, length = _STREAM_HEADER.unpack(self._exactly(_STREAM_HEADER.size, deadline))
+        piece = self._exactly(length, deadline)
+        if stream == _STDOUT:
+            self._out += piece
+        elif stream == _STDERR:
+            self._errors = (self._errors + piece)[-_LAST_WORDS_BYTES:]
+
+    def _exactly(self, size: int, deadline: float) -> bytes:
+        received = bytearray()
+        try:
+            while len(received) < size:
+                self._set_deadline(deadline)
+                piece = self._socket.recv(min(size - len(received), 1 << 20))
+                if not piece:
+                    raise CellLost("the container has ended")
+                received += piece
+        except TimeoutError as error:
+            raise Overdue("the container does not answer") from error
+        except OSError as error:
+            raise CellLost("the container's stream broke") from error
+        return bytes(received)
+
+    def _set_deadline(self, deadline: float) -> None:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise Overdue("the container does not answer")
+        self._socket.settimeout(left)
+
+    def last_words(self) -> str:
+        with contextlib.suppress(CellLost, Overdue):
+            while True:
+                self._receive_piece(time.monotonic() + 1.0)
+        return self._errors.decode("utf-8", "replace").strip()
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        ended = False
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)  # the zygote reads the end and goes
+        deadline = time.monotonic() + _ENDING_SECONDS
+        try:
+            while True:
+                self._exactly(1, deadline)
+        except CellLost:
+            ended = True
+        except Overdue:
+            pass
+        self._socket.close()
+        self._response.close()
+        if not ended:
+            with engine_client(self._engine_seconds) as engine, contextlib.suppress(NotFound):
+                engine.remove_container(self._container, force=True)

@@ -1,0 +1,71 @@
+"""The harness as it travels into a cell: source texts over standard input, and what reads them."""
+
+import ast
+import functools
+import json
+import struct
+from collections.abc import Mapping
+from importlib import resources
+
+_PACKAGE = "workers.harness"
+
+# Small, imported by evaluators and programs alike, and safe to fork after importing.
+_SAFE_TO_PRELOAD = frozenset({"numpy", "scipy", "pandas", "networkx", "sympy", "sklearn"})
+
+BOOTSTRAP = """\
+import importlib.abc, importlib.util, json, os, struct, sys
+sys.path[:] = [p for p in sys.path if p]
+def take(n):
+    b = b""
+    while len(b) < n:
+        x = os.read(0, n - len(b))
+        if not x:
+            os._exit(0)
+        b += x
+    return b
+texts = json.loads(take(struct.unpack(">I", take(4))[0]))
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(self, name, path, target=None):
+        if name == "evoq_harness":
+            return importlib.util.spec_from_loader(name, self, is_package=True)
+        if name.startswith("evoq_harness."):
+            return importlib.util.spec_from_loader(name, self)
+    def exec_module(self, module):
+        name = module.__name__.partition(".")[2] or "__init__"
+        exec(compile(texts[name + ".py"], "<harness>/" + name + ".py", "exec"), module.__dict__)
+sys.meta_path.insert(0, Finder())
+from evoq_harness.cell import main
+main(texts)
+"""
+"""What `python3 -c` is given: it takes the harness from standard input and goes on as a cell."""
+
+
+@functools.cache
+def harness_frame() -> bytes:
+    """Returns the harness's source texts, length-prefixed."""
+    texts: dict[str, str] = {}
+    root = resources.files(_PACKAGE)
+    for folder, prefix in ((root, ""), (root / "openevolve", "openevolve/")):
+        for file in folder.iterdir():
+            if file.name.endswith(".py"):
+                texts[prefix + file.name] = file.read_text(encoding="utf-8")
+    body = json.dumps(texts).encode()
+    return struct.pack(">I", len(body)) + body
+
+
+def preloads(files: Mapping[str, bytes]) -> list[str]:
+    """Returns the modules that a problem's Python files import and that are paid once per cell."""
+    wanted = {"numpy", "numpy.random"}  # the second is lazy, and is seeded for every trial
+    for name, contents in files.items():
+        if not name.endswith(".py"):
+            continue
+        try:
+            tree = ast.parse(contents)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue  # the cell reports it, with its place
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                wanted |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                wanted.add(node.module)
+    return sorted(name for name in wanted if name.partition(".")[0] in _SAFE_TO_PRELOAD)

@@ -1,0 +1,188 @@
+"""What a cell's report means: the outcome of a job, with the kind of failure that happened.
+
+The order matters: what the zygote saw from outside comes before anything that processes of the
+trial said about themselves.
+"""
+
+import json
+import math
+import signal
+from collections.abc import Iterable
+from typing import Any
+
+from app.adapters.sandbox.cell import Report
+from app.domain.evaluation import Failure, FailureKind
+from app.domain.problem import Job, Mode, Outcome
+
+_KIB_PER_MIB = 1024
+_PROGRAM_MARK = b"\n--- program ---\n"
+_DETAIL_CHARS = 4000
+_DEEPEST = 40
+_OF_A_TRIAL = frozenset(
+    {
+        FailureKind.SYNTAX, FailureKind.IMPORT_BLOCKED, FailureKind.RUNTIME, FailureKind.MEMORY,
+        FailureKind.OUTPUT_LIMIT, FailureKind.INVALID_SIGNATURE, FailureKind.INVALID_RESULT,
+    }
+)  # fmt: skip
+
+
+def outcome(job: Job, report: Report, boot_seconds: float) -> Outcome:
+    """Returns the outcome of `job` from the report of the cell that ran it."""
+    failure = _seen_from_outside(job, report)
+    result: bytes | None = None
+    if failure is None:
+        try:
+            result, failure = _said(report.result, job)
+        except ValueError as reason:
+            failure = Failure(
+                FailureKind.INVALID_RESULT, f"the result is not strict JSON: {reason}"
+            )
+    if failure is None:
+        failure = _crash_despite_result(job, report)
+        result = None if failure is not None else result
+    header = report.header
+    return Outcome(
+        result=result,
+        failure=failure,
+        stdout=_joined(report.streams[0], report.streams[2]),
+        stderr=_joined(report.streams[1], report.streams[3]),
+        wall_seconds=header["wall_seconds"],
+        cpu_seconds=header["cpu_seconds"],
+        peak_memory_mib=header["peak_kib"] / _KIB_PER_MIB,
+        boot_seconds=boot_seconds,
+    )
+
+
+def _seen_from_outside(job: Job, report: Report) -> Failure | None:
+    header, limits = report.header, job.limits
+    stopped_by, oom_kills = header["stopped_by"], header["oom_kills"]
+    if stopped_by == "memory" or oom_kills > 0:
+        return Failure(FailureKind.MEMORY, f"more than {limits.memory_mib} MiB of memory")
+    if stopped_by == "timeout":
+        return Failure(FailureKind.TIMEOUT, f"no result within {limits.wall_seconds:g} s")
+    if stopped_by == "output_limit":
+        return Failure(FailureKind.OUTPUT_LIMIT, f"more than {limits.output_bytes} bytes of output")
+    signals = _signals(job, report)
+    if signal.SIGSYS in signals:
+        return Failure(FailureKind.SANDBOX_VIOLATION, "a system call that no program may make")
+    overspent = signal.SIGKILL in signals and header["cpu_seconds"] >= limits.cpu_seconds
+    if signal.SIGXCPU in signals or overspent:
+        return Failure(FailureKind.TIMEOUT, f"more than {limits.cpu_seconds:g} s of CPU time")
+    if signal.SIGXFSZ in signals:
+        return Failure(FailureKind.OUTPUT_LIMIT, f"a file of more than {limits.file_bytes} bytes")
+    if not report.result:
+        return Failure(FailureKind.RUNTIME, _ending(report))
+    return None
+
+
+def _signals(job: Job, report: Report) -> set[int]:
+    """Returns the signals that ended programs, but for those we sent."""
+    return {
+        status & 0x7F
+        for who, status, ours in report.header["statuses"]
+        if not ours and (who != "evaluator" or job.mode is Mode.COMPATIBLE)
+    } - {0}
+
+
+def _crash_despite_result(job: Job, report: Report) -> Failure | None:
+    signals = _signals(job, report)
+    if not signals:
+        return None
+    return Failure(FailureKind.RUNTIME, f"the program was ended by {_signal_name(min(signals))}")
+
+
+def _ending(report: Report) -> str:
+    for _, status, ours in report.header["statuses"]:
+        if status & 0x7F and not ours:
+            return f"ended by {_signal_name(status & 0x7F)} without a result"
+    for _, status, ours in report.header["statuses"]:
+        if status >> 8 and not ours:
+            return f"ended with exit status {status >> 8} without a result"
+    return "ended without a result"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _said(document: bytes, job: Job) -> tuple[bytes | None, Failure | None]:
+    """Returns the result's bytes, or the failure that the evaluator's process reported.
+
+    Raises:
+      ValueError: The document is not what an honest evaluator's process writes.
+    """
+    try:
+        tree = _strict(document)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    if not isinstance(tree, dict) or len(tree) != 1:
+        raise ValueError("not a document of one key")
+    ((key, body),) = tree.items()
+    if key == "failure" and isinstance(body, dict):
+        kind = FailureKind(str(body.get("kind")))
+        if kind not in _OF_A_TRIAL:
+            raise ValueError(f"a trial cannot fail by {kind.value}")
+        return None, Failure(kind, str(body.get("detail", ""))[:_DETAIL_CHARS])
+    if key != "result" or not isinstance(body, dict) or set(body) != {"metrics", "artifacts"}:
+        raise ValueError("neither a result nor a failure")
+    metrics, artifacts = body["metrics"], body["artifacts"]
+    if not isinstance(metrics, dict) or not isinstance(artifacts, dict):
+        raise ValueError("metrics and artifacts are not objects")
+    if not all(isinstance(text, str) for text in artifacts.values()):
+        raise ValueError("an artifact is not a string")
+    if _depth(metrics) > _DEEPEST:
+        raise ValueError("nested too deep")
+    encoded = json.dumps(body, allow_nan=False).encode()
+    if len(encoded) > 2 * job.limits.result_bytes:
+        raise ValueError(f"{len(encoded)} bytes")
+    return encoded, None
+
+
+def _strict(document: bytes) -> Any:
+    def refuse(constant: str) -> Any:
+        raise ValueError(f"the constant {constant}")
+
+    def finite(text: str) -> float:
+        value = float(text)
+        if not math.isfinite(value):
+            raise ValueError(f"the number {text[:40]}")
+        return value
+
+    def unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+        table: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in table:
+                raise ValueError(f"the key {key[:40]!r} twice")
+            table[key] = value
+        return table
+
+    return json.loads(
+        document.decode("utf-8"),
+        parse_constant=refuse,
+        parse_float=finite,
+        object_pairs_hook=unique,
+    )
+
+
+def _depth(tree: Any) -> int:
+    deepest, level = 0, [tree]
+    while level:
+        deepest += 1
+        below: list[Any] = []
+        for node in level:
+            if isinstance(node, dict):
+                below += node.values()
+            elif isinstance(node, list):
+                below += node
+        level = below
+    return deepest
+
+
+def _joined(evaluator: bytes, program: bytes) -> bytes:
+    """Returns the evaluator's text, then the program's, which cannot come before the mark."""
+    if not program:
+        return evaluator
+    return evaluator + _PROGRAM_MARK + program if evaluator else program

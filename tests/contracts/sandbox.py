@@ -1,0 +1,429 @@
+"""What every sandbox promises, whatever its walls are made of."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.domain.evaluation import FailureKind
+from app.domain.problem import Evaluator, EvaluatorBroken, Job, Limits, Mode, Outcome
+from app.ports import Sandbox
+
+LIMITS = Limits(
+    wall_seconds=20.0, cpu_seconds=10.0, memory_mib=256, output_bytes=200_000, result_bytes=100_000
+)
+IMPATIENT = replace(LIMITS, wall_seconds=1.5)
+FRUGAL = replace(LIMITS, cpu_seconds=1.0)
+
+EVALUATOR = b"""
+import importlib.util, os, sys, tempfile
+from openevolve.evaluation_result import EvaluationResult
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+def load(path):
+    spec = importlib.util.spec_from_file_location("program", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+def evaluate(path):
+    return {"combined_score": load(path).solve(5)}
+
+def evaluate_result(path):
+    return EvaluationResult(
+        metrics={"combined_score": load(path).solve(5)},
+        artifacts={"text": "caf\\u00e9\\x00", "raw": b"\\xff\\xfe", "table": {"a": [1, 2]}},
+    )
+
+def duel(first, second):
+    return {"first": load(first).solve(1), "second": load(second).solve(2)}
+
+async def evaluate_later(path):
+    return {"combined_score": load(path).solve(5)}
+
+def beside(path):
+    with open(os.path.join(HERE, "fixtures", "word.txt")) as file:
+        return {"combined_score": 1.0, "word": file.read(), "name": __name__}
+
+def source(path):
+    with open(os.environ["EVOQ_PROGRAM_SOURCE"]) as file:
+        return {"length": len(file.read())}
+
+def arrays(path):
+    import numpy
+    back = load(path).solve(numpy.arange(6, dtype="float32").reshape(2, 3))
+    return {"sum": back.sum(), "rows": back.shape[0], "kind": str(back.dtype), "all": back}
+
+def callbacks(path):
+    return {"combined_score": load(path).solve(lambda x: x + 1)}
+
+def spawn(path):
+    import subprocess
+    text = "import sys,os;sys.path.insert(0,os.path.dirname(sys.argv[1]));" \\
+           "m=__import__(os.path.splitext(os.path.basename(sys.argv[1]))[0]);print(m.solve(5))"
+    done = subprocess.run([sys.executable, "-c", text, path], capture_output=True, text=True)
+    return {"combined_score": float(done.stdout)}
+
+def scratch(path):
+    with tempfile.NamedTemporaryFile("w", delete=False) as file:
+        file.write("left behind")
+    open("here.txt", "w").close()
+    return {"combined_score": load(path).solve(5), "left": len(os.listdir(tempfile.gettempdir()))}
+
+def settings(path):
+    return {name: os.environ.get(name, "") for name in ("RICH_FEEDBACK", "WORKER_SECRET")}
+
+def counted(path):
+    global calls
+    calls = globals().get("calls", 0) + 1
+    return {"calls": calls}
+
+def nothing(path):
+    return None
+
+def number(path):
+    return 3.5
+
+def odd(path):
+    import numpy
+    return {"nan": float("nan"), "inf": numpy.inf, "flag": True, "text": "x", "np": numpy.int64(3),
+            "huge": 10 ** 400, "nested": {"a": [1.5, None]}, "low": numpy.float32("-inf")}
+
+def cyclic(path):
+    loop = {}
+    loop["again"] = loop
+    return loop
+"""
+
+SQUARE = b"def solve(x):\n    return x * x\n"
+
+
+def problem(text: bytes = EVALUATOR, digest: str = "contract", **files: bytes) -> Evaluator:
+    tree = {"evaluator.py": text, "fixtures/word.txt": b"marmot"}
+    tree.update({name.replace("__", "/"): contents for name, contents in files.items()})
+    return Evaluator(digest, tree, environment={"RICH_FEEDBACK": "1"})
+
+
+def metrics(outcome: Outcome) -> dict[str, Any]:
+    """Returns an outcome's metrics, showing the failure if there are none."""
+    assert outcome.result is not None, (outcome.failure, outcome.stderr.decode())
+    parsed: dict[str, Any] = json.loads(outcome.result)["metrics"]
+    return parsed
+
+
+def kind(outcome: Outcome) -> FailureKind:
+    assert outcome.failure is not None, outcome.result
+    assert outcome.result is None
+    return outcome.failure.kind
+
+
+class SandboxContract:
+    """Subclass it and provide the fixture `sandbox`, of any scope.
+
+    Every test runs in both modes.
+    """
+
+    @pytest.fixture
+    def sandbox(self) -> Sandbox:
+        raise NotImplementedError
+
+    @pytest.fixture(params=list(Mode), ids=lambda mode: str(mode.value))
+    def mode(self, request: pytest.FixtureRequest) -> Mode:
+        mode: Mode = request.param
+        return mode
+
+    def job(
+        self,
+        mode: Mode,
+        *sources: bytes,
+        function: str = "evaluate",
+        limits: Limits = LIMITS,
+        suffixes: Sequence[str] = (".py", ".py"),
+        evaluator: Evaluator | None = None,
+        seed: int = 0,
+    ) -> Job:
+        programs = tuple(zip(suffixes, sources, strict=False))
+        return Job(
+            problem() if evaluator is None else evaluator, function, programs, limits, mode, seed
+        )
+
+    # What a result is.
+
+    def test_a_program_is_scored(self, sandbox: Sandbox, mode: Mode) -> None:
+        outcome = sandbox.run(self.job(mode, SQUARE))
+        assert metrics(outcome) == {"combined_score": 25}
+        assert outcome.wall_seconds > 0.0
+        assert outcome.cpu_seconds > 0.0
+        assert outcome.peak_memory_mib is not None
+        assert outcome.peak_memory_mib > 1.0
+
+    def test_artifacts_come_back_as_texts(self, sandbox: Sandbox, mode: Mode) -> None:
+        outcome = sandbox.run(self.job(mode, SQUARE, function="evaluate_result"))
+        assert outcome.result is not None
+        artifacts = json.loads(outcome.result)["artifacts"]
+        assert artifacts["text"] == "caf\u00e9\ufffd"
+        assert artifacts["raw"] == "\ufffd\ufffd"
+        assert json.loads(artifacts["table"]) == {"a": [1, 2]}
+
+    def test_two_players_are_two_programs(self, sandbox: Sandbox, mode: Mode) -> None:
+        other = b"def solve(x):\n    return -x\n"
+        outcome = sandbox.run(self.job(mode, SQUARE, other, function="duel"))
+        assert metrics(outcome) == {"first": 1, "second": -2}
+
+    def test_an_evaluator_may_be_a_coroutine(self, sandbox: Sandbox, mode: Mode) -> None:
+        outcome = sandbox.run(self.job(mode, SQUARE, function="evaluate_later"))
+        assert metrics(outcome) == {"combined_score": 25}
+
+    def test_an_evaluator_finds_the_files_beside_it(self, sandbox: Sandbox, mode: Mode) -> None:
+        found = metrics(sandbox.run(self.job(mode, SQUARE, function="beside")))
+        assert found == {"combined_score": 1.0, "word": "marmot", "name": "evaluation_module"}
+
+    def test_the_real_source_text_can_be_read(self, sandbox: Sandbox, mode: Mode) -> None:
+        found = metrics(sandbox.run(self.job(mode, SQUARE, function="source")))
+        assert found == {"length": len(SQUARE)}
+
+    def test_a_program_that_is_not_python_is_a_file(self, sandbox: Sandbox, mode: Mode) -> None:
+        text = (
+            b"def evaluate(path):\n    return {'size': len(open(path).read()), 'name': path[-4:]}"
+        )
+        job = self.job(mode, b"a prompt", suffixes=(".txt",), evaluator=problem(text, "text"))
+        assert metrics(sandbox.run(job)) == {"size": 8, "name": ".txt"}
+
+    def test_arrays_cross_with_shape_and_kind(self, sandbox: Sandbox, mode: Mode) -> None:
+        found = metrics(
+            sandbox.run(self.job(mode, b"def solve(a):\n    return a.T * 2\n", function="arrays"))
+        )
+        assert found == {
+            "sum": 30.0, "rows": 3, "kind": "float32", "all": [[0.0, 6.0], [2.0, 8.0], [4.0, 10.0]]
+        }  # fmt: skip
+
+    def test_a_program_may_call_what_it_is_given(self, sandbox: Sandbox, mode: Mode) -> None:
+        program = b"def solve(f):\n    return f(f(40))\n"
+        found = metrics(sandbox.run(self.job(mode, program, function="callbacks")))
+        assert found == {"combined_score": 42}
+
+    def test_an_evaluator_may_import_the_program_elsewhere(
+        self, sandbox: Sandbox, mode: Mode
+    ) -> None:
+        found = metrics(sandbox.run(self.job(mode, SQUARE, function="spawn")))
+        assert found == {"combined_score": 25.0}
+
+    def test_the_evaluator_sees_its_variables_and_no_others(
+        self, sandbox: Sandbox, mode: Mode, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("WORKER_SECRET", "hunter2")
+        found = metrics(sandbox.run(self.job(mode, SQUARE, function="settings")))
+        assert found == {"RICH_FEEDBACK": "1", "WORKER_SECRET": ""}
+
+    def test_numbers_json_cannot_hold_stay_recognisable(self, sandbox: Sandbox, mode: Mode) -> None:
+        found = metrics(sandbox.run(self.job(mode, SQUARE, function="odd")))
+        assert found == {
+            "nan": {"__nonfinite__": "nan"}, "inf": {"__nonfinite__": "inf"}, "flag": True,
+            "text": "x", "np": 3, "huge": 10**400, "nested": {"a": [1.5, None]},
+            "low": {"__nonfinite__": "-inf"},
+        }  # fmt: skip
+
+    @pytest.mark.parametrize(
+        "value", ["float('nan')", "float('-inf')", "'12'", "True", "None"], ids=str
+    )
+    def test_a_score_that_is_no_number_is_not_mistaken_for_one(
+        self, sandbox: Sandbox, mode: Mode, value: str
+    ) -> None:
+        program = f"def solve(x):\n    return {value}\n".encode()
+        score = metrics(sandbox.run(self.job(mode, program)))["combined_score"]
+        assert isinstance(score, bool) or not isinstance(score, int | float)
+
+    @pytest.mark.parametrize("function", ["nothing", "number", "cyclic"])
+    def test_a_return_value_of_the_wrong_shape_is_an_invalid_result(
+        self, sandbox: Sandbox, mode: Mode, function: str
+    ) -> None:
+        outcome = sandbox.run(self.job(mode, SQUARE, function=function))
+        assert kind(outcome) is FailureKind.INVALID_RESULT
+
+    def test_the_type_of_a_wrong_return_value_is_named(self, sandbox: Sandbox, mode: Mode) -> None:
+        outcome = sandbox.run(self.job(mode, SQUARE, function="number"))
+        assert outcome.failure is not None
+        assert "float" in outcome.failure.detail
+
+    # How a program fails.
+
+    @pytest.mark.parametrize(
+        ("program", "expected"),
+        [
+            (b"def solve(x:\n", FailureKind.SYNTAX),
+            (b"def solve(x):\n    return '\x00'\n", FailureKind.SYNTAX),
+            (b"def solve(x):\n    raise KeyError('lost')\n", FailureKind.RUNTIME),
+            (b"import sys\ndef solve(x):\n    sys.exit(0)\n", FailureKind.RUNTIME),
+            (b"import os\ndef solve(x):\n    os._exit(0)\n", FailureKind.RUNTIME),
+            (b"import os\ndef solve(x):\n    os.kill(os.getpid(), 11)\n", FailureKind.RUNTIME),
+            (b"import nowhere_to_be_found\n", FailureKind.IMPORT_BLOCKED),
+            (b"def other(x):\n    return 1\n", FailureKind.INVALID_SIGNATURE),
+            (b"def solve(x):\n    return 'a' * (1 << 40)\n", FailureKind.MEMORY),
+            (
+                b"def solve(x):\n    while True:\n        print('x' * 10000)\n",
+                FailureKind.OUTPUT_LIMIT,
+            ),
+        ],
+        ids=lambda value: value.value if isinstance(value, FailureKind) else "",
+    )
+    def test_each_way_to_fail_has_its_kind(
+        self, sandbox: Sandbox, mode: Mode, program: bytes, expected: FailureKind
+    ) -> None:
+        assert kind(sandbox.run(self.job(mode, program))) is expected
+
+    @pytest.mark.parametrize(
+        "program",
+        [
+            b"while True:\n    pass\n",
+            b"import time\ndef solve(x):\n    time.sleep(600)\n",
+            b"import signal\nsignal.pthread_sigmask(0, range(1, 64))\nwhile True:\n    pass\n",
+        ],
+        ids=["spin", "sleep", "signals blocked"],
+    )
+    def test_a_program_that_does_not_end_is_timed_out(
+        self, sandbox: Sandbox, mode: Mode, program: bytes
+    ) -> None:
+        outcome = sandbox.run(self.job(mode, program, limits=IMPATIENT))
+        assert kind(outcome) is FailureKind.TIMEOUT
+        assert outcome.wall_seconds < IMPATIENT.wall_seconds + 1.5
+
+    def test_cpu_time_is_limited_apart_from_wall_time(self, sandbox: Sandbox, mode: Mode) -> None:
+        outcome = sandbox.run(self.job(mode, b"while True:\n    pass\n", limits=FRUGAL))
+        assert kind(outcome) is FailureKind.TIMEOUT
+        assert outcome.cpu_seconds < 4.0
+
+    def test_memory_of_many_processes_is_limited_together(
+        self, sandbox: Sandbox, mode: Mode
+    ) -> None:
+        program = b"""
+import os, time
+def solve(x):
+    for _ in range(20):
+        if os.fork() == 0:
+            block = bytearray(60 << 20)
+            time.sleep(60)
+    time.sleep(60)
+"""
+        assert kind(sandbox.run(self.job(mode, program))) is FailureKind.MEMORY
+
+    def test_what_a_program_prints_is_kept_head_and_tail(
+        self, sandbox: Sandbox, mode: Mode
+    ) -> None:
+        program = b"""
+import sys
+print('the beginning')
+sys.stderr.write('a warning\\n')
+for _ in range(1000):
+    print('y' * 99)
+print('the end')
+def solve(x):
+    return 1
+"""
+        outcome = sandbox.run(self.job(mode, program))
+        assert metrics(outcome) == {"combined_score": 1}
+        assert b"the beginning" in outcome.stdout
+        assert b"the end" in outcome.stdout
+        assert b"cut" in outcome.stdout
+        assert len(outcome.stdout) < 50_000
+        assert b"a warning" in outcome.stderr
+
+    def test_the_traceback_of_a_failure_names_the_line(self, sandbox: Sandbox, mode: Mode) -> None:
+        outcome = sandbox.run(self.job(mode, b"def solve(x):\n    return 1 / 0\n"))
+        assert outcome.failure is not None
+        assert "ZeroDivisionError" in outcome.failure.detail
+        assert "line 2" in outcome.failure.detail
+
+    # What is nobody's fault but the problem's.
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            (b"def evaluate(path)\n", ["evaluator.py", "line 1", "SyntaxError"]),
+            (b"\nimport not_installed_here\n", ["evaluator.py", "line 2", "not_installed_here"]),
+            (b"raise RuntimeError('no GPU')\n", ["evaluator.py", "line 1", "no GPU"]),
+            (b"import os\nos._exit(3)\n", ["ended"]),
+            (b"def other(path):\n    return {}\n", ["evaluator.py", "'evaluate'"]),
+        ],
+        ids=["syntax", "import", "exception", "exit", "no function"],
+    )
+    def test_a_broken_evaluator_is_said_to_be_broken(
+        self, sandbox: Sandbox, mode: Mode, text: bytes, words: list[str]
+    ) -> None:
+        with pytest.raises(EvaluatorBroken) as caught:
+            sandbox.run(self.job(mode, SQUARE, evaluator=problem(text, f"broken {text!r}")))
+        assert all(word in str(caught.value) for word in words), caught.value
+
+    # What a trial leaves to the next.
+
+    def test_the_evaluator_is_fresh_for_every_trial(self, sandbox: Sandbox, mode: Mode) -> None:
+        for _ in range(3):
+            found = metrics(sandbox.run(self.job(mode, SQUARE, function="counted")))
+            assert found == {"calls": 1}
+
+    def test_temporary_files_do_not_outlive_a_trial(self, sandbox: Sandbox, mode: Mode) -> None:
+        first = metrics(sandbox.run(self.job(mode, SQUARE, function="scratch")))
+        second = metrics(sandbox.run(self.job(mode, SQUARE, function="scratch")))
+        assert first == second
+
+    def test_files_of_a_program_do_not_outlive_it(self, sandbox: Sandbox, mode: Mode) -> None:
+        plant = b"""
+import os, tempfile
+for place in (tempfile.gettempdir(), "/dev/shm", "."):
+    try:
+        os.makedirs(place + "/planted/deep/er")
+        open(place + "/planted/deep/er/file", "w").write("hello")
+        os.chmod(place + "/planted", 0)
+    except OSError:
+        pass
+def solve(x):
+    return 0
+"""
+        probe = b"""
+import os, tempfile
+def solve(x):
+    places = (tempfile.gettempdir(), "/dev/shm", ".")
+    return sum(os.path.exists(place + "/planted") for place in places)
+"""
+        assert metrics(sandbox.run(self.job(mode, plant))) == {"combined_score": 0}
+        assert metrics(sandbox.run(self.job(mode, probe))) == {"combined_score": 0}
+
+    def test_a_daemon_does_not_outlive_its_trial(self, sandbox: Sandbox, mode: Mode) -> None:
+        daemon = b"""
+import os, time
+def solve(x):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            for fd in range(3, 100):
+                try: os.close(fd)
+                except OSError: pass
+            while True:
+                try: open("/tmp/alive", "w").write("yes")
+                except OSError: pass
+                time.sleep(0.01)
+        os._exit(0)
+    return 0
+"""
+        probe = b"""
+import os, time
+def solve(x):
+    time.sleep(0.3)
+    return int(os.path.exists("/tmp/alive"))
+"""
+        assert metrics(sandbox.run(self.job(mode, daemon))) == {"combined_score": 0}
+        assert metrics(sandbox.run(self.job(mode, probe))) == {"combined_score": 0}
+
+    def test_trials_are_seeded_alike_and_not_shared(self, sandbox: Sandbox, mode: Mode) -> None:
+        program = b"import random\nimport numpy\ndef solve(x):\n    return random.random() + numpy.random.rand()\n"  # noqa: E501
+        one = metrics(sandbox.run(self.job(mode, program, seed=1)))
+        again = metrics(sandbox.run(self.job(mode, program, seed=1)))
+        other = metrics(sandbox.run(self.job(mode, program, seed=2)))
+        assert one == again
+        assert one != other
+
+    def test_a_later_trial_pays_no_boot(self, sandbox: Sandbox, mode: Mode) -> None:
+        sandbox.run(self.job(mode, SQUARE))
+        assert sandbox.run(self.job(mode, SQUARE)).boot_seconds == 0.0

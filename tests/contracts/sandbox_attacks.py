@@ -1,0 +1,80 @@
+"""What every sandbox with walls withstands."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from app.domain.problem import Evaluator, Job, Limits, Mode, Outcome
+from app.ports import Sandbox
+from tests.contracts.attacks import ATTACKS, HONEST, Attack
+
+SECRET = b"marmot-7431-hidden"
+LIMITS = Limits(
+    wall_seconds=3.0, cpu_seconds=3.0, memory_mib=256, output_bytes=200_000, result_bytes=100_000,
+    processes=32,
+)  # fmt: skip
+
+EVALUATOR = b"""
+import importlib.util, os
+with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "hidden.txt")) as file:
+    HIDDEN = file.read()
+CASES = ((3, 9), (4, len(HIDDEN) + 1000))
+
+def evaluate(path):
+    spec = importlib.util.spec_from_file_location("program", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    right = [case for case in CASES if module.solve(case[0]) == case[1]]
+    return {"combined_score": len(right) / len(CASES)}
+"""
+
+PROBLEM = Evaluator("attacks", {"evaluator.py": EVALUATOR, "hidden.txt": SECRET})
+
+
+class AttackContract:
+    """Subclass it and provide the fixture `sandbox`, of any scope."""
+
+    @pytest.fixture
+    def sandbox(self) -> Sandbox:
+        raise NotImplementedError
+
+    @staticmethod
+    def attack(sandbox: Sandbox, mode: Mode, source: str) -> Outcome:
+        program = source.encode("utf-8", "surrogatepass")
+        return sandbox.run(Job(PROBLEM, "evaluate", ((".py", program),), LIMITS, mode))
+
+    @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: str(attack.name))
+    def test_an_attack_gains_nothing_in_guarded_mode(
+        self, sandbox: Sandbox, attack: Attack
+    ) -> None:
+        outcome = self.attack(sandbox, Mode.GUARDED, attack.source)
+        if outcome.failure is None:
+            assert score(outcome) in (0.0, 0.5)
+        else:
+            assert outcome.failure.kind in attack.expected, outcome
+            assert "it worked" not in outcome.failure.detail
+        seen = repr(replace(outcome, boot_seconds=0.0)).encode()
+        assert SECRET not in seen
+        assert b"leaked!" not in outcome.stdout
+        after = self.attack(sandbox, Mode.GUARDED, HONEST)
+        assert (after.failure, score(after)) == (None, 0.5)
+
+    @pytest.mark.parametrize(
+        "attack", [a for a in ATTACKS if not a.guarded_only], ids=lambda attack: str(attack.name)
+    )
+    def test_an_attack_is_contained_in_compatible_mode(
+        self, sandbox: Sandbox, attack: Attack
+    ) -> None:
+        outcome = self.attack(sandbox, Mode.COMPATIBLE, attack.source)
+        if outcome.failure is not None:
+            assert outcome.failure.kind in attack.expected, outcome
+            assert "it worked" not in outcome.failure.detail
+        after = self.attack(sandbox, Mode.COMPATIBLE, HONEST)
+        assert (after.failure, score(after)) == (None, 0.5)
+
+
+def score(outcome: Outcome) -> float:
+    assert outcome.result is not None, outcome
+    value: float = json.loads(outcome.result)["metrics"]["combined_score"]
+    return value

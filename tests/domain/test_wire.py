@@ -1,0 +1,166 @@
+"""The format in which values cross between evaluator and program."""
+
+import contextlib
+import math
+import socket
+import struct
+from typing import Any
+
+import numpy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workers.harness import wire
+
+SCALARS = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+    | st.binary() | st.complex_numbers(allow_nan=False)
+)  # fmt: skip
+KEYS = st.none() | st.booleans() | st.integers() | st.text() | st.binary()
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.tuples(inner, inner)
+        | st.dictionaries(KEYS, inner, max_size=4)
+        | st.sets(KEYS, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+def frame(value: Any, **keywords: Any) -> bytearray:
+    return bytearray(b"".join(bytes(part) for part in wire.encode(value, **keywords)))
+
+
+def crossed(value: Any) -> Any:
+    return wire.decode(frame(value))
+
+
+@given(VALUES)
+def test_plain_values_cross_unchanged(value: Any) -> None:
+    back = crossed(value)
+    assert back == value
+    assert type(back) is type(value)
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_make_the_decoder_raise_anything_but_its_own_error(noise: bytes) -> None:
+    with contextlib.suppress(wire.WireError):
+        wire.decode(bytearray(noise))
+
+
+@given(VALUES, st.integers(min_value=0), st.integers(min_value=0, max_value=255))
+def test_a_damaged_frame_is_a_value_or_an_error(value: Any, position: int, byte: int) -> None:
+    damaged = frame(value)
+    damaged[position % len(damaged)] = byte
+    with contextlib.suppress(wire.WireError):
+        wire.decode(damaged)
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf])
+def test_infinities_cross(value: float) -> None:
+    assert crossed(value) == value
+
+
+def test_nan_crosses() -> None:
+    assert math.isnan(crossed(math.nan))
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "uint64", "float16", "float64", "complex128", "U5", "S3"]
+)
+def test_arrays_cross_with_shape_and_kind(dtype: str) -> None:
+    array = numpy.arange(6).reshape(2, 3).astype(dtype)
+    back = crossed({"a": array})["a"]
+    assert back.dtype == array.dtype
+    assert (back == array).all()
+    back[0, 0] = back[1, 1]
+
+
+@pytest.mark.parametrize("shape", [(0,), (), (3, 0, 2)])
+def test_empty_and_zero_dimensional_arrays_cross(shape: tuple[int, ...]) -> None:
+    assert crossed(numpy.zeros(shape)).shape == shape
+
+
+def test_an_array_of_objects_does_not_cross() -> None:
+    with pytest.raises(wire.WireError):
+        wire.encode(numpy.array([object()]))
+
+
+def test_a_subclass_crosses_as_its_plain_type() -> None:
+    class Sly(float):
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        __hash__ = None  # type: ignore[assignment]  # as a program might
+
+    assert type(crossed(Sly(2.5))) is float
+    assert crossed(Sly(2.5)) == 2.5
+
+
+def test_an_object_crosses_only_as_a_handle() -> None:
+    thing = object()
+    with pytest.raises(wire.WireError, match="object"):
+        wire.encode(thing)
+    sent = frame([thing], export=lambda _: ["object", 7])
+    assert wire.decode(sent, resolve=lambda kind, number: (kind, number)) == [("object", 7)]
+    with pytest.raises(wire.WireError):
+        wire.decode(sent)
+
+
+def test_a_value_nested_too_deep_does_not_cross() -> None:
+    value: list[Any] = []
+    for _ in range(wire.MAX_DEPTH + 5):
+        value = [value]
+    with pytest.raises(wire.WireError, match="nested"):
+        wire.encode(value)
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        b'{"n": ["|O8", [1], 0]}',
+        b'{"n": ["<f8", [-1], 0]}',
+        b'{"n": ["<f8", [1000000000000], 0]}',
+        b'{"n": ["<f8", [true], 0]}',
+        b'{"n": ["V8", [1], 0]}',
+        b'{"b": -1}',
+        b'{"b": 99}',
+        b'{"i": "zz"}',
+        b'{"x": 1}',
+        b'{"t": 1, "s": 2}',
+        b'{"s": [[1]]}',
+        b'{"h": ["object", 1]}',
+        b"[" * 100_000,
+    ],
+)
+def test_a_malformed_tree_is_refused(tree: bytes) -> None:
+    blob = b"\0" * 8
+    parts = struct.pack(">II", len(tree), 1) + tree + struct.pack(">Q", len(blob)) + blob
+    with pytest.raises(wire.WireError):
+        wire.decode(bytearray(parts))
+
+
+def test_bytes_that_are_no_booleans_are_made_ones() -> None:
+    tree = b'{"n": ["|b1", [2], 0]}'
+    parts = struct.pack(">II", len(tree), 1) + tree + struct.pack(">Q", 2) + b"\x07\x00"
+    assert wire.decode(bytearray(parts)).view("uint8").tolist() == [1, 0]
+
+
+def test_a_frame_longer_than_the_limit_is_not_read() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(struct.pack(">I", 2**32 - 1))
+        with pytest.raises(wire.WireError, match="limit"):
+            wire.receive_frame(ours)
+
+
+def test_a_peer_that_leaves_ends_the_stream() -> None:
+    ours, theirs = socket.socketpair()
+    with ours:
+        theirs.sendall(b"\0\0")
+        theirs.close()
+        with pytest.raises(EOFError):
+            wire.receive_frame(ours)

@@ -1,0 +1,225 @@
+"""How cells are kept, replaced and ended."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from app.adapters.sandbox.choose import choose
+from app.adapters.sandbox.docker import DockerSandbox
+from app.adapters.sandbox.engine import engine_answers
+from app.adapters.sandbox.orphans import labels, orphaned
+from app.adapters.sandbox.process import ProcessSandbox
+from app.domain.problem import Job, Mode
+from app.ports import Unavailable
+from tests.contracts.sandbox import EVALUATOR, LIMITS, SQUARE, metrics, problem
+from tests.integration.test_sandbox_docker import docker_sandbox
+
+JOB = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
+
+WORKER = """
+import sys, time
+sys.path.insert(0, {root!r})
+from app.adapters.sandbox.{module} import {name}
+from tests.integration.test_sandbox_cells import JOB
+sandbox = {name}()
+sandbox.run(JOB)
+print("warm", flush=True)
+sandbox.run({job})
+"""
+STUCK = "__import__('dataclasses').replace(JOB, programs=(('.py', b'while True: pass'),))"
+
+
+def descendants() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+@pytest.mark.parametrize("job", ["time.sleep(600)", STUCK], ids=["idle", "in a trial"])
+def test_cells_end_with_a_worker_that_is_killed(
+    job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    text = WORKER.format(
+        root=str(Path(__file__).parents[2]), module="process", name="ProcessSandbox", job=job
+    )
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == b"warm\n"
+        time.sleep(0.3)
+        cells = psutil.Process(worker.pid).children(recursive=True)
+        assert cells
+        worker.send_signal(signal.SIGKILL)
+    _, alive = psutil.wait_procs(cells, timeout=10)
+    assert alive == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_closing_leaves_no_process_and_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = descendants()
+    sandbox = ProcessSandbox()
+    sandbox.run(JOB)
+    assert descendants() - before
+    sandbox.close()
+    sandbox.close()
+    assert descendants() == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_closed_sandbox_is_unavailable() -> None:
+    sandbox = ProcessSandbox()
+    sandbox.close()
+    with pytest.raises(Unavailable):
+        sandbox.run(JOB)
+
+
+def test_many_threads_share_a_few_cells() -> None:
+    sandbox, before = ProcessSandbox(max_cells=2), threading.active_count()
+    with ThreadPoolExecutor(16) as threads:
+        outcomes = list(threads.map(sandbox.run, [JOB] * 64))
+    assert all(metrics(outcome) == {"combined_score": 25} for outcome in outcomes)
+    assert sum(outcome.boot_seconds > 0 for outcome in outcomes) <= 2
+    sandbox.close()
+    assert threading.active_count() == before
+
+
+def test_a_cell_survives_the_thread_that_booted_it() -> None:
+    sandbox = ProcessSandbox()
+    booter = threading.Thread(target=sandbox.run, args=(JOB,))
+    booter.start()
+    booter.join()
+    time.sleep(0.2)
+    assert sandbox.run(JOB).boot_seconds == 0.0
+    sandbox.close()
+
+
+def test_problems_take_turns_when_there_is_one_cell() -> None:
+    sandbox = ProcessSandbox(max_cells=1)
+    for digest in ("one", "two", "one"):
+        job = replace(JOB, evaluator=problem(EVALUATOR, digest))
+        assert sandbox.run(job).boot_seconds > 0.0
+    sandbox.close()
+
+
+def test_a_cell_is_replaced_after_its_share_of_trials() -> None:
+    sandbox = ProcessSandbox(max_trials=2)
+    boots = [sandbox.run(JOB).boot_seconds > 0.0 for _ in range(5)]
+    assert boots == [True, False, True, False, True]
+    sandbox.close()
+
+
+def test_a_cell_is_replaced_when_it_is_old() -> None:
+    sandbox = ProcessSandbox(max_age_seconds=0.0)
+    assert [sandbox.run(JOB).boot_seconds > 0.0 for _ in range(2)] == [True, True]
+    sandbox.close()
+
+
+def test_a_cell_that_is_killed_is_replaced_without_losing_its_trial() -> None:
+    sandbox = ProcessSandbox()
+    before = descendants()
+    sandbox.run(JOB)
+    for pid in descendants() - before:
+        os.kill(pid, signal.SIGKILL)
+    outcome = sandbox.run(JOB)
+    assert metrics(outcome) == {"combined_score": 25}
+    assert outcome.boot_seconds > 0.0
+    sandbox.close()
+
+
+def test_an_interpreter_that_is_not_there_is_unavailable() -> None:
+    sandbox = ProcessSandbox(python="/nonexistent/python")
+    with pytest.raises(Unavailable):
+        sandbox.run(JOB)
+    sandbox.close()
+
+
+def test_bare_processes_do_not_claim_what_only_namespaces_give() -> None:
+    sandbox = ProcessSandbox(levels=("bare",))
+    protections = {row.name: row for row in sandbox.protections()}
+    sandbox.close()
+    missing = protections["memory limit of all processes together by a cgroup"]
+    assert not missing.on
+    assert missing.remedy
+
+
+def test_an_engine_that_is_not_there_is_unavailable_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
+    started = time.monotonic()
+    sandbox = DockerSandbox(engine_seconds=2.0)
+    with pytest.raises(Unavailable):
+        sandbox.run(JOB)
+    assert not engine_answers(1.0)
+    assert isinstance(choose("auto"), ProcessSandbox)
+    with pytest.raises(Unavailable):
+        choose("docker")
+    assert time.monotonic() - started < 20.0
+
+
+def test_a_living_worker_has_no_orphans_and_a_dead_one_has() -> None:
+    mine = labels()
+    assert not orphaned(mine, ())
+    assert orphaned({**mine, "evoqueue.started": "1"}, ())
+    assert orphaned({**mine, "evoqueue.host": "0123456789ab"}, {"ffffffffffff"})
+    assert not orphaned({**mine, "evoqueue.host": "0123456789ab"}, {"0123456789ab"})
+    assert not orphaned({**mine, "evoqueue.host": "another-machine"}, ())
+
+
+@pytest.mark.docker
+def test_containers_end_with_a_worker_that_is_killed() -> None:
+    docker_sandbox().close()
+    text = WORKER.format(
+        root=str(Path(__file__).parents[2]), module="docker", name="DockerSandbox", job=STUCK
+    )
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == b"warm\n"
+        time.sleep(0.3)
+        worker.send_signal(signal.SIGKILL)
+    assert containers_left_of(worker.pid) == []
+
+
+@pytest.mark.docker
+def test_no_container_serves_two_trials_where_that_is_asked() -> None:
+    sandbox = docker_sandbox(one_container_per_trial=True)
+    assert [sandbox.run(JOB).boot_seconds > 0.0 for _ in range(2)] == [True, True]
+    sandbox.close()
+    assert containers_left_of(os.getpid()) == []
+
+
+@pytest.mark.docker
+def test_a_sweep_removes_the_dead_and_spares_the_living() -> None:
+    sandbox = docker_sandbox()
+    sandbox.run(JOB)
+    command = ["docker", "run", "-d", "--label", "evoqueue.sandbox=cell"]
+    for name, value in {**labels(), "evoqueue.started": "1"}.items():
+        command += ["--label", f"{name}={value}"]
+    image = "evoqueue-sandbox:1"
+    left = subprocess.run([*command, image, "sleep", "600"], capture_output=True, text=True)
+    assert left.returncode == 0, left.stderr
+    assert sandbox.sweep() >= 1
+    assert sandbox.run(JOB).boot_seconds == 0.0
+    gone = subprocess.run(["docker", "inspect", left.stdout.strip()], capture_output=True)
+    assert gone.returncode != 0
+    sandbox.close()
+
+
+def containers_left_of(pid: int) -> list[str]:
+    """Returns the ids of a worker's containers, giving the engine time to remove them."""
+    until = time.monotonic() + 15.0
+    command = ["docker", "ps", "-aq", "--filter", f"label=evoqueue.pid={pid}"]
+    while True:
+        listed = subprocess.run(command, capture_output=True, text=True, check=True)
+        if not listed.stdout or time.monotonic() > until:
+            return listed.stdout.split()
+        time.sleep(0.2)

@@ -1,0 +1,61 @@
+"""The process sandbox against the contract, behind each kind of walls."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from app.adapters.sandbox.process import ProcessSandbox
+from app.ports import Sandbox, Unavailable
+from tests.contracts.sandbox import SandboxContract
+
+
+def sandbox_behind(level: str) -> ProcessSandbox:
+    """Returns a sandbox behind exactly these walls, or skips."""
+    sandbox = ProcessSandbox(max_cells=8, levels=(level, "bare"))
+    try:
+        walls = {protection.name: protection.on for protection in sandbox.protections()}
+    except Unavailable as error:
+        pytest.skip(f"no cell boots here: {error}")
+    if level != "bare" and not walls["the machine's files out of sight"]:
+        sandbox.close()
+        pytest.skip(f"this kernel or user does not permit {level} walls")
+    return sandbox
+
+
+@pytest.fixture(scope="module")
+def privileged() -> Iterator[Sandbox]:
+    sandbox = sandbox_behind("privileged")
+    yield sandbox
+    sandbox.close()
+
+
+class TestPrivilegedProcesses(SandboxContract):
+    @pytest.fixture
+    def sandbox(self, privileged: Sandbox) -> Sandbox:
+        return privileged
+
+
+@pytest.fixture(scope="module")
+def unprivileged() -> Iterator[Sandbox]:
+    sandbox = sandbox_behind("unprivileged")
+    yield sandbox
+    sandbox.close()
+
+
+class TestUnprivilegedProcesses(SandboxContract):
+    @pytest.fixture
+    def sandbox(self, unprivileged: Sandbox) -> Sandbox:
+        return unprivileged
+
+
+@pytest.fixture(scope="module")
+def bare() -> Iterator[Sandbox]:
+    sandbox = sandbox_behind("bare")
+    yield sandbox
+    sandbox.close()
+
+
+class TestBareProcesses(SandboxContract):
+    @pytest.fixture
+    def sandbox(self, bare: Sandbox) -> Sandbox:
+        return bare

@@ -1,0 +1,158 @@
+"""The zygote of a warm cell: boots once, then serves trials until its worker goes away.
+
+In a container it is PID 1 with SETUID, SETGID and KILL and nothing else; as a child of the worker
+it first puts up what walls it can.  It parses nothing a program wrote: results go to the host as
+they came.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import select
+import signal
+import sys
+import time
+from typing import Any
+
+from . import census, frames, kernel, landlock, loader, walls
+from .room import Room, forget_foreign_paths, in_container, make_places
+from .seccomp import Filter
+from .trial import Trial
+from .warm import Cell
+
+_USUAL = (
+    "ast", "bisect", "collections", "copy", "dataclasses", "decimal", "fractions", "functools",
+    "heapq", "itertools", "json", "math", "multiprocessing", "operator", "random", "re",
+    "statistics", "string", "tempfile", "time", "traceback", "typing", "zlib",
+)  # fmt: skip
+_PACKAGE = "evoq_harness"
+
+
+def main(modules: dict[str, str]) -> None:
+    """Serves the cell on this process's standard streams.
+
+    Args:
+      modules: Path under the harness's directory to source text, for the evaluator's stub.
+    """
+    host_in, host_out = os.dup(0), os.dup(1)
+    null = os.open("/dev/null", os.O_RDWR)
+    for fd in (0, 1):
+        os.dup2(null, fd)
+    os.close(null)
+    received = frames.read_header(host_in)
+    if received is None:
+        return
+    boot = received[0]
+    room = _room(boot)
+    os.umask(0o022)
+    make_places(room, boot["mode"])
+    _install_library(room, modules)
+    forget_foreign_paths()
+    sys.path.insert(0, room.library)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    kernel.hide_memory()
+    _preload([*_USUAL, *boot["preload"]])
+    sieve = Filter(network=room.network_closed)
+    started = loader.start(room, boot["mode"], host_in, sieve)
+    answer = _first_word(started, host_in, room, time.monotonic() + boot["boot_seconds"])
+    if "broken" in answer:
+        frames.write_frame(host_out, answer)
+        census.abandon(room, started.pid)
+    gc.collect()
+    gc.freeze()
+    cell = Cell(
+        room=room, mode=boot["mode"], loader=started, sieve=sieve, host=(host_in, host_out),
+        wake=_wake_on_child_end(), baseline_bytes=census.own_baseline_bytes(),
+        result_bytes=int(boot["result_bytes"]),
+    )  # fmt: skip
+    frames.write_frame(host_out, {**answer, "walls": _describe(room, sieve)})
+    while True:
+        _serve_one(cell)
+
+
+def _room(boot: dict[str, Any]) -> Room:
+    if boot["kind"] == "container":
+        return in_container()
+    return walls.enter(boot["scratch"], tuple(boot["levels"]), int(boot["offset"]))
+
+
+def _install_library(room: Room, modules: dict[str, str]) -> None:
+    for name, text in modules.items():
+        folder = room.library if name.startswith("openevolve/") else f"{room.library}/{_PACKAGE}"
+        path = f"{folder}/{name}"
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+def _preload(names: list[str]) -> None:
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception:  # a package this image lacks, or one that fails: the program will say so
+            continue
+
+
+def _first_word(
+    started: loader.Loader, host_in: int, room: Room, deadline: float
+) -> dict[str, Any]:
+    """Returns the evaluator's zygote's report on its import."""
+    poll = select.poll()
+    poll.register(host_in, 0)
+    poll.register(started.channel, select.POLLIN)
+    while True:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return {"broken": "the evaluator's import did not end in time"}
+        for fd, _ in poll.poll(left * 1000):
+            if fd == host_in:
+                census.abandon(room, started.pid)
+            answer: dict[str, Any] | None = started.receive()
+            if answer is None:
+                return {"broken": "the evaluator ended its process while it was imported"}
+            return answer
+
+
+def _wake_on_child_end() -> int:
+    reader, writer = os.pipe()
+    for fd in (reader, writer):
+        os.set_blocking(fd, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    return reader
+
+
+def _serve_one(cell: Cell) -> None:
+    received = frames.read_header(cell.host[0])
+    if received is None:
+        census.abandon(cell.room, cell.loader.pid)
+        return
+    header, raw_bytes = received
+    raw = bytearray(raw_bytes)
+    if not frames.fill(cell.host[0], raw):
+        census.abandon(cell.room, cell.loader.pid)
+    cell.served += 1
+    sources, position = [], 0
+    for size in header["sizes"]:
+        sources.append(memoryview(raw)[position : position + size])
+        position += size
+    trial = Trial(cell, header, sources)
+    frames.wipe(raw)
+    trial.run()
+
+
+def _describe(room: Room, sieve: Filter) -> dict[str, Any]:
+    return {
+        "identities": room.identities,
+        "own_processes": room.own_processes,
+        "own_root": room.own_root,
+        "network_closed": room.network_closed,
+        "counted_memory": room.counted_memory,
+        "filter": sieve.available,
+        "fence": landlock.version() > 0,
+        "signals_fenced": landlock.fences_signals(),
+        "reasons": list(room.reasons),
+    }

@@ -1,0 +1,155 @@
+"""Who is alive in a cell, how much memory they hold, and how they are ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+
+from .room import UIDS, Room, become
+
+_SWEEPS = 200
+_PAUSE_SECONDS = 0.002
+_OOM_COUNTERS = (
+    "/sys/fs/cgroup/memory.events",
+    "/sys/fs/cgroup/memory/memory.oom_control",
+)
+
+
+def strangers(room: Room, known: frozenset[int]) -> list[int]:
+    """Returns every process of the cell but this one and `known`, zombies included."""
+    me = os.getpid()
+    if room.own_processes:
+        return [pid for pid in _all_pids() if pid != me and pid not in known]
+    parents = {pid: parent for pid in _all_pids() if (parent := _parent(pid)) is not None}
+    family = {me, *known}
+    while True:
+        more = {pid for pid, parent in parents.items() if parent in family} - family
+        if not more:
+            break
+        family |= more
+    return sorted(family - {me} - known)
+
+
+def _all_pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _parent(pid: int) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return None  # it has ended meanwhile
+
+
+def end_all(
+    room: Room, known: frozenset[int], uids: tuple[int, ...], reap: Callable[[], None]
+) -> list[int]:
+    """Kills every stranger until none is left; returns who would not go.
+
+    Where programs have identities of their own, a helper takes each identity and lets the kernel
+    kill all of it at once, which no fork bomb can outrun.  `reap` collects ended children without
+    waiting.
+    """
+    reap()
+    alive = strangers(room, known)
+    for sweep in range(_SWEEPS):
+        if not alive:
+            break
+        if room.identities == UIDS and sweep % 4 == 0:
+            for uid in uids:
+                _kill_identity(uid)
+        for pid in alive:
+            kill(pid)
+        reap()
+        alive = strangers(room, known)
+        if alive:
+            time.sleep(_PAUSE_SECONDS if sweep < 50 else 5 * _PAUSE_SECONDS)
+            reap()
+            alive = strangers(room, known)
+    return alive
+
+
+def abandon(room: Room, *children: int) -> None:
+    """Ends this process and all of the cell, because the worker is gone; does not return."""
+    if not room.own_processes:  # elsewhere the kernel ends all with the first process
+        for pid in children:
+            kill(pid)
+        end_all(room, frozenset(), (), lambda: None)
+        shutil.rmtree(os.path.dirname(room.work), ignore_errors=True)
+    os._exit(0)
+
+
+def kill(pid: int) -> None:
+    # Gone already, or of an identity that the helper takes care of.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _kill_identity(uid: int) -> None:
+    helper = os.fork()
+    if helper == 0:
+        try:
+            become(uid)
+            os.kill(-1, signal.SIGKILL)
+        finally:
+            os._exit(0)
+    os.waitpid(helper, 0)
+
+
+def as_identity(uid: int, action: Callable[[], None]) -> None:
+    """Runs `action` in a child that has become `uid`, and waits for it."""
+    helper = os.fork()
+    if helper == 0:
+        try:
+            become(uid)
+            action()
+        finally:
+            os._exit(0)
+    os.waitpid(helper, 0)
+
+
+def resident_bytes(pids: list[int], baseline_bytes: int) -> int:
+    """Returns the memory of the given processes, less what each shares with the zygote."""
+    private, shared = 0, 0
+    for pid in pids:
+        anonymous, shmem = _resident(pid)
+        private += max(0, anonymous - baseline_bytes)
+        shared = max(shared, shmem)
+    return private + shared
+
+
+def own_baseline_bytes() -> int:
+    return _resident(os.getpid())[0]
+
+
+def _resident(pid: int) -> tuple[int, int]:
+    anonymous = shmem = 0
+    try:
+        with open(f"/proc/{pid}/status") as file:
+            for line in file:
+                if line.startswith("RssAnon:"):
+                    anonymous = int(line.split()[1]) << 10
+                elif line.startswith("RssShmem:"):
+                    shmem = int(line.split()[1]) << 10
+    except (OSError, ValueError, IndexError):
+        pass  # it has ended meanwhile
+    return anonymous, shmem
+
+
+def oom_kills() -> int:
+    """Returns how often the kernel has ended a process of this cgroup; 0 where it does not say."""
+    for path in _OOM_COUNTERS:
+        try:
+            with open(path) as file:
+                for line in file:
+                    name, _, value = line.partition(" ")
+                    if name == "oom_kill":
+                        return int(value)
+        except (OSError, ValueError):
+            continue
+    return 0

@@ -1,0 +1,92 @@
+"""The last steps before a program runs: its identity, its limits, its system call filter."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from . import kernel, landlock, limits
+from .room import NESTED, UIDS, Room, become, enter_nested
+from .seccomp import Filter
+
+_NESTED_COUNTING_FROM = (5, 14)  # since then RLIMIT_NPROC counts within a user namespace
+
+
+@dataclass(frozen=True)
+class Seat:
+    """Where one program of a trial sits.
+
+    Attributes:
+      uid: Its identity, where the cell has several.
+      directory: Its working and temporary directory.
+      hidden: Directories it must not see.
+      read_only: Directories it must not change.
+    """
+
+    uid: int
+    directory: str
+    hidden: tuple[str, ...]
+    read_only: tuple[str, ...]
+
+
+def program_environment(directory: str) -> dict[str, str]:
+    """Returns all that a program sees of the environment; nothing comes from the machine."""
+    home = os.path.dirname(os.path.realpath(sys.executable))
+    return {
+        "PATH": f"{os.path.dirname(sys.executable)}:{home}:/usr/local/bin:/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "HOME": directory,
+        "TMPDIR": directory,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONHASHSEED": "0",
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+    }
+
+
+def confine(room: Room, seat: Seat, bounds: dict[str, Any], sieve: Filter) -> None:
+    """Makes this process the program's own, irrevocably."""
+    limits.offer_to_the_oom_killer()
+    if room.identities == UIDS:
+        if os.geteuid() != 0:
+            os.seteuid(0)
+            os.setegid(0)
+        become(seat.uid)
+        kernel.die_with_parent()
+    elif room.identities == NESTED:
+        used = {os.path.dirname(path) for path in room.kept}
+        fresh = tuple(place for place in room.shared_places if place not in used)
+        enter_nested(seat.hidden, seat.read_only, fresh)
+    else:
+        kernel.keep_capabilities()  # the worker may be root
+        kernel.die_with_parent()
+    limits.apply(bounds, process_limit(room, bounds))
+    os.umask(0o077)
+    os.chdir(seat.directory)
+    kernel.no_new_privileges()
+    kernel.hide_memory()
+    if not room.own_root:
+        landlock.fence((seat.directory, *seat.read_only), (seat.directory,))
+    sieve.install()
+
+
+def process_limit(room: Room, bounds: dict[str, Any]) -> int:
+    """Returns the RLIMIT_NPROC of a program; 0 where the kernel would count strangers with it."""
+    if room.identities == UIDS:
+        return int(bounds["processes"])
+    if room.identities == NESTED:
+        version = tuple(int(part) for part in os.uname().release.split(".")[:2])
+        return int(bounds["processes"]) if version >= _NESTED_COUNTING_FROM else 0
+    return 0
+
+
+def reseed(seed: int) -> None:
+    """Gives this process a random state of its own: forks of one zygote would share theirs."""
+    random.seed(seed)
+    numpy = sys.modules.get("numpy.random")
+    if numpy is not None:
+        numpy.seed(seed)

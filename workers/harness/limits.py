@@ -1,0 +1,80 @@
+"""A trial's limits as the kernel takes them, and the last steps of becoming a program."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+from typing import Any
+
+_STANDARD_STREAMS = 3
+_HIGHEST_DESCRIPTOR = 1 << 16
+_MOST_KILLABLE = "1000"
+_LOCKED_BYTES = 65_536
+
+
+def apply(limits: dict[str, Any], processes: int) -> None:
+    """Sets the resource limits of this process and of all it will start.
+
+    Args:
+      limits: The fields of `Limits`.
+      processes: Largest number of processes of this identity; 0 where it cannot be limited.
+    """
+    cpu_seconds = max(1, int(limits["cpu_seconds"] + 0.999))
+    memory_bytes = int(limits["memory_mib"]) << 20
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_FSIZE, int(limits["file_bytes"]))
+    _limit(resource.RLIMIT_NOFILE, int(limits["open_files"]))
+    _limit(resource.RLIMIT_DATA, memory_bytes)
+    _limit(resource.RLIMIT_MEMLOCK, _LOCKED_BYTES)
+    _limit(resource.RLIMIT_MSGQUEUE, 0)
+    _limit(resource.RLIMIT_CPU, cpu_seconds, cpu_seconds + 1)
+    if processes:
+        _limit(resource.RLIMIT_NPROC, processes)
+
+
+def _limit(which: int, soft: int, hard: int | None = None) -> None:
+    ceiling = resource.getrlimit(which)[1]
+    wanted = soft if hard is None else hard
+    if ceiling != resource.RLIM_INFINITY:
+        soft, wanted = min(soft, ceiling), min(wanted, ceiling)
+    resource.setrlimit(which, (soft, wanted))
+
+
+def offer_to_the_oom_killer() -> None:
+    """Makes the kernel end this process before any other of the machine when memory is short."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write(_MOST_KILLABLE)
+    except OSError:
+        pass  # a kernel that does not let us; the limit itself holds all the same
+
+
+def take_streams(null: int, out: int, err: int) -> None:
+    """Starts a session of its own with the given standard streams."""
+    os.setsid()
+    os.dup2(null, 0)
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+
+
+def close_all_but(kept: tuple[int, ...]) -> None:
+    lowest = _STANDARD_STREAMS
+    for fd in sorted(kept):
+        os.closerange(lowest, fd)
+        lowest = fd + 1
+    os.closerange(lowest, _HIGHEST_DESCRIPTOR)
+
+
+def default_signals() -> None:
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def set_environment(variables: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(variables)

@@ -1,0 +1,210 @@
+"""The evaluator's own zygote: imports it once and forks a fresh process of it for every trial.
+
+It alone reads the evaluator's files off the wire, so that no byte of them is ever in the memory
+that programs are forked from.  In compatible mode, where the forked process will also import the
+program, it keeps the right to take a throw-away identity.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import importlib.util
+import inspect
+import json
+import os
+import socket
+import sys
+import traceback
+from typing import Any
+
+from . import confine, frames, kernel, limits, result
+from .confine import Seat
+from .room import NESTED, UIDS, Room, become
+from .seccomp import Filter
+
+MODULE_NAME = "evaluation_module"
+_MESSAGE_BYTES = 131_072
+_MOST_NAMES = 1000
+_RESULT_CHUNK = 65_536
+
+
+class Loader:
+    """The zygote's handle on the evaluator's zygote."""
+
+    def __init__(self, pid: int, channel: socket.socket) -> None:
+        self.pid = pid
+        self.channel = channel
+
+    def start(self, request: dict[str, Any], fds: list[int]) -> None:
+        socket.send_fds(self.channel, [json.dumps(request).encode()], fds)
+
+    def receive(self) -> dict[str, Any] | None:
+        """Returns the next report; None if the evaluator's zygote has ended."""
+        try:
+            message = self.channel.recv(_MESSAGE_BYTES)
+        except ConnectionError:
+            return None
+        return json.loads(message) if message else None
+
+
+def start(room: Room, mode: str, host_in: int, sieve: Filter) -> Loader:
+    """Forks the evaluator's zygote, which reads the next frame of `host_in` itself."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            ours.close()
+            _serve(room, mode, host_in, theirs, sieve)
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    theirs.close()
+    return Loader(pid, ours)
+
+
+def _serve(room: Room, mode: str, host_in: int, channel: socket.socket, sieve: Filter) -> None:
+    kernel.die_with_parent()
+    if room.identities == UIDS:
+        os.setgroups([])
+        if mode == "guarded":
+            become(room.first_uid)
+        else:
+            os.setegid(room.first_uid)
+            os.seteuid(room.first_uid)
+        kernel.die_with_parent()
+    entry = _receive_files(room, mode, host_in)
+    null = os.open("/dev/null", os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    os.closerange(3, channel.fileno())
+    os.closerange(channel.fileno() + 1, 1 << 16)
+    kernel.no_new_privileges()
+    kernel.hide_memory()
+    try:
+        module = _import(room, entry)
+    except BaseException as error:
+        _say(channel, {"broken": result.describe_broken(error, room.evaluator)})
+        return
+    gc.collect()
+    gc.freeze()
+    functions = [name for name, value in vars(module).items() if callable(value)]
+    _say(channel, {"functions": functions[:_MOST_NAMES]})
+    while True:
+        message, fds, _, _ = socket.recv_fds(channel, _MESSAGE_BYTES, 3)
+        if not message:
+            return
+        request = json.loads(message)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                _trial(room, mode, module, request, fds, sieve)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(1)
+        for fd in fds:
+            os.close(fd)
+        _say(channel, {"pid": pid})
+        _, status, usage = os.wait4(pid, 0)
+        cpu_seconds = usage.ru_utime + usage.ru_stime
+        _say(channel, {"status": status, "cpu": cpu_seconds, "peak_kib": usage.ru_maxrss})
+
+
+def _say(channel: socket.socket, message: dict[str, Any]) -> None:
+    channel.send(json.dumps(message).encode())
+
+
+def _receive_files(room: Room, mode: str, host_in: int) -> str:
+    """Writes the evaluator's files to its directory and returns the path of its module."""
+    received = frames.read_header(host_in)
+    if received is None:
+        os._exit(0)
+    header, _ = received
+    os.umask(0o077 if mode == "guarded" else 0o022)
+    for name, size in header["files"]:
+        path = os.path.join(room.evaluator, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        contents = bytearray(size)
+        if not frames.fill(host_in, contents):
+            os._exit(0)
+        with open(path, "wb") as file:
+            file.write(contents)
+    os.environ.update(confine.program_environment("/tmp"))
+    os.environ.update(header["environment"])
+    return os.path.join(room.evaluator, header["entry"])
+
+
+def _import(room: Room, path: str) -> Any:
+    os.chdir(os.path.dirname(path))
+    sys.path.insert(0, os.path.dirname(path))
+    if room.evaluator not in sys.path:
+        sys.path.insert(1, room.evaluator)
+    spec = importlib.util.spec_from_file_location(MODULE_NAME, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{os.path.basename(path)} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[MODULE_NAME] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _trial(
+    room: Room, mode: str, module: Any, request: dict[str, Any], fds: list[int], sieve: Filter
+) -> None:
+    results, out, err = fds
+    null = os.open("/dev/null", os.O_RDWR)
+    limits.take_streams(null, out, err)
+    limits.close_all_but((results,))
+    os.set_inheritable(results, False)  # what the evaluator starts must not answer for it
+    directory, paths, bounds = request["directory"], request["paths"], request["limits"]
+    os.environ.update(TMPDIR=directory, HOME=directory, EVOQ_PROGRAM_SOURCE=request["sources"])
+    if mode == "compatible":
+        files = (room.evaluator, room.library)
+        confine.confine(room, Seat(request["uid"], directory, (), files), bounds, sieve)
+    else:
+        kernel.die_with_parent()
+        limits.apply(bounds, 0)
+        os.umask(0o077)
+        os.chdir(directory)
+        kernel.hide_memory()
+        if room.identities != NESTED:
+            sieve.install()
+    confine.reseed(request["seed"])
+    programs = tuple(paths) if mode == "compatible" else ()
+    document = _call(module, request["function"], paths, programs, bounds, room.evaluator)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # closed or replaced by what ran
+            stream.flush()
+    view = memoryview(document)
+    while view:
+        view = view[os.write(results, view[:_RESULT_CHUNK]) :]
+    os._exit(0)
+
+
+def _call(
+    module: Any,
+    function: str,
+    paths: list[str],
+    programs: tuple[str, ...],
+    bounds: dict[str, Any],
+    root: str,
+) -> bytes:
+    try:
+        returned = vars(module)[function](*paths)
+        if inspect.isawaitable(returned):
+            returned = asyncio.run(_awaited(returned))
+        return result.document(returned, int(bounds["result_bytes"]))
+    except BaseException as error:
+        try:
+            return result.raised(error, programs, root)
+        except BaseException:
+            return result.failure("runtime", "an exception that cannot be described")
+
+
+async def _awaited(awaitable: Any) -> Any:
+    return await awaitable

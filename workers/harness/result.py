@@ -1,0 +1,244 @@
+"""Turns what a stage function returned or raised into one strict JSON document.
+
+A document is {"result": {"metrics": …, "artifacts": …}} or {"failure": {"kind", "detail"}}.
+Values of metrics that JSON cannot hold are kept recognisable, so that `interpret` can refuse them
+with a clear message: a float that is not finite becomes {"__nonfinite__": "nan" | "inf" | "-inf"}.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from typing import Any
+
+from .player import kind_of
+
+_MAX_DEPTH = 32
+_MAX_NODES = 200_000
+_MAX_DETAIL = 4000
+_MAX_NAME = 500
+_LONGEST_INTEGER_BITS = 13_000  # Python refuses to read back more than 4,300 digits
+
+
+class Unfit(Exception):
+    """What was returned is not a result; the text says why."""
+
+
+def document(returned: Any, limit_bytes: int) -> bytes:
+    """Returns the document for what a stage function returned."""
+    try:
+        metrics, artifacts = _parts(returned)
+        writer = _Writer()
+        body = {
+            "metrics": writer.table(metrics, 0),
+            "artifacts": _texts(artifacts, limit_bytes // 2),
+        }
+        encoded = json.dumps({"result": body}, allow_nan=False).encode("ascii")
+    except Unfit as reason:
+        return failure("invalid_result", str(reason))
+    if len(encoded) > limit_bytes:
+        return failure("invalid_result", f"a result of {len(encoded)} bytes exceeds {limit_bytes}")
+    return encoded
+
+
+def failure(kind: str, detail: str) -> bytes:
+    return json.dumps({"failure": {"kind": kind, "detail": clean(detail)[:_MAX_DETAIL]}}).encode()
+
+
+def raised(error: BaseException, program_paths: tuple[str, ...], evaluator_root: str) -> bytes:
+    """Returns the document for an exception that left the stage function.
+
+    Args:
+      error: What was raised; it may be of a class the program defined.
+      program_paths: Where the programs' source is, if they share this process.
+      evaluator_root: Frames in files under it are the evaluator's.
+    """
+    try:
+        remark = error.__dict__.get("evoq_remark")
+    except BaseException:  # a program's class may define anything
+        remark = None
+    frames = traceback.extract_tb(error.__traceback__)
+    if remark is not None:
+        return failure(remark.kind, _detail(error, remark.trace))
+    inside = [frame for frame in frames if frame.filename in program_paths]
+    kind = "runtime"
+    if inside or _about(error, program_paths):
+        kind = kind_of(error, importing=False)
+    elif _is_null_source(error, frames, program_paths):
+        kind = "syntax"
+    elif isinstance(error, MemoryError):
+        kind = "memory"
+    elif type(error).__name__ in ("InvalidValue", "WireError"):
+        kind = "invalid_result"
+    elif _missing_name(error, program_paths):
+        kind = "invalid_signature"
+    shown = (
+        inside
+        if inside or kind in ("syntax", "invalid_signature")
+        else [frame for frame in frames if frame.filename.startswith(evaluator_root)]
+    )
+    place = "\n".join(
+        f"{'program' if frame in inside else 'evaluator'} line {frame.lineno}, in {frame.name}: "
+        f"{frame.line or ''}".rstrip(": ")
+        for frame in shown[-6:]
+    )
+    return failure(kind, _detail(error, place))
+
+
+def _detail(error: BaseException, place: str) -> str:
+    try:
+        text = str(error)[:_MAX_DETAIL]
+    except BaseException:
+        text = "<an exception that cannot be printed>"
+    name = type(error).__name__[:_MAX_NAME]
+    head = text if name == "ProgramError" else f"{name}: {text}"
+    return f"{head}\n{place}".strip()
+
+
+def _about(error: BaseException, program_paths: tuple[str, ...]) -> bool:
+    """Whether a SyntaxError is about a program's text."""
+    return isinstance(error, SyntaxError) and error.filename in program_paths
+
+
+def _is_null_source(error: BaseException, frames: Any, program_paths: tuple[str, ...]) -> bool:
+    """Whether compiling a program, not running one, met null bytes or a bad encoding."""
+    kinds = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
+    if not isinstance(error, kinds) or not program_paths:
+        return False
+    return any(frame.name in ("source_to_code", "get_code") for frame in frames[-3:])
+
+
+def _missing_name(error: BaseException, program_paths: tuple[str, ...]) -> bool:
+    """Whether an attribute was asked of a program's module that it does not define."""
+    if not isinstance(error, AttributeError):
+        return False
+    module = error.__dict__.get("obj", None) or getattr(error, "obj", None)
+    return isinstance(module, type(sys)) and vars(module).get("__file__") in program_paths
+
+
+def _parts(returned: Any) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    if isinstance(returned, dict):
+        return returned, {}
+    # By name: the class may be our stand-in's or that of an installed openevolve.
+    if all(kind.__name__ != "EvaluationResult" for kind in type(returned).__mro__):
+        raise Unfit(
+            f"the evaluator returned {_article(returned)}, not a dict or an EvaluationResult"
+        )
+    metrics, artifacts = returned.metrics, returned.artifacts
+    if not isinstance(metrics, dict):
+        raise Unfit(f"the metrics are {_article(metrics)}, not a dict")
+    if artifacts is not None and not isinstance(artifacts, dict):
+        raise Unfit(f"the artifacts are {_article(artifacts)}, not a dict")
+    return metrics, {} if artifacts is None else artifacts
+
+
+def _article(value: Any) -> str:
+    return "None" if value is None else f"a value of type {type(value).__name__[:_MAX_NAME]}"
+
+
+class _Writer:
+    def __init__(self) -> None:
+        self._nodes_left = _MAX_NODES
+        self._numpy: Any = sys.modules.get("numpy")
+
+    def table(self, values: dict[Any, Any], depth: int) -> dict[str, Any]:
+        return {_name(key): self.value(value, depth + 1) for key, value in dict.items(values)}
+
+    def value(self, value: Any, depth: int) -> Any:
+        self._nodes_left -= 1
+        if depth > _MAX_DEPTH or self._nodes_left < 0:
+            raise Unfit("the result is nested too deep or has too many parts")
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            return clean(str.__str__(value))
+        if isinstance(value, float):
+            return _finite(float.__float__(value))
+        if isinstance(value, int):
+            number = int.__int__(value)
+            if number.bit_length() > _LONGEST_INTEGER_BITS:
+                return _finite(float("inf") if number > 0 else float("-inf"))
+            return number
+        if isinstance(value, dict):
+            return self.table(value, depth)
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return [self.value(part, depth + 1) for part in value]
+        return self._uncommon(value, depth)
+
+    def _uncommon(self, value: Any, depth: int) -> Any:
+        if self._numpy is not None and isinstance(
+            value, (self._numpy.generic, self._numpy.ndarray)
+        ):
+            plain = value.tolist()
+            if type(plain) is not type(value):
+                return self.value(plain, depth + 1)
+        return _described(value)
+
+
+def _finite(value: float) -> Any:
+    if value != value:
+        return {"__nonfinite__": "nan"}
+    if value in (float("inf"), float("-inf")):
+        return {"__nonfinite__": "inf" if value > 0 else "-inf"}
+    return value
+
+
+def _texts(artifacts: dict[Any, Any], limit_bytes: int) -> dict[str, str]:
+    """Returns artifacts as texts of at most `limit_bytes` characters together, whole ones first."""
+    texts: dict[str, str] = {}
+    left = limit_bytes // 2
+    for key, value in dict.items(artifacts):
+        text = _text(value)
+        if len(text) > left:
+            text = f"{text[:left]}\n[cut: {len(text) - left} of {len(text)} characters]"
+        name = _name(key)
+        texts[name] = text
+        left = max(0, left - len(text))
+        if len(texts) > 1000:
+            break
+    return texts
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return clean(str.__str__(value))
+    if isinstance(value, (bytes, bytearray)):
+        return clean(bytes(value).decode("utf-8", "replace"))
+    try:
+        return clean(json.dumps(_Writer().value(value, 0)))
+    except Unfit:
+        return _described(value)
+
+
+def _described(value: Any) -> str:
+    try:
+        return clean(repr(value)[:_MAX_DETAIL])
+    except Exception:  # an object's own repr may fail
+        return f"<{type(value).__name__[:_MAX_NAME]}>"
+
+
+def _name(key: Any) -> str:
+    return (clean(str.__str__(key)) if isinstance(key, str) else _described(key))[:_MAX_NAME]
+
+
+def clean(text: str) -> str:
+    """Returns `text` without what databases and terminals cannot store: NUL and lone surrogates."""
+    return text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\ufffd")
+
+
+def describe_broken(error: BaseException, evaluator_root: str) -> str:
+    """Returns one or two lines that say where an evaluator's import failed, and with what."""
+    file: str | None = None
+    line: int | None = None
+    if isinstance(error, SyntaxError) and error.filename:
+        file, line = error.filename, error.lineno
+    else:
+        for frame in traceback.extract_tb(error.__traceback__):
+            if frame.filename.startswith(evaluator_root):
+                file, line = frame.filename, frame.lineno
+    place = ""
+    if file is not None:
+        place = f"{file.removeprefix(evaluator_root).lstrip('/')}, line {line}: "
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    return clean(f"{place}{type(error).__name__}: {text}")[:_MAX_DETAIL]

@@ -1,0 +1,118 @@
+"""Proves a cell clean after a trial: no process, no file, no IPC object is left of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from functools import partial
+
+from . import census
+from .room import UIDS, Room
+
+_SYSV_TABLES = ("/proc/sysvipc/shm", "/proc/sysvipc/sem", "/proc/sysvipc/msg")
+
+
+def clean_files(room: Room, directory: str, uids: tuple[int, ...]) -> list[str]:
+    """Removes the trial's directory and all it left in shared places; returns what would not go."""
+    _remove_flat(directory)
+    places = [directory, *room.shared_places]
+    if _leftovers(places, room.kept):
+        if room.identities == UIDS:
+            for uid in uids:
+                census.as_identity(uid, partial(_empty, places, room.kept))
+        else:
+            _empty(places, room.kept)
+        _remove_flat(directory)
+    return _leftovers(places, room.kept) + _ipc_objects(room)
+
+
+def _remove_flat(directory: str) -> None:
+    """Removes a tree as far as this process may, without following links."""
+    try:
+        shutil.rmtree(directory, ignore_errors=True)
+    except RecursionError:
+        _remove_deep(directory)
+
+
+def _leftovers(places: list[str], kept: frozenset[str]) -> list[str]:
+    found: list[str] = []
+    for place in places:
+        try:
+            found += [os.path.join(place, name) for name in os.listdir(place)]
+        except OSError:
+            continue  # it does not exist here, or exists no more
+    return [path for path in found if path not in kept]
+
+
+def _empty(places: list[str], kept: frozenset[str]) -> None:
+    for path in _leftovers(places, kept):
+        _remove(path)
+
+
+def _remove(path: str) -> None:
+    """Removes a file or a tree of any depth; a mode without rights is given back first."""
+    try:
+        if os.path.islink(path) or not os.path.isdir(path):
+            os.unlink(path)
+            return
+    except OSError:
+        return
+    try:
+        _open_up(path)
+        shutil.rmtree(path)
+    except (OSError, RecursionError):
+        _remove_deep(path)
+
+
+def _open_up(path: str) -> None:
+    # The zygote's own directory is open to us by its group.
+    with contextlib.suppress(PermissionError):
+        os.chmod(path, 0o700)
+
+
+def _remove_deep(path: str) -> None:
+    """Removes a tree deeper than paths are long, or with closed directories in it."""
+    top = os.getcwd()
+    try:
+        os.chdir(path)
+        depth = 0
+        while True:
+            below = None
+            for entry in list(os.scandir(".")):
+                if entry.is_dir(follow_symlinks=False):
+                    below = entry.name
+                else:
+                    os.unlink(entry.name)
+            if below is not None:
+                _open_up(below)
+                os.chdir(below)
+                depth += 1
+                continue
+            if depth == 0:
+                break
+            here = os.stat(".").st_ino
+            os.chdir("..")
+            depth -= 1
+            for entry in list(os.scandir(".")):
+                if entry.inode() == here:
+                    os.rmdir(entry.name)
+    except OSError:
+        pass  # what is left makes the cell unclean, and it is thrown away
+    finally:
+        os.chdir(top)
+    with contextlib.suppress(OSError):
+        os.rmdir(path)
+
+
+def _ipc_objects(room: Room) -> list[str]:
+    if not room.own_processes:
+        return []  # the machine's own objects are no business of ours
+    found: list[str] = []
+    for table in _SYSV_TABLES:
+        try:
+            with open(table) as file:
+                found += [table] * (len(file.readlines()) - 1)
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,295 @@
+"""One trial: starts the evaluator's process and its programs', watches them, ends them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import time
+import traceback
+from typing import Any
+
+from . import census, confine, frames, limits, sweep
+from .capture import Capture, Collector
+from .player import Player
+from .room import NESTED
+from .seating import Seated, seat
+from .warm import Cell
+
+_POLL_SECONDS = 0.05
+_LOADER_PATIENCE_SECONDS = 5.0
+_PASSING_ON_SECONDS = 0.2
+_DYING_SECONDS = 1.0
+_KIB = 1024
+
+
+class Trial:
+    """The life of one trial in a cell."""
+
+    def __init__(self, cell: Cell, header: dict[str, Any], sources: list[memoryview]) -> None:
+        self._cell = cell
+        self._header = header
+        self._bounds: dict[str, Any] = header["limits"]
+        seating = seat(cell.room, cell.mode, (cell.served, cell.programs), header, sources)
+        cell.programs += len(sources)
+        self._directory, self._players = seating.directory, seating.players
+        self._request = seating.request
+        self._children: dict[int, int] = {}
+        self._waiting: dict[int, socket.socket] = {}
+        self._statuses: list[list[Any]] = []
+        self._ended_by_us: set[int] = set()
+        self._evaluator_pid = 0
+        self._report: dict[str, Any] | None = None
+        self._loader_lost = False
+        self._stopped_by = ""
+        self._cpu_seconds = 0.0
+        self._peak_kib = 0
+        self._null = os.open("/dev/null", os.O_RDWR)
+        self._pipes = [os.pipe() for _ in range(5)]
+
+    # Its life.
+
+    def run(self) -> None:
+        """Runs the trial to its end and sends the report; the cell is clean or says it is not."""
+        cell = self._cell
+        oom_before = census.oom_kills() if cell.room.counted_memory else 0
+        started = time.monotonic()
+        self._watch(started + float(self._bounds["wall_seconds"]))
+        wall_seconds = time.monotonic() - started
+        oom_kills = census.oom_kills() - oom_before if cell.room.counted_memory else 0
+        left = self._end()
+        left += sweep.clean_files(cell.room, self._directory, self._uids())
+        self._send(wall_seconds, oom_kills, left)
+        for stream in cell.streams:
+            stream.clear()
+        cell.results.clear()
+
+    def _watch(self, deadline: float) -> None:
+        cell = self._cell
+        results, *streams = self._pipes
+        self._readers: dict[int, Capture | Collector] = {results[0]: cell.results}
+        self._readers.update(zip((pipe[0] for pipe in streams), cell.streams, strict=True))
+        for reader in self._readers:
+            os.set_blocking(reader, False)
+        cell.loader.start(self._request, [results[1], streams[0][1], streams[1][1]])
+        for pipe in (results, streams[0], streams[1]):
+            os.close(pipe[1])
+        for index, player in enumerate(self._players):
+            if player.listener is not None:
+                self._prepare(index)
+        poll = select.poll()
+        poll.register(cell.host[0], 0)
+        poll.register(cell.wake, select.POLLIN)
+        poll.register(cell.loader.channel, select.POLLIN)
+        listeners = {p.listener.fileno(): p for p in self._players if p.listener is not None}
+        for fd in (*self._readers, *listeners):
+            poll.register(fd, select.POLLIN)
+        quiet_until = time.monotonic() + _POLL_SECONDS
+        while self._report is None and not self._loader_lost and not self._stopped_by:
+            now = time.monotonic()
+            if now >= deadline:
+                self._stopped_by = "timeout"
+                return
+            if now >= quiet_until and not cell.room.counted_memory:
+                self._weigh()
+                quiet_until = now + _POLL_SECONDS
+            wait = min(deadline - now, 1.0 if cell.room.counted_memory else _POLL_SECONDS)
+            for fd, _ in poll.poll(wait * 1000 + 0.5):
+                if fd == cell.host[0]:
+                    census.abandon(cell.room, cell.loader.pid)
+                elif fd == cell.wake:
+                    _drain(fd)
+                    self._reap()
+                elif fd == cell.loader.channel.fileno():
+                    self._hear_loader()
+                elif fd in listeners:
+                    self._start_program(listeners[fd])
+                else:
+                    self._read(fd, poll)
+
+    def _read(self, fd: int, poll: select.poll) -> None:
+        try:
+            if not self._readers[fd].read(fd):
+                poll.unregister(fd)
+        except BlockingIOError:
+            return
+        printed = sum(stream.total for stream in self._cell.streams)
+        if printed > self._bounds["output_bytes"] or self._cell.results.overflowed:
+            self._stopped_by = "output_limit"
+
+    def _hear_loader(self) -> None:
+        message = self._cell.loader.receive()
+        if message is None:
+            self._loader_lost = True
+        elif "pid" in message:
+            self._evaluator_pid = message["pid"]
+        else:
+            self._report = message
+            ours = self._evaluator_pid in self._ended_by_us
+            self._statuses.append(["evaluator", message["status"], ours])
+            self._cpu_seconds += message["cpu"]
+            self._peak_kib = max(self._peak_kib, message["peak_kib"])
+
+    def _start_program(self, player: Seated) -> None:
+        """Hands a new connection of the evaluator to a process of the program."""
+        assert player.listener is not None
+        try:
+            connection, _ = player.listener.accept()
+        except BlockingIOError:
+            return
+        index = self._players.index(player)
+        if index not in self._waiting:
+            if len(self._children) >= int(self._bounds["processes"]):
+                connection.close()
+                return
+            self._prepare(index)
+        with connection, self._waiting.pop(index) as line, contextlib.suppress(OSError):
+            socket.send_fds(line, [b"."], [connection.fileno()])
+
+    def _prepare(self, index: int) -> None:
+        """Forks a process for a player that is confined already when its connection comes."""
+        ours, theirs = socket.socketpair()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                self._become(self._players[index], theirs)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(1)
+        theirs.close()
+        self._waiting[index] = ours
+        self._children[pid] = index
+
+    def _become(self, player: Seated, line: socket.socket) -> None:
+        cell = self._cell
+        limits.take_streams(self._null, self._pipes[3][1], self._pipes[4][1])
+        limits.close_all_but((line.fileno(),))
+        limits.default_signals()
+        limits.set_environment(confine.program_environment(player.seat.directory))
+        confine.confine(cell.room, player.seat, self._bounds, cell.sieve)
+        confine.reseed(self._header["seed"])
+        _, fds, _, _ = socket.recv_fds(line, 1, 1)
+        line.close()
+        if fds:
+            Player(socket.socket(fileno=fds[0]), player.path).serve()
+        os._exit(0)
+
+    def _weigh(self) -> None:
+        cell = self._cell
+        alive = census.strangers(cell.room, frozenset((cell.loader.pid,)))
+        held = census.resident_bytes(alive, cell.baseline_bytes)
+        if held > (int(self._bounds["memory_mib"]) << 20):
+            self._stopped_by = "memory"
+        self._peak_kib = max(self._peak_kib, held // _KIB)
+
+    # Its end.
+
+    def _reap(self) -> None:
+        try:
+            while True:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+                if not pid:
+                    return
+                self._cpu_seconds += usage.ru_utime + usage.ru_stime
+                self._peak_kib = max(self._peak_kib, usage.ru_maxrss)
+                if pid == self._cell.loader.pid:
+                    self._loader_lost = True
+                if pid in self._children:
+                    player = self._children.pop(pid)
+                    self._statuses.append([player, status, pid in self._ended_by_us])
+        except ChildProcessError:
+            self._loader_lost = True
+
+    def _end(self) -> list[str]:
+        """Ends every process of the trial and reads what they still left; returns who stayed."""
+        cell = self._cell
+        self._reap()
+        for line in self._waiting.values():
+            line.close()
+        if cell.room.identities == NESTED and self._report is not None:
+            # How a program ended is passed on by two processes before it is ours to see.
+            self._wait_for_programs(_PASSING_ON_SECONDS)
+        for pid in (self._evaluator_pid, *self._children):
+            if pid and not (pid == self._evaluator_pid and self._report is not None):
+                self._ended_by_us.add(pid)
+                census.kill(pid)
+        until = time.monotonic() + _LOADER_PATIENCE_SECONDS
+        while self._report is None and not self._loader_lost:
+            if not select.select([cell.loader.channel], [], [], max(0.0, until - time.monotonic()))[
+                0
+            ]:
+                self._loader_lost = True
+                break
+            known = self._evaluator_pid
+            self._hear_loader()
+            if self._evaluator_pid != known:  # it had only just been started
+                self._ended_by_us.add(self._evaluator_pid)
+                census.kill(self._evaluator_pid)
+        self._wait_for_programs(_DYING_SECONDS)
+        known_pids = frozenset((cell.loader.pid,))
+        left = [
+            str(pid)
+            for pid in census.end_all(cell.room, known_pids, self._program_uids(), self._reap)
+        ]
+        for reader, sink in self._readers.items():
+            _read_rest(reader, sink)
+        for pipe in self._pipes:
+            os.close(pipe[0])
+        for pipe in self._pipes[3:]:
+            os.close(pipe[1])
+        os.close(self._null)
+        for player in self._players:
+            if player.listener is not None:
+                address = player.listener.getsockname()
+                player.listener.close()
+                os.unlink(address)
+        return left
+
+    def _wait_for_programs(self, seconds: float) -> None:
+        """Collects programs that are ending; one that is stuck is left to the census."""
+        until = time.monotonic() + seconds
+        while self._children and time.monotonic() < until:
+            select.select([self._cell.wake], [], [], 0.02)
+            _drain(self._cell.wake)
+            self._reap()
+
+    def _program_uids(self) -> tuple[int, ...]:
+        return tuple(sorted({player.seat.uid for player in self._players}))
+
+    def _uids(self) -> tuple[int, ...]:
+        """Returns every identity that may have left files."""
+        if self._cell.mode == "guarded":
+            return (*self._program_uids(), self._cell.room.first_uid)
+        return self._program_uids()
+
+    def _send(self, wall_seconds: float, oom_kills: int, left: list[str]) -> None:
+        cell = self._cell
+        blobs = [[cell.results.view()], *(stream.views() for stream in cell.streams)]
+        report = {
+            "stopped_by": self._stopped_by,
+            "statuses": self._statuses,
+            "wall_seconds": wall_seconds,
+            "cpu_seconds": self._cpu_seconds,
+            "peak_kib": self._peak_kib,
+            "oom_kills": oom_kills,
+            "loader_lost": self._loader_lost,
+            "left": left[:20],
+            "sizes": [sum(len(view) for view in views) for views in blobs],
+        }
+        frames.write_frame(cell.host[1], report, [view for views in blobs for view in views])
+
+
+def _drain(fd: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        os.read(fd, 4096)
+
+
+def _read_rest(fd: int, sink: Capture | Collector) -> None:
+    try:
+        for _ in range(64):
+            if not sink.read(fd):
+                return
+    except BlockingIOError:
+        pass

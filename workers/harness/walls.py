@@ -1,0 +1,218 @@
+"""Puts walls around a cell that is a child process: namespaces and a root directory of its own."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from dataclasses import replace
+
+from . import kernel, room
+from .room import Room
+
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_SETTINGS = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "mime.types")
+_DEVICES = ("null", "zero", "full", "random", "urandom")
+_LINKS = (("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"),
+          ("stdout", "/proc/self/fd/1"), ("stderr", "/proc/self/fd/2"))  # fmt: skip
+_ACCOUNTS = {
+    "passwd": "root:x:0:0::/:/bin/false\nprogram:x:1000:1000::/tmp:/bin/false\n",
+    "group": "root:x:0:\nprogram:x:1000:\n",
+    "hosts": "127.0.0.1 localhost\n::1 localhost\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+}
+_NAMESPACES = kernel.NEWNS | kernel.NEWPID | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS
+_PLACES = (("/tmp", "mode=1777,size=128m,nr_inodes=8k"), ("/dev/shm", "mode=1777,size=64m"),
+           ("/cell/work", "mode=711,size=128m,nr_inodes=8k"),
+           ("/cell/rpc", "mode=711,size=1m"), ("/cell/eval", "mode=755,size=512m"))  # fmt: skip
+
+PRIVILEGED, UNPRIVILEGED, BARE = "privileged", "unprivileged", "bare"
+LEVELS = (PRIVILEGED, UNPRIVILEGED, BARE)
+
+
+def enter(scratch: str, levels: tuple[str, ...], offset: int) -> Room:
+    """Returns in a new process behind the strongest walls that stand; the caller's process waits.
+
+    Args:
+      scratch: An empty directory of ours, where the root or the cell's places are made.
+      levels: Which of `LEVELS` to try, in order; `BARE` always succeeds.
+      offset: Keeps the identities of cells on one machine apart.
+    """
+    reasons: list[str] = []
+    for level in levels:
+        if level == BARE:
+            break
+        entered = _attempt(level, scratch, offset)
+        if isinstance(entered, Room):
+            return replace(entered, reasons=tuple(reasons))
+        reasons.append(f"{level}: {entered}")
+    return _bare(scratch, offset, tuple(reasons))
+
+
+def _attempt(level: str, scratch: str, offset: int) -> Room | str:
+    """Returns the room in the process that is behind the walls, or why it could not be built.
+
+    The attempt is made in a child, because half-made namespaces cannot be left again.
+    """
+    if level == PRIVILEGED and os.geteuid() != 0:
+        return "not root"
+    verdict_in, verdict_out = os.pipe()
+    outer = os.fork()
+    if outer == 0:
+        os.close(verdict_in)
+        kernel.die_with_parent()
+        try:
+            built = _build(level, scratch, offset)
+        except OSError as error:
+            os.write(verdict_out, (str(error)[:500] or "unknown").encode())
+            os._exit(1)
+        os.write(verdict_out, b"\0")
+        os.close(verdict_out)
+        return built
+    os.close(verdict_out)
+    verdict = os.read(verdict_in, 1000)
+    os.close(verdict_in)
+    if verdict == b"\0":
+        room.wait_in_place_of(outer, scratch=scratch)
+    os.waitpid(outer, 0)
+    return verdict.decode() or "the attempt ended without a word"
+
+
+def _build(level: str, scratch: str, offset: int) -> Room:
+    uid, gid = os.getuid(), os.getgid()
+    first, count = room.uid_range(offset)
+    if level == PRIVILEGED:
+        kernel.unshare(_NAMESPACES)
+    else:
+        kernel.unshare(_NAMESPACES | kernel.NEWUSER)
+        room.map_identity(room.INSIDE_ID, uid, gid)
+    failure_in, failure_out = os.pipe()
+    inner = os.fork()
+    if inner:
+        os.close(failure_out)
+        reason = os.read(failure_in, 1000)
+        if reason == b"\0":
+            room.wait_in_place_of(inner)  # the verdict is `inner`'s to give, as it goes on
+        os.waitpid(inner, 0)
+        raise OSError(errno.EPERM, reason.decode() or "the first process inside ended")
+    os.close(failure_in)
+    kernel.die_with_parent()
+    try:
+        kernel.bring_loopback_up()
+        _make_root(scratch)
+        kept = (kernel.CAP_KILL, kernel.CAP_SETGID, kernel.CAP_SETUID)
+        kernel.keep_capabilities(*(kept if level == PRIVILEGED else ()))
+    except OSError as error:
+        os.write(failure_out, str(error)[:500].encode())
+        os._exit(1)
+    os.write(failure_out, b"\0")
+    os.close(failure_out)
+    return Room(
+        evaluator="/cell/eval/files", work="/cell/work", rpc="/cell/rpc",
+        library="/cell/eval/library", shared_places=("/tmp", "/dev/shm"),
+        own_processes=True, own_root=True, network_closed=True,
+        identities=room.UIDS if level == PRIVILEGED else room.NESTED, counted_memory=False,
+        first_uid=first if level == PRIVILEGED else 0,
+        uid_count=count if level == PRIVILEGED else 0,
+    )  # fmt: skip
+
+
+def _make_root(scratch: str) -> None:
+    kernel.mount("none", "/", flags=kernel.REC | kernel.PRIVATE)
+    root = os.path.join(scratch, "root")
+    os.mkdir(root, 0o755)
+    kernel.mount("tmpfs", root, "tmpfs", kernel.NOSUID, "mode=755,size=16m")
+    for path, options in _PLACES:
+        os.makedirs(root + path)
+        kernel.mount("tmpfs", root + path, "tmpfs", kernel.NOSUID | kernel.NODEV, options)
+    for path in (*_SYSTEM, *_interpreter_homes()):
+        _show(root, path)
+    os.makedirs(root + "/etc")
+    for name in _SETTINGS:
+        _show(root, "/etc/" + name)
+    for name, text in _ACCOUNTS.items():
+        with open(f"{root}/etc/{name}", "w") as file:
+            file.write(text)
+    os.makedirs(root + "/dev", exist_ok=True)
+    for name in _DEVICES:
+        _show(root, "/dev/" + name, read_only=False)
+    for name, target in _LINKS:
+        os.symlink(target, f"{root}/dev/{name}")
+    os.makedirs(root + "/proc")
+    flags = kernel.NOSUID | kernel.NODEV | kernel.NOEXEC
+    kernel.mount("proc", root + "/proc", "proc", flags)
+    old = root + "/old"
+    os.mkdir(old)
+    kernel.pivot_root(root, old)
+    os.chdir("/")
+    kernel.unmount("/old")
+    os.rmdir("/old")
+    if not os.path.exists(os.__file__):
+        raise OSError(errno.ENOENT, f"the interpreter's library {os.__file__} is out of sight")
+    kernel.mount("none", "/", flags=kernel.REMOUNT | kernel.BIND | kernel.RDONLY | kernel.NOSUID)
+
+
+def _interpreter_homes() -> list[str]:
+    """Returns the directories the interpreter needs that are not part of the system's."""
+    executable = os.path.dirname(os.path.realpath(sys.executable))
+    homes = {os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
+    homes |= {sys.prefix, sys.base_prefix, executable}
+    outside = sorted(home for home in homes if not home.startswith(_SYSTEM) and home != "/")
+    return [
+        home for home in outside
+        if not any(home != other and home.startswith(other + "/") for other in outside)
+    ]  # fmt: skip
+
+
+def _show(root: str, path: str, read_only: bool = True) -> None:
+    """Makes `path` of the machine visible under `root`, links as links."""
+    target = root + path
+    if os.path.islink(path) and path.startswith(_SYSTEM):
+        os.symlink(os.readlink(path), target)
+        return
+    if not os.path.exists(path):
+        return
+    os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
+    if os.path.isdir(path):
+        os.makedirs(target, exist_ok=True)
+    else:
+        with open(target, "w"):
+            pass
+    kernel.mount(path, target, flags=kernel.BIND | kernel.REC)
+    if read_only:
+        # A user namespace may not clear the flags the machine has set, so they are repeated.
+        flags = os.statvfs(target).f_flag & (kernel.NODEV | kernel.NOEXEC | kernel.NOSUID)
+        remount = kernel.REMOUNT | kernel.BIND | kernel.RDONLY | kernel.NOSUID
+        kernel.mount("none", target, flags=remount | flags)
+
+
+def _bare(scratch: str, offset: int, reasons: tuple[str, ...]) -> Room:
+    kernel.adopt_orphans()
+    first, count = _usable_uids(offset)
+    os.chmod(scratch, 0o711 if count else 0o700)
+    temporary = os.path.join(scratch, "tmp")
+    os.mkdir(temporary)
+    os.chmod(temporary, 0o1777)
+    return Room(
+        evaluator=f"{scratch}/eval/files", work=f"{scratch}/work", rpc=f"{scratch}/rpc",
+        library=f"{scratch}/library", shared_places=(temporary,),
+        identities=room.UIDS if count else room.ONE, own_processes=False, own_root=False,
+        network_closed=False, counted_memory=False, first_uid=first, uid_count=count,
+        reasons=reasons,
+    )  # fmt: skip
+
+
+def _usable_uids(offset: int) -> tuple[int, int]:
+    """Returns the throw-away identities, or (0, 0) if one of them could not run the interpreter."""
+    if os.geteuid() != 0:
+        return 0, 0
+    first, count = room.uid_range(offset)
+    child = os.fork()
+    if child == 0:
+        try:
+            room.become(first)
+            with open(os.__file__, "rb"):
+                os._exit(0 if os.access(sys.executable, os.X_OK) else 1)
+        except OSError:
+            os._exit(1)
+    return (first, count) if os.waitpid(child, 0)[1] == 0 else (0, 0)
