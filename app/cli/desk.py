@@ -1,0 +1,148 @@
+"""Where a run is worked on and followed: embedded, in a deployment, or in this process."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from app import bootstrap
+from app.adapters.queue.inline import InlineExecutor
+from app.cli.display import shown
+from app.cli.ending import end
+from app.cli.following import SETTLING_SECONDS, Deadline, Follower, Look, Tail
+from app.cli.inline import drive
+from app.cli.interruption import Interruption
+from app.cli.measuring import open_cells, protection_lines
+from app.cli.place import Place, opened, require_queue, ringing
+from app.cli.remembered import at_work
+from app.cli.screen import Screen
+from app.domain.problem import Problem
+from app.domain.run import Run
+from app.engine import lifecycle
+from app.engine.context import Context
+from app.ports import Store
+from app.settings import QueueSettings, RunSettings, SandboxSettings
+
+_THEIRS = ("sandbox.backend", "sandbox.runtime", "sandbox.cells", "sandbox.one_container_per_trial")
+"""Settings of whoever runs the workers."""
+_GRACE_SECONDS = SETTLING_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """A context to start a run with, and the way to follow it.
+
+    Attributes:
+      inline: The executor whose bells this process answers itself; None where workers do.
+      stays: Whether the run goes on when this command is gone.
+      hint: Where to look when nothing happens.
+    """
+
+    ctx: Context
+    store: Store
+    screen: Screen
+    check: Callable[[], None]
+    hint: str
+    inline: InlineExecutor | None = None
+    stays: bool = False
+
+    def follow(self, run: Run, problem: Problem, folder: Path) -> int:
+        """Follows a run to its end and writes its results; returns the exit status.
+
+        The first Ctrl-C pauses an embedded run and waits for what is in flight; a deployment's run
+        is left alone.
+        """
+        try:
+            with Interruption() as stop:
+                self._watch(run, stop)
+        except KeyboardInterrupt:
+            self.screen.note(f"stopped at once; `evoq resume {run.name}` goes on")
+            raise
+        return end(self.store, run.id, problem, folder, self.screen, stays=self.stays)
+
+    def _watch(self, run: Run, stop: Interruption) -> None:
+        tail = Tail(self.store, run.id)
+        with shown(self.screen.out, self.hint) as show:
+            follower = Follower(tail, show, check=self.check, note=self.screen.note)
+            look = self._go(run, follower, lambda: stop.asked)
+            if stop.asked and not self.stays and not (look and look.still):
+                self.screen.note("pausing: what is in flight settles; Ctrl-C again stops at once")
+                lifecycle.pause(self.ctx, run.id, "interrupted")
+                self._go(run, follower, Deadline(_GRACE_SECONDS))
+
+    def _go(self, run: Run, follower: Follower, halted: Callable[[], bool]) -> Look | None:
+        if self.inline is None:
+            return follower.follow(halted)
+        return drive(self.ctx, self.inline, run.id, follower.glance, halted, self.screen.note)
+
+
+@contextmanager
+def desk(
+    at: Place, settings: RunSettings, *, inline: bool, screen: Screen, spare: int | None = None
+) -> Iterator[Desk]:
+    """Opens the place where a run will be worked on.
+
+    Args:
+      at: Where runs live.
+      settings: The run's.
+      inline: Whether this process does all the work.
+      screen: Gets what there is to say of the sandbox.
+      spare: The run that is about to go on, and so was not left behind.
+
+    Raises:
+      Unavailable: The database or the sandbox cannot be reached.
+      EmbeddedError: The stack cannot run here.
+      Failed: The queue does not answer, the schema is not current, or others are at work.
+    """
+    if at.deployed:
+        with opened(at) as ledger:
+            require_queue(ledger.redis_url)
+            hint = "`evoq doctor` and the workers' logs say more"
+            yield Desk(ringing(ledger), ledger.store, screen, ledger.check, hint, stays=True)
+        return
+    with ExitStack() as stack:
+        alone = stack.enter_context(at_work(at.home, alone=inline))
+        sandbox = stack.enter_context(open_cells(settings.sandbox))
+        for line in protection_lines(sandbox.protections()):
+            screen.say(line)
+        if inline:
+            ledger = stack.enter_context(opened(at))
+            executor = InlineExecutor()
+            ctx = bootstrap.context(ledger.store, executor, sandbox, keep_leases=False)
+            yield Desk(ctx, ledger.store, screen, ledger.check, "", inline=executor)
+            return
+        sandbox.close()
+        environment = _told(settings, os.environ)
+        if not alone and environment != dict(os.environ):
+            screen.note(
+                "notice: the stack is running already: its workers keep the sandbox and queue "
+                "settings it was started with"
+            )
+        ledger = stack.enter_context(opened(at, workers=True, environment=environment))
+        ctx = ringing(ledger)
+        if alone:
+            _pause_left_behind(ctx, spare, screen)
+        yield Desk(ctx, ledger.store, screen, ledger.check, f"the logs are in {at.home / 'log'}")
+
+
+def _told(settings: RunSettings, environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment of workers: ours, and what the run's settings say of them."""
+    variables = dict(environment)
+    sections: tuple[tuple[str, SandboxSettings | QueueSettings], ...] = (
+        ("SANDBOX", settings.sandbox),
+        ("QUEUE", settings.queue),
+    )
+    for section, values in sections:
+        for name, value in values.model_dump(mode="json", exclude_defaults=True).items():
+            variables[f"EVOQ_{section}__{name.upper()}"] = str(value)
+    return variables
+
+
+def _pause_left_behind(ctx: Context, spare: int | None, screen: Screen) -> None:
+    """Pauses runs whose `evoq run` was killed, so that they do not share this run's workers."""
+    with ctx.store.begin() as tx:
+        left = [tx.run(run) for run in tx.running() if run != spare]
+    for run in left:
+        lifecycle.pause(ctx, run.id, "its `evoq run` ended before it did")
+        screen.note(f"notice: {run.name} was left unfinished; `evoq resume {run.name}` goes on")

@@ -1,0 +1,111 @@
+"""The end of a run: its results are written, its best program is shown, its state is told."""
+
+from pathlib import Path
+from typing import Any
+
+from rich.syntax import Syntax
+from rich.table import Table
+
+from app.cli.display import duration, number
+from app.cli.faults import DONE, FAILED
+from app.cli.screen import Screen
+from app.domain.problem import Problem
+from app.domain.run import RunState
+from app.ports import Store
+from app.reports.summary import Summary, document, summarise
+
+MAX_LINES = 200
+"""Of a best program that are shown on the screen; the file has them all."""
+
+
+def end(
+    store: Store, run: int, problem: Problem, folder: Path, screen: Screen, *, stays: bool
+) -> int:
+    """Writes the results of a run as it stands and shows them; returns the exit status.
+
+    Args:
+      store: The ledger.
+      run: The run.
+      problem: The run's.
+      folder: Where the files go.
+      screen: Where the rest goes.
+      stays: Whether a run that is not at its end goes on without this command.
+    """
+    from app.reports import folder as results
+
+    summary = summarise(store, run, problem)
+    results.write(store, summary, problem, folder)
+    if not screen.json:
+        show_best(summary, problem, screen)
+    told = document(summary, str(folder))
+    failed = outcome(summary, stays=stays)
+    screen.say(
+        f"{summary.iterations} proposals settled in {duration(summary.seconds)}: "
+        f"{summary.admitted} admitted, {summary.cut} cut, {sum(summary.failures.values())} failed; "
+        f"files in {folder}"
+    )
+    if failed:
+        screen.note(failed)
+        told["error"] = {"kind": summary.run.state.value, "what": failed}
+    screen.answer(told)
+    return FAILED if failed else DONE
+
+
+def outcome(summary: Summary, *, stays: bool) -> str:
+    """Returns what to say of a run that did not finish; "" of one that did."""
+    run = summary.run
+    why = f" ({run.reason})" if run.reason else ""
+    again = f"`evoq resume {run.name}` goes on"
+    match run.state:
+        case RunState.FINISHED:
+            return ""
+        case RunState.RUNNING if stays:
+            return f"{run.name} goes on without this command: `evoq watch {run.name}` follows it"
+        case RunState.RUNNING:
+            return f"{run.name} was left running: {again}"
+        case RunState.PAUSED:
+            return f"{run.name} is paused{why}: {again}"
+        case RunState.FAILED:
+            return f"error: {run.name} failed{why}"
+        case RunState.CANCELLED:
+            return f"{run.name} was cancelled{why}: {again}"
+
+
+def show_best(summary: Summary, problem: Problem, screen: Screen) -> None:
+    """Prints the best program, and its measurements beside those of the baselines."""
+    best = summary.best
+    if best is None:
+        screen.say("no program has been measured")
+        return
+    origin = (
+        f"proposal {best.settled.ordinal} by {best.settled.operator}, "
+        f"generation {best.settled.generation}"
+        if best.settled.ordinal >= 0
+        else "a seed of the problem"
+    )
+    unverified = "" if best.measured.verified else "; unverified: evaluated in compatible mode"
+    screen.say(f"\nbest program of {summary.run.name} ({origin}{unverified}):\n")
+    lines = best.source.rstrip().splitlines()
+    text = "\n".join(lines[:MAX_LINES])
+    if screen.out.is_terminal:
+        screen.out.print(Syntax(text, problem.language, background_color="default"))
+    else:
+        screen.say(text)
+    if len(lines) > MAX_LINES:
+        screen.say(f"… {len(lines) - MAX_LINES} more lines in the file")
+    screen.say("")
+    screen.out.print(_comparison(summary))
+
+
+def _comparison(summary: Summary) -> Table:
+    assert summary.best is not None
+    columns = {"best": summary.best.measured, **summary.baselines}
+    table = Table(box=None, padding=(0, 3, 0, 0))
+    table.add_column("")
+    for name in columns:
+        table.add_column(name, justify="right")
+    table.add_row("fitness", *(number(one.fitness) for one in columns.values()), style="bold")
+    for metric in sorted(summary.best.measured.metrics):
+        values: list[Any] = [one.metrics.get(metric) for one in columns.values()]
+        table.add_row(metric, *(number(value) for value in values))
+    return table

@@ -1,0 +1,40 @@
+"""The examples that each command's help ends with."""
+
+_EXAMPLES: dict[str, tuple[str, ...]] = {
+    "": (
+        "evoq run examples/online_bin_packing",
+        "evoq run my_problem --iterations 1000 --set search.islands=3",
+        "evoq check my_problem",
+        "evoq list-runs",
+    ),
+    "run": (
+        "evoq run examples/online_bin_packing --iterations 400 --seed 1",
+        "evoq run initial_program.py evaluator.py --config config.yaml",
+        "evoq run my_problem --set llm.model=NAME --set llm.base_url=http://localhost:8000/v1",
+        "evoq run my_problem --reproducible --seed 7 --json",
+    ),
+    "resume": ("evoq resume online_bin_packing-1", "evoq resume 1 --iterations 2000"),
+    "watch": ("evoq watch online_bin_packing-1",),
+    "list-runs": ("evoq list-runs", "evoq list-runs --json"),
+    "show": ("evoq show online_bin_packing-1", "evoq show 1 --json"),
+    "pause": ("evoq pause online_bin_packing-1",),
+    "cancel": ("evoq cancel online_bin_packing-1",),
+    "export-best": ("evoq export-best online_bin_packing-1 --out best.py",),
+    "metrics": (
+        "evoq metrics online_bin_packing-1 --format csv > metrics.csv",
+        "evoq metrics 1 --format jsonl --out metrics.jsonl",
+    ),
+    "plot": ("evoq plot online_bin_packing-1", "evoq plot 1 --out pictures"),
+    "check": ("evoq check examples/online_bin_packing", "evoq check my_problem --strict --json"),
+    "evaluate": (
+        "evoq evaluate examples/online_bin_packing runs/online_bin_packing-1/best_program.py",
+        "evoq evaluate my_problem a.py b.py --sandbox process --json",
+    ),
+    "doctor": ("evoq doctor", "evoq doctor --json"),
+    "up": ("evoq up", "evoq up --flower --port 5555"),
+}
+
+
+def examples(command: str) -> str:
+    """Returns a command's examples as its help shows them; those of `evoq` itself for ""."""
+    return "\n\n".join(["Examples:", *_EXAMPLES[command]])

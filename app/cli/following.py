@@ -1,0 +1,154 @@
+"""Following a run: bounded reads of the ledger until it stands still."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from app.domain.cohort import State
+from app.domain.run import Run, RunState
+from app.ledger import Backlog
+from app.ports import Store, Unavailable
+from app.reports.progress import Progress, fold
+
+PAGE = 1000
+LOOK_SECONDS = 0.25
+PATIENCE_SECONDS = 60.0
+"""How long a ledger that does not answer is waited for."""
+SETTLING_SECONDS = 10.0
+"""How long a paused run is watched for what is still in flight."""
+
+
+class Deadline:
+    """Says whether so many seconds have passed since it was made."""
+
+    def __init__(self, seconds: float) -> None:
+        """Begins now."""
+        self._ends = time.monotonic() + seconds
+
+    def __call__(self) -> bool:
+        return time.monotonic() > self._ends
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A run at one moment."""
+
+    run: Run
+    progress: Progress
+    backlog: Backlog
+
+    @property
+    def still(self) -> bool:
+        """Whether nothing more will come of the run by itself."""
+        nothing_left = not self.backlog.unsettled and not self.backlog.founding
+        return self.run.state.final or (self.run.state is RunState.PAUSED and nothing_left)
+
+
+class Standstill:
+    """Notices that nothing more is to be waited for."""
+
+    def __init__(self) -> None:
+        """Has seen nothing yet."""
+        self._paused: Deadline | None = None
+
+    def reached(self, look: Look | None) -> bool:
+        """Returns whether the run is at its end, or has been paused for long enough."""
+        if look is None:
+            return False
+        if look.run.state is not RunState.PAUSED:
+            self._paused = None
+        elif self._paused is None:
+            self._paused = Deadline(SETTLING_SECONDS)
+        return look.still or (self._paused is not None and self._paused())
+
+
+class Tail:
+    """A run's progress as it grows: what was there, then each event once."""
+
+    def __init__(self, store: Store, run: int) -> None:
+        """Reads nothing yet."""
+        self._store = store
+        self._run = run
+        self._progress: Progress | None = None
+
+    def look(self) -> Look:
+        """Reads what is new."""
+        with self._store.begin() as tx:
+            run = tx.run(self._run)
+            if self._progress is None:
+                states = tx.states(run.id)
+                self._progress = Progress(
+                    seq=run.events,
+                    done=sum(n for state, n in states.items() if state.final),
+                    admitted=states.get(State.ADMITTED, 0),
+                    cut=states.get(State.CUT, 0),
+                    failures=tx.failures(run.id),
+                    best=tx.best_fitness(run.id),
+                )
+            while page := tx.events(run.id, after=self._progress.seq, limit=PAGE):
+                self._progress = fold(self._progress, page)
+                if len(page) < PAGE:
+                    break
+            return Look(run, self._progress, tx.backlog(run.id))
+
+
+class Follower:
+    """Looks at a run now and then and shows it.
+
+    Args:
+      tail: The run.
+      show: Called with every look.
+      check: Raises when the machinery behind the run is beyond repair.
+      note: Says something to the person.
+    """
+
+    def __init__(
+        self,
+        tail: Tail,
+        show: Callable[[Look], None],
+        *,
+        check: Callable[[], None],
+        note: Callable[[str], None],
+    ) -> None:
+        """Looks at nothing yet."""
+        self._tail = tail
+        self._show = show
+        self._check = check
+        self._note = note
+        self._silent_since: float | None = None
+
+    def follow(self, halted: Callable[[], bool]) -> Look | None:
+        """Follows until the run stands still or `halted()`; returns the last look, if any.
+
+        Raises:
+          Unavailable: The ledger did not answer for a minute.
+        """
+        standstill = Standstill()
+        look: Look | None = None
+        while not halted():
+            self._check()
+            look = self.glance() or look
+            if standstill.reached(look):
+                break
+            time.sleep(LOOK_SECONDS)
+        return look
+
+    def glance(self) -> Look | None:
+        """Looks once and shows it; None while the ledger does not answer.
+
+        Raises:
+          Unavailable: It has not answered for a minute.
+        """
+        try:
+            look = self._tail.look()
+        except Unavailable as error:
+            now = time.monotonic()
+            if self._silent_since is None:
+                self._silent_since = now
+                self._note(f"the ledger does not answer, waiting for it: {error}")
+            if now - self._silent_since > PATIENCE_SECONDS:
+                raise
+            return None
+        self._silent_since = None
+        self._show(look)
+        return look

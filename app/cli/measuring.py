@@ -1,0 +1,85 @@
+"""One program through all stages of a problem, in a sandbox of this process."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from app import bootstrap
+from app.adapters.sandbox.choose import AnySandbox
+from app.adapters.sandbox.protection import Protection
+from app.domain.evaluation import Evaluation, Failure, Trial, fitness, merged_metrics
+from app.domain.problem import Problem
+from app.domain.program import Program
+from app.settings import SandboxSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What all stages together said of a program.
+
+    Attributes:
+      fitness: None after a failure.
+      features: Of the last stage that ran.
+      verified: Whether evaluator and program were separate processes in every stage.
+      stages: Those that ran, in order.
+    """
+
+    fitness: float | None
+    metrics: Mapping[str, float]
+    features: Mapping[str, float]
+    failure: Failure | None
+    wall_seconds: float
+    cpu_seconds: float
+    verified: bool
+    stages: tuple[str, ...]
+
+
+@contextmanager
+def open_cells(settings: SandboxSettings) -> Iterator[AnySandbox]:
+    """Opens a sandbox and ends its cells afterwards.
+
+    Raises:
+      Unavailable: The backend asked for does not answer.
+    """
+    sandbox = bootstrap.open_sandbox(settings)
+    try:
+        yield sandbox
+    finally:
+        sandbox.close()
+
+
+def measure(problem: Problem, sandbox: AnySandbox, program: Program) -> Measurement:
+    """Puts a program through every stage, up to its first failure.
+
+    A threshold between stages is what a search saves time by; here every stage runs.
+
+    Raises:
+      EvaluatorBroken: The problem's own code cannot be used.
+      Unavailable: The sandbox does not answer.
+    """
+    done: list[Evaluation] = []
+    for stage in problem.stages:
+        trial, players = Trial(stage, (program.id,)), {program.id: program}
+        outcome = sandbox.run(problem.prepare(trial, players))
+        done.append(problem.interpret(trial, players, outcome))
+        if done[-1].failure is not None:
+            break
+    failure = done[-1].failure
+    return Measurement(
+        fitness=None if failure else fitness(program.id, done),
+        metrics=merged_metrics(program.id, done),
+        features=dict(done[-1].features.get(program.id, {})),
+        failure=failure,
+        wall_seconds=sum(one.wall_seconds for one in done),
+        cpu_seconds=sum(one.cpu_seconds for one in done),
+        verified=all(one.verified for one in done),
+        stages=problem.stages[: len(done)],
+    )
+
+
+def protection_lines(protections: Sequence[Protection]) -> list[str]:
+    """Returns one line on the protections that stand, and one on each that is missing."""
+    on = [p.name for p in protections if p.on]
+    lines = [f"sandbox: {len(on)} of {len(protections)} protections on: {'; '.join(on)}"]
+    lines += [f"sandbox: missing: {p.name} ({p.remedy})" for p in protections if not p.on]
+    return lines

@@ -1,0 +1,198 @@
+"""From the command line to what a run is created from."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from app import bootstrap
+from app.adapters.model.chat import OPENAI_URL
+from app.adapters.tuning.cma import ask
+from app.choices import (
+    Choices,
+    Misused,
+    assigned,
+    problem_options,
+    surrounding,
+    written,
+)
+from app.domain.operators import operators as every_operator
+from app.domain.problem import Problem
+from app.domain.run import Budget, Limits
+from app.engine.lifecycle import FOUNDING
+from app.ledger import NewRun
+from app.resolve import Resolved, operators, resolved, without_models
+from app.settings import RunSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """What was said, earlier layers winning.
+
+    Attributes:
+      config: An OpenEvolve config.yaml given with --config; None where there is none.
+    """
+
+    choices: tuple[Choices, ...]
+    config: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A problem, and what was said about the run."""
+
+    problem: Problem
+    layers: tuple[Choices, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Everything a run is created from but its name.
+
+    Attributes:
+      notices: What the person should know, one sentence each.
+    """
+
+    problem: Problem
+    settings: RunSettings
+    operators: Mapping[str, float]
+    notices: tuple[str, ...]
+
+    def new_run(self, name: str) -> NewRun:
+        """Returns the run of that name."""
+        search, budget, queue = self.settings.search, self.settings.budget, self.settings.queue
+        return NewRun(
+            name=name,
+            problem=self.problem.digest,
+            strategy=search.strategy,
+            settings=self.settings.model_dump(mode="json"),
+            operators=self.operators,
+            axes=self.problem.axes,
+            seed=search.seed,
+            islands=search.islands,
+            budget=Budget(budget.proposals, budget.wall_seconds, budget.tokens),
+            limits=Limits(queue.generating, queue.evaluating),
+        )
+
+
+def layers_of(
+    assignments: Sequence[str],
+    config: Path | None,
+    *,
+    iterations: int | None = None,
+    seed: int | None = None,
+) -> Layers:
+    """Reads `--set`, the environment and `--config`.
+
+    Raises:
+      Misused: One of them cannot be meant.
+    """
+    said = assigned(assignments)
+    options = {"budget.proposals": iterations, "search.seed": seed}
+    given = {name: value for name, value in options.items() if value is not None}
+    choices = [Choices("the command line", {**said.values, **given}), surrounding(os.environ)]
+    if config is None:
+        return Layers(tuple(choices))
+    file = written(_text(config), str(config))
+    if file is None:
+        return Layers(tuple(choices), config)
+    return Layers((*choices, file))
+
+
+def load(paths: Sequence[Path], layers: Layers, *, strict: bool) -> Loaded:
+    """Loads the problem that the paths and the layers describe.
+
+    Raises:
+      Misused: A path does not exist.
+      ProblemError: It cannot be loaded.
+    """
+    for path in paths:
+        if not path.exists():
+            raise Misused(
+                "no such file or folder", where=str(path), remedy="Check the spelling of the path."
+            )
+    problem = bootstrap.load_problem(
+        paths, config=layers.config, strict=strict, options=problem_options(layers.choices)
+    )
+    return Loaded(problem, layers.choices)
+
+
+def ordered(loaded: Loaded, *, local: bool) -> Order:
+    """Returns what a run of the problem is created from.
+
+    Args:
+      loaded: The problem and what was said.
+      local: Whether the run's workers see this process's environment, keys included.
+
+    Raises:
+      Misused: A setting cannot be meant, or the mix asks a model that is not there.
+    """
+    problem = loaded.problem
+    found = resolved(loaded.layers, problem.suggestions)
+    notices = [*problem.notices, *found.notices]
+    if local:
+        found, told = _with_keys(found)
+        notices += told
+    known = every_operator(ask)
+    asking = [name for name, operator in known.items() if operator.asks_model]
+    suggested = found.sources.get("search.operators") == "the problem's configuration"
+    settings = found.settings
+    if suggested and not settings.llm.mix:
+        settings = settings.model_copy(
+            update={"search": settings.search.model_copy(update={"operators": None})}
+        )
+    mix = operators(settings, asking, known=[name for name in known if name != FOUNDING])
+    return Order(problem, settings, mix, tuple(notices))
+
+
+def _with_keys(found: Resolved) -> tuple[Resolved, list[str]]:
+    """Drops models that only the problem's configuration names and no key is there for.
+
+    Raises:
+      Misused: A model that somebody asked for here lacks its key.
+    """
+    llm = found.settings.llm
+    if os.environ.get(llm.api_key_variable) or not llm.mix:
+        return found, []
+    lacking = [
+        f"{model.name} at {url}"
+        for model in llm.mix
+        if _needs_key(url := model.base_url or llm.base_url or _default_url())
+    ]
+    if not lacking:
+        return found, []
+    named = ("llm.model", "llm.models")
+    chosen = {found.sources[name] for name in named if name in found.sources}
+    if chosen == {"the problem's configuration"}:
+        return without_models(found), [
+            f"no key is set ({llm.api_key_variable}) for {', '.join(lacking)}, which the problem's "
+            f"configuration names: this run asks no model and uses tune and mutate instead."
+        ]
+    if any(OPENAI_URL in one for one in lacking):
+        raise Misused(
+            f"no key is set for {', '.join(lacking)}",
+            where=llm.api_key_variable,
+            remedy="Set the variable, or llm.base_url for an endpoint that needs none.",
+        )
+    return found, []
+
+
+def _default_url() -> str:
+    return os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
+
+
+def _needs_key(url: str) -> bool:
+    return urlsplit(url).scheme == "https"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Misused(
+            "cannot be read",
+            where=f"--config {path}",
+            value=str(error),
+            remedy="Check the path; it must be text in UTF-8.",
+        ) from error

@@ -1,0 +1,1 @@
+"""Folds over the ledger: metrics, plots, exports.  Reads only; never touches the engine."""

@@ -1,0 +1,105 @@
+"""The folder of a run's results: what `evoq run` leaves behind."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from app.domain.problem import Problem
+from app.ports import Store
+from app.reports.archive import archive
+from app.reports.metrics import Row, history, rows, write_csv, write_jsonl
+from app.reports.plots import evolution, failures, save
+from app.reports.redaction import redacted
+from app.reports.summary import Summary, best_document, document
+
+PLOTTED = 200_000
+"""Settled proposals that are drawn; of a longer run, the first."""
+
+
+def write(store: Store, summary: Summary, problem: Problem, folder: Path) -> None:
+    """Writes every file of a run's folder, each beside its place and then moved there.
+
+    Raises:
+      OSError: The folder cannot be written to.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    write_best(summary, problem, folder)
+    write_metrics(store, summary.run.id, folder)
+    draw(store, summary, folder)
+    _write_json(folder / "settings.json", snapshot(summary, problem))
+
+
+def write_best(summary: Summary, problem: Problem, folder: Path) -> None:
+    """Writes the best program and what is known of it; nothing while there is none."""
+    if summary.best is None:
+        return
+    program = folder / f"best_program{problem.suffix}"
+    _write_text(program, lambda out: out.write(summary.best.source if summary.best else ""))
+    told = {**best_document(summary.best), "run": summary.run.name, "file": program.name}
+    told["baselines"] = document(summary, None)["baselines"]
+    _write_json(folder / "best.json", told)
+
+
+def write_metrics(store: Store, run: int, folder: Path) -> None:
+    """Writes `metrics.jsonl` and `metrics.csv`."""
+    _write_text(folder / "metrics.jsonl", lambda out: write_jsonl(rows(history(store, run)), out))
+    _write_text(folder / "metrics.csv", lambda out: write_csv(rows(history(store, run)), out))
+
+
+def draw(store: Store, summary: Summary, folder: Path) -> list[Path]:
+    """Draws `evolution.png`, `failures.png` and `archive.png`; returns their paths."""
+    run = summary.run
+    settled = _first(rows(history(store, run.id)), PLOTTED)
+    with store.begin() as tx:
+        elites = tx.elites(run.id)
+    title = f"{run.name} ({run.problem_name})" if run.problem_name not in run.name else run.name
+    drawn = {
+        "evolution.png": evolution(settled, _fitness(summary), title),
+        "failures.png": failures(settled, title),
+        "archive.png": archive(elites, run.axes, title),
+    }
+    for name, figure in drawn.items():
+        save(figure, folder / name)
+    return [folder / name for name in drawn]
+
+
+def snapshot(summary: Summary, problem: Problem) -> dict[str, Any]:
+    """Returns the run's settings as they were, with secrets removed."""
+    run = summary.run
+    told: dict[str, Any] = redacted(
+        {
+            "run": run.name,
+            "problem": {
+                "name": problem.name,
+                "digest": problem.digest,
+                "format": problem.format,
+                "options": dict(problem.options),
+            },
+            "strategy": run.strategy,
+            "seed": run.seed,
+            "operators": dict(run.operators),
+            "settings": dict(run.settings),
+        }
+    )
+    return told
+
+
+def _fitness(summary: Summary) -> Mapping[str, float]:
+    measured = summary.baselines.items()
+    return {name: one.fitness for name, one in measured if one.fitness is not None}
+
+
+def _first(settled: Iterable[Row], limit: int) -> Sequence[Row]:
+    return [row for _, row in zip(range(limit), settled, strict=False)]
+
+
+def _write_json(path: Path, value: Any) -> None:
+    _write_text(path, lambda out: out.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n"))
+
+
+def _write_text(path: Path, write_to: Callable[[TextIO], object]) -> None:
+    part = path.with_name(f".{path.name}.part")
+    with part.open("w", encoding="utf-8", errors="replace", newline="") as out:
+        write_to(out)
+    part.replace(path)

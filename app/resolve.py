@@ -1,0 +1,165 @@
+"""From what was said in several places to the settings of one run.
+
+Precedence: the command line, the environment, the configuration file, the problem's own
+suggestions, the defaults.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from app.choices import ADDRESSES, Choices, Misused, known_setting
+from app.settings import ModelChoice, RunSettings
+
+WITH_A_MODEL = {"diff": 0.5, "rewrite": 0.5}
+WITHOUT_A_MODEL = {"tune": 0.75, "mutate": 0.25}
+
+_EITHER = {"llm.model": "models", "llm.models": "model"}
+"""Who names the model in one way replaces what was named in the other before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The settings of a run.
+
+    Attributes:
+      notices: What was read and left without effect, one sentence each.
+      sources: Who set each key that is not a default.
+    """
+
+    settings: RunSettings
+    notices: tuple[str, ...]
+    sources: Mapping[str, str]
+
+
+def resolved(layers: Sequence[Choices], suggestions: Mapping[str, Any]) -> Resolved:
+    """Returns the settings of a run.
+
+    Args:
+      layers: The command line, the environment, the file: earlier ones win.
+      suggestions: What the problem's own configuration asks for, by dotted key; what is no setting
+        of ours becomes a notice.
+
+    Raises:
+      Misused: A value is of the wrong kind or out of range.
+    """
+    asked, notices = _known_suggestions(suggestions)
+    merged: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for layer in (Choices("the problem's configuration", asked), *reversed(layers)):
+        for name, value in layer.values.items():
+            if name in ADDRESSES:
+                continue
+            if name in _EITHER:
+                merged.get("llm", {}).pop(_EITHER[name], None)
+            _put(merged, name.split("."), value)
+            sources[name] = layer.source
+    try:
+        settings = RunSettings.model_validate(merged)
+    except ValidationError as error:
+        raise _invalid(error, sources) from error
+    return Resolved(settings, tuple(notices), sources)
+
+
+def without_models(found: Resolved) -> Resolved:
+    """Returns the settings with no language model named."""
+    llm = found.settings.llm.model_copy(update={"models": [], "model": None})
+    return replace(found, settings=found.settings.model_copy(update={"llm": llm}))
+
+
+def operators(
+    settings: RunSettings, asking: Iterable[str], *, known: Iterable[str]
+) -> dict[str, float]:
+    """Returns the operator mix of a run: what the settings say, else what suits the models.
+
+    Args:
+      settings: The run's.
+      asking: The operators that ask a model.
+      known: Every operator a run may name.
+
+    Raises:
+      Misused: An operator is unknown, has no weight, or asks a model where there is none.
+    """
+    told = settings.search.operators
+    if told is None:
+        return dict(WITH_A_MODEL if settings.llm.mix else WITHOUT_A_MODEL)
+    names = sorted(known)
+    for name, weight in told.items():
+        if name not in names:
+            raise Misused(
+                f"unknown operator `{name}`",
+                where="search.operators",
+                remedy=f"Choose among {', '.join(names)}.",
+            )
+        if weight < 0:
+            raise Misused(
+                f"the weight of `{name}` is below 0",
+                where="search.operators",
+                value=f"{weight:g}",
+                remedy="Give weights of 0 or more.",
+            )
+    mix = {name: weight for name, weight in told.items() if weight > 0}
+    if not mix:
+        raise Misused(
+            "no operator has a weight",
+            where="search.operators",
+            remedy="Give one of them a weight above 0.",
+        )
+    lacking = sorted(set(asking) & set(mix)) if not settings.llm.mix else []
+    if lacking:
+        raise Misused(
+            f"{', '.join(lacking)} ask a language model, and none is configured",
+            where="search.operators",
+            remedy="Name a model, as --set llm.model=NAME, or use tune and mutate, which ask none.",
+        )
+    return mix
+
+
+def _known_suggestions(suggestions: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    asked: dict[str, Any] = {}
+    notices = []
+    for name, value in suggestions.items():
+        section, _, rest = name.partition(".")
+        if not known_setting(section, rest):
+            notices.append(f"`{name}`: read but without effect here, because no setting takes it.")
+            continue
+        if name == "llm.models":
+            value, dropped = _known_models(value)
+            notices += [
+                f"`llm.models.{key}`: read but without effect here, because a model has no such "
+                f"setting."
+                for key in dropped
+            ]
+        asked[name] = value
+    return asked, notices
+
+
+def _known_models(models: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+    kept = [{k: v for k, v in model.items() if k in ModelChoice.model_fields} for model in models]
+    dropped = {key for model in models for key in model if key not in ModelChoice.model_fields}
+    return kept, sorted(dropped)
+
+
+def _put(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    """Puts a value into nested mappings; what is not a mapping on the way is replaced."""
+    for name in path[:-1]:
+        inner = tree.get(name)
+        tree[name] = dict(inner) if isinstance(inner, dict) else {}
+        tree = tree[name]
+    tree[path[-1]] = value
+
+
+def _invalid(error: ValidationError, sources: Mapping[str, str]) -> Misused:
+    first = error.errors(include_url=False)[0]
+    name = ".".join(str(part) for part in first["loc"])
+    origin = next(
+        (s for key, s in sources.items() if name == key or name.startswith(f"{key}.")), ""
+    )
+    return Misused(
+        f"`{name}`: {first['msg'][0].lower()}{first['msg'][1:]}",
+        where=origin or name,
+        value=repr(first["input"])[:120],
+        remedy="Correct the value, or leave it out to have the default.",
+    )

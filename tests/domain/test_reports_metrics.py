@@ -1,0 +1,84 @@
+import csv
+import io
+import json
+
+from app.domain.cohort import State
+from app.domain.evaluation import Failure, FailureKind
+from app.ledger import Settled
+from app.reports.metrics import COLUMNS, rows, write_csv, write_jsonl
+
+
+def proposal(ordinal: int, fitness: float | None = None, **changed: object) -> Settled:
+    told = {
+        "ordinal": ordinal,
+        "state": State.ADMITTED if fitness is not None else State.CUT,
+        "island": 0,
+        "operator": "tune",
+        "generation": 1,
+        "program": "a" * 64,
+        "parents": ("b" * 64, "c" * 64),
+        "fitness": fitness,
+        "verified": True,
+        "failure": None,
+        "seconds": float(ordinal),
+        "wall_seconds": 0.5,
+        "cpu_seconds": 0.25,
+        "changes": "",
+    }
+    return Settled(**{**told, **changed})  # type: ignore[arg-type]
+
+
+FAILED = proposal(
+    2,
+    state=State.FAILED,
+    program=None,
+    parents=(),
+    failure=Failure(FailureKind.SYNTAX, 'line 1, "x"\nexpected :'),
+)
+
+
+def test_the_best_so_far_never_falls_and_seeds_count():
+    settled = [proposal(-1, 1.0), proposal(0, 0.5), proposal(1), proposal(2, 2.0), proposal(3, 1.5)]
+
+    assert [row.best_so_far for row in rows(settled)] == [1.0, 1.0, 1.0, 2.0, 2.0]
+
+
+def test_nothing_is_best_before_the_first_measurement():
+    assert [row.best_so_far for row in rows([proposal(0), FAILED])] == [None, None]
+
+
+def test_a_failure_has_its_kind_and_its_detail():
+    [row] = rows([FAILED])
+
+    assert (row.state, row.failure) == ("failed", "syntax")
+    assert row.detail.startswith("line 1")
+    assert (row.program, row.parent) == (None, None)
+
+
+def test_jsonl_has_one_object_a_line():
+    out = io.StringIO()
+
+    write_jsonl(rows([proposal(0, 1.0), FAILED]), out)
+
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [line["ordinal"] for line in lines] == [0, 2]
+    assert tuple(lines[0]) == COLUMNS
+    assert lines[0]["parent"] == "b" * 64
+
+
+def test_csv_keeps_quotes_and_line_breaks():
+    out = io.StringIO()
+
+    write_csv(rows([FAILED]), out)
+
+    [line] = csv.DictReader(io.StringIO(out.getvalue()))
+    assert line["detail"] == 'line 1, "x"\nexpected :'
+    assert line["fitness"] == ""
+
+
+def test_csv_of_nothing_is_its_header():
+    out = io.StringIO()
+
+    write_csv(rows([]), out)
+
+    assert out.getvalue().strip() == ",".join(COLUMNS)

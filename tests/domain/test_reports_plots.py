@@ -1,0 +1,120 @@
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from app.domain.archive import Elite
+from app.domain.problem import Axis
+from app.reports.archive import archive, best_by_cell
+from app.reports.metrics import Row
+from app.reports.plots import evolution, failures, save
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def row(ordinal: int, fitness: float | None = None, best: float | None = None, **told: str) -> Row:
+    return Row(
+        ordinal=ordinal,
+        seconds=float(ordinal),
+        island=0,
+        operator="tune",
+        generation=1,
+        state="failed" if "failure" in told else "admitted",
+        failure=told.get("failure"),
+        fitness=fitness,
+        best_so_far=best,
+        verified=True,
+        wall_seconds=0.1,
+        cpu_seconds=0.1,
+        program=None,
+        parent=None,
+        detail="",
+    )
+
+
+def elite(fitness: float, *cell: int) -> tuple[int, Elite]:
+    return 0, Elite(f"{fitness}", fitness, 10, 1, cell)
+
+
+def drawn(figure, path: Path) -> bytes:
+    save(figure, path)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        [row(-1, 1.0, 1.0)],
+        [row(0, failure="timeout")],
+        [row(0, 1.0, 1.0)],
+        [row(n, float(n % 7), 6.0) for n in range(300)],
+        [row(n, 1e300 if n else -1e300, 1e300) for n in range(3)],
+    ],
+    ids=["empty", "seed only", "failed only", "one", "many", "huge"],
+)
+def test_the_evolution_of_any_run_can_be_drawn(rows: Sequence[Row], tmp_path: Path):
+    assert drawn(evolution(rows, {"best fit": 1.0}, "run"), tmp_path / "a.png").startswith(PNG)
+
+
+def test_a_bad_child_does_not_flatten_the_rest():
+    rows = [row(n, n / 100, n / 100) for n in range(100)]
+    rows.append(row(100, -1e9, 0.99))
+
+    [axes] = evolution(rows, {}, "run").axes
+
+    assert axes.get_ylim()[0] > -1.0
+    assert any("1 of 101 below" in text.get_text() for text in axes.texts)
+
+
+def test_baselines_are_named_with_their_fitness():
+    [axes] = evolution([row(0, 1.0, 1.0)], {"first fit": 0.25}, "run").axes
+
+    assert "first fit  0.25" in axes.get_legend_handles_labels()[1]
+
+
+@pytest.mark.parametrize("rows", [[], [row(0, 1.0)], [row(n, failure="memory") for n in range(99)]])
+def test_the_failures_of_any_run_can_be_drawn(rows: Sequence[Row], tmp_path: Path):
+    assert drawn(failures(rows, "run"), tmp_path / "f.png").startswith(PNG)
+
+
+def test_failures_are_counted_by_kind_most_frequent_first():
+    rows = [row(0, failure="syntax"), *(row(n, failure="timeout") for n in range(1, 4))]
+
+    [axes] = failures(rows, "run").axes
+
+    assert axes.get_legend_handles_labels()[1] == ["timeout  3", "syntax  1"]
+
+
+TWO = (Axis("size", 4, 0.0, 8.0), Axis("speed", 3, 0.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("elites", "axes"),
+    [
+        ([], TWO),
+        ([elite(1.0, 0, 0)], TWO),
+        ([elite(1.0, 2), elite(1.0, 3)], TWO[:1]),
+        ([elite(1.0, 2, 1, 0), elite(2.0, 2, 1, 4)], (*TWO, Axis("third", 5, 0.0, 1.0))),
+        ([elite(1.0)], ()),
+        ([elite(1.0, 1, 1)], (Axis("open", 4), Axis("wide", 500, 0.0, 1.0))),
+    ],
+    ids=["empty", "one", "one axis", "three axes", "no axes", "open range"],
+)
+def test_any_archive_can_be_drawn(elites, axes, tmp_path: Path):
+    assert drawn(archive(elites, axes, "run"), tmp_path / "g.png").startswith(PNG)
+
+
+def test_a_square_shows_the_best_of_all_islands_and_hidden_axes():
+    cells = [elite(1.0, 2, 1, 0), elite(3.0, 2, 1, 4), elite(2.0, 0, 0, 0)]
+
+    best = best_by_cell(cells, 3)
+
+    assert {place: one.fitness for place, one in best.items()} == {(2, 1): 3.0, (0, 0): 2.0}
+
+
+def test_axes_are_labelled_with_their_ranges():
+    axes = archive([elite(1.0, 0, 0)], TWO, "run").axes[0]
+
+    assert axes.get_xlabel() == "size  [0, 8], 4 bins"
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "2", "4", "6", "8"]

@@ -1,0 +1,73 @@
+"""The command, called in this process."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.cli.application import status_of
+
+PROGRAM = """\
+# EVOLVE-BLOCK-START
+def value():
+    return 1.5 + 2.0
+# EVOLVE-BLOCK-END
+"""
+EVALUATOR = """\
+import importlib.util
+
+
+def evaluate(program_path):
+    spec = importlib.util.spec_from_file_location("program", program_path)
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    return {"combined_score": -abs(program.value() - 10.0), "value": program.value()}
+"""
+CONFIG = """\
+max_iterations: 12
+random_seed: 3
+database:
+  num_islands: 2
+  feature_dimensions: [complexity]
+evaluator:
+  timeout: 20
+"""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+class Evoq:
+    """Runs commands and takes what they print."""
+
+    def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
+        self._capture = capture
+
+    def __call__(self, *arguments: object) -> Said:
+        self._capture.readouterr()
+        code = status_of([str(argument) for argument in arguments])
+        printed = self._capture.readouterr()
+        return Said(code, printed.out, printed.err)
+
+
+def problem_folder(
+    folder: Path, *, program: str = PROGRAM, evaluator: str | None = EVALUATOR, config: str = CONFIG
+) -> Path:
+    folder.mkdir()
+    (folder / "initial_program.py").write_text(program)
+    if evaluator is not None:
+        (folder / "evaluator.py").write_text(evaluator)
+    (folder / "config.yaml").write_text(config)
+    return folder

@@ -1,0 +1,144 @@
+"""`evoq check` and `evoq evaluate`, in the real process sandbox."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cli import EVALUATOR, Evoq, problem_folder
+
+STAGED = (
+    EVALUATOR
+    + """
+
+def evaluate_stage1(program_path):
+    return {"combined_score": 0.0, "stage1": 1.0}
+
+
+def evaluate_stage2(program_path):
+    return evaluate(program_path)
+"""
+)
+
+
+@pytest.fixture
+def evoq(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Evoq:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EVOQ_SANDBOX__BACKEND", "process")
+    return Evoq(capsys)
+
+
+def test_check_tells_what_was_understood_and_what_the_seeds_scored(evoq: Evoq, tmp_path: Path):
+    folder = problem_folder(tmp_path / "problem")
+
+    said = evoq("check", folder, "--json")
+
+    assert said.code == 0
+    told = said.json
+    assert told["stages"] == ["evaluate"]
+    assert told["limits"]["wall_seconds"] == 20.0
+    assert [axis["name"] for axis in told["axes"]] == ["complexity"]
+    [seed] = told["seeds"]
+    assert (seed["fitness"], seed["failure"]) == (-6.5, None)
+    assert seed["metrics"]["value"] == 3.5
+    assert "complexity" in seed["features"]
+
+
+def test_check_without_json_is_for_people(evoq: Evoq, tmp_path: Path):
+    said = evoq("check", problem_folder(tmp_path / "problem"))
+
+    assert said.code == 0
+    assert "fitness -6.5" in said.out
+    assert "protections on" in said.out
+
+
+@pytest.mark.parametrize(
+    ("broken", "kind"),
+    [
+        ({"program": "def value():\n    raise ValueError('no')\n"}, "runtime"),
+        ({"program": "def value(:\n"}, "syntax"),
+        ({"evaluator": "def evaluate(path):\n    return 'good'\n"}, "invalid_result"),
+        ({"evaluator": "def evaluate(path):\n    return {'a': float('nan')}\n"}, "invalid_result"),
+    ],
+    ids=["raises", "syntax", "a string", "not a number"],
+)
+def test_check_fails_when_no_seed_can_be_measured(evoq: Evoq, tmp_path: Path, broken, kind: str):
+    folder = problem_folder(tmp_path / "problem", **broken)
+
+    said = evoq("check", folder, "--json")
+
+    assert said.code == 1
+    [seed] = said.json["seeds"]
+    assert seed["failure"]["kind"] == kind
+    assert seed["failure"]["detail"]
+    assert said.json["usable"] is False
+
+
+def test_an_evaluator_that_cannot_be_imported_says_where(evoq: Evoq, tmp_path: Path):
+    folder = problem_folder(tmp_path / "problem", evaluator=f"import no_such_module\n{EVALUATOR}")
+
+    said = evoq("check", folder, "--json")
+
+    assert said.code == 1
+    assert said.json["error"]["kind"] == "evaluator"
+    assert "no_such_module" in said.json["error"]["what"]
+    assert "Traceback" not in said.err
+
+
+def test_evaluate_answers_in_the_order_of_the_files(evoq: Evoq, tmp_path: Path):
+    folder = problem_folder(tmp_path / "problem")
+    values = {"far.py": "0.0", "near.py": "9.5", "loud.py": "1 / 0", "broken.py": "("}
+    for name, value in values.items():
+        (tmp_path / name).write_text(f"def value():\n    return {value}\n")
+    (tmp_path / "binary.py").write_bytes(b"\xff\xfe\x00")
+    files = [tmp_path / name for name in (*values, "binary.py")]
+
+    said = evoq("evaluate", folder, *files, "--json")
+
+    assert said.code == 0
+    assert [one["file"] for one in said.json] == [str(file) for file in files]
+    assert [one["fitness"] for one in said.json] == [-10.0, -0.5, None, None, None]
+    kinds = [one["failure"]["kind"] if one["failure"] else None for one in said.json]
+    assert kinds == [None, None, "runtime", "syntax", "syntax"]
+    assert all(one["verified"] for one in said.json[:2])
+
+
+def test_evaluate_goes_through_every_stage(evoq: Evoq, tmp_path: Path):
+    config = "evaluator:\n  cascade_thresholds: [0.5]\n"
+    folder = problem_folder(tmp_path / "problem", evaluator=STAGED, config=config)
+
+    said = evoq("evaluate", folder, folder / "initial_program.py", "--json")
+
+    [one] = said.json
+    assert one["stages"] == ["evaluate_stage1", "evaluate_stage2"]
+    assert one["fitness"] == -6.5
+    assert one["metrics"]["stage1"] == 1.0
+
+
+def test_compatible_mode_is_labelled_unverified(evoq: Evoq, tmp_path: Path):
+    folder = problem_folder(tmp_path / "problem")
+
+    said = evoq("evaluate", folder, folder / "initial_program.py", "--mode", "compatible", "--json")
+
+    [one] = said.json
+    assert (one["fitness"], one["verified"]) == (-6.5, False)
+
+
+def test_a_program_file_that_is_missing_is_one_message(evoq: Evoq, tmp_path: Path):
+    said = evoq("evaluate", problem_folder(tmp_path / "problem"), "absent.py", "--json")
+
+    assert said.code == 1
+    assert "absent.py" in said.json["error"]["what"]
+
+
+@pytest.mark.parametrize("option", [("--sandbox", "cage"), ("--mode", "wild")])
+def test_a_sandbox_or_mode_that_does_not_exist_is_wrong_usage(
+    evoq: Evoq, tmp_path: Path, option: tuple[str, str]
+):
+    folder = problem_folder(tmp_path / "problem")
+
+    said = evoq("evaluate", folder, folder / "initial_program.py", *option, "--json")
+
+    assert said.code != 0
+    assert option[1] in str(said.json["error"])

@@ -1,0 +1,190 @@
+"""Where a run's settings come from; pure."""
+
+import pytest
+
+from app.choices import (
+    Choices,
+    Misused,
+    addresses,
+    assigned,
+    is_openevolve,
+    problem_options,
+    surrounding,
+    written,
+)
+from app.resolve import WITH_A_MODEL, WITHOUT_A_MODEL, operators, resolved
+
+ASKING = ("diff", "rewrite")
+KNOWN = ("diff", "mutate", "rewrite", "tune")
+
+
+def test_the_command_line_wins_over_the_environment_the_file_and_the_problem():
+    line = assigned(["search.islands=2"])
+    environment = surrounding(
+        {"EVOQ_SEARCH__ISLANDS": "3", "EVOQ_SEARCH__ARCHIVE_SIZE": "30", "HOME": "/x"}
+    )
+    file = Choices("f", {"search.archive_size": 40, "search.top_programs": 4})
+    suggestions = {"search.top_programs": 5, "search.inspirations": 6, "search.islands": 9}
+
+    search = resolved([line, environment, file], suggestions).settings.search
+
+    assert (search.islands, search.archive_size) == (2, 30)
+    assert (search.top_programs, search.inspirations) == (4, 6)
+    assert search.migration_interval == 50
+
+
+@pytest.mark.parametrize(
+    ("assignment", "says"),
+    [
+        ("search.ilands=3", "`search.islands`"),
+        ("islands=3", "`search.islands`"),
+        ("serch.islands=3", "`search.islands`"),
+        ("proposals=3", "`budget.proposals`"),
+        ("databse_url=x", "`database_url`"),
+        ("problem.dta=x", "`problem.data`"),
+        ("search.islands.deep=3", "`search.islands`"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_closest_one(assignment, says):
+    with pytest.raises(Misused, match="unknown setting") as refused:
+        assigned([assignment])
+
+    assert says in refused.value.remedy
+
+
+@pytest.mark.parametrize("assignment", ["search.islands", "search=3", "search.operators=[a"])
+def test_an_assignment_that_is_none_is_refused(assignment):
+    with pytest.raises(Misused):
+        assigned([assignment])
+
+
+def test_an_unknown_variable_of_a_section_is_refused_by_its_name():
+    with pytest.raises(Misused, match="EVOQ_SEARCH__ILANDS"):
+        surrounding({"EVOQ_SEARCH__ILANDS": "3"})
+
+
+def test_variables_that_are_not_settings_are_left_alone():
+    told = surrounding({"EVOQ_GENERATE_CONCURRENCY": "4", "EVOQ_TASK_EVENTS": "true"})
+
+    assert told.values == {}
+
+
+@pytest.mark.parametrize(
+    ("assignment", "where"),
+    [("search.islands=0", "the command"), ("queue.generating=many", "the command")],
+)
+def test_a_value_out_of_range_names_the_setting_and_who_set_it(assignment, where):
+    told = Choices("the command line", assigned([assignment]).values)
+
+    with pytest.raises(Misused, match=assignment.split("=")[0]) as refused:
+        resolved([told], {})
+
+    assert refused.value.where.startswith(where)
+
+
+def test_values_are_yaml_and_json():
+    told = assigned(["search.operators={tune: 1, mutate: 2}", 'llm.models=[{"name": "m"}]'])
+
+    settings = resolved([told], {}).settings
+
+    assert settings.search.operators == {"tune": 1.0, "mutate": 2.0}
+    assert [model.name for model in settings.llm.mix] == ["m"]
+
+
+def test_one_operator_can_be_weighted_beside_the_others():
+    file = Choices("f", {"search.operators": {"tune": 1.0, "mutate": 1.0}})
+
+    settings = resolved([assigned(["search.operators.tune=3"]), file], {}).settings
+
+    assert settings.search.operators == {"tune": 3.0, "mutate": 1.0}
+
+
+def test_naming_a_model_replaces_the_models_of_the_problem():
+    suggestions = {"llm.models": [{"name": "theirs"}], "llm.temperature": 0.1}
+
+    llm = resolved([assigned(["llm.model=mine"])], suggestions).settings.llm
+
+    assert [model.name for model in llm.mix] == ["mine"]
+    assert llm.temperature == 0.1
+
+
+def test_a_suggestion_without_a_setting_is_a_notice_and_not_an_error():
+    found = resolved([], {"search.no_such_thing": 1, "search.islands": 3})
+
+    assert found.settings.search.islands == 3
+    assert "search.no_such_thing" in found.notices[0]
+
+
+def test_without_a_model_the_mix_is_tune_and_mutate():
+    assert operators(resolved([], {}).settings, ASKING, known=KNOWN) == WITHOUT_A_MODEL
+
+
+def test_with_a_model_the_mix_is_diff_and_rewrite():
+    settings = resolved([assigned(["llm.model=m"])], {}).settings
+
+    assert operators(settings, ASKING, known=KNOWN) == WITH_A_MODEL
+
+
+@pytest.mark.parametrize(
+    ("mix", "says"),
+    [
+        ("{rewrite: 1}", "llm.model"),
+        ("{tume: 1}", "tune"),
+        ("{tune: -1}", "0 or more"),
+        ("{tune: 0}", "above 0"),
+    ],
+)
+def test_a_mix_that_cannot_work_is_refused_with_a_remedy(mix, says):
+    settings = resolved([assigned([f"search.operators={mix}"])], {}).settings
+
+    with pytest.raises(Misused) as refused:
+        operators(settings, ASKING, known=KNOWN)
+
+    assert says in refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("loaded", "theirs"),
+    [
+        ({"max_iterations": 5, "llm": {"primary_model": "x"}}, True),
+        ({"llm": {"primary_model": "x", "api_base": "y"}}, True),
+        ({"evaluator": {"timeout": 5}}, True),
+        ({"llm": {"model": "x"}}, False),
+        ({"search": {"islands": 3}, "llm": {"model": "x"}}, False),
+        ({}, False),
+        ([], False),
+    ],
+)
+def test_whose_configuration_file_it_is_shows_in_its_keys(loaded, theirs):
+    assert is_openevolve(loaded) is theirs
+
+
+def test_our_file_has_sections_and_addresses():
+    found = written("search:\n  islands: 3\nredis_url: redis://r\n", "f.yaml")
+
+    assert found is not None
+    assert found.values == {"search.islands": 3, "redis_url": "redis://r"}
+    assert addresses([assigned(["redis_url=redis://s"]), found]) == {"redis_url": "redis://s"}
+
+
+@pytest.mark.parametrize("text", ["search: [", "- a", "serch: {islands: 3}"])
+def test_a_file_of_no_known_shape_is_refused_by_its_name(text):
+    with pytest.raises(Misused, match=r"f\.yaml"):
+        written(text, "f.yaml")
+
+
+def test_what_shapes_a_problem_is_known_before_it_is_loaded():
+    told = assigned(
+        [
+            "problem.data=a.txt",
+            "problem.environment.LEVEL=3",
+            "sandbox.mode=compatible",
+            "sandbox.backend=process",
+        ]
+    )
+
+    assert problem_options([told]) == {
+        "problem.data": "a.txt",
+        "problem.environment": {"LEVEL": "3"},
+        "sandbox.mode": "compatible",
+    }

@@ -1,0 +1,112 @@
+"""What a person sees of a run that goes on."""
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from app.cli.display import PlainLines, duration, line, panel, shown
+from app.cli.following import Look
+from app.domain.problem import Axis
+from app.domain.run import Budget, Limits, Run, RunState
+from app.ledger import Backlog
+from app.reports.progress import Progress
+
+RUN = Run(
+    id=1,
+    name="packing-1",
+    problem="d" * 64,
+    problem_name="packing",
+    strategy="map_elites",
+    settings={},
+    operators={"tune": 1.0},
+    axes=(Axis("size"),),
+    seed=1,
+    islands=3,
+    budget=Budget(400),
+    limits=Limits(8, 8),
+    state=RunState.RUNNING,
+    elapsed_seconds=50.0,
+)
+PROGRESS = Progress(
+    seq=300,
+    done=100,
+    admitted=80,
+    cut=5,
+    failures={"syntax": 5, "runtime": 10},
+    best=-4.25,
+    best_at=90,
+    improvements=3,
+    recent=tuple(n / 2 for n in range(1, 101)),
+)
+LOOK = Look(RUN, PROGRESS, Backlog(generating=4, evaluating=2))
+
+
+def printed(*, terminal: bool) -> tuple[Console, io.StringIO]:
+    out = io.StringIO()
+    return Console(file=out, force_terminal=terminal, width=120, highlight=False), out
+
+
+def test_a_line_has_all_that_matters():
+    assert line(LOOK) == (
+        "packing-1 running: 100/400 proposals, best -4.25, rate 2.0/s, "
+        "failed 15 (runtime 10, syntax 5), ETA 2 min 30 s"
+    )
+
+
+def test_before_anything_is_known_nothing_is_claimed():
+    look = Look(RUN, Progress(), Backlog(founding=3))
+
+    assert line(look) == ("packing-1 running: 0/400 proposals, best –, rate –, failed 0, ETA –")
+
+
+def test_the_live_display_has_the_same_facts():
+    console, out = printed(terminal=True)
+
+    console.print(panel(LOOK, "stuck?"))
+
+    text = out.getvalue()
+    for fact in (
+        "100/400",
+        "-4.25",
+        "at proposal 90",
+        "2.0/s",
+        "2 min 30 s",
+        "runtime 10",
+        "stuck",
+    ):
+        assert fact in text
+
+
+def test_a_pipe_gets_plain_lines_and_a_terminal_does_not():
+    pipe, out = printed(terminal=False)
+    with shown(pipe, "look there") as show:
+        show(LOOK)
+    assert isinstance(show, PlainLines)
+    assert "\x1b" not in out.getvalue()
+
+    terminal, live = printed(terminal=True)
+    with shown(terminal, "look there") as show:
+        show(LOOK)
+    assert "\x1b[" in live.getvalue()
+
+
+def test_lines_come_at_the_end_and_not_at_every_look():
+    console, out = printed(terminal=False)
+    show = PlainLines(console, "look there")
+
+    for done in range(50):
+        show(replace(LOOK, progress=replace(PROGRESS, done=done)))
+    show(replace(LOOK, run=replace(RUN, state=RunState.FINISHED)))
+
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 2
+    assert "finished" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (59.4, "59 s"), (61, "1 min 1 s"), (7260, "2 h 1 min")]
+)
+def test_durations_are_for_people(seconds: float, text: str):
+    assert duration(seconds) == text

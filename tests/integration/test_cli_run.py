@@ -1,0 +1,368 @@
+"""`evoq run` on the embedded stack, and everything that looks at a run afterwards."""
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import psutil
+import pytest
+
+from app.adapters.store.schema import upgrade
+from app.cli.remembered import kept_up
+from app.embedded.stack import EmbeddedStack, attach
+from tests.integration.cli import EVALUATOR, Evoq, problem_folder
+
+FILES = {
+    *("best_program.py", "best.json", "metrics.jsonl", "metrics.csv"),
+    *("evolution.png", "failures.png", "archive.png", "settings.json"),
+}
+SLOW_EVALUATOR = EVALUATOR.replace("    spec =", "    time.sleep(0.15)\n    spec =", 1)
+SECONDS = 240
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a stack that runs, which every command of this module joins."""
+    folder = tmp_path_factory.mktemp("cli")
+    environment = {**os.environ, "EVOQ_SANDBOX__BACKEND": "process"}
+    stack = EmbeddedStack(folder / ".evoq", upgrade, environment=environment)
+    stack.start()
+    yield folder
+    stack.stop()
+
+
+@pytest.fixture
+def deployment(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same servers and workers, named by their addresses."""
+    found = attach(place / ".evoq")
+    assert found is not None
+    monkeypatch.setenv("EVOQ_DATABASE_URL", found.database_url)
+    monkeypatch.setenv("EVOQ_REDIS_URL", found.redis_url)
+
+
+@pytest.fixture
+def evoq(place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Evoq:
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("EVOQ_SANDBOX__BACKEND", "process")
+    for variable in ("EVOQ_DATABASE_URL", "EVOQ_REDIS_URL", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(variable, raising=False)
+    return Evoq(capsys)
+
+
+def test_a_run_ends_with_its_answer_and_its_files_and_can_be_looked_at(evoq: Evoq, place: Path):
+    folder = problem_folder(place / "sum")
+
+    said = evoq("run", folder, "--iterations", "12", "--seed", "5", "--name", "first", "--json")
+
+    told = said.json
+    assert said.code == 0, said.err
+    assert (told["run"], told["state"], told["iterations"]) == ("first", "finished", 12)
+    assert told["admitted"] + told["cut"] + sum(told["failures"].values()) == 12
+    assert told["best"]["fitness"] >= -6.5
+    assert told["best"]["metrics"]["combined_score"] == told["best"]["fitness"]
+    assert told["baselines"]["initial program"]["fitness"] == -6.5
+    assert told["verified"] is True
+    assert told["wall_seconds"] > 0
+    out = Path(told["out"])
+    assert {path.name for path in out.iterdir()} == FILES
+    assert (out / "best_program.py").read_text() == told["best"]["source"]
+    assert json.loads((out / "settings.json").read_text())["seed"] == 5
+
+    listed = evoq("list-runs", "--json")
+    assert listed.code == 0, listed.err
+    assert [(run["run"], run["iterations"]) for run in listed.json] == [("first", 12)]
+
+    shown = evoq("show", "first", "--json").json
+    assert {**told, "out": shown["out"]} == shown
+
+    exported = place / "exported.py"
+    assert evoq("export-best", "first", "--out", exported).code == 0
+    assert exported.read_text() == told["best"]["source"]
+    assert evoq("export-best", "first").out == told["best"]["source"]
+
+    lines = [json.loads(line) for line in evoq("metrics", "first").out.splitlines()]
+    assert sorted(line["ordinal"] for line in lines) == list(range(-1, 12))
+    table = list(csv.DictReader(io.StringIO(evoq("metrics", "first", "--format", "csv").out)))
+    assert len(table) == 13
+
+    plotted = evoq("plot", "first", "--out", place / "pictures", "--json").json
+    assert {Path(file).name for file in plotted["files"]} == {
+        "evolution.png",
+        "failures.png",
+        "archive.png",
+    }
+
+    assert evoq("watch", "first", "--json").json["state"] == "finished"
+    assert evoq("pause", "first").code == 1
+    assert evoq("cancel", "first", "--json").json["error"]["kind"] == "failed"
+    assert evoq("show", "second", "--json").code == 1
+
+    again = evoq("run", folder, "--name", "first", "--json")
+    assert again.code == 1
+    assert "first" in again.json["error"]["what"]
+
+    longer = evoq("resume", "first", "--iterations", "15", "--json")
+    assert (longer.code, longer.json["iterations"]) == (0, 15)
+    assert Path(longer.json["out"]) == out
+
+
+def test_a_run_for_people_prints_the_best_program_beside_the_baselines(evoq: Evoq, place: Path):
+    said = evoq("run", problem_folder(place / "plain"), "--iterations", "3", "--name", "plain")
+
+    assert said.code == 0, said.err
+    assert "protections on" in said.out
+    assert "plain finished: 3/3 proposals" in said.out
+    assert "best program of plain" in said.out
+    assert "def value():" in said.out
+    assert "initial program" in said.out
+
+
+def test_a_run_whose_seeds_all_fail_is_failed_with_the_reason(evoq: Evoq, place: Path):
+    folder = problem_folder(place / "dead", evaluator="def evaluate(path):\n    return 'good'\n")
+
+    said = evoq("run", folder, "--name", "dead", "--json")
+
+    assert said.code == 1
+    assert said.json["state"] == "failed"
+    assert "seed" in said.json["reason"]
+    assert "evoq check" in said.err
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """A model's endpoint that accepts no key."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        body = json.dumps({"error": {"message": "wrong key"}}).encode()
+        self.send_response(401)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Keeps the test's output clean."""
+
+
+@pytest.fixture
+def refusing() -> Iterator[str]:
+    """The address of an endpoint that accepts no key."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/v1"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.parametrize("way", [(), ("--reproducible",)], ids=["workers", "inline"])
+def test_a_model_that_refuses_the_key_pauses_the_run_and_says_so(
+    evoq: Evoq, refusing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: tuple[str, ...]
+):
+    folder = problem_folder(tmp_path / "asking")
+    name = "-".join(["asking", *(option.strip("-") for option in way)])
+    if way:
+        monkeypatch.setenv("EVOQ_HOME", str(tmp_path / "home"))
+
+    said = evoq(
+        *("run", folder, "--name", name, "--iterations", "4", "--json", *way),
+        *("--set", "llm.model=m", "--set", f"llm.base_url={refusing}"),
+    )
+
+    assert said.code == 1
+    assert said.json["state"] == "paused"
+    assert "key" in said.json["reason"]
+    assert f"evoq resume {name}" in said.err
+    assert "Traceback" not in said.err
+
+
+def test_a_detached_run_is_submitted_to_the_stack_that_is_up(evoq: Evoq, place: Path):
+    folder = problem_folder(place / "left")
+    with kept_up(place / ".evoq"):
+        said = evoq("run", folder, "--iterations", "4", "--name", "left", "--detach", "--json")
+        assert (said.code, said.json["state"]) == (0, "running")
+        watched = evoq("watch", "left", "--json")
+
+    assert watched.code == 0, watched.err
+    assert watched.json["iterations"] == 4
+
+
+def test_a_deployment_is_given_the_run_and_followed(
+    evoq: Evoq, deployment: None, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    elsewhere = place / "client"
+    elsewhere.mkdir()
+    folder = problem_folder(place / "far")
+    monkeypatch.chdir(elsewhere)
+
+    said = evoq("run", folder, "--iterations", "5", "--name", "far", "--out", "mine", "--json")
+
+    assert said.code == 0, said.err
+    assert (said.json["state"], said.json["iterations"]) == ("finished", 5)
+    assert {path.name for path in (elsewhere / "mine").iterdir()} == FILES
+    left = evoq("run", folder, "--iterations", "5", "--name", "farther", "--detach", "--json")
+    assert left.code == 0, left.err
+    assert evoq("watch", "farther", "--json").json["iterations"] == 5
+    assert evoq("cancel", "farther").code == 1
+
+
+def test_a_queue_that_is_down_is_found_before_the_run(
+    evoq: Evoq, deployment: None, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = problem_folder(place / "deaf")
+    monkeypatch.setenv("EVOQ_REDIS_URL", "redis://127.0.0.1:1/0")
+
+    said = evoq("run", folder, "--name", "deaf", "--json")
+
+    assert said.code == 1
+    assert "EVOQ_REDIS_URL" in said.json["error"]["what"]
+    assert evoq("show", "deaf", "--json").code == 1
+
+
+def test_a_schema_that_is_behind_says_how_to_bring_it_up(
+    evoq: Evoq, empty_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("EVOQ_DATABASE_URL", empty_database)
+    monkeypatch.setenv("EVOQ_REDIS_URL", "redis://127.0.0.1:1/0")
+
+    said = evoq("list-runs", "--json")
+    examined = evoq("doctor", "--json")
+
+    assert said.code == 1
+    assert "alembic upgrade head" in said.json["error"]["what"]
+    assert examined.code == 1
+    found = {finding["name"]: finding for finding in examined.json}
+    assert "alembic upgrade head" in found["schema"]["remedy"]
+    assert not found["Redis"]["ok"]
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_run_in_one_process(
+    evoq: Evoq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = problem_folder(tmp_path / "again")
+    monkeypatch.setenv("EVOQ_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+
+    said = [
+        evoq("run", folder, "--reproducible", "--seed", "9", "--name", name, "--json")
+        for name in ("one", "two")
+    ]
+
+    assert [one.code for one in said] == [0, 0], said[0].err
+    varying = {"run", "id", "out", "wall_seconds"}
+    one, two = ({k: v for k, v in s.json.items() if k not in varying} for s in said)
+    assert one == two
+    columns = ("ordinal", "operator", "state", "failure", "fitness", "program", "parent", "island")
+    rows = [
+        [tuple(row[column] for column in columns) for row in evoq("metrics", name, "--json").json]
+        for name in ("one", "two")
+    ]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) == 13
+
+
+@contextmanager
+def started(place: Path, *arguments: object) -> Iterator["subprocess.Popen[str]"]:
+    root = Path(__file__).parents[2]
+    paths = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-c", "from app.cli import main; main()", *map(str, arguments)]
+    with (
+        (place / "progress").open("w") as progress,
+        subprocess.Popen(
+            [*command, "--json"],
+            cwd=place,
+            env={**os.environ, "PYTHONPATH": paths, "EVOQ_SANDBOX__BACKEND": "process"},
+            stdout=subprocess.PIPE,
+            stderr=progress,
+            text=True,
+            start_new_session=True,
+        ) as process,
+    ):
+        yield process
+
+
+def await_line(place: Path, text: str) -> None:
+    deadline = time.monotonic() + SECONDS
+    while text not in (place / "progress").read_text():
+        assert time.monotonic() < deadline, (place / "progress").read_text()
+        time.sleep(0.1)
+
+
+def left_behind(home: Path) -> list[str]:
+    found = []
+    for process in psutil.process_iter(["cmdline", "cwd"]):
+        told = [*(process.info["cmdline"] or []), process.info["cwd"] or ""]
+        if any(str(home) in text for text in told):
+            found.append(" ".join(told))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_run_interrupted_and_killed_ends_at_exactly_its_budget(tmp_path: Path):
+    folder = problem_folder(tmp_path / "long", evaluator=f"import time\n{SLOW_EVALUATOR}")
+
+    with started(tmp_path, "run", folder, "--iterations", "120", "--name", "long") as first:
+        await_line(tmp_path, "long running: 0/120")
+        await_line(tmp_path, "s, failed")
+        time.sleep(2)
+        first.send_signal(signal.SIGINT)
+        told = json.loads(first.communicate(timeout=SECONDS)[0])
+    assert (first.returncode, told["state"]) == (1, "paused")
+    assert "evoq resume long" in (tmp_path / "progress").read_text()
+    assert left_behind(tmp_path / ".evoq") == []
+
+    with started(tmp_path, "resume", "long") as second:
+        await_line(tmp_path, "long running")
+        time.sleep(1)
+        second.kill()
+        second.communicate(timeout=SECONDS)
+
+    quick = problem_folder(tmp_path / "quick")
+    with started(tmp_path, "run", quick, "--iterations", "2", "--name", "quick") as other:
+        other.communicate(timeout=SECONDS)
+    assert other.returncode == 0
+    assert "long was left unfinished" in (tmp_path / "progress").read_text()
+
+    with started(tmp_path, "resume", "long") as third:
+        told = json.loads(third.communicate(timeout=SECONDS)[0])
+    assert (third.returncode, told["state"], told["iterations"]) == (0, "finished", 120)
+    with (Path(told["out"]) / "metrics.csv").open(newline="") as file:
+        ordinals = [int(row["ordinal"]) for row in csv.DictReader(file)]
+    assert sorted(ordinals) == list(range(-1, 120))
+    assert left_behind(tmp_path / ".evoq") == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_stack_that_is_kept_up_serves_and_ends_with_an_interrupt(
+    evoq: Evoq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = problem_folder(tmp_path / "kept")
+    monkeypatch.chdir(tmp_path)
+
+    with started(tmp_path, "up") as kept:
+        assert kept.stdout is not None
+        assert kept.stdout.readline() == "{\n"
+        second = evoq("up", "--json")
+        said = evoq("run", folder, "--iterations", "3", "--name", "kept", "--detach", "--json")
+        watched = evoq("watch", "kept", "--json")
+        kept.send_signal(signal.SIGINT)
+        kept.communicate(timeout=SECONDS)
+
+    assert (second.code, said.code) == (1, 0), said.err
+    assert watched.json["iterations"] == 3
+    assert kept.returncode == 0
+    assert left_behind(tmp_path / ".evoq") == []

@@ -1,0 +1,178 @@
+"""The command line itself: help, wrong usage, errors; starts nothing."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from app.cli.commands import COMMANDS
+from tests.integration.cli import Evoq, problem_folder
+
+
+@pytest.fixture
+def evoq(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Evoq:
+    monkeypatch.chdir(tmp_path)
+    for variable in ("EVOQ_DATABASE_URL", "EVOQ_REDIS_URL", "EVOQ_HOME", "OPENAI_API_KEY"):
+        monkeypatch.delenv(variable, raising=False)
+    return Evoq(capsys)
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_has_help_with_examples_and_takes_json(evoq: Evoq, command: str):
+    said = evoq(command, "--help")
+
+    assert said.code == 0
+    assert "--json" in said.out
+    assert "Examples:" in said.out
+    assert f"evoq {command}" in said.out
+
+
+def test_a_command_that_does_not_exist_is_wrong_usage(evoq: Evoq):
+    said = evoq("rnu")
+
+    assert said.code == 2
+    assert "rnu" in said.err
+    assert said.out == ""
+
+
+def test_wrong_usage_is_one_document_when_one_was_asked_for(evoq: Evoq):
+    said = evoq("run", "--iterations", "none", "x", "--json")
+
+    assert said.code == 2
+    assert said.json["error"]["kind"] == "usage"
+    assert "--iterations" in said.json["error"]["what"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--set", "search.ilands=3"], "search.islands"),
+        (["--set", "search.islands=0"], "search.islands"),
+        (["--set", "search.operators={rewrite: 1}"], "llm.model"),
+        (["--set", "redis_url=redis://localhost"], "EVOQ_DATABASE_URL"),
+        (["--name", "a/b"], "--name"),
+        (["--name", "12"], "--name"),
+        (["--detach"], "evoq up"),
+        (["--reproducible", "--detach"], "--reproducible"),
+        (["--config", "absent.yaml"], "absent.yaml"),
+        (["--set", "llm.model=m", "--set", "llm.base_url=https://api.openai.com/v1"], "OPENAI_API"),
+    ],
+)
+def test_wrong_usage_of_run_is_found_before_anything_starts(
+    evoq: Evoq, tmp_path: Path, arguments: list[str], says: str
+):
+    folder = problem_folder(tmp_path / "problem")
+
+    said = evoq("run", folder, *arguments, "--json")
+
+    assert said.code == 2
+    assert says in json.dumps(said.json)
+    assert says in said.err
+    assert "Traceback" not in said.err
+    assert not (tmp_path / ".evoq").exists()
+
+
+def test_a_problem_that_does_not_exist_is_wrong_usage(evoq: Evoq):
+    said = evoq("check", "nowhere", "--json")
+
+    assert said.code == 2
+    assert said.json["error"]["where"] == "nowhere"
+
+
+@pytest.mark.parametrize(
+    ("broken", "says"),
+    [
+        ({"evaluator": None}, "evaluator.py"),
+        ({"evaluator": "def evaluate(path:\n"}, "evaluator.py:1"),
+        ({"evaluator": "x = 1\n"}, "evaluate"),
+        ({"config": "llm: [\n"}, "config.yaml"),
+        ({"program": ""}, "initial_program.py"),
+    ],
+    ids=["no evaluator", "syntax error", "no evaluate", "no YAML", "empty program"],
+)
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_a_broken_problem_says_what_where_and_the_remedy(
+    evoq: Evoq, tmp_path: Path, command: str, broken: dict[str, str | None], says: str
+):
+    folder = problem_folder(tmp_path / "problem", **broken)  # type: ignore[arg-type]
+
+    said = evoq(command, folder, "--json")
+
+    error = said.json["error"]
+    assert said.code == 1
+    assert error["kind"] == "problem"
+    assert says in f"{error['where']} {error['what']}"
+    assert error["remedy"]
+    assert "Traceback" not in said.err
+
+
+def test_strict_refuses_an_unknown_key_that_is_a_notice_otherwise(evoq: Evoq, tmp_path: Path):
+    folder = problem_folder(tmp_path / "problem", config="max_iterationz: 3\n")
+
+    said = evoq("run", folder, "--strict", "--json")
+
+    assert said.code == 1
+    assert "max_iterations" in said.json["error"]["value"]
+
+
+def test_an_output_folder_that_cannot_be_written_is_found_before_the_run(
+    evoq: Evoq, tmp_path: Path
+):
+    folder = problem_folder(tmp_path / "problem")
+    (tmp_path / "file").write_text("")
+
+    said = evoq("run", folder, "--out", tmp_path / "file" / "results", "--json")
+
+    assert said.code == 1
+    assert "--out" in said.json["error"]["what"]
+    assert not (tmp_path / ".evoq").exists()
+
+
+@pytest.mark.parametrize("command", ["show", "resume", "pause", "metrics", "plot", "watch"])
+def test_where_nothing_ever_ran_a_run_is_not_found(evoq: Evoq, tmp_path: Path, command: str):
+    said = evoq(command, "mine", "--json")
+
+    assert said.code == 1
+    assert ".evoq" in said.json["error"]["what"]
+    assert not (tmp_path / ".evoq").exists()
+
+
+def test_where_nothing_ever_ran_the_list_is_empty(evoq: Evoq, tmp_path: Path):
+    said = evoq("list-runs", "--json")
+
+    assert (said.code, said.json) == (0, [])
+    assert not (tmp_path / ".evoq").exists()
+
+
+def test_a_database_that_is_down_is_one_message(
+    evoq: Evoq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("EVOQ_DATABASE_URL", "postgresql+psycopg://u:hunter2@127.0.0.1:1/db")
+    monkeypatch.setenv("EVOQ_REDIS_URL", "redis://127.0.0.1:1/0")
+    folder = problem_folder(tmp_path / "problem")
+
+    said = evoq("run", folder, "--json")
+
+    assert said.code == 1
+    assert said.json["error"]["kind"] == "unavailable"
+    assert "127.0.0.1" in said.json["error"]["what"]
+    assert "hunter2" not in said.out + said.err
+    assert "Traceback" not in said.err
+
+
+def test_help_imports_nothing_heavy(repository: Path):
+    heavy = ("matplotlib", "celery", "sqlalchemy", "openai", "docker", "pydantic", "numpy")
+    script = (
+        "import sys; from app.cli.application import status_of; status_of(['--help']); "
+        f"sys.exit(' '.join(name for name in {heavy} if name in sys.modules) or None)"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=repository, capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
