@@ -11,6 +11,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from app.adapters.store.transaction import SqlTransaction
 from app.ports import Unavailable
 
+_SESSION = "-c plan_cache_mode=force_generic_plan -c jit=off"
+"""Every statement is a lookup by key, run thousands of times: planning it anew costs more than it."""
+
 _OURS = (errors.DeadlockDetected, errors.UndefinedTable, errors.UndefinedColumn)
 """Operational errors that another attempt would not cure: a lock order broken, a schema behind."""
 
@@ -31,7 +34,12 @@ class SqlStore:
             max_overflow=0,
             pool_timeout=wait_seconds,
             pool_pre_ping=False,
-            connect_args={"connect_timeout": 10, "application_name": "evoqueue"},
+            connect_args={
+                "connect_timeout": 10,
+                "application_name": "evoqueue",
+                "options": _SESSION,
+                "prepare_threshold": 1,
+            },
         )
 
     @contextmanager

@@ -1,0 +1,37 @@
+# `make` lists what there is.  PYTHON is the interpreter of an environment with `.[test]` in it.
+PYTHON ?= $(if $(wildcard .venv/bin/python),.venv/bin/python,python3)
+BIN = $(dir $(shell command -v $(PYTHON)))
+.DEFAULT_GOAL := help
+.PHONY: help check lint types layers test e2e format constraints clean
+
+help:  ## list the commands
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
+
+check: lint types layers test  ## everything a change must pass, but what needs a deployment
+
+lint:  ## ruff: rules and format
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+
+types:  ## mypy --strict on app and workers
+	$(PYTHON) -m mypy
+
+layers:  ## import-linter: who may import whom
+	$(BIN)lint-imports
+
+test:  ## every test but those that bring a deployment up
+	$(PYTHON) -m pytest --ignore=tests/e2e
+
+e2e:  ## the deployment: brings the compose project up, runs it, breaks it, takes it down
+	$(PYTHON) -m pytest tests/e2e
+
+format:  ## put everything in ruff's format
+	$(PYTHON) -m ruff check --fix .
+	$(PYTHON) -m ruff format .
+
+constraints:  ## write constraints.txt anew from what `.[test]` brings today
+	infra/constraints
+
+clean:  ## remove what tools and builds left; runs/ and .evoq/ stay
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -not -path './.venv/*' -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""What the performance claims are measured with.  Nothing here is imported by the product."""

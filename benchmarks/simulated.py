@@ -1,0 +1,114 @@
+"""SIMULATION: a Celery worker whose model and sandbox cost what they are told to, usually nothing.
+
+Everything else is the product: the tasks, the steps, the ledger, the queue.  Started by
+`benchmarks.throughput` as `celery -A benchmarks.simulated worker`.
+
+Environment: SIMULATED_MODEL_SECONDS and SIMULATED_EVALUATION_SECONDS, slept through.
+"""
+
+import json
+import os
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import workers.context
+from app import bootstrap
+from app.celery import app as app  # the Celery application that `-A` finds here
+from app.domain.evaluation import Evaluation, Trial
+from app.domain.operator import Completion, Prompt
+from app.domain.problem import Axis, Evaluator, Job, Outcome, Problem
+from app.domain.program import Program, ProgramId
+from app.domain.run import Run
+from app.engine.context import Context
+
+DIGEST = "51" * 32
+SOURCE = "# EVOLVE-BLOCK-START\nx = {x:.6f}\ny = {y:.6f}\n# EVOLVE-BLOCK-END\n"
+
+
+class SimulatedModel:
+    """Sleeps, then answers with a program of two random numbers."""
+
+    name = "simulated"
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        if self._seconds:
+            time.sleep(self._seconds)
+        return [self._answer() for _ in prompts]
+
+    def _answer(self) -> Completion:
+        source = SOURCE.format(x=random.uniform(-5, 5), y=random.uniform(-5, 5))
+        return Completion(f"```python\n{source}```\n", self.name, wall_seconds=self._seconds)
+
+
+class SimulatedSandbox:
+    """Sleeps, then scores the program's numbers by a formula, in this process."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def run(self, job: Job) -> Outcome:
+        if self._seconds:
+            time.sleep(self._seconds)
+        lines = job.programs[0][1].decode().splitlines()
+        x, y = (float(line.split("=")[1]) for line in lines if "=" in line)
+        score = -((x - 1.0) ** 2) - (y + 2.0) ** 2
+        return Outcome(json.dumps({"combined_score": score, "x": x, "y": y}).encode(), None)
+
+    def close(self) -> None: ...
+
+
+def _prepare(trial: Trial, programs: Mapping[ProgramId, Program]) -> Job:
+    sources = tuple((".py", programs[player].source.encode()) for player in trial.players)
+    return Job(Evaluator(DIGEST, {}), trial.stage, sources)
+
+
+def _interpret(trial: Trial, programs: Mapping[ProgramId, Program], outcome: Outcome) -> Evaluation:
+    assert outcome.result is not None
+    measured = json.loads(outcome.result)
+    [player] = trial.players
+    return Evaluation(
+        scores={player: {"combined_score": measured["combined_score"]}},
+        metrics={player: measured},
+        features={player: {"x": measured["x"], "y": measured["y"]}},
+    )
+
+
+def problem() -> Problem:
+    """The simulated task: two numbers, a grid of 10 x 10."""
+    return Problem(
+        name="simulated",
+        digest=DIGEST,
+        format="simulated",
+        files={"README": b"a simulation: scored by a formula, in the worker's own process"},
+        options={},
+        instructions="Find two numbers.",
+        seeds=(Program(SOURCE.format(x=0.0, y=0.0)),),
+        prepare=_prepare,
+        interpret=_interpret,
+        axes=(Axis("x", 10, -5.0, 5.0), Axis("y", 10, -5.0, 5.0)),
+    )
+
+
+def simulated_context() -> Context:
+    """The worker's context with model, sandbox and problem replaced."""
+    real = bootstrap.worker_context()
+    told = problem()
+    model = SimulatedModel(float(os.environ.get("SIMULATED_MODEL_SECONDS", "0")))
+
+    def ask(run: Run) -> SimulatedModel:
+        return model
+
+    return replace(
+        real,
+        model=ask,
+        sandbox=SimulatedSandbox(float(os.environ.get("SIMULATED_EVALUATION_SECONDS", "0"))),
+        problem=lambda digest: told,
+    )
+
+
+workers.context.worker_context = simulated_context

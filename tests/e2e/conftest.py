@@ -1,0 +1,29 @@
+"""One deployment for all tests of this folder: bringing it up is most of what they cost."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.deployment import Deployment, missing_engine
+
+
+@pytest.fixture(scope="session")
+def engine() -> None:
+    """Skips, saying why, where no deployment can be brought up."""
+    reason = missing_engine()
+    if reason:
+        pytest.skip(f"no Docker engine with Compose: {reason}")
+
+
+@pytest.fixture(scope="session")
+def deployment(
+    engine: None, repository: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Deployment]:
+    """The compose project as it is, all of it healthy."""
+    project = Deployment(repository, tmp_path_factory.mktemp("deployment"))
+    try:
+        project.start()
+        yield project
+    finally:
+        project.end()

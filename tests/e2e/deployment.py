@@ -1,0 +1,170 @@
+"""The deployment as a test sees it: a compose project of its own, driven as a person would."""
+
+import json
+import os
+import secrets
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+SOCKET = Path("/var/run/docker.sock")
+HANDED_ON = ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_CERT_PATH")
+"""Nothing else: a variable of the tester's would win over the project's `.env`."""
+
+
+class Deployment:
+    """One compose project with passwords, ports and volumes of its own."""
+
+    def __init__(self, repository: Path, folder: Path, *overrides: Path, **settings: str) -> None:
+        self.repository = repository
+        self.project = f"evoqueue-test-{secrets.token_hex(4)}"
+        self.flower_password = secrets.token_hex(12)
+        self.flower_port = free_port()
+        self._files = [repository / "docker-compose.yml", *overrides]
+        self._settings = folder / f"{self.project}.env"
+        written = {
+            "POSTGRES_PASSWORD": secrets.token_hex(12),
+            "REDIS_PASSWORD": secrets.token_hex(12),
+            "FLOWER_USER": "tester",
+            "FLOWER_PASSWORD": self.flower_password,
+            "FLOWER_PORT": str(self.flower_port),
+            "EVOQ_IMAGE": "evoqueue-test",
+            **settings,
+        }
+        if SOCKET.exists():
+            written["DOCKER_GID"] = str(SOCKET.stat().st_gid)
+        self.settle(**written)
+
+    def settle(self, **settings: str) -> None:
+        """Adds lines to the project's `.env`; the next start takes them up."""
+        with self._settings.open("a") as file:
+            file.writelines(f"{name}={value}\n" for name, value in settings.items())
+
+    def compose(self, *arguments: str, seconds: float = 120) -> str:
+        """Returns what a `docker compose` command printed; fails the test when it fails."""
+        done = self.try_compose(*arguments, seconds=seconds)
+        if done.returncode != 0:
+            raise AssertionError(
+                f"docker compose {' '.join(arguments)}: exit {done.returncode}\n"
+                f"{done.stdout[-3000:]}\n{done.stderr[-6000:]}"
+            )
+        return done.stdout
+
+    def try_compose(
+        self, *arguments: str, seconds: float = 120
+    ) -> "subprocess.CompletedProcess[str]":
+        """Returns how a `docker compose` command ended."""
+        files = [part for file in self._files for part in ("-f", str(file))]
+        settings = ["--env-file", str(self._settings)]
+        return subprocess.run(
+            ["docker", "compose", "-p", self.project, *files, *settings, *arguments],
+            cwd=self.repository,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+
+    def start(self, *profiles: str) -> None:
+        """Brings everything up and waits until all of it is healthy."""
+        chosen = [part for profile in profiles for part in ("--profile", profile)]
+        begun = self.try_compose(*chosen, "up", "-d", "--build", "--wait", seconds=900)
+        if begun.returncode != 0:
+            raise AssertionError(
+                f"docker compose up: exit {begun.returncode}\n{begun.stderr[-4000:]}\n{self.logs()}"
+            )
+
+    def end(self) -> None:
+        """Takes everything down, the volumes too."""
+        self.compose("--profile", "*", "down", "--volumes", "--remove-orphans", seconds=300)
+
+    def logs(self, *services: str) -> str:
+        """Returns the last lines of every service's log."""
+        return self.compose("logs", "--no-color", "--tail", "30", *services)
+
+    def evoq(self, *arguments: str, seconds: float = 300) -> Any:
+        """Returns the JSON document an `evoq` command printed where a person would submit."""
+        printed = self.compose(
+            *("exec", "-T", "worker-control", "evoq", *arguments, "--json"), seconds=seconds
+        )
+        return json.loads(printed)
+
+    def sql(self, statement: str) -> list[list[str]]:
+        """Returns the rows of a statement, every column as text."""
+        printed = self.compose(
+            *("exec", "-T", "postgres", "psql", "-U", "evoqueue", "-d", "evoqueue"),
+            *("-v", "ON_ERROR_STOP=1", "-At", "-F", "\t", "-c", statement),
+        )
+        return [line.split("\t") for line in printed.splitlines()]
+
+    def number(self, statement: str) -> int:
+        """Returns the one whole number a statement selects."""
+        return int(self.sql(statement)[0][0])
+
+    def container(self, service: str) -> Any:
+        """Returns what the engine says of a service's one container."""
+        name = self.compose("ps", "--all", "--quiet", service).strip()
+        return self.inspect(name)
+
+    def containers(self) -> list[Any]:
+        """Returns what the engine says of every container of the project."""
+        return [self.inspect(name) for name in self.compose("ps", "--all", "--quiet").split()]
+
+    def labelled(self, *labels: str) -> list[Any]:
+        """Returns what the engine says of every running container with all these labels."""
+        filters = [part for label in labels for part in ("--filter", f"label={label}")]
+        return [self.inspect(name) for name in docker("ps", "--quiet", *filters).split()]
+
+    def inspect(self, name: str) -> Any:
+        """Returns what the engine says of a container or an image."""
+        return json.loads(docker("inspect", name))[0]
+
+
+def docker(*arguments: str) -> str:
+    """Returns what a `docker` command printed."""
+    done = subprocess.run(
+        ["docker", *arguments],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stdout
+
+
+def environment() -> dict[str, str]:
+    """Returns the variables a `docker` command is given."""
+    return {name: os.environ[name] for name in HANDED_ON if name in os.environ}
+
+
+def missing_engine() -> str:
+    """Returns why no deployment can be brought up here; "" where one can."""
+    for command in (("docker", "compose", "version"), ("docker", "info")):
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        except (FileNotFoundError, subprocess.TimeoutExpired) as error:
+            return f"`{' '.join(command)}`: {error}"
+        if done.returncode != 0:
+            return f"`{' '.join(command)}`: {(done.stderr or done.stdout).strip()}"
+    return ""
+
+
+def free_port() -> int:
+    """Returns a port of the loopback interface that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def until(true: Callable[[], bool], what: str, *, seconds: float) -> None:
+    """Waits for something to become true; fails the test, naming it, when it does not."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds:g} s: {what}")
+        time.sleep(0.5)

@@ -1,0 +1,99 @@
+"""A run of the real deployment while its parts are killed, emptied and restarted under it."""
+
+import pytest
+
+from tests.e2e.deployment import Deployment, until
+
+pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1500)]
+
+PROPOSALS = 500
+RUN = "chaos"
+MINE = f"run = (SELECT id FROM runs WHERE name = '{RUN}')"
+SETTLING = "('admitted', 'refused', 'cut', 'failed')"
+"""Event kinds: every proposal settles with exactly one."""
+
+
+def kill(deployment: Deployment, service: str) -> None:
+    """Kills every process of a service's container but its init, as `kill -9` does.
+
+    From inside, because a container that `docker kill` ended counts as stopped on purpose and is
+    not restarted.
+    """
+    before = deployment.container(service)["RestartCount"]
+    deployment.try_compose("exec", "-T", service, "sh", "-c", "kill -KILL -1")
+    until(
+        lambda: deployment.container(service)["RestartCount"] > before,
+        f"the engine restarts {service}",
+        seconds=60,
+    )
+
+
+def flush(deployment: Deployment) -> None:
+    assert deployment.compose("exec", "-T", "redis", "redis-cli", "FLUSHALL").strip() == "OK"
+
+
+def restart_postgres(deployment: Deployment) -> None:
+    deployment.compose("restart", "postgres")
+    until(
+        lambda: deployment.container("postgres")["State"]["Health"]["Status"] == "healthy",
+        "Postgres is back",
+        seconds=120,
+    )
+
+
+def settled(deployment: Deployment) -> int:
+    return deployment.number(
+        f"SELECT count(*) FROM proposals WHERE {MINE} AND ordinal >= 0 AND settled_at IS NOT NULL"
+    )
+
+
+def state(deployment: Deployment) -> str:
+    return deployment.sql(f"SELECT state FROM runs WHERE name = '{RUN}'")[0][0]
+
+
+def test_a_run_survives_killed_workers_a_flushed_queue_and_a_restarted_ledger(
+    deployment: Deployment,
+) -> None:
+    deployment.evoq(
+        *("run", "examples/online_bin_packing", "--iterations", str(PROPOSALS)),
+        *("--seed", "7", "--name", RUN, "--detach"),
+    )
+
+    faults = [
+        (40, lambda: kill(deployment, "worker-cpu")),
+        (100, lambda: kill(deployment, "worker-gpu")),
+        (160, lambda: flush(deployment)),
+        (240, lambda: restart_postgres(deployment)),
+        (320, lambda: flush(deployment)),
+        (380, lambda: kill(deployment, "worker-cpu")),
+    ]
+    for threshold, fault in faults:
+        until(
+            lambda wanted=threshold: settled(deployment) >= wanted,
+            f"{threshold} proposals are settled",
+            seconds=300,
+        )
+        assert state(deployment) == "running"
+        fault()
+    until(lambda: state(deployment) != "running", "the run has ended", seconds=300)
+
+    assert state(deployment) == "finished"
+    assert settled(deployment) == PROPOSALS
+    assert deployment.sql(
+        f"SELECT count(*), count(DISTINCT ordinal), min(ordinal), max(ordinal) "
+        f"FROM proposals WHERE {MINE} AND ordinal >= 0"
+    ) == [[str(n) for n in (PROPOSALS, PROPOSALS, 0, PROPOSALS - 1)]]
+    assert (
+        deployment.number(f"SELECT count(*) FROM proposals WHERE {MINE} AND settled_at IS NULL")
+        == 0
+    )
+    assert deployment.sql(
+        f"SELECT count(*), count(DISTINCT data ->> 'proposal') FROM events "
+        f"WHERE {MINE} AND kind IN {SETTLING} AND (data ->> 'proposal')::int >= 0"
+    ) == [[str(PROPOSALS), str(PROPOSALS)]]
+    [[first, last, count]] = deployment.sql(
+        f"SELECT min(seq), max(seq), count(*) FROM events WHERE {MINE}"
+    )
+    assert (first, last) == ("1", count)
+    assert deployment.number(f"SELECT events FROM runs WHERE name = '{RUN}'") == int(count)
+    assert deployment.evoq("show", RUN)["iterations"] == PROPOSALS

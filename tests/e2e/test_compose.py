@@ -1,0 +1,154 @@
+"""The deployment of docker-compose.yml: a run from submission to result, and who may look."""
+
+import base64
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.deployment import SOCKET, Deployment, until
+
+pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1200)]
+
+MEGABYTE = 1_000_000
+EXAMPLE = "examples/online_bin_packing"
+
+
+def flower(deployment: Deployment, path: str, *, password: str | None) -> Any:
+    """What Flower answers to an address; its HTTP status when it refuses."""
+    request = urllib.request.Request(f"http://127.0.0.1:{deployment.flower_port}{path}")
+    if password is not None:
+        token = base64.b64encode(f"tester:{password}".encode()).decode()
+        request.add_header("Authorization", f"Basic {token}")
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+def test_a_run_submitted_to_the_deployment_spends_its_budget_without_gpu_or_key(
+    deployment: Deployment,
+) -> None:
+    run = deployment.evoq("run", EXAMPLE, "--iterations", "40", "--seed", "1", "--name", "small")
+
+    assert (run["run"], run["state"], run["iterations"]) == ("small", "finished", 40)
+    assert run["best"]["program"]
+    assert run["best"]["fitness"] > -1e9
+    assert set(run["failures"].values()) <= set(range(40))
+    operators = deployment.sql("SELECT operators FROM runs WHERE name = 'small'")[0][0]
+    assert set(json.loads(operators)) == {"tune", "mutate"}
+
+
+def test_a_detached_run_goes_on_by_itself(deployment: Deployment) -> None:
+    deployment.evoq("run", EXAMPLE, "--iterations", "10", "--name", "alone", "--detach")
+
+    until(
+        lambda: deployment.sql("SELECT state FROM runs WHERE name = 'alone'") == [["finished"]],
+        "the detached run is finished",
+        seconds=120,
+    )
+    assert deployment.evoq("show", "alone")["iterations"] == 10
+
+
+@pytest.mark.skipif(not SOCKET.exists(), reason=f"no {SOCKET} to hand to worker-cpu")
+def test_programs_run_in_containers_without_a_network(deployment: Deployment) -> None:
+    deployment.evoq("run", EXAMPLE, "--iterations", "2", "--name", "contained")
+
+    worker = deployment.container("worker-cpu")["Id"]
+    cells = deployment.labelled("evoqueue.sandbox", f"evoqueue.host={worker[:12]}")
+
+    assert cells
+    assert {cell["HostConfig"]["NetworkMode"] for cell in cells} == {"none"}
+    assert {cell["Config"]["Image"] for cell in cells} == {"evoqueue-sandbox:1"}
+
+
+def test_flower_shows_workers_queues_and_tasks_to_those_who_know_the_password(
+    deployment: Deployment,
+) -> None:
+    known = deployment.flower_password
+
+    def workers() -> set[str]:
+        told = flower(deployment, "/api/workers?refresh=1", password=known)
+        return {name.partition("@")[0] for name in told}
+
+    until(lambda: {"cpu", "gpu", "control"} <= workers(), "Flower knows the workers", seconds=60)
+    lengths = flower(deployment, "/api/queues/length", password=known)["active_queues"]
+    tasks = flower(deployment, "/api/tasks?limit=2000", password=known)
+
+    assert {queue["name"] for queue in lengths} == {"cpu", "gpu", "control"}
+    succeeded = {task["name"] for task in tasks.values() if task["state"] == "SUCCESS"}
+    assert {"produce", "generate", "evaluate"} <= succeeded
+
+
+@pytest.mark.parametrize("path", ["/api/workers", "/api/tasks", "/api/queues/length"])
+def test_flower_refuses_whoever_does_not_know_the_password(
+    deployment: Deployment, path: str
+) -> None:
+    assert flower(deployment, path, password=None) == 401
+    assert flower(deployment, path, password="evoqueue") == 401
+
+
+def test_nothing_but_flower_is_published_and_that_on_the_loopback_interface(
+    deployment: Deployment,
+) -> None:
+    published = {
+        (container["Config"]["Labels"]["com.docker.compose.service"], binding["HostIp"])
+        for container in deployment.containers()
+        for bindings in (container["HostConfig"]["PortBindings"] or {}).values()
+        for binding in bindings
+    }
+
+    assert published == {("flower", "127.0.0.1")}
+
+
+def test_redis_and_postgres_refuse_a_client_without_the_password(deployment: Deployment) -> None:
+    redis = deployment.compose(
+        *("exec", "-T", "redis", "env", "-u", "REDISCLI_AUTH", "redis-cli", "ping")
+    )
+    postgres = deployment.try_compose(
+        *("exec", "-T", "worker-control", "python", "-c"),
+        "import psycopg; psycopg.connect('host=postgres user=evoqueue password=evoqueue')",
+    )
+
+    assert "NOAUTH" in redis
+    assert "password authentication failed" in postgres.stderr
+
+
+def test_the_image_is_small_and_its_processes_are_not_root(deployment: Deployment) -> None:
+    for service in ("beat", "flower", "worker-control", "worker-cpu", "worker-gpu"):
+        host = deployment.container(service)["HostConfig"]
+        user = deployment.compose("exec", "-T", service, "id", "-u").strip()
+
+        assert user not in ("", "0")
+        assert host["CapDrop"] == ["ALL"]
+        assert host["Memory"] > 0
+
+    assert deployment.inspect("evoqueue-test")["Size"] < 500 * MEGABYTE
+
+
+def test_only_the_worker_that_evaluates_has_the_engines_socket(deployment: Deployment) -> None:
+    having = {
+        container["Config"]["Labels"]["com.docker.compose.service"]
+        for container in deployment.containers()
+        if any("docker.sock" in mount["Source"] for mount in container["Mounts"])
+    }
+
+    assert having == {"worker-cpu"}
+
+
+@pytest.mark.parametrize("password", ["POSTGRES_PASSWORD", "REDIS_PASSWORD", "FLOWER_PASSWORD"])
+def test_the_project_refuses_to_start_while_a_password_is_missing(
+    engine: None, repository: Path, tmp_path: Path, password: str
+) -> None:
+    project = Deployment(repository, tmp_path, **{password: ""})
+
+    refused = project.try_compose("config", "--quiet")
+
+    assert refused.returncode != 0
+    assert password in refused.stderr
+    assert "set it in .env" in refused.stderr
