@@ -201,8 +201,6 @@ def language_model(
         raise Misconfigured("llm.model is not set: name a model, as --set llm.model=NAME")
     from app.adapters.model.openai import OpenAIModel  # half a second, for runs that ask a model
 
-    from app.adapters.model.openai import OpenAIModel  # the client takes a second to import
-
     return OpenAIModel(
         [_spec(told, choice, environment) for choice in told.mix],
         seed=seed,

@@ -235,8 +235,8 @@ class Transaction(Protocol):
 
     # Completions
 
-    def completions(self, cohort: CohortId, turn: int) -> list[Completion]:
-        """Returns what a model answered in a turn of the cohort's conversation; [] if nothing."""
+    def completions(self, cohort: CohortId) -> Mapping[int, list[Completion]]:
+        """Returns what a model has answered in the cohort's conversation, by turn from 0."""
         ...
 
     def save_completions(

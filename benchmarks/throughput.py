@@ -166,7 +166,7 @@ def _cpu_seconds() -> float:
 
 
 def _part(process: psutil.Process) -> str:
-    """Returns which part of the stack a process is: a server, or a Celery command with its queue."""
+    """Returns which part of the stack a process is: a server, or a Celery command."""
     name, line = process.name(), process.cmdline()
     if "-Q" in line:
         return f"worker {line[line.index('-Q') + 1]}"

@@ -1,12 +1,12 @@
 """Generate: a cohort's parents are drawn, its operator speaks, its children enter the ledger."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from app.domain.cohort import Cohort, CohortId, Member, State
 from app.domain.evaluation import Failure
 from app.domain.events import EventKind
-from app.domain.operator import Brief, Child, Completion, Draft, Offspring, Operator, Prompt
+from app.domain.operator import Brief, Child, Completion, Draft, Offspring, Prompt
 from app.domain.program import fingerprint
 from app.domain.run import Run
 from app.engine.advance import Advance, advance, settle_event
@@ -31,10 +31,10 @@ def generate(ctx: Context, cohort_id: CohortId) -> None:
         return
     if claimed is None:
         return
-    run, cohort, brief = claimed
+    run = claimed.run
     try:
         with ctx.keep("cohort", cohort_id):
-            children = converse(ctx, run, cohort, ctx.operators[cohort.operator], brief)
+            children = converse(ctx, claimed)
     except Unavailable as error:
         with ctx.store.begin() as tx:
             tx.release([cohort_id], [], ctx.pace.retry_seconds)
@@ -44,18 +44,34 @@ def generate(ctx: Context, cohort_id: CohortId) -> None:
         raise
     with ctx.store.begin() as tx:
         tx.put_programs([child.program for child in children if isinstance(child, Offspring)])
-        came = _enter(ctx, tx, cohort_id, brief.drafts, children)
+        came = _enter(ctx, tx, cohort_id, claimed.brief.drafts, children)
     ring(ctx, run, came)
 
 
-def _claim(ctx: Context, cohort_id: CohortId) -> tuple[Run, Cohort, Brief] | None:
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A cohort this worker has leased, with all its operator is told.
+
+    Attributes:
+      heard: What a model answered when this step ran before, by turn.
+    """
+
+    run: Run
+    cohort: Cohort
+    brief: Brief
+    heard: Mapping[int, list[Completion]]
+
+
+def _claim(ctx: Context, cohort_id: CohortId) -> Claimed | None:
     with ctx.store.begin() as tx:
         found = tx.claim_cohort(cohort_id, ctx.pace.lease_seconds, attempts=ctx.pace.attempts)
         if found is None:
             return None
         run, cohort = found
         drafts = _drafts(ctx, tx, run, cohort)
-        return run, cohort, _brief(ctx, tx, run, cohort, drafts)
+        brief = _brief(ctx, tx, run, cohort, drafts)
+        asks = ctx.operators[cohort.operator].asks_model
+        return Claimed(run, cohort, brief, tx.completions(cohort_id) if asks else {})
 
 
 def _drafts(ctx: Context, tx: Transaction, run: Run, cohort: Cohort) -> tuple[Draft, ...]:
@@ -95,43 +111,39 @@ def _brief(
     )
 
 
-def converse(
-    ctx: Context, run: Run, cohort: Cohort, operator: Operator, brief: Brief
-) -> list[Child]:
-    """Lets an operator speak to the run's model until it has its children.
+def converse(ctx: Context, claimed: Claimed) -> list[Child]:
+    """Lets the cohort's operator speak to the run's model until it has its children.
 
     Every turn's completions are saved before the operator sees them, and read back when the step
     runs again, so that none is paid for twice.
     """
-    conversation = operator.converse(brief)
+    operator = ctx.operators[claimed.cohort.operator]
+    conversation = operator.converse(claimed.brief)
     turn, replies = 0, None
     while True:
         try:
             prompts = conversation.send(replies) if replies is not None else next(conversation)
         except StopIteration as finished:
             children: list[Child] = finished.value
-            if len(children) != len(brief.drafts):
+            if len(children) != len(claimed.brief.drafts):
                 raise ValueError(
                     f"operator {operator.name!r} returned {len(children)} children for "
-                    f"{len(brief.drafts)} drafts"
+                    f"{len(claimed.brief.drafts)} drafts"
                 ) from None
             return children
-        replies = _turn(ctx, run, cohort, turn, prompts)
+        replies = _turn(ctx, claimed, turn, prompts)
         turn += 1
 
 
-def _turn(
-    ctx: Context, run: Run, cohort: Cohort, turn: int, prompts: list[Prompt]
-) -> list[Completion]:
+def _turn(ctx: Context, claimed: Claimed, turn: int, prompts: list[Prompt]) -> list[Completion]:
     if not prompts:
         return []
+    heard = claimed.heard.get(turn)
+    if heard is not None:
+        return heard
+    replies = ctx.model(claimed.run).complete(prompts)
     with ctx.store.begin() as tx:
-        saved = tx.completions(cohort.id, turn)
-    if saved:
-        return saved
-    replies = ctx.model(run).complete(prompts)
-    with ctx.store.begin() as tx:
-        tx.save_completions(cohort, turn, replies)
+        tx.save_completions(claimed.cohort, turn, replies)
     return replies
 
 

@@ -149,7 +149,7 @@ _UP = (
             'admitted'
     """,
     """
-    CREATE INDEX proposals_of_program ON proposals (run, program)
+    CREATE INDEX proposals_of_program ON proposals (run, program, id)
     """,
     """
     CREATE INDEX proposals_settled ON proposals (run, settled_at, id) WHERE settled_at IS NOT

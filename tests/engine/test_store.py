@@ -4,8 +4,8 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from psycopg.errors import CheckViolation
 from sqlalchemy import create_engine, text
-from sqlalchemy.exc import IntegrityError
 
 from app.adapters.store import schema
 from app.adapters.store.sql import SqlStore
@@ -80,7 +80,7 @@ def test_overdue_bells_are_given_out_once(store: SqlStore) -> None:
 
 def test_the_database_itself_refuses_to_plan_beyond_the_budget(store: SqlStore) -> None:
     run = a_run(store, budget=2)
-    with pytest.raises(IntegrityError, match="runs_budget_is_a_cap"), store.begin() as tx:
+    with pytest.raises(CheckViolation, match="runs_budget_is_a_cap"), store.begin() as tx:
         tx.add_cohorts(run, [Plan(0, "nudge", (0, 1, 2))], ring_again_seconds=30)
 
 

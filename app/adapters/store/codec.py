@@ -19,27 +19,27 @@ def clean(text: str) -> str:
 
 
 def run_of(row: Any) -> Run:
-    """Builds a run from a mapping of the columns `runs.RUN_COLUMNS` names."""
+    """Builds a run from a row of the columns `runs.RUN_COLUMNS` names."""
     return Run(
-        id=row["id"],
-        name=row["name"],
-        problem=row["problem"],
-        problem_name=row["problem_name"],
-        strategy=row["strategy"],
-        settings=row["settings"],
-        operators=row["operators"],
-        axes=tuple(Axis(**axis) for axis in row["axes"]),
-        seed=row["seed"],
-        islands=row["islands"],
-        budget=Budget(row["budget"], row["budget_wall_seconds"], row["budget_tokens"]),
-        limits=Limits(row["generating"], row["evaluating"]),
-        state=RunState(row["state"]),
-        reason=row["reason"],
-        cohorts=row["cohorts"],
-        proposals=row["proposals"],
-        events=row["events"],
-        tokens=row["tokens"],
-        elapsed_seconds=row["elapsed_seconds"],
+        id=row.id,
+        name=row.name,
+        problem=row.problem,
+        problem_name=row.problem_name,
+        strategy=row.strategy,
+        settings=row.settings,
+        operators=row.operators,
+        axes=tuple(Axis(**axis) for axis in row.axes),
+        seed=row.seed,
+        islands=row.islands,
+        budget=Budget(row.budget, row.budget_wall_seconds, row.budget_tokens),
+        limits=Limits(row.generating, row.evaluating),
+        state=RunState(row.state),
+        reason=row.reason,
+        cohorts=row.cohorts,
+        proposals=row.proposals,
+        events=row.events,
+        tokens=row.tokens,
+        elapsed_seconds=row.elapsed_seconds,
     )
 
 

@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from app.adapters.store.codec import elite_of, evaluation_of, settled_of
+from app.adapters.store.driver import row, rows, value, write
 from app.adapters.store.runs import as_json
 from app.domain.archive import Elite
 from app.domain.cohort import State
@@ -14,22 +15,23 @@ from app.domain.events import Event, EventKind
 from app.domain.program import ProgramId
 from app.ledger import Settled
 
-_WRITE = text("""
+_WRITE = """
     WITH numbered AS (
-        UPDATE runs SET events = events + :n WHERE id = :run RETURNING events - :n AS before
+        UPDATE runs SET events = events + %(n)s WHERE id = %(run)s RETURNING events - %(n)s
+            AS before
     )
     INSERT INTO events (run, seq, at, kind, data)
-    SELECT :run, before + place, clock_timestamp(), kind, CAST(data AS jsonb)
-    FROM numbered, unnest(CAST(:kinds AS text[]), CAST(:data AS text[]))
+    SELECT %(run)s, before + place, clock_timestamp(), kind, CAST(data AS jsonb)
+    FROM numbered, unnest(CAST(%(kinds)s AS text[]), CAST(%(data)s AS text[]))
         WITH ORDINALITY AS event(kind, data, place)
-""")
+"""
 _EVENTS = """
     SELECT seq, kind, data, extract(epoch FROM at - created_at)::float8 AS seconds
     FROM events JOIN runs ON runs.id = events.run
-    WHERE events.run = :run AND seq > :after {of_kind} ORDER BY seq LIMIT :limit
+    WHERE events.run = %(run)s AND seq > %(after)s {of_kind} ORDER BY seq LIMIT %(limit)s
 """
-_EVERY_EVENT = text(_EVENTS.format(of_kind=""))
-_EVENTS_OF_KIND = text(_EVENTS.format(of_kind="AND kind = ANY(:kinds)"))
+_EVERY_EVENT = _EVENTS.format(of_kind="")
+_EVENTS_OF_KIND = _EVENTS.format(of_kind="AND kind = ANY(%(kinds)s)")
 _SETTLED = """
     SELECT proposals.*, cohorts.operator,
         extract(epoch FROM proposals.settled_at - runs.created_at)::float8 AS seconds,
@@ -42,49 +44,50 @@ _SETTLED = """
             FROM trials
             WHERE trials.cohort = proposals.cohort AND proposals.program = ANY(trials.players)
         ) AS spent
-    WHERE proposals.run = :run AND {which}
+    WHERE proposals.run = %(run)s AND {which}
 """
-_HISTORY = text(
+_HISTORY = (
     _SETTLED.format(which="settled_at IS NOT NULL")
-    + "ORDER BY proposals.settled_at, proposals.id LIMIT :limit OFFSET :after"
+    + "ORDER BY proposals.settled_at, proposals.id LIMIT %(limit)s OFFSET %(after)s"
 )
-_FITTEST = text(
+_FITTEST = (
     _SETTLED.format(which="proposals.state = 'admitted'")
     + "ORDER BY proposals.fitness DESC, proposals.ordinal LIMIT 1"
 )
-_BEST_FITNESS = text("""
-    SELECT fitness FROM proposals WHERE run = :run AND state = 'admitted'
+_BEST_FITNESS = """
+    SELECT fitness FROM proposals WHERE run = %(run)s AND state = 'admitted'
     ORDER BY fitness DESC LIMIT 1
-""")
-_PLACED = text(
+"""
+_PLACED = (
     _SETTLED.format(which="proposals.state = 'admitted'")
-    + "ORDER BY proposals.ordinal LIMIT :limit"
+    + "ORDER BY proposals.ordinal LIMIT %(limit)s"
 )
-_EVALUATED = text("""
+_EVALUATED = """
     SELECT cohort, evaluation FROM trials
-    WHERE cohort = ANY(:cohorts) AND evaluation IS NOT NULL ORDER BY id
-""")
-_OF_PROGRAM = text("""
+    WHERE cohort = ANY(%(cohorts)s) AND evaluation IS NOT NULL ORDER BY id
+"""
+_OF_PROGRAM = """
     SELECT evaluation FROM trials
-    WHERE run = :run AND evaluation IS NOT NULL AND :program = ANY(players)
-        AND cohort IN (SELECT cohort FROM proposals WHERE run = :run AND program = :program)
+    WHERE run = %(run)s AND evaluation IS NOT NULL AND %(program)s = ANY(players)
+        AND cohort IN (SELECT cohort FROM proposals WHERE run = %(run)s AND program = %(program)s)
     ORDER BY id
-""")
-_STATES = text(
-    "SELECT state, count(*) AS n FROM proposals WHERE run = :run AND ordinal >= 0 GROUP BY 1"
+"""
+_STATES = (
+    "SELECT state, count(*) AS n FROM proposals WHERE run = %(run)s AND ordinal >= 0 GROUP BY 1"
 )
-_FAILURES = text("""
+_FAILURES = """
     SELECT failure_kind, count(*) AS n FROM proposals
-    WHERE run = :run AND state = 'failed' AND ordinal >= 0 GROUP BY 1 ORDER BY 2 DESC, 1
-""")
-_ELITES = text("SELECT * FROM elites WHERE run = :run ORDER BY island, number, rank")
+    WHERE run = %(run)s AND state = 'failed' AND ordinal >= 0 GROUP BY 1 ORDER BY 2 DESC, 1
+"""
+_ELITES = "SELECT * FROM elites WHERE run = %(run)s ORDER BY island, number, rank"
 
 
 def write_events(
     c: Connection, run: int, batch: Sequence[tuple[EventKind, Mapping[str, Any]]]
 ) -> None:
     """Numbers and stores a batch under the run's row lock, which the caller's commit ends."""
-    c.execute(
+    write(
+        c,
         _WRITE,
         {
             "run": run,
@@ -100,51 +103,52 @@ def events(
 ) -> list[Event]:
     told = {"run": run, "after": after, "limit": limit}
     if kinds:
-        rows = c.execute(_EVENTS_OF_KIND, {**told, "kinds": [kind.value for kind in kinds]})
+        found = rows(c, _EVENTS_OF_KIND, {**told, "kinds": [kind.value for kind in kinds]})
     else:
-        rows = c.execute(_EVERY_EVENT, told)
-    return [Event(row.seq, EventKind(row.kind), row.seconds, row.data) for row in rows]
+        found = rows(c, _EVERY_EVENT, told)
+    return [Event(one.seq, EventKind(one.kind), one.seconds, one.data) for one in found]
 
 
 def settled(c: Connection, run: int, after: int, limit: int) -> list[Settled]:
-    rows = c.execute(_HISTORY, {"run": run, "after": after, "limit": limit})
-    return [settled_of(row) for row in rows]
+    told = {"run": run, "after": after, "limit": limit}
+    return [settled_of(one) for one in rows(c, _HISTORY, told)]
 
 
 def best(c: Connection, run: int) -> Settled | None:
-    row = c.execute(_FITTEST, {"run": run}).first()
-    return settled_of(row) if row else None
+    found = row(c, _FITTEST, {"run": run})
+    return settled_of(found) if found else None
 
 
 def best_fitness(c: Connection, run: int) -> float | None:
-    return c.execute(_BEST_FITNESS, {"run": run}).scalar()
+    fitness: float | None = value(c, _BEST_FITNESS, {"run": run})
+    return fitness
 
 
 def placed(c: Connection, run: int, limit: int) -> list[tuple[Settled, list[Evaluation]]]:
-    rows = c.execute(_PLACED, {"run": run, "limit": limit}).all()
+    found = rows(c, _PLACED, {"run": run, "limit": limit})
     tested: dict[int, list[Evaluation]] = {}
-    for row in c.execute(_EVALUATED, {"cohorts": sorted({row.cohort for row in rows})}):
-        evaluation = evaluation_of(row.evaluation)
+    for one in rows(c, _EVALUATED, {"cohorts": sorted({one.cohort for one in found})}):
+        evaluation = evaluation_of(one.evaluation)
         if evaluation is not None:
-            tested.setdefault(row.cohort, []).append(evaluation)
+            tested.setdefault(one.cohort, []).append(evaluation)
     return [
-        (settled_of(row), [e for e in tested.get(row.cohort, []) if row.program in e.scores])
-        for row in rows
+        (settled_of(one), [e for e in tested.get(one.cohort, []) if one.program in e.scores])
+        for one in found
     ]
 
 
 def states(c: Connection, run: int) -> dict[State, int]:
-    return {State(row.state): row.n for row in c.execute(_STATES, {"run": run})}
+    return {State(one.state): one.n for one in rows(c, _STATES, {"run": run})}
 
 
 def failures(c: Connection, run: int) -> dict[str, int]:
-    return {row.failure_kind: row.n for row in c.execute(_FAILURES, {"run": run})}
+    return {one.failure_kind: one.n for one in rows(c, _FAILURES, {"run": run})}
 
 
 def elites(c: Connection, run: int) -> list[tuple[int, Elite]]:
-    return [(row.island, elite_of(row)) for row in c.execute(_ELITES, {"run": run})]
+    return [(one.island, elite_of(one)) for one in rows(c, _ELITES, {"run": run})]
 
 
 def evaluations(c: Connection, run: int, program: ProgramId) -> list[Evaluation]:
-    rows = c.execute(_OF_PROGRAM, {"run": run, "program": program})
-    return [e for row in rows if (e := evaluation_of(row.evaluation)) is not None]
+    found = rows(c, _OF_PROGRAM, {"run": run, "program": program})
+    return [e for one in found if (e := evaluation_of(one.evaluation)) is not None]

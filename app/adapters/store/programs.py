@@ -2,46 +2,49 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, select, text
+from sqlalchemy import Connection, select
 
 from app.adapters.store import tables as t
 from app.adapters.store.codec import evaluation_of
+from app.adapters.store.driver import rows, write
 from app.domain.evaluation import Evaluation, merged_metrics
 from app.domain.operator import Known
 from app.domain.program import Program, ProgramId
 
-_PUT = text(
+_PUT = (
     "INSERT INTO programs (id, source, language, length)"
-    " SELECT * FROM unnest(CAST(:ids AS text[]), CAST(:sources AS text[]),"
-    " CAST(:languages AS text[]), CAST(:lengths AS int[])) ON CONFLICT DO NOTHING"
+    " SELECT * FROM unnest(CAST(%(ids)s AS text[]), CAST(%(sources)s AS text[]),"
+    " CAST(%(languages)s AS text[]), CAST(%(lengths)s AS int[])) ON CONFLICT DO NOTHING"
 )
-_CLAIM = text(
-    "INSERT INTO fingerprints (run, island, fingerprint) VALUES (:run, :island, :fingerprint)"
-    " ON CONFLICT DO NOTHING"
+_CLAIM = (
+    "INSERT INTO fingerprints (run, island, fingerprint)"
+    " VALUES (%(run)s, %(island)s, %(fingerprint)s) ON CONFLICT DO NOTHING"
 )
-_KNOWN = text("""
+_KNOWN = """
     SELECT programs.id, programs.source, programs.language, one.fitness, one.changes, one.cohort
     FROM programs LEFT JOIN LATERAL (
         SELECT fitness, changes, cohort FROM proposals
-        WHERE run = :run AND program = programs.id AND state = 'admitted'
+        WHERE run = %(run)s AND program = programs.id AND state = 'admitted'
         ORDER BY id DESC LIMIT 1
     ) AS one ON true
-    WHERE programs.id = ANY(:ids)
-""")
-_CHILDREN = text("""
+    WHERE programs.id = ANY(%(ids)s)
+"""
+_CHILDREN = """
     SELECT programs.source, programs.language, proposals.fitness, proposals.changes
     FROM proposals JOIN programs ON programs.id = proposals.program
-    WHERE proposals.run = :run AND proposals.parents[1] = :parent AND proposals.state = 'admitted'
-    ORDER BY proposals.id DESC LIMIT :limit
-""")
-_MEASURED = text("SELECT cohort, evaluation FROM trials WHERE cohort = ANY(:cohorts) ORDER BY id")
+    WHERE proposals.run = %(run)s AND proposals.parents[1] = %(parent)s
+        AND proposals.state = 'admitted'
+    ORDER BY proposals.id DESC LIMIT %(limit)s
+"""
+_MEASURED = "SELECT cohort, evaluation FROM trials WHERE cohort = ANY(%(cohorts)s) ORDER BY id"
 
 
 def put_programs(c: Connection, programs: Sequence[Program]) -> None:
     if not programs:
         return
     ordered = sorted({program.id: program for program in programs}.items())
-    c.execute(
+    write(
+        c,
         _PUT,
         {
             "ids": [one for one, _ in ordered],
@@ -69,16 +72,16 @@ def lengths(c: Connection, ids: Sequence[ProgramId]) -> dict[ProgramId, int]:
 def known(
     c: Connection, run: int, ids: Sequence[ProgramId], *, measured: bool
 ) -> dict[ProgramId, Known]:
-    rows = c.execute(_KNOWN, {"run": run, "ids": list(ids)}).all()
+    found_rows = rows(c, _KNOWN, {"run": run, "ids": list(ids)})
     tested: dict[int, list[Evaluation]] = {}
-    cohorts = [row.cohort for row in rows if row.cohort is not None]
+    cohorts = [row.cohort for row in found_rows if row.cohort is not None]
     if measured and cohorts:
-        for row in c.execute(_MEASURED, {"cohorts": cohorts}):
+        for row in rows(c, _MEASURED, {"cohorts": cohorts}):
             evaluation = evaluation_of(row.evaluation)
             if evaluation is not None:
                 tested.setdefault(row.cohort, []).append(evaluation)
     found = {}
-    for row in rows:
+    for row in found_rows:
         evaluations = [
             e for e in tested.get(row.cohort, []) if row.id in e.scores or row.id in e.metrics
         ]
@@ -94,12 +97,12 @@ def known(
 
 
 def children(c: Connection, run: int, parent: ProgramId, limit: int) -> tuple[Known, ...]:
-    rows = c.execute(_CHILDREN, {"run": run, "parent": parent, "limit": limit})
+    found = rows(c, _CHILDREN, {"run": run, "parent": parent, "limit": limit})
     return tuple(
-        Known(Program(row.source, row.language), row.fitness, changes=row.changes) for row in rows
+        Known(Program(row.source, row.language), row.fitness, changes=row.changes) for row in found
     )
 
 
 def claim_fingerprint(c: Connection, run: int, island: int, fingerprint: str) -> bool:
     claim = {"run": run, "island": island, "fingerprint": fingerprint}
-    return c.execute(_CLAIM, claim).rowcount == 1
+    return write(c, _CLAIM, claim) == 1

@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, text, update
+from sqlalchemy import Connection, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from app.adapters.store import tables as t
 from app.adapters.store.codec import run_of
+from app.adapters.store.driver import row, rows, value, write
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.run import Run, RunState
 from app.ledger import NewRun
@@ -18,10 +19,14 @@ ELAPSED = "extract(epoch FROM clock_timestamp() - runs.created_at)::float8 AS el
 RUN_COLUMNS = f"runs.*, problems.name AS problem_name, {ELAPSED}"
 
 _RUN = f"SELECT {RUN_COLUMNS} FROM runs JOIN problems ON problems.digest = runs.problem"
-_ONE = text(f"{_RUN} WHERE runs.id = :run")
-_NAMED = text(f"{_RUN} WHERE runs.name = :name OR runs.id = :id ORDER BY runs.name = :name DESC")
-_NEWEST = text(f"{_RUN} ORDER BY runs.id DESC LIMIT :limit")
-_EXCLUSIVE = text("SELECT pg_try_advisory_xact_lock(:space, :run)")
+_ONE = f"{_RUN} WHERE runs.id = %(run)s"
+_NAMED = f"{_RUN} WHERE runs.name = %(name)s OR runs.id = %(id)s ORDER BY runs.name = %(name)s DESC"
+_NEWEST = f"{_RUN} ORDER BY runs.id DESC LIMIT %(limit)s"
+_EXCLUSIVE = "SELECT pg_try_advisory_xact_lock(%(space)s, %(run)s)"
+_COUNT_PLANNED = """
+    UPDATE runs SET cohorts = cohorts + %(cohorts)s, proposals = proposals + %(proposals)s
+    WHERE id = %(run)s
+"""
 _PLANNING = 0x65766F71
 """First key of the advisory lock that planning takes; the second is the run's id."""
 
@@ -51,15 +56,15 @@ def add_problem(c: Connection, problem: Problem) -> None:
 def problem(
     c: Connection, digest: ProblemDigest
 ) -> tuple[str, Mapping[str, bytes], Mapping[str, Any]]:
-    row = c.execute(select(t.problems).where(t.problems.c.digest == digest)).first()
-    if row is None:
+    found = c.execute(select(t.problems).where(t.problems.c.digest == digest)).first()
+    if found is None:
         raise LookupError(f"the ledger holds no problem {digest!r}")
     files = c.execute(
         select(t.problem_files.c.path, t.problem_files.c.content).where(
             t.problem_files.c.problem == digest
         )
     )
-    return row.name, {path: bytes(content) for path, content in files}, row.options
+    return found.name, {path: bytes(content) for path, content in files}, found.options
 
 
 def add_run(c: Connection, new: NewRun) -> Run:
@@ -91,20 +96,20 @@ def add_run(c: Connection, new: NewRun) -> Run:
 
 
 def run(c: Connection, run: int) -> Run:
-    row = c.execute(_ONE, {"run": run}).mappings().first()
-    if row is None:
+    found = row(c, _ONE, {"run": run})
+    if found is None:
         raise LookupError(f"the ledger holds no run {run}")
-    return run_of(row)
+    return run_of(found)
 
 
 def run_named(c: Connection, name: str) -> Run | None:
     number = int(name) if name.isascii() and name.isdigit() and len(name) < 19 else -1
-    row = c.execute(_NAMED, {"name": name, "id": number}).mappings().first()
-    return run_of(row) if row else None
+    found = row(c, _NAMED, {"name": name, "id": number})
+    return run_of(found) if found else None
 
 
 def runs(c: Connection, limit: int) -> list[Run]:
-    return [run_of(row) for row in c.execute(_NEWEST, {"limit": limit}).mappings()]
+    return [run_of(one) for one in rows(c, _NEWEST, {"limit": limit})]
 
 
 def running(c: Connection) -> list[int]:
@@ -113,7 +118,7 @@ def running(c: Connection) -> list[int]:
 
 
 def exclusive(c: Connection, run: int) -> bool:
-    return bool(c.execute(_EXCLUSIVE, {"space": _PLANNING, "run": run % 2**31}).scalar_one())
+    return bool(value(c, _EXCLUSIVE, {"space": _PLANNING, "run": run % 2**31}))
 
 
 def set_state(
@@ -141,15 +146,7 @@ def set_budget(c: Connection, run: int, proposals: int) -> None:
 
 def count_planned(c: Connection, run: int, cohorts: int, proposals: int) -> None:
     """Counts what was just planned; the constraint `runs_budget_is_a_cap` has the last word."""
-    c.execute(
-        update(t.runs)
-        .where(t.runs.c.id == run)
-        .values(cohorts=t.runs.c.cohorts + cohorts, proposals=t.runs.c.proposals + proposals)
-    )
-
-
-def count_tokens(c: Connection, run: int, tokens: int) -> None:
-    c.execute(update(t.runs).where(t.runs.c.id == run).values(tokens=t.runs.c.tokens + tokens))
+    write(c, _COUNT_PLANNED, {"run": run, "cohorts": cohorts, "proposals": proposals})
 
 
 def as_json(value: object) -> str:

@@ -2,17 +2,19 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
+import psycopg
 from psycopg import errors
-from sqlalchemy import Engine, create_engine
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy import Connection, Engine, create_engine
+from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from app.adapters.store.transaction import SqlTransaction
 from app.ports import Unavailable
 
 _SESSION = "-c plan_cache_mode=force_generic_plan -c jit=off"
-"""Every statement is a lookup by key, run thousands of times: planning it anew costs more than it."""
+"""Every statement is a lookup by key, run thousands of times: planning costs more than it does."""
 
 _OURS = (errors.DeadlockDetected, errors.UndefinedTable, errors.UndefinedColumn)
 """Operational errors that another attempt would not cure: a lock order broken, a schema behind."""
@@ -48,19 +50,31 @@ class SqlStore:
         try:
             with self._engine.begin() as connection:
                 tx = SqlTransaction(connection)
-                yield tx
-                tx.flush_events()
+                try:
+                    yield tx
+                    tx.flush_events()
+                except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                    self._give_up(connection, error)
         except (OperationalError, InterfaceError) as error:
             if isinstance(error.orig, _OURS):
                 raise
-            raise Unavailable(f"the database: {_first_line(error)}") from error
+            raise Unavailable(f"the database: {_first_line(error.orig)}") from error
         except PoolTimeout as error:
             raise Unavailable(f"no database connection became free: {error}") from error
+
+    def _give_up(self, connection: Connection, error: psycopg.Error) -> NoReturn:
+        """Passes a driver's error on; where the server has gone, every idle connection goes too."""
+        if isinstance(error, _OURS):
+            raise error
+        if connection.connection.driver_connection.closed:  # type: ignore[union-attr]  # psycopg's
+            connection.invalidate(error)
+            self._engine.dispose()
+        raise Unavailable(f"the database: {_first_line(error)}") from error
 
     def close(self) -> None:
         """Closes every pooled connection.  Idempotent."""
         self._engine.dispose()
 
 
-def _first_line(error: DBAPIError) -> str:
-    return str(error.orig).strip().split("\n")[0]
+def _first_line(error: BaseException | None) -> str:
+    return str(error).strip().split("\n")[0]

@@ -173,7 +173,7 @@ proposals = Table(
         "id",
         postgresql_where=text("state = 'admitted'"),
     ),
-    Index("proposals_of_program", "run", "program"),
+    Index("proposals_of_program", "run", "program", "id"),
 )
 trials = Table(
     "trials",

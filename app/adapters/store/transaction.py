@@ -122,8 +122,8 @@ class SqlTransaction:
     def enter(self, cohort: Cohort, children: Sequence[Child]) -> None:
         stored_cohorts.enter(self._c, cohort, children)
 
-    def completions(self, cohort: CohortId, turn: int) -> list[Completion]:
-        return stored_cohorts.completions(self._c, cohort, turn)
+    def completions(self, cohort: CohortId) -> Mapping[int, list[Completion]]:
+        return stored_cohorts.completions(self._c, cohort)
 
     def save_completions(
         self, cohort: Cohort, turn: int, completions: Sequence[Completion]

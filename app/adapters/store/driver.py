@@ -1,0 +1,56 @@
+"""Hot statements, straight to the driver.
+
+SQLAlchemy keeps the connections, the transactions and everything that runs now and then.  What runs
+for every proposal skips its compilation and result machinery, which costs a multiple of the
+statement: see `docs/decisions/hot-statements.md`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import psycopg
+from psycopg.rows import namedtuple_row
+from sqlalchemy import Connection
+
+
+def rows(c: Connection, statement: str, told: Mapping[str, Any]) -> list[Any]:
+    """Runs a statement within the connection's transaction; returns its rows as named tuples.
+
+    Args:
+      c: The connection.
+      statement: SQL with `%(name)s` where a value goes.
+      told: The values by name.
+    """
+    with _driver(c).cursor(row_factory=namedtuple_row) as cursor:
+        return cursor.execute(statement, told).fetchall()
+
+
+def row(c: Connection, statement: str, told: Mapping[str, Any]) -> Any:
+    """Returns the first row, or None; see `rows`."""
+    with _driver(c).cursor(row_factory=namedtuple_row) as cursor:
+        return cursor.execute(statement, told).fetchone()
+
+
+def value(c: Connection, statement: str, told: Mapping[str, Any]) -> Any:
+    """Returns the first column of the first row, or None; see `rows`."""
+    with _driver(c).cursor() as cursor:
+        found = cursor.execute(statement, told).fetchone()
+        return found[0] if found else None
+
+
+def values(c: Connection, statement: str, told: Mapping[str, Any]) -> list[Any]:
+    """Returns the first column of every row; see `rows`."""
+    with _driver(c).cursor() as cursor:
+        return [found[0] for found in cursor.execute(statement, told)]
+
+
+def write(c: Connection, statement: str, told: Mapping[str, Any]) -> int:
+    """Runs a statement that returns nothing; returns how many rows it wrote."""
+    with _driver(c).cursor() as cursor:
+        return cursor.execute(statement, told).rowcount
+
+
+def _driver(c: Connection) -> psycopg.Connection[Any]:
+    driver = c.connection.driver_connection
+    assert isinstance(driver, psycopg.Connection)
+    return driver
