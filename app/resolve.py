@@ -11,10 +11,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from app.choices import ADDRESSES, Choices, Misused, known_setting
+from app.domain.run import Limits
 from app.settings import ModelChoice, RunSettings
 
 WITH_A_MODEL = {"diff": 0.5, "rewrite": 0.5}
 WITHOUT_A_MODEL = {"tune": 0.75, "mutate": 0.25}
+
+FEW, MANY = 8, 64
+"""In flight on each of the two queues, where the settings do not say."""
 
 _EITHER = {"llm.model": "models", "llm.models": "model"}
 """Who names the model in one way replaces what was named in the other before."""
@@ -115,6 +119,21 @@ def operators(
             remedy="Name a model, as --set llm.model=NAME, or use tune and mutate, which ask none.",
         )
     return mix
+
+
+def limits(settings: RunSettings, *, local: bool) -> Limits:
+    """Returns how much of a run may be in flight: what the settings say, else what suits it.
+
+    Without a model on one machine that is little: a proposal costs a processor from start to end,
+    and each one learns from those before it.
+
+    Args:
+      settings: The run's.
+      local: Whether this machine does all the work.
+    """
+    suits = FEW if local and not settings.llm.mix else MANY
+    queue = settings.queue
+    return Limits(queue.generating or suits, queue.evaluating or suits)
 
 
 def _known_suggestions(suggestions: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -55,9 +55,11 @@ class SearchSettings(Section):
 class QueueSettings(Section):
     """Back-pressure, and how long lost work is waited for."""
 
-    generating: int = Field(64, ge=1, description="proposals waiting for their operator")
-    evaluating: int = Field(
-        64, ge=1, description="proposals under test beyond which none is planned"
+    generating: int | None = Field(
+        None, ge=1, description="proposals waiting for their operator; none: what suits the run"
+    )
+    evaluating: int | None = Field(
+        None, ge=1, description="proposals under test beyond which none is planned; none: likewise"
     )
     lease_seconds: float = Field(30.0, gt=0)
     ring_again_seconds: float = Field(30.0, gt=0)

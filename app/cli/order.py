@@ -22,7 +22,7 @@ from app.domain.problem import Problem
 from app.domain.run import Budget, Limits
 from app.engine.lifecycle import FOUNDING
 from app.ledger import NewRun
-from app.resolve import Resolved, operators, resolved, without_models
+from app.resolve import Resolved, limits, operators, resolved, without_models
 from app.settings import RunSettings
 
 
@@ -57,11 +57,12 @@ class Order:
     problem: Problem
     settings: RunSettings
     operators: Mapping[str, float]
+    limits: Limits
     notices: tuple[str, ...]
 
     def new_run(self, name: str) -> NewRun:
         """Returns the run of that name."""
-        search, budget, queue = self.settings.search, self.settings.budget, self.settings.queue
+        search, budget = self.settings.search, self.settings.budget
         return NewRun(
             name=name,
             problem=self.problem.digest,
@@ -72,7 +73,7 @@ class Order:
             seed=search.seed,
             islands=search.islands,
             budget=Budget(budget.proposals, budget.wall_seconds, budget.tokens),
-            limits=Limits(queue.generating, queue.evaluating),
+            limits=self.limits,
         )
 
 
@@ -143,7 +144,7 @@ def ordered(loaded: Loaded, *, local: bool) -> Order:
             update={"search": settings.search.model_copy(update={"operators": None})}
         )
     mix = operators(settings, asking, known=[name for name in known if name != FOUNDING])
-    return Order(problem, settings, mix, tuple(notices))
+    return Order(problem, settings, mix, limits(settings, local=local), tuple(notices))
 
 
 def _with_keys(found: Resolved) -> tuple[Resolved, list[str]]:

@@ -68,10 +68,10 @@ def _claim(ctx: Context, cohort_id: CohortId) -> Claimed | None:
         if found is None:
             return None
         run, cohort = found
+        again = all(member.draft is not None for member in cohort.members)
         drafts = _drafts(ctx, tx, run, cohort)
         brief = _brief(ctx, tx, run, cohort, drafts)
-        asks = ctx.operators[cohort.operator].asks_model
-        return Claimed(run, cohort, brief, tx.completions(cohort_id) if asks else {})
+        return Claimed(run, cohort, brief, tx.completions(cohort_id) if again else {})
 
 
 def _drafts(ctx: Context, tx: Transaction, run: Run, cohort: Cohort) -> tuple[Draft, ...]:

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, select
 from app.adapters.store import tables as t
 from app.adapters.store.codec import evaluation_of
 from app.adapters.store.driver import rows, write
-from app.domain.evaluation import Evaluation, merged_metrics
+from app.domain.evaluation import merged_metrics
 from app.domain.operator import Known
 from app.domain.program import Program, ProgramId
 
@@ -21,7 +21,11 @@ _CLAIM = (
     " VALUES (%(run)s, %(island)s, %(fingerprint)s) ON CONFLICT DO NOTHING"
 )
 _KNOWN = """
-    SELECT programs.id, programs.source, programs.language, one.fitness, one.changes, one.cohort
+    SELECT programs.id, programs.source, programs.language, one.fitness, one.changes,
+        CASE WHEN %(measured)s THEN (
+            SELECT json_agg(evaluation ORDER BY trials.id) FROM trials
+            WHERE trials.cohort = one.cohort AND evaluation IS NOT NULL
+        ) END AS evaluations
     FROM programs LEFT JOIN LATERAL (
         SELECT fitness, changes, cohort FROM proposals
         WHERE run = %(run)s AND program = programs.id AND state = 'admitted'
@@ -36,7 +40,6 @@ _CHILDREN = """
         AND proposals.state = 'admitted'
     ORDER BY proposals.id DESC LIMIT %(limit)s
 """
-_MEASURED = "SELECT cohort, evaluation FROM trials WHERE cohort = ANY(%(cohorts)s) ORDER BY id"
 
 
 def put_programs(c: Connection, programs: Sequence[Program]) -> None:
@@ -72,26 +75,17 @@ def lengths(c: Connection, ids: Sequence[ProgramId]) -> dict[ProgramId, int]:
 def known(
     c: Connection, run: int, ids: Sequence[ProgramId], *, measured: bool
 ) -> dict[ProgramId, Known]:
-    found_rows = rows(c, _KNOWN, {"run": run, "ids": list(ids)})
-    tested: dict[int, list[Evaluation]] = {}
-    cohorts = [row.cohort for row in found_rows if row.cohort is not None]
-    if measured and cohorts:
-        for row in rows(c, _MEASURED, {"cohorts": cohorts}):
-            evaluation = evaluation_of(row.evaluation)
-            if evaluation is not None:
-                tested.setdefault(row.cohort, []).append(evaluation)
     found = {}
-    for row in found_rows:
-        evaluations = [
-            e for e in tested.get(row.cohort, []) if row.id in e.scores or row.id in e.metrics
-        ]
-        found[row.id] = Known(
-            program=Program(row.source, row.language),
-            fitness=row.fitness,
-            metrics=merged_metrics(row.id, evaluations),
-            features={k: v for e in evaluations for k, v in e.features.get(row.id, {}).items()},
-            artifacts={k: v for e in evaluations for k, v in e.artifacts.items()},
-            changes=row.changes or "",
+    for one in rows(c, _KNOWN, {"run": run, "ids": list(ids), "measured": measured}):
+        tested = [e for stored in one.evaluations or () if (e := evaluation_of(stored))]
+        own = [e for e in tested if one.id in e.scores or one.id in e.metrics]
+        found[one.id] = Known(
+            program=Program(one.source, one.language),
+            fitness=one.fitness,
+            metrics=merged_metrics(one.id, own),
+            features={k: v for e in own for k, v in e.features.get(one.id, {}).items()},
+            artifacts={k: v for e in own for k, v in e.artifacts.items()},
+            changes=one.changes or "",
         )
     return found
 
