@@ -144,7 +144,12 @@ def ordered(loaded: Loaded, *, local: bool) -> Order:
             update={"search": settings.search.model_copy(update={"operators": None})}
         )
     mix = operators(settings, asking, known=[name for name in known if name != FOUNDING])
-    return Order(problem, settings, mix, limits(settings, local=local), tuple(notices))
+    allowed = limits(settings, local=local)
+    queue = settings.queue.model_copy(
+        update={"generating": allowed.generating, "evaluating": allowed.evaluating}
+    )
+    settings = settings.model_copy(update={"queue": queue})  # the snapshot says what holds
+    return Order(problem, settings, mix, allowed, tuple(notices))
 
 
 def _with_keys(found: Resolved) -> tuple[Resolved, list[str]]:

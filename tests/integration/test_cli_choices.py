@@ -12,7 +12,8 @@ from app.choices import (
     surrounding,
     written,
 )
-from app.resolve import WITH_A_MODEL, WITHOUT_A_MODEL, operators, resolved
+from app.resolve import WITH_A_MODEL, WITHOUT_A_MODEL, limits, operators, resolved
+from app.settings import ModelSettings, QueueSettings, RunSettings
 
 ASKING = ("diff", "rewrite")
 KNOWN = ("diff", "mutate", "rewrite", "tune")
@@ -188,3 +189,13 @@ def test_what_shapes_a_problem_is_known_before_it_is_loaded():
         "problem.environment": {"LEVEL": "3"},
         "sandbox.mode": "compatible",
     }
+
+
+def test_without_a_model_one_machine_keeps_little_in_flight():
+    alone = limits(RunSettings(), local=True)
+    deployed = limits(RunSettings(), local=False)
+    asking = limits(RunSettings(llm=ModelSettings(model="any")), local=True)
+    told = limits(RunSettings(queue=QueueSettings(generating=3)), local=True)
+    assert (alone.generating, alone.evaluating) == (8, 8)
+    assert (deployed.generating, asking.evaluating) == (64, 64)
+    assert (told.generating, told.evaluating) == (3, 8)
