@@ -3,6 +3,7 @@
 from dataclasses import replace
 from random import Random
 
+import psycopg
 import pytest
 from psycopg.errors import CheckViolation
 from sqlalchemy import create_engine, text
@@ -159,6 +160,24 @@ def test_a_database_that_is_down_is_unavailable() -> None:
     with pytest.raises(Unavailable, match="database"), nowhere.begin() as tx:
         tx.running()
     nowhere.close()
+
+
+def test_a_connection_the_server_ended_is_unavailable_and_the_next_one_works(
+    store: SqlStore, database: str
+) -> None:
+    with store.begin() as tx:
+        tx.running()
+    everyone_else = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE pid <> pg_backend_pid() AND application_name = 'evoqueue'"
+    )
+    with psycopg.connect(database.replace("+psycopg", "")) as connection:
+        connection.execute(everyone_else)
+    toy = problem()
+    with pytest.raises(Unavailable, match="database"), store.begin() as tx:
+        tx.run_named("anything")
+    with store.begin() as tx:
+        tx.add_problem(toy)
 
 
 def test_the_schema_goes_up_and_down_and_says_when_it_is_behind(empty_database: str) -> None:
