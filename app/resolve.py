@@ -17,8 +17,10 @@ from app.settings import ModelChoice, RunSettings
 WITH_A_MODEL = {"diff": 0.5, "rewrite": 0.5}
 WITHOUT_A_MODEL = {"tune": 0.75, "mutate": 0.25}
 
-FEW, MANY = 8, 64
-"""In flight on each of the two queues, where the settings do not say."""
+FEW = Limits(8, 8)
+MANY = Limits(128, 64)
+"""In flight where the settings do not say.  More wait for a model than it is asked at once, so that
+no slot of a worker waits for the next plan."""
 
 _EITHER = {"llm.model": "models", "llm.models": "model"}
 """Who names the model in one way replaces what was named in the other before."""
@@ -133,7 +135,7 @@ def limits(settings: RunSettings, *, local: bool) -> Limits:
     """
     suits = FEW if local and not settings.llm.mix else MANY
     queue = settings.queue
-    return Limits(queue.generating or suits, queue.evaluating or suits)
+    return Limits(queue.generating or suits.generating, queue.evaluating or suits.evaluating)
 
 
 def _known_suggestions(suggestions: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -3,12 +3,14 @@
 Everything else is the product: the tasks, the steps, the ledger, the queue.  Started by
 `benchmarks.throughput` as `celery -A benchmarks.simulated worker`.
 
-Environment: SIMULATED_MODEL_SECONDS and SIMULATED_EVALUATION_SECONDS, slept through.
+Environment: SIMULATED_MODEL_SECONDS and SIMULATED_EVALUATION_SECONDS, slept through;
+SIMULATED_MODEL_SLOTS, how many completions are in flight at most.
 """
 
 import json
 import os
 import random
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,16 +30,21 @@ SOURCE = "# EVOLVE-BLOCK-START\nx = {x:.6f}\ny = {y:.6f}\n# EVOLVE-BLOCK-END\n"
 
 
 class SimulatedModel:
-    """Sleeps, then answers with a program of two random numbers."""
+    """Sleeps, then answers with a program of two random numbers.
+
+    Like a server with so many slots: who comes while all are taken waits.
+    """
 
     name = "simulated"
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, slots: int = 64) -> None:
         self._seconds = seconds
+        self._slots = threading.BoundedSemaphore(slots)
 
     def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
         if self._seconds:
-            time.sleep(self._seconds)
+            with self._slots:
+                time.sleep(self._seconds)
         return [self._answer() for _ in prompts]
 
     def _answer(self) -> Completion:
@@ -98,7 +105,10 @@ def simulated_context() -> Context:
     """The worker's context with model, sandbox and problem replaced."""
     real = bootstrap.worker_context()
     told = problem()
-    model = SimulatedModel(float(os.environ.get("SIMULATED_MODEL_SECONDS", "0")))
+    model = SimulatedModel(
+        float(os.environ.get("SIMULATED_MODEL_SECONDS", "0")),
+        int(os.environ.get("SIMULATED_MODEL_SLOTS", "64")),
+    )
 
     def ask(run: Run) -> SimulatedModel:
         return model

@@ -68,7 +68,8 @@ def main() -> None:
         os.environ["EVOQ_DATABASE_URL"], os.environ["EVOQ_REDIS_URL"] = url, broker
         os.environ["SIMULATED_MODEL_SECONDS"] = str(told.model_seconds)
         os.environ["SIMULATED_EVALUATION_SECONDS"] = str(told.evaluation_seconds)
-        os.environ.setdefault("EVOQ_GENERATE_CONCURRENCY", str(told.in_flight))
+        os.environ["SIMULATED_MODEL_SLOTS"] = str(told.in_flight)
+        os.environ["EVOQ_GENERATE_CONCURRENCY"] = str(told.threads or told.in_flight)
         for queues in told.workers:
             command = (*CELERY, "worker", "-Q", queues, "--without-gossip", "--without-mingle")
             stack.callback(_end, _spawn(command, folder))
@@ -84,6 +85,8 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--proposals", type=int, default=3000)
     parser.add_argument("--in-flight", type=int, default=64)
+    parser.add_argument("--threads", type=int, help="of the worker that generates")
+    parser.add_argument("--buffer", type=int, help="planned proposals; more than are in flight")
     parser.add_argument("--window", type=int, default=500, help="proposals per measurement")
     parser.add_argument("--model-seconds", type=float, default=0.0)
     parser.add_argument("--evaluation-seconds", type=float, default=0.0)
@@ -121,7 +124,7 @@ def _measure(ctx: Context, told: argparse.Namespace) -> list[Window]:
             seed=1,
             islands=5,
             budget=Budget(told.proposals),
-            limits=Limits(told.in_flight, told.in_flight),
+            limits=Limits(told.buffer or told.in_flight, told.in_flight),
         ),
     )
     windows: list[Window] = []

@@ -26,6 +26,8 @@ from app.settings import QueueSettings, RunSettings, SandboxSettings
 
 _THEIRS = ("sandbox.backend", "sandbox.runtime", "sandbox.cells", "sandbox.one_container_per_trial")
 """Settings of whoever runs the workers."""
+_OF_THE_RUN = {"generating", "evaluating"}
+"""Limits that go with the run, whoever works for it."""
 _GRACE_SECONDS = SETTLING_SECONDS
 
 
@@ -134,7 +136,8 @@ def _told(settings: RunSettings, environment: Mapping[str, str]) -> dict[str, st
         ("QUEUE", settings.queue),
     )
     for section, values in sections:
-        for name, value in values.model_dump(mode="json", exclude_defaults=True).items():
+        told = values.model_dump(mode="json", exclude_defaults=True, exclude=_OF_THE_RUN)
+        for name, value in told.items():
             variables[f"EVOQ_{section}__{name.upper()}"] = str(value)
     return variables
 

@@ -197,5 +197,5 @@ def test_without_a_model_one_machine_keeps_little_in_flight():
     asking = limits(RunSettings(llm=ModelSettings(model="any")), local=True)
     told = limits(RunSettings(queue=QueueSettings(generating=3)), local=True)
     assert (alone.generating, alone.evaluating) == (8, 8)
-    assert (deployed.generating, asking.evaluating) == (64, 64)
+    assert (deployed.generating, asking.evaluating) == (128, 64)
     assert (told.generating, told.evaluating) == (3, 8)
