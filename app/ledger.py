@@ -169,6 +169,10 @@ class Transaction(Protocol):
         """Moves a run from one of the states `before` to `after`."""
         ...
 
+    def explain(self, run: int, reason: str) -> None:
+        """Says what a running run waits for; "" once it waits no longer."""
+        ...
+
     def set_axes(self, run: int, axes: Sequence[Axis]) -> None: ...
 
     def set_budget(self, run: int, proposals: int) -> None:

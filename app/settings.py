@@ -63,6 +63,9 @@ class QueueSettings(Section):
     )
     lease_seconds: float = Field(30.0, gt=0)
     ring_again_seconds: float = Field(30.0, gt=0)
+    patience_seconds: float = Field(
+        180.0, gt=0, description="an embedded run that waits so long for what is down is paused"
+    )
     attempts: int = Field(5, ge=1, description="starts of one step before the run is broken")
 
 

@@ -10,7 +10,7 @@ from app import bootstrap
 from app.adapters.queue.inline import InlineExecutor
 from app.cli.display import shown
 from app.cli.ending import end
-from app.cli.following import SETTLING_SECONDS, Deadline, Follower, Look, Tail
+from app.cli.following import SETTLING_SECONDS, Deadline, Follower, Look, Standstill, Tail
 from app.cli.inline import drive
 from app.cli.interruption import Interruption
 from app.cli.measuring import open_cells, protection_lines
@@ -26,7 +26,7 @@ from app.settings import QueueSettings, RunSettings, SandboxSettings
 
 _THEIRS = ("sandbox.backend", "sandbox.runtime", "sandbox.cells", "sandbox.one_container_per_trial")
 """Settings of whoever runs the workers."""
-_OF_THE_RUN = {"generating", "evaluating"}
+_OF_THE_RUN = {"generating", "evaluating", "patience_seconds"}
 """Limits that go with the run, whoever works for it."""
 _GRACE_SECONDS = SETTLING_SECONDS
 
@@ -38,6 +38,7 @@ class Desk:
     Attributes:
       inline: The executor whose bells this process answers itself; None where workers do.
       stays: Whether the run goes on when this command is gone.
+      patience_seconds: How long a run that does not stay may wait for what is down.
       hint: Where to look when nothing happens.
     """
 
@@ -48,6 +49,7 @@ class Desk:
     hint: str
     inline: InlineExecutor | None = None
     stays: bool = False
+    patience_seconds: float = 180.0
 
     def follow(self, run: Run, problem: Problem, folder: Path) -> int:
         """Follows a run to its end and writes its results; returns the exit status.
@@ -66,17 +68,26 @@ class Desk:
     def _watch(self, run: Run, stop: Interruption) -> None:
         tail = Tail(self.store, run.id)
         with shown(self.screen.out, self.hint) as show:
-            follower = Follower(tail, show, check=self.check, note=self.screen.note)
-            look = self._go(run, follower, lambda: stop.asked)
+            standstill = Standstill(None if self.stays else self.patience_seconds)
+            follower = Follower(
+                tail, show, check=self.check, note=self.screen.note, standstill=standstill
+            )
+            look = self._go(run, follower, lambda: stop.asked, standstill)
+            if standstill.stuck and look is not None:
+                lifecycle.pause(self.ctx, run.id, f"nothing settled for long; {look.run.reason}")
+                return
             if stop.asked and not self.stays and not (look and look.still):
                 self.screen.note("pausing: what is in flight settles; Ctrl-C again stops at once")
                 lifecycle.pause(self.ctx, run.id, "interrupted")
-                self._go(run, follower, Deadline(_GRACE_SECONDS))
+                self._go(run, follower, Deadline(_GRACE_SECONDS), standstill)
 
-    def _go(self, run: Run, follower: Follower, halted: Callable[[], bool]) -> Look | None:
+    def _go(
+        self, run: Run, follower: Follower, halted: Callable[[], bool], standstill: Standstill
+    ) -> Look | None:
         if self.inline is None:
             return follower.follow(halted)
-        return drive(self.ctx, self.inline, run.id, follower.glance, halted, self.screen.note)
+        note = self.screen.note
+        return drive(self.ctx, self.inline, run.id, follower.glance, halted, note, standstill)
 
 
 @contextmanager
@@ -112,7 +123,15 @@ def desk(
             ledger = stack.enter_context(opened(at))
             executor = InlineExecutor()
             ctx = bootstrap.context(ledger.store, executor, sandbox, keep_leases=False)
-            yield Desk(ctx, ledger.store, screen, ledger.check, "", inline=executor)
+            yield Desk(
+                ctx,
+                ledger.store,
+                screen,
+                ledger.check,
+                "",
+                inline=executor,
+                patience_seconds=settings.queue.patience_seconds,
+            )
             return
         sandbox.close()
         environment = _told(settings, os.environ)
@@ -125,7 +144,9 @@ def desk(
         ctx = ringing(ledger)
         if alone:
             _pause_left_behind(ctx, spare, screen)
-        yield Desk(ctx, ledger.store, screen, ledger.check, f"the logs are in {at.home / 'log'}")
+        hint = f"the logs are in {at.home / 'log'}"
+        patience = settings.queue.patience_seconds
+        yield Desk(ctx, ledger.store, screen, ledger.check, hint, patience_seconds=patience)
 
 
 def _told(settings: RunSettings, environment: Mapping[str, str]) -> dict[str, str]:

@@ -52,10 +52,10 @@ class Stillness:
             self._done, self._since = look.progress.done, now
         if now - self._since < STUCK_SECONDS:
             return ""
-        waiting = look.backlog
+        waiting, why = look.backlog, f"{look.run.reason}; " if look.run.reason else ""
         return (
             f"nothing has settled for {now - self._since:.0f} s: {waiting.generating} wait for "
-            f"their operator, {waiting.evaluating} are under test; {self._hint}"
+            f"their operator, {waiting.evaluating} are under test; {why}{self._hint}"
         )
 
 

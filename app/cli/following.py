@@ -45,11 +45,20 @@ class Look:
 
 
 class Standstill:
-    """Notices that nothing more is to be waited for."""
+    """Notices that nothing more is to be waited for.
 
-    def __init__(self) -> None:
-        """Has seen nothing yet."""
+    Attributes:
+      stuck: Whether it was reached because nothing settled for long, while the run says that
+        something it needs does not answer.
+    """
+
+    def __init__(self, patience_seconds: float | None = None) -> None:
+        """Has seen nothing yet; a patience of None never ends."""
         self._paused: Deadline | None = None
+        self._patience_seconds = patience_seconds
+        self._done = -1
+        self._moving = Deadline(patience_seconds or 0.0)
+        self.stuck = False
 
     def reached(self, look: Look | None) -> bool:
         """Returns whether the run is at its end, or has been paused for long enough."""
@@ -59,7 +68,17 @@ class Standstill:
             self._paused = None
         elif self._paused is None:
             self._paused = Deadline(SETTLING_SECONDS)
-        return look.still or (self._paused is not None and self._paused())
+        self.stuck = self._patience_ends(look)
+        return look.still or self.stuck or (self._paused is not None and self._paused())
+
+    def _patience_ends(self, look: Look) -> bool:
+        waits = look.run.state is RunState.RUNNING and bool(look.run.reason)
+        if self._patience_seconds is None:
+            return False
+        if not waits or look.progress.done != self._done:
+            self._done = look.progress.done
+            self._moving = Deadline(self._patience_seconds)
+        return self._moving()
 
 
 class Tail:
@@ -100,6 +119,7 @@ class Follower:
       show: Called with every look.
       check: Raises when the machinery behind the run is beyond repair.
       note: Says something to the person.
+      standstill: When to stop; None waits for the end of the run.
     """
 
     def __init__(
@@ -109,8 +129,10 @@ class Follower:
         *,
         check: Callable[[], None],
         note: Callable[[str], None],
+        standstill: Standstill | None = None,
     ) -> None:
         """Looks at nothing yet."""
+        self._standstill = standstill or Standstill()
         self._tail = tail
         self._show = show
         self._check = check
@@ -123,12 +145,11 @@ class Follower:
         Raises:
           Unavailable: The ledger did not answer for a minute.
         """
-        standstill = Standstill()
         look: Look | None = None
         while not halted():
             self._check()
             look = self.glance() or look
-            if standstill.reached(look):
+            if self._standstill.reached(look):
                 break
             time.sleep(LOOK_SECONDS)
         return look

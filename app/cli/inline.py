@@ -21,6 +21,7 @@ def drive(
     glance: Callable[[], Look | None],
     halted: Callable[[], bool],
     note: Callable[[str], None],
+    standstill: Standstill,
 ) -> Look | None:
     """Works until the run stands still or `halted()`; returns the last look.
 
@@ -32,7 +33,6 @@ def drive(
         "evaluate": partial(steps.evaluate, ctx),
     }
     seen = _Glances(glance, halted)
-    standstill = Standstill()
     while True:
         try:
             executor.drain(table, until=seen.enough)
@@ -43,6 +43,9 @@ def drive(
             steps.produce(ctx, run)
         except Unavailable as error:
             note(f"unavailable, trying again: {error}")
+            look = seen.now()
+            if standstill.reached(look) or halted():
+                return look
         if not executor.ringing:
             time.sleep(REST_SECONDS)
 

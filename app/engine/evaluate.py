@@ -32,9 +32,10 @@ def evaluate(ctx: Context, trial_id: TrialId) -> None:
         with ctx.keep("trial", trial_id):
             outcome = ctx.sandbox.run(problem.prepare(trial, programs))
         evaluation = problem.interpret(trial, programs, outcome)
-    except Unavailable:
+    except Unavailable as error:
         with ctx.store.begin() as tx:
             tx.release([], [trial_id], ctx.pace.retry_seconds)
+            tx.explain(run.id, f"waiting: {error}")
         raise
     except EvaluatorBroken as error:
         evaluator_broken(ctx, run, trial_id, error)
@@ -45,4 +46,6 @@ def evaluate(ctx: Context, trial_id: TrialId) -> None:
             return
         judged = replace(cohort, trials={**cohort.trials, trial: evaluation})
         came = advance(ctx, tx, run, judged)
+        if run.reason:
+            tx.explain(run.id, "")
     ring(ctx, run, came)

@@ -38,6 +38,7 @@ def generate(ctx: Context, cohort_id: CohortId) -> None:
     except Unavailable as error:
         with ctx.store.begin() as tx:
             tx.release([cohort_id], [], ctx.pace.retry_seconds)
+            tx.explain(run.id, f"waiting: {error}")
         if isinstance(error, Misconfigured):
             misconfigured(ctx, run, error)
             return
@@ -45,6 +46,8 @@ def generate(ctx: Context, cohort_id: CohortId) -> None:
     with ctx.store.begin() as tx:
         tx.put_programs([child.program for child in children if isinstance(child, Offspring)])
         came = _enter(ctx, tx, cohort_id, claimed.brief.drafts, children)
+        if run.reason:
+            tx.explain(run.id, "")
     ring(ctx, run, came)
 
 

@@ -168,6 +168,8 @@ def test_a_model_that_cannot_be_reached_keeps_its_work_for_later(ctx: Context) -
     run = lifecycle.start(ctx, toy, replace(new_run(toy, budget=2), operators={"asked": 1.0}))
     with pytest.raises(Unavailable):
         ctx.executor.drain(table(ctx), lambda: False)  # type: ignore[attr-defined]
+    with ctx.store.begin() as tx:
+        assert tx.run(run.id).reason == "waiting: no route"
     model.error = None
     for _ in range(10):
         steps.reap_all(ctx)

@@ -154,10 +154,26 @@ class Refusing(BaseHTTPRequestHandler):
         """Keeps the test's output clean."""
 
 
+class Failing(Refusing):
+    """A model's endpoint that is always overloaded."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(500)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
 @pytest.fixture
 def refusing() -> Iterator[str]:
     """The address of an endpoint that accepts no key."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
+    with serving(Refusing) as address:
+        yield address
+
+
+@contextmanager
+def serving(endpoint: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), endpoint)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}/v1"
@@ -366,3 +382,27 @@ def test_the_stack_that_is_kept_up_serves_and_ends_with_an_interrupt(
     assert watched.json["iterations"] == 3
     assert kept.returncode == 0
     assert left_behind(tmp_path / ".evoq") == []
+
+
+@pytest.mark.parametrize("way", [(), ("--reproducible",)], ids=["workers", "inline"])
+def test_a_model_that_stays_away_pauses_the_run_and_spends_nothing(
+    evoq: Evoq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: tuple[str, ...]
+):
+    folder = problem_folder(tmp_path / "waiting")
+    name = "-".join(["waiting", *(option.strip("-") for option in way)])
+    if way:
+        monkeypatch.setenv("EVOQ_HOME", str(tmp_path / "home"))
+
+    with serving(Failing) as address:
+        said = evoq(
+            *("run", folder, "--name", name, "--iterations", "4", "--json", *way),
+            *("--set", "llm.model=m", "--set", f"llm.base_url={address}"),
+            *("--set", "llm.retries=0", "--set", "queue.patience_seconds=8"),
+        )
+
+    assert said.code == 1
+    assert said.json["state"] == "paused"
+    assert said.json["iterations"] == 0
+    assert "500" in said.json["reason"]
+    assert f"evoq resume {name}" in said.err
+    assert "Traceback" not in said.err

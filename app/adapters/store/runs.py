@@ -9,7 +9,7 @@ from sqlalchemy import Connection, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from app.adapters.store import tables as t
-from app.adapters.store.codec import run_of
+from app.adapters.store.codec import clean, run_of
 from app.adapters.store.driver import row, rows, value, write
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.run import Run, RunState
@@ -23,6 +23,10 @@ _ONE = f"{_RUN} WHERE runs.id = %(run)s"
 _NAMED = f"{_RUN} WHERE runs.name = %(name)s OR runs.id = %(id)s ORDER BY runs.name = %(name)s DESC"
 _NEWEST = f"{_RUN} ORDER BY runs.id DESC LIMIT %(limit)s"
 _EXCLUSIVE = "SELECT pg_try_advisory_xact_lock(%(space)s, %(run)s)"
+_EXPLAIN = """
+    UPDATE runs SET reason = %(reason)s
+    WHERE id = %(run)s AND state = 'running' AND reason <> %(reason)s
+"""
 _COUNT_PLANNED = """
     UPDATE runs SET cohorts = cohorts + %(cohorts)s, proposals = proposals + %(proposals)s
     WHERE id = %(run)s
@@ -130,6 +134,10 @@ def set_state(
         .values(state=after, reason=reason)
     )
     return moved.rowcount == 1
+
+
+def explain(c: Connection, run: int, reason: str) -> None:
+    write(c, _EXPLAIN, {"run": run, "reason": clean(reason)})
 
 
 def set_axes(c: Connection, run: int, axes: Sequence[Axis]) -> None:

@@ -74,6 +74,9 @@ class SqlTransaction:
     ) -> bool:
         return stored_runs.set_state(self._c, run, before, after, reason)
 
+    def explain(self, run: int, reason: str) -> None:
+        stored_runs.explain(self._c, run, reason)
+
     def set_axes(self, run: int, axes: Sequence[Axis]) -> None:
         stored_runs.set_axes(self._c, run, axes)
 
