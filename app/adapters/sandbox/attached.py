@@ -104,8 +104,9 @@ class Attached:
             ended = True
         except Overdue:
             pass
-        self._socket.close()
+        self._response._response.close()  # first: it flushes what lies below it
         self._response.close()
+        self._socket.close()
         if not ended:
             with engine_client(self._engine_seconds) as engine, contextlib.suppress(NotFound):
                 engine.remove_container(self._container, force=True)
