@@ -30,7 +30,7 @@ from app.embedded.postgres import EmbeddedPostgres
 from app.embedded.valkey import EmbeddedValkey
 from app.engine import lifecycle
 from app.engine.context import Context
-from app.ledger import NewRun
+from app.entries import NewRun
 from app.settings import RunSettings, SearchSettings
 from benchmarks.simulated import SimulatedSandbox, problem
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from app.domain.cohort import State
 from app.domain.run import Run, RunState
-from app.ledger import Backlog
+from app.entries import Backlog
 from app.ports import Store, Unavailable
 from app.reports.progress import Progress, fold
 

@@ -21,7 +21,7 @@ from app.domain.operators import operators as every_operator
 from app.domain.problem import Problem
 from app.domain.run import Budget, Limits
 from app.engine.lifecycle import FOUNDING
-from app.ledger import NewRun
+from app.entries import NewRun
 from app.resolve import Resolved, limits, operators, resolved, without_models
 from app.settings import RunSettings
 

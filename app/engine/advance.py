@@ -12,7 +12,8 @@ from app.domain.run import Run
 from app.domain.strategy import Strategy
 from app.engine.admit import admit
 from app.engine.context import Context
-from app.ledger import Child, Transaction
+from app.entries import Child
+from app.ledger import Transaction
 
 
 @dataclass(frozen=True, slots=True)

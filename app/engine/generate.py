@@ -13,7 +13,7 @@ from app.engine.advance import Advance, advance, settle_event
 from app.engine.context import Context
 from app.engine.faults import broken, misconfigured
 from app.engine.ring import ring
-from app.ledger import Child as Entry
+from app.entries import Child as Entry
 from app.ledger import Exhausted, Transaction
 from app.ports import Misconfigured, Unavailable
 

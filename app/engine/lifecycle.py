@@ -7,7 +7,7 @@ from app.domain.problem import Problem
 from app.domain.run import Run, RunState
 from app.engine.advance import settle_event
 from app.engine.context import Context
-from app.ledger import Child, NewRun, Plan
+from app.entries import Child, NewRun, Plan
 
 FOUNDING = "seed"
 """The operator of a run's first cohort: its children are their parents."""

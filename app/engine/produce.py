@@ -8,7 +8,8 @@ from app.domain.strategy import Strategy
 from app.engine.admit import place
 from app.engine.context import Context
 from app.engine.regrid import regrid
-from app.ledger import Backlog, Plan, Transaction
+from app.entries import Backlog, Plan
+from app.ledger import Transaction
 
 
 def produce(ctx: Context, run_id: int) -> None:

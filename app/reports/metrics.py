@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import TextIO
 
-from app.ledger import Settled
+from app.entries import Settled
 from app.ports import Store
 
 PAGE = 2000

@@ -9,7 +9,8 @@ from app.domain.evaluation import merged_metrics
 from app.domain.problem import Problem
 from app.domain.program import ProgramId
 from app.domain.run import Run
-from app.ledger import Settled, Transaction
+from app.entries import Settled
+from app.ledger import Transaction
 from app.ports import Store
 
 

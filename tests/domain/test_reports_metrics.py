@@ -4,7 +4,7 @@ import json
 
 from app.domain.cohort import State
 from app.domain.evaluation import Failure, FailureKind
-from app.ledger import Settled
+from app.entries import Settled
 from app.reports.metrics import COLUMNS, rows, write_csv, write_jsonl
 
 

@@ -14,7 +14,7 @@ from app.domain.problem import Problem
 from app.domain.run import Budget, Limits, Run
 from app.engine import lifecycle, steps
 from app.engine.context import Context
-from app.ledger import NewRun
+from app.entries import NewRun
 from app.settings import RunSettings, SearchSettings
 from tests.engine.toy import ASKED, NUDGE, ToySandbox, problem
 

@@ -14,7 +14,8 @@ from app.adapters.store.tables import metadata
 from app.domain.archive import Cell, Elite
 from app.domain.program import Program
 from app.domain.run import RunState
-from app.ledger import Exhausted, Plan
+from app.entries import Plan
+from app.ledger import Exhausted
 from app.ports import Unavailable
 from tests.engine.conftest import new_run
 from tests.engine.toy import problem

@@ -10,7 +10,7 @@ from app.domain.evaluation import Evaluation, Failure, FailureKind, Trial
 from app.domain.operator import Draft
 from app.domain.problem import Axis
 from app.domain.run import Budget, Limits, Run, RunState
-from app.ledger import Settled
+from app.entries import Settled
 
 
 def clean(text: str) -> str:

@@ -12,7 +12,8 @@ from app.adapters.store.runs import RUN_COLUMNS, as_json, count_planned
 from app.domain.cohort import Cohort, CohortId
 from app.domain.operator import Completion, Draft
 from app.domain.run import Run
-from app.ledger import Backlog, Child, Exhausted, Plan
+from app.entries import Backlog, Child, Plan
+from app.ledger import Exhausted
 
 _BACKLOG = """
     SELECT island, state, ordinal < 0 AS founding, count(*) AS n FROM proposals

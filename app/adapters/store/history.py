@@ -13,7 +13,7 @@ from app.domain.cohort import State
 from app.domain.evaluation import Evaluation
 from app.domain.events import Event, EventKind
 from app.domain.program import ProgramId
-from app.ledger import Settled
+from app.entries import Settled
 
 _WRITE = """
     WITH numbered AS (

@@ -13,7 +13,7 @@ from app.adapters.store.codec import clean, run_of
 from app.adapters.store.driver import row, rows, value, write
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.run import Run, RunState
-from app.ledger import NewRun
+from app.entries import NewRun
 
 ELAPSED = "extract(epoch FROM clock_timestamp() - runs.created_at)::float8 AS elapsed_seconds"
 RUN_COLUMNS = f"runs.*, problems.name AS problem_name, {ELAPSED}"

@@ -19,7 +19,7 @@ from app.domain.operator import Completion, Draft, Known
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
 from app.domain.run import Run, RunState
-from app.ledger import Backlog, Child, NewRun, Plan, Settled
+from app.entries import Backlog, Child, NewRun, Plan, Settled
 
 
 class SqlTransaction:
