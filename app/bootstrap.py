@@ -5,9 +5,12 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from app.adapters.model import presets
 from app.adapters.model.chat import OPENAI_URL, ModelSpec
+from app.adapters.model.presets.preset import Preset
+from app.adapters.model.roles import RoleModels
 from app.adapters.problems.loading import load, reload
 from app.adapters.queue.celery import CeleryExecutor
 from app.adapters.queue.inline import InlineExecutor
@@ -15,14 +18,14 @@ from app.adapters.sandbox.choose import AnySandbox, choose
 from app.adapters.store.leases import LeaseKeeper
 from app.adapters.store.sql import SqlStore
 from app.adapters.tuning.cma import ask
+from app.domain.operator import Role
 from app.domain.operators import operators
 from app.domain.problem import Problem, ProblemDigest
 from app.domain.run import Run
 from app.engine.context import Context, Pace
+from app.model_settings import OPENAI_KEY, ModelChoice, ModelSettings
 from app.ports import Executor, LanguageModel, Misconfigured, Sandbox, Store
-from app.settings import ModelChoice, ModelSettings, QueueSettings, SandboxSettings, Settings
-
-_Value = TypeVar("_Value")
+from app.settings import QueueSettings, SandboxSettings, Settings
 
 
 def worker_context(settings: Settings | None = None) -> Context:
@@ -192,42 +195,52 @@ class Models:
 def language_model(
     told: ModelSettings, seed: int, environment: Callable[[str], str | None]
 ) -> LanguageModel:
-    """Returns the model a run's settings describe.
+    """Returns the models a run's settings describe, one for each role that differs.
 
     Raises:
       Misconfigured: There is no model name.
     """
-    if not told.mix:
-        raise Misconfigured("llm.model is not set: name a model, as --set llm.model=NAME")
     from app.adapters.model.openai import OpenAIModel  # half a second, for runs that ask a model
 
-    return OpenAIModel(
-        [_spec(told, choice, environment) for choice in told.mix],
-        seed=seed,
-        retry_delay_seconds=told.retry_delay_seconds,
+    models: dict[Role, LanguageModel] = {}
+    for role in (Role.GENERATOR, *told.roles):
+        choices = told.asked(role)
+        if not choices:
+            raise Misconfigured(f"no model for {role}: name one, as --set llm.model=NAME")
+        models[role] = OpenAIModel([model_spec(one, environment) for one in choices], seed=seed)
+    return RoleModels(models) if len(models) > 1 else models[Role.GENERATOR]
+
+
+def model_spec(choice: ModelChoice, environment: Callable[[str], str | None]) -> ModelSpec:
+    """Returns a model with its endpoint's address, key and quirks; it has inherited all it can."""
+    preset, address = endpoint(choice, environment)
+    own = choice.provider is not None or environment(preset.key_variable)
+    variable = choice.api_key_variable or (preset.key_variable if own else OPENAI_KEY)
+    told = choice.model_dump(
+        exclude={"provider", "base_url", "api_key_variable"}, exclude_none=True
     )
-
-
-def _spec(
-    told: ModelSettings, choice: ModelChoice, environment: Callable[[str], str | None]
-) -> ModelSpec:
-    """Returns one model of the mix; what it does not say is taken from the section."""
-
-    def chosen(own: _Value | None, shared: _Value) -> _Value:
-        return shared if own is None else own
-
-    address = choice.base_url or told.base_url or environment("OPENAI_BASE_URL") or OPENAI_URL
+    prices = {
+        name: told.pop(f"usd_per_million_{tokens}_tokens", None)
+        for name, tokens in (
+            ("prompt_usd", "prompt"),
+            ("cached_usd", "cached"),
+            ("completion_usd", "completion"),
+        )
+    }
     return ModelSpec(
-        name=choice.name,
-        weight=choice.weight,
         base_url=address,
-        api_key=environment(told.api_key_variable) or "",
-        key_variable=told.api_key_variable,
-        temperature=chosen(choice.temperature, told.temperature),
-        top_p=chosen(choice.top_p, told.top_p),
-        max_tokens=chosen(choice.max_tokens, told.max_tokens),
-        timeout_seconds=chosen(choice.timeout_seconds, told.timeout_seconds),
-        retries=chosen(choice.retries, told.retries),
-        reasoning_effort=chosen(choice.reasoning_effort, told.reasoning_effort),
-        system_message=choice.system_message,
+        api_key=environment(variable) or "",
+        key_variable=variable,
+        preset=preset,
+        **{"temperature": None, **told},
+        **prices,
     )
+
+
+def endpoint(choice: ModelChoice, environment: Callable[[str], str | None]) -> tuple[Preset, str]:
+    """Returns who serves a model, and at which address."""
+    if choice.provider is not None:
+        preset = presets.PRESETS[choice.provider]
+        return preset, choice.base_url or preset.base_url
+    address = choice.base_url or environment("OPENAI_BASE_URL") or OPENAI_URL
+    return presets.at(address), address

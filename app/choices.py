@@ -12,7 +12,8 @@ import yaml
 from pydantic import BaseModel
 
 from app.adapters.problems.keys import KEYS
-from app.settings import ModelSettings, RunSettings
+from app.model_settings import ModelSettings
+from app.settings import RunSettings
 
 ADDRESSES = ("database_url", "redis_url", "home")
 """Settings of the connection, not of the run."""

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from app.choices import ADDRESSES, Choices, Misused, known_setting
 from app.domain.run import Limits
-from app.settings import ModelChoice, RunSettings
+from app.model_settings import ModelChoice
+from app.settings import RunSettings
 
 WITH_A_MODEL = {"diff": 0.5, "rewrite": 0.5}
 WITHOUT_A_MODEL = {"tune": 0.75, "mutate": 0.25}
@@ -22,8 +23,12 @@ MANY = Limits(128, 64)
 """In flight where the settings do not say.  More wait for a model than it is asked at once, so that
 no slot of a worker waits for the next plan."""
 
-_EITHER = {"llm.model": "models", "llm.models": "model"}
-"""Who names the model in one way replaces what was named in the other before."""
+_REPLACES = {
+    "model": ("models",),
+    "models": ("model",),
+    "provider": ("base_url", "api_key_variable"),
+}
+"""Settings of `llm` and of its roles: who gives one means no more what was given before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +60,11 @@ def resolved(layers: Sequence[Choices], suggestions: Mapping[str, Any]) -> Resol
     merged: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for layer in (Choices("the problem's configuration", asked), *reversed(layers)):
+        for name in layer.values:
+            _make_room(merged, name)
         for name, value in layer.values.items():
             if name in ADDRESSES:
                 continue
-            if name in _EITHER:
-                merged.get("llm", {}).pop(_EITHER[name], None)
             _put(merged, name.split("."), value)
             sources[name] = layer.source
     try:
@@ -71,7 +76,7 @@ def resolved(layers: Sequence[Choices], suggestions: Mapping[str, Any]) -> Resol
 
 def without_models(found: Resolved) -> Resolved:
     """Returns the settings with no language model named."""
-    llm = found.settings.llm.model_copy(update={"models": [], "model": None})
+    llm = found.settings.llm.model_copy(update={"models": [], "model": None, "roles": {}})
     return replace(found, settings=found.settings.model_copy(update={"llm": llm}))
 
 
@@ -170,6 +175,19 @@ def _put(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:
         tree[name] = dict(inner) if isinstance(inner, dict) else {}
         tree = tree[name]
     tree[path[-1]] = value
+
+
+def _make_room(tree: dict[str, Any], name: str) -> None:
+    """Takes away what an earlier layer said and `name` replaces."""
+    section, _, last = name.rpartition(".")
+    if section.split(".")[0] != "llm":
+        return
+    inner: Any = tree
+    for part in section.split("."):
+        inner = inner.get(part) if isinstance(inner, dict) else None
+    if isinstance(inner, dict):
+        for replaced in _REPLACES.get(last, ()):
+            inner.pop(replaced, None)
 
 
 def _invalid(error: ValidationError, sources: Mapping[str, str]) -> Misused:

@@ -9,6 +9,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from app.model_settings import ModelSettings
+
 
 class Section(BaseModel):
     """A group of settings; unknown names are refused."""
@@ -67,42 +69,6 @@ class QueueSettings(Section):
         180.0, gt=0, description="an embedded run that waits so long for what is down is paused"
     )
     attempts: int = Field(5, ge=1, description="starts of one step before the run is broken")
-
-
-class ModelChoice(Section):
-    """One model of the mix; what is not said is taken from the `llm` section."""
-
-    name: str
-    weight: float = Field(1.0, ge=0)
-    base_url: str | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    max_tokens: int | None = None
-    timeout_seconds: float | None = None
-    retries: int | None = None
-    reasoning_effort: str | None = None
-    system_message: str | None = None
-
-
-class ModelSettings(Section):
-    """The language model.  Without a model name there is none, and no operator asks one."""
-
-    models: list[ModelChoice] = Field(default_factory=list)
-    model: str | None = Field(None, description="shorthand for one model of weight 1")
-    base_url: str | None = Field(None, description="OpenAI-compatible endpoint")
-    api_key_variable: str = Field("OPENAI_API_KEY", description="environment variable of the key")
-    temperature: float | None = Field(0.7, ge=0, le=2)
-    top_p: float | None = Field(None, gt=0, le=1)
-    max_tokens: int = Field(4096, ge=1)
-    timeout_seconds: float = Field(60.0, gt=0)
-    retries: int = Field(3, ge=0)
-    retry_delay_seconds: float = Field(1.0, ge=0)
-    reasoning_effort: str | None = None
-
-    @property
-    def mix(self) -> list[ModelChoice]:
-        """Every model that may answer; empty when none is configured."""
-        return [*self.models, *([ModelChoice(name=self.model)] if self.model else [])]
 
 
 class SandboxSettings(Section):

@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
 
+from app.bootstrap import model_spec
 from app.choices import Misused, surrounding
 from app.cli.faults import DONE, FAILED, Failed
 from app.cli.place import Place, place, require_queue
 from app.cli.screen import Screen
 from app.embedded.errors import EmbeddedError
+from app.model_settings import OPENAI_KEY
 from app.ports import Unavailable
+from app.resolve import resolved
 
 PYTHONS = ((3, 11), (3, 13))
 PACKAGES = (
@@ -186,21 +189,26 @@ def _sandbox(at: Place) -> Iterator[Finding]:
 
 
 def _model() -> Finding:
-    values = surrounding(os.environ).values
-    name = values.get("llm.model") or values.get("llm.models")
-    key = values.get("llm.api_key_variable", "OPENAI_API_KEY")
-    url = values.get("llm.base_url") or os.environ.get("OPENAI_BASE_URL")
-    if not name:
-        said = f"; {key} is set" if os.environ.get(str(key)) else ""
+    found = [
+        model_spec(model, os.environ.get)
+        for model in resolved([surrounding(os.environ)], {}).settings.llm.every
+    ]
+    if not found:
+        key = OPENAI_KEY
+        said = f"; {key} is set" if os.environ.get(key) else ""
         remedy = "name one with --set llm.model=NAME or EVOQ_LLM__MODEL"
         return Finding("model", False, f"none named{said}: tune and mutate are used", remedy)
-    if not url:
-        there = bool(os.environ.get(str(key)))
-        told = f"{name} at OpenAI, key {'set' if there else 'not set'} ({key})"
-        return Finding("model", there, told, "" if there else f"set {key}, or llm.base_url")
-    said = _endpoint(str(url), os.environ.get(str(key), ""))
-    remedy = "start the endpoint, or correct llm.base_url and the key" if said else ""
-    return Finding("model", not said, f"{name} at {url}: {said or 'answers'}", remedy)
+    told, remedies = [], []
+    for spec in dict.fromkeys(found):
+        key = "set" if spec.api_key else "not set"
+        if spec.preset.needs_key:
+            told.append(f"{spec.name} at {spec.base_url}, key {key} ({spec.key_variable})")
+            remedies += [] if spec.api_key else [f"set {spec.key_variable}, or llm.base_url"]
+            continue
+        said = _endpoint(spec.base_url, spec.api_key)
+        told.append(f"{spec.name} at {spec.base_url}: {said or 'answers'}")
+        remedies += ["start the endpoint, or correct llm.base_url and the key"] if said else []
+    return Finding("model", not remedies, "; ".join(told), "; ".join(dict.fromkeys(remedies)))
 
 
 def _endpoint(url: str, key: str) -> str:

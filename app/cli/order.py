@@ -7,7 +7,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from app import bootstrap
-from app.adapters.model.chat import OPENAI_URL
 from app.adapters.tuning.cma import ask
 from app.choices import (
     Choices,
@@ -158,38 +157,30 @@ def _with_keys(found: Resolved) -> tuple[Resolved, list[str]]:
     Raises:
       Misused: A model that somebody asked for here lacks its key.
     """
-    llm = found.settings.llm
-    if os.environ.get(llm.api_key_variable) or not llm.mix:
-        return found, []
-    lacking = [
-        f"{model.name} at {url}"
-        for model in llm.mix
-        if _needs_key(url := model.base_url or llm.base_url or _default_url())
-    ]
+    lacking, variables = [], dict[str, None]()
+    for model in found.settings.llm.every:
+        spec = bootstrap.model_spec(model, os.environ.get)
+        if not spec.api_key and urlsplit(spec.base_url).scheme == "https":
+            lacking.append(spec)
+            variables[spec.key_variable] = None
     if not lacking:
         return found, []
-    named = ("llm.model", "llm.models")
-    chosen = {found.sources[name] for name in named if name in found.sources}
-    if chosen == {"the problem's configuration"}:
+    names = ", ".join(dict.fromkeys(f"{spec.name} at {spec.base_url}" for spec in lacking))
+    keys = ", ".join(variables)
+    asking = [name for name in found.sources if name.rpartition(".")[2] in ("model", "models")]
+    asking += [name for name in found.sources if name.startswith("llm.roles")]
+    if {found.sources[name] for name in asking} == {"the problem's configuration"}:
         return without_models(found), [
-            f"no key is set ({llm.api_key_variable}) for {', '.join(lacking)}, which the problem's "
-            f"configuration names: this run asks no model and uses tune and mutate instead."
+            f"no key is set ({keys}) for {names}, which the problem's configuration names: this "
+            f"run asks no model and uses tune and mutate instead."
         ]
-    if any(OPENAI_URL in one for one in lacking):
+    if any(spec.preset.needs_key for spec in lacking):
         raise Misused(
-            f"no key is set for {', '.join(lacking)}",
-            where=llm.api_key_variable,
+            f"no key is set for {names}",
+            where=keys,
             remedy="Set the variable, or llm.base_url for an endpoint that needs none.",
         )
     return found, []
-
-
-def _default_url() -> str:
-    return os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
-
-
-def _needs_key(url: str) -> bool:
-    return urlsplit(url).scheme == "https"
 
 
 def _text(path: Path) -> str:

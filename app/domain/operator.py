@@ -5,6 +5,7 @@ completions, and returns one child or one failure per draft.  It performs no I/O
 operator runs against a GPU, a remote API or a list of canned replies.
 """
 
+import enum
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from random import Random
@@ -15,19 +16,29 @@ from app.domain.problem import EditRules
 from app.domain.program import Program, ProgramId
 
 
+class Role(enum.StrEnum):
+    """What a model is asked to be.  Settings give each role models of its own."""
+
+    GENERATOR = "generator"  # writes children; cheap, for breadth
+    REFINER = "refiner"  # writes children where the search is stuck or at its best; strong
+    STRATEGIST = "strategist"  # says what to try, writes no program
+    BUILDER = "builder"  # writes the program a strategist asked for
+    JUDGE = "judge"  # has an opinion of a program that was measured
+
+
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """What a model is asked.
 
     Attributes:
       sample: The proposal's ordinal: tells apart repeated draws of the same text.
-      role: Which model answers: `generator` unless an operator says otherwise.
+      role: Which models may answer.
     """
 
     system: str
     user: str
     sample: int = 0
-    role: str = "generator"
+    role: Role = Role.GENERATOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +46,16 @@ class Completion:
     """What a model answered.
 
     Attributes:
+      model: The name it was asked by, which is the settings' and what reports count by.
       finish: The endpoint's finish reason, `stop`, `length`, `content_filter`…; "" if it gave none.
       prompt_tokens, completion_tokens: As counted by the endpoint; 0 where it does not say.
-      cost_usd: Price of this completion; 0.0 where prices are not configured.
+      latency_seconds: From the request that was answered to its answer; waits and earlier attempts
+        are not counted.
+      cost_usd: Price of this completion; None where no price is known.
+      cached_tokens: How many of `prompt_tokens` the endpoint had read before.
+      role: That of its prompt.
+      revision: What the endpoint says it served, where it says more than `model`.
+      reused: Whether it was read from a store: its tokens and its cost were spent earlier.
     """
 
     text: str
@@ -45,8 +63,12 @@ class Completion:
     finish: str = "stop"
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    wall_seconds: float = 0.0
-    cost_usd: float = 0.0
+    latency_seconds: float = 0.0
+    cost_usd: float | None = None
+    cached_tokens: int = 0
+    role: Role = Role.GENERATOR
+    revision: str = ""
+    reused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from app.domain.operator import Prompt
+from app.domain.operator import Prompt, Role
 from app.ports import LanguageModel
 
 Serve = Callable[[Callable[[str], str]], LanguageModel]
@@ -48,7 +48,14 @@ class LanguageModelContract:
 
         assert reply.model
         assert min(reply.prompt_tokens, reply.completion_tokens) >= 0
-        assert min(reply.wall_seconds, reply.cost_usd) >= 0.0
+        assert 0 <= reply.cached_tokens <= reply.prompt_tokens
+        assert min(reply.latency_seconds, reply.cost_usd or 0.0) >= 0.0
+
+    @pytest.mark.parametrize("role", Role)
+    def test_a_completion_says_in_which_role_it_was_given(self, serve: Serve, role: Role) -> None:
+        [reply] = serve(str.upper).complete([Prompt("", "hello", role=role)])
+
+        assert (reply.text, reply.role) == ("HELLO", role)
 
     def test_callers_in_several_threads_get_their_own_answers(self, serve: Serve) -> None:
         model = serve(lambda text: f"<{text}>")

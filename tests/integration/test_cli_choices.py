@@ -12,8 +12,9 @@ from app.choices import (
     surrounding,
     written,
 )
+from app.model_settings import ModelSettings
 from app.resolve import WITH_A_MODEL, WITHOUT_A_MODEL, limits, operators, resolved
-from app.settings import ModelSettings, QueueSettings, RunSettings
+from app.settings import QueueSettings, RunSettings
 
 ASKING = ("diff", "rewrite")
 KNOWN = ("diff", "mutate", "rewrite", "tune")

@@ -13,6 +13,7 @@ import pytest
 
 from app.adapters.model.chat import ModelSpec
 from app.adapters.model.openai import OpenAIModel
+from app.adapters.model.presets import openai
 from app.adapters.model.scripted import ScriptedModel
 from app.domain.operator import Prompt
 from app.ports import Misconfigured, Unavailable
@@ -89,16 +90,13 @@ class Endpoint:
 
 @contextmanager
 def conversation(
-    answer: Callable[[dict[str, Any]], Reply], *, deadline_seconds: float = 20.0, **spec: Any
+    answer: Callable[[dict[str, Any]], Reply], **spec: Any
 ) -> Iterator[tuple[OpenAIModel, Endpoint, list[float]]]:
     """Yields a model, the endpoint behind it, and the pauses it made."""
     endpoint, pauses = Endpoint(answer), list[float]()
-    values = {"name": "echo", "base_url": endpoint.url, "api_key": KEY, **spec}
+    values = {"name": "echo", "base_url": endpoint.url, "api_key": KEY, "retry_delay_seconds": 0.5}
     model = OpenAIModel(
-        [ModelSpec(**values)],
-        deadline_seconds=deadline_seconds,
-        retry_delay_seconds=0.5,
-        sleep=pauses.append,
+        [ModelSpec(**{**values, "deadline_seconds": 20.0, **spec})], sleep=pauses.append
     )
     try:
         yield model, endpoint, pauses
@@ -143,14 +141,34 @@ class TestScriptedModel(LanguageModelContract):
 
 def test_a_completion_carries_usage_latency_price_and_finish() -> None:
     usage = {"prompt_tokens": 1000, "completion_tokens": 200, "total_tokens": 1200}
-    answer = in_turn(said("hello", "length", usage=usage))
+    answer = in_turn(said("hello", "length", usage=usage, system_fingerprint="fp_1"))
     with conversation(answer, prompt_usd=2.0, completion_usd=10.0) as (model, _, _):
         [reply] = model.complete([Prompt("be brief", "hi")])
 
-    assert (reply.text, reply.finish, reply.model) == ("hello", "length", "echo-1")
+    assert (reply.text, reply.finish) == ("hello", "length")
+    assert (reply.model, reply.revision) == ("echo", "echo-1@fp_1")
     assert (reply.prompt_tokens, reply.completion_tokens) == (1000, 200)
     assert reply.cost_usd == pytest.approx(0.004)
-    assert 0.0 < reply.wall_seconds < 10.0
+    assert 0.0 < reply.latency_seconds < 10.0
+
+
+@pytest.mark.parametrize(
+    "told", [{"prompt_tokens_details": {"cached_tokens": 600}}, {"prompt_cache_hit_tokens": 600}]
+)
+def test_cached_prompt_tokens_have_a_price_of_their_own(told: dict[str, Any]) -> None:
+    answer = in_turn(said("x", usage={"prompt_tokens": 1000, "completion_tokens": 100, **told}))
+    with conversation(answer, prompt_usd=2.0, cached_usd=0.5, completion_usd=10.0) as (model, _, _):
+        [reply] = model.complete([Prompt("", "hi")])
+
+    assert reply.cached_tokens == 600
+    assert reply.cost_usd == pytest.approx((400 * 2.0 + 600 * 0.5 + 100 * 10.0) / 1e6)
+
+
+def test_without_prices_the_cost_is_not_known_and_not_nothing() -> None:
+    with conversation(in_turn(said("x", usage={"prompt_tokens": 10}))) as (model, _, _):
+        [reply] = model.complete([Prompt("", "hi")])
+
+    assert reply.cost_usd is None
 
 
 def test_a_plain_model_is_asked_with_its_temperature_and_a_seed() -> None:
@@ -206,7 +224,7 @@ def test_an_account_without_quota_is_not_asked_again() -> None:
 
 
 def test_openai_without_a_key_is_refused_before_anything_is_sent() -> None:
-    model = OpenAIModel([ModelSpec("gpt-4o", key_variable="MY_KEY")])
+    model = OpenAIModel([ModelSpec("gpt-4o", key_variable="MY_KEY", preset=openai.PRESET)])
 
     with pytest.raises(Misconfigured, match="MY_KEY"):
         model.complete([Prompt("", "hi")])

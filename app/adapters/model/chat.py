@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from app.adapters.model.presets import UNKNOWN, openai
+from app.adapters.model.presets.preset import Preset
 from app.domain.operator import Completion, Prompt
 
-OPENAI_URL = "https://api.openai.com/v1"
-_REASONING = ("o1", "o3", "o4", "gpt-5", "gpt-oss-20b", "gpt-oss-120b")
+OPENAI_URL = openai.PRESET.base_url
 _RETRIED = frozenset((408, 409, 425, 429))
 _WITHHELD = frozenset(("content_filter", "content_policy_violation"))
 _REMEDIES = {
@@ -30,13 +31,18 @@ class ModelSpec:
       weight: Its share of the prompts, relative to the other models'.
       api_key: "" where the endpoint asks for none.
       key_variable: Where the key was looked for; named in messages, the key never is.
-      temperature, top_p: None leaves them to the endpoint; reasoning models get neither.
+      preset: What the endpoint takes.
+      temperature, top_p: None leaves them to the endpoint.
       max_tokens: Longest completion, reasoning included.
       timeout_seconds: Of one attempt.
+      deadline_seconds: For one prompt, with all its attempts and pauses.
       retries: Attempts after the first.
-      seeded: Whether a seed is sent; Google's endpoint never gets one.
+      retry_delay_seconds: Longest first pause; doubled for each further one.
+      max_in_flight: Requests of this process at the endpoint at once.
+      seeded: Whether a seed is sent, where the endpoint takes one.
       system_message: Takes the place of every prompt's system text; None leaves it.
-      prompt_usd, completion_usd: Price of a million tokens.
+      prompt_usd, cached_usd, completion_usd: Price of a million tokens; None: not known, and for
+        cached prompt tokens that of the others.
     """
 
     name: str
@@ -44,21 +50,21 @@ class ModelSpec:
     base_url: str = OPENAI_URL
     api_key: str = field(default="", repr=False)
     key_variable: str = "OPENAI_API_KEY"
+    preset: Preset = UNKNOWN
     temperature: float | None = 0.7
     top_p: float | None = None
     max_tokens: int = 4096
     timeout_seconds: float = 60.0
+    deadline_seconds: float = 300.0
     retries: int = 3
+    retry_delay_seconds: float = 1.0
+    max_in_flight: int = 128
     seeded: bool = True
     reasoning_effort: str | None = None
     system_message: str | None = None
-    prompt_usd: float = 0.0
-    completion_usd: float = 0.0
-
-    @property
-    def reasons(self) -> bool:
-        """Whether it is one of OpenAI's reasoning models, by its name."""
-        return self.name.lower().rpartition("/")[2].startswith(_REASONING)
+    prompt_usd: float | None = None
+    cached_usd: float | None = None
+    completion_usd: float | None = None
 
 
 def request(spec: ModelSpec, prompt: Prompt, seed: int) -> dict[str, Any]:
@@ -71,22 +77,20 @@ def request(spec: ModelSpec, prompt: Prompt, seed: int) -> dict[str, Any]:
             {"role": "user", "content": prompt.user},
         ],
     }
-    if spec.reasons:
-        asked["max_completion_tokens"] = spec.max_tokens
-    else:
-        asked["max_tokens"] = spec.max_tokens
-        if spec.temperature is not None:
-            asked["temperature"] = spec.temperature
-        if spec.top_p is not None:
-            asked["top_p"] = spec.top_p
-    if spec.reasoning_effort is not None:
-        asked["reasoning_effort"] = spec.reasoning_effort
-    if spec.seeded and "generativelanguage.googleapis.com" not in spec.base_url:
-        asked["seed"] = seed
-    return asked
+    told = {
+        "max_tokens": spec.max_tokens,
+        "temperature": spec.temperature,
+        "top_p": spec.top_p,
+        "reasoning_effort": spec.reasoning_effort,
+        "seed": seed if spec.seeded else None,
+    }
+    asked |= {name: value for name, value in told.items() if value is not None}
+    return dict(spec.preset.shape(asked))
 
 
-def completion(spec: ModelSpec, content: bytes, wall_seconds: float) -> Completion | None:
+def completion(
+    spec: ModelSpec, prompt: Prompt, content: bytes, latency_seconds: float
+) -> Completion | None:
     """Reads the body of a 200; None where it is not a chat completion.
 
     A completion without a text is the model's answer, and empty; one without choices is none.
@@ -100,16 +104,18 @@ def completion(spec: ModelSpec, content: bytes, wall_seconds: float) -> Completi
     except ValueError:  # not JSON, or not even UTF-8
         return None
     usage = rest.get("usage")
-    asked, answered = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
-    model = rest.get("model")
+    spent = _spent(usage if isinstance(usage, dict) else {})
     return Completion(
         text=text if isinstance(text, str) else "",
-        model=model if isinstance(model, str) and model else spec.name,
+        model=spec.name,
         finish=finish if isinstance(finish, str) else "",
-        prompt_tokens=asked,
-        completion_tokens=answered,
-        wall_seconds=wall_seconds,
-        cost_usd=(asked * spec.prompt_usd + answered * spec.completion_usd) / 1e6,
+        prompt_tokens=spent.prompt,
+        completion_tokens=spent.completion,
+        latency_seconds=latency_seconds,
+        cost_usd=_cost_usd(spec, spent),
+        cached_tokens=spent.cached,
+        role=prompt.role,
+        revision=_revision(spec, rest),
     )
 
 
@@ -149,6 +155,36 @@ def retry_after_seconds(headers: Mapping[str, str]) -> float:
     return max(0.0, (then - datetime.now(then.tzinfo or UTC)).total_seconds())
 
 
-def _count(usage: object, name: str) -> int:
-    value = usage.get(name) if isinstance(usage, dict) else None
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    """Tokens of one completion; `cached` are among `prompt`."""
+
+    prompt: int
+    cached: int
+    completion: int
+
+
+def _spent(usage: Mapping[str, Any]) -> _Spent:
+    prompt, details = _count(usage, "prompt_tokens"), usage.get("prompt_tokens_details")
+    cached = _count(details, "cached_tokens") if isinstance(details, dict) else 0
+    cached = cached or _count(usage, "prompt_cache_hit_tokens")  # DeepSeek's name for the same
+    return _Spent(prompt, min(prompt, cached), _count(usage, "completion_tokens"))
+
+
+def _cost_usd(spec: ModelSpec, spent: _Spent) -> float | None:
+    if spec.prompt_usd is None or spec.completion_usd is None:
+        return None
+    cached_usd = spec.prompt_usd if spec.cached_usd is None else spec.cached_usd
+    fresh = spent.prompt - spent.cached
+    paid = fresh * spec.prompt_usd + spent.cached * cached_usd
+    return (paid + spent.completion * spec.completion_usd) / 1e6
+
+
+def _revision(spec: ModelSpec, answered: Mapping[Any, Any]) -> str:
+    told = (answered.get("model"), answered.get("system_fingerprint"))
+    return "@".join(one for one in told if isinstance(one, str) and one not in ("", spec.name))
+
+
+def _count(usage: Mapping[str, Any], name: str) -> int:
+    value = usage.get(name)
     return value if isinstance(value, int) and value > 0 else 0

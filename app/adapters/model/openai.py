@@ -39,8 +39,6 @@ class OpenAIModel:
         specs: Sequence[ModelSpec],
         *,
         seed: int = 0,
-        deadline_seconds: float = 300.0,
-        retry_delay_seconds: float = 1.0,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Prepares the clients; connects to nothing.
@@ -48,8 +46,6 @@ class OpenAIModel:
         Args:
           specs: The models; which one answers is drawn by weight for each prompt.
           seed: Of that draw, so that the same prompt of the same run meets the same model.
-          deadline_seconds: For one prompt, with all its attempts and pauses.
-          retry_delay_seconds: Longest first pause; doubled for each further one.
           sleep: Waits so many seconds.
 
         Raises:
@@ -59,8 +55,6 @@ class OpenAIModel:
             raise ValueError(f"no model with a weight above 0 among {len(specs)}")
         self._specs = tuple(specs)
         self._seed = seed
-        self._deadline_seconds = deadline_seconds
-        self._retry_delay_seconds = retry_delay_seconds
         self._sleep = sleep
         self._jitter = Random()  # differs between processes on purpose, and shapes no result
         self._clients = {
@@ -96,19 +90,19 @@ class OpenAIModel:
     def _complete(self, prompt: Prompt) -> Completion:
         drawn = Random(f"{self._seed}/{prompt.role}/{prompt.sample}")
         [spec] = drawn.choices(self._specs, [spec.weight for spec in self._specs])
-        if spec.base_url == chat.OPENAI_URL and not spec.api_key:
+        if spec.preset.needs_key and not spec.api_key:
             raise Misconfigured(
                 f"model {spec.name!r} at {spec.base_url} needs a key: set {spec.key_variable},"
                 " or llm.base_url for another endpoint"
             )
-        deadline = time.monotonic() + self._deadline_seconds
+        deadline = time.monotonic() + spec.deadline_seconds
         attempt = 0
         while True:
             timeout = min(spec.timeout_seconds, max(0.001, deadline - time.monotonic()))
             answer = self._ask(spec, prompt, timeout)
             if isinstance(answer, Completion):
                 return answer
-            pause = self._pause(attempt, answer.retry_after_seconds)
+            pause = self._pause(spec, attempt, answer.retry_after_seconds)
             attempt += 1
             if attempt > spec.retries or time.monotonic() + pause >= deadline:
                 raise Unavailable(
@@ -117,9 +111,9 @@ class OpenAIModel:
                 ) from answer.cause
             self._sleep(pause)
 
-    def _pause(self, attempt: int, retry_after_seconds: float) -> float:
+    def _pause(self, spec: ModelSpec, attempt: int, retry_after_seconds: float) -> float:
         """Draws the pause before the next attempt: full jitter on top of what was asked for."""
-        most = min(_LONGEST_PAUSE_SECONDS, self._retry_delay_seconds * 2.0**attempt)
+        most = min(_LONGEST_PAUSE_SECONDS, spec.retry_delay_seconds * 2.0**attempt)
         return retry_after_seconds + self._jitter.uniform(0.0, most)
 
     def _ask(self, spec: ModelSpec, prompt: Prompt, timeout: float) -> Completion | _Passing:
@@ -130,7 +124,7 @@ class OpenAIModel:
             raw = client.chat.completions.with_raw_response.create(**asked)
         except openai.APIStatusError as error:
             if chat.withheld(error.code):
-                return Completion("", spec.name, "content_filter")
+                return Completion("", spec.name, "content_filter", role=prompt.role)
             if not chat.passing(error.status_code, error.code):
                 raise Misconfigured(chat.refusal(spec, error.status_code, error.message)) from error
             pause = chat.retry_after_seconds(error.response.headers)
@@ -140,7 +134,7 @@ class OpenAIModel:
         except openai.OpenAIError as error:
             return _Passing(f"{error} ({error.__cause__!r})", cause=error)
         content = raw.http_response.content
-        answer = chat.completion(spec, content, time.monotonic() - started)
+        answer = chat.completion(spec, prompt, content, time.monotonic() - started)
         return answer or _Passing(f"not a chat completion: {content[:80]!r}")
 
     def _sample_seed(self, prompt: Prompt) -> int:

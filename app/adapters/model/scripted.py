@@ -16,4 +16,7 @@ class ScriptedModel:
         return "scripted"
 
     def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
-        return [Completion(self._answer(prompt), model=self.name) for prompt in prompts]
+        return [
+            Completion(self._answer(prompt), model=self.name, role=prompt.role)
+            for prompt in prompts
+        ]

@@ -196,7 +196,7 @@ MODEL_KEYS: tuple[Key, ...] = (
     Key("max_tokens", _I, setting="max_tokens", nullable=True),
     Key("timeout", _N, setting="timeout_seconds", nullable=True),
     Key("retries", _I, setting="retries", nullable=True),
-    Key("retry_delay", _N, reason="one pause serves all: `llm.retry_delay`", nullable=True),
+    Key("retry_delay", _N, setting="retry_delay_seconds", nullable=True),
     Key("random_seed", _I, reason="a draw's seed follows from `random_seed`", nullable=True),
     Key("reasoning_effort", _S, setting="reasoning_effort", nullable=True),
     Key("max_budget_usd", _N, reason=_CLIENTS, nullable=True),

@@ -96,10 +96,10 @@ _SAVE_COMPLETIONS = """
     INSERT INTO completions (cohort, turn, place, text, model, finish, prompt_tokens,
         completion_tokens, wall_seconds, cost_usd)
     SELECT %(cohort)s, %(turn)s, place, text, model, finish, prompt_tokens, completion_tokens,
-        wall_seconds, cost_usd
+        latency_seconds, coalesce(cost_usd, 0)
     FROM json_to_recordset(CAST(%(saved)s AS json)) AS saved(
         place int, text text, model text, finish text, prompt_tokens int, completion_tokens int,
-        wall_seconds float8, cost_usd float8
+        latency_seconds float8, cost_usd float8
     )
 """
 _UNSETTLED = """

@@ -1,0 +1,159 @@
+"""Settings of the language models: who is asked in which role, and how.
+
+What a model of a role does not say is taken from its role, and what the role does not say from the
+section `llm`.  Whoever names a provider inherits neither address nor key; whoever names an address
+inherits no provider.
+"""
+
+import enum
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from app.domain.operator import Role
+
+OPENAI_KEY = "OPENAI_API_KEY"
+
+
+class Provider(enum.StrEnum):
+    """Who serves a model, by name."""
+
+    OPENAI = "openai"
+    DEEPSEEK = "deepseek"
+    GEMINI = "gemini"
+    ANTHROPIC = "anthropic"
+    OPENROUTER = "openrouter"
+    VLLM = "vllm"
+    LLAMACPP = "llamacpp"
+    OLLAMA = "ollama"
+
+
+class Asked(BaseModel):
+    """How a model is asked; None: inherited, or left to the provider."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    provider: Provider | None = Field(None, description="who serves it: address, key and quirks")
+    base_url: str | None = Field(None, description="OpenAI-compatible endpoint")
+    api_key_variable: str | None = Field(None, description="environment variable of the key")
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, gt=0, le=1)
+    max_tokens: int | None = Field(None, ge=1, description="longest completion, reasoning included")
+    timeout_seconds: float | None = Field(None, gt=0, description="of one attempt")
+    deadline_seconds: float | None = Field(None, gt=0, description="of all attempts together")
+    retries: int | None = Field(None, ge=0, description="attempts after the first")
+    retry_delay_seconds: float | None = Field(
+        None, ge=0, description="longest first pause between attempts; doubled for each further one"
+    )
+    max_in_flight: int | None = Field(
+        None, ge=1, description="requests of one worker process at one endpoint"
+    )
+    reasoning_effort: str | None = None
+    usd_per_million_prompt_tokens: float | None = Field(None, ge=0)
+    usd_per_million_cached_tokens: float | None = Field(
+        None, ge=0, description="prompt tokens the endpoint had read before; none: as the others"
+    )
+    usd_per_million_completion_tokens: float | None = Field(None, ge=0)
+
+    @field_validator("provider", mode="before")
+    @classmethod
+    def _known_provider(cls, told: Any) -> Any:
+        if isinstance(told, str) and told not in list(Provider):
+            raise ValueError(f"no provider {told!r}: {_closest(told, list(Provider))}")
+        return told
+
+
+class ModelChoice(Asked):
+    """One model of a mix.
+
+    Attributes:
+      weight: Its share of the prompts, relative to the others'.
+      system_message: Takes the place of every prompt's system text.
+    """
+
+    name: str
+    weight: float = Field(1.0, ge=0)
+    system_message: str | None = None
+
+
+class RoleSettings(Asked):
+    """Who answers in one role; without a model, the models of the section `llm`."""
+
+    models: list[ModelChoice] = Field(default_factory=list)
+    model: str | None = Field(None, description="shorthand for one model of weight 1")
+
+    @property
+    def mix(self) -> list[ModelChoice]:
+        """Every model the role names; empty where it names none."""
+        return [*self.models, *([ModelChoice(name=self.model)] if self.model else [])]
+
+
+class ModelSettings(RoleSettings):
+    """The language model.  Without a model name there is none, and no operator asks one."""
+
+    temperature: float | None = Field(0.7, ge=0, le=2)
+    max_tokens: int | None = Field(4096, ge=1, description="longest completion, with reasoning")
+    timeout_seconds: float | None = Field(60.0, gt=0, description="of one attempt")
+    deadline_seconds: float | None = Field(300.0, gt=0, description="of all attempts together")
+    retries: int | None = Field(3, ge=0, description="attempts after the first")
+    retry_delay_seconds: float | None = Field(1.0, ge=0, description="longest first pause")
+    max_in_flight: int | None = Field(
+        128, ge=1, description="requests of one worker process at one endpoint"
+    )
+    roles: dict[Role, RoleSettings] = Field(
+        default_factory=dict, description="role to what differs for it from this section"
+    )
+
+    @field_validator("roles", mode="before")
+    @classmethod
+    def _known_roles(cls, told: Any) -> Any:
+        if isinstance(told, dict):
+            for name, own in told.items():
+                if name not in list(Role):
+                    raise ValueError(f"no role {name!r}: {_closest(str(name), list(Role))}")
+                _refuse_unknown(own, RoleSettings, f"roles.{name}")
+        return told
+
+    @field_validator("models", mode="before")
+    @classmethod
+    def _known_keys(cls, told: Any) -> Any:
+        for one in told if isinstance(told, list) else []:
+            _refuse_unknown(one, ModelChoice, "models")
+        return told
+
+    def asked(self, role: Role = Role.GENERATOR) -> list[ModelChoice]:
+        """Returns the models of a role with all they inherit; empty when none is configured."""
+        own = self.roles.get(role, RoleSettings())
+        return [_inheriting(choice, own, self) for choice in own.mix or self.mix]
+
+    @property
+    def every(self) -> list[ModelChoice]:
+        """Every model that any role may ask, with all it inherits."""
+        return [choice for role in (Role.GENERATOR, *self.roles) for choice in self.asked(role)]
+
+
+def _inheriting(choice: ModelChoice, *levels: Asked) -> ModelChoice:
+    found = choice.model_dump(exclude_none=True)
+    for level in levels:
+        told = level.model_dump(include=set(Asked.model_fields), exclude_none=True)
+        if "provider" in found:
+            dropped = {"provider", "base_url", "api_key_variable"}
+        elif "base_url" in found:
+            dropped = {"provider", "base_url"}
+        else:
+            dropped = set()
+        found = {k: v for k, v in told.items() if k not in dropped} | found
+    return ModelChoice.model_validate(found)
+
+
+def _refuse_unknown(told: Any, model: type[BaseModel], where: str) -> None:
+    known = list(model.model_fields)
+    for name in told if isinstance(told, dict) else ():
+        if name not in known:
+            raise ValueError(f"{where} has no setting {name!r}: {_closest(str(name), known)}")
+
+
+def _closest(name: str, known: list[str]) -> str:
+    [nearest] = get_close_matches(name, known, n=1, cutoff=0.0)
+    return f"the closest is {str(nearest)!r}, of {', '.join(known)}"

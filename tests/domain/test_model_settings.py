@@ -1,0 +1,150 @@
+"""Who is asked in which role, and what is inherited; pure."""
+
+import pytest
+
+from app.adapters.model.presets import PRESETS
+from app.bootstrap import model_spec
+from app.choices import Choices, Misused, assigned
+from app.domain.operator import Role
+from app.model_settings import ModelSettings, Provider
+from app.resolve import resolved, without_models
+
+
+def llm(*assignments: str) -> ModelSettings:
+    return resolved([assigned(assignments)], {}).settings.llm
+
+
+def test_a_role_that_says_nothing_is_answered_by_the_models_of_the_section():
+    told = llm("llm.model=small", "llm.temperature=0.4")
+
+    assert told.asked(Role.JUDGE) == told.asked()
+    assert told.asked(Role.JUDGE)[0].temperature == 0.4
+
+
+def test_a_model_inherits_from_its_role_and_a_role_from_the_section():
+    told = llm(
+        "llm.model=small",
+        "llm.temperature=0.4",
+        "llm.max_tokens=100",
+        "llm.retries=7",
+        'llm.roles.refiner={"max_tokens": 200, "retries": 0, "models": [{"name": "big"}]}',
+        "llm.roles.refiner.retries=2",
+    )
+
+    [refiner] = told.asked(Role.REFINER)
+
+    assert refiner.name == "big"
+    assert (refiner.temperature, refiner.max_tokens, refiner.retries) == (0.4, 200, 2)
+    assert [one.name for one in told.asked()] == ["small"]
+
+
+def test_a_role_may_keep_the_models_and_differ_in_how_they_are_asked():
+    told = llm("llm.model=small", "llm.roles.judge.temperature=0")
+
+    assert [(one.name, one.temperature) for one in told.asked(Role.JUDGE)] == [("small", 0.0)]
+
+
+def test_whoever_names_a_provider_inherits_neither_address_nor_key():
+    told = llm(
+        "llm.model=small",
+        "llm.base_url=http://here/v1",
+        "llm.api_key_variable=HERE",
+        "llm.roles.refiner={provider: anthropic, model: claude}",
+    )
+    environment = {"ANTHROPIC_API_KEY": "a", "HERE": "h"}.get
+
+    refiner = model_spec(told.asked(Role.REFINER)[0], environment)
+    generator = model_spec(told.asked()[0], environment)
+
+    assert (refiner.base_url, refiner.api_key) == ("https://api.anthropic.com/v1", "a")
+    assert (generator.base_url, generator.api_key) == ("http://here/v1", "h")
+
+
+def test_whoever_names_an_address_inherits_no_provider():
+    told = llm("llm.provider=gemini", "llm.models=[{name: local, base_url: 'http://here/v1'}]")
+
+    spec = model_spec(told.asked()[0], {"GEMINI_API_KEY": "g"}.get)
+
+    assert (spec.base_url, spec.api_key, spec.preset.needs_key) == ("http://here/v1", "", False)
+
+
+def test_each_model_may_have_a_key_and_a_pause_of_its_own():
+    told = llm(
+        "llm.retry_delay_seconds=3",
+        "llm.models=[{name: a, api_key_variable: A, retry_delay_seconds: 9}, {name: b}]",
+    )
+    first, second = (model_spec(one, {"A": "1"}.get) for one in told.asked())
+
+    assert (first.api_key, first.retry_delay_seconds) == ("1", 9)
+    assert (second.api_key, second.retry_delay_seconds) == ("", 3)
+
+
+def test_prices_are_inherited_like_everything_else():
+    told = llm(
+        "llm.model=m",
+        "llm.usd_per_million_prompt_tokens=2",
+        "llm.usd_per_million_completion_tokens=8",
+        "llm.roles.judge.usd_per_million_cached_tokens=0.5",
+    )
+    spec = model_spec(told.asked(Role.JUDGE)[0], {}.get)
+
+    assert (spec.prompt_usd, spec.cached_usd, spec.completion_usd) == (2, 0.5, 8)
+
+
+def test_an_address_of_a_known_host_has_its_quirks_and_openais_key():
+    address = "https://generativelanguage.googleapis.com/v1beta/openai/"
+    told = llm("llm.model=m", f"llm.base_url={address}")
+
+    spec = model_spec(told.asked()[0], {"OPENAI_API_KEY": "o"}.get)
+
+    assert spec.preset is PRESETS["gemini"]
+    assert (spec.base_url, spec.api_key) == (address, "o")
+
+
+def test_a_provider_replaces_the_address_that_the_problem_suggests():
+    suggestions = {"llm.base_url": "https://theirs/v1", "llm.api_key_variable": "THEIRS"}
+    found = resolved([assigned(["llm.provider=ollama", "llm.model=m"])], suggestions).settings.llm
+
+    assert model_spec(found.asked()[0], {}.get).base_url == "http://localhost:11434/v1"
+
+
+def test_a_provider_and_an_address_of_one_source_are_both_meant():
+    told = llm("llm.base_url=http://far/v1", "llm.provider=vllm", "llm.model=m")
+
+    spec = model_spec(told.asked()[0], {}.get)
+
+    assert (spec.base_url, spec.preset) == ("http://far/v1", PRESETS["vllm"])
+
+
+def test_every_provider_has_an_endpoint_or_is_none():
+    assert set(PRESETS) == {str(one) for one in Provider}
+
+
+@pytest.mark.parametrize(
+    ("assignment", "says"),
+    [
+        ("llm.provider=antropic", "'anthropic'"),
+        ("llm.roles.refinr.model=m", "'refiner'"),
+        ("llm.roles={judg: {model: m}}", "'judge'"),
+        ("llm.roles.refiner.temprature=1", "'temperature'"),
+        ("llm.roles.refiner.provider=olama", "'ollama'"),
+        ("llm.models=[{name: m, wieght: 2}]", "'weight'"),
+    ],
+)
+def test_what_is_unknown_is_refused_with_the_closest_name(assignment, says):
+    with pytest.raises(Misused, match="the closest is") as refused:
+        llm(assignment)
+
+    assert says in str(refused.value)
+
+
+def test_the_snapshot_of_a_run_is_read_back_as_it_was():
+    told = llm("llm.model=m", "llm.provider=vllm", "llm.roles.judge={model: j, provider: openai}")
+
+    assert ModelSettings(**told.model_dump(mode="json")) == told
+
+
+def test_a_run_without_models_has_none_in_any_role():
+    found = resolved([Choices("f", {"llm.model": "m", "llm.roles": {"judge": {"model": "j"}}})], {})
+
+    assert without_models(found).settings.llm.every == []
