@@ -1,0 +1,37 @@
+"""Answers of an endpoint over a while: what its window is judged by."""
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Spell:
+    """What was answered since a moment, over a round trip or more.
+
+    Attributes:
+      size: The window when it began.
+      peak: Most requests in flight when one was answered.
+    """
+
+    since: float
+    size: float
+    served: int = 0
+    refused: int = 0
+    peak: int = 0
+
+    @property
+    def answers(self) -> int:
+        return self.served + self.refused
+
+    @property
+    def share(self) -> float:
+        """Refused requests among all; 0 where nothing was answered."""
+        return self.refused / max(1, self.answers)
+
+    def answered(self, in_flight: int, *, served: int = 0, refused: int = 0) -> "Spell":
+        """Returns the spell after further answers, with so many requests in flight."""
+        return replace(
+            self,
+            served=self.served + served,
+            refused=self.refused + refused,
+            peak=max(self.peak, in_flight),
+        )

@@ -1,0 +1,276 @@
+"""How many requests an endpoint is given at once: additive increase, multiplicative decrease.
+
+Pure: answers and the clock go in, the next window comes out.  One window serves one endpoint as
+one process sees it.
+
+Source: Jacobson, Congestion Avoidance and Control (1988): slow start and AIMD.  Departures: a
+decrease grows with the share of refusals, as in Data Center TCP (Alizadeh et al., 2010), and is a
+tenth for a single one, because a halved window idles a paid endpoint; the rise is slow near the
+last ceiling and quicker away from it, as in CUBIC (Ha et al., 2008); a share of refusals that does
+not fall with the window is the endpoint's own failure rate, and shrinks the window no more.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+from app.adapters.model.spell import Spell
+
+GENTLE, FIRM, HARSH = 0.9, 0.75, 0.5
+"""What is left of a window: after one refusal, after several, after little else."""
+SEVERAL = 0.08
+"""Share of refusals that one refusal in a while does not explain."""
+SPELL = 40
+"""Answers from which a share of refusals is read."""
+SLOWEST_ROUNDS = 80
+"""Round trips in which a window near its ceiling would double: eight make up for a decrease."""
+USED = 0.9
+"""Share of the window in flight from which on it counts as used."""
+RETEST_SPELLS = 40
+"""Spells after which an endpoint's own failure rate is measured again."""
+SMOOTHING, SIGMAS = 0.2, 3.0
+NEGLIGIBLE = 0.02
+"""A failure rate below which an endpoint counts as sound."""
+FIRST_ROUND_TRIP_SECONDS, SHORTEST_ROUND_TRIP_SECONDS = 1.0, 0.02
+QUEUE_ALLOWED = 0.1
+"""Requests waiting in an engine, per running one, that keep it fed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a window may be.
+
+    Attributes:
+      least: It never falls below; >= 1.
+      start: Where it begins; it seeks its size from there.
+      most: It never rises above.
+    """
+
+    least: int = 1
+    start: int = 32
+    most: int = 256
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.least <= self.start <= self.most:
+            raise ValueError(
+                f"a window needs 1 <= least <= start <= most, not {self.least}, {self.start}, "
+                f"{self.most}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """A window and its share of refusals before a decrease that puts both to the test."""
+
+    size: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The window of one endpoint; every method returns the next one.
+
+    Attributes:
+      size: How many requests may be in flight; fractions add up.
+      threshold: Below it the window doubles in a round trip.
+      ceiling: Where it was last refused.
+      debt: Slots of refused requests, each empty until another request is served.
+      failing: The endpoint's own share of refusals, which no smaller window lowers.
+      round_trip_seconds: Smoothed time from asking to being served; None before the first.
+      decreased_at: When it last shrank; by the caller's clock, in seconds.
+      held_until: It does not rise before.
+      streak: Refusals since something was last served, at `served_at`.
+      spells: Since the failure rate was last measured.
+      before: None unless a test is on.
+    """
+
+    bounds: Bounds
+    size: float
+    spell: Spell
+    served_at: float
+    threshold: float = math.inf
+    ceiling: float = math.inf
+    debt: int = 0
+    failing: float = 0.0
+    smoothed: float = 0.0
+    round_trip_seconds: float | None = None
+    decreased_at: float = -math.inf
+    held_until: float = -math.inf
+    streak: int = 0
+    spells: int = 0
+    before: Before | None = None
+
+    @classmethod
+    def opened(cls, bounds: Bounds, now: float) -> "Window":
+        """Returns the window of an endpoint that nothing is known of."""
+        return cls(bounds, float(bounds.start), Spell(now, bounds.start), now)
+
+    @property
+    def open(self) -> int:
+        """How many requests may be in flight now; at least one, or nothing would be learnt."""
+        return max(1, int(self.size) - self.debt)
+
+    def served(self, now: float, sent_at: float, in_flight: int) -> "Window":
+        """Returns the window after an answer.
+
+        Args:
+          now: Seconds by a clock that never goes back.
+          sent_at: When the request was sent, by the same clock.
+          in_flight: Requests in flight, the answered one included.
+        """
+        took = max(now - sent_at, SHORTEST_ROUND_TRIP_SECONDS)
+        known = self.round_trip_seconds
+        size = self.size
+        if in_flight >= USED * int(size) and now >= self.held_until and self.before is None:
+            size = min(size + self._rise(), float(self.bounds.most))
+        after = replace(
+            self,
+            size=size,
+            debt=max(0, self.debt - 1),
+            spell=self.spell.answered(in_flight, served=1),
+            round_trip_seconds=took if known is None else known + SMOOTHING * (took - known),
+            streak=0,
+            served_at=now,
+        )
+        return after._closed(now)
+
+    def refused(self, now: float, sent_at: float, in_flight: int) -> "Window":
+        """Returns the window after a 429, a 5xx or a time-out; arguments as for `served`.
+
+        The first refusal shrinks it at once, unless the endpoint is known to fail by itself.  Those
+        sent before a decrease say nothing about it.
+        """
+        after = replace(
+            self,
+            debt=min(self.debt + 1, max(0, int(self.size) - 1)),
+            spell=self.spell.answered(in_flight, refused=1),
+            streak=self.streak + 1,
+        )
+        if after.streak >= 3 and now - after.served_at >= 2 * after._round_trip:
+            return after._out(now)
+        sound = self.failing == 0.0 and self.before is None
+        if sound and sent_at >= self.decreased_at and after._may_decrease(now):
+            after = after._decreased(now, GENTLE)
+        return after._closed(now)
+
+    def queued(self, now: float, running: int, waiting: int) -> "Window":
+        """Returns the window after a look at the engine's own queue.
+
+        Args:
+          now: As for `served`.
+          running: Requests the engine works at, of everybody.
+          waiting: Requests it has accepted and not begun, of everybody.
+        """
+        allowed = max(2.0, QUEUE_ALLOWED * running)
+        if waiting * 2 <= allowed:
+            return self
+        held = replace(self, held_until=now + self._round_trip)
+        if waiting <= allowed or not self._may_decrease(now):
+            return held
+        kept = (running + allowed / 2) / (running + waiting)
+        return held._decreased(now, min(GENTLE, max(HARSH, kept)))
+
+    @property
+    def _round_trip(self) -> float:
+        known = self.round_trip_seconds
+        return FIRST_ROUND_TRIP_SECONDS if known is None else known
+
+    @property
+    def _base(self) -> float:
+        """What was in use: a window that was not filled has not been tried beyond that."""
+        peak = float(self.spell.peak or self.size)
+        return max(float(self.bounds.least), min(self.size, peak))
+
+    def _rise(self) -> float:
+        """Returns by how much one served request widens the window."""
+        if self.size < self.threshold:
+            return 1.0
+        away = self.size - self.ceiling
+        quicker = min(away, self.size / 8) if away > 0 else -away / 4
+        return max(self.size / SLOWEST_ROUNDS, quicker) / self.size
+
+    def _may_decrease(self, now: float) -> bool:
+        return now - self.decreased_at >= self._round_trip
+
+    def _decreased(self, now: float, kept: float) -> "Window":
+        base = self._base
+        size = max(float(self.bounds.least), base * kept)
+        return replace(self, size=size, threshold=size, ceiling=base, decreased_at=now)
+
+    def _out(self, now: float) -> "Window":
+        """Returns the window of an endpoint that answers nothing: what it can bear is unknown.
+
+        It opens again to where it was, doubling, once something is served.
+        """
+        least = float(self.bounds.least)
+        fresh = Spell(now, least)
+        if self.size <= least:
+            return replace(self, spell=fresh)
+        known = self.before.size if self.before else self.spell.size
+        return replace(
+            self, size=least, threshold=known, decreased_at=now, before=None, spell=fresh
+        )
+
+    def _closed(self, now: float) -> "Window":
+        """Returns the window after the spell has been judged, if it is over."""
+        spell = self.spell
+        enough = spell.answers >= max(SPELL, spell.size * (2 if self.failing else 1))
+        if not enough or now - max(spell.since, self.decreased_at) < self._round_trip:
+            return self
+        smoothed = self.smoothed + SMOOTHING * (spell.share - self.smoothed)
+        judged = replace(self, smoothed=smoothed, spells=self.spells + 1)
+        if self.debt > max(2.0, self.size * (1 - FIRM)):
+            judged = judged._crowded(now)
+        else:
+            judged = judged._tested(now) if self.before else judged._judged(now)
+        return replace(judged, spell=Spell(now, judged.size))
+
+    def _crowded(self, now: float) -> "Window":
+        """Returns the window of an endpoint that serves one request for each it refuses.
+
+        Chance does not leave so many slots empty: what was in flight is what it bears.
+        """
+        return replace(self._decreased(now, GENTLE), before=None, failing=0.0, debt=0)
+
+    def _judged(self, now: float) -> "Window":
+        """Returns the window after a spell: smaller, and put to the test, where it is refused."""
+        share = self.spell.share
+        if self._alarming:
+            kept = max(HARSH, min(FIRM, 1.0 - share / 2))
+            before = Before(max(self._base, self.spell.size), share)
+            return replace(self._decreased(now, kept), before=before)
+        if self.failing > 0.0 and self.spells >= RETEST_SPELLS:
+            return replace(self._decreased(now, FIRM), before=Before(self._base, self.smoothed))
+        failing = self.failing + SMOOTHING / 2 * (share - self.failing)
+        return replace(self, failing=_worth(failing) if self.failing else 0.0)
+
+    def _tested(self, now: float) -> "Window":
+        """Returns the window after a test: wider again if the smaller one was refused as much."""
+        assert self.before is not None
+        share = self.spell.share
+        ended = replace(self, before=None, smoothed=share, spells=0)
+        if share > self._expected(self.before):
+            rate = (share + self.before.share) / 2
+            size = max(self.size, self.before.size)
+            return replace(ended, size=size, threshold=size, ceiling=size, failing=rate, debt=0)
+        ended = replace(ended, failing=_worth(min(self.failing, share)))
+        return ended._judged(now) if ended._alarming else ended
+
+    @property
+    def _alarming(self) -> bool:
+        """Whether clearly more was refused than the endpoint refuses by itself."""
+        n, rate = self.spell.answers, self.failing
+        noise = SIGMAS * math.sqrt(n * rate * (1 - rate))
+        return self.spell.refused > n * rate + max(n * SEVERAL, noise)
+
+    def _expected(self, before: Before) -> float:
+        """Returns the share of refusals that parts the two explanations of those before.
+
+        Half way between what a window too large explains, and what an endpoint explains that fails
+        whatever it is asked.
+        """
+        crowded = max(self.failing, 1.0 - (1.0 - before.share) * before.size / self.size)
+        return (before.share + crowded) / 2
+
+
+def _worth(rate: float) -> float:
+    return rate if rate >= NEGLIGIBLE else 0.0

@@ -1,0 +1,202 @@
+"""The window of an endpoint, against a simulated endpoint: deterministic, without a clock."""
+
+import heapq
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from app.adapters.model.window import Bounds, Window
+
+SECONDS = 0.8
+
+
+@dataclass
+class Simulation:
+    """An endpoint that refuses at once what is beyond its capacity, and a client with endless work.
+
+    Attributes:
+      capacity: Requests it works at, by the time.
+      failing: Share of the requests that it refuses whatever its load.
+      samples: (time, window, in service) at every answer.
+    """
+
+    window: Window
+    capacity: Callable[[float], int]
+    seed: int
+    failing: float = 0.0
+    dead: Callable[[float], bool] = lambda now: False
+    refusal_seconds: float = 0.005
+    now: float = 0.0
+    in_flight: int = 0
+    working: int = 0
+    samples: list[tuple[float, int, int]] = field(default_factory=list)
+    served: list[float] = field(default_factory=list)
+    refused: list[float] = field(default_factory=list)
+    shrunk: list[float] = field(default_factory=list)
+
+    def run(self, seconds: float) -> "Simulation":
+        rng = random.Random(self.seed)
+        events: list[tuple[float, int, float, bool]] = []
+        order = 0
+        while self.now < seconds:
+            while self.in_flight < self.window.open:
+                self.in_flight += 1
+                order += 1
+                refused = (
+                    self.working >= self.capacity(self.now)
+                    or self.dead(self.now)
+                    or rng.random() < self.failing
+                )
+                self.working += not refused
+                takes = self.refusal_seconds if refused else SECONDS * rng.lognormvariate(0, 0.3)
+                heapq.heappush(events, (self.now + takes, order, self.now, refused))
+            self.now, _, sent_at, refused = heapq.heappop(events)
+            answered = self.window.refused if refused else self.window.served
+            was = self.window
+            self.window = answered(self.now, sent_at, self.in_flight)
+            if self.window.decreased_at > was.decreased_at:
+                self.shrunk.append(self.now)
+            self.in_flight -= 1
+            self.working -= not refused
+            (self.refused if refused else self.served).append(self.now)
+            self.samples.append((self.now, int(self.window.size), self.working))
+        return self
+
+    def windows(self, after: float, before: float = float("inf")) -> list[int]:
+        return [size for at, size, _ in self.samples if after <= at < before]
+
+    def used(self, capacity: int, after: float, before: float) -> float:
+        """Returns the share of the capacity that was at work, by what was served."""
+        n = sum(1 for at in self.served if after <= at < before)
+        return n * SECONDS * MEAN / (before - after) / capacity
+
+
+MEAN = 1.046
+"""Mean of the latency's lognormal factor, exp(0.3² / 2)."""
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("capacity", [8, 20, 64, 200])
+def test_the_window_finds_the_capacity_and_stays_there(capacity: int, seed: int) -> None:
+    opened = Window.opened(Bounds(1, 16, 512), 0.0)
+    simulated = Simulation(opened, lambda now: capacity, seed).run(160)
+    assert simulated.used(capacity, 60, 160) >= 0.9
+    steady = simulated.windows(60)
+    middle = sum(steady) / len(steady)
+    assert max(steady) <= 1.25 * middle
+    assert min(steady) >= 0.75 * middle
+    assert 0.75 * capacity <= middle <= 1.25 * capacity
+    refused = sum(1 for at in simulated.refused if at >= 60)
+    assert refused <= 0.02 * sum(1 for at in simulated.served if at >= 60)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(("first", "then"), [(64, 16), (16, 64), (128, 100), (40, 160)])
+def test_the_window_follows_a_capacity_that_changes(first: int, then: int, seed: int) -> None:
+    opened = Window.opened(Bounds(1, 32, 512), 0.0)
+    capacity: Callable[[float], int] = lambda now: first if now < 80 else then  # noqa: E731
+    simulated = Simulation(opened, capacity, seed).run(200)
+    assert simulated.used(first, 40, 80) >= 0.9
+    assert simulated.used(then, 120, 200) >= 0.9
+    steady = simulated.windows(120)
+    middle = sum(steady) / len(steady)
+    assert 0.75 * middle <= min(steady) <= max(steady) <= 1.25 * middle
+
+
+def test_it_shrinks_at_most_once_in_a_round_trip() -> None:
+    opened = Window.opened(Bounds(1, 256, 256), 0.0)
+    simulated = Simulation(opened, lambda now: 200 if now < 30 else 20, 5).run(90)
+    shrunk = [at for at in simulated.shrunk if at > 2]
+    assert len(shrunk) > 5
+    apart = [b - a for a, b in itertools.pairwise(shrunk)]
+    assert min(apart) >= 0.5 * SECONDS
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_an_endpoint_that_fails_by_itself_keeps_its_window(seed: int) -> None:
+    opened = Window.opened(Bounds(1, 32, 32), 0.0)
+    simulated = Simulation(opened, lambda now: 1000, seed, failing=0.17).run(60)
+    clean = 32 / (SECONDS * MEAN) * 60
+    assert len(simulated.served) >= 0.85 * clean
+    assert simulated.window.failing > 0.05
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_an_endpoint_that_fails_by_itself_is_still_not_overrun(seed: int) -> None:
+    opened = Window.opened(Bounds(1, 32, 512), 0.0)
+    simulated = Simulation(opened, lambda now: 64, seed, failing=0.1).run(240)
+    assert simulated.used(64, 80, 240) >= 0.85
+    steady = simulated.windows(80)
+    assert sum(steady) / len(steady) <= 1.35 * 64
+
+
+def test_an_endpoint_that_recovers_is_trusted_again() -> None:
+    opened = Window.opened(Bounds(1, 64, 64), 0.0)
+    simulated = Simulation(
+        opened, lambda now: 64, 1, dead=lambda now: 30 <= now < 40, refusal_seconds=0.2
+    ).run(80)
+    asked = [at for at in simulated.refused if 34 <= at < 40]
+    assert len(asked) <= 40, "a dead endpoint is asked for a sign of life and no more"
+    assert simulated.used(64, 50, 80) >= 0.9
+
+
+def test_a_refusal_leaves_its_slot_empty_until_something_is_served() -> None:
+    window = Window.opened(Bounds(1, 10, 10), 0.0)
+    window = window.served(1.0, 0.0, 10)
+    refused = window.refused(1.1, 1.05, 10)
+    assert refused.open == int(refused.size) - 1
+    assert refused.served(1.2, 0.1, 9).open == int(refused.size)
+
+
+def test_a_window_that_is_not_used_does_not_grow() -> None:
+    window = Window.opened(Bounds(1, 32, 64), 0.0)
+    for n in range(100):
+        window = window.served(n + 0.5, float(n), 4)
+    assert window.size == 32
+
+
+def test_it_stays_within_its_bounds() -> None:
+    window = Window.opened(Bounds(4, 8, 12), 0.0)
+    for n in range(200):
+        window = window.served(n / 10, n / 10 - 0.5, 12)
+    assert window.size == 12
+    for n in range(200):
+        window = window.refused(20 + n, 20 + n - 0.1, 12)
+    assert int(window.size) == 4
+
+
+@pytest.mark.parametrize("bounds", [(0, 1, 1), (2, 1, 3), (1, 4, 3)])
+def test_bounds_that_cannot_be_are_refused(bounds: tuple[int, int, int]) -> None:
+    with pytest.raises(ValueError, match="least <= start <= most"):
+        Bounds(*bounds)
+
+
+@pytest.mark.parametrize("slots", [16, 64])
+def test_a_queue_inside_the_engine_shrinks_the_window_to_its_slots(slots: int) -> None:
+    """An engine such as vLLM refuses nothing: it lets wait, and says how many."""
+    window, now = Window.opened(Bounds(1, 128, 256), 0.0), 0.0
+    sizes = []
+    for _ in range(400):
+        now += 0.25
+        asked = window.open
+        running, waiting = min(slots, asked), max(0, asked - slots)
+        latency = 0.8 * asked / running
+        for _ in range(max(1, int(running * 0.25 / 0.8))):
+            window = window.served(now, now - latency, asked)
+        window = window.queued(now, running, waiting)
+        sizes.append(int(window.size))
+    steady = sizes[200:]
+    middle = sum(steady) / len(steady)
+    assert min(min(size, slots) for size in steady) >= 0.9 * slots
+    assert max(steady) <= 1.25 * middle
+    assert min(steady) >= 0.75 * middle
+
+
+def test_a_short_queue_in_the_engine_keeps_the_window_as_it_is() -> None:
+    window = Window.opened(Bounds(1, 32, 64), 0.0).served(1.0, 0.0, 32)
+    held = window.queued(1.1, 30, 2)
+    assert held.size == window.size
+    assert held.served(1.2, 0.2, 32).size == window.size
