@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from app.domain.archive import Cell, Elite, IslandView
+from app.domain.budget import Booked
 from app.domain.cohort import Cohort, CohortId, State, TrialId
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.events import Event, EventKind
 from app.domain.operator import Completion, Draft, Known
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
-from app.domain.run import Run, RunState
+from app.domain.run import Budget, Run, RunState
 from app.entries import Backlog, Child, NewRun, Plan, Settled
 
 
@@ -83,8 +84,8 @@ class Transaction(Protocol):
 
     def set_axes(self, run: int, axes: Sequence[Axis]) -> None: ...
 
-    def set_budget(self, run: int, proposals: int) -> None:
-        """Raises or lowers a run's cap; never below what is already planned."""
+    def set_budget(self, run: int, budget: Budget) -> None:
+        """Raises or lowers a run's caps; that of proposals never below what is already planned."""
         ...
 
     # Programs
@@ -116,6 +117,14 @@ class Transaction(Protocol):
     # Cohorts
 
     def backlog(self, run: int) -> Backlog: ...
+
+    def waiting(self, run: int) -> dict[str, int]:
+        """Returns how many proposals wait for their operator, by operator."""
+        ...
+
+    def lasts_seconds(self, run: int, over: int = 32) -> float:
+        """Returns the mean from planning to settling of the newest proposals; 0.0 before any."""
+        ...
 
     def add_cohorts(
         self, run: int, plans: Sequence[Plan], *, ring_again_seconds: float
@@ -152,8 +161,10 @@ class Transaction(Protocol):
         ...
 
     def save_completions(
-        self, cohort: Cohort, turn: int, completions: Sequence[Completion]
-    ) -> None: ...
+        self, cohort: Cohort, turn: int, completions: Sequence[Completion], booked: Booked
+    ) -> None:
+        """Stores what a model answered, and adds it to the run's account, in one statement."""
+        ...
 
     # Trials
 

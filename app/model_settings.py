@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from app.domain.budget import Tariff
 from app.domain.operator import Role
 
 OPENAI_KEY = "OPENAI_API_KEY"
@@ -126,6 +127,17 @@ class ModelSettings(RoleSettings):
         """Returns the models of a role with all they inherit; empty when none is configured."""
         own = self.roles.get(role, RoleSettings())
         return [_inheriting(choice, own, self) for choice in own.mix or self.mix]
+
+    @property
+    def tariff(self) -> Tariff:
+        """The most that one completion may take, whichever model answers."""
+        asked = self.every
+        prompt = [one.usd_per_million_prompt_tokens or 0.0 for one in asked] + [
+            one.usd_per_million_cached_tokens or 0.0 for one in asked
+        ]
+        answer = [one.usd_per_million_completion_tokens or 0.0 for one in asked]
+        longest = [one.max_tokens or 0 for one in asked]
+        return Tariff(max(longest, default=0), max(prompt, default=0.0), max(answer, default=0.0))
 
     @property
     def every(self) -> list[ModelChoice]:

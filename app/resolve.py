@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from app.choices import ADDRESSES, Choices, Misused, known_setting
-from app.domain.run import Limits
-from app.model_settings import ModelChoice
+from app.domain.run import Budget, Limits
+from app.model_settings import ModelChoice, ModelSettings
 from app.settings import RunSettings
 
 WITH_A_MODEL = {"diff": 0.5, "rewrite": 0.5}
@@ -126,6 +126,38 @@ def operators(
             remedy="Name a model, as --set llm.model=NAME, or use tune and mutate, which ask none.",
         )
     return mix
+
+
+def require_bounds(budget: Budget, llm: ModelSettings) -> None:
+    """Makes sure that caps on tokens and money can be kept.
+
+    Raises:
+      Misused: A model has no price, or may answer at any length.
+    """
+    if budget.tokens is None and budget.cost_usd is None:
+        return
+    endless = sorted({one.name for one in llm.every if one.max_tokens is None})
+    if endless:
+        raise Misused(
+            f"{', '.join(endless)} may answer at as much length as it likes",
+            where="budget.tokens" if budget.tokens is not None else "budget.cost_usd",
+            remedy="Set llm.max_tokens, or leave the cap out.",
+        )
+    unpriced = sorted(
+        {
+            one.name
+            for one in llm.every
+            if one.usd_per_million_prompt_tokens is None
+            or one.usd_per_million_completion_tokens is None
+        }
+    )
+    if unpriced and budget.cost_usd is not None:
+        raise Misused(
+            f"no price is known of {', '.join(unpriced)}",
+            where="budget.cost_usd",
+            remedy="Set llm.usd_per_million_prompt_tokens and llm.usd_per_million_completion_tokens"
+            ", or those of the model or role; or cap budget.tokens instead.",
+        )
 
 
 def limits(settings: RunSettings, *, local: bool) -> Limits:

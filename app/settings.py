@@ -24,6 +24,7 @@ class BudgetSettings(Section):
     proposals: int = Field(100, ge=1, description="children the run may ask for")
     wall_seconds: float | None = Field(None, gt=0, description="from the start of the run")
     tokens: int | None = Field(None, ge=1, description="prompt and completion tokens together")
+    cost_usd: float | None = Field(None, gt=0, description="price of the model's completions")
 
 
 class SearchSettings(Section):

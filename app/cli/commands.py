@@ -80,6 +80,10 @@ def run(
 def resume(
     run: RunName,
     iterations: Iterations = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="budget.KEY=VALUE", help="Another cap; may be repeated."),
+    ] = None,
     out: Annotated[
         str | None, typer.Option("--out", metavar="DIR", help="Folder of results; as before.")
     ] = None,
@@ -89,13 +93,14 @@ def resume(
 ) -> None:
     """Goes on with a run that was paused, interrupted, killed, cancelled or broken.
 
-    It ends at exactly its budget; --iterations gives it another one.
+    It ends at exactly its budget; --iterations gives it another one, and --set another cap, as
+    budget.tokens, budget.cost_usd or budget.wall_seconds.
     """
-    from app.cli.execution import go_on
+    from app.cli.execution import Again, go_on
 
-    screen = Screen(json=as_json)
     folder = Path(out) if out else None
-    raise typer.Exit(go_on(run, iterations, folder, detach=detach, screen=screen))
+    again = Again(run, iterations, tuple(assignments or ()), folder, detach)
+    raise typer.Exit(go_on(again, Screen(json=as_json)))
 
 
 def watch(run: RunName, as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG001

@@ -9,12 +9,14 @@ from app.cli.desk import Desk, desk
 from app.cli.faults import DONE, Failed
 from app.cli.order import Order, layers_of, load, ordered
 from app.cli.place import Place, opened, place, require_runs
+from app.cli.raising import raised
 from app.cli.remembered import RESULTS, Memory, is_up, recall, remember, writable
 from app.cli.screen import Screen
 from app.domain.problem import Problem
 from app.domain.run import Run
 from app.engine import lifecycle
 from app.ports import Store
+from app.resolve import require_bounds
 from app.settings import QueueSettings, RunSettings
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -62,29 +64,43 @@ def start(asked: Asked, screen: Screen) -> int:
         return _follow(work, run, order.problem, folder, detach=asked.detach)
 
 
-def go_on(
-    name: str, iterations: int | None, out: Path | None, *, detach: bool, screen: Screen
-) -> int:
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The options of `evoq resume`."""
+
+    name: str
+    iterations: int | None = None
+    assignments: tuple[str, ...] = ()
+    out: Path | None = None
+    detach: bool = False
+
+
+def go_on(again: Again, screen: Screen) -> int:
     """Goes on with a run; returns the exit status."""
     at = place()
     require_runs(at)
-    if detach and not at.deployed and not is_up(at.home):
+    if again.detach and not at.deployed and not is_up(at.home):
         raise _nobody()
     with opened(at) as ledger:
-        before = find(ledger.store, name)
+        before = find(ledger.store, again.name)
+        budget = raised(before.budget, again.iterations, again.assignments)
+        settings = RunSettings.model_validate(before.settings)
+        require_bounds(budget or before.budget, settings.llm)
         memory = recall(at.home, before.name)
-        memory = replace(memory, out=str(out or memory.out))
+        memory = replace(memory, out=str(again.out or memory.out))
         folder = writable(Path(memory.out).absolute())
         _keep(at, before.name, replace(memory, out=str(folder)), screen)
-        settings = RunSettings.model_validate(before.settings)
         inline = memory.reproducible and not at.deployed
         with desk(at, settings, inline=inline, screen=screen, spare=before.id) as work:
             problem = work.ctx.problem(before.problem)
-            if not lifecycle.resume(work.ctx, before.id, iterations):
-                screen.note(f"notice: {before.name} has spent its budget; --iterations N raises it")
+            if not lifecycle.resume(work.ctx, before.id, budget):
+                screen.note(
+                    f"notice: {before.name} has spent its budget; --iterations N raises it, or "
+                    f"--set budget.KEY=VALUE another cap"
+                )
             with work.store.begin() as tx:
                 run = tx.run(before.id)
-            return _follow(work, run, problem, folder, detach=detach)
+            return _follow(work, run, problem, folder, detach=again.detach)
 
 
 def find(store: Store, name: str) -> Run:

@@ -21,7 +21,7 @@ from app.domain.problem import Problem
 from app.domain.run import Budget, Limits
 from app.engine.lifecycle import FOUNDING
 from app.entries import NewRun
-from app.resolve import Resolved, limits, operators, resolved, without_models
+from app.resolve import Resolved, limits, operators, require_bounds, resolved, without_models
 from app.settings import RunSettings
 
 
@@ -61,7 +61,7 @@ class Order:
 
     def new_run(self, name: str) -> NewRun:
         """Returns the run of that name."""
-        search, budget = self.settings.search, self.settings.budget
+        search = self.settings.search
         return NewRun(
             name=name,
             problem=self.problem.digest,
@@ -71,7 +71,7 @@ class Order:
             axes=self.problem.axes,
             seed=search.seed,
             islands=search.islands,
-            budget=Budget(budget.proposals, budget.wall_seconds, budget.tokens),
+            budget=Budget(**self.settings.budget.model_dump()),
             limits=self.limits,
         )
 
@@ -143,6 +143,8 @@ def ordered(loaded: Loaded, *, local: bool) -> Order:
             update={"search": settings.search.model_copy(update={"operators": None})}
         )
     mix = operators(settings, asking, known=[name for name in known if name != FOUNDING])
+    if set(asking) & set(mix):
+        require_bounds(Budget(**settings.budget.model_dump()), settings.llm)
     allowed = limits(settings, local=local)
     queue = settings.queue.model_copy(
         update={"generating": allowed.generating, "evaluating": allowed.evaluating}

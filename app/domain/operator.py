@@ -153,9 +153,11 @@ class Operator:
     Attributes:
       asks_model: Whether it can only run where a language model is configured.
       siblings: How many siblings its briefs should hold, at most.
+      completions: The most it asks for a draft, over all turns; what budgets set aside.
     """
 
     name: str
     converse: Callable[[Brief], Conversation]
     asks_model: bool = True
     siblings: int = 0
+    completions: int = 1

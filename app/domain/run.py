@@ -44,11 +44,13 @@ class Budget:
       proposals: Children the run may ask for; the seeds are not counted.
       wall_seconds: From the start of the run, pauses included.
       tokens: Prompt and completion tokens together.
+      cost_usd: Price of the completions; those read from an earlier run cost nothing.
     """
 
     proposals: int
     wall_seconds: float | None = None
     tokens: int | None = None
+    cost_usd: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,8 @@ class Run:
       cohorts: Planned so far, the founding one not counted.
       proposals: Planned so far, the seeds not counted; never more than `budget.proposals`.
       events: Sequence number of the last event.
+      tokens, cost_usd: Of the completions that were paid for.
+      longest_prompt_tokens: Of the prompts they answered; 0 before the first.
       elapsed_seconds: Since the run was created, by the database's clock.
     """
 
@@ -85,6 +89,8 @@ class Run:
     proposals: int = 0
     events: int = 0
     tokens: int = 0
+    cost_usd: float = 0.0
+    longest_prompt_tokens: int = 0
     elapsed_seconds: float = 0.0
 
     def rng(self, ordinal: int, purpose: str) -> Random:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from app.domain.budget import booked
 from app.domain.cohort import Cohort, CohortId, Member, State
 from app.domain.evaluation import Failure
 from app.domain.events import EventKind
@@ -10,6 +11,7 @@ from app.domain.operator import Brief, Child, Completion, Draft, Offspring, Prom
 from app.domain.program import fingerprint
 from app.domain.run import Run
 from app.engine.advance import Advance, advance, settle_event
+from app.engine.budget import tariff
 from app.engine.context import Context
 from app.engine.faults import broken, misconfigured
 from app.engine.ring import ring
@@ -122,7 +124,7 @@ def converse(ctx: Context, claimed: Claimed) -> list[Child]:
     """
     operator = ctx.operators[claimed.cohort.operator]
     conversation = operator.converse(claimed.brief)
-    turn, replies = 0, None
+    turn, asked, replies = 0, 0, None
     while True:
         try:
             prompts = conversation.send(replies) if replies is not None else next(conversation)
@@ -134,6 +136,12 @@ def converse(ctx: Context, claimed: Claimed) -> list[Child]:
                     f"{len(claimed.brief.drafts)} drafts"
                 ) from None
             return children
+        asked += len(prompts)
+        if asked > operator.completions * len(claimed.brief.drafts):
+            raise ValueError(
+                f"operator {operator.name!r} asks for {asked} completions; it declares at most "
+                f"{operator.completions} a draft, and budgets set aside no more"
+            )
         replies = _turn(ctx, claimed, turn, prompts)
         turn += 1
 
@@ -144,9 +152,11 @@ def _turn(ctx: Context, claimed: Claimed, turn: int, prompts: list[Prompt]) -> l
     heard = claimed.heard.get(turn)
     if heard is not None:
         return heard
-    replies = ctx.model(claimed.run).complete(prompts)
+    run = claimed.run
+    replies = ctx.model(run).complete(prompts)
     with ctx.store.begin() as tx:
-        tx.save_completions(claimed.cohort, turn, replies)
+        account = booked(run.budget, tariff(run), prompts, replies)
+        tx.save_completions(claimed.cohort, turn, replies, account)
     return replies
 
 

@@ -1,11 +1,13 @@
 """Lifecycle: a run is started, paused, resumed, cancelled."""
 
+from app.domain.budget import spent
 from app.domain.cohort import State
 from app.domain.events import EventKind
 from app.domain.operator import Draft
 from app.domain.problem import Problem
-from app.domain.run import Run, RunState
+from app.domain.run import Budget, Run, RunState
 from app.engine.advance import settle_event
+from app.engine.budget import account
 from app.engine.context import Context
 from app.entries import Child, NewRun, Plan
 
@@ -41,25 +43,23 @@ def pause(ctx: Context, run: int, reason: str = "") -> bool:
     return paused
 
 
-def resume(ctx: Context, run: int, proposals: int | None = None) -> bool:
+def resume(ctx: Context, run: int, budget: Budget | None = None) -> bool:
     """Lets a paused, failed, cancelled or interrupted run go on to its budget.
 
     Args:
       ctx: The world.
       run: Its id.
-      proposals: A new budget; None keeps the old one.  A finished run goes on only with a larger
-        one.
+      budget: A new one; None keeps the old one.  A finished run goes on only with a larger one.
 
     Returns:
       Whether there is anything left to do.
     """
     with ctx.store.begin() as tx:
         known = tx.run(run)
-        if proposals is not None:
-            tx.set_budget(run, proposals)
+        if budget is not None:
+            tx.set_budget(run, budget)
             known = tx.run(run)
-        spent = known.proposals >= known.budget.proposals
-        if known.state is RunState.FINISHED and spent:
+        if known.state is RunState.FINISHED and spent(known.budget, account(known)):
             return False
         before = (RunState.PAUSED, RunState.FAILED, RunState.CANCELLED, RunState.FINISHED)
         if tx.set_state(run, before, RunState.RUNNING):
@@ -76,6 +76,13 @@ def cancel(ctx: Context, run: int, reason: str = "cancelled") -> bool:
         if not tx.set_state(run, going, RunState.CANCELLED, reason):
             return False
         tx.emit(run, EventKind.CANCELLED, {"reason": reason})
+    cut_unsettled(ctx, run, reason)
+    return True
+
+
+def cut_unsettled(ctx: Context, run: int, reason: str) -> None:
+    """Cuts what is in flight, a cohort at a time; whoever works on it finds it settled."""
+    with ctx.store.begin() as tx:
         open_cohorts = tx.unsettled_cohorts(run)
     for cohort_id in open_cohorts:
         with ctx.store.begin() as tx:
@@ -84,4 +91,3 @@ def cancel(ctx: Context, run: int, reason: str = "cancelled") -> bool:
             for member in open_members:
                 settle_event(tx, known, cohort, member, EventKind.CUT, reason=reason)
             tx.enter(cohort, [Child(m.id, State.CUT, m.program) for m in open_members])
-    return True

@@ -1,12 +1,17 @@
 """Produce: plan as many cohorts as the run's budget and back-pressure allow."""
 
+from collections.abc import Sequence
 from random import Random
 
+from app.domain.archive import IslandView
+from app.domain.budget import overtime, spent
 from app.domain.events import EventKind, stalled_for
 from app.domain.run import Run, RunState
 from app.domain.strategy import Strategy
 from app.engine.admit import place
+from app.engine.budget import account, affordable
 from app.engine.context import Context
+from app.engine.lifecycle import cut_unsettled
 from app.engine.regrid import regrid
 from app.entries import Backlog, Plan
 from app.ledger import Transaction
@@ -23,7 +28,11 @@ def produce(ctx: Context, run_id: int) -> None:
         run = tx.run(run_id)
         if run.state is not RunState.RUNNING:
             return
-        planned = _plan(ctx, tx, run)
+        late = overtime(run.budget, run.elapsed_seconds) and tx.unsettled_cohorts(run.id)
+        planned = [] if late else _plan(ctx, tx, run)
+    if late:
+        cut_unsettled(ctx, run_id, f"budget of {run.budget.wall_seconds:g} s spent")
+        ctx.executor.submit("produce", [run_id])
     if planned:
         ctx.executor.submit("generate", planned)
 
@@ -32,6 +41,9 @@ def _plan(ctx: Context, tx: Transaction, run: Run) -> list[int]:
     backlog = tx.backlog(run.id)
     if backlog.founding:
         return []
+    if overtime(run.budget, run.elapsed_seconds):
+        _finish(tx, run, spent(run.budget, account(run)))
+        return []
     islands = tx.islands(run.id)
     if not any(island.size for island in islands):
         _fail_unfounded(tx, run)
@@ -39,25 +51,18 @@ def _plan(ctx: Context, tx: Transaction, run: Run) -> list[int]:
     if any(axis.provisional for axis in run.axes):
         run = regrid(ctx, tx, run)
     strategy = ctx.strategy(run)
-    left, reason = _left(tx, run, backlog)
-    if left < strategy.cohort_size:
-        if not backlog.unsettled and tx.set_state(
-            run.id, (RunState.RUNNING,), RunState.FINISHED, reason
-        ):
-            tx.emit(run.id, EventKind.FINISHED, {"proposals": run.proposals, "reason": reason})
+    reason = spent(run.budget, account(run)) or _stalled(tx, run, backlog)
+    plans = [] if reason else _plans(run, strategy, backlog, _room(run, strategy, backlog, islands))
+    if plans:
+        fits = affordable(ctx, tx, run, plans)
+        plans, reason = plans[: fits.cohorts], fits.reason
+    if not plans:
+        if reason and not backlog.unsettled:
+            _finish(tx, run, reason)
         return []
-    room = min(left, run.limits.generating - backlog.generating)
-    if backlog.evaluating >= run.limits.evaluating:
-        room = 0
-    count = room // strategy.cohort_size
-    if strategy.barrier:
-        count = min(count, sum(1 for island in islands if island.index not in backlog.islands))
-    if count <= 0:
-        return []
-    for ahead in range(count):
+    for ahead in range(len(plans)):
         if strategy.upkeep.due(run.cohorts + ahead):
             _upkeep(tx, run, strategy, run.rng(run.cohorts + ahead, "upkeep"))
-    plans = _plans(run, strategy, backlog, count)
     return tx.add_cohorts(run.id, plans, ring_again_seconds=ctx.pace.ring_again_seconds)
 
 
@@ -77,23 +82,32 @@ def _plans(run: Run, strategy: Strategy, backlog: Backlog, count: int) -> list[P
     return plans
 
 
-def _left(tx: Transaction, run: Run, backlog: Backlog) -> tuple[int, str]:
-    """Returns how many proposals may still be planned, and why none, if none."""
-    budget, search = run.budget, run.settings["search"]
-    left = budget.proposals - run.proposals
-    if left <= 0:
-        return 0, f"budget of {budget.proposals} proposals spent"
-    if budget.wall_seconds is not None and run.elapsed_seconds >= budget.wall_seconds:
-        return 0, f"budget of {budget.wall_seconds:g} s spent"
-    if budget.tokens is not None and run.tokens >= budget.tokens:
-        return 0, f"budget of {budget.tokens} tokens spent"
+def _room(run: Run, strategy: Strategy, backlog: Backlog, islands: Sequence[IslandView]) -> int:
+    """Returns how many cohorts there is room for beside what waits and what is under test."""
+    if backlog.evaluating >= run.limits.evaluating:
+        return 0
+    count = (run.limits.generating - backlog.generating) // strategy.cohort_size
+    if strategy.barrier:
+        count = min(count, sum(1 for island in islands if island.index not in backlog.islands))
+    return max(count, 0)
+
+
+def _stalled(tx: Transaction, run: Run, backlog: Backlog) -> str:
+    """Returns why a run without improvement plans no more; "" while it does."""
+    search = run.settings["search"]
     patience = search["stop_patience"]
-    if patience is not None:
-        improvements = tx.events(run.id, kinds=(EventKind.IMPROVED,))
-        settled = run.proposals - backlog.unsettled
-        if stalled_for(improvements, settled, search["stop_threshold"]) >= patience:
-            return 0, f"no improvement in {patience} proposals"
-    return left, ""
+    if patience is None:
+        return ""
+    improvements = tx.events(run.id, kinds=(EventKind.IMPROVED,))
+    settled = run.proposals - backlog.unsettled
+    if stalled_for(improvements, settled, search["stop_threshold"]) < patience:
+        return ""
+    return f"no improvement in {patience} proposals"
+
+
+def _finish(tx: Transaction, run: Run, reason: str) -> None:
+    if tx.set_state(run.id, (RunState.RUNNING,), RunState.FINISHED, reason):
+        tx.emit(run.id, EventKind.FINISHED, {"proposals": run.proposals, "reason": reason})
 
 
 def _fail_unfounded(tx: Transaction, run: Run) -> None:

@@ -13,7 +13,7 @@ from app.adapters.store.sql import SqlStore
 from app.adapters.store.tables import metadata
 from app.domain.archive import Cell, Elite
 from app.domain.program import Program
-from app.domain.run import RunState
+from app.domain.run import Budget, RunState
 from app.entries import Plan
 from app.ledger import Exhausted
 from app.ports import Unavailable
@@ -90,7 +90,7 @@ def test_a_budget_never_falls_below_what_is_planned(store: SqlStore) -> None:
     run = a_run(store, budget=10)
     with store.begin() as tx:
         tx.add_cohorts(run, [Plan(0, "nudge", (0, 1, 2))], ring_again_seconds=30)
-        tx.set_budget(run, 1)
+        tx.set_budget(run, Budget(1))
         assert tx.run(run).budget.proposals == 3
 
 

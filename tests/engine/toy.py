@@ -98,4 +98,4 @@ def _asked(brief: Brief) -> Conversation:
     return [Offspring(Program(reply.text)) for reply in replies]
 
 
-ASKED = Operator("asked", _asked)
+ASKED = Operator("asked", _asked, completions=2)

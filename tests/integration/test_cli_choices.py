@@ -12,8 +12,18 @@ from app.choices import (
     surrounding,
     written,
 )
+from app.cli.raising import raised
+from app.domain.budget import Tariff
+from app.domain.run import Budget
 from app.model_settings import ModelSettings
-from app.resolve import WITH_A_MODEL, WITHOUT_A_MODEL, limits, operators, resolved
+from app.resolve import (
+    WITH_A_MODEL,
+    WITHOUT_A_MODEL,
+    limits,
+    operators,
+    require_bounds,
+    resolved,
+)
 from app.settings import QueueSettings, RunSettings
 
 ASKING = ("diff", "rewrite")
@@ -200,3 +210,40 @@ def test_without_a_model_one_machine_keeps_little_in_flight():
     assert (alone.generating, alone.evaluating) == (8, 8)
     assert (deployed.generating, asking.evaluating) == (128, 64)
     assert (told.generating, told.evaluating) == (3, 8)
+
+
+def test_resume_takes_another_budget_and_nothing_else() -> None:
+    before = Budget(10, 60.0, 1000)
+
+    assert raised(before, None, []) is None
+    assert raised(before, 20, ["budget.tokens=5000"]) == Budget(20, 60.0, 5000)
+    assert raised(before, None, ["budget.wall_seconds=null", "budget.cost_usd=0.5"]) == Budget(
+        10, None, 1000, 0.5
+    )
+    with pytest.raises(Misused, match=r"search\.islands") as caught:
+        raised(before, None, ["search.islands=3"])
+    assert "start another run" in caught.value.remedy
+    with pytest.raises(Misused, match=r"budget\.tokens"):
+        raised(before, None, ["budget.tokens=0"])
+
+
+def test_a_cap_on_money_needs_prices_and_a_cap_on_tokens_a_longest_completion():
+    llm = ModelSettings.model_validate(
+        {
+            "model": "small",
+            "usd_per_million_prompt_tokens": 1,
+            "usd_per_million_cached_tokens": 2,
+            "usd_per_million_completion_tokens": 3,
+            "roles": {"refiner": {"model": "strong", "max_tokens": 9000}},
+        }
+    )
+    assert llm.tariff == Tariff(9000, 2.0, 3.0)
+    require_bounds(Budget(1, cost_usd=1.0), llm)
+    free = ModelSettings(model="a", roles={"judge": {"usd_per_million_prompt_tokens": 1}})
+    require_bounds(Budget(1, tokens=5), free)
+    with pytest.raises(Misused, match=r"no price is known of a") as caught:
+        require_bounds(Budget(1, cost_usd=1.0), free)
+    assert "usd_per_million_prompt_tokens" in caught.value.remedy
+    with pytest.raises(Misused, match="as it likes"):
+        require_bounds(Budget(1, tokens=5), ModelSettings(model="a", max_tokens=None))
+    require_bounds(Budget(1, tokens=5, cost_usd=1.0), ModelSettings())

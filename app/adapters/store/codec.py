@@ -31,7 +31,7 @@ def run_of(row: Any) -> Run:
         axes=tuple(Axis(**axis) for axis in row.axes),
         seed=row.seed,
         islands=row.islands,
-        budget=Budget(row.budget, row.budget_wall_seconds, row.budget_tokens),
+        budget=Budget(row.budget, row.budget_wall_seconds, row.budget_tokens, row.budget_cost_usd),
         limits=Limits(row.generating, row.evaluating),
         state=RunState(row.state),
         reason=row.reason,
@@ -39,6 +39,8 @@ def run_of(row: Any) -> Run:
         proposals=row.proposals,
         events=row.events,
         tokens=row.tokens,
+        cost_usd=row.cost_usd,
+        longest_prompt_tokens=row.longest_prompt_tokens,
         elapsed_seconds=row.elapsed_seconds,
     )
 

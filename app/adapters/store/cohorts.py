@@ -7,8 +7,9 @@ from typing import Any
 from sqlalchemy import Connection
 
 from app.adapters.store.codec import clean, evaluation_of, member_of, run_of, trial_of
-from app.adapters.store.driver import row, rows, values, write
+from app.adapters.store.driver import row, rows, value, values, write
 from app.adapters.store.runs import RUN_COLUMNS, as_json, count_planned
+from app.domain.budget import Booked
 from app.domain.cohort import Cohort, CohortId
 from app.domain.operator import Completion, Draft
 from app.domain.run import Run
@@ -18,6 +19,17 @@ from app.ledger import Exhausted
 _BACKLOG = """
     SELECT island, state, ordinal < 0 AS founding, count(*) AS n FROM proposals
     WHERE run = %(run)s AND state IN ('planned', 'testing') GROUP BY 1, 2, 3
+"""
+_WAITING = """
+    SELECT operator, count(*) AS n FROM proposals JOIN cohorts ON cohorts.id = proposals.cohort
+    WHERE proposals.run = %(run)s AND proposals.state = 'planned' GROUP BY 1
+"""
+_LASTS = """
+    SELECT coalesce(avg(extract(epoch FROM settled_at - planned_at)), 0)::float8 FROM (
+        SELECT settled_at, planned_at FROM proposals JOIN cohorts ON cohorts.id = proposals.cohort
+        WHERE proposals.run = %(run)s AND settled_at IS NOT NULL AND ordinal >= 0
+        ORDER BY settled_at DESC, proposals.id DESC LIMIT %(over)s
+    ) AS newest
 """
 _ADD_COHORTS = """
     INSERT INTO cohorts (run, island, operator, founding, ring_at)
@@ -91,7 +103,9 @@ _ENTER = """
 _COMPLETIONS = "SELECT * FROM completions WHERE cohort = %(cohort)s ORDER BY turn, place"
 _SAVE_COMPLETIONS = """
     WITH counted AS (
-        UPDATE runs SET tokens = tokens + %(tokens)s WHERE id = %(run)s AND %(tokens)s > 0
+        UPDATE runs SET tokens = tokens + %(tokens)s, cost_usd = cost_usd + %(cost_usd)s,
+            longest_prompt_tokens = greatest(longest_prompt_tokens, %(longest)s)
+        WHERE id = %(run)s AND (%(tokens)s > 0 OR %(cost_usd)s > 0 OR %(longest)s > 0)
     )
     INSERT INTO completions (cohort, turn, place, text, model, finish, prompt_tokens,
         completion_tokens, wall_seconds, cost_usd)
@@ -119,6 +133,14 @@ def backlog(c: Connection, run: int) -> Backlog:
         else:
             islands[one.island] = islands.get(one.island, 0) + one.n
     return Backlog(states["planned"], states["testing"], islands, founding)
+
+
+def waiting(c: Connection, run: int) -> dict[str, int]:
+    return {one.operator: one.n for one in rows(c, _WAITING, {"run": run})}
+
+
+def lasts_seconds(c: Connection, run: int, over: int) -> float:
+    return float(value(c, _LASTS, {"run": run, "over": over}))
 
 
 def add_cohorts(c: Connection, run: int, plans: Sequence[Plan], again: float) -> list[CohortId]:
@@ -249,13 +271,12 @@ def completions(c: Connection, cohort: CohortId) -> dict[int, list[Completion]]:
 
 
 def save_completions(
-    c: Connection, cohort: Cohort, turn: int, completions: Sequence[Completion]
+    c: Connection, cohort: Cohort, turn: int, completions: Sequence[Completion], booked: Booked
 ) -> None:
     saved = [
         {**asdict(one), "text": clean(one.text), "place": place}
         for place, one in enumerate(completions)
     ]
-    tokens = sum(one.prompt_tokens + one.completion_tokens for one in completions)
     write(
         c,
         _SAVE_COMPLETIONS,
@@ -264,6 +285,8 @@ def save_completions(
             "run": cohort.run,
             "turn": turn,
             "saved": as_json(saved),
-            "tokens": tokens,
+            "tokens": booked.tokens,
+            "cost_usd": booked.cost_usd,
+            "longest": booked.longest_prompt_tokens,
         },
     )

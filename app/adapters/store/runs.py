@@ -12,7 +12,7 @@ from app.adapters.store import tables as t
 from app.adapters.store.codec import clean, run_of
 from app.adapters.store.driver import row, rows, value, write
 from app.domain.problem import Axis, Problem, ProblemDigest
-from app.domain.run import Run, RunState
+from app.domain.run import Budget, Run, RunState
 from app.entries import NewRun
 
 ELAPSED = "extract(epoch FROM clock_timestamp() - runs.created_at)::float8 AS elapsed_seconds"
@@ -86,6 +86,7 @@ def add_run(c: Connection, new: NewRun) -> Run:
             budget=new.budget.proposals,
             budget_wall_seconds=new.budget.wall_seconds,
             budget_tokens=new.budget.tokens,
+            budget_cost_usd=new.budget.cost_usd,
             generating=new.limits.generating,
             evaluating=new.limits.evaluating,
             state=RunState.RUNNING,
@@ -144,11 +145,16 @@ def set_axes(c: Connection, run: int, axes: Sequence[Axis]) -> None:
     c.execute(update(t.runs).where(t.runs.c.id == run).values(axes=[asdict(axis) for axis in axes]))
 
 
-def set_budget(c: Connection, run: int, proposals: int) -> None:
+def set_budget(c: Connection, run: int, budget: Budget) -> None:
     c.execute(
         update(t.runs)
         .where(t.runs.c.id == run)
-        .values(budget=func.greatest(proposals, t.runs.c.proposals))
+        .values(
+            budget=func.greatest(budget.proposals, t.runs.c.proposals),
+            budget_wall_seconds=budget.wall_seconds,
+            budget_tokens=budget.tokens,
+            budget_cost_usd=budget.cost_usd,
+        )
     )
 
 

@@ -70,6 +70,7 @@ runs = Table(
     Column("budget", Integer, nullable=False),
     Column("budget_wall_seconds", Float(53)),
     Column("budget_tokens", BigInteger),
+    Column("budget_cost_usd", Float(53)),
     Column("generating", Integer, nullable=False),
     Column("evaluating", Integer, nullable=False),
     Column("state", Text, nullable=False),
@@ -78,6 +79,8 @@ runs = Table(
     Column("proposals", Integer, nullable=False, server_default="0"),
     Column("events", BigInteger, nullable=False, server_default="0"),
     Column("tokens", BigInteger, nullable=False, server_default="0"),
+    Column("cost_usd", Float(53), nullable=False, server_default="0"),
+    Column("longest_prompt_tokens", Integer, nullable=False, server_default="0"),
     _moment("created_at"),
     UniqueConstraint("name"),
     CheckConstraint("proposals <= budget", name="budget_is_a_cap"),
@@ -115,6 +118,7 @@ cohorts = Table(
     Column("leased_until", DateTime(timezone=True)),
     Column("ring_at", DateTime(timezone=True), nullable=False),
     Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("planned_at", DateTime(timezone=True), server_default=func.now()),
     Index("cohorts_waiting", "run", "ring_at", postgresql_where=text("NOT bred")),
 )
 proposals = Table(

@@ -12,13 +12,14 @@ from app.adapters.store import programs as stored_programs
 from app.adapters.store import runs as stored_runs
 from app.adapters.store import trials as stored_trials
 from app.domain.archive import Cell, Elite, IslandView
+from app.domain.budget import Booked
 from app.domain.cohort import Cohort, CohortId, State, TrialId
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.events import Event, EventKind
 from app.domain.operator import Completion, Draft, Known
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
-from app.domain.run import Run, RunState
+from app.domain.run import Budget, Run, RunState
 from app.entries import Backlog, Child, NewRun, Plan, Settled
 
 
@@ -80,8 +81,8 @@ class SqlTransaction:
     def set_axes(self, run: int, axes: Sequence[Axis]) -> None:
         stored_runs.set_axes(self._c, run, axes)
 
-    def set_budget(self, run: int, proposals: int) -> None:
-        stored_runs.set_budget(self._c, run, proposals)
+    def set_budget(self, run: int, budget: Budget) -> None:
+        stored_runs.set_budget(self._c, run, budget)
 
     def put_programs(self, programs: Sequence[Program]) -> None:
         stored_programs.put_programs(self._c, programs)
@@ -106,6 +107,12 @@ class SqlTransaction:
     def backlog(self, run: int) -> Backlog:
         return stored_cohorts.backlog(self._c, run)
 
+    def waiting(self, run: int) -> dict[str, int]:
+        return stored_cohorts.waiting(self._c, run)
+
+    def lasts_seconds(self, run: int, over: int = 32) -> float:
+        return stored_cohorts.lasts_seconds(self._c, run, over)
+
     def add_cohorts(
         self, run: int, plans: Sequence[Plan], *, ring_again_seconds: float
     ) -> list[CohortId]:
@@ -129,9 +136,9 @@ class SqlTransaction:
         return stored_cohorts.completions(self._c, cohort)
 
     def save_completions(
-        self, cohort: Cohort, turn: int, completions: Sequence[Completion]
+        self, cohort: Cohort, turn: int, completions: Sequence[Completion], booked: Booked
     ) -> None:
-        stored_cohorts.save_completions(self._c, cohort, turn, completions)
+        stored_cohorts.save_completions(self._c, cohort, turn, completions, booked)
 
     def add_trials(
         self, cohort: Cohort, trials: Sequence[Trial], *, ring_again_seconds: float

@@ -1,0 +1,190 @@
+"""Budgets: what a run may still plan, with everything in flight counted as if it were spent.
+
+A completion's price is known only when it is there, so that each one asked for is promised a share
+beforehand: `Tariff.reservation`.  The completion's part of it is an upper bound, because a model is
+told how long it may answer.  The prompt's part is learnt from the longest prompt the run has paid
+for, with room to grow; until there is one, conversations with a model go one at a time.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.domain.operator import Completion, Prompt
+from app.domain.run import Budget
+
+PROMPT_GROWTH = 1.25
+"""Programs grow, and prompts with them, while earlier prompts are still in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tariff:
+    """The most that one completion of a run may take.
+
+    Attributes:
+      max_tokens: Longest completion of any of the run's models, reasoning included.
+      prompt_usd, completion_usd: The dearest of their prices, of a million tokens.
+    """
+
+    max_tokens: int = 0
+    prompt_usd: float = 0.0
+    completion_usd: float = 0.0
+
+    def reservation(self, longest_prompt_tokens: int) -> "Price":
+        """Returns what is set aside for one completion."""
+        prompt = math.ceil(longest_prompt_tokens * PROMPT_GROWTH)
+        usd = (prompt * self.prompt_usd + self.max_tokens * self.completion_usd) / 1e6
+        return Price(prompt + self.max_tokens, usd)
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What completions take."""
+
+    tokens: int = 0
+    cost_usd: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Booked:
+    """What a turn of a conversation adds to its run's account.
+
+    Attributes:
+      longest_prompt_tokens: Of the prompts, those of reused completions included.
+    """
+
+    tokens: int = 0
+    cost_usd: float = 0.0
+    longest_prompt_tokens: int = 0
+
+
+def booked(
+    budget: Budget, tariff: Tariff, prompts: Sequence[Prompt], completions: Sequence[Completion]
+) -> Booked:
+    """Returns what completions add to a run's account.
+
+    A run with a cap on tokens or money books a completion that its endpoint did not count at one
+    token a byte, which is more than any tokenizer makes of it: a cap may end a run early, not late.
+    """
+    tokens, usd, longest = 0, 0.0, 0
+    for prompt, one in zip(prompts, completions, strict=True):
+        asked, answered, cost = one.prompt_tokens, one.completion_tokens, one.cost_usd
+        if not asked and capped(budget):
+            asked = len(f"{prompt.system}{prompt.user}".encode(errors="replace"))
+            answered = len(one.text.encode(errors="replace"))
+            cost = (asked * tariff.prompt_usd + answered * tariff.completion_usd) / 1e6
+        longest = max(longest, asked)
+        if not one.reused:
+            tokens, usd = tokens + asked + answered, usd + (cost or 0.0)
+    return Booked(tokens, usd, longest)
+
+
+def capped(budget: Budget) -> bool:
+    """Returns whether a budget caps what completions take."""
+    return budget.tokens is not None or budget.cost_usd is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a run has spent, and what it has promised.
+
+    Attributes:
+      proposals: Planned so far.
+      tokens, cost_usd: Of the completions that are there.
+      elapsed_seconds: Since the run was created.
+      waiting: Completions that proposals in flight may still ask for.
+      longest_prompt_tokens: Of the prompts paid for; 0 before the first.
+      lasts_seconds: Mean from a proposal's planning to its settling; 0.0 while unknown.
+    """
+
+    proposals: int
+    tokens: int = 0
+    cost_usd: float = 0.0
+    elapsed_seconds: float = 0.0
+    waiting: int = 0
+    longest_prompt_tokens: int = 0
+    lasts_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A cohort that could be planned.
+
+    Attributes:
+      completions: The most its operator may ask for.
+    """
+
+    proposals: int
+    completions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many of the wanted cohorts fit, from the first on, and why not all; "" where all do."""
+
+    cohorts: int
+    reason: str = ""
+
+
+def room(budget: Budget, standing: Standing, tariff: Tariff, wanted: Sequence[Wanted]) -> Room:
+    """Returns how many of the cohorts fit into a budget beside what is spent and promised."""
+    each = tariff.reservation(standing.longest_prompt_tokens)
+    probing = capped(budget) and not standing.longest_prompt_tokens
+    proposals, completions = standing.proposals, standing.waiting
+    for n, one in enumerate(wanted):
+        if probing and one.completions and completions:
+            return Room(n, "the first completion says how long prompts are")
+        proposals, completions = proposals + one.proposals, completions + one.completions
+        reason = _exceeded(budget, standing, proposals, each, completions, asks=one.completions)
+        if reason:
+            return Room(n, reason)
+    return Room(len(wanted))
+
+
+def spent(budget: Budget, standing: Standing) -> str:
+    """Returns which cap is reached, whatever is wanted; "" where none is."""
+    if standing.proposals >= budget.proposals:
+        return f"budget of {budget.proposals} proposals spent"
+    if overtime(budget, standing.elapsed_seconds):
+        return f"budget of {budget.wall_seconds:g} s spent"
+    if budget.tokens is not None and standing.tokens >= budget.tokens:
+        return f"budget of {budget.tokens} tokens spent"
+    if budget.cost_usd is not None and standing.cost_usd >= budget.cost_usd:
+        return f"budget of ${budget.cost_usd:g} spent"
+    return ""
+
+
+def overtime(budget: Budget, elapsed_seconds: float) -> bool:
+    """Returns whether a run's time is over, so that what is in flight is cut."""
+    return budget.wall_seconds is not None and elapsed_seconds >= budget.wall_seconds
+
+
+def _exceeded(
+    budget: Budget, standing: Standing, proposals: int, each: Price, completions: int, *, asks: int
+) -> str:
+    """Returns which cap so many proposals and completions would exceed; "" where none."""
+    if proposals > budget.proposals:
+        return f"budget of {budget.proposals} proposals spent"
+    if budget.wall_seconds is not None:
+        left = budget.wall_seconds - standing.elapsed_seconds
+        if left <= 0:
+            return f"budget of {budget.wall_seconds:g} s spent"
+        if standing.lasts_seconds > left:
+            return (
+                f"budget of {budget.wall_seconds:g} s spent: {left:.1f} s are left, and a proposal "
+                f"takes {standing.lasts_seconds:.1f} s"
+            )
+    if not asks:
+        return ""
+    if budget.tokens is not None and standing.tokens + completions * each.tokens > budget.tokens:
+        return (
+            f"budget of {budget.tokens} tokens spent: {standing.tokens} are used, and a completion "
+            f"may take {each.tokens}"
+        )
+    usd = standing.cost_usd + completions * each.cost_usd
+    if budget.cost_usd is not None and usd > budget.cost_usd:
+        return (
+            f"budget of ${budget.cost_usd:g} spent: ${standing.cost_usd:.6g} are used, and a "
+            f"completion may cost ${each.cost_usd:.6g}"
+        )
+    return ""

@@ -1,0 +1,130 @@
+"""Budgets are hard: whatever completions take, within what was set aside, no cap is exceeded."""
+
+import math
+from random import Random
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from app.domain.budget import (
+    PROMPT_GROWTH,
+    Booked,
+    Room,
+    Standing,
+    Tariff,
+    Wanted,
+    booked,
+    room,
+    spent,
+)
+from app.domain.operator import Completion, Prompt
+from app.domain.run import Budget
+
+TARIFF = Tariff(max_tokens=100, prompt_usd=1.0, completion_usd=10.0)
+
+
+def some(n: int, completions: int = 1) -> list[Wanted]:
+    return [Wanted(1, completions)] * n
+
+
+def test_everything_fits_where_nothing_is_capped_but_proposals() -> None:
+    assert room(Budget(10), Standing(4), Tariff(), some(6, 0)) == Room(6)
+    assert room(Budget(10), Standing(4), Tariff(), some(8, 0)) == Room(
+        6, "budget of 10 proposals spent"
+    )
+
+
+def test_what_is_in_flight_is_counted_as_spent() -> None:
+    standing = Standing(0, tokens=500, waiting=3, longest_prompt_tokens=80)  # 200 a completion
+    found = room(Budget(100, tokens=1500), standing, TARIFF, some(9))
+    assert found.cohorts == 2
+    assert found.reason == (
+        "budget of 1500 tokens spent: 500 are used, and a completion may take 200"
+    )
+
+
+def test_money_is_set_aside_at_the_dearest_price_of_a_full_completion() -> None:
+    each = TARIFF.reservation(80)
+    assert (each.tokens, each.cost_usd) == (200, (100 * 1.0 + 100 * 10.0) / 1e6)
+    found = room(
+        Budget(100, cost_usd=0.005), Standing(0, longest_prompt_tokens=80), TARIFF, some(9)
+    )
+    assert found.cohorts == 4
+    assert found.reason.startswith("budget of $0.005 spent: $0 are used")
+
+
+def test_conversations_go_one_at_a_time_until_a_prompt_has_been_measured() -> None:
+    capped = Budget(100, tokens=10_000)
+    assert room(capped, Standing(0), TARIFF, some(9)).cohorts == 1
+    assert room(capped, Standing(1, waiting=1), TARIFF, some(9)).cohorts == 0
+    assert room(capped, Standing(1, longest_prompt_tokens=80), TARIFF, some(9)).cohorts == 9
+    assert room(Budget(100), Standing(0), TARIFF, some(9)).cohorts == 9
+
+
+def test_operators_that_ask_nobody_need_no_tokens() -> None:
+    mix = [Wanted(1, 0), Wanted(1, 0), Wanted(1, 1), Wanted(1, 0)]
+    standing = Standing(0, tokens=990, longest_prompt_tokens=80)
+    assert room(Budget(100, tokens=1000), standing, TARIFF, mix).cohorts == 2
+
+
+def test_nothing_is_planned_that_would_not_settle_in_time() -> None:
+    late = Standing(0, elapsed_seconds=55.0, lasts_seconds=6.0)
+    found = room(Budget(100, wall_seconds=60.0), late, Tariff(), some(3, 0))
+    assert found == Room(0, "budget of 60 s spent: 5.0 s are left, and a proposal takes 6.0 s")
+    early = Standing(0, elapsed_seconds=50.0, lasts_seconds=6.0)
+    assert room(Budget(100, wall_seconds=60.0), early, Tariff(), some(3, 0)).cohorts == 3
+
+
+def test_a_cap_that_is_reached_is_named() -> None:
+    assert spent(Budget(10), Standing(9)) == ""
+    assert spent(Budget(10), Standing(10)) == "budget of 10 proposals spent"
+    assert spent(Budget(10, tokens=5), Standing(1, tokens=5)) == "budget of 5 tokens spent"
+    assert spent(Budget(10, cost_usd=0.5), Standing(1, cost_usd=0.5)) == "budget of $0.5 spent"
+    assert spent(Budget(10, 2.0), Standing(1, elapsed_seconds=2.0)) == "budget of 2 s spent"
+
+
+def test_what_an_endpoint_does_not_count_is_booked_at_a_token_a_byte_where_it_is_capped() -> None:
+    prompts, replies = [Prompt("sys", "user", 0)], [Completion("four")]
+    assert booked(Budget(10), TARIFF, prompts, replies) == Booked()
+    assert booked(Budget(10, tokens=99), TARIFF, prompts, replies) == Booked(
+        11, (7 * 1.0 + 4 * 10.0) / 1e6, 7
+    )
+
+
+@given(
+    cap=st.integers(1, 50_000),
+    dollars=st.floats(1e-4, 0.3),
+    flight=st.integers(1, 40),
+    most=st.integers(1, 3),
+    first=st.integers(1, 60),
+    rng=st.randoms(use_true_random=False),
+)
+def test_no_order_of_completions_exceeds_a_cap(
+    cap: int, dollars: float, flight: int, most: int, first: int, rng: Random
+) -> None:
+    """Plans while anything fits and lets random cohorts end, each within what was set aside."""
+    budget = Budget(200, tokens=cap, cost_usd=dollars)
+    fits_once = most * (first + TARIFF.max_tokens)
+    assume(cap >= fits_once)
+    assume(dollars >= fits_once * TARIFF.completion_usd / 1e6)
+    longest, tokens, usd, planned = 0, 0, 0.0, 0
+    waiting: list[int] = []  # the longest prompt each cohort in flight may ask with
+    while True:
+        standing = Standing(planned, tokens, usd, 0.0, most * len(waiting), longest)
+        wanted = [Wanted(1, most)] * (flight - len(waiting))
+        fits = room(budget, standing, TARIFF, wanted)
+        assert fits.reason or fits.cohorts == len(wanted)
+        planned += fits.cohorts
+        waiting += [math.ceil(longest * PROMPT_GROWTH) or first] * fits.cohorts
+        if not waiting:
+            assert fits.reason
+            break
+        limit = waiting.pop(rng.randrange(len(waiting)))
+        for _ in range(rng.randint(1, most)):
+            prompt, answer = rng.randint(1, limit), rng.randint(0, TARIFF.max_tokens)
+            tokens += prompt + answer
+            usd += (prompt * TARIFF.prompt_usd + answer * TARIFF.completion_usd) / 1e6
+            longest = max(longest, prompt)
+    assert planned <= budget.proposals
+    assert tokens <= cap
+    assert usd <= dollars * (1 + 1e-9)

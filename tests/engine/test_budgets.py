@@ -1,0 +1,167 @@
+"""A run ends at its budget of tokens, money and time, and goes on with a larger one."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from app.adapters.queue.inline import InlineExecutor
+from app.domain.cohort import State
+from app.domain.events import EventKind
+from app.domain.operator import Brief, Completion, Conversation, Operator, Prompt
+from app.domain.run import Budget, Run, RunState
+from app.engine import lifecycle, steps
+from app.engine.context import Context
+from app.entries import NewRun
+from app.model_settings import ModelSettings
+from app.settings import RunSettings, SearchSettings
+from tests.engine.conftest import new_run, table
+from tests.engine.toy import problem
+
+MAX_TOKENS = 50
+PROMPT_TOKENS = 40
+
+
+class Metered:
+    """A model whose completions differ in length, up to the longest allowed; $1 a 1,000 tokens."""
+
+    name = "metered"
+
+    def __init__(self, *, counts: bool = True) -> None:
+        self.asked = 0
+        self.counts = counts
+
+    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        replies = []
+        for prompt in prompts:
+            self.asked += 1
+            answer = 1 + (self.asked * 7) % MAX_TOKENS
+            prompt_tokens = PROMPT_TOKENS if self.counts else 0
+            replies.append(
+                Completion(
+                    f"x = {prompt.sample / 7}\n",
+                    "metered",
+                    prompt_tokens=prompt_tokens,
+                    completion_tokens=answer if self.counts else 0,
+                    cost_usd=(prompt_tokens + answer) / 1000,
+                )
+            )
+        return replies
+
+
+def asking(budget: Budget, *, in_flight: int = 4) -> NewRun:
+    settings = RunSettings(
+        search=SearchSettings(islands=2),
+        llm=ModelSettings(model="metered", max_tokens=MAX_TOKENS),
+    )
+    return replace(
+        new_run(problem(), in_flight=in_flight),
+        operators={"asked": 1.0},
+        settings=settings.model_dump(mode="json"),
+        budget=budget,
+    )
+
+
+def drained(ctx: Context, run: int) -> Run:
+    assert isinstance(ctx.executor, InlineExecutor)
+    ctx.executor.drain(table(ctx), lambda: False)
+    steps.produce(ctx, run)
+    ctx.executor.drain(table(ctx), lambda: False)
+    with ctx.store.begin() as tx:
+        return tx.run(run)
+
+
+def test_a_run_ends_within_its_tokens_and_goes_on_with_more(ctx: Context) -> None:
+    model = Metered()
+    ctx = replace(ctx, model=lambda run: model)
+    started = lifecycle.start(ctx, problem(), asking(Budget(500, tokens=3000)))
+
+    run = drained(ctx, started.id)
+
+    assert run.state is RunState.FINISHED
+    assert run.reason.startswith("budget of 3000 tokens spent")
+    most = MAX_TOKENS + PROMPT_TOKENS * 1.25
+    assert 3000 - 2 * most < run.tokens <= 3000
+    with ctx.store.begin() as tx:
+        assert sum(tx.states(run.id).values()) == run.proposals < 500
+        assert all(state.final for state in tx.states(run.id))
+    assert lifecycle.resume(ctx, run.id, replace(run.budget, tokens=6000))
+    longer = drained(ctx, run.id)
+    assert longer.state is RunState.FINISHED
+    assert 6000 - 2 * most < longer.tokens <= 6000
+    assert not lifecycle.resume(ctx, run.id, replace(run.budget, proposals=longer.proposals))
+
+
+def test_a_first_conversation_goes_alone_and_then_as_many_as_there_is_room_for(
+    ctx: Context,
+) -> None:
+    model = Metered()
+    ctx = replace(ctx, model=lambda run: model)
+    started = lifecycle.start(ctx, problem(), asking(Budget(500, tokens=3000), in_flight=16))
+    most = []
+    while (bell := _next(ctx)) is not None:
+        table(ctx)[bell[0]](bell[1])
+        with ctx.store.begin() as tx:
+            most.append((tx.run(started.id).longest_prompt_tokens, tx.backlog(started.id)))
+    alone = [backlog.unsettled for longest, backlog in most if not longest]
+    later = [backlog.unsettled for longest, backlog in most if longest]
+    assert max(alone) == 1
+    assert max(later) > 4
+
+
+def _next(ctx: Context) -> tuple[str, int] | None:
+    waiting = ctx.executor._bells  # type: ignore[attr-defined]
+    return waiting.popleft() if waiting else None
+
+
+def test_an_endpoint_that_counts_no_tokens_cannot_exceed_a_cap(ctx: Context) -> None:
+    model = Metered(counts=False)
+    ctx = replace(ctx, model=lambda run: model)
+    started = lifecycle.start(ctx, problem(), asking(Budget(500, tokens=2000)))
+
+    run = drained(ctx, started.id)
+
+    assert run.reason.startswith("budget of 2000 tokens spent")
+    assert 0 < run.tokens <= 2000
+
+
+def _chatty(brief: Brief) -> Conversation:
+    yield [Prompt("", "", brief.drafts[0].ordinal)] * 2
+    raise AssertionError("it is not answered")
+
+
+def test_an_operator_may_not_ask_for_more_than_it_declares(ctx: Context) -> None:
+    model = Metered()
+    operators = {**ctx.operators, "asked": Operator("asked", _chatty)}
+    ctx = replace(ctx, model=lambda run: model, operators=operators)
+    started = lifecycle.start(ctx, problem(), asking(Budget(5)))
+
+    with pytest.raises(ValueError, match="'asked' asks for 2 completions; it declares at most 1"):
+        drained(ctx, started.id)
+    assert model.asked == 0
+
+
+def test_what_is_in_flight_is_cut_when_the_time_is_over(ctx: Context) -> None:
+    started = lifecycle.start(ctx, problem(), new_run(problem(), budget=100, in_flight=6))
+    while (bell := _next(ctx)) is not None:
+        if bell[0] == "evaluate":
+            with ctx.store.begin() as tx:
+                if tx.backlog(started.id).evaluating >= 4:
+                    break
+        table(ctx)[bell[0]](bell[1])
+    ctx.executor._bells.clear()  # type: ignore[attr-defined]
+    with ctx.store.begin() as tx:
+        tx.set_budget(started.id, Budget(100, wall_seconds=0.001))
+    steps.produce(ctx, started.id)
+
+    run = drained(ctx, started.id)
+
+    assert (run.state, run.reason) == (RunState.FINISHED, "budget of 0.001 s spent")
+    with ctx.store.begin() as tx:
+        states, events = tx.states(run.id), tx.events(run.id)
+    assert states[State.CUT] >= 4
+    assert all(state.final for state in states)
+    assert events[-1].kind is EventKind.FINISHED
+    assert not lifecycle.resume(ctx, run.id)
+    assert lifecycle.resume(ctx, run.id, Budget(run.proposals + 5))
+    assert drained(ctx, run.id).proposals == run.proposals + 5
