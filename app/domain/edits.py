@@ -1,23 +1,18 @@
-"""SEARCH/REPLACE edits: read from a reply and applied to a program, all or none."""
+"""Edits of whole lines, applied to a program all or none, at one place or at none."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from app.domain.evaluation import Failure, FailureKind
-from app.domain.problem import EditRules
 
 FUZZY_RATIO = 0.92
 """Likeness from which a passage is taken for the one meant: one letter in twelve may differ."""
+FUZZY_MARGIN = 0.05
+"""How much less alike every other passage must be: nearer rivals make the search ambiguous."""
 _FUZZY_CHARS = 40  # shorter searches are too easily alike: `a + b` and `a - b` differ in one letter
-_SHOWN_LINES = 12
+_SHOWN_LINES, _SHOWN_CHARS = 12, 160
 _COMPARED_LINES = 4  # of a search found nowhere: enough to point at something, and quick
-
-_SEARCH = re.compile(r"\s*<{5,9} ?SEARCH\s*")
-_DIVIDER = re.compile(r"\s*={5,9}\s*")
-_REPLACE = re.compile(r"\s*>{5,9} ?REPLACE\s*")
-_FENCE = re.compile(r"\s*(`{3,}|~{3,})[\w+#.-]*\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,40 +32,23 @@ class _Place:
     )
 
 
-def parse_edits(reply: str, rules: EditRules) -> list[Edit] | Failure:
-    """Returns the edits of a reply in order, at least one; or why they cannot be read."""
-    text = reply.replace("\r\n", "\n").replace("\r", "\n")
-    if rules.diff_pattern != EditRules().diff_pattern:
-        found = [
-            (match.group(1).split("\n"), match.group(2).split("\n"))
-            for match in re.finditer(rules.diff_pattern, text, re.DOTALL)
-        ]
-    else:
-        blocks = _read_blocks(text.split("\n"))
-        if isinstance(blocks, Failure):
-            return blocks
-        found = blocks
-    if not found:
-        return Failure(FailureKind.NO_CODE, "The reply holds no SEARCH/REPLACE block.")
-    edits = [Edit(_section(search), _section(replace)) for search, replace in found]
-    for number, edit in enumerate(edits, 1):
-        if not edit.search:
-            return Failure(FailureKind.BAD_EDIT, f"Block {number}: its SEARCH section is empty.")
-    return edits
-
-
-def apply_edits(source: str, edits: Sequence[Edit]) -> str | Failure:
+def apply_edits(source: str, edits: Sequence[Edit], *, certain: bool = False) -> str | Failure:
     """Returns the source with every edit applied in order, each to the result of the one before.
 
     A search is looked for exactly (the first place counts), then without regard to white space at
     line ends, then to the depth of indentation, then by likeness.  All but the exact search must
     point at one place only.  One edit that does not apply refuses them all: half a change is
     rarely what was meant.
+
+    Args:
+      source: What is edited.
+      edits: In the order in which they apply.
+      certain: Whether a search must be found exactly, and once: nothing is tolerated.
     """
     newline = "\r\n" if "\r\n" in source else "\n"
     text = source.replace("\r\n", "\n").split("\n")
     for number, edit in enumerate(edits, 1):
-        place = _find(text, edit.search)
+        place = _certain(text, edit.search) if certain else _find(text, edit.search)
         if isinstance(place, str):
             return Failure(
                 FailureKind.BAD_EDIT,
@@ -81,82 +59,26 @@ def apply_edits(source: str, edits: Sequence[Edit]) -> str | Failure:
     return newline.join(text)
 
 
-def summary(edits: Sequence[Edit], *, max_lines: int = 30, max_line_chars: int = 100) -> str:
-    """Returns the edits in prose: one-line changes in a line each, others as bounded blocks.
-
-    Source: OpenEvolve 0.4.0's `metadata.changes`.
-    """
-
-    def bounded(section: tuple[str, ...]) -> str:
-        kept = [_cut(line, max_line_chars) for line in section[:max_lines]]
-        more = [f"... ({len(section) - max_lines} more lines)"] if len(section) > max_lines else []
-        return "\n".join(f"  {line}" for line in [*kept, *more])
-
-    parts = []
-    for number, edit in enumerate(edits, 1):
-        if len(edit.search) == 1 and len(edit.replace) == 1:
-            before = _cut(edit.search[0].strip(), max_line_chars)
-            after = _cut(edit.replace[0].strip(), max_line_chars)
-            parts.append(f"Change {number}: '{before}' to '{after}'")
-        elif not edit.replace:
-            parts.append(f"Change {number}: Delete:\n{bounded(edit.search)}")
-        else:
-            parts.append(
-                f"Change {number}: Replace:\n{bounded(edit.search)}\nwith:\n{bounded(edit.replace)}"
-            )
-    return "\n".join(parts)
+def _exact(text: list[str], search: tuple[str, ...]) -> list[_Place]:
+    size = len(search)
+    return [
+        _Place(first, first + size)
+        for first in range(len(text) - size + 1)
+        if tuple(text[first : first + size]) == search
+    ]
 
 
-def _read_blocks(text: list[str]) -> list[tuple[list[str], list[str]]] | Failure:
-    blocks: list[tuple[list[str], list[str]]] = []
-    search: list[str] | None = None
-    replace: list[str] | None = None
-    for number, line in enumerate(text, 1):
-        where = f"Block {len(blocks) + 1} (line {number} of the reply)"
-        if _SEARCH.fullmatch(line):
-            if search is not None:
-                return Failure(FailureKind.BAD_EDIT, f"{where}: a SEARCH inside another block.")
-            search, replace = [], None
-        elif _REPLACE.fullmatch(line):
-            if search is None or replace is None:
-                return Failure(
-                    FailureKind.BAD_EDIT, f"{where}: a REPLACE without SEARCH and =======."
-                )
-            blocks.append((search, replace))
-            search = replace = None
-        elif search is not None and _DIVIDER.fullmatch(line):
-            if replace is not None:
-                return Failure(FailureKind.BAD_EDIT, f"{where}: more than one line of =======.")
-            replace = []
-        elif replace is not None:
-            replace.append(line)
-        elif search is not None:
-            search.append(line)
-    if search is not None:
-        missing = "=======" if replace is None else ">>>>>>> REPLACE"
-        return Failure(FailureKind.BAD_EDIT, f"Block {len(blocks) + 1}: its {missing} is missing.")
-    return blocks
-
-
-def _section(text: list[str]) -> tuple[str, ...]:
-    """Returns a section without blank lines at its ends and without a fence around it."""
-    kept = _trimmed(text)
-    if len(kept) >= 2 and _FENCE.fullmatch(kept[0]) and _FENCE.fullmatch(kept[-1]):
-        kept = _trimmed(kept[1:-1])
-    return tuple(kept)
-
-
-def _trimmed(text: list[str]) -> list[str]:
-    filled = [number for number, line in enumerate(text) if line.strip()]
-    return text[filled[0] : filled[-1] + 1] if filled else []
+def _certain(text: list[str], search: tuple[str, ...]) -> _Place | str:
+    found = _exact(text, search)
+    return found[0] if len(found) == 1 else f"matches exactly at {len(found)} places, not at one."
 
 
 def _find(text: list[str], search: tuple[str, ...]) -> _Place | str:
     """Returns where the search points, or why it points at no one place."""
+    exact = _exact(text, search)
+    if exact:
+        return exact[0]
     size, span = len(search), range(len(text) - len(search) + 1)
-    for first in span:
-        if tuple(text[first : first + size]) == search:
-            return _Place(first, first + size)
     wanted = [line.rstrip() for line in search]
     bare = [line.rstrip() for line in text]
     found = [_Place(at, at + size) for at in span if bare[at : at + size] == wanted]
@@ -192,23 +114,37 @@ def _shifted(section: Sequence[str], indent: str) -> list[str]:
 
 
 def _alike(text: list[str], wanted: list[str]) -> list[_Place]:
-    """Returns every passage alike enough, the likest of those that overlap."""
+    """Returns the likest passage, and with it every rival that makes it uncertain.
+
+    A rival lies elsewhere and is hardly less alike, or overlaps and is exactly as alike.
+    """
+    scored = _scored(text, wanted)
+    if not scored or scored[0][0] < FUZZY_RATIO:
+        return []
+    best, place = scored[0]
+    found = [place]
+    for ratio, other in scored[1:]:
+        apart = all(other.end <= one.first or one.end <= other.first for one in found)
+        if (apart and ratio >= best - FUZZY_MARGIN) or ratio == best:
+            found.append(other)
+    return found
+
+
+def _scored(text: list[str], wanted: list[str]) -> list[tuple[float, _Place]]:
+    """Returns the passages that may count or rival, the likest first."""
     likeness = _Likeness(wanted)
     if likeness.chars < _FUZZY_CHARS:
         return []
+    least = FUZZY_RATIO - FUZZY_MARGIN
     scored: list[tuple[float, _Place]] = []
     for size in {len(wanted), len(wanted) - 1, len(wanted) + 1} - {0}:
         for first in range(len(text) - size + 1):
             if not text[first] or not text[first + size - 1]:
                 continue  # a passage with blank lines at its ends is a smaller passage
-            ratio = likeness.of(text[first : first + size], FUZZY_RATIO)
-            if ratio >= FUZZY_RATIO:
+            ratio = likeness.of(text[first : first + size], least)
+            if ratio >= least:
                 scored.append((ratio, _Place(first, first + size, _lead(text[first], wanted[0]))))
-    found: list[_Place] = []
-    for _, place in sorted(scored, key=lambda pair: -pair[0]):
-        if all(place.end <= other.first or other.end <= place.first for other in found):
-            found.append(place)
-    return found
+    return sorted(scored, key=lambda pair: -pair[0])
 
 
 def _lead(have: str, want: str) -> str:
@@ -253,11 +189,7 @@ def _nearest(text: list[str], wanted: list[str]) -> str:
 def _numbered(text: Sequence[str], first: int) -> str:
     """Returns bounded lines, numbered from `first`, or unnumbered where that is 0."""
     shown = [
-        (f"{first + number:5d} | " if first else "      | ") + _cut(line, 160)
+        (f"{first + number:5d} | " if first else "      | ") + line[:_SHOWN_CHARS]
         for number, line in enumerate(text[:_SHOWN_LINES])
     ]
     return "\n".join([*shown, *(["      | ..."] if len(text) > _SHOWN_LINES else [])])
-
-
-def _cut(line: str, chars: int) -> str:
-    return line if len(line) <= chars else line[: chars - 3] + "..."

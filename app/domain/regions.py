@@ -84,7 +84,9 @@ def bodies(source: str) -> tuple[str, ...]:
 def enforce(parent: str, child: str) -> str | Failure:
     """Puts the child's block bodies back into the parent's outside text.
 
-    A parent without blocks, or whose markers are not well-formed, restricts nothing.
+    A parent without blocks, or whose markers are not well-formed, restricts nothing.  A child of a
+    parent with one block that dropped the markers, and is otherwise the parent's text above and
+    below them to the letter, has them put back.
 
     Returns:
       The child with the parent's text outside its blocks; or BAD_EDIT where the blocks do not
@@ -98,19 +100,34 @@ def enforce(parent: str, child: str) -> str | Failure:
         return Failure(
             FailureKind.BAD_EDIT, f"The EVOLVE-BLOCK markers are damaged: {inner.fault}."
         )
-    if len(inner.blocks) != len(outer.blocks):
+    fillings = bodies(child) if inner.blocks else _unmarked(parent, outer.blocks, child)
+    if len(fillings) != len(outer.blocks):
         return Failure(
             FailureKind.BAD_EDIT,
             f"The program has {len(outer.blocks)} EVOLVE-BLOCK region(s) and the reply"
             f" {len(inner.blocks)}; keep every marker line where it is.",
         )
-    merged = _transplant(lines(parent), outer.blocks, bodies(child))
+    merged = _transplant(lines(parent), outer.blocks, fillings)
     if merged == parent and child != parent:
         return Failure(
             FailureKind.BAD_EDIT,
             "Every change lies outside the EVOLVE-BLOCK regions, where nothing may change.",
         )
     return merged
+
+
+def _unmarked(parent: str, blocks: Sequence[Block], child: str) -> tuple[str, ...]:
+    """Returns what stands in a child without markers where its parent's one block does, or ()."""
+    if len(blocks) != 1:
+        return ()
+    text = lines(parent)
+    above, below = "".join(text[: blocks[0].first - 1]), "".join(text[blocks[0].end + 1 :])
+    if len(child) < len(above) + len(below) or not (above or below):
+        return ()
+    if not (child.startswith(above) and child.endswith(below)):
+        return ()
+    filling = child[len(above) : len(child) - len(below)]
+    return (filling,) if not filling or filling.endswith("\n") else ()
 
 
 def _transplant(text: Sequence[str], blocks: Sequence[Block], fillings: Sequence[str]) -> str:

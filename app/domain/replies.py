@@ -1,73 +1,104 @@
 """Replies: how a model's text becomes a child, or a failure that says precisely why not."""
 
 import ast
-import re
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
-from app.domain.edits import apply_edits, parse_edits, summary
+from app.domain.answers import answer, cut_off, declines, no_code
+from app.domain.differences import edits_between, summary
+from app.domain.edit_blocks import Blocks, parse_blocks
+from app.domain.edits import Edit, apply_edits
 from app.domain.evaluation import Failure, FailureKind
+from app.domain.fences import Fence, chosen, fences, whole
 from app.domain.operator import Child, Completion, Offspring
 from app.domain.problem import EditRules
 from app.domain.program import Program, fingerprint
-from app.domain.regions import enforce, parse
+from app.domain.regions import enforce
 
-_THOUGHT = re.compile(r"^[ \t]*<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.MULTILINE)
-_ENDED_THOUGHT = re.compile(
-    r"\A.*(?:^[ \t]*</(?:think|thinking|reasoning)>|</(?:think|thinking|reasoning)>[ \t]*$)",
-    re.DOTALL | re.MULTILINE,
-)
-_OPEN_THOUGHT = re.compile(r"^[ \t]*<(?:think|thinking|reasoning)>.*\Z", re.DOTALL | re.MULTILINE)
-_FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^`\n]*")
-
-_ALIASES = {"py": "python", "python3": "python", "c++": "cpp", "js": "javascript", "rs": "rust"}
 _PROSE = frozenset({"text", "txt", "markdown", "md", "plaintext"})
-_EMPTY = "The reply is empty."
+_LONGEST_TOLD = 12  # more edits than that are a rewrite, and not worth telling one by one
+
+Tell = Callable[[Sequence[Edit]], str]
+"""Puts edits into prose."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fence:
-    """A fenced passage; not `closed` where the reply ends inside it."""
+def read_edited(
+    reply: Completion, parent: Program, rules: EditRules, tell: Tell = summary
+) -> Child:
+    """Returns the child that a reply's SEARCH/REPLACE blocks make of the parent.
 
-    language: str
-    text: str
-    closed: bool
-
-
-def read_edited(reply: Completion, parent: Program, rules: EditRules) -> Child:
-    """Returns the child that a reply's SEARCH/REPLACE blocks make of the parent."""
-    text = _answer(reply)
+    A reply without blocks that holds one whole program beyond doubt is read as that program.  Of a
+    reply that was cut off inside a block, the blocks before it count if each is found exactly and
+    once.
+    """
+    text = answer(reply)
     if isinstance(text, Failure):
         return text
-    edits = parse_edits(text, rules)
-    if isinstance(edits, Failure):
-        return _cut_off(edits.kind, edits.detail) if reply.finish == "length" else edits
-    source = apply_edits(parent.source, edits)
-    if isinstance(source, Failure):
-        return source
-    return as_child(source, parent, rules, summary(edits))
+    blocks = parse_blocks(text, rules)
+    if isinstance(blocks, Failure):
+        if blocks.kind is not FailureKind.NO_CODE:
+            return _cut(reply, blocks)
+        fence = whole(fences(text), parent)
+        if fence is None:
+            return no_code(reply, blocks.detail)
+        return _rewritten(fence, parent, rules, tell)
+    return _edited(reply, blocks, parent, rules, tell)
 
 
-def read_rewritten(reply: Completion, parent: Program, rules: EditRules) -> Child:
+def read_rewritten(
+    reply: Completion, parent: Program, rules: EditRules, tell: Tell = summary
+) -> Child:
     """Returns the child that a reply holds in full.
 
-    The program is the first fence of the parent's language, else the first fence, else the whole
-    reply where that is a program.  Where the parent has EVOLVE-BLOCK regions, a fence with as many
-    comes before one without.
+    The program is the fence that `fences.chosen` ranks first, else the whole reply where that is a
+    program.  A reply of SEARCH/REPLACE blocks is read as edits.
     """
-    text = _answer(reply)
+    text = answer(reply)
     if isinstance(text, Failure):
         return text
-    fence = _chosen(fences(text), parent)
+    blocks = parse_blocks(text, EditRules())
+    if isinstance(blocks, Blocks) and blocks.edits:
+        return _edited(reply, blocks, parent, rules, tell)
+    fence = chosen(fences(text), parent)
     if fence is None:
-        if not _is_program(text, parent.language):
-            return Failure(FailureKind.NO_CODE, "The reply holds no fenced program.")
+        if declines(text.strip()) or not _is_program(text, parent.language):
+            return no_code(reply, "The reply holds no fenced program.")
         fence = Fence(parent.language, text.strip("\n") + "\n", True)
     if reply.finish == "length" and not fence.closed:
-        return _cut_off(FailureKind.NO_CODE, "Its program is not closed by a fence.")
+        return cut_off(FailureKind.NO_CODE, "Its program is not closed by a fence.")
+    return _rewritten(fence, parent, rules, tell)
+
+
+def _edited(
+    reply: Completion, blocks: Blocks, parent: Program, rules: EditRules, tell: Tell
+) -> Child:
+    if not blocks.unfinished:
+        source = apply_edits(parent.source, blocks.edits)
+        if isinstance(source, Failure):
+            return source
+        return as_child(source, parent, rules, tell(blocks.edits))
+    failure = _cut(reply, Failure(FailureKind.BAD_EDIT, blocks.unfinished))
+    if reply.finish != "length" or not blocks.edits:
+        return failure
+    source = apply_edits(parent.source, blocks.edits, certain=True)
+    if isinstance(source, Failure):
+        return failure
+    child = as_child(source, parent, rules, tell(blocks.edits) + "\n(The reply was cut off here.)")
+    return child if isinstance(child, Offspring) else failure
+
+
+def _cut(reply: Completion, failure: Failure) -> Failure:
+    return cut_off(failure.kind, failure.detail) if reply.finish == "length" else failure
+
+
+def _rewritten(fence: Fence, parent: Program, rules: EditRules, tell: Tell) -> Child:
     source = fence.text
     if "\r\n" in parent.source:
         source = source.replace("\n", "\r\n")
-    return as_child(source, parent, rules, "Full rewrite")
+    child = as_child(source, parent, rules, "Full rewrite")
+    if isinstance(child, Failure):
+        return child
+    edits = edits_between(parent.source, child.program.source)
+    return Offspring(child.program, tell(edits) if len(edits) <= _LONGEST_TOLD else "Full rewrite")
 
 
 def as_child(source: str, parent: Program, rules: EditRules, changes: str) -> Child:
@@ -113,61 +144,6 @@ def syntax_fault(program: Program) -> str | None:
     return None
 
 
-def without_thoughts(text: str) -> str:
-    """Returns a reply without its reasoning, which some endpoints leave in the text.
-
-    A thought whose start was part of the prompt ends with a tag alone; one that never ends takes
-    the rest of the reply with it.
-    """
-    kept = _THOUGHT.sub("", text)
-    kept = _ENDED_THOUGHT.sub("", kept)
-    return _OPEN_THOUGHT.sub("", kept)
-
-
-def fences(text: str) -> list[Fence]:
-    """Returns the fenced passages in order, each without the indentation of its fence."""
-    found: list[Fence] = []
-    opening: re.Match[str] | None = None
-    body: list[str] = []
-    for line in text.split("\n"):
-        match = _FENCE.fullmatch(line)
-        if opening is None:
-            opening, body = match, []
-        elif (
-            match is not None and not match.group(3) and match.group(2).startswith(opening.group(2))
-        ):
-            found.append(_fence(opening, body, True))
-            opening = None
-        else:
-            body.append(line)
-    if opening is not None:
-        found.append(_fence(opening, body, False))
-    return found
-
-
-def _fence(opening: re.Match[str], body: list[str], closed: bool) -> Fence:
-    margin = opening.group(1)
-    text = "".join(line.removeprefix(margin) + "\n" for line in body)
-    return Fence(_canonical(opening.group(3)), text.rstrip("\n") + "\n", closed)
-
-
-def _chosen(found: list[Fence], parent: Program) -> Fence | None:
-    blocks = len(parse(parent.source).blocks)
-    language = _canonical(parent.language)
-    ranked = sorted(
-        (fence for fence in found if fence.text.strip()),
-        key=lambda fence: (
-            bool(blocks) and len(parse(fence.text).blocks) != blocks,
-            fence.language != language,
-        ),
-    )
-    return ranked[0] if ranked else None
-
-
-def _canonical(language: str) -> str:
-    return _ALIASES.get(language.lower(), language.lower())
-
-
 def _is_program(text: str, language: str) -> bool:
     """Says whether an unfenced reply is a program and not a sentence.
 
@@ -182,22 +158,3 @@ def _is_program(text: str, language: str) -> bool:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return any(not isinstance(statement, ast.Expr) for statement in tree.body)
-
-
-def _answer(reply: Completion) -> str | Failure:
-    """Returns the reply's text without reasoning; never judged by what its prose says."""
-    if reply.finish == "content_filter":
-        return Failure(FailureKind.REFUSED, "The endpoint withheld the reply: content_filter.")
-    text = without_thoughts(reply.text.replace("\r\n", "\n").replace("\r", "\n"))
-    if text.strip():
-        return text
-    detail = "The reply holds nothing but reasoning." if reply.text.strip() else _EMPTY
-    return (
-        _cut_off(FailureKind.NO_CODE, detail)
-        if reply.finish == "length"
-        else Failure(FailureKind.NO_CODE, detail)
-    )
-
-
-def _cut_off(kind: FailureKind, detail: str) -> Failure:
-    return Failure(kind, f"The reply was cut off at its token limit. {detail}")

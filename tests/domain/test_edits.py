@@ -1,4 +1,6 @@
-from app.domain.edits import Edit, apply_edits, parse_edits, summary
+from app.domain.differences import summary
+from app.domain.edit_blocks import parse_edits
+from app.domain.edits import Edit, apply_edits
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.problem import EditRules
 

@@ -1,10 +1,11 @@
 import pytest
 
+from app.domain.answers import without_thoughts
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Child, Completion, Offspring
 from app.domain.problem import EditRules
 from app.domain.program import Program
-from app.domain.replies import read_edited, read_rewritten, without_thoughts
+from app.domain.replies import read_edited, read_rewritten
 
 RULES = EditRules()
 PARENT = Program("import math\n# EVOLVE-BLOCK-START\nx = 1\n# EVOLVE-BLOCK-END\nprint(x)\n")
@@ -71,7 +72,7 @@ def test_an_unfenced_program_is_taken_where_it_parses() -> None:
     assert source_of(rewritten("x = 5\n", FREE)) == "x = 5\n"
 
 
-@pytest.mark.parametrize("text", ["Sorry", "I cannot help with that.", "x == 1"])
+@pytest.mark.parametrize("text", ["Sorry", "I cannot improve it further.", "x == 1"])
 def test_prose_is_no_program_even_where_python_could_read_it(text: str) -> None:
     assert failure_of(rewritten(text, FREE)).kind is FailureKind.NO_CODE
 
@@ -129,6 +130,30 @@ def test_a_withheld_reply_is_refused() -> None:
     failure = failure_of(rewritten("", finish="content_filter"))
 
     assert failure.kind is FailureKind.REFUSED
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I cannot help with that.",
+        "I'm sorry, but I can't assist with that request.",
+        "I’m really sorry, but I’m unable to comply.",
+        "Sorry, I can't provide that code.",
+        "I apologize, but I am not able to do that.",
+        "Unfortunately, I won't generate this.",
+        "As an AI language model, I cannot write such a program.",
+    ],
+)
+def test_a_model_that_declines_is_refused(text: str) -> None:
+    assert failure_of(rewritten(text, FREE)).kind is FailureKind.REFUSED
+    assert failure_of(edited(text)).kind is FailureKind.REFUSED
+    assert failure_of(rewritten(text, Program("Answer.", "text"))).kind is FailureKind.REFUSED
+
+
+def test_a_sentence_of_regret_beside_a_program_is_no_refusal() -> None:
+    text = "Sorry, I can't do this in one line:\n" + fenced("x = 3\n")
+
+    assert source_of(rewritten(text, FREE)) == "x = 3\n"
 
 
 @pytest.mark.parametrize("text", ["", " \n\t"])
@@ -222,3 +247,27 @@ def test_edits_cut_off_in_a_block_say_so() -> None:
     assert failure.kind is FailureKind.BAD_EDIT
     assert "cut off at its token limit" in failure.detail
     assert "Block 1" in failure.detail
+
+
+def test_blocks_before_the_cut_count_where_each_points_at_one_place_exactly() -> None:
+    whole = "<<<<<<< SEARCH\nx = 1\n=======\nx = 2\n>>>>>>> REPLACE\n"
+    child = edited(whole + "<<<<<<< SEARCH\nprint(x", "length")
+
+    assert source_of(child) == CHILD
+    assert isinstance(child, Offspring)
+    assert "cut off here" in child.changes
+
+
+def test_blocks_before_the_cut_that_are_only_nearly_right_do_not_count() -> None:
+    nearly = "<<<<<<< SEARCH\n  x = 1  \n=======\n  x = 2\n>>>>>>> REPLACE\n"
+    failure = failure_of(edited(nearly + "<<<<<<< SEARCH\nprint(x", "length"))
+
+    assert failure.kind is FailureKind.BAD_EDIT
+    assert "cut off" in failure.detail
+
+
+def test_a_rewrite_says_in_prose_what_it_changed() -> None:
+    child = rewritten(fenced(CHILD))
+
+    assert isinstance(child, Offspring)
+    assert child.changes == "Change 1: 'x = 1' to 'x = 2'"

@@ -99,6 +99,8 @@ def completion(
         match json.loads(content):
             case {"choices": [{"message": {**message}, **choice}, *_], **rest}:
                 text, finish = message.get("content"), choice.get("finish_reason")
+                if not text and isinstance(message.get("refusal"), str):
+                    text, finish = message["refusal"], "refusal"
             case _:
                 return None
     except ValueError:  # not JSON, or not even UTF-8

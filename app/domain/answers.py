@@ -1,0 +1,76 @@
+"""Answers: what a completion says once reasoning and the marks of chat formats are taken off."""
+
+import re
+
+from app.domain.evaluation import Failure, FailureKind
+from app.domain.operator import Completion
+
+WITHHELD = frozenset(("content_filter", "refusal"))
+"""Finish reasons of an endpoint that keeps its answer back."""
+
+_NAMES = r"(?:think|thinking|thought|thoughts|reasoning|seed:think)"
+_OPEN = rf"(?:<{_NAMES}>|\[THINK\]|◁think▷)"
+_CLOSED = rf"(?:</{_NAMES}>|\[/THINK\]|◁/think▷)"
+_THOUGHT = re.compile(rf"^[ \t]*{_OPEN}.*?{_CLOSED}", re.DOTALL | re.MULTILINE)
+_ENDED_THOUGHT = re.compile(rf"\A.*(?:^[ \t]*{_CLOSED}|{_CLOSED}[ \t]*$)", re.DOTALL | re.MULTILINE)
+_OPEN_THOUGHT = re.compile(rf"^[ \t]*{_OPEN}.*\Z", re.DOTALL | re.MULTILINE)
+_FINAL = re.compile(r"\A.*<\|channel\|>final(?:<\|constrain\|>\w+)?<\|message\|>", re.DOTALL)
+_END = re.compile(r"(?:\s*(?:<\|(?:im_end|eot_id|endoftext|end|return|end_of_text)\|>|</s>))+\s*\Z")
+
+_REFUSAL = re.compile(
+    r"""\W*(?:(?:i['’]?m|i\ am)\ (?:(?:really|very|so|truly)\ )?sorry|sorry|i\ apologi[sz]e
+        |my\ apologies|unfortunately|as\ an?\ ai\b[^.\n]{0,60})?
+        \W*(?:but\W+)?(?:i\W+)?
+        (?:can(?:no|['’])t|can\ not|could\ not|won['’]t|will\ not|must\ decline\ to
+        |(?:am|['’]?m)\ (?:not\ able|unable)\ to)
+        \W+(?:\w+\W+)?
+        (?:help|assist|comply|fulfil|fulfill|provide|create|generate|write|answer|respond|engage
+        |do\ (?:this|that))\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_LONGEST_REFUSAL = 1_500  # a refusal is short; a long text without code is something else
+
+
+def answer(reply: Completion) -> str | Failure:
+    """Returns the reply's text without reasoning, with plain line ends; or why there is none."""
+    if reply.finish in WITHHELD:
+        return Failure(FailureKind.REFUSED, f"The endpoint withheld the reply: {reply.finish}.")
+    text = without_thoughts(reply.text.replace("\r\n", "\n").replace("\r", "\n"))
+    if text.strip():
+        return text
+    if not reply.text.strip():
+        return no_code(reply, "The reply is empty.")
+    return no_code(reply, "The reply holds nothing but reasoning.")
+
+
+def without_thoughts(text: str) -> str:
+    """Returns a reply without its reasoning, which some endpoints leave in the text.
+
+    A thought whose start was part of the prompt ends with a tag alone; one that never ends takes
+    the rest of the reply with it.  Of a reply with channels the final one counts, and marks that
+    end a turn are taken off.
+    """
+    kept = _FINAL.sub("", text)
+    kept = _THOUGHT.sub("", kept)
+    kept = _ENDED_THOUGHT.sub("", kept)
+    return _END.sub("\n", _OPEN_THOUGHT.sub("", kept))
+
+
+def no_code(reply: Completion, detail: str) -> Failure:
+    """Returns why a reply without a program is none: refused, cut off, or simply without one."""
+    text = without_thoughts(reply.text).strip()
+    if declines(text):
+        return Failure(FailureKind.REFUSED, f"The model declined: {text.splitlines()[0][:200]}")
+    if reply.finish == "length":
+        return cut_off(FailureKind.NO_CODE, detail)
+    return Failure(FailureKind.NO_CODE, detail)
+
+
+def declines(text: str) -> bool:
+    """Says whether a text without a program begins by declining to help, in English."""
+    return len(text) <= _LONGEST_REFUSAL and _REFUSAL.match(text) is not None
+
+
+def cut_off(kind: FailureKind, detail: str) -> Failure:
+    """Returns the failure of a reply that ended at its token limit."""
+    return Failure(kind, f"The reply was cut off at its token limit. {detail}")
