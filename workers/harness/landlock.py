@@ -11,7 +11,7 @@ import os
 import struct
 import sys
 
-from . import kernel
+from . import kernel, room
 
 _CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446
 _ASK_VERSION, _PATH_BENEATH = 1, 1
@@ -64,7 +64,7 @@ def fence(readable: tuple[str, ...], writable: tuple[str, ...]) -> bool:
         "landlock_create_ruleset",
     )
     homes = (sys.prefix, sys.base_prefix, os.path.dirname(os.path.realpath(sys.executable)))
-    for path in (*_READABLE, *homes, *readable):
+    for path in (*_READABLE, *homes, *room.package_folders(), *readable):
         _allow(ruleset, path, _EXECUTE | _READ_FILE | _READ_DIRECTORY)
     truncate = rights & _TRUNCATE
     _allow(ruleset, "/dev/null", _READ_FILE | _WRITE_FILE | truncate)

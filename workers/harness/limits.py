@@ -70,9 +70,11 @@ def close_all_but(kept: tuple[int, ...]) -> None:
 
 
 def default_signals() -> None:
+    """Gives signals the meaning they have in a fresh interpreter."""
     signal.set_wakeup_fd(-1)
-    for number in (signal.SIGCHLD, signal.SIGPIPE):
-        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def set_environment(variables: dict[str, str]) -> None:

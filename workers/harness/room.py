@@ -22,6 +22,7 @@ INSIDE_ID = 1000  # not 0: a namespace inside may map root only with a capabilit
 EVALUATOR_DIRECTORY_MODE = {"guarded": 0o770, "compatible": 0o775}
 _SIGNALLED = 128  # added to a signal's number to tell of it by an exit status, as shells do
 _FIRST_UID, _UIDS_NEEDED = 10_000, 4_000
+_PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 
 
 @dataclass
@@ -220,11 +221,18 @@ def wait_in_place_of(child: int, as_number: bool = False, scratch: str = "") -> 
     os._exit(exit_status)
 
 
+def package_folders() -> list[str]:
+    """Returns the folders of installed packages, also those another environment lends."""
+    return [path for path in sys.path if os.path.basename(path) in _PACKAGE_FOLDERS]
+
+
 def forget_foreign_paths() -> None:
-    """Leaves on `sys.path` only what belongs to the interpreter: no checkout of a project."""
+    """Leaves on `sys.path` only the interpreter's and installed packages: no checkout."""
     homes = (sys.prefix, sys.base_prefix, sys.exec_prefix)
+    packages = package_folders()
     sys.path[:] = [
         path
         for path in sys.path
-        if path and any(path.startswith(home.rstrip("/") + "/") for home in homes)
+        if path in packages
+        or (path and any(path.startswith(home.rstrip("/") + "/") for home in homes))
     ]

@@ -156,7 +156,7 @@ def _interpreter_homes() -> list[str]:
     """Returns the directories the interpreter needs that are not part of the system's."""
     executable = os.path.dirname(os.path.realpath(sys.executable))
     homes = {os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
-    homes |= {sys.prefix, sys.base_prefix, executable}
+    homes |= {sys.prefix, sys.base_prefix, executable, *room.package_folders()}
     outside = sorted(home for home in homes if not home.startswith(_SYSTEM) and home != "/")
     return [
         home for home in outside

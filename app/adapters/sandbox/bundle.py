@@ -13,7 +13,7 @@ _PACKAGE = "workers.harness"
 _SAFE_TO_PRELOAD = frozenset({"numpy", "scipy", "pandas", "networkx", "sympy", "sklearn"})
 
 BOOTSTRAP = """\
-import importlib.abc, importlib.util, json, os, struct, sys
+import builtins, importlib.abc, importlib.util, json, os, struct, sys
 sys.path[:] = [p for p in sys.path if p]
 def take(n):
     b = b""
@@ -32,12 +32,16 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return importlib.util.spec_from_loader(name, self)
     def exec_module(self, module):
         name = module.__name__.partition(".")[2] or "__init__"
+        module.__dict__["__builtins__"] = dict(vars(builtins))
         exec(compile(texts[name + ".py"], "<harness>/" + name + ".py", "exec"), module.__dict__)
 sys.meta_path.insert(0, Finder())
 from evoq_harness.cell import main
 main(texts)
 """
-"""What `python3 -c` is given: it takes the harness from standard input and goes on as a cell."""
+"""What `python3 -c` is given: it takes the harness from standard input and goes on as a cell.
+
+The harness has its own copy of the built-ins: a program that replaces `len` breaks only itself.
+"""
 
 
 @functools.cache
