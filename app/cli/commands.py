@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from app.cli.mock_command import mock_llm
 from app.cli.options import (
     Assignments,
     Config,
@@ -276,4 +277,5 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "evaluate": evaluate,
     "doctor": doctor,
     "up": up,
+    "mock-llm": mock_llm,
 }

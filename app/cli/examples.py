@@ -32,6 +32,13 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "doctor": ("evoq doctor", "evoq doctor --json"),
     "up": ("evoq up", "evoq up --flower --port 5555"),
+    "mock-llm": (
+        "evoq mock-llm --port 8400",
+        "evoq run my_problem --set llm.model=mock --set llm.base_url=http://127.0.0.1:8400/v1",
+        "evoq mock-llm --latency lognormal:0.8,0.5 --rate-429 0.1 --retry-after 1 --rate-hang 0.02",
+        "evoq mock-llm --latency 0.05 --tokens-per-second 60 --completion-tokens normal:600,150",
+        "evoq mock-llm --replies replies.jsonl --latency 0",
+    ),
 }
 
 

@@ -1,0 +1,177 @@
+"""What the simulated model answers."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.edit_blocks import parse_edits
+from app.domain.edits import apply_edits
+from app.domain.evaluation import Failure
+from app.domain.operator import Brief, Completion, Draft, Known, Offspring
+from app.domain.operators.diff import DIFF
+from app.domain.operators.rewrite import REWRITE
+from app.domain.problem import EditRules
+from app.domain.program import Program
+from app.mock_llm.amounts import read_amount
+from app.mock_llm.faults import Fault, FaultRates
+from app.mock_llm.mutation import mutating_reply, program_in, search_replace
+from app.mock_llm.prefixes import PrefixCache
+from app.mock_llm.replies import cut, read_script
+
+PARENT = Program(
+    """\
+# EVOLVE-BLOCK-START
+def value(x):
+    a = 1.5
+    b = 1.5
+
+    return a * x + b
+# EVOLVE-BLOCK-END
+"""
+)
+OTHER = Program("def value(x):\n    return 0.25\n")
+
+
+def brief() -> Brief:
+    draft = Draft(0, 0, 0, 1, (PARENT.id,), (OTHER.id,))
+    known = {PARENT.id: Known(PARENT, 1.0), OTHER.id: Known(OTHER, 0.5)}
+    return Brief("Improve it.", "python", (draft,), known, seed="1")
+
+
+@pytest.mark.parametrize("operator", [DIFF, REWRITE], ids=["diff", "rewrite"])
+def test_the_operators_that_ask_a_model_read_a_child_from_the_reply(operator):
+    children = set()
+    for n in range(30):
+        conversation = operator.converse(brief())
+        [prompt] = next(conversation)
+        reply = mutating_reply(prompt.system + prompt.user, prompt.user, Random(n))
+        with pytest.raises(StopIteration) as ended:
+            conversation.send([Completion(reply)])
+        [child] = ended.value.value
+        assert isinstance(child, Offspring), (reply, child)
+        children.add(child.program.id)
+
+    assert len(children) > 10
+    assert PARENT.id not in children
+
+
+def test_the_same_draw_is_the_same_reply():
+    prompt = f"```python\n{PARENT.source}```"
+
+    assert mutating_reply(prompt, prompt, Random(7)) == mutating_reply(prompt, prompt, Random(7))
+
+
+def test_the_program_is_the_one_below_the_heading_and_not_an_example():
+    prompt = (
+        "# Current Program\n```python\na = 1\nb = 2\n```\n"
+        "# Task\n```\n<<<<<<< SEARCH\nx\n=======\ny\n>>>>>>> REPLACE\n```\n"
+        "```python\nthe\nform\n```\n"
+    )
+
+    found = program_in(prompt)
+
+    assert found is not None
+    assert found.text == "a = 1\nb = 2\n"
+
+
+def test_a_prompt_without_a_program_is_answered_and_not_with_code():
+    assert "```" not in mutating_reply("hello", "hello", Random(0))
+
+
+def test_a_program_of_another_language_has_one_number_changed():
+    prompt = "```rust\nfn f() -> f64 {\n    2.5\n}\n```"
+
+    reply = mutating_reply(prompt, prompt, Random(1))
+
+    assert "```rust" in reply
+    assert "2.5\n" not in reply
+
+
+LINE = st.sampled_from(["a = 1", "b = 2", "    c = 3", "", "d = 4", "e = 5"])
+
+
+@given(st.lists(LINE, min_size=1, max_size=12), st.lists(LINE, min_size=1, max_size=12))
+def test_blocks_make_one_text_of_the_other_but_for_blank_lines(old: list[str], new: list[str]):
+    before, after = "\n".join(["start", *old, "end"]), "\n".join(["start", *new, "end"])
+    blocks = search_replace(before, after)
+    if not blocks:
+        assert before == after
+        return
+
+    edits = parse_edits(blocks, EditRules())
+    assert not isinstance(edits, Failure), (blocks, edits)
+    made = apply_edits(before, edits)
+
+    assert isinstance(made, str), (blocks, made)
+    assert made.split() == after.split()
+
+
+def test_a_reply_longer_than_it_may_be_is_cut_and_says_so():
+    reply = cut("x" * 100, max_tokens=5)
+
+    assert (len(reply.text), reply.finish, reply.tokens) == (20, "length", 5)
+    assert cut("short", 5).finish == "stop"
+
+
+def test_a_script_is_a_reply_a_line_or_one_for_all(tmp_path: Path):
+    lines = tmp_path / "replies.jsonl"
+    lines.write_text('"one"\n\n{"content": "two"}\n')
+    whole = tmp_path / "reply.md"
+    whole.write_text("```python\nx = 1\n```\n")
+
+    assert read_script(lines) == ["one", "two"]
+    assert read_script(whole) == ["```python\nx = 1\n```\n"]
+
+
+def test_a_script_that_holds_no_reply_says_where(tmp_path: Path):
+    path = tmp_path / "replies.jsonl"
+    path.write_text('"one"\n{"text": 1}\n')
+
+    with pytest.raises(ValueError, match=r"replies.jsonl:2"):
+        read_script(path)
+
+
+@pytest.mark.parametrize("text", ["0.8", "normal:0.8,0.2", "lognormal:0.8,0.5"])
+def test_amounts_are_drawn_about_their_middle_and_never_negative(text: str):
+    rng = Random(1)
+    drawn = sorted(read_amount(text).draw(rng) for _ in range(1001))
+
+    assert drawn[0] >= 0.0
+    assert drawn[500] == pytest.approx(0.8, rel=0.1)
+    assert str(read_amount(text)) == text
+
+
+@pytest.mark.parametrize("text", ["", "fast", "-1", "normal:1", "uniform:0,1", "nan", "normal:a,b"])
+def test_what_is_no_amount_is_refused_with_what_is(text: str):
+    with pytest.raises(ValueError, match="lognormal"):
+        read_amount(text)
+
+
+def test_faults_come_as_often_as_told():
+    rates = FaultRates(too_many=0.1, broken=0.05, hang=0.02)
+    rng = Random(3)
+
+    drawn = [rates.draw(rng) for _ in range(10_000)]
+
+    assert drawn.count(Fault.TOO_MANY) == pytest.approx(1000, rel=0.15)
+    assert drawn.count(Fault.BROKEN) == pytest.approx(500, rel=0.2)
+    assert drawn.count(Fault.HANG) == pytest.approx(200, rel=0.3)
+    assert Fault.GARBAGE not in drawn
+
+
+@pytest.mark.parametrize("rates", [{"hang": -0.1}, {"hang": 1.1}, {"hang": 0.6, "broken": 0.6}])
+def test_rates_that_are_no_shares_are_refused(rates: dict[str, float]):
+    with pytest.raises(ValueError, match="rate"):
+        FaultRates(**rates)
+
+
+def test_whole_blocks_from_the_beginning_are_cached():
+    cache = PrefixCache()
+    task = "the same task for all of them. " * 40
+
+    assert cache.cached_tokens(task + "program one") == 0
+    assert cache.cached_tokens(task + "program two") == len(task) // 64 * 16
+    assert cache.cached_tokens("9 " + task) == 0

@@ -1,0 +1,78 @@
+"""A simulated model in a process of its own: `evoq mock-llm`."""
+
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from email.message import Message
+from typing import Any
+
+COMMAND = (sys.executable, "-c", "from app.cli import main; main()", "mock-llm")
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """An answer, whatever its status."""
+
+    status: int
+    headers: Message
+    content: bytes
+
+    @property
+    def text(self) -> str:
+        return self.content.decode()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.content)
+
+
+def fetch(url: str, body: bytes | None = None, timeout: float = 30.0) -> Fetched:
+    """Gets, or posts where there is a body."""
+    try:
+        with urllib.request.urlopen(url, body, timeout) as answer:
+            return Fetched(answer.status, answer.headers, answer.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return Fetched(error.code, error.headers, error.read())
+
+
+@dataclass(frozen=True)
+class Mock:
+    """A running simulation."""
+
+    base_url: str
+    said: str
+
+    def gauge(self, name: str) -> float:
+        """Returns a sample of /metrics, summed over its labels."""
+        text = fetch(self.base_url.removesuffix("/v1") + "/metrics").text
+        found = [line for line in text.splitlines() if line.startswith(name + "{")]
+        assert found, f"{name} is not in\n{text}"
+        return sum(float(line.split()[-1]) for line in found)
+
+
+@contextmanager
+def mock_llm(*options: object) -> Iterator[Mock]:
+    """Starts one on a free port and ends it."""
+    command = [*COMMAND, "--port", "0", "--json", *map(str, options)]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    document = ""
+    for line in process.stdout:
+        document += line
+        if line.startswith("}"):
+            break
+    try:
+        yield Mock(json.loads(document)["base_url"], process.stderr.readline())
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+    assert process.returncode == 0

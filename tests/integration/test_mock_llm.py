@@ -1,0 +1,223 @@
+"""`evoq mock-llm` over its socket, asked by OpenAI's own client and by ours."""
+
+import json
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import openai
+import pytest
+
+from app.cli.application import status_of
+from tests.integration.cli import Evoq, problem_folder
+from tests.integration.mock_llm import Fetched, Mock, fetch, mock_llm
+
+PROMPT = "# Current program\n```python\nx = 1.5\ny = 2.5\n```\n"
+
+
+@pytest.fixture(scope="module")
+def mock() -> Iterator[Mock]:
+    with mock_llm("--latency", "0.01", "--model", "small") as running:
+        yield running
+
+
+def client(mock: Mock, **options: object) -> openai.OpenAI:
+    return openai.OpenAI(base_url=mock.base_url, api_key="any", max_retries=0, **options)  # type: ignore[arg-type]
+
+
+def ask(mock: Mock, text: str = PROMPT, **options: object):
+    with client(mock) as opened:
+        return opened.chat.completions.create(
+            model="small",
+            messages=[{"role": "user", "content": text}],
+            **options,  # type: ignore[call-overload]
+        )
+
+
+def test_everything_it_says_says_that_it_is_a_simulation(mock: Mock):
+    answer = ask(mock)
+    root = mock.base_url.removesuffix("/v1")
+    metrics = fetch(root + "/metrics").text
+
+    assert "SIMULATED" in mock.said
+    assert answer.model == "simulated/small"
+    assert "SIMULATION" in str(answer.system_fingerprint)
+    assert [one["id"] for one in fetch(mock.base_url + "/models").json["data"]] == [
+        "simulated/small"
+    ]
+    assert "SIMULATION" in fetch(root + "/health").text
+    assert metrics.startswith("# SIMULATION")
+    assert 'model_name="simulated/small"' in metrics
+    assert "simulation" in fetch(root + "/nowhere").text
+    assert "simulation" in fetch(root + "/health").headers["server"]
+
+
+def test_n_choices_differ_and_the_same_seed_repeats_them(mock: Mock):
+    first, again, other = (ask(mock, n=8, seed=seed) for seed in (1, 1, 2))
+
+    texts = [choice.message.content for choice in first.choices]
+    assert [choice.index for choice in first.choices] == list(range(8))
+    assert len(set(texts)) > 4
+    assert texts == [choice.message.content for choice in again.choices]
+    assert texts != [choice.message.content for choice in other.choices]
+
+
+def test_usage_counts_all_choices_and_cached_prompt_tokens(mock: Mock):
+    long = "a fixed task, told at length, " * 30 + PROMPT
+    ask(mock, long)
+    answer = ask(mock, long, n=2)
+
+    assert answer.usage.prompt_tokens == pytest.approx(len(long) / 4, abs=1)
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+    assert answer.usage.prompt_tokens_details.cached_tokens > 200
+    assert mock.gauge("vllm:prefix_cache_hits_total") > 200
+
+
+def test_a_completion_is_cut_at_its_limit(mock: Mock):
+    [choice] = ask(mock, max_tokens=2).choices
+
+    assert choice.finish_reason == "length"
+    assert len(choice.message.content) == 8
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "param"),
+    [
+        ({"model": "large"}, 404, "model"),
+        ({"messages": []}, 400, "messages"),
+        ({"messages": ["hello"]}, 400, "messages"),
+        ({"n": 0}, 400, "n"),
+        ({"n": 1.5}, 400, "n"),
+        ({"temperature": 3}, 400, "temperature"),
+        ({"max_tokens": 0}, 400, "max_tokens"),
+        ({"stream": True}, 400, "stream"),
+        ("{", 400, None),
+    ],
+)
+def test_errors_have_openais_shape(mock: Mock, body: object, status: int, param: str | None):
+    sound = {"model": "small", "messages": [{"role": "user", "content": "hello"}]}
+    content = body if isinstance(body, str) else json.dumps({**sound, **body})  # type: ignore[dict-item]
+
+    said = fetch(mock.base_url + "/chat/completions", content.encode())
+
+    assert said.status == status
+    assert set(said.json["error"]) == {"message", "type", "param", "code"}
+    assert said.json["error"]["param"] == param
+
+
+def test_a_client_that_goes_away_frees_its_place():
+    with mock_llm("--latency", "30") as slow:
+        with pytest.raises(openai.APITimeoutError):
+            client(slow, timeout=0.3).chat.completions.create(
+                model="m", messages=[{"role": "user", "content": "hello"}]
+            )
+        deadline = time.monotonic() + 10
+        while slow.gauge("vllm:num_requests_running") and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+        assert slow.gauge("vllm:num_requests_running") == 0
+
+
+def many(base_url: str, n: int, timeout: float = 30.0) -> list[Fetched | None]:
+    """Asks so often at once; None: no answer came in time."""
+    body = {"model": "m", "messages": [{"role": "user", "content": PROMPT}]}
+
+    def one(_: int) -> Fetched | None:
+        try:
+            return fetch(base_url + "/chat/completions", json.dumps(body).encode(), timeout)
+        except TimeoutError:
+            return None
+
+    with ThreadPoolExecutor(n) as pool:
+        return list(pool.map(one, range(n)))
+
+
+def test_above_its_queue_it_answers_503_at_once_without_retry_after():
+    with mock_llm(
+        "--latency", "0.5", "--max-num-seqs", "4", "--max-num-queued-reqs", "10"
+    ) as small:
+        answers = many(small.base_url, 30)
+
+        statuses = Counter(answer.status for answer in answers if answer)
+        refused = next(answer for answer in answers if answer and answer.status == 503)
+        assert statuses == {200: 10, 503: 20}
+        assert "retry-after" not in refused.headers
+        assert "currently busy" in refused.json["error"]["message"]
+        assert small.gauge("vllm:admission_rejections_total") == 20
+        assert small.gauge("evoq_mock_llm_peak_running") == 4
+        assert small.gauge("vllm:request_queue_time_seconds_sum") > 0.4
+
+
+def test_faults_are_injected_as_told():
+    rates = ("--rate-429", "0.2", "--retry-after", "1.5", "--rate-5xx", "0.2")
+    rates += ("--rate-hang", "0.1", "--rate-garbage", "0.1", "--seed", "4")
+    with mock_llm("--latency", "0", *rates) as faulty:
+        answers = many(faulty.base_url, 200, timeout=5.0)
+        injected = faulty.gauge("evoq_mock_llm_injected_faults_total")
+
+    hung = answers.count(None)
+    statuses = Counter(answer.status for answer in answers if answer)
+    limited = next(answer for answer in answers if answer and answer.status == 429)
+    assert limited.headers["retry-after"] == "1.5"
+    assert statuses[429] == pytest.approx(40, abs=15)
+    assert sum(statuses[status] for status in (500, 502, 503)) == pytest.approx(40, abs=15)
+    assert hung == pytest.approx(20, abs=12)
+    garbage = [answer for answer in answers if answer and answer.status == 200]
+    broken = [answer for answer in garbage if b"simulated/m" not in answer.content]
+    assert len(broken) == pytest.approx(20, abs=12)
+    assert injected == statuses.total() - len(garbage) + len(broken) + hung
+
+
+def test_a_script_is_answered_in_order(tmp_path: Path):
+    script = tmp_path / "replies.jsonl"
+    script.write_text('"one"\n"two"\n')
+    with mock_llm("--latency", "0", "--replies", script) as scripted:
+        texts = [ask(scripted).choices[0].message.content for _ in range(3)]
+
+    assert texts == ["one", "two", "one"]
+
+
+def test_a_run_evolves_against_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    evoq, folder = Evoq(capsys), problem_folder(tmp_path / "problem")
+    with mock_llm("--latency", "0.01") as mock:
+        model = ("--set", "llm.model=mock", "--set", f"llm.base_url={mock.base_url}")
+        said = evoq("run", folder, "--iterations", 12, *model, "--reproducible", "--json")
+        finished = mock.gauge("vllm:request_success_total")
+
+    assert said.code == 0, said.err
+    assert said.json["state"] == "finished"
+    assert finished == 12
+    assert said.json["best"]["fitness"] > -6.5, said.json["best"]  # what the seed has
+
+
+def test_a_taken_port_is_said_with_the_remedy(capsys: pytest.CaptureFixture[str]):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        code = status_of(["mock-llm", "--port", str(taken.getsockname()[1])])
+
+    assert code == 2
+    assert "--port 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--latency", "fast"], "lognormal"),
+        (["--rate-429", "0.9", "--rate-hang", "0.9"], "1.8"),
+        (["--rate-5xx", "-1"], "0 to 1"),
+        (["--replies", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["--host", "192.0.2.1"], "address"),
+    ],
+)
+def test_wrong_options_are_said_with_the_remedy(
+    options: list[str], says: str, capsys: pytest.CaptureFixture[str]
+):
+    assert status_of(["mock-llm", *options]) == 2
+    assert says in capsys.readouterr().err
