@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from app.adapters.model import presets
+from app.adapters.model.cached import CachedModel
 from app.adapters.model.chat import OPENAI_URL, ModelSpec
 from app.adapters.model.presets.preset import Preset
 from app.adapters.model.roles import RoleModels
@@ -97,7 +98,7 @@ def context(
     pace = queue or QueueSettings()
     built = Context(
         store=store,
-        model=Models(),
+        model=Models(store),
         sandbox=sandbox,
         executor=executor,
         problem=ProblemCatalogue(store),
@@ -179,7 +180,10 @@ class ProblemCatalogue:
 class Models:
     """Language models by run, each built once a process from the run's settings."""
 
-    def __init__(self, environment: Callable[[str], str | None] = os.environ.get) -> None:
+    def __init__(
+        self, store: Store, environment: Callable[[str], str | None] = os.environ.get
+    ) -> None:
+        self._store = store
         self._environment = environment
         self._lock = threading.Lock()
         self._known: dict[int, LanguageModel] = {}
@@ -188,14 +192,20 @@ class Models:
         with self._lock:
             if run.id not in self._known:
                 told = ModelSettings(**run.settings["llm"])
-                self._known[run.id] = language_model(told, run.seed, self._environment)
+                self._known[run.id] = language_model(told, run.seed, self._environment, self._store)
             return self._known[run.id]
 
 
 def language_model(
-    told: ModelSettings, seed: int, environment: Callable[[str], str | None]
+    told: ModelSettings, seed: int, environment: Callable[[str], str | None], store: Store
 ) -> LanguageModel:
     """Returns the models a run's settings describe, one for each role that differs.
+
+    Args:
+      told: The settings.
+      seed: The run's.
+      environment: Where keys are.
+      store: Where completions of earlier runs are, for a run that reuses them.
 
     Raises:
       Misconfigured: There is no model name.
@@ -207,7 +217,8 @@ def language_model(
         choices = told.asked(role)
         if not choices:
             raise Misconfigured(f"no model for {role}: name one, as --set llm.model=NAME")
-        models[role] = OpenAIModel([model_spec(one, environment) for one in choices], seed=seed)
+        model = OpenAIModel([model_spec(one, environment) for one in choices], seed=seed)
+        models[role] = CachedModel(model, store) if told.cache else model
     return RoleModels(models) if len(models) > 1 else models[Role.GENERATOR]
 
 

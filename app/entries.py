@@ -66,6 +66,21 @@ class Backlog:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """All that shapes a completion.
+
+    Attributes:
+      prompt: The prompt's digest.
+      sample: Which draw of the same text.
+      parameters: See `Completion.parameters`.
+    """
+
+    prompt: str
+    sample: int
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Child:
     """What became of one member: enters testing with a program, or is settled."""
 

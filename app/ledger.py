@@ -14,11 +14,11 @@ from app.domain.budget import Booked
 from app.domain.cohort import Cohort, CohortId, State, TrialId
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.events import Event, EventKind
-from app.domain.operator import Completion, Draft, Known
+from app.domain.operator import Completion, Draft, Known, Prompt
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
 from app.domain.run import Budget, Run, RunState
-from app.entries import Backlog, Child, NewRun, Plan, Settled
+from app.entries import Asked, Backlog, Child, NewRun, Plan, Settled
 
 
 class Transaction(Protocol):
@@ -161,9 +161,21 @@ class Transaction(Protocol):
         ...
 
     def save_completions(
-        self, cohort: Cohort, turn: int, completions: Sequence[Completion], booked: Booked
+        self,
+        cohort: Cohort,
+        turn: int,
+        prompts: Sequence[Prompt],
+        completions: Sequence[Completion],
+        booked: Booked,
     ) -> None:
         """Stores what a model answered, and adds it to the run's account, in one statement."""
+        ...
+
+    def recall(self, asked: Sequence[Asked]) -> list[Completion | None]:
+        """Returns what was once answered to the same, in any run; None where nothing was.
+
+        Of several answers the first; as it was stored, so that its cost is that of then.
+        """
         ...
 
     # Trials

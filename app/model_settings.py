@@ -102,6 +102,7 @@ class ModelSettings(RoleSettings):
     max_in_flight: int | None = Field(
         128, ge=1, description="requests of one worker process at one endpoint"
     )
+    cache: bool = Field(False, description="read what any run was answered to the same question")
     roles: dict[Role, RoleSettings] = Field(
         default_factory=dict, description="role to what differs for it from this section"
     )

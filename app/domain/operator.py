@@ -8,8 +8,9 @@ operator runs against a GPU, a remote API or a list of canned replies.
 import enum
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from random import Random
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from app.domain.evaluation import Failure
 from app.domain.problem import EditRules
@@ -40,6 +41,12 @@ class Prompt:
     sample: int = 0
     role: Role = Role.GENERATOR
 
+    @property
+    def digest(self) -> str:
+        """Names the text, whatever its sample and role."""
+        text = f"{len(self.system)}/{self.system}{self.user}"
+        return sha256(text.encode(errors="surrogatepass")).hexdigest()
+
 
 @dataclass(frozen=True, slots=True)
 class Completion:
@@ -56,6 +63,8 @@ class Completion:
       role: That of its prompt.
       revision: What the endpoint says it served, where it says more than `model`.
       reused: Whether it was read from a store: its tokens and its cost were spent earlier.
+      parameters: What shaped it beside its prompt and its sample: endpoint, model, temperature,
+        seed… (JSON values, no secret); empty where the provider does not say.
     """
 
     text: str
@@ -69,6 +78,7 @@ class Completion:
     role: Role = Role.GENERATOR
     revision: str = ""
     reused: bool = False
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,7 @@ def _turn(ctx: Context, claimed: Claimed, turn: int, prompts: list[Prompt]) -> l
     replies = ctx.model(run).complete(prompts)
     with ctx.store.begin() as tx:
         account = booked(run.budget, tariff(run), prompts, replies)
-        tx.save_completions(claimed.cohort, turn, replies, account)
+        tx.save_completions(claimed.cohort, turn, prompts, replies, account)
     return replies
 
 

@@ -12,13 +12,15 @@ from app.adapters.store import schema
 from app.adapters.store.sql import SqlStore
 from app.adapters.store.tables import metadata
 from app.domain.archive import Cell, Elite
+from app.domain.budget import Booked
+from app.domain.operator import Prompt, Role
 from app.domain.program import Program
 from app.domain.run import Budget, RunState
 from app.entries import Plan
 from app.ledger import Exhausted
 from app.ports import Unavailable
 from tests.engine.conftest import new_run
-from tests.engine.toy import problem
+from tests.engine.toy import DIGEST, problem
 
 
 def a_run(store: SqlStore, **search: object) -> int:
@@ -191,6 +193,58 @@ def test_the_schema_goes_up_and_down_and_says_when_it_is_behind(empty_database: 
     schema.downgrade(empty_database, "base")
     assert schema.version(empty_database).found is None
     schema.upgrade(empty_database)
+
+
+OLD_ROWS = (
+    f"INSERT INTO problems VALUES ('{DIGEST}', 'toy', 'toy', '{{}}')",
+    f"""
+    INSERT INTO runs (name, problem, strategy, settings, operators, axes, seed, islands, budget,
+        generating, evaluating, state, tokens)
+    VALUES ('old', '{DIGEST}', 'map_elites', '{{}}', '{{}}', '[]', 1, 1, 10, 1, 1, 'running', 12)
+    """,
+    """
+    INSERT INTO cohorts (run, island, operator, founding, ring_at)
+    SELECT id, 0, 'diff', false, now() FROM runs
+    """,
+    """
+    INSERT INTO proposals (run, cohort, island, ordinal, state)
+    SELECT run, id, 0, 0, 'planned' FROM cohorts
+    """,
+    """
+    INSERT INTO completions SELECT id, 0, 0, 'hello', 'small', 'stop', 10, 2, 0.5, 0.25 FROM cohorts
+    """,
+)
+
+
+def test_rows_of_an_older_schema_survive_every_migration_and_the_way_back(
+    empty_database: str,
+) -> None:
+    schema.upgrade(empty_database, "0002")
+    with psycopg.connect(empty_database.replace("+psycopg", "")) as connection:
+        for statement in OLD_ROWS:
+            connection.execute(statement)
+    steps = 0
+    while not schema.version(empty_database).current:
+        schema.upgrade(empty_database, "+1")
+        steps += 1
+    store = SqlStore(empty_database)
+    with store.begin() as tx:
+        run, cohort = tx.cohort(1)
+        [[old]] = tx.completions(1).values()
+        assert (run.name, run.tokens, run.cost_usd, run.budget.cost_usd) == ("old", 12, 0.0, None)
+        assert (old.text, old.latency_seconds, old.cost_usd, old.role) == (
+            *("hello", 0.5, 0.25),
+            Role.GENERATOR,
+        )
+        new = replace(old, cost_usd=None, reused=True)
+        tx.save_completions(cohort, 1, [Prompt("", "again")], [new], Booked())
+    store.close()
+    for _ in range(steps):
+        schema.downgrade(empty_database, "-1")
+    assert schema.version(empty_database).found == "0002"
+    with psycopg.connect(empty_database.replace("+psycopg", "")) as connection:
+        found = connection.execute("SELECT turn, text, cost_usd FROM completions ORDER BY turn")
+        assert found.fetchall() == [(0, "hello", 0.25), (1, "hello", 0.0)]
 
 
 def test_the_migrations_build_what_the_tables_say(database: str) -> None:

@@ -88,6 +88,20 @@ def request(spec: ModelSpec, prompt: Prompt, seed: int) -> dict[str, Any]:
     return dict(spec.preset.shape(asked))
 
 
+def parameters(spec: ModelSpec, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what shapes the answer to a request beside its prompt; see `Completion.parameters`.
+
+    Args:
+      spec: Who is asked.
+      asked: What `request` made of the prompt.
+    """
+    told = {name: value for name, value in asked.items() if name != "messages"}
+    told["endpoint"] = spec.base_url.rpartition("://")[2].rpartition("@")[2]
+    if spec.system_message is not None:
+        told["system"] = spec.system_message
+    return told
+
+
 def completion(
     spec: ModelSpec, prompt: Prompt, content: bytes, latency_seconds: float
 ) -> Completion | None:

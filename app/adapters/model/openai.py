@@ -3,9 +3,10 @@
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from random import Random
+from typing import Any
 
 import openai
 
@@ -87,9 +88,18 @@ class OpenAIModel:
         for client in self._clients.values():
             client.close()
 
-    def _complete(self, prompt: Prompt) -> Completion:
+    def parameters(self, prompt: Prompt) -> dict[str, Any]:
+        """Returns what shapes the answer to a prompt; see `Completion.parameters`."""
+        spec = self._drawn(prompt)
+        return chat.parameters(spec, chat.request(spec, prompt, self._sample_seed(prompt)))
+
+    def _drawn(self, prompt: Prompt) -> ModelSpec:
         drawn = Random(f"{self._seed}/{prompt.role}/{prompt.sample}")
         [spec] = drawn.choices(self._specs, [spec.weight for spec in self._specs])
+        return spec
+
+    def _complete(self, prompt: Prompt) -> Completion:
+        spec = self._drawn(prompt)
         if spec.preset.needs_key and not spec.api_key:
             raise Misconfigured(
                 f"model {spec.name!r} at {spec.base_url} needs a key: set {spec.key_variable},"
@@ -101,7 +111,7 @@ class OpenAIModel:
             timeout = min(spec.timeout_seconds, max(0.001, deadline - time.monotonic()))
             answer = self._ask(spec, prompt, timeout)
             if isinstance(answer, Completion):
-                return answer
+                return replace(answer, parameters=self.parameters(prompt))
             pause = self._pause(spec, attempt, answer.retry_after_seconds)
             attempt += 1
             if attempt > spec.retries or time.monotonic() + pause >= deadline:

@@ -1,7 +1,6 @@
 """Cohorts and their proposals."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import Connection
@@ -9,9 +8,8 @@ from sqlalchemy import Connection
 from app.adapters.store.codec import clean, evaluation_of, member_of, run_of, trial_of
 from app.adapters.store.driver import row, rows, value, values, write
 from app.adapters.store.runs import RUN_COLUMNS, as_json, count_planned
-from app.domain.budget import Booked
 from app.domain.cohort import Cohort, CohortId
-from app.domain.operator import Completion, Draft
+from app.domain.operator import Draft
 from app.domain.run import Run
 from app.entries import Backlog, Child, Plan
 from app.ledger import Exhausted
@@ -99,22 +97,6 @@ _ENTER = """
         parents text[], inspirations text[]
     )
     WHERE proposals.id = child.id AND proposals.settled_at IS NULL
-"""
-_COMPLETIONS = "SELECT * FROM completions WHERE cohort = %(cohort)s ORDER BY turn, place"
-_SAVE_COMPLETIONS = """
-    WITH counted AS (
-        UPDATE runs SET tokens = tokens + %(tokens)s, cost_usd = cost_usd + %(cost_usd)s,
-            longest_prompt_tokens = greatest(longest_prompt_tokens, %(longest)s)
-        WHERE id = %(run)s AND (%(tokens)s > 0 OR %(cost_usd)s > 0 OR %(longest)s > 0)
-    )
-    INSERT INTO completions (cohort, turn, place, text, model, finish, prompt_tokens,
-        completion_tokens, wall_seconds, cost_usd)
-    SELECT %(cohort)s, %(turn)s, place, text, model, finish, prompt_tokens, completion_tokens,
-        latency_seconds, coalesce(cost_usd, 0)
-    FROM json_to_recordset(CAST(%(saved)s AS json)) AS saved(
-        place int, text text, model text, finish text, prompt_tokens int, completion_tokens int,
-        latency_seconds float8, cost_usd float8
-    )
 """
 _UNSETTLED = """
     SELECT DISTINCT cohort FROM proposals
@@ -251,42 +233,3 @@ def _entered(child: Child, draft: Draft | None) -> dict[str, Any]:
 
 def unsettled(c: Connection, run: int) -> list[CohortId]:
     return values(c, _UNSETTLED, {"run": run})
-
-
-def completions(c: Connection, cohort: CohortId) -> dict[int, list[Completion]]:
-    turns: dict[int, list[Completion]] = {}
-    for one in rows(c, _COMPLETIONS, {"cohort": cohort}):
-        turns.setdefault(one.turn, []).append(
-            Completion(
-                one.text,
-                one.model,
-                one.finish,
-                one.prompt_tokens,
-                one.completion_tokens,
-                one.wall_seconds,
-                one.cost_usd,
-            )
-        )
-    return turns
-
-
-def save_completions(
-    c: Connection, cohort: Cohort, turn: int, completions: Sequence[Completion], booked: Booked
-) -> None:
-    saved = [
-        {**asdict(one), "text": clean(one.text), "place": place}
-        for place, one in enumerate(completions)
-    ]
-    write(
-        c,
-        _SAVE_COMPLETIONS,
-        {
-            "cohort": cohort.id,
-            "run": cohort.run,
-            "turn": turn,
-            "saved": as_json(saved),
-            "tokens": booked.tokens,
-            "cost_usd": booked.cost_usd,
-            "longest": booked.longest_prompt_tokens,
-        },
-    )

@@ -7,6 +7,7 @@ from sqlalchemy import Connection
 
 from app.adapters.store import archive as stored_archive
 from app.adapters.store import cohorts as stored_cohorts
+from app.adapters.store import completions as stored_completions
 from app.adapters.store import history as stored_history
 from app.adapters.store import programs as stored_programs
 from app.adapters.store import runs as stored_runs
@@ -16,11 +17,11 @@ from app.domain.budget import Booked
 from app.domain.cohort import Cohort, CohortId, State, TrialId
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.events import Event, EventKind
-from app.domain.operator import Completion, Draft, Known
+from app.domain.operator import Completion, Draft, Known, Prompt
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
 from app.domain.run import Budget, Run, RunState
-from app.entries import Backlog, Child, NewRun, Plan, Settled
+from app.entries import Asked, Backlog, Child, NewRun, Plan, Settled
 
 
 class SqlTransaction:
@@ -133,12 +134,20 @@ class SqlTransaction:
         stored_cohorts.enter(self._c, cohort, children)
 
     def completions(self, cohort: CohortId) -> Mapping[int, list[Completion]]:
-        return stored_cohorts.completions(self._c, cohort)
+        return stored_completions.of_cohort(self._c, cohort)
 
     def save_completions(
-        self, cohort: Cohort, turn: int, completions: Sequence[Completion], booked: Booked
+        self,
+        cohort: Cohort,
+        turn: int,
+        prompts: Sequence[Prompt],
+        completions: Sequence[Completion],
+        booked: Booked,
     ) -> None:
-        stored_cohorts.save_completions(self._c, cohort, turn, completions, booked)
+        stored_completions.save(self._c, cohort, turn, prompts, completions, booked)
+
+    def recall(self, asked: Sequence[Asked]) -> list[Completion | None]:
+        return stored_completions.recall(self._c, asked)
 
     def add_trials(
         self, cohort: Cohort, trials: Sequence[Trial], *, ring_again_seconds: float

@@ -1,0 +1,108 @@
+"""What models answered: written once, before it is read, and found again by what was asked."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import Connection
+
+from app.adapters.store.codec import clean
+from app.adapters.store.driver import rows, write
+from app.adapters.store.runs import as_json
+from app.domain.budget import Booked
+from app.domain.cohort import Cohort, CohortId
+from app.domain.operator import Completion, Prompt, Role
+from app.entries import Asked
+
+_OF_COHORT = "SELECT * FROM completions WHERE cohort = %(cohort)s ORDER BY turn, place"
+_SAVE = """
+    WITH counted AS (
+        UPDATE runs SET tokens = tokens + %(tokens)s, cost_usd = cost_usd + %(cost_usd)s,
+            longest_prompt_tokens = greatest(longest_prompt_tokens, %(longest)s)
+        WHERE id = %(run)s AND (%(tokens)s > 0 OR %(cost_usd)s > 0 OR %(longest)s > 0)
+    )
+    INSERT INTO completions (cohort, turn, place, text, model, finish, prompt_tokens,
+        completion_tokens, latency_seconds, cost_usd, role, revision, cached_tokens, reused,
+        prompt, sample, parameters)
+    SELECT %(cohort)s, %(turn)s, place, text, model, finish, prompt_tokens, completion_tokens,
+        latency_seconds, cost_usd, role, revision, cached_tokens, reused, prompt, sample, parameters
+    FROM json_to_recordset(CAST(%(saved)s AS json)) AS saved(
+        place int, text text, model text, finish text, prompt_tokens int, completion_tokens int,
+        latency_seconds float8, cost_usd float8, role text, revision text, cached_tokens int,
+        reused bool, prompt text, sample int, parameters jsonb
+    )
+"""
+_RECALL = """
+    SELECT asked.place AS asked_place, found.*
+    FROM json_to_recordset(CAST(%(asked)s AS json)) AS asked(
+        place int, prompt text, sample int, parameters jsonb
+    ) CROSS JOIN LATERAL (
+        SELECT * FROM completions
+        WHERE completions.prompt = asked.prompt AND completions.sample = asked.sample
+            AND completions.parameters = asked.parameters AND NOT completions.reused
+        ORDER BY completions.cohort, completions.turn, completions.place LIMIT 1
+    ) AS found
+"""
+
+
+def of_cohort(c: Connection, cohort: CohortId) -> dict[int, list[Completion]]:
+    turns: dict[int, list[Completion]] = {}
+    for one in rows(c, _OF_COHORT, {"cohort": cohort}):
+        turns.setdefault(one.turn, []).append(_completion(one))
+    return turns
+
+
+def save(
+    c: Connection,
+    cohort: Cohort,
+    turn: int,
+    prompts: Sequence[Prompt],
+    completions: Sequence[Completion],
+    booked: Booked,
+) -> None:
+    saved = [
+        {
+            **asdict(one),
+            "text": clean(one.text),
+            "place": place,
+            "prompt": prompt.digest,
+            "sample": prompt.sample,
+        }
+        for place, (prompt, one) in enumerate(zip(prompts, completions, strict=True))
+    ]
+    write(
+        c,
+        _SAVE,
+        {
+            "cohort": cohort.id,
+            "run": cohort.run,
+            "turn": turn,
+            "saved": as_json(saved),
+            "tokens": booked.tokens,
+            "cost_usd": booked.cost_usd,
+            "longest": booked.longest_prompt_tokens,
+        },
+    )
+
+
+def recall(c: Connection, asked: Sequence[Asked]) -> list[Completion | None]:
+    told = [{"place": place, **asdict(one)} for place, one in enumerate(asked)]
+    found = {one.asked_place: one for one in rows(c, _RECALL, {"asked": as_json(told)})}
+    return [_completion(found[n]) if n in found else None for n in range(len(asked))]
+
+
+def _completion(row: Any) -> Completion:
+    return Completion(
+        text=row.text,
+        model=row.model,
+        finish=row.finish,
+        prompt_tokens=row.prompt_tokens,
+        completion_tokens=row.completion_tokens,
+        latency_seconds=row.latency_seconds,
+        cost_usd=row.cost_usd,
+        cached_tokens=row.cached_tokens,
+        role=Role(row.role),
+        revision=row.revision,
+        reused=row.reused,
+        parameters=row.parameters or {},
+    )

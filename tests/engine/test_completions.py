@@ -1,0 +1,117 @@
+"""Completions in the ledger: all that shaped them, and found again by it."""
+
+from dataclasses import replace
+
+from app.adapters.model.cached import CachedModel
+from app.adapters.store.sql import SqlStore
+from app.domain.budget import Booked
+from app.domain.operator import Completion, Prompt, Role
+from app.entries import Asked, Plan
+from tests.engine.conftest import new_run
+from tests.engine.toy import problem
+
+PROMPT = Prompt("be brief", "hello", sample=3, role=Role.REFINER)
+PARAMETERS = {"model": "small", "temperature": 0.5, "seed": 7, "endpoint": "host/v1"}
+ANSWER = Completion(
+    "hi there \x00",
+    "small",
+    "stop",
+    prompt_tokens=100,
+    completion_tokens=20,
+    latency_seconds=1.5,
+    cost_usd=0.25,
+    cached_tokens=64,
+    role=Role.REFINER,
+    revision="small-2026@fp",
+    parameters=PARAMETERS,
+)
+
+
+def a_cohort(store: SqlStore, name: str = "toy-run") -> int:
+    toy = problem()
+    with store.begin() as tx:
+        tx.add_problem(toy)
+        run = tx.add_run(replace(new_run(toy), name=name)).id
+        [cohort] = tx.add_cohorts(run, [Plan(0, "asked", (0,))], ring_again_seconds=30)
+    return cohort
+
+
+def answered(store: SqlStore, cohort: int, *replies: Completion) -> None:
+    with store.begin() as tx:
+        _, held = tx.cohort(cohort)
+        tx.save_completions(held, 0, [PROMPT] * len(replies), replies, Booked(120, 0.25, 100))
+
+
+def test_a_completion_comes_back_with_all_that_is_known_of_it(store: SqlStore) -> None:
+    cohort = a_cohort(store)
+
+    answered(store, cohort, ANSWER, replace(ANSWER, cost_usd=None))
+
+    with store.begin() as tx:
+        [first, second] = tx.completions(cohort)[0]
+        run, _ = tx.cohort(cohort)
+    assert first == replace(ANSWER, text="hi there \ufffd")
+    assert second.cost_usd is None
+    assert (run.tokens, run.cost_usd, run.longest_prompt_tokens) == (120, 0.25, 100)
+
+
+def test_it_is_found_by_all_that_shaped_it_and_by_nothing_less(store: SqlStore) -> None:
+    answered(store, a_cohort(store), ANSWER)
+    same = Asked(PROMPT.digest, 3, dict(reversed(PARAMETERS.items())))
+    others = [
+        replace(same, prompt=Prompt("be brief", "hello!").digest),
+        replace(same, prompt=Prompt("be briefh", "ello").digest),
+        replace(same, sample=4),
+        replace(same, parameters={**PARAMETERS, "temperature": 0.6}),
+        replace(same, parameters={**PARAMETERS, "model": "large"}),
+        replace(same, parameters={k: v for k, v in PARAMETERS.items() if k != "seed"}),
+    ]
+
+    with store.begin() as tx:
+        found = tx.recall([others[0], same, *others[1:]])
+
+    assert found[1] is not None
+    assert found[1].text == "hi there \ufffd"
+    assert [one for one in found if one is not None] == [found[1]]
+
+
+class Small:
+    """A model that counts what it is asked."""
+
+    name = "small"
+
+    def __init__(self) -> None:
+        self.asked: list[Prompt] = []
+
+    def parameters(self, prompt: Prompt) -> dict[str, object]:
+        return {"model": "small", "seed": prompt.sample}
+
+    def complete(self, prompts: list[Prompt]) -> list[Completion]:
+        self.asked += prompts
+        return [
+            replace(ANSWER, text=f"fresh {one.sample}", parameters=self.parameters(one))
+            for one in prompts
+        ]
+
+
+def test_only_what_was_never_answered_is_asked_and_the_rest_is_marked(store: SqlStore) -> None:
+    model = Small()
+    cached = CachedModel(model, store)
+    known = replace(ANSWER, parameters={"model": "small", "seed": 3})
+    answered(store, a_cohort(store), known)
+
+    replies = cached.complete([replace(PROMPT, sample=n, role=Role.JUDGE) for n in (2, 3, 4)])
+
+    assert [prompt.sample for prompt in model.asked] == [2, 4]
+    assert [reply.reused for reply in replies] == [False, True, False]
+    assert [reply.text for reply in replies] == ["fresh 2", "hi there \ufffd", "fresh 4"]
+    hit = replies[1]
+    assert (hit.cost_usd, hit.latency_seconds, hit.prompt_tokens) == (0.0, 0.0, 100)
+    assert hit.role is Role.JUDGE
+
+
+def test_a_reused_completion_is_no_source_for_others(store: SqlStore) -> None:
+    answered(store, a_cohort(store), replace(ANSWER, reused=True))
+
+    with store.begin() as tx:
+        assert tx.recall([Asked(PROMPT.digest, 3, PARAMETERS)]) == [None]
