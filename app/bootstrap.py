@@ -1,5 +1,6 @@
 """The composition root: the one module that knows which adapter serves which port."""
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -28,6 +29,10 @@ from app.model_settings import OPENAI_KEY, ModelChoice, ModelSettings
 from app.ports import Executor, LanguageModel, Misconfigured, Sandbox, Store
 from app.settings import QueueSettings, SandboxSettings, Settings
 
+_INFRA = Path(__file__).parents[1] / "infra"
+
+log = logging.getLogger(__name__)
+
 
 def worker_context(settings: Settings | None = None) -> Context:
     """Builds the context of a Celery worker from its environment.
@@ -49,26 +54,19 @@ def open_store(database_url: str, *, connections: int = 16) -> SqlStore:
     return SqlStore(database_url, connections=connections)
 
 
-def open_sandbox(settings: SandboxSettings) -> AnySandbox:
+def open_sandbox(
+    settings: SandboxSettings, tell: Callable[[str], None] | None = None
+) -> AnySandbox:
     """Returns the backend the settings ask for, or the strongest that works here.
+
+    Args:
+      settings: What is asked for.
+      tell: Gets the progress of builds; None: the log.
 
     Raises:
       Unavailable: A backend was named and does not answer.
     """
-    return choose(
-        settings.backend,
-        image=settings.image,
-        image_folder=_image_folder(),
-        runtime=settings.runtime,
-        max_cells=settings.cells,
-        one_container_per_trial=settings.one_container_per_trial,
-    )
-
-
-def _image_folder() -> Path | None:
-    """Returns where the sandbox image is built from; None where only the package is installed."""
-    folder = Path(__file__).parents[1] / "infra" / "sandbox"
-    return folder if (folder / "Dockerfile").exists() else None
+    return choose(settings, infra=_INFRA, tell=log.warning if tell is None else tell)
 
 
 def celery_executor(redis_url: str | None = None) -> CeleryExecutor:

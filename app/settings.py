@@ -81,8 +81,19 @@ class SandboxSettings(Section):
     )
     image: str = Field("evoqueue-sandbox:1", description="container image of a cell")
     runtime: str = Field("", description="OCI runtime by name, such as runsc; none: the engine's")
-    cells: int = Field(4, ge=1, description="warm cells of one worker")
+    seccomp: str = Field(
+        "", description="system call profile of containers: a path, or `engine`; none: ours"
+    )
+    cpus: float = Field(1.0, gt=0, description="CPUs' time that one container may take")
+    cells: int = Field(4, ge=1, description="trials of one worker at once, each in a warm cell")
+    spares: int = Field(1, ge=0, description="booted cells kept ready beyond those")
+    trials_per_cell: int = Field(500, ge=1, description="trials after which a cell is replaced")
+    minutes_per_cell: float = Field(30.0, gt=0, description="age at which a cell is replaced")
     one_container_per_trial: bool = False
+    environments: str = Field(
+        "", description="folder of virtual environments of problems; none: the user's cache"
+    )
+    build_minutes: float = Field(30.0, gt=0, description="longest build of an image")
     wall_seconds: float | None = Field(None, gt=0, description="overrides the problem's time-out")
     memory_mib: int | None = Field(None, ge=16, description="overrides the problem's limit")
 

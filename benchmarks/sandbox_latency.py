@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from app.adapters.sandbox.docker import DockerSandbox
 from app.adapters.sandbox.engine import DEFAULT_IMAGE, engine_answers
+from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.domain.problem import Evaluator, Job, Limits, Mode
 from app.ports import Sandbox
@@ -109,12 +110,12 @@ def main() -> None:
     cells = os.cpu_count()
     assert cells is not None
     for level in ("privileged", "unprivileged", "bare"):
-        sandbox = ProcessSandbox(max_cells=cells, levels=(level, "bare"))
+        sandbox = ProcessSandbox(PoolSettings(max_cells=cells), levels=(level, "bare"))
         for mode in Mode:
             rows.append(measure_sandbox(f"process {level}, {mode.value}", sandbox, mode, trials))
         sandbox.close()
     if engine_answers(2.0):
-        containers = DockerSandbox(max_cells=cells)
+        containers = DockerSandbox(PoolSettings(max_cells=cells))
         for mode in Mode:
             name = f"docker warm cell, {mode.value}"
             rows.append(measure_sandbox(name, containers, mode, trials))

@@ -33,7 +33,7 @@ def check(
     loaded = load(paths, layers_of(assignments, config), strict=strict)
     settings = resolved(loaded.layers, loaded.problem.suggestions)
     problem = loaded.problem
-    with open_cells(settings.settings.sandbox) as sandbox:
+    with open_cells(settings.settings.sandbox, screen) as sandbox:
         protections = sandbox.protections()
         seeds = [(name, measure(problem, sandbox, seed)) for name, seed in _named(problem)]
     notices = [*problem.notices, *settings.notices]
@@ -72,7 +72,7 @@ def evaluate(
     settings = resolved(loaded.layers, loaded.problem.suggestions).settings
     contents = [_content(file) for file in files]
     measured = []
-    with open_cells(settings.sandbox) as sandbox:
+    with open_cells(settings.sandbox, screen) as sandbox:
         for file, content in zip(files, contents, strict=True):
             measured.append((str(file), _measured(loaded.problem, sandbox, content)))
     _print_measurements(measured, screen)

@@ -17,15 +17,13 @@ from app.cli.measuring import open_cells, protection_lines
 from app.cli.place import Place, opened, require_queue, ringing
 from app.cli.remembered import at_work
 from app.cli.screen import Screen
-from app.domain.problem import Problem
+from app.domain.problem import Evaluator, Problem
 from app.domain.run import Run
 from app.engine import lifecycle
 from app.engine.context import Context
 from app.ports import Store
 from app.settings import QueueSettings, RunSettings, SandboxSettings
 
-_THEIRS = ("sandbox.backend", "sandbox.runtime", "sandbox.cells", "sandbox.one_container_per_trial")
-"""Settings of whoever runs the workers."""
 _OF_THE_RUN = {"generating", "evaluating", "patience_seconds"}
 """Limits that go with the run, whoever works for it."""
 _GRACE_SECONDS = SETTLING_SECONDS
@@ -92,7 +90,13 @@ class Desk:
 
 @contextmanager
 def desk(
-    at: Place, settings: RunSettings, *, inline: bool, screen: Screen, spare: int | None = None
+    at: Place,
+    settings: RunSettings,
+    *,
+    inline: bool,
+    screen: Screen,
+    spare: int | None = None,
+    evaluator: Evaluator | None = None,
 ) -> Iterator[Desk]:
     """Opens the place where a run will be worked on.
 
@@ -101,6 +105,8 @@ def desk(
       settings: The run's.
       inline: Whether this process does all the work.
       screen: Gets what there is to say of the sandbox.
+      evaluator: Whose dependencies are installed here, with the progress shown, before workers
+        of this machine need them; None leaves it to them.
       spare: The run that is about to go on, and so was not left behind.
 
     Raises:
@@ -116,9 +122,11 @@ def desk(
         return
     with ExitStack() as stack:
         alone = stack.enter_context(at_work(at.home, alone=inline))
-        sandbox = stack.enter_context(open_cells(settings.sandbox))
+        sandbox = stack.enter_context(open_cells(settings.sandbox, screen))
         for line in protection_lines(sandbox.protections()):
             screen.say(line)
+        if evaluator is not None:
+            sandbox.prepare(evaluator)
         if inline:
             ledger = stack.enter_context(opened(at))
             executor = InlineExecutor()

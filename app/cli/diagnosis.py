@@ -51,7 +51,7 @@ class Finding:
 def doctor(screen: Screen) -> int:
     """Looks at everything and says it, a line each; returns the exit status."""
     found = []
-    for finding in _findings():
+    for finding in _findings(screen):
         found.append(finding)
         mark = "ok" if finding.ok else ("missing" if finding.required else "note")
         remedy = f" → {finding.remedy}" if finding.remedy else ""
@@ -61,7 +61,7 @@ def doctor(screen: Screen) -> int:
     return FAILED if lacking else DONE
 
 
-def _findings() -> Iterator[Finding]:
+def _findings(screen: Screen) -> Iterator[Finding]:
     yield _python()
     yield _packages(PACKAGES)
     try:
@@ -71,7 +71,7 @@ def _findings() -> Iterator[Finding]:
         return
     yield from (_deployment(at) if at.deployed else _embedded(at))
     yield _docker()
-    yield from _sandbox(at)
+    yield from _sandbox(at, screen)
     yield _model()
     yield _disk(at)
     yield _gpu()
@@ -173,17 +173,19 @@ def _docker() -> Finding:
     return Finding("Docker", False, "no engine answers; programs run in processes", remedy)
 
 
-def _sandbox(at: Place) -> Iterator[Finding]:
-    from app.cli.measuring import open_cells
+def _sandbox(at: Place, screen: Screen) -> Iterator[Finding]:
+    from app.cli.measuring import cells_line, open_cells
     from app.settings import Settings
 
     try:
-        with open_cells(Settings().sandbox) as sandbox:
+        told = Settings().sandbox
+        with open_cells(told, screen) as sandbox:
             protections = sandbox.protections()
     except Unavailable as error:
         remedy = "set EVOQ_SANDBOX__BACKEND=process, or start Docker"
         yield Finding("sandbox", False, str(error), remedy, required=not at.deployed)
         return
+    yield Finding("sandbox cells", True, cells_line(told))
     for one in protections:
         yield Finding("sandbox", one.on, one.name, one.remedy)
 

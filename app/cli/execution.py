@@ -7,6 +7,7 @@ from pathlib import Path
 from app.choices import Misused
 from app.cli.desk import Desk, desk
 from app.cli.faults import DONE, Failed
+from app.cli.measuring import evaluator_of
 from app.cli.order import Order, layers_of, load, ordered
 from app.cli.place import Place, opened, place, require_runs
 from app.cli.raising import raised
@@ -56,7 +57,9 @@ def start(asked: Asked, screen: Screen) -> int:
     writable(asked.out or RESULTS)
     for notice in order.notices:
         screen.note(f"notice: {notice}")
-    with desk(at, order.settings, inline=asked.reproducible, screen=screen) as work:
+    needs = evaluator_of(order.problem)
+    inline = asked.reproducible
+    with desk(at, order.settings, inline=inline, screen=screen, evaluator=needs) as work:
         name = asked.name or _free_name(work.store, order.problem)
         folder = writable((asked.out or RESULTS / name).absolute())
         _keep(at, name, Memory(str(folder), asked.reproducible), screen)

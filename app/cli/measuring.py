@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from app import bootstrap
 from app.adapters.sandbox.choose import AnySandbox
 from app.adapters.sandbox.protection import Protection
+from app.cli.screen import Screen
 from app.domain.evaluation import Evaluation, Failure, Trial, fitness, merged_metrics
-from app.domain.problem import Problem
+from app.domain.problem import Evaluator, Problem
 from app.domain.program import Program
 from app.settings import SandboxSettings
 
@@ -35,17 +36,23 @@ class Measurement:
 
 
 @contextmanager
-def open_cells(settings: SandboxSettings) -> Iterator[AnySandbox]:
-    """Opens a sandbox and ends its cells afterwards.
+def open_cells(settings: SandboxSettings, screen: Screen) -> Iterator[AnySandbox]:
+    """Opens a sandbox and ends its cells afterwards; the screen shows what has to be built.
 
     Raises:
       Unavailable: The backend asked for does not answer.
     """
-    sandbox = bootstrap.open_sandbox(settings)
+    sandbox = bootstrap.open_sandbox(settings, screen.note)
     try:
         yield sandbox
     finally:
         sandbox.close()
+
+
+def evaluator_of(problem: Problem) -> Evaluator:
+    """Returns a problem's own scoring code, as its trials carry it."""
+    seed = problem.seeds[0]
+    return problem.prepare(Trial(problem.stages[0], (seed.id,)), {seed.id: seed}).evaluator
 
 
 def measure(problem: Problem, sandbox: AnySandbox, program: Program) -> Measurement:
@@ -83,3 +90,10 @@ def protection_lines(protections: Sequence[Protection]) -> list[str]:
     lines = [f"sandbox: {len(on)} of {len(protections)} protections on: {'; '.join(on)}"]
     lines += [f"sandbox: missing: {p.name} ({p.remedy})" for p in protections if not p.on]
     return lines
+
+
+def cells_line(told: SandboxSettings) -> str:
+    """Returns how many cells a worker keeps, and for how long."""
+    trials = 1 if told.one_container_per_trial else told.trials_per_cell
+    replaced = f"after {trials} trials or {told.minutes_per_cell:g} min"
+    return f"up to {told.cells} at work and {told.spares} booted ahead; each replaced {replaced}"

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.adapters.problems import load
+from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.program import Program
@@ -74,7 +75,7 @@ def source_of(heuristic: str, column: str) -> str:
 
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[ProcessSandbox]:
-    sandbox = ProcessSandbox(max_cells=1)
+    sandbox = ProcessSandbox(PoolSettings(max_cells=1, spares=0))
     yield sandbox
     sandbox.close()
 

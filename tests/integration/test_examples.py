@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from app.adapters.problems import load
+from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.domain.evaluation import Evaluation, Trial, fitness
 from app.domain.problem import Problem
@@ -25,7 +26,7 @@ NAMES = ["circle_packing", "function_minimization", "online_bin_packing"]
 
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[ProcessSandbox]:
-    sandbox = ProcessSandbox(max_cells=1)
+    sandbox = ProcessSandbox(PoolSettings(max_cells=1, spares=0))
     yield sandbox
     sandbox.close()
 

@@ -17,12 +17,15 @@ import pytest
 from app.adapters.sandbox.choose import choose
 from app.adapters.sandbox.docker import DockerSandbox
 from app.adapters.sandbox.engine import engine_answers
-from app.adapters.sandbox.orphans import labels, orphaned
+from app.adapters.sandbox.environments import Environments
+from app.adapters.sandbox.orphans import Found, labels, orphaned, sweep
+from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.domain.problem import Job, Mode
 from app.ports import Unavailable
+from app.settings import SandboxSettings
 from tests.contracts.sandbox import EVALUATOR, LIMITS, SQUARE, metrics, problem
-from tests.integration.test_sandbox_docker import docker_sandbox
+from tests.integration.test_sandbox_docker import INFRA, docker_sandbox
 
 JOB = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
 
@@ -85,7 +88,7 @@ def test_a_closed_sandbox_is_unavailable() -> None:
 
 
 def test_many_threads_share_a_few_cells() -> None:
-    sandbox, before = ProcessSandbox(max_cells=2), threading.active_count()
+    sandbox, before = ProcessSandbox(PoolSettings(max_cells=2, spares=0)), threading.active_count()
     with ThreadPoolExecutor(16) as threads:
         outcomes = list(threads.map(sandbox.run, [JOB] * 64))
     assert all(metrics(outcome) == {"combined_score": 25} for outcome in outcomes)
@@ -105,7 +108,7 @@ def test_a_cell_survives_the_thread_that_booted_it() -> None:
 
 
 def test_problems_take_turns_when_there_is_one_cell() -> None:
-    sandbox = ProcessSandbox(max_cells=1)
+    sandbox = ProcessSandbox(PoolSettings(max_cells=1, spares=0))
     for digest in ("one", "two", "one"):
         job = replace(JOB, evaluator=problem(EVALUATOR, digest))
         assert sandbox.run(job).boot_seconds > 0.0
@@ -113,14 +116,14 @@ def test_problems_take_turns_when_there_is_one_cell() -> None:
 
 
 def test_a_cell_is_replaced_after_its_share_of_trials() -> None:
-    sandbox = ProcessSandbox(max_trials=2)
+    sandbox = ProcessSandbox(PoolSettings(max_trials=2, spares=0))
     boots = [sandbox.run(JOB).boot_seconds > 0.0 for _ in range(5)]
     assert boots == [True, False, True, False, True]
     sandbox.close()
 
 
 def test_a_cell_is_replaced_when_it_is_old() -> None:
-    sandbox = ProcessSandbox(max_age_seconds=0.0)
+    sandbox = ProcessSandbox(PoolSettings(max_age_seconds=0.0, spares=0))
     assert [sandbox.run(JOB).boot_seconds > 0.0 for _ in range(2)] == [True, True]
     sandbox.close()
 
@@ -138,7 +141,7 @@ def test_a_cell_that_is_killed_is_replaced_without_losing_its_trial() -> None:
 
 
 def test_an_interpreter_that_is_not_there_is_unavailable() -> None:
-    sandbox = ProcessSandbox(python="/nonexistent/python")
+    sandbox = ProcessSandbox(environments=Environments("/nonexistent/python"))
     with pytest.raises(Unavailable):
         sandbox.run(JOB)
     sandbox.close()
@@ -160,19 +163,41 @@ def test_an_engine_that_is_not_there_is_unavailable_soon(monkeypatch: pytest.Mon
     with pytest.raises(Unavailable):
         sandbox.run(JOB)
     assert not engine_answers(1.0)
-    assert isinstance(choose("auto"), ProcessSandbox)
+    assert isinstance(choose(SandboxSettings(), infra=INFRA), ProcessSandbox)
     with pytest.raises(Unavailable):
-        choose("docker")
+        choose(SandboxSettings(backend="docker"), infra=INFRA)
     assert time.monotonic() - started < 20.0
 
 
+NOW = 1_000_000.0
+
+
+def gone(changed: dict[str, str], *, created: float = NOW, runs: bool = True) -> bool:
+    """Returns the verdict on a cell with these labels, on an engine with one container."""
+    started = {"0123456789ab": NOW - 3600.0}
+    return orphaned(Found({**labels(), **changed}, created, runs), NOW, started.get)
+
+
 def test_a_living_worker_has_no_orphans_and_a_dead_one_has() -> None:
-    mine = labels()
-    assert not orphaned(mine, ())
-    assert orphaned({**mine, "evoqueue.started": "1"}, ())
-    assert orphaned({**mine, "evoqueue.host": "0123456789ab"}, {"ffffffffffff"})
-    assert not orphaned({**mine, "evoqueue.host": "0123456789ab"}, {"0123456789ab"})
-    assert not orphaned({**mine, "evoqueue.host": "another-machine"}, ())
+    assert not gone({})
+    assert not gone({}, created=NOW - 3600.0, runs=False)
+    assert gone({"evoqueue.started": "1"})
+    assert gone({"evoqueue.pid": "none"})
+
+
+def test_a_worker_in_a_container_lives_as_long_as_that_runs() -> None:
+    elsewhere = {"evoqueue.place": "another list of processes"}
+    assert not gone({**elsewhere, "evoqueue.container": "0123456789ab"})
+    assert gone({**elsewhere, "evoqueue.container": "ffffffffffff"})
+    restarted_since = NOW - 7200.0
+    assert gone({**elsewhere, "evoqueue.container": "0123456789ab"}, created=restarted_since)
+
+
+def test_a_worker_of_another_machine_has_the_benefit_of_the_doubt() -> None:
+    elsewhere = {"evoqueue.place": "another machine", "evoqueue.container": ""}
+    assert not gone(elsewhere, created=NOW - 86_400.0)
+    assert not gone(elsewhere, created=NOW - 60.0, runs=False)
+    assert gone(elsewhere, created=NOW - 3600.0, runs=False)
 
 
 @pytest.mark.docker
@@ -191,7 +216,7 @@ def test_containers_end_with_a_worker_that_is_killed() -> None:
 
 @pytest.mark.docker
 def test_no_container_serves_two_trials_where_that_is_asked() -> None:
-    sandbox = docker_sandbox(one_container_per_trial=True)
+    sandbox = docker_sandbox(PoolSettings(max_trials=1, spares=0))
     assert [sandbox.run(JOB).boot_seconds > 0.0 for _ in range(2)] == [True, True]
     sandbox.close()
     assert containers_left_of(os.getpid()) == []
@@ -207,7 +232,7 @@ def test_a_sweep_removes_the_dead_and_spares_the_living() -> None:
     image = "evoqueue-sandbox:1"
     left = subprocess.run([*command, image, "sleep", "600"], capture_output=True, text=True)
     assert left.returncode == 0, left.stderr
-    assert sandbox.sweep() >= 1
+    assert sweep(20.0) >= 1
     assert sandbox.run(JOB).boot_seconds == 0.0
     gone = subprocess.run(["docker", "inspect", left.stdout.strip()], capture_output=True)
     assert gone.returncode != 0

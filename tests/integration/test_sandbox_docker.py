@@ -1,23 +1,34 @@
 """The Docker sandbox against the contract."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from app.adapters.sandbox.container import ContainerSettings, profile
 from app.adapters.sandbox.docker import DockerSandbox
 from app.adapters.sandbox.engine import DEFAULT_IMAGE, engine_answers
+from app.adapters.sandbox.images import Images
+from app.adapters.sandbox.pool import PoolSettings
 from app.ports import Sandbox
 from tests.contracts.sandbox import SandboxContract
 
+INFRA = Path(__file__).parents[2] / "infra"
 
-def docker_sandbox(**settings: object) -> DockerSandbox:
-    """Returns a sandbox of containers, or skips with the reason."""
+
+def require_engine() -> None:
+    """Skips with the reason where no cell of a container can be had."""
     if not engine_answers(2.0):
         pytest.skip("no Docker engine answers")
-    sandbox = DockerSandbox(max_cells=8, **settings)  # type: ignore[arg-type]  # any of its own
-    if not sandbox.ready():
+    if not Images().has_default():
         pytest.skip(f"no image {DEFAULT_IMAGE}: docker build -t {DEFAULT_IMAGE} infra/sandbox")
-    return sandbox
+
+
+def docker_sandbox(pool: PoolSettings | None = None, *, runtime: str = "") -> DockerSandbox:
+    """Returns a sandbox of containers as a deployment has it, or skips with the reason."""
+    require_engine()
+    settings = ContainerSettings(runtime, seccomp=profile("", INFRA / "seccomp.json"))
+    return DockerSandbox(pool or PoolSettings(max_cells=8), settings=settings)
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.ports import Sandbox, Unavailable
 from tests.contracts.sandbox import SandboxContract
@@ -11,7 +12,7 @@ from tests.contracts.sandbox import SandboxContract
 
 def sandbox_behind(level: str) -> ProcessSandbox:
     """Returns a sandbox behind exactly these walls, or skips."""
-    sandbox = ProcessSandbox(max_cells=8, levels=(level, "bare"))
+    sandbox = ProcessSandbox(PoolSettings(max_cells=8), levels=(level, "bare"))
     try:
         walls = {protection.name: protection.on for protection in sandbox.protections()}
     except Unavailable as error:

@@ -1,20 +1,22 @@
 """A cell at the other end of an attached container's streams."""
 
 import contextlib
+import select
 import socket
 import struct
 import time
 from collections.abc import Sequence
 
-from docker.errors import DockerException, NotFound
+from docker.errors import DockerException
 
 from app.adapters.sandbox.cell import CellLost, Overdue
-from app.adapters.sandbox.engine import engine_client
+from app.adapters.sandbox.engine import engine_client, remove
 
 _STREAM_HEADER = struct.Struct(">BxxxL")
 _STDOUT, _STDERR = 1, 2
 _LAST_WORDS_BYTES = 2000
 _ENDING_SECONDS = 3.0
+_ANSWER_SECONDS = 5.0
 
 
 class Attached:
@@ -34,7 +36,7 @@ class Attached:
             try:
                 engine.start(container)
             except DockerException:
-                engine.remove_container(container, force=True)
+                remove(engine, container)
                 raise
 
     def send(self, parts: Sequence[bytes], deadline: float) -> None:
@@ -83,6 +85,15 @@ class Attached:
             raise Overdue("the container does not answer")
         self._socket.settimeout(left)
 
+    def silent(self) -> bool:
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return not poll.poll(0)
+
+    def check(self) -> None:
+        with engine_client(_ANSWER_SECONDS) as engine:
+            engine.ping()
+
     def last_words(self) -> str:
         with contextlib.suppress(CellLost, Overdue):
             while True:
@@ -108,5 +119,5 @@ class Attached:
         self._response.close()
         self._socket.close()
         if not ended:
-            with engine_client(self._engine_seconds) as engine, contextlib.suppress(NotFound):
-                engine.remove_container(self._container, force=True)
+            with engine_client(self._engine_seconds) as engine:
+                remove(engine, self._container)

@@ -12,6 +12,16 @@ _PACKAGE = "workers.harness"
 # Small, imported by evaluators and programs alike, and safe to fork after importing.
 _SAFE_TO_PRELOAD = frozenset({"numpy", "scipy", "pandas", "networkx", "sympy", "sklearn"})
 
+ENVIRONMENT = {
+    "LANG": "C.UTF-8",
+    "PYTHONHASHSEED": "0",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
+"""A zygote's environment: nothing of the worker's, which may hold keys."""
+
 BOOTSTRAP = """\
 import builtins, importlib.abc, importlib.util, json, os, struct, sys
 sys.path[:] = [p for p in sys.path if p]

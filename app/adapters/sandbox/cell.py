@@ -37,6 +37,14 @@ class Channel(Protocol):
         """Returns exactly `size` bytes; raises CellLost or Overdue."""
         ...
 
+    def silent(self) -> bool:
+        """Returns whether nothing has come since the last frame, not even the stream's end."""
+        ...
+
+    def check(self) -> None:
+        """Raises Unavailable if what lies between here and the cell does not answer."""
+        ...
+
     def last_words(self) -> str:
         """Returns what the cell wrote to its error stream, bounded."""
         ...
@@ -172,6 +180,18 @@ class Cell:
             raise CellLost(f"a frame of {header_bytes} + {raw_bytes} bytes")
         header: dict[str, Any] = json.loads(self._channel.receive(header_bytes, deadline))
         return header, self._channel.receive(raw_bytes, deadline) if raw_bytes else b""
+
+    def silent(self) -> bool:
+        """Returns whether the cell waits for a trial, as far as can be seen without asking it."""
+        return self._channel.silent()
+
+    def check(self) -> None:
+        """Tells a cell that hangs from one that cannot be reached.
+
+        Raises:
+          Unavailable: What lies between here and the cell does not answer.
+        """
+        self._channel.check()
 
     def close(self) -> None:
         self._channel.close()

@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import docker
-from docker.errors import DockerException, ImageNotFound
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.utils import kwargs_from_env
 from requests.exceptions import RequestException
+from urllib3.exceptions import HTTPError
 
 from app.ports import Unavailable
 
 DEFAULT_IMAGE = "evoqueue-sandbox:1"
+
+_SOCKET = "/var/run/docker.sock"
+_CONFLICT = 409
 
 
 @contextlib.contextmanager
@@ -33,7 +37,9 @@ def engine_client(seconds: float) -> Iterator[Any]:
             f"no such image; `docker build -t {DEFAULT_IMAGE} infra/sandbox` makes the default "
             f"one: {error.explanation}"
         ) from error
-    except (DockerException, RequestException, OSError) as error:
+    except APIError as error:
+        raise Unavailable(f"the Docker engine refuses: {error.explanation}") from error
+    except (DockerException, RequestException, HTTPError, OSError) as error:
         raise Unavailable(f"the Docker engine does not answer: {error}") from error
     finally:
         if engine is not None:
@@ -48,12 +54,33 @@ def has_image(engine: Any, image: str) -> bool:
     return True
 
 
+def remove(engine: Any, container: str) -> bool:
+    """Removes a container by force; returns whether it was ours to remove.
+
+    One that is gone, or being removed by another, is as good as removed.
+    """
+    try:
+        engine.remove_container(container, force=True)
+    except NotFound:
+        return False
+    except APIError as error:
+        if error.status_code != _CONFLICT:
+            raise
+        return False
+    return True
+
+
 def engine_answers(seconds: float) -> bool:
     """Returns whether a Docker engine answers within `seconds`."""
-    if not os.environ.get("DOCKER_HOST") and not Path("/var/run/docker.sock").exists():
+    if not os.environ.get("DOCKER_HOST") and not Path(_SOCKET).exists():
         return False
     try:
         with engine_client(seconds) as engine:
             return bool(engine.ping())
     except Unavailable:
         return False
+
+
+def engine_is_near() -> bool:
+    """Returns whether the engine is reached by a socket file, so that it is on this machine."""
+    return os.environ.get("DOCKER_HOST", "unix://").startswith("unix://")

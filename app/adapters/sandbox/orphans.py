@@ -1,42 +1,115 @@
-"""Tells the cells of living workers from those whose worker is gone, by container labels."""
+"""Tells the containers of living workers from those whose worker is gone, by their labels."""
 
 import os
 import re
 import socket
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from typing import Any
+
+from docker.errors import NotFound
+
+from app.adapters.sandbox.engine import engine_client, engine_is_near, remove
 
 LABEL = "evoqueue.sandbox"
+CELL, BUILD = "cell", "build"
 
-_HOST, _PID, _STARTED = "evoqueue.host", "evoqueue.pid", "evoqueue.started"
-_CONTAINER_NAME = re.compile(r"[0-9a-f]{12}")
+_PLACE, _PID, _STARTED = "evoqueue.place", "evoqueue.pid", "evoqueue.started"
+_CONTAINER = "evoqueue.container"
+_SHORT_ID = re.compile(r"[0-9a-f]{12}")
 _START_TIME_FIELD = 19  # of /proc/PID/stat, counted after the command's closing parenthesis
+_STARTING_SECONDS = {CELL: 600.0, BUILD: 6 * 3600.0}
+"""How long a container that does not run may be about to: a build's never does."""
 
 
-def labels() -> dict[str, str]:
-    """Returns the labels of a cell that this process owns."""
+def labels(kind: str = CELL) -> dict[str, str]:
+    """Returns the labels of a container that this process owns."""
     pid = os.getpid()
+    host = socket.gethostname()
+    contained = engine_is_near() and _SHORT_ID.fullmatch(host) is not None
     return {
-        LABEL: "cell",
-        _HOST: socket.gethostname(),
+        LABEL: kind,
+        _PLACE: _place(),
         _PID: str(pid),
         _STARTED: _started(pid),
+        _CONTAINER: host if contained else "",
     }
 
 
-def orphaned(owner: Mapping[str, str], running: Collection[str]) -> bool:
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A container of some worker's, as the engine lists it.
+
+    Attributes:
+      owner: Its labels.
+      created: When, in seconds since the epoch by the engine's clock.
+      runs: Whether it is running.
+    """
+
+    owner: Mapping[str, str]
+    created: float
+    runs: bool
+
+
+def orphaned(
+    found: Found, now_seconds: float, running_since: Callable[[str], float | None]
+) -> bool:
     """Returns whether the worker that made a container is certainly gone.
 
+    Where the worker shares our list of processes, its number and start time decide.  Where it
+    lives in a container of this engine, that one must have been running since before.  Any other
+    may be alive on another machine: of those only what never came to run is taken, after ten
+    minutes.  All the rest end by themselves when their worker's stream breaks.
+
     Args:
-      owner: The container's labels.
-      running: Short ids of the engine's running containers: a worker in a container has its id
-        as host name.  A worker on another host is given the benefit of the doubt.
+      found: The container.
+      now_seconds: Since the epoch.
+      running_since: When the container of a short id was last started; None if it does not run.
     """
-    host = owner.get(_HOST, "")
-    if host == socket.gethostname():
+    owner = found.owner
+    if owner.get(_PLACE) == _place():
         pid = owner.get(_PID, "")
         return not pid.isdigit() or _started(int(pid)) != owner.get(_STARTED)
-    return _CONTAINER_NAME.fullmatch(host) is not None and host not in running
+    if owner.get(_CONTAINER):
+        since = running_since(owner[_CONTAINER])
+        return since is None or since > found.created
+    patience = _STARTING_SECONDS.get(owner.get(LABEL, ""), 0.0)
+    return not found.runs and now_seconds - found.created > patience
+
+
+def sweep(engine_seconds: float) -> int:
+    """Removes the containers of workers that are gone; returns how many there were.
+
+    Raises:
+      Unavailable: The engine does not answer.
+    """
+    with engine_client(engine_seconds) as engine:
+        rows = engine.containers(all=True, filters={"label": LABEL})
+        gone = [row["Id"] for row in rows if abandoned(engine, row)]
+        return sum([remove(engine, container) for container in gone])
+
+
+def abandoned(engine: Any, row: Mapping[str, Any]) -> bool:
+    """Returns whether a container that the engine lists is an orphan; see `orphaned`."""
+    found = Found(row["Labels"], float(row["Created"]), row["State"] == "running")
+
+    def running_since(container: str) -> float | None:
+        try:
+            state = engine.inspect_container(container)["State"]
+        except NotFound:
+            return None
+        return datetime.fromisoformat(state["StartedAt"]).timestamp() if state["Running"] else None
+
+    return orphaned(found, time.time(), running_since)
+
+
+def _place() -> str:
+    """Returns what two processes have in common that see each other under the same numbers."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot} {os.readlink('/proc/self/ns/pid')}"
 
 
 def _started(pid: int) -> str:

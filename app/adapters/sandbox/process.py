@@ -6,52 +6,46 @@ import random
 import select
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from typing import Any
 
-from app.adapters.sandbox.bundle import BOOTSTRAP
+from app.adapters.sandbox.bundle import BOOTSTRAP, ENVIRONMENT
 from app.adapters.sandbox.cell import Cell, CellLost, CellSettings, Overdue
-from app.adapters.sandbox.pool import Pool, PoolSettings
-from app.adapters.sandbox.protection import Protection, protections_of
-from app.domain.problem import Evaluator, Job, Mode, Outcome
+from app.adapters.sandbox.environments import Environments
+from app.adapters.sandbox.pool import DEFAULT_POOL, Pool, PoolSettings
+from app.adapters.sandbox.protection import Protection
+from app.domain.problem import Evaluator, Job, Outcome
 from app.ports import Unavailable
 
+_PATH = "/usr/local/bin:/usr/bin:/bin"
 _LAST_WORDS_BYTES = 2000
 _ENDING_SECONDS = 5.0
 _LEVELS = ("privileged", "unprivileged", "bare")
-_PROBE = Evaluator("probe", {"evaluator.py": b"def evaluate(path):\n    return {}\n"})
 
 
 class ProcessSandbox:
     """Runs jobs in child processes behind whatever walls the kernel permits.
 
     Args:
-      max_cells: Most cells alive at once; each holds about 30 MiB.
-      python: The interpreter of the cells, with the problems' dependencies installed.
-      max_trials: Trials after which a cell is replaced.
-      max_age_seconds: Age after which a cell is replaced.
+      pool: How many cells, and for how long; each holds about 30 MiB.
+      environments: The interpreters of the cells.
       boot_seconds: Longest time a boot, with the evaluator's import, may take.
       levels: Walls to try, strongest first; "bare" has none but limits.
     """
 
     def __init__(
         self,
+        pool: PoolSettings = DEFAULT_POOL,
         *,
-        max_cells: int = 4,
-        python: str = sys.executable,
-        max_trials: int = 500,
-        max_age_seconds: float = 1800.0,
+        environments: Environments | None = None,
         boot_seconds: float = 60.0,
         levels: tuple[str, ...] = _LEVELS,
     ) -> None:
-        self._python = python
+        self._environments = Environments() if environments is None else environments
         self._boot_seconds = boot_seconds
         self._levels = levels
-        self._walls: dict[str, Any] | None = None
-        self._pool = Pool(self._start, PoolSettings(max_cells, max_trials, max_age_seconds))
+        self._pool = Pool(self._start, pool)
 
     def run(self, job: Job) -> Outcome:
         return self._pool.run(job)
@@ -59,26 +53,31 @@ class ProcessSandbox:
     def close(self) -> None:
         self._pool.close()
 
-    def protections(self) -> list[Protection]:
-        """Returns which walls stand around a program here, found out by booting a cell.
+    def prepare(self, evaluator: Evaluator) -> None:
+        """Makes the environment of a problem's dependencies, if it has any and nobody has yet.
 
         Raises:
-          Unavailable: No cell could be booted.
+          EvaluatorBroken: They cannot be installed.
+          Unavailable: It takes too long.
         """
-        if self._walls is None:
-            self._start(Job(_PROBE, "evaluate", ((".py", b""),), mode=Mode.GUARDED)).close()
-        assert self._walls is not None
-        return protections_of(self._walls)
+        self._environments.interpreter(evaluator)
+
+    def protections(self) -> list[Protection]:
+        """Returns which walls stand; see `Pool.protections`."""
+        return self._pool.protections()
+
+    def ready_cells(self) -> int:
+        """Returns how many booted cells wait for a trial."""
+        return self._pool.ready_cells()
 
     def _start(self, job: Job) -> Cell:
+        python = self._environments.interpreter(job.evaluator)
         scratch = tempfile.mkdtemp(prefix="evoq-cell-")
         settings = CellSettings(
             "process", scratch, self._levels, random.randrange(200_000), self._boot_seconds
         )
-        channel = _Pipes(self._python, scratch)
-        cell = Cell(channel, settings, job.evaluator, job.mode, job.limits)
-        self._walls = cell.walls
-        return cell
+        channel = _Pipes(python, scratch)
+        return Cell(channel, settings, job.evaluator, job.mode, job.limits)
 
 
 class _Pipes:
@@ -93,7 +92,7 @@ class _Pipes:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
-                env=_environment(),
+                env={**ENVIRONMENT, "PATH": _PATH},
                 cwd="/",
                 start_new_session=True,  # the terminal's interrupt is for the worker
                 bufsize=0,
@@ -132,6 +131,14 @@ class _Pipes:
             received += piece
         return bytes(received)
 
+    def silent(self) -> bool:
+        poll = select.poll()
+        poll.register(self._from, select.POLLIN)
+        return not poll.poll(0)
+
+    def check(self) -> None:
+        """Nothing lies between a worker and its child process."""
+
     def last_words(self) -> str:
         if self._errors.closed:
             return ""
@@ -165,16 +172,3 @@ def _wait(fd: int, event: int, deadline: float) -> None:
     left = deadline - time.monotonic()
     if left <= 0 or not poll.poll(left * 1000):
         raise Overdue("the cell does not answer")
-
-
-def _environment() -> dict[str, str]:
-    """Returns the zygote's environment: nothing of the worker's, which may hold keys."""
-    return {
-        "PATH": "/usr/local/bin:/usr/bin:/bin",
-        "LANG": "C.UTF-8",
-        "PYTHONHASHSEED": "0",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-    }

@@ -1,0 +1,234 @@
+"""Container images: the default one, and one for each problem that brings dependencies."""
+
+import io
+import json
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from docker.errors import APIError
+
+from app.adapters.sandbox.dependencies import (
+    DOCKERFILE,
+    Dependencies,
+    failed,
+    from_dockerfile,
+    from_requirements,
+)
+from app.adapters.sandbox.engine import DEFAULT_IMAGE, engine_client, has_image, remove
+from app.adapters.sandbox.orphans import BUILD, LABEL, abandoned, labels
+from app.domain.problem import Evaluator, EvaluatorBroken
+from app.ports import Unavailable
+
+Tell: TypeAlias = Callable[[str], None]
+"""Shows a person one line of progress."""
+
+LABEL_OF_PROBLEM = "evoqueue.problem"
+
+_REPOSITORY = "evoqueue-problem"
+_CONFLICT = 409
+_LOOKING_SECONDS = 0.5
+_REMEMBERED_SECONDS = 60.0
+_INSTALL = """\
+FROM {base}
+WORKDIR /opt/problem
+COPY . .
+RUN python3 -m pip install --no-cache-dir --disable-pip-version-check -r {entry}
+"""
+
+
+def quiet(_: str) -> None:
+    """Shows nothing."""
+
+
+class Images:
+    """Images on one engine, each built once for all of its workers.
+
+    Args:
+      default: What cells are made from, where the problem names no image and brings nothing.
+      tell: Gets the progress of builds.
+      engine_seconds: Longest time the engine may take to answer one request.
+      build_seconds: Longest time a build may take.
+    """
+
+    def __init__(
+        self,
+        default: str = DEFAULT_IMAGE,
+        *,
+        tell: Tell = quiet,
+        engine_seconds: float = 20.0,
+        build_seconds: float = 1800.0,
+    ) -> None:
+        self._default = default
+        self._tell = tell
+        self._engine_seconds = engine_seconds
+        self._build_seconds = build_seconds
+        self._known: dict[str, str] = {}
+        self._broken: dict[str, tuple[float, EvaluatorBroken]] = {}
+        self._building = threading.Lock()
+
+    def of(self, evaluator: Evaluator) -> str:
+        """Returns the image that cells of a problem are made from; it may take minutes once.
+
+        The image the problem names comes first, then its Dockerfile, then its requirements.
+
+        Raises:
+          EvaluatorBroken: The dependencies cannot be installed.
+          Unavailable: The engine does not answer, or the build takes too long.
+        """
+        if evaluator.image:
+            return evaluator.image
+        if evaluator.digest not in self._known:
+            with self._building:
+                if evaluator.digest not in self._known:
+                    self._known[evaluator.digest] = self._ensured(evaluator)
+        return self._known[evaluator.digest]
+
+    def forget(self, evaluator: Evaluator) -> None:
+        """Has the next `of` look whether the image is still there."""
+        self._known.pop(evaluator.digest, None)
+
+    def has_default(self) -> bool:
+        """Returns whether the engine has the default image.
+
+        Raises:
+          Unavailable: The engine does not answer.
+        """
+        with engine_client(self._engine_seconds) as engine:
+            return has_image(engine, self._default)
+
+    def build_default(self, folder: Path) -> None:
+        """Builds the default image from the Dockerfile in `folder`, which takes minutes once.
+
+        Raises:
+          Unavailable: The engine does not answer, or the build fails.
+        """
+        self._tell(f"sandbox: building the image {self._default} from {folder}")
+        said: list[str] = []
+        with engine_client(self._build_seconds) as engine:
+            lines = engine.build(path=str(folder), tag=self._default, rm=True, decode=True)
+            error = self._follow(lines, said)
+        if error:
+            raise Unavailable(f"the image {self._default} cannot be built: {error}")
+
+    def _ensured(self, evaluator: Evaluator) -> str:
+        files = evaluator.files
+        wanted = from_dockerfile(files) or from_requirements(files)
+        if wanted is None:
+            return self._default
+        with engine_client(self._engine_seconds) as engine:
+            base = (
+                "" if wanted.entry == DOCKERFILE else str(engine.inspect_image(self._default)["Id"])
+            )
+            digest = wanted.digest(base)
+            tag = f"{_REPOSITORY}:{digest}"
+            if has_image(engine, tag):
+                return tag
+        at, error = self._broken.get(digest, (0.0, None))
+        if error is not None and time.monotonic() - at < _REMEMBERED_SECONDS:
+            raise error
+        try:
+            self._build_once(wanted, digest, tag)
+        except EvaluatorBroken as caught:
+            self._broken[digest] = (time.monotonic(), caught)
+            raise
+        return tag
+
+    def _build_once(self, wanted: Dependencies, digest: str, tag: str) -> None:
+        """Builds an image unless another worker of this engine does, or has by now.
+
+        The lock is a container that is never started: its name is unique on the engine, whichever
+        machine a builder is on, and a builder that died is known by its labels.
+        """
+        deadline = time.monotonic() + self._build_seconds
+        waiting = False
+        while True:
+            with engine_client(self._engine_seconds) as engine:
+                if has_image(engine, tag):
+                    return
+                lock = self._lock(engine, f"evoqueue-build-{digest}")
+            if lock:
+                break
+            if not waiting:
+                self._tell(f"sandbox: another worker builds {tag}; waiting for it")
+            waiting = True
+            if time.monotonic() > deadline:
+                raise Unavailable(f"another worker still builds {tag}")
+            time.sleep(_LOOKING_SECONDS)
+        try:
+            self._build(wanted, tag)
+        finally:
+            with engine_client(self._engine_seconds) as engine:
+                remove(engine, lock)
+
+    def _lock(self, engine: Any, name: str) -> str:
+        """Returns the id of the lock's container; "" if another worker holds it."""
+        try:
+            made = engine.create_container(
+                self._default, command=["true"], name=name, labels=labels(BUILD)
+            )
+        except APIError as error:
+            if error.status_code != _CONFLICT:
+                raise
+            filters = {"label": LABEL, "name": name}
+            for row in engine.containers(all=True, filters=filters):
+                if abandoned(engine, row):
+                    remove(engine, row["Id"])
+            return ""
+        return str(made["Id"])
+
+    def _build(self, wanted: Dependencies, tag: str) -> None:
+        self._tell(f"sandbox: building {tag} from the problem's {wanted.entry}")
+        began = time.monotonic()
+        said: list[str] = []
+        with engine_client(self._build_seconds) as engine:
+            lines = engine.build(
+                fileobj=_context(wanted, self._default),
+                custom_context=True,
+                tag=tag,
+                rm=True,
+                forcerm=True,
+                decode=True,
+                labels={LABEL_OF_PROBLEM: tag.partition(":")[2]},
+            )
+            error = self._follow(lines, said)
+        if error:
+            raise failed(wanted.entry, f"an image on {self._default}", [*said, error])
+        self._tell(f"sandbox: built {tag} in {time.monotonic() - began:.0f} s")
+
+    def _follow(self, lines: Iterator[Mapping[str, Any]], said: list[str]) -> str:
+        """Shows and keeps what a build says; returns its error, "" if it has none.
+
+        Raises:
+          Unavailable: It takes too long.
+        """
+        deadline = time.monotonic() + self._build_seconds
+        error = ""
+        for line in lines:  # to its end, so that the connection is free again
+            error = str(line.get("error", error)).strip()
+            for text in str(line.get("stream", "")).splitlines():
+                if text.strip():
+                    said.append(text.rstrip())
+                    self._tell(f"sandbox: {said[-1]}")
+            del said[:-100]
+            if time.monotonic() > deadline:
+                raise Unavailable(f"a build takes more than {self._build_seconds:g} s")
+        return error
+
+
+def _context(wanted: Dependencies, base: str) -> io.BytesIO:
+    """Returns a build's context as a tar archive."""
+    files = dict(wanted.files)
+    if wanted.entry != DOCKERFILE:
+        files[DOCKERFILE] = _INSTALL.format(base=base, entry=json.dumps(wanted.entry)).encode()
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for name, contents in sorted(files.items()):
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(contents), 0o644
+            archive.addfile(member, io.BytesIO(contents))
+    packed.seek(0)
+    return packed

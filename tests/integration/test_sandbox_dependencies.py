@@ -1,0 +1,286 @@
+"""Problems that bring dependencies: an image in an engine, an environment without one."""
+
+import io
+import subprocess
+import sys
+import time
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.adapters.sandbox.docker import DockerSandbox
+from app.adapters.sandbox.engine import engine_client
+from app.adapters.sandbox.environments import Environments
+from app.adapters.sandbox.images import LABEL_OF_PROBLEM, Images
+from app.adapters.sandbox.orphans import sweep
+from app.adapters.sandbox.pool import PoolSettings
+from app.adapters.sandbox.process import ProcessSandbox
+from app.domain.problem import Evaluator, EvaluatorBroken, Job, Mode
+from tests.contracts.sandbox import LIMITS, SQUARE, metrics
+from tests.integration.test_sandbox_docker import require_engine
+
+POOL = PoolSettings(max_cells=1, spares=0)
+USES_TOMLI_W = b"""
+import tomli_w
+
+def evaluate(path):
+    return {"combined_score": float(len(tomli_w.dumps({"a": 1})))}
+"""
+USES_MARMOT = b"""
+import marmot
+
+def evaluate(path):
+    return {"combined_score": marmot.WEIGHT}
+"""
+PROGRAM_USES_IT = b"import tomli_w\ndef solve(x):\n    return 1\n"
+WHEEL = "marmot-1.0-py3-none-any.whl"
+
+
+def evaluator(text: bytes, digest: str, **files: bytes) -> Evaluator:
+    named = {name.replace("_dot_", "."): contents for name, contents in files.items()}
+    return Evaluator(digest, {"evaluator.py": text, **named})
+
+
+def job(of: Evaluator, program: bytes = SQUARE) -> Job:
+    return Job(of, "evaluate", ((".py", program),), LIMITS, Mode.GUARDED)
+
+
+TOMLI_W = evaluator(USES_TOMLI_W, "tomli_w", requirements_dot_txt=b"tomli_w==1.2.0\n")
+
+
+def wheel() -> bytes:
+    """Returns a package that needs no registry: one module and what makes it a wheel."""
+    about = "Metadata-Version: 2.1\nName: marmot\nVersion: 1.0\n"
+    kind = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("marmot.py", "WEIGHT = 4.5\n")
+        archive.writestr("marmot-1.0.dist-info/METADATA", about)
+        archive.writestr("marmot-1.0.dist-info/WHEEL", kind)
+        archive.writestr("marmot-1.0.dist-info/RECORD", "")
+    return packed.getvalue()
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Skips where pip cannot fetch a package."""
+    folder = tmp_path_factory.mktemp("fetched")
+    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(folder)]
+    try:
+        done = subprocess.run([*command, "tomli_w==1.2.0"], capture_output=True, timeout=60)
+    except subprocess.TimeoutExpired:
+        pytest.skip("pip reaches no package registry within 60 s")
+    if done.returncode != 0:
+        pytest.skip(f"pip reaches no package registry: {done.stderr.decode()[-200:]}")
+
+
+@pytest.fixture(scope="module")
+def environments(
+    registry: None, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Environments, list[str]]:
+    said: list[str] = []
+    return Environments(folder=tmp_path_factory.mktemp("cache"), tell=said.append), said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", ["privileged", "unprivileged", "bare"])
+def test_a_problem_finds_its_packages_in_an_environment(
+    level: str, environments: tuple[Environments, list[str]]
+) -> None:
+    made, said = environments
+    sandbox = ProcessSandbox(POOL, environments=made, levels=(level, "bare"))
+    outcome = sandbox.run(job(TOMLI_W))
+    assert metrics(outcome) == {"combined_score": 6.0}
+    assert sandbox.run(job(TOMLI_W, PROGRAM_USES_IT)).failure is None
+    sandbox.close()
+    assert sum("making" in line for line in said) == 1
+    assert any("tomli_w" in line for line in said)
+
+
+@pytest.mark.slow
+def test_one_environment_is_made_for_many_workers(registry: None, tmp_path: Path) -> None:
+    said: list[str] = []
+    workers = [Environments(folder=tmp_path, tell=said.append) for _ in range(3)]
+    with ThreadPoolExecutor(3) as threads:
+        found = set(threads.map(lambda one: one.interpreter(TOMLI_W), workers))
+    assert len(found) == 1
+    assert sum(": making" in line for line in said) == 1
+    assert sum("waiting" in line for line in said) == 2
+    ((python,),) = (found,)
+    numpy = subprocess.run([python, "-c", "import numpy, scipy, tomli_w"], capture_output=True)
+    assert numpy.returncode == 0, numpy.stderr
+
+
+@pytest.mark.slow
+def test_an_environment_of_a_package_beside_the_problem(registry: None, tmp_path: Path) -> None:
+    files = {"requirements_dot_txt": f"./{WHEEL}\n".encode()}
+    of = evaluator(USES_MARMOT, "marmot", **files)
+    of = replace(of, files={**of.files, WHEEL: wheel()})
+    sandbox = ProcessSandbox(POOL, environments=Environments(folder=tmp_path))
+    assert metrics(sandbox.run(job(of))) == {"combined_score": 4.5}
+    sandbox.close()
+
+
+def test_an_installation_that_fails_is_the_problems_fault_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("EVOQ_SECRET", "hunter2")
+    environments = Environments(folder=tmp_path)
+    sandbox = ProcessSandbox(POOL, environments=environments)
+    with pytest.raises(EvaluatorBroken) as caught:
+        sandbox.run(job(TOMLI_W))
+    for words in ("requirements.txt", "No matching distribution", "sandbox.image"):
+        assert words in str(caught.value)
+    assert [path.suffix for path in tmp_path.iterdir()] == [".lock"]
+    began = time.monotonic()
+    with pytest.raises(EvaluatorBroken):
+        sandbox.run(
+            job(TOMLI_W)
+        )  # remembered for a minute, so that waiting trials do not repeat it
+    assert time.monotonic() - began < 1.0
+    sandbox.close()
+
+
+def test_a_dockerfile_without_docker_says_what_to_do(tmp_path: Path) -> None:
+    of = evaluator(USES_MARMOT, "dockerfile", Dockerfile=b"FROM evoqueue-sandbox:1\n")
+    environments = Environments(folder=tmp_path)
+    with pytest.raises(EvaluatorBroken, match="Start Docker, or put"):
+        environments.interpreter(of)
+    assert environments.interpreter(replace(of, image="any")) == sys.executable
+
+
+def test_an_environment_of_a_killed_worker_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    environments = Environments(folder=tmp_path)
+    with pytest.raises(EvaluatorBroken):
+        environments.interpreter(TOMLI_W)
+    (lock,) = tmp_path.iterdir()
+    half_made = lock.with_suffix("")
+    (half_made / "bin").mkdir(parents=True)
+    (half_made / "bin" / "python").write_text("not an interpreter")
+    with pytest.raises(EvaluatorBroken):
+        Environments(folder=tmp_path).interpreter(TOMLI_W)
+    assert not half_made.exists()
+
+
+# With an engine.
+
+
+def problem_images() -> set[str]:
+    with engine_client(20.0) as engine:
+        rows = engine.images(filters={"label": LABEL_OF_PROBLEM})
+    return {tag for row in rows for tag in row["RepoTags"] or ()}
+
+
+@pytest.fixture
+def no_images() -> None:
+    """Removes images of earlier tests, so that builds are builds."""
+    require_engine()
+    with engine_client(60.0) as engine:
+        for tag in problem_images():
+            engine.remove_image(tag, force=True)
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+def test_a_problem_finds_its_packages_in_an_image(registry: None, no_images: None) -> None:
+    said: list[str] = []
+    for _ in range(2):
+        sandbox = DockerSandbox(POOL, images=Images(tell=said.append))
+        assert metrics(sandbox.run(job(TOMLI_W))) == {"combined_score": 6.0}
+        assert sandbox.run(job(TOMLI_W, PROGRAM_USES_IT)).failure is None
+        sandbox.close()
+    assert sum(": building" in line for line in said) == 1
+    assert any("Step" in line for line in said)
+    assert len(problem_images()) == 1
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+def test_an_image_of_a_package_beside_the_problem(no_images: None) -> None:
+    of = evaluator(USES_MARMOT, "marmot", requirements_dot_txt=f"./{WHEEL}\n".encode())
+    sandbox = DockerSandbox(POOL)
+    assert metrics(sandbox.run(job(replace(of, files={**of.files, WHEEL: wheel()})))) == {
+        "combined_score": 4.5
+    }
+    sandbox.close()
+
+
+DOCKERFILE = b"""
+FROM evoqueue-sandbox:1
+COPY marmot.py /opt/marmot/marmot.py
+RUN sleep 1
+ENV PYTHONPATH=/nowhere PATH=/opt/python:/usr/local/bin:/usr/bin:/bin
+RUN python3 -c "import site, pathlib; pathlib.Path(site.getsitepackages()[0], 'm.pth').write_text('/opt/marmot')"
+"""  # noqa: E501  # one instruction a line
+MARMOT = evaluator(
+    b"import shutil\n" + USES_MARMOT,
+    "image",
+    Dockerfile=DOCKERFILE,
+    marmot_dot_py=b"WEIGHT = 7.5\n",
+)
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+def test_one_image_is_built_for_many_workers(no_images: None) -> None:
+    said: list[str] = []
+    workers = [Images(tell=said.append) for _ in range(3)]
+    with ThreadPoolExecutor(3) as threads:
+        assert len(set(threads.map(lambda one: one.of(MARMOT), workers))) == 1
+    assert sum(": building" in line for line in said) == 1
+    assert sum("waiting" in line for line in said) == 2
+    with engine_client(20.0) as engine:
+        assert engine.containers(all=True, filters={"label": "evoqueue.sandbox=build"}) == []
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+def test_an_image_that_was_pruned_is_built_again(no_images: None) -> None:
+    sandbox = DockerSandbox(PoolSettings(max_cells=1, spares=0, max_trials=1))
+    assert metrics(sandbox.run(job(MARMOT))) == {"combined_score": 7.5}
+    with engine_client(60.0) as engine:
+        (tag,) = problem_images()
+        engine.remove_image(tag, force=True)
+    assert metrics(sandbox.run(job(MARMOT))) == {"combined_score": 7.5}
+    sandbox.close()
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+def test_the_build_of_a_killed_worker_does_not_hold_up_the_next(no_images: None) -> None:
+    text = """
+import sys
+sys.path.insert(0, {root!r})
+from app.adapters.sandbox.images import Images
+from tests.integration.test_sandbox_dependencies import MARMOT
+Images(tell=lambda line: print(line, flush=True)).of(MARMOT)
+"""
+    root = str(Path(__file__).parents[2])
+    command = [sys.executable, "-c", text.format(root=root)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None
+        assert "building" in worker.stdout.readline()
+        worker.kill()
+    assert Images().of(MARMOT) in problem_images()
+    assert sweep(20.0) == 0
+
+
+@pytest.mark.docker
+def test_a_build_that_fails_is_the_problems_fault_and_says_why(no_images: None) -> None:
+    text = b"FROM evoqueue-sandbox:1\nRUN echo the marmot sleeps && exit 3\n"
+    of = evaluator(USES_MARMOT, "fails", Dockerfile=text)
+    sandbox = DockerSandbox(POOL)
+    with pytest.raises(EvaluatorBroken) as caught:
+        sandbox.run(job(of))
+    for words in ("Dockerfile", "the marmot sleeps", "3", "sandbox.image"):
+        assert words in str(caught.value)
+    sandbox.close()
+    with engine_client(20.0) as engine:
+        assert engine.containers(all=True, filters={"label": "evoqueue.sandbox=build"}) == []

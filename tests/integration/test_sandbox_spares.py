@@ -1,0 +1,105 @@
+"""Cells that are booted before a trial needs them."""
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from app.adapters.sandbox.pool import PoolSettings
+from app.adapters.sandbox.process import ProcessSandbox
+from app.domain.problem import EvaluatorBroken, Job, Limits, Mode
+from tests.contracts.sandbox import LIMITS, SQUARE, metrics, problem
+
+JOB = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
+
+
+@pytest.fixture
+def sandbox() -> Iterator[ProcessSandbox]:
+    opened = ProcessSandbox(PoolSettings(max_cells=1, spares=1, max_trials=2))
+    yield opened
+    opened.close()
+
+
+def wait_for_ready(sandbox: ProcessSandbox, count: int) -> None:
+    until = time.monotonic() + 60.0
+    while sandbox.ready_cells() < count:
+        assert time.monotonic() < until, f"{sandbox.ready_cells()} cells are ready, not {count}"
+        time.sleep(0.02)
+
+
+def cells() -> int:
+    return len(psutil.Process().children())
+
+
+def test_a_trial_after_a_recycled_cell_pays_no_boot(sandbox: ProcessSandbox) -> None:
+    boots = []
+    for trial in range(7):
+        outcome = sandbox.run(JOB)
+        assert metrics(outcome) == {"combined_score": 25}
+        boots.append(outcome.boot_seconds > 0.0)
+        if trial:
+            wait_for_ready(sandbox, 1)
+    assert boots == [True] + [False] * 6
+
+
+def test_the_first_job_of_a_kind_boots_no_spare(sandbox: ProcessSandbox) -> None:
+    before = cells()
+    for mode in Mode:
+        for memory_mib in (200, 201):
+            limits = replace(LIMITS, memory_mib=memory_mib)
+            sandbox.run(replace(JOB, mode=mode, limits=limits))
+    assert cells() - before <= 2  # one that may work and one that may be kept; none is a spare
+    assert sandbox.ready_cells() == cells() - before
+
+
+def test_there_are_never_more_cells_than_allowed(sandbox: ProcessSandbox) -> None:
+    before, most = cells(), 0
+    for number in range(12):
+        digest = f"problem {number % 3}"
+        sandbox.run(replace(JOB, evaluator=problem(digest=digest)))
+        most = max(most, sandbox.ready_cells())
+    assert most <= 2
+    until = time.monotonic() + 60.0
+    while cells() - before > 2 and time.monotonic() < until:  # those that are ending
+        time.sleep(0.05)
+    assert cells() - before <= 2
+
+
+def test_a_trial_never_waits_for_the_boot_of_a_spare(tmp_path: Path) -> None:
+    """The evaluator takes three seconds to import from its second boot on."""
+    mark = str(tmp_path / "boots").encode()
+    slow = b"import os, time\ntry:\n    os.mkdir('%s')\nexcept OSError:\n    time.sleep(3)\n" % mark
+    pool = PoolSettings(max_cells=2, spares=1)
+    sandbox = ProcessSandbox(pool, levels=("bare",))
+    text = slow + b"def evaluate(path):\n    return {'combined_score': 1.0}\n"
+    job = replace(JOB, evaluator=problem(text, "slow"))
+    sandbox.run(job)
+    sandbox.run(job)  # and a spare begins to boot
+    began = time.monotonic()
+    assert sandbox.run(job).boot_seconds == 0.0
+    assert time.monotonic() - began < 2.5
+    sandbox.close()
+
+
+def test_closing_ends_spares_and_those_still_booting() -> None:
+    before, threads = cells(), threading.active_count()
+    sandbox = ProcessSandbox(PoolSettings(max_cells=1, spares=2, max_trials=2))
+    sandbox.run(JOB)
+    sandbox.run(JOB)
+    sandbox.close()
+    assert cells() == before
+    assert threading.active_count() == threads
+
+
+def test_a_spare_that_cannot_boot_is_reported_by_the_trial_that_needs_it(
+    sandbox: ProcessSandbox,
+) -> None:
+    broken = replace(JOB, evaluator=problem(b"import nowhere\n", "broken"))
+    for _ in range(3):
+        with pytest.raises(EvaluatorBroken):
+            sandbox.run(broken)
+    assert metrics(sandbox.run(replace(JOB, limits=Limits()))) == {"combined_score": 25}
