@@ -79,6 +79,9 @@ class SandboxSettings(Section):
     mode: Literal["guarded", "compatible"] | None = Field(
         None, description="none: what the problem says, else guarded"
     )
+    compare_modes: bool = Field(
+        True, description="measure the seeds in both modes and say what differs"
+    )
     image: str = Field("evoqueue-sandbox:1", description="container image of a cell")
     runtime: str = Field("", description="OCI runtime by name, such as runsc; none: the engine's")
     seccomp: str = Field(

@@ -12,10 +12,12 @@ from app.cli.display import number
 from app.cli.faults import DONE, FAILED, Failed
 from app.cli.measuring import Measurement, measure, open_cells, protection_lines
 from app.cli.order import layers_of, load
+from app.cli.overhead import overhead
 from app.cli.screen import Screen
 from app.domain.evaluation import Failure, FailureKind, Trial
-from app.domain.problem import Problem
+from app.domain.problem import Job, Problem
 from app.domain.program import Program
+from app.engine.modes import PYTHON, compared
 from app.resolve import resolved
 
 MOST_NAMES = 20
@@ -36,18 +38,26 @@ def check(
     with open_cells(settings.settings.sandbox, screen) as sandbox:
         protections = sandbox.protections()
         seeds = [(name, measure(problem, sandbox, seed)) for name, seed in _named(problem)]
-    notices = [*problem.notices, *settings.notices]
+        both = settings.settings.sandbox.compare_modes
+        told_apart = _told_apart(problem, sandbox, seeds) if both else []
+        cost = overhead(sandbox, _job(problem).mode)
+    notices = [*problem.notices, *settings.notices, *told_apart]
     usable = any(seed.fitness is not None for _, seed in seeds)
     told = {
         **_understood(problem, notices),
         "sandbox": {p.name: p.on for p in protections},
         "seeds": [{"name": name, **shown(seed)} for name, seed in seeds],
+        "modes_compared": both,
+        "overhead": asdict(cost),
         "usable": usable,
     }
     _print(told, screen)
     for text in protection_lines(protections):
         screen.say(text)
     _print_measurements([(name, seed) for name, seed in seeds], screen)
+    screen.say(cost.told)
+    if both and not told_apart:
+        screen.say(f"modes: {_agreement(problem)}")
     for notice in notices:
         screen.note(f"notice: {notice}")
     if usable:
@@ -115,9 +125,31 @@ def _named(problem: Problem) -> list[tuple[str, Program]]:
     return [(names.get(seed.id, seed.id[:12]), seed) for seed in problem.seeds]
 
 
-def _understood(problem: Problem, notices: Sequence[str]) -> dict[str, Any]:
+def _told_apart(
+    problem: Problem, sandbox: AnySandbox, seeds: Sequence[tuple[str, Measurement]]
+) -> list[str]:
+    """Returns one text for each seed and stage that measures differently in the other mode."""
+    told = []
+    for seed, (_, one) in zip(problem.seeds, seeds, strict=True):
+        for stage, evaluation in zip(one.stages, one.evaluations, strict=True):
+            trial, players = Trial(stage, (seed.id,)), {seed.id: seed}
+            told.append(compared(sandbox, problem, trial, players, evaluation))
+    return [text for text in told if text]
+
+
+def _agreement(problem: Problem) -> str:
+    if problem.suffix != PYTHON:
+        return "one only, because programs that are not Python have no stand-in"
+    return "every seed measures alike in guarded and in compatible mode"
+
+
+def _job(problem: Problem) -> Job:
     seed = problem.seeds[0]
-    job = problem.prepare(Trial(problem.stages[0], (seed.id,)), {seed.id: seed})
+    return problem.prepare(Trial(problem.stages[0], (seed.id,)), {seed.id: seed})
+
+
+def _understood(problem: Problem, notices: Sequence[str]) -> dict[str, Any]:
+    job = _job(problem)
     return {
         "problem": problem.name,
         "digest": problem.digest,

@@ -9,6 +9,7 @@ from app.domain.run import Run, RunState
 from app.entries import Backlog
 from app.ports import Store, Unavailable
 from app.reports.progress import Progress, fold
+from app.reports.summary import notices
 
 PAGE = 1000
 LOOK_SECONDS = 0.25
@@ -103,6 +104,7 @@ class Tail:
                     cut=states.get(State.CUT, 0),
                     failures=tx.failures(run.id),
                     best=tx.best_fitness(run.id),
+                    notices=notices(tx, run.id),
                 )
             while page := tx.events(run.id, after=self._progress.seq, limit=PAGE):
                 self._progress = fold(self._progress, page)
@@ -138,6 +140,7 @@ class Follower:
         self._check = check
         self._note = note
         self._silent_since: float | None = None
+        self._told = 0
 
     def follow(self, halted: Callable[[], bool]) -> Look | None:
         """Follows until the run stands still or `halted()`; returns the last look, if any.
@@ -171,5 +174,8 @@ class Follower:
                 raise
             return None
         self._silent_since = None
+        for text in look.progress.notices[self._told :]:
+            self._note(f"notice: {text}")
+        self._told = len(look.progress.notices)
         self._show(look)
         return look

@@ -91,6 +91,8 @@ def show(name: str, screen: Screen) -> None:
     }
     for row in rows.items():
         table.add_row(*row)
+    for text in summary.notices:
+        table.add_row("notice", text)
     screen.out.print(table)
     if not screen.json:
         show_best(summary, problem, screen)

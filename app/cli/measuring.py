@@ -23,6 +23,7 @@ class Measurement:
       features: Of the last stage that ran.
       verified: Whether evaluator and program were separate processes in every stage.
       stages: Those that ran, in order.
+      evaluations: One a stage that ran.
     """
 
     fitness: float | None
@@ -33,6 +34,7 @@ class Measurement:
     cpu_seconds: float
     verified: bool
     stages: tuple[str, ...]
+    evaluations: tuple[Evaluation, ...] = ()
 
 
 @contextmanager
@@ -81,6 +83,7 @@ def measure(problem: Problem, sandbox: AnySandbox, program: Program) -> Measurem
         cpu_seconds=sum(one.cpu_seconds for one in done),
         verified=all(one.verified for one in done),
         stages=problem.stages[: len(done)],
+        evaluations=tuple(done),
     )
 
 

@@ -20,6 +20,7 @@ class EventKind(enum.StrEnum):
 
     FOUNDED = "founded"  # a seed was offered to an island
     IMPROVED = "improved"  # a new best of the run
+    NOTICED = "noticed"  # something a person should know, as `text`
     MOVED = "moved"
     REGRIDDED = "regridded"
 

@@ -3,10 +3,12 @@
 from dataclasses import replace
 
 from app.domain.cohort import TrialId
+from app.domain.events import EventKind
 from app.domain.problem import EvaluatorBroken
 from app.engine.advance import advance
 from app.engine.context import Context
 from app.engine.faults import broken, evaluator_broken
+from app.engine.modes import comparable, compared
 from app.engine.ring import ring
 from app.ledger import Exhausted
 from app.ports import Unavailable
@@ -30,8 +32,11 @@ def evaluate(ctx: Context, trial_id: TrialId) -> None:
     problem = ctx.problem(run.problem)
     try:
         with ctx.keep("trial", trial_id):
-            outcome = ctx.sandbox.run(problem.prepare(trial, programs))
-        evaluation = problem.interpret(trial, programs, outcome)
+            job = problem.prepare(trial, programs)
+            evaluation = problem.interpret(trial, programs, ctx.sandbox.run(job))
+            notice = ""
+            if comparable(run, problem, trial, job):
+                notice = compared(ctx.sandbox, problem, trial, programs, evaluation)
     except Unavailable as error:
         with ctx.store.begin() as tx:
             tx.release([], [trial_id], ctx.pace.retry_seconds)
@@ -44,6 +49,8 @@ def evaluate(ctx: Context, trial_id: TrialId) -> None:
         run, cohort = tx.cohort(cohort_id)
         if run.state.final or not tx.record(trial_id, evaluation):
             return
+        if notice:
+            tx.emit(run.id, EventKind.NOTICED, {"text": notice})
         judged = replace(cohort, trials={**cohort.trials, trial: evaluation})
         came = advance(ctx, tx, run, judged)
         if run.reason:

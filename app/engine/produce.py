@@ -119,6 +119,8 @@ def _fail_unfounded(tx: Transaction, run: Run) -> None:
         f"every seed of {run.problem_name!r} failed ({told}); "
         f"`evoq check` shows what the evaluator says of them"
     )
+    noticed = tx.events(run.id, limit=5, kinds=(EventKind.NOTICED,))
+    reason = " ".join([reason, *(event.data["text"] for event in noticed)])
     if tx.set_state(run.id, (RunState.RUNNING,), RunState.FAILED, reason):
         tx.emit(run.id, EventKind.BROKEN, {"reason": reason})
 

@@ -22,6 +22,7 @@ class Progress:
       best: Fitness of the best program, seeds included; None before the first.
       best_at: How many proposals had settled when it came.
       improvements: How often the best rose.
+      notices: What was noticed since the fold began, one text each.
       recent: When the last `WINDOW` proposals settled, seconds after the run's creation.
     """
 
@@ -34,6 +35,7 @@ class Progress:
     best_at: int = 0
     improvements: int = 0
     recent: tuple[float, ...] = ()
+    notices: tuple[str, ...] = ()
 
     def rate(self, now_seconds: float) -> float | None:
         """Returns settlements a second over the last `WINDOW`; None while too few are known.
@@ -69,6 +71,8 @@ def _after(before: Progress, event: Event) -> Progress:
                 best_at=event.data["settled"],
                 improvements=before.improvements + 1,
             )
+        case EventKind.NOTICED:
+            return replace(before, notices=(*before.notices, event.data["text"]))
         case kind if kind in SETTLING and _of_budget(event.data):
             return _settled(before, event)
         case _:

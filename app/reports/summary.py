@@ -6,12 +6,15 @@ from typing import Any
 
 from app.domain.cohort import State
 from app.domain.evaluation import merged_metrics
+from app.domain.events import EventKind
 from app.domain.problem import Problem
 from app.domain.program import ProgramId
 from app.domain.run import Run
 from app.entries import Settled
 from app.ledger import Transaction
 from app.ports import Store
+
+MOST_NOTICES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class Summary:
       best: None when nothing was ever measured.
       baselines: Named seeds, in the problem's order; those that failed have no fitness.
       seconds: From the run's creation to its last event.
+      notices: What was noticed on the way, one text each.
     """
 
     run: Run
@@ -62,6 +66,7 @@ class Summary:
     best: Best | None
     baselines: Mapping[str, Measured] = field(default_factory=dict)
     seconds: float = 0.0
+    notices: tuple[str, ...] = ()
 
 
 def summarise(store: Store, run: int, problem: Problem) -> Summary:
@@ -79,7 +84,14 @@ def summarise(store: Store, run: int, problem: Problem) -> Summary:
             best=_best(tx, run),
             baselines=_baselines(tx, run, problem),
             seconds=last[0].seconds if last else 0.0,
+            notices=notices(tx, run),
         )
+
+
+def notices(tx: Transaction, run: int) -> tuple[str, ...]:
+    """Returns what a person should know of a run, oldest first, the first few."""
+    found = tx.events(run, limit=MOST_NOTICES, kinds=(EventKind.NOTICED,))
+    return tuple(str(event.data["text"]) for event in found)
 
 
 def _best(tx: Transaction, run: int) -> Best | None:
@@ -136,6 +148,7 @@ def document(summary: Summary, out: str | None) -> dict[str, Any]:
         "best": best_document(best) if best else None,
         "baselines": {name: _shown(one) for name, one in summary.baselines.items()},
         "verified": best.measured.verified if best else None,
+        "notices": list(summary.notices),
         "wall_seconds": round(summary.seconds, 3),
         "out": out,
     }

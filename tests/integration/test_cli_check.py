@@ -142,3 +142,35 @@ def test_a_sandbox_or_mode_that_does_not_exist_is_wrong_usage(
 
     assert said.code != 0
     assert option[1] in str(said.json["error"])
+
+
+READER = EVALUATOR.replace(
+    "    return {", "    text = open(program_path).read()\n    return {'size': len(text), ", 1
+)
+
+
+def test_check_compares_both_modes_and_says_what_the_sandbox_costs(evoq: Evoq, tmp_path: Path):
+    folder = problem_folder(tmp_path / "problem")
+
+    said = evoq("check", folder)
+    told = evoq("check", folder, "--json").json
+
+    assert "measures alike" in said.out
+    assert "µs" in said.out
+    assert 1.0 < told["overhead"]["call_microseconds"] < 1e5
+    assert 0.1 < told["overhead"]["trial_milliseconds"] < 1e5
+    assert 0.0 < told["overhead"]["boot_seconds"] < 60.0
+
+
+def test_check_explains_a_seed_that_measures_differently_in_the_other_mode(
+    evoq: Evoq, tmp_path: Path
+):
+    folder = problem_folder(tmp_path / "problem", evaluator=READER)
+
+    said = evoq("check", folder)
+    quiet = evoq("check", folder, "--set", "sandbox.compare_modes=false")
+
+    assert said.code == 0
+    assert "size is" in said.err
+    assert "EVOQ_PROGRAM_SOURCE" in said.err
+    assert "size is" not in quiet.err
