@@ -146,8 +146,11 @@ class Transaction(Protocol):
         """Returns a cohort and its run, locking the cohort until the transaction ends."""
         ...
 
-    def draft(self, cohort: CohortId, drafts: Sequence[Draft]) -> None:
-        """Writes down the parents that were drawn for a cohort's members."""
+    def planned(self, cohort: CohortId) -> Run | None:
+        """Locks a cohort until the transaction ends, and returns its run.
+
+        None if its members were entered before, or the run has ended.
+        """
         ...
 
     def enter(self, cohort: Cohort, children: Sequence[Child]) -> None:
@@ -163,12 +166,16 @@ class Transaction(Protocol):
     def save_completions(
         self,
         cohort: Cohort,
+        drafts: Sequence[Draft],
         turn: int,
         prompts: Sequence[Prompt],
         completions: Sequence[Completion],
         booked: Booked,
     ) -> None:
-        """Stores what a model answered, and adds it to the run's account, in one statement."""
+        """Stores what a model answered, and adds it to the run's account, in one statement.
+
+        With it go the parents that were drawn, if any are given.
+        """
         ...
 
     def recall(self, asked: Sequence[Asked]) -> list[Completion | None]:
@@ -194,8 +201,13 @@ class Transaction(Protocol):
         """
         ...
 
-    def record(self, trial: TrialId, evaluation: Evaluation) -> bool:
-        """Returns whether this is the first evaluation recorded for the trial."""
+    def record(
+        self, cohort: CohortId, trial: TrialId, evaluation: Evaluation
+    ) -> tuple[Run, Cohort] | None:
+        """Records a trial's evaluation and returns its cohort with it, locked, and the run.
+
+        None if the trial has an evaluation, or the run has ended: then nothing is recorded.
+        """
         ...
 
     # Leases
@@ -250,8 +262,8 @@ class Transaction(Protocol):
         """Returns the fittest admitted proposal, seeds included; ties: the older.  None if none."""
         ...
 
-    def best_fitness(self, run: int) -> float | None:
-        """Returns the fitness of `best`, without the rest."""
+    def best_fitness(self, run: int, besides: CohortId = 0) -> float | None:
+        """Returns the fitness of `best`, one cohort left out if told; None if there is none."""
         ...
 
     def settled(self, run: int, after: int = 0, limit: int = 1000) -> list[Settled]:

@@ -70,6 +70,10 @@ class Cohort:
     def living(self) -> tuple[Member, ...]:
         return tuple(m for m in self.members if m.state is State.TESTING)
 
+    def member(self, program: ProgramId) -> Member | None:
+        """Returns the living member whose child that is; None for an incumbent."""
+        return next((m for m in self.living if m.program == program), None)
+
     @property
     def running(self) -> bool:
         return any(evaluation is None for evaluation in self.trials.values())

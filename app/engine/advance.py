@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.domain.archive import Entrant, IslandView, learnt
+from app.domain.archive import Entrant, IslandView
 from app.domain.cohort import Cohort, Member, State, TrialId, Verdict
 from app.domain.evaluation import Failure
 from app.domain.events import EventKind
 from app.domain.program import ProgramId
 from app.domain.run import Run
-from app.domain.strategy import Strategy
-from app.engine.admit import admit
+from app.engine.admit import offer
 from app.engine.context import Context
 from app.entries import Child
 from app.ledger import Transaction
@@ -27,13 +26,16 @@ class Advance:
 def advance(ctx: Context, tx: Transaction, run: Run, cohort: Cohort) -> Advance:
     """Applies the strategy's verdict on a cohort this transaction has locked."""
     verdict = ctx.strategy(run).promotion(cohort, tx.island(run.id, cohort.island))
+    entrants = [_entrant(ctx, tx, run, cohort, player) for player in verdict.admit]
     children = [
-        *_admitted(ctx, tx, run, cohort, verdict),
+        *_admitted(cohort, entrants),
         *_cut(tx, run, cohort, verdict),
         *_failed(ctx, tx, run, cohort, verdict),
     ]
     if children:
         tx.enter(cohort, children)
+    if entrants:
+        offer(ctx, tx, run, cohort, entrants)
     trials = (
         tx.add_trials(cohort, verdict.test, ring_again_seconds=ctx.pace.ring_again_seconds)
         if verdict.test
@@ -43,101 +45,33 @@ def advance(ctx: Context, tx: Transaction, run: Run, cohort: Cohort) -> Advance:
     return Advance(tuple(trials), tuple(ordinals[child.proposal] for child in children))
 
 
-def _lock(tx: Transaction, run: Run, cohort: Cohort) -> Sequence[IslandView]:
-    if cohort.founding:
-        return tx.islands(run.id, lock=True)
-    return (tx.island(run.id, cohort.island, lock=True),)
-
-
-def _admitted(
-    ctx: Context, tx: Transaction, run: Run, cohort: Cohort, verdict: Verdict
-) -> list[Child]:
-    if not verdict.admit:
-        return []
-    islands = _lock(tx, run, cohort)
-    if any(axis.provisional or not axis.ranged for axis in run.axes):
-        run = tx.run(run.id)  # the grid may have been learnt while we waited for the islands
-    stages = ctx.problem(run.problem).stages
-    members = {member.program: member for member in cohort.living}
-    entrants = [
-        _entrant(tx, cohort, islands[0], player, members.get(player), stages)
-        for player in verdict.admit
-    ]
-    if any(not axis.ranged for axis in run.axes):
-        seen = [entrant.features for entrant in entrants]
-        tx.set_axes(run.id, learnt(run.axes, seen, provisional=True))
-        run = tx.run(run.id)
-    strategy = ctx.strategy(run)
-    offered = [
-        _offer(tx, run, strategy, cohort, islands, entrant, members.get(entrant.program))
-        for entrant in entrants
-    ]
-    return [child for child in offered if child is not None]
-
-
-def _entrant(
-    tx: Transaction,
-    cohort: Cohort,
-    island: IslandView,
-    player: ProgramId,
-    member: Member | None,
-    stages: tuple[str, ...],
-) -> Entrant:
-    fitness = cohort.fitness(player, stages)
+def _entrant(ctx: Context, tx: Transaction, run: Run, cohort: Cohort, player: ProgramId) -> Entrant:
+    fitness = cohort.fitness(player, ctx.problem(run.problem).stages)
     if fitness is None:
         raise ValueError(f"program {player[:8]} of cohort {cohort.id} was admitted unmeasured")
-    length = member.length if member else tx.lengths([player])[player]
-    draft = member.draft if member else None
-    generation = draft.generation if draft else _incumbent_generation(island, player)
+    member = cohort.member(player)
+    if member is None or member.draft is None:
+        length = member.length if member else tx.lengths([player])[player]
+        island = tx.island(run.id, cohort.island)
+        generation = _incumbent_generation(island, player)
+    else:
+        length, generation = member.length, member.draft.generation
     return Entrant(player, fitness, length, generation, cohort.evaluations(player))
 
 
-def _offer(
-    tx: Transaction,
-    run: Run,
-    strategy: Strategy,
-    cohort: Cohort,
-    islands: Sequence[IslandView],
-    entrant: Entrant,
-    member: Member | None,
-) -> Child | None:
-    """Offers an entrant to its islands; returns how its proposal settles, None for an incumbent."""
-    took = False
-    for island in islands:
-        draft = member.draft if member else None
-        stale = draft is not None and draft.epoch != island.epoch
-        elite = None if stale else admit(tx, run.id, island, strategy, entrant)
-        took = took or elite is not None
-        reached = EventKind.ADMITTED if elite else EventKind.REFUSED
-        tx.emit(
-            run.id,
-            EventKind.FOUNDED if cohort.founding else reached,
-            {
-                "proposal": member.ordinal if member else None,
-                "program": entrant.program,
-                "island": island.index,
-                "operator": cohort.operator,
-                "fitness": entrant.fitness,
-                "cell": list(elite.cell) if elite else None,
-            },
+def _admitted(cohort: Cohort, entrants: Sequence[Entrant]) -> list[Child]:
+    """Returns how members settle that reach the archive's door, whatever their cell says."""
+    return [
+        Child(
+            member.id,
+            State.ADMITTED,
+            entrant.program,
+            fitness=entrant.fitness,
+            verified=all(evaluation.verified for evaluation in entrant.evaluations),
         )
-    if took:
-        _announce_best(tx, run, entrant)
-    if member is None:
-        return None
-    verified = all(evaluation.verified for evaluation in entrant.evaluations)
-    return Child(
-        member.id, State.ADMITTED, entrant.program, fitness=entrant.fitness, verified=verified
-    )
-
-
-def _announce_best(tx: Transaction, run: Run, entrant: Entrant) -> None:
-    """Emits `improved` for a new best of the run; two islands at once may both claim it."""
-    best = tx.best_fitness(run.id)
-    if best is None or entrant.fitness > best:
-        settled = run.proposals - tx.backlog(run.id).unsettled
-        facts = {"program": entrant.program, "fitness": entrant.fitness, "settled": settled}
-        tx.emit(run.id, EventKind.IMPROVED, facts)
+        for entrant in entrants
+        if (member := cohort.member(entrant.program)) is not None
+    ]
 
 
 def _incumbent_generation(island: IslandView, player: ProgramId) -> int:

@@ -1,7 +1,5 @@
 """Evaluate: one trial is run in the sandbox, and its cohort takes the next step."""
 
-from dataclasses import replace
-
 from app.domain.cohort import TrialId
 from app.domain.events import EventKind
 from app.domain.problem import EvaluatorBroken
@@ -46,13 +44,13 @@ def evaluate(ctx: Context, trial_id: TrialId) -> None:
         evaluator_broken(ctx, run, trial_id, error)
         return
     with ctx.store.begin() as tx:
-        run, cohort = tx.cohort(cohort_id)
-        if run.state.final or not tx.record(trial_id, evaluation):
+        recorded = tx.record(cohort_id, trial_id, evaluation)
+        if recorded is None:
             return
+        run, cohort = recorded
         if notice:
             tx.emit(run.id, EventKind.NOTICED, {"text": notice})
-        judged = replace(cohort, trials={**cohort.trials, trial: evaluation})
-        came = advance(ctx, tx, run, judged)
+        came = advance(ctx, tx, run, cohort)
         if run.reason:
             tx.explain(run.id, "")
     ring(ctx, run, came)

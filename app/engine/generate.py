@@ -47,7 +47,7 @@ def generate(ctx: Context, cohort_id: CohortId) -> None:
         raise
     with ctx.store.begin() as tx:
         tx.put_programs([child.program for child in children if isinstance(child, Offspring)])
-        came = _enter(ctx, tx, cohort_id, claimed.brief.drafts, children)
+        came = _enter(ctx, tx, claimed, children)
         if run.reason:
             tx.explain(run.id, "")
     ring(ctx, run, came)
@@ -90,8 +90,6 @@ def _drafts(ctx: Context, tx: Transaction, run: Run, cohort: Cohort) -> tuple[Dr
         selection(island, run.rng(member.ordinal, "selection")).draft(member.ordinal, island)
         for member in cohort.members
     )
-    if ctx.operators[cohort.operator].asks_model:
-        tx.draft(cohort.id, drafts)  # before anything is paid for; else `enter` writes them
     return drafts
 
 
@@ -156,24 +154,17 @@ def _turn(ctx: Context, claimed: Claimed, turn: int, prompts: list[Prompt]) -> l
     replies = ctx.model(run).complete(prompts)
     with ctx.store.begin() as tx:
         account = booked(run.budget, tariff(run), prompts, replies)
-        tx.save_completions(claimed.cohort, turn, prompts, replies, account)
+        drafts = () if turn else claimed.brief.drafts
+        tx.save_completions(claimed.cohort, drafts, turn, prompts, replies, account)
     return replies
 
 
-def _enter(
-    ctx: Context,
-    tx: Transaction,
-    cohort_id: CohortId,
-    drafts: Sequence[Draft],
-    children: Sequence[Child],
-) -> Advance:
-    run, cohort = tx.cohort(cohort_id)
-    if run.state.final or any(member.state is not State.PLANNED for member in cohort.members):
+def _enter(ctx: Context, tx: Transaction, claimed: Claimed, children: Sequence[Child]) -> Advance:
+    run = tx.planned(claimed.cohort.id)
+    if run is None:
         return Advance()
-    cohort = replace(
-        cohort,
-        members=tuple(replace(m, draft=d) for m, d in zip(cohort.members, drafts, strict=True)),
-    )
+    drafted = zip(claimed.cohort.members, claimed.brief.drafts, strict=True)
+    cohort = replace(claimed.cohort, members=tuple(replace(m, draft=d) for m, d in drafted))
     entries = [
         _entry(tx, run, cohort, member, child)
         for member, child in zip(cohort.members, children, strict=True)

@@ -39,7 +39,7 @@ def a_cohort(store: SqlStore, name: str = "toy-run") -> int:
 def answered(store: SqlStore, cohort: int, *replies: Completion) -> None:
     with store.begin() as tx:
         _, held = tx.cohort(cohort)
-        tx.save_completions(held, 0, [PROMPT] * len(replies), replies, Booked(120, 0.25, 100))
+        tx.save_completions(held, (), 0, [PROMPT] * len(replies), replies, Booked(120, 0.25, 100))
 
 
 def test_a_completion_comes_back_with_all_that_is_known_of_it(store: SqlStore) -> None:

@@ -237,7 +237,7 @@ def test_rows_of_an_older_schema_survive_every_migration_and_the_way_back(
             Role.GENERATOR,
         )
         new = replace(old, cost_usd=None, reused=True)
-        tx.save_completions(cohort, 1, [Prompt("", "again")], [new], Booked())
+        tx.save_completions(cohort, (), 1, [Prompt("", "again")], [new], Booked())
     store.close()
     for _ in range(steps):
         schema.downgrade(empty_database, "-1")

@@ -3,7 +3,8 @@
 Stock kombu 5.7 ends a worker with an `AttributeError` in two or three of twenty Redis restarts:
 a channel whose connection was already collected is asked to acknowledge a task that outlived the
 reconnect, or to put messages back at closing.  It also builds a new client for every operation,
-which is an eighth of a worker's CPU time.  Measurements: `docs/decisions/celery-delivery.md`.
+which is an eighth of a worker's CPU time, and keeps a copy of every message under way in Redis,
+which is a third.  Measurements: `docs/decisions/celery-delivery.md`.
 """
 # mypy: disallow-untyped-calls=False
 
@@ -14,14 +15,19 @@ from typing import Any
 import kombu.transport
 import redis
 from kombu.transport import redis as stock
+from kombu.transport import virtual
 
 ALIASES = ("redis", "rediss")
 
 
-class QoS(stock.QoS):
-    """Unacknowledged messages of one channel."""
+class QoS(virtual.QoS):
+    """Unacknowledged messages of one channel, in this process's memory and nowhere else.
 
-    def restore_unacked(self, client: Any = None) -> None:
+    They bound what is prefetched, and are put back by a worker that ends in order.  What a killed
+    worker held is lost here and rung for again by `reap`, like every other lost bell.
+    """
+
+    def restore_unacked(self) -> None:
         """Puts undelivered messages back; not when the connection broke.
 
         Their tasks are still running here, and would run a second time.
@@ -29,19 +35,20 @@ class QoS(stock.QoS):
         if self.channel.orphaned:
             self._delivered.clear()
             return
-        super().restore_unacked(client)
+        super().restore_unacked()
 
 
 class Channel(stock.Channel):
     """A channel that outlives its connection, with one client instead of one an operation."""
 
-    QoS = QoS
+    ack_emulation = False
 
     def __init__(self, *args: Any, **kwargs: Any):
         """Remembers how to connect, for when the connection is gone."""
         self._kept: tuple[Any, Any] | None = None
         self._late: Any = None
         super().__init__(*args, **kwargs)
+        self.QoS = QoS  # type: ignore[assignment]  # the stubs do not know `ack_emulation`
         self._parameters = self._connparams()
 
     @property

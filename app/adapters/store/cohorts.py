@@ -1,14 +1,23 @@
 """Cohorts and their proposals."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection
 
-from app.adapters.store.codec import clean, evaluation_of, member_of, run_of, trial_of
+from app.adapters.store.codec import (
+    clean,
+    evaluation_json,
+    evaluation_of,
+    member_of,
+    run_of,
+    trial_of,
+)
 from app.adapters.store.driver import row, rows, value, values, write
 from app.adapters.store.runs import RUN_COLUMNS, as_json, count_planned
-from app.domain.cohort import Cohort, CohortId
+from app.domain.cohort import Cohort, CohortId, TrialId
+from app.domain.evaluation import Evaluation, Trial
 from app.domain.operator import Draft
 from app.domain.run import Run
 from app.entries import Backlog, Child, Plan
@@ -54,7 +63,7 @@ _MEMBERS = """
 """
 _CLAIM = f"""
     UPDATE cohorts SET leased_until = now() + %(lease)s * interval '1 second',
-        ring_at = now() + %(lease)s * interval '1 second', attempts = attempts + 1
+        attempts = attempts + 1
     FROM runs JOIN problems ON problems.digest = runs.problem
     WHERE cohorts.id = %(cohort)s AND NOT cohorts.bred AND runs.id = cohorts.run
         AND runs.state IN ('running', 'paused')
@@ -63,9 +72,15 @@ _CLAIM = f"""
         cohorts.attempts, {_MEMBERS.format(cohort="cohorts.id")} AS members, {RUN_COLUMNS}
 """
 _LOCK = f"""
-    SELECT cohorts.island AS cohort_island, cohorts.operator, cohorts.founding, {RUN_COLUMNS}
+    SELECT cohorts.island AS cohort_island, cohorts.operator, cohorts.founding, cohorts.bred,
+        {RUN_COLUMNS}
     FROM cohorts JOIN runs ON runs.id = cohorts.run JOIN problems ON problems.digest = runs.problem
     WHERE cohorts.id = %(cohort)s FOR UPDATE OF cohorts
+"""
+_RECORD = """
+    UPDATE trials SET evaluation = CAST(%(evaluation)s AS jsonb), wall_seconds = %(wall)s,
+        cpu_seconds = %(cpu)s, leased_until = NULL
+    WHERE id = %(trial)s AND evaluation IS NULL RETURNING stage, players, cases
 """
 _CONTENTS = f"""
     SELECT {_MEMBERS.format(cohort="%(cohort)s")} AS members,
@@ -74,6 +89,8 @@ _CONTENTS = f"""
         ) AS trial) AS trials
 """
 """Read after the lock: a statement that waits for a lock has a snapshot from before the wait."""
+_RECORD_AND_CONTENTS = f"WITH recorded AS ({_RECORD}) {_CONTENTS}, recorded.* FROM recorded"
+"""No row if the trial has an evaluation; `trials` are those of before."""
 _DRAFT = """
     UPDATE proposals SET epoch = %(epoch)s, generation = %(generation)s, parents = %(parents)s,
         inspirations = %(inspirations)s
@@ -96,8 +113,20 @@ _ENTER = """
         failure_kind text, failure_detail text, final boolean, epoch int, generation int,
         parents text[], inspirations text[]
     )
-    WHERE proposals.id = child.id AND proposals.settled_at IS NULL
+    WHERE proposals.id = ANY(%(ids)s) AND proposals.id = child.id AND proposals.settled_at IS NULL
 """
+"""The ids are told twice: a plan made while the tables were small would scan them for ever."""
+DRAFTED = """
+    UPDATE proposals SET epoch = draft.epoch, generation = draft.generation,
+        parents = draft.parents, inspirations = draft.inspirations
+    FROM json_to_recordset(CAST(%(drafts)s AS json)) AS draft(
+        id bigint, epoch int, generation int, parents text[], inspirations text[]
+    )
+    WHERE proposals.id = ANY(%(ids)s) AND proposals.id = draft.id
+        AND proposals.state = 'planned'
+    RETURNING 1
+"""
+"""Writes the parents that were drawn, as part of a statement; told with `drafted`."""
 _UNSETTLED = """
     SELECT DISTINCT cohort FROM proposals
     WHERE run = %(run)s AND state IN ('planned', 'testing') ORDER BY cohort
@@ -154,8 +183,8 @@ def add_cohorts(c: Connection, run: int, plans: Sequence[Plan], again: float) ->
         },
     )
     for cohort, plan in zip(ids, plans, strict=True):
-        if plan.drafts:
-            draft(c, cohort, plan.drafts)
+        for one in plan.drafts:
+            write(c, _DRAFT, {"cohort": cohort, "ordinal": one.ordinal, **_drafted(one)})
     counted = [plan for plan in plans if not plan.founding]
     if counted:
         count_planned(c, run, len(counted), sum(len(plan.ordinals) for plan in counted))
@@ -191,26 +220,42 @@ def _cohort(found: Any, cohort: CohortId, members: Any, trials: Any) -> Cohort:
     )
 
 
-def draft(c: Connection, cohort: CohortId, drafts: Sequence[Draft]) -> None:
-    for one in drafts:
-        write(
-            c,
-            _DRAFT,
-            {
-                "cohort": cohort,
-                "ordinal": one.ordinal,
-                "epoch": one.epoch,
-                "generation": one.generation,
-                "parents": list(one.parents),
-                "inspirations": list(one.inspirations),
-            },
-        )
+def planned(c: Connection, cohort: CohortId) -> Run | None:
+    locked = row(c, _LOCK, {"cohort": cohort})
+    run = run_of(locked)
+    return None if locked.bred or run.state.final else run
+
+
+def record(
+    c: Connection, cohort: CohortId, trial: TrialId, evaluation: Evaluation
+) -> tuple[Run, Cohort] | None:
+    locked = row(c, _LOCK, {"cohort": cohort})
+    run = run_of(locked)
+    if run.state.final:
+        return None
+    held = row(
+        c,
+        _RECORD_AND_CONTENTS,
+        {
+            "cohort": cohort,
+            "trial": trial,
+            "evaluation": as_json(evaluation_json(evaluation)),
+            "wall": evaluation.wall_seconds,
+            "cpu": evaluation.cpu_seconds,
+        },
+    )
+    if held is None:
+        return None
+    before = _cohort(locked, cohort, held.members, held.trials or [])
+    recorded = Trial(held.stage, tuple(held.players), tuple(held.cases))
+    return run, replace(before, trials={**before.trials, recorded: evaluation})
 
 
 def enter(c: Connection, cohort: Cohort, children: Sequence[Child]) -> None:
     drafts = {member.id: member.draft for member in cohort.members}
     entered = [_entered(child, drafts[child.proposal]) for child in children]
-    write(c, _ENTER, {"cohort": cohort.id, "children": as_json(entered)})
+    ids = [child.proposal for child in children]
+    write(c, _ENTER, {"cohort": cohort.id, "ids": ids, "children": as_json(entered)})
 
 
 def _entered(child: Child, draft: Draft | None) -> dict[str, Any]:
@@ -224,12 +269,28 @@ def _entered(child: Child, draft: Draft | None) -> dict[str, Any]:
         "failure_kind": child.failure.kind if child.failure else None,
         "failure_detail": clean(child.failure.detail) if child.failure else None,
         "final": child.state.final,
+        **_drafted(draft),
+    }
+
+
+def _drafted(draft: Draft | None) -> dict[str, Any]:
+    return {
         "epoch": draft.epoch if draft else None,
         "generation": draft.generation if draft else None,
-        "parents": draft.parents if draft else (),
-        "inspirations": draft.inspirations if draft else (),
+        "parents": list(draft.parents) if draft else [],
+        "inspirations": list(draft.inspirations) if draft else [],
     }
 
 
 def unsettled(c: Connection, run: int) -> list[CohortId]:
     return values(c, _UNSETTLED, {"run": run})
+
+
+def drafted(cohort: Cohort, drafts: Sequence[Draft]) -> dict[str, Any]:
+    """Returns what `DRAFTED` is told of members that had no draft; `drafts` may be empty."""
+    new = [
+        {"id": member.id, **_drafted(draft)}
+        for member, draft in zip(cohort.members, drafts, strict=bool(drafts))
+        if member.draft is None
+    ]
+    return {"ids": [one["id"] for one in new], "drafts": as_json(new)}

@@ -7,19 +7,21 @@ from typing import Any
 from sqlalchemy import Connection
 
 from app.adapters.store.codec import clean
+from app.adapters.store.cohorts import DRAFTED, drafted
 from app.adapters.store.driver import rows, write
 from app.adapters.store.runs import as_json
 from app.domain.budget import Booked
 from app.domain.cohort import Cohort, CohortId
-from app.domain.operator import Completion, Prompt, Role
+from app.domain.operator import Completion, Draft, Prompt, Role
 from app.entries import Asked
 
 _OF_COHORT = "SELECT * FROM completions WHERE cohort = %(cohort)s ORDER BY turn, place"
-_SAVE = """
-    WITH counted AS (
+_SAVE = f"""
+    WITH drafted AS ({DRAFTED}), counted AS (
         UPDATE runs SET tokens = tokens + %(tokens)s, cost_usd = cost_usd + %(cost_usd)s,
             longest_prompt_tokens = greatest(longest_prompt_tokens, %(longest)s)
-        WHERE id = %(run)s AND (%(tokens)s > 0 OR %(cost_usd)s > 0 OR %(longest)s > 0)
+        WHERE id = %(run)s AND (SELECT count(*) FROM drafted) >= 0
+            AND (%(tokens)s > 0 OR %(cost_usd)s > 0 OR %(longest)s > longest_prompt_tokens)
     )
     INSERT INTO completions (cohort, turn, place, text, model, finish, prompt_tokens,
         completion_tokens, latency_seconds, cost_usd, role, revision, cached_tokens, reused,
@@ -32,6 +34,7 @@ _SAVE = """
         reused bool, prompt text, sample int, parameters jsonb
     )
 """
+"""The run is counted on after the proposals are written: locks are taken in one order."""
 _RECALL = """
     SELECT asked.place AS asked_place, found.*
     FROM json_to_recordset(CAST(%(asked)s AS json)) AS asked(
@@ -55,6 +58,7 @@ def of_cohort(c: Connection, cohort: CohortId) -> dict[int, list[Completion]]:
 def save(
     c: Connection,
     cohort: Cohort,
+    drafts: Sequence[Draft],
     turn: int,
     prompts: Sequence[Prompt],
     completions: Sequence[Completion],
@@ -77,6 +81,7 @@ def save(
             "cohort": cohort.id,
             "run": cohort.run,
             "turn": turn,
+            **drafted(cohort, drafts),
             "saved": as_json(saved),
             "tokens": booked.tokens,
             "cost_usd": booked.cost_usd,

@@ -55,7 +55,8 @@ _FITTEST = (
     + "ORDER BY proposals.fitness DESC, proposals.ordinal LIMIT 1"
 )
 _BEST_FITNESS = """
-    SELECT fitness FROM proposals WHERE run = %(run)s AND state = 'admitted'
+    SELECT fitness FROM proposals
+    WHERE run = %(run)s AND state = 'admitted' AND cohort <> %(besides)s
     ORDER BY fitness DESC LIMIT 1
 """
 _PLACED = (
@@ -119,8 +120,8 @@ def best(c: Connection, run: int) -> Settled | None:
     return settled_of(found) if found else None
 
 
-def best_fitness(c: Connection, run: int) -> float | None:
-    fitness: float | None = value(c, _BEST_FITNESS, {"run": run})
+def best_fitness(c: Connection, run: int, besides: int) -> float | None:
+    fitness: float | None = value(c, _BEST_FITNESS, {"run": run, "besides": besides})
     return fitness
 
 

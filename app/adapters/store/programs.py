@@ -28,15 +28,16 @@ _KNOWN = """
         ) END AS evaluations
     FROM programs LEFT JOIN LATERAL (
         SELECT fitness, changes, cohort FROM proposals
-        WHERE run = %(run)s AND program = programs.id AND state = 'admitted'
+        WHERE run + 0 = %(run)s AND program = programs.id AND state = 'admitted'
         ORDER BY id DESC LIMIT 1
     ) AS one ON true
     WHERE programs.id = ANY(%(ids)s)
 """
+"""`run + 0`: a plan made while the tables were small takes any index that begins with `run`."""
 _CHILDREN = """
     SELECT programs.source, programs.language, proposals.fitness, proposals.changes
     FROM proposals JOIN programs ON programs.id = proposals.program
-    WHERE proposals.run = %(run)s AND proposals.parents[1] = %(parent)s
+    WHERE proposals.run + 0 = %(run)s AND proposals.parents[1] = %(parent)s
         AND proposals.state = 'admitted'
     ORDER BY proposals.id DESC LIMIT %(limit)s
 """

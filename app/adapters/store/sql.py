@@ -13,8 +13,15 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from app.adapters.store.transaction import SqlTransaction
 from app.ports import Unavailable
 
-_SESSION = "-c plan_cache_mode=force_generic_plan -c jit=off"
-"""Every statement is a lookup by key, run thousands of times: planning costs more than it does."""
+_SESSION = (
+    "-c plan_cache_mode=force_generic_plan -c jit=off"
+    " -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off"
+)
+"""Every statement is a lookup by key, run thousands of times: planning costs more than it does.
+
+A plan is made once and kept, often while the tables are empty, when a scan looks as cheap as an
+index: scans are ruled out, or they would be run for as long as nobody analyses the tables.
+"""
 
 _OURS = (errors.DeadlockDetected, errors.UndefinedTable, errors.UndefinedColumn)
 """Operational errors that another attempt would not cure: a lock order broken, a schema behind."""

@@ -172,12 +172,11 @@ proposals = Table(
     ),
     Index(
         "proposals_of_parent",
-        "run",
         text("(parents[1])"),
         "id",
         postgresql_where=text("state = 'admitted'"),
     ),
-    Index("proposals_of_program", "run", "program", "id"),
+    Index("proposals_of_program", "program", "id", postgresql_where=text("state = 'admitted'")),
 )
 trials = Table(
     "trials",

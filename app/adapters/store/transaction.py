@@ -127,8 +127,8 @@ class SqlTransaction:
     def cohort(self, cohort: CohortId) -> tuple[Run, Cohort]:
         return stored_cohorts.cohort(self._c, cohort)
 
-    def draft(self, cohort: CohortId, drafts: Sequence[Draft]) -> None:
-        stored_cohorts.draft(self._c, cohort, drafts)
+    def planned(self, cohort: CohortId) -> Run | None:
+        return stored_cohorts.planned(self._c, cohort)
 
     def enter(self, cohort: Cohort, children: Sequence[Child]) -> None:
         stored_cohorts.enter(self._c, cohort, children)
@@ -139,12 +139,13 @@ class SqlTransaction:
     def save_completions(
         self,
         cohort: Cohort,
+        drafts: Sequence[Draft],
         turn: int,
         prompts: Sequence[Prompt],
         completions: Sequence[Completion],
         booked: Booked,
     ) -> None:
-        stored_completions.save(self._c, cohort, turn, prompts, completions, booked)
+        stored_completions.save(self._c, cohort, drafts, turn, prompts, completions, booked)
 
     def recall(self, asked: Sequence[Asked]) -> list[Completion | None]:
         return stored_completions.recall(self._c, asked)
@@ -159,8 +160,10 @@ class SqlTransaction:
     ) -> tuple[Run, CohortId, Trial, dict[ProgramId, Program]] | None:
         return stored_trials.claim_trial(self._c, trial, lease_seconds, attempts)
 
-    def record(self, trial: TrialId, evaluation: Evaluation) -> bool:
-        return stored_trials.record(self._c, trial, evaluation)
+    def record(
+        self, cohort: CohortId, trial: TrialId, evaluation: Evaluation
+    ) -> tuple[Run, Cohort] | None:
+        return stored_cohorts.record(self._c, cohort, trial, evaluation)
 
     def renew(
         self, cohorts: Sequence[CohortId], trials: Sequence[TrialId], lease_seconds: float
@@ -200,8 +203,8 @@ class SqlTransaction:
     def best(self, run: int) -> Settled | None:
         return stored_history.best(self._c, run)
 
-    def best_fitness(self, run: int) -> float | None:
-        return stored_history.best_fitness(self._c, run)
+    def best_fitness(self, run: int, besides: CohortId = 0) -> float | None:
+        return stored_history.best_fitness(self._c, run, besides)
 
     def settled(self, run: int, after: int = 0, limit: int = 1000) -> list[Settled]:
         return stored_history.settled(self._c, run, after, limit)

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection
 
-from app.adapters.store.codec import evaluation_json, run_of
+from app.adapters.store.codec import run_of
 from app.adapters.store.driver import row, value, values, write
-from app.adapters.store.runs import RUN_COLUMNS, as_json
+from app.adapters.store.runs import RUN_COLUMNS
 from app.domain.cohort import Cohort, CohortId, TrialId
-from app.domain.evaluation import Evaluation, Trial
+from app.domain.evaluation import Trial
 from app.domain.program import Program, ProgramId
 from app.domain.run import Run
 from app.ledger import Exhausted
@@ -21,7 +21,7 @@ _ADD = """
 """
 _CLAIM = f"""
     UPDATE trials SET leased_until = now() + %(lease)s * interval '1 second',
-        ring_at = now() + %(lease)s * interval '1 second', attempts = attempts + 1
+        attempts = attempts + 1
     FROM runs JOIN problems ON problems.digest = runs.problem
     WHERE trials.id = %(trial)s AND trials.evaluation IS NULL AND runs.id = trials.run
         AND runs.state IN ('running', 'paused')
@@ -31,15 +31,8 @@ _CLAIM = f"""
             FROM programs WHERE programs.id = ANY(trials.players)) AS programs,
         {RUN_COLUMNS}
 """
-_RECORD = """
-    UPDATE trials SET evaluation = CAST(%(evaluation)s AS jsonb), wall_seconds = %(wall)s,
-        cpu_seconds = %(cpu)s,
-        leased_until = NULL
-    WHERE id = %(trial)s AND evaluation IS NULL
-"""
 _RENEW = """
-    UPDATE {table} SET leased_until = now() + %(lease)s * interval '1 second',
-        ring_at = now() + %(lease)s * interval '1 second'
+    UPDATE {table} SET leased_until = now() + %(lease)s * interval '1 second'
     WHERE id = ANY(%(ids)s) AND leased_until IS NOT NULL
 """
 _RELEASE = """
@@ -51,6 +44,7 @@ _OVERDUE = """
     UPDATE {table} SET ring_at = now() + %(again)s * interval '1 second'
     WHERE id IN (
         SELECT id FROM {table} WHERE run = %(run)s AND {waiting} AND ring_at < now()
+            AND (leased_until IS NULL OR leased_until < now())
         ORDER BY ring_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
     ) RETURNING id
 """
@@ -94,20 +88,6 @@ def claim_trial(
     players = {one: Program(source, language) for one, source, language in claimed.programs}
     made = Trial(claimed.stage, tuple(claimed.players), tuple(claimed.cases))
     return run_of(claimed), claimed.cohort, made, players
-
-
-def record(c: Connection, trial: TrialId, evaluation: Evaluation) -> bool:
-    done = write(
-        c,
-        _RECORD,
-        {
-            "trial": trial,
-            "evaluation": as_json(evaluation_json(evaluation)),
-            "wall": evaluation.wall_seconds,
-            "cpu": evaluation.cpu_seconds,
-        },
-    )
-    return done == 1
 
 
 def renew(
