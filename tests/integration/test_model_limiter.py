@@ -1,0 +1,258 @@
+"""The deployment's limit of completions in flight, on a real Valkey."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+import redis
+
+from app.adapters.model.limiter import Limiter, connected
+from app.embedded.valkey import EmbeddedValkey
+
+HOLDER = """
+import asyncio, sys
+from app.adapters.model.limiter import Limiter, connected
+
+async def hold():
+    limiter = Limiter(connected(sys.argv[1]), lease_seconds=float(sys.argv[3]))
+    async with limiter.slot("e", 2), limiter.slot("e", 2):
+        print("held", flush=True)
+        await asyncio.sleep(600)
+
+asyncio.run(hold())
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedValkey]:
+    built = EmbeddedValkey(tmp_path_factory.mktemp("valkey"))
+    built.start()
+    yield built
+    built.stop()
+
+
+@pytest.fixture
+def address(server: EmbeddedValkey) -> str:
+    found = server.start() if not server.running else f"unix://{_socket(server)}?db=0"
+    with redis.Redis.from_url(found) as client:
+        client.flushall()
+    return found
+
+
+def _socket(server: EmbeddedValkey) -> Path:
+    return server._sockets / "valkey.sock"  # type: ignore[operator]
+
+
+class Gauge:
+    """Counts who is inside, by name."""
+
+    def __init__(self) -> None:
+        self.inside = self.most = 0
+        self.done: Counter[str] = Counter()
+
+    async def work(self, limiter: Limiter, most: int, seconds: float, name: str = "") -> None:
+        async with limiter.slot("e", most):
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+            await asyncio.sleep(seconds)
+            self.inside -= 1
+            self.done[name] += 1
+
+
+def run(
+    address: str, n: int, act: Callable[..., Awaitable[None]], lease_seconds: float = 5.0
+) -> None:
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            limiters = [Limiter(connected(address), lease_seconds=lease_seconds) for _ in range(n)]
+            for limiter in limiters:
+                stack.push_async_callback(limiter.close)
+            await asyncio.wait_for(act(*limiters), 60)
+
+    asyncio.run(main())
+
+
+def test_all_workers_together_hold_no_more_than_the_limit(address: str) -> None:
+    gauge = Gauge()
+
+    async def act(*workers: Limiter) -> None:
+        await asyncio.gather(*(gauge.work(workers[n % 4], 6, 0.01) for n in range(200)))
+
+    run(address, 4, act)
+    assert gauge.most == 6
+    assert gauge.done[""] == 200
+
+
+def test_a_busy_worker_does_not_starve_another(address: str) -> None:
+    gauge = Gauge()
+
+    async def act(busy: Limiter, modest: Limiter) -> None:
+        load = [asyncio.create_task(gauge.work(busy, 2, 0.02, "busy")) for _ in range(400)]
+        await asyncio.sleep(0.2)
+        before = gauge.done["busy"]
+        for _ in range(10):
+            await gauge.work(modest, 2, 0.02, "modest")
+        assert gauge.done["busy"] - before <= 60, "each of the ten waited for a turn or two"
+        for one in load:
+            one.cancel()
+        await asyncio.gather(*load, return_exceptions=True)
+
+    run(address, 2, act)
+    assert gauge.done["modest"] == 10
+
+
+def test_requests_of_one_worker_are_served_in_order(address: str) -> None:
+    order: list[int] = []
+
+    async def act(worker: Limiter) -> None:
+        async def one(n: int) -> None:
+            async with worker.slot("e", 1):
+                order.append(n)
+
+        await asyncio.gather(*(one(n) for n in range(20)))
+
+    run(address, 1, act)
+    assert order == list(range(20))
+
+
+def test_endpoints_are_counted_apart(address: str) -> None:
+    async def act(worker: Limiter) -> None:
+        async with worker.slot("one", 1), worker.slot("other", 1):
+            pass
+
+    run(address, 1, act)
+
+
+def test_a_killed_process_frees_its_slots_when_its_lease_ends(address: str) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, address, "0", "1.5"], stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    took: list[float] = []
+
+    async def act(worker: Limiter) -> None:
+        waits = asyncio.create_task(gauge.work(worker, 2, 0.0))
+        await asyncio.sleep(3.0)
+        assert not gauge.done, "a lease is renewed for as long as its process lives"
+        holder.send_signal(signal.SIGKILL)
+        killed_at = time.monotonic()
+        await waits
+        took.append(time.monotonic() - killed_at)
+
+    gauge = Gauge()
+    try:
+        run(address, 1, act)
+    finally:
+        holder.kill()
+        holder.wait()
+        holder.stdout.close()
+    assert took[0] < 10
+
+
+def test_a_request_that_gives_up_frees_its_place(address: str) -> None:
+    async def act(holder: Limiter, other: Limiter) -> None:
+        async with holder.slot("e", 1):
+            waits = asyncio.create_task(Gauge().work(other, 1, 0.0))
+            await asyncio.sleep(0.1)
+            assert other.waiting("e") == 1
+            waits.cancel()
+            await asyncio.gather(waits, return_exceptions=True)
+        async with holder.slot("e", 1):
+            pass
+        async with other.slot("e", 1):
+            pass
+
+    run(address, 2, act)
+
+
+def test_waiting_costs_a_few_commands_a_second(address: str) -> None:
+    async def act(holder: Limiter, other: Limiter) -> None:
+        with redis.Redis.from_url(address) as client:
+            async with holder.slot("e", 1):
+                waits = [asyncio.create_task(Gauge().work(other, 1, 0.0)) for _ in range(50)]
+                await asyncio.sleep(0.3)
+                before = client.info("stats")["total_commands_processed"]
+                await asyncio.sleep(3.0)
+                spent = client.info("stats")["total_commands_processed"] - before
+            await asyncio.gather(*waits)
+        assert spent <= 80, "a look is a script of up to ten commands, once a second"
+
+    run(address, 2, act, lease_seconds=30.0)
+
+
+def test_a_slot_that_is_given_back_wakes_the_next_at_once(address: str) -> None:
+    async def act(holder: Limiter, other: Limiter) -> None:
+        async with holder.slot("e", 1):
+            waits = asyncio.create_task(Gauge().work(other, 1, 0.0))
+            await asyncio.sleep(0.15)
+        freed_at = time.monotonic()
+        await waits
+        took.append(time.monotonic() - freed_at)
+
+    took: list[float] = []
+    for _ in range(3):
+        run(address, 2, act)
+    assert min(took) < 0.3
+
+
+def test_a_flushed_redis_forgets_for_a_third_of_a_lease_only(address: str) -> None:
+    async def act(holder: Limiter, other: Limiter) -> None:
+        with redis.Redis.from_url(address) as client:
+            async with holder.slot("e", 1):
+                client.flushall()
+                await asyncio.sleep(1.0)
+                waits = asyncio.create_task(Gauge().work(other, 1, 0.0))
+                await asyncio.sleep(0.5)
+                assert not waits.done(), "the slot was entered again"
+                client.flushall()
+                await asyncio.sleep(0.5)
+            await asyncio.wait_for(waits, 10)
+
+    run(address, 2, act, lease_seconds=1.5)
+
+
+def test_without_a_redis_a_worker_goes_on_with_one_at_a_time(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gauge = Gauge()
+
+    async def act(worker: Limiter) -> None:
+        await asyncio.gather(*(gauge.work(worker, 8, 0.01) for _ in range(20)))
+
+    run(f"unix://{tmp_path}/nothing.sock", 1, act)
+    assert gauge.done[""] == 20
+    assert gauge.most == 1
+    assert caplog.text.count("does not answer") == 1
+
+
+def test_a_redis_that_dies_and_comes_back_stops_nobody(
+    server: EmbeddedValkey, address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    gauge = Gauge()
+
+    async def act(worker: Limiter) -> None:
+        load = [asyncio.create_task(gauge.work(worker, 3, 0.05)) for _ in range(150)]
+        await asyncio.sleep(0.5)
+        child = server._child
+        assert child is not None
+        await asyncio.to_thread(server.stop)
+        before = gauge.done[""]
+        await asyncio.sleep(1.0)
+        assert gauge.done[""] > before
+        await asyncio.to_thread(server.start)
+        await asyncio.gather(*load)
+
+    with caplog.at_level("INFO"):
+        run(address, 1, act)
+    assert gauge.done[""] == 150
+    assert gauge.most == 3
+    assert "does not answer" in caplog.text
+    assert "answers again" in caplog.text
