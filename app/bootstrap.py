@@ -1,18 +1,12 @@
 """The composition root: the one module that knows which adapter serves which port."""
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from app.adapters.model import presets
-from app.adapters.model.cached import CachedModel
-from app.adapters.model.chat import OPENAI_URL, ModelSpec
-from app.adapters.model.presets.preset import Preset
-from app.adapters.model.roles import RoleModels
 from app.adapters.problems.loading import load, reload
 from app.adapters.queue.celery import CeleryExecutor
 from app.adapters.queue.inline import InlineExecutor
@@ -20,12 +14,11 @@ from app.adapters.sandbox.choose import AnySandbox, choose
 from app.adapters.store.leases import LeaseKeeper
 from app.adapters.store.sql import SqlStore
 from app.adapters.tuning.cma import ask
-from app.domain.operator import Role
 from app.domain.operators import operators
 from app.domain.problem import Problem, ProblemDigest
 from app.domain.run import Run
 from app.engine.context import Context, Pace
-from app.model_settings import OPENAI_KEY, ModelChoice, ModelSettings
+from app.model_settings import ModelSettings
 from app.ports import Executor, LanguageModel, Misconfigured, Sandbox, Store
 from app.settings import QueueSettings, SandboxSettings, Settings
 
@@ -178,78 +171,32 @@ class ProblemCatalogue:
 class Models:
     """Language models by run, each built once a process from the run's settings."""
 
-    def __init__(
-        self, store: Store, environment: Callable[[str], str | None] = os.environ.get
-    ) -> None:
+    def __init__(self, store: Store) -> None:
+        """Builds nothing yet.
+
+        Args:
+          store: Where completions of earlier runs are, for a run that reuses them.
+        """
         self._store = store
-        self._environment = environment
         self._lock = threading.Lock()
         self._known: dict[int, LanguageModel] = {}
+        self._close: Callable[[], None] | None = None
+        self._build: Callable[[ModelSettings, int], LanguageModel] | None = None
 
     def __call__(self, run: Run) -> LanguageModel:
         with self._lock:
+            if self._build is None:
+                from app.providers import Providers  # half a second, for runs that ask a model
+
+                providers = Providers(self._store)
+                self._build, self._close = providers.model, providers.close
             if run.id not in self._known:
                 told = ModelSettings(**run.settings["llm"])
-                self._known[run.id] = language_model(told, run.seed, self._environment, self._store)
+                self._known[run.id] = self._build(told, run.seed)
             return self._known[run.id]
 
-
-def language_model(
-    told: ModelSettings, seed: int, environment: Callable[[str], str | None], store: Store
-) -> LanguageModel:
-    """Returns the models a run's settings describe, one for each role that differs.
-
-    Args:
-      told: The settings.
-      seed: The run's.
-      environment: Where keys are.
-      store: Where completions of earlier runs are, for a run that reuses them.
-
-    Raises:
-      Misconfigured: There is no model name.
-    """
-    from app.adapters.model.openai import OpenAIModel  # half a second, for runs that ask a model
-
-    models: dict[Role, LanguageModel] = {}
-    for role in (Role.GENERATOR, *told.roles):
-        choices = told.asked(role)
-        if not choices:
-            raise Misconfigured(f"no model for {role}: name one, as --set llm.model=NAME")
-        model = OpenAIModel([model_spec(one, environment) for one in choices], seed=seed)
-        models[role] = CachedModel(model, store) if told.cache else model
-    return RoleModels(models) if len(models) > 1 else models[Role.GENERATOR]
-
-
-def model_spec(choice: ModelChoice, environment: Callable[[str], str | None]) -> ModelSpec:
-    """Returns a model with its endpoint's address, key and quirks; it has inherited all it can."""
-    preset, address = endpoint(choice, environment)
-    own = choice.provider is not None or environment(preset.key_variable)
-    variable = choice.api_key_variable or (preset.key_variable if own else OPENAI_KEY)
-    told = choice.model_dump(
-        exclude={"provider", "base_url", "api_key_variable"}, exclude_none=True
-    )
-    prices = {
-        name: told.pop(f"usd_per_million_{tokens}_tokens", None)
-        for name, tokens in (
-            ("prompt_usd", "prompt"),
-            ("cached_usd", "cached"),
-            ("completion_usd", "completion"),
-        )
-    }
-    return ModelSpec(
-        base_url=address,
-        api_key=environment(variable) or "",
-        key_variable=variable,
-        preset=preset,
-        **{"temperature": None, **told},
-        **prices,
-    )
-
-
-def endpoint(choice: ModelChoice, environment: Callable[[str], str | None]) -> tuple[Preset, str]:
-    """Returns who serves a model, and at which address."""
-    if choice.provider is not None:
-        preset = presets.PRESETS[choice.provider]
-        return preset, choice.base_url or preset.base_url
-    address = choice.base_url or environment("OPENAI_BASE_URL") or OPENAI_URL
-    return presets.at(address), address
+    def close(self) -> None:
+        """Closes every connection to an endpoint.  Idempotent."""
+        with self._lock:
+            if self._close is not None:
+                self._close()

@@ -69,7 +69,7 @@ class ModelChoice(Asked):
     """One model of a mix.
 
     Attributes:
-      weight: Its share of the prompts, relative to the others'.
+      weight: Its share of the prompts, relative to the others'; 0 is a reserve.
       system_message: Takes the place of every prompt's system text.
     """
 
@@ -83,6 +83,13 @@ class RoleSettings(Asked):
 
     models: list[ModelChoice] = Field(default_factory=list)
     model: str | None = Field(None, description="shorthand for one model of weight 1")
+
+    failover_after: int | None = Field(
+        None, ge=1, description="failed attempts in a row after which a model is left alone"
+    )
+    failover_rest_seconds: float | None = Field(
+        None, gt=0, description="how long, the first time; doubled while it stays down"
+    )
 
     @property
     def mix(self) -> list[ModelChoice]:
@@ -101,6 +108,12 @@ class ModelSettings(RoleSettings):
     retry_delay_seconds: float | None = Field(1.0, ge=0, description="longest first pause")
     max_in_flight: int | None = Field(
         128, ge=1, description="requests of one worker process at one endpoint"
+    )
+    failover_after: int | None = Field(
+        3, ge=1, description="failed attempts in a row after which a model is left alone"
+    )
+    failover_rest_seconds: float | None = Field(
+        30.0, gt=0, description="how long, the first time; doubled while it stays down"
     )
     cache: bool = Field(False, description="read what any run was answered to the same question")
     roles: dict[Role, RoleSettings] = Field(
@@ -139,6 +152,14 @@ class ModelSettings(RoleSettings):
         answer = [one.usd_per_million_completion_tokens or 0.0 for one in asked]
         longest = [one.max_tokens or 0 for one in asked]
         return Tariff(max(longest, default=0), max(prompt, default=0.0), max(answer, default=0.0))
+
+    def fail_over(self, role: Role) -> tuple[int, float]:
+        """Returns after how many failures a model of the role rests, and for how many seconds."""
+        own = self.roles.get(role, RoleSettings())
+        return (
+            own.failover_after or self.failover_after or 3,
+            own.failover_rest_seconds or self.failover_rest_seconds or 30.0,
+        )
 
     @property
     def every(self) -> list[ModelChoice]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
 
-from app.bootstrap import model_spec
+from app.adapters.model.specs import model_spec
 from app.choices import Misused, surrounding
 from app.cli.faults import DONE, FAILED, Failed
 from app.cli.place import Place, place, require_queue

@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from app import bootstrap
+from app.adapters.model.specs import model_spec
 from app.adapters.tuning.cma import ask
 from app.choices import (
     Choices,
@@ -161,7 +162,7 @@ def _with_keys(found: Resolved) -> tuple[Resolved, list[str]]:
     """
     lacking, variables = [], dict[str, None]()
     for model in found.settings.llm.every:
-        spec = bootstrap.model_spec(model, os.environ.get)
+        spec = model_spec(model, os.environ.get)
         if not spec.api_key and urlsplit(spec.base_url).scheme == "https":
             lacking.append(spec)
             variables[spec.key_variable] = None

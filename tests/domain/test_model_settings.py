@@ -3,7 +3,7 @@
 import pytest
 
 from app.adapters.model.presets import PRESETS
-from app.bootstrap import model_spec
+from app.adapters.model.specs import model_spec
 from app.choices import Choices, Misused, assigned
 from app.domain.operator import Role
 from app.model_settings import ModelSettings, Provider

@@ -1,9 +1,11 @@
 """The OpenAI adapter against a real HTTP server on the loopback interface."""
 
+import asyncio
 import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +14,8 @@ from typing import Any
 import pytest
 
 from app.adapters.model.chat import ModelSpec
+from app.adapters.model.exchange import Exchange
+from app.adapters.model.gate import Ended, FixedGate, Outcome
 from app.adapters.model.openai import OpenAIModel
 from app.adapters.model.presets import openai
 from app.adapters.model.scripted import ScriptedModel
@@ -88,20 +92,25 @@ class Endpoint:
         self._thread.join()
 
 
+class Pauses(list[float]):
+    """Takes note of pauses and makes none."""
+
+    async def __call__(self, seconds: float) -> None:
+        self.append(seconds)
+
+
 @contextmanager
 def conversation(
     answer: Callable[[dict[str, Any]], Reply], **spec: Any
 ) -> Iterator[tuple[OpenAIModel, Endpoint, list[float]]]:
     """Yields a model, the endpoint behind it, and the pauses it made."""
-    endpoint, pauses = Endpoint(answer), list[float]()
+    endpoint, pauses, exchange = Endpoint(answer), Pauses(), Exchange()
     values = {"name": "echo", "base_url": endpoint.url, "api_key": KEY, "retry_delay_seconds": 0.5}
-    model = OpenAIModel(
-        [ModelSpec(**{**values, "deadline_seconds": 20.0, **spec})], sleep=pauses.append
-    )
+    asked = ModelSpec(**{**values, "deadline_seconds": 20.0, **spec})
     try:
-        yield model, endpoint, pauses
+        yield OpenAIModel(asked, exchange, sleep=pauses), endpoint, pauses
     finally:
-        model.close()
+        exchange.close()
         endpoint.close()
 
 
@@ -119,17 +128,17 @@ def in_turn(*replies: Reply) -> Callable[[dict[str, Any]], Reply]:
 class TestOpenAIModel(LanguageModelContract):
     @pytest.fixture
     def serve(self) -> Iterator[Serve]:
-        opened: list[tuple[OpenAIModel, Endpoint]] = []
+        opened: list[Endpoint] = []
+        exchange = Exchange()
 
         def serve(answer: Callable[[str], str]) -> OpenAIModel:
             endpoint = Endpoint(lambda body: said(answer(body["messages"][-1]["content"])))
-            model = OpenAIModel([ModelSpec("echo", base_url=endpoint.url, api_key=KEY)])
-            opened.append((model, endpoint))
-            return model
+            opened.append(endpoint)
+            return OpenAIModel(ModelSpec("echo", base_url=endpoint.url, api_key=KEY), exchange)
 
         yield serve
-        for model, endpoint in opened:
-            model.close()
+        exchange.close()
+        for endpoint in opened:
             endpoint.close()
 
 
@@ -224,7 +233,8 @@ def test_an_account_without_quota_is_not_asked_again() -> None:
 
 
 def test_openai_without_a_key_is_refused_before_anything_is_sent() -> None:
-    model = OpenAIModel([ModelSpec("gpt-4o", key_variable="MY_KEY", preset=openai.PRESET)])
+    spec = ModelSpec("gpt-4o", key_variable="MY_KEY", preset=openai.PRESET)
+    model = OpenAIModel(spec, Exchange())
 
     with pytest.raises(Misconfigured, match="MY_KEY"):
         model.complete([Prompt("", "hi")])
@@ -315,31 +325,175 @@ def test_the_deadline_bounds_all_attempts_together() -> None:
 def test_an_endpoint_that_is_not_there_is_unavailable_and_named() -> None:
     with conversation(in_turn(said("x"))) as (_, endpoint, _):
         url = endpoint.url
-    model = OpenAIModel([ModelSpec("echo", base_url=url, retries=0)])
+    exchange = Exchange()
+    model = OpenAIModel(ModelSpec("echo", base_url=url, retries=0), exchange)
 
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1"):
         model.complete([Prompt("", "hi")])
-    model.close()
+    exchange.close()
 
 
-def test_models_are_drawn_by_weight_and_the_same_way_each_time() -> None:
-    endpoint = Endpoint(lambda body: said(body["model"], model=body["model"]))
-    specs = [
-        ModelSpec("often", 0.8, endpoint.url),
-        ModelSpec("seldom", 0.2, endpoint.url),
-        ModelSpec("never", 0.0, endpoint.url),
-    ]
-    prompts = [Prompt("", "hi", sample=n) for n in range(100)]
-    model = OpenAIModel(specs, seed=3)
+def choices(body: dict[str, Any], most: int = 8) -> Reply:
+    """Answers with as many choices as were asked for, up to `most`."""
+    count = min(most, body.get("n", 1))
+    told = [{"index": n, "message": {"content": f"answer {n}"}} for n in range(count)]
+    usage = {"prompt_tokens": 50, "completion_tokens": 10 * count + 1}
+    return Reply(body=json.dumps({"model": "echo", "choices": told, "usage": usage}).encode())
 
-    once = [reply.model for reply in model.complete(prompts)]
-    again = [reply.model for reply in model.complete(prompts)]
-    model.close()
+
+def alike(count: int) -> list[Prompt]:
+    return [Prompt("s", "same", sample=n) for n in range(count)]
+
+
+def test_samples_of_one_text_are_one_request_whose_tokens_add_up() -> None:
+    with conversation(choices, prompt_usd=1.0, completion_usd=1.0) as (model, endpoint, _):
+        replies = model.complete([*alike(3), Prompt("s", "other", sample=3)])
+
+    assert [reply.text for reply in replies] == ["answer 0", "answer 1", "answer 2", "answer 0"]
+    assert sorted(body.get("n", 1) for body in endpoint.asked) == [1, 3]
+    assert sum(reply.prompt_tokens for reply in replies) == 100
+    assert sum(reply.completion_tokens for reply in replies) == 31 + 11
+    assert sum(reply.cost_usd or 0.0 for reply in replies) == pytest.approx(142e-6)
+
+
+def test_more_samples_than_endpoints_allow_are_several_requests() -> None:
+    with conversation(choices) as (model, endpoint, _):
+        assert len(model.complete(alike(18))) == 18
+
+    assert sorted(body["n"] for body in endpoint.asked) == [2, 8, 8]
+
+
+def test_an_endpoint_that_ignores_n_is_asked_singly_and_remembered() -> None:
+    with conversation(lambda body: choices(body, most=1)) as (model, endpoint, _):
+        assert len(model.complete(alike(3))) == 3
+        assert len(model.complete(alike(3))) == 3
+
+    assert [body.get("n", 1) for body in endpoint.asked] == [3, 1, 1, 1, 1, 1]
+
+
+def test_an_endpoint_that_refuses_n_is_asked_singly_and_remembered() -> None:
+    def answer(body: dict[str, Any]) -> Reply:
+        return refused(400, "n: must be exactly 1") if "n" in body else choices(body)
+
+    with conversation(answer) as (model, endpoint, pauses):
+        assert len(model.complete(alike(3))) == 3
+        assert len(model.complete(alike(2))) == 2
+
+    assert [body.get("n", 1) for body in endpoint.asked] == [3, 1, 1, 1, 1, 1]
+    assert pauses == []
+
+
+@pytest.mark.parametrize(
+    ("parameter", "message"),
+    [
+        ("temperature", "Unsupported value: 'temperature' does not support 0.7 with this model."),
+        ("seed", 'Invalid JSON payload received. Unknown name "seed": Cannot find field.'),
+        ("max_tokens", "Unsupported parameter: 'max_tokens' is not supported with this model."),
+    ],
+)
+def test_a_parameter_the_model_does_not_take_is_left_out_from_then_on(
+    parameter: str, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def answer(body: dict[str, Any]) -> Reply:
+        return refused(400, message) if parameter in body else said("fine")
+
+    with conversation(answer) as (model, endpoint, _):
+        texts = [model.complete([Prompt("", "hi", sample=n)])[0].text for n in range(3)]
+
+    assert texts == ["fine"] * 3
+    assert [parameter in body for body in endpoint.asked] == [True, False, False, False]
+    assert endpoint.asked[-1].get("max_completion_tokens") == (
+        4096 if parameter == "max_tokens" else None
+    )
+    assert [parameter in record.message for record in caplog.records] == [True]
+
+
+def test_no_more_requests_are_in_flight_than_there_are_places() -> None:
+    lock, now, most = threading.Lock(), 0, 0
+
+    def answer(body: dict[str, Any]) -> Reply:
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(most, now)
+        time.sleep(0.02)
+        with lock:
+            now -= 1
+        return said("x")
+
+    with conversation(answer, max_in_flight=3) as (model, _, _):
+        model.complete([Prompt("", f"prompt {n}") for n in range(20)])
+
+    assert most == 3
+
+
+def test_the_gate_is_told_how_every_request_ended() -> None:
+    told: list[Outcome] = []
+
+    class Note(FixedGate):
+        async def release(self, outcome: Outcome) -> None:
+            told.append(outcome)
+            await super().release(outcome)
+
+    answer = in_turn(
+        refused(503),
+        refused(429, Retry_After="1"),
+        refused(500),
+        Reply(hang_seconds=30.0),
+        Reply(body=b"{}"),
+        said("x"),
+        refused(404),
+    )
+    endpoint, exchange = Endpoint(answer), Exchange(lambda spec: Note(1))
+    spec = ModelSpec("echo", base_url=endpoint.url, timeout_seconds=0.5, retries=9)
+    model = OpenAIModel(spec, exchange, sleep=Pauses())
+
+    model.complete([Prompt("", "hi")])
+    with pytest.raises(Misconfigured):
+        model.complete([Prompt("", "hi")])
+    exchange.close()
     endpoint.close()
 
-    assert once == again
-    assert 65 <= once.count("often") <= 92
-    assert set(once) == {"often", "seldom"}
+    assert [one.ended for one in told] == [
+        Ended.BUSY,
+        Ended.BUSY,
+        Ended.FAILED,
+        Ended.TIMED_OUT,
+        Ended.FAILED,
+        Ended.ANSWERED,
+        Ended.REFUSED,
+    ]
+    assert told[1].retry_after_seconds == 1.0
+    assert told[3].latency_seconds >= 0.4
+
+
+def test_a_place_that_never_becomes_free_is_unavailable_in_time() -> None:
+    class Shut(FixedGate):
+        async def acquire(self) -> None:
+            await asyncio.Event().wait()
+
+    exchange = Exchange(lambda spec: Shut(1))
+    model = OpenAIModel(ModelSpec("echo", "http://x", deadline_seconds=0.2), exchange)
+
+    with pytest.raises(Unavailable, match="max_in_flight"):
+        model.complete([Prompt("", "hi")])
+    exchange.close()
+
+
+def test_a_closed_exchange_leaves_no_caller_behind_and_opens_again() -> None:
+    endpoint, exchange = Endpoint(in_turn(Reply(hang_seconds=30.0), said("x"))), Exchange()
+    model = OpenAIModel(ModelSpec("echo", base_url=endpoint.url), exchange)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(model.complete, [Prompt("", "hi")])
+        while not endpoint.asked:
+            time.sleep(0.01)
+        exchange.close()
+        with pytest.raises(Unavailable, match="closed"):
+            asked.result(10)
+
+    assert model.complete([Prompt("", "hi")])[0].text == "x"
+    exchange.close()
+    endpoint.close()
 
 
 def test_the_key_is_not_shown_with_the_model() -> None:

@@ -1,10 +1,8 @@
-"""The chat protocol as plain values: what is asked, what was answered, what a status means."""
+"""The chat protocol as plain values: what is asked, and what was answered."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from app.adapters.model.presets import UNKNOWN, openai
@@ -12,15 +10,6 @@ from app.adapters.model.presets.preset import Preset
 from app.domain.operator import Completion, Prompt
 
 OPENAI_URL = openai.PRESET.base_url
-_RETRIED = frozenset((408, 409, 425, 429))
-_WITHHELD = frozenset(("content_filter", "content_policy_violation"))
-_REMEDIES = {
-    400: "check the model's name and parameters, and prompts.max_prompt_chars against its context",
-    401: "check the key in the variable that llm.api_key_variable names",
-    402: "the account has no credit left: pay, or choose another model",
-    403: "this key may not use this model: choose another model or another key",
-    404: "check llm.base_url (it usually ends in /v1) and the model's name",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +55,24 @@ class ModelSpec:
     cached_usd: float | None = None
     completion_usd: float | None = None
 
+    @property
+    def gate_key(self) -> tuple[str, int]:
+        """What models must share to share their places: an endpoint and its limit."""
+        return self.base_url, self.max_in_flight
 
-def request(spec: ModelSpec, prompt: Prompt, seed: int) -> dict[str, Any]:
-    """Returns the arguments of a chat request."""
+
+def request(
+    spec: ModelSpec, prompt: Prompt, seed: int, *, samples: int = 1, untaken: Collection[str] = ()
+) -> dict[str, Any]:
+    """Returns the body of a chat request.
+
+    Args:
+      spec: The model.
+      prompt: What to ask.
+      seed: Of the draw, where the endpoint takes one.
+      samples: How many answers to ask for.
+      untaken: Parameters that this model was found not to take.
+    """
     system = prompt.system if spec.system_message is None else spec.system_message
     asked: dict[str, Any] = {
         "model": spec.name,
@@ -83,9 +87,13 @@ def request(spec: ModelSpec, prompt: Prompt, seed: int) -> dict[str, Any]:
         "top_p": spec.top_p,
         "reasoning_effort": spec.reasoning_effort,
         "seed": seed if spec.seeded else None,
+        "n": samples if samples > 1 else None,
     }
     asked |= {name: value for name, value in told.items() if value is not None}
-    return dict(spec.preset.shape(asked))
+    shaped = dict(spec.preset.shape(asked))
+    if "max_tokens" in untaken and "max_tokens" in shaped:
+        shaped["max_completion_tokens"] = shaped["max_tokens"]
+    return {name: value for name, value in shaped.items() if name not in untaken}
 
 
 def parameters(spec: ModelSpec, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,73 +110,61 @@ def parameters(spec: ModelSpec, asked: Mapping[str, Any]) -> dict[str, Any]:
     return told
 
 
-def completion(
-    spec: ModelSpec, prompt: Prompt, content: bytes, latency_seconds: float
-) -> Completion | None:
-    """Reads the body of a 200; None where it is not a chat completion.
+def completions(
+    spec: ModelSpec, prompts: Sequence[Prompt], content: bytes, latency_seconds: float
+) -> list[Completion]:
+    """Reads the body of a 200: as many completions as there are choices, at most one a prompt.
 
-    A completion without a text is the model's answer, and empty; one without choices is none.
+    A completion without a text is the model's answer, and empty; a body without choices is none,
+    and gives an empty list.  Usage is told of a request as a whole: the prompt's tokens are the
+    first one's, the others share by length, so that all together are what was told.
     """
     try:
         match json.loads(content):
-            case {"choices": [{"message": {**message}, **choice}, *_], **rest}:
-                text, finish = message.get("content"), choice.get("finish_reason")
-                if not text and isinstance(message.get("refusal"), str):
-                    text, finish = message["refusal"], "refusal"
+            case {"choices": [*choices], **rest}:
+                answers = [one for one in map(_answer, choices) if one is not None]
             case _:
-                return None
+                return []
     except ValueError:  # not JSON, or not even UTF-8
-        return None
-    usage = rest.get("usage")
-    spent = _spent(usage if isinstance(usage, dict) else {})
-    return Completion(
-        text=text if isinstance(text, str) else "",
-        model=spec.name,
-        finish=finish if isinstance(finish, str) else "",
-        prompt_tokens=spent.prompt,
-        completion_tokens=spent.completion,
-        latency_seconds=latency_seconds,
-        cost_usd=_cost_usd(spec, spent),
-        cached_tokens=spent.cached,
-        role=prompt.role,
-        revision=_revision(spec, rest),
-    )
+        return []
+    told = rest.get("usage")
+    answers = answers[: len(prompts)]
+    spent = _shared(_spent(told if isinstance(told, dict) else {}), [len(a.text) for a in answers])
+    return [
+        Completion(
+            text=answer.text,
+            model=spec.name,
+            finish=answer.finish,
+            prompt_tokens=own.prompt,
+            completion_tokens=own.completion,
+            latency_seconds=latency_seconds,
+            cost_usd=_cost_usd(spec, own),
+            cached_tokens=own.cached,
+            role=prompt.role,
+            revision=_revision(spec, rest),
+        )
+        for prompt, answer, own in zip(prompts, answers, spent, strict=False)
+    ]
 
 
-def passing(status: int, code: str | None) -> bool:
-    """Says whether a refused request may succeed when it is repeated."""
-    return (status in _RETRIED and code != "insufficient_quota") or status >= 500
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """One choice."""
+
+    text: str
+    finish: str
 
 
-def withheld(code: str | None) -> bool:
-    """Says whether it was the prompt's subject that was refused."""
-    return code in _WITHHELD
-
-
-def refusal(spec: ModelSpec, status: int, message: str) -> str:
-    """Returns what a person needs to know of a request that no retry will help."""
-    remedy = _REMEDIES.get(status, "read the endpoint's message above")
-    if status == 429:
-        remedy = _REMEDIES[402]
-    if status == 401:
-        state = "set" if spec.api_key else "not set"
-        remedy += f" ({spec.key_variable}, which is {state})"
-    said = message.replace(spec.api_key, "<key>") if spec.api_key else message
-    return f"model {spec.name!r} at {spec.base_url} answered HTTP {status}: {said[:400]}; {remedy}"
-
-
-def retry_after_seconds(headers: Mapping[str, str]) -> float:
-    """Returns how long the endpoint asks to be left alone; 0.0 where it does not say."""
-    value = headers.get("retry-after", "")
-    try:
-        return max(0.0, min(float(value), 86_400.0))
-    except ValueError:
-        pass
-    try:
-        then = parsedate_to_datetime(value)
-    except ValueError:
-        return 0.0
-    return max(0.0, (then - datetime.now(then.tzinfo or UTC)).total_seconds())
+def _answer(choice: object) -> _Answer | None:
+    match choice:
+        case {"message": {**message}, **rest}:
+            text, finish = message.get("content"), rest.get("finish_reason")
+            if not text and isinstance(message.get("refusal"), str):
+                text, finish = message["refusal"], "refusal"
+            return _Answer(
+                text if isinstance(text, str) else "", finish if isinstance(finish, str) else ""
+            )
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +180,20 @@ def _spent(usage: Mapping[str, Any]) -> _Spent:
     prompt, details = _count(usage, "prompt_tokens"), usage.get("prompt_tokens_details")
     cached = _count(details, "cached_tokens") if isinstance(details, dict) else 0
     cached = cached or _count(usage, "prompt_cache_hit_tokens")  # DeepSeek's name for the same
-    return _Spent(prompt, min(prompt, cached), _count(usage, "completion_tokens"))
+    completion = _count(usage, "completion_tokens")
+    # Gemini's endpoint counts what was thought in the total alone.
+    completion = max(completion, _count(usage, "total_tokens") - prompt)
+    return _Spent(prompt, min(prompt, cached), completion)
+
+
+def _shared(spent: _Spent, lengths: Sequence[int]) -> list[_Spent]:
+    """Returns the part of each answer; all parts together are the whole."""
+    shares, left, letters = [], spent.completion, sum(lengths)
+    for length in lengths[1:]:
+        part = spent.completion * length // letters if letters else 0
+        shares.append(_Spent(0, 0, part))
+        left -= part
+    return [_Spent(spent.prompt, spent.cached, left), *shares]
 
 
 def _cost_usd(spec: ModelSpec, spent: _Spent) -> float | None:

@@ -1,153 +1,278 @@
-"""OpenAI-compatible chat, called synchronously: one request a prompt, retried within a deadline."""
+"""One model behind an OpenAI-compatible endpoint: asked synchronously, answered on the exchange."""
 
+import asyncio
+import logging
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from random import Random
 from typing import Any
 
+import httpx2
 import openai
 
-from app.adapters.model import chat
+from app.adapters.model import chat, refusals
+from app.adapters.model.breaker import Breaker
 from app.adapters.model.chat import ModelSpec
+from app.adapters.model.exchange import Exchange
+from app.adapters.model.gate import Ended, Outcome
 from app.domain.operator import Completion, Prompt
 from app.ports import Misconfigured, Unavailable
 
-_AT_ONCE = 8  # requests of one call in flight; more calls bring more
 _LONGEST_PAUSE_SECONDS = 60.0
+_MOST_SAMPLES = 8  # Google's limit on candidates; more are asked for in several requests
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _Passing:
     """Why one attempt came to nothing, though the next may not."""
 
+    ended: Ended
     reason: str
     retry_after_seconds: float = 0.0
-    cause: Exception | None = None
+    cause: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Untaken:
+    """The model does not take a parameter, and can be asked without it."""
+
+    parameter: str
+    message: str
+
+
+_Answer = list[Completion] | _Passing | _Untaken
 
 
 class OpenAIModel:
-    """One or more models behind OpenAI-compatible endpoints.
+    """Asks one model, again and again within a deadline.
 
-    Safe to share between threads.  The client library's own retries are off: two layers of them
-    multiply.
+    Safe to share between threads: what it learns of its endpoint is kept on the exchange's loop.
     """
 
     def __init__(
         self,
-        specs: Sequence[ModelSpec],
+        spec: ModelSpec,
+        exchange: Exchange,
         *,
         seed: int = 0,
-        sleep: Callable[[float], None] = time.sleep,
+        breaker: Breaker | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Prepares the clients; connects to nothing.
+        """Prepares; connects to nothing.
 
         Args:
-          specs: The models; which one answers is drawn by weight for each prompt.
-          seed: Of that draw, so that the same prompt of the same run meets the same model.
+          spec: The model.
+          exchange: The process's; not closed here.
+          seed: Tells apart the runs whose prompts are alike.
+          breaker: Is told of every attempt, and ends the retries once it is open.
           sleep: Waits so many seconds.
-
-        Raises:
-          ValueError: There is no model, or none with a weight.
         """
-        if not any(spec.weight > 0 for spec in specs):
-            raise ValueError(f"no model with a weight above 0 among {len(specs)}")
-        self._specs = tuple(specs)
+        self._spec = spec
+        self._exchange = exchange
         self._seed = seed
+        self._breaker = breaker
         self._sleep = sleep
         self._jitter = Random()  # differs between processes on purpose, and shapes no result
-        self._clients = {
-            (spec.base_url, spec.api_key): openai.OpenAI(
-                base_url=spec.base_url,
-                api_key=spec.api_key or "none",  # a local server asks for none, the client does
-                max_retries=0,
-            )
-            for spec in specs
-        }
+        self._samples = _MOST_SAMPLES if spec.preset.samples else 1
+        self._untaken: set[str] = set()
 
     @property
     def name(self) -> str:
-        return "+".join(spec.name for spec in self._specs)
+        return self._spec.name
 
     def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
-        """Returns one completion a prompt, in order; several prompts are asked side by side.
+        """Returns one completion a prompt, in order; all are asked side by side.
+
+        Prompts that differ in `sample` alone are one request, where the endpoint takes `n`.
 
         Raises:
           Misconfigured: The endpoint refuses what no retry will change.
           Unavailable: The endpoint did not answer within the deadline and the allowed attempts.
         """
-        if len(prompts) <= 1:
-            return [self._complete(prompt) for prompt in prompts]
-        with ThreadPoolExecutor(min(len(prompts), _AT_ONCE)) as pool:
-            return list(pool.map(self._complete, prompts))
-
-    def close(self) -> None:
-        """Closes the connections.  Idempotent."""
-        for client in self._clients.values():
-            client.close()
-
-    def parameters(self, prompt: Prompt) -> dict[str, Any]:
-        """Returns what shapes the answer to a prompt; see `Completion.parameters`."""
-        spec = self._drawn(prompt)
-        return chat.parameters(spec, chat.request(spec, prompt, self._sample_seed(prompt)))
-
-    def _drawn(self, prompt: Prompt) -> ModelSpec:
-        drawn = Random(f"{self._seed}/{prompt.role}/{prompt.sample}")
-        [spec] = drawn.choices(self._specs, [spec.weight for spec in self._specs])
-        return spec
-
-    def _complete(self, prompt: Prompt) -> Completion:
-        spec = self._drawn(prompt)
+        spec = self._spec
         if spec.preset.needs_key and not spec.api_key:
             raise Misconfigured(
                 f"model {spec.name!r} at {spec.base_url} needs a key: set {spec.key_variable},"
                 " or llm.base_url for another endpoint"
             )
-        deadline = time.monotonic() + spec.deadline_seconds
-        attempt = 0
+        if not prompts:
+            return []
+        # Twice: a place may be waited for as long as an answer.
+        return self._exchange.run(self._every(prompts), 2 * spec.deadline_seconds)
+
+    def parameters(self, prompt: Prompt) -> dict[str, Any]:
+        """Returns what shapes the answer to a prompt; see `Completion.parameters`.
+
+        It is what settings ask for: neither what the model was found not to take, nor with how many
+        other samples the prompt shares a request.
+        """
+        asked = chat.request(self._spec, prompt, self._seed_of(prompt))
+        return chat.parameters(self._spec, asked)
+
+    async def _every(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        alike: dict[tuple[str, str, str], list[int]] = {}
+        for place, one in enumerate(prompts):
+            alike.setdefault((one.system, one.user, one.role), []).append(place)
+        batches = [
+            places[start : start + self._samples]
+            for places in alike.values()
+            for start in range(0, len(places), self._samples)
+        ]
+        asked = [self._batch([prompts[place] for place in batch]) for batch in batches]
+        if len(asked) == 1:
+            answers = [await asked[0]]
+        else:  # every request ends before one's fault is told: nothing is left behind
+            ended = await asyncio.gather(*asked, return_exceptions=True)
+            answers = []
+            for end in ended:
+                if isinstance(end, BaseException):
+                    raise end
+                answers.append(end)
+        found = {
+            place: reply
+            for batch, replies in zip(batches, answers, strict=True)
+            for place, reply in zip(batch, replies, strict=True)
+        }
+        return [found[place] for place in range(len(prompts))]
+
+    async def _batch(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        """Returns the answers to prompts of one text; those `n` did not bring are asked singly."""
+        answers: list[Completion] = []
+        if len(prompts) == 1 or self._samples > 1:
+            answers = await self._answered(prompts)
+        if len(answers) < len(prompts):
+            self._samples = 1
+            missing = [self._answered([one]) for one in prompts[len(answers) :]]
+            answers += [one for [one] in await asyncio.gather(*missing)]
+        return answers
+
+    async def _answered(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        """Returns at least one answer; empty when the endpoint turns out to take no `n`."""
+        spec = self._spec
+        left, attempt = spec.deadline_seconds, 0
         while True:
-            timeout = min(spec.timeout_seconds, max(0.001, deadline - time.monotonic()))
-            answer = self._ask(spec, prompt, timeout)
-            if isinstance(answer, Completion):
-                return replace(answer, parameters=self.parameters(prompt))
-            pause = self._pause(spec, attempt, answer.retry_after_seconds)
-            attempt += 1
-            if attempt > spec.retries or time.monotonic() + pause >= deadline:
+            await self._place()
+            started = time.monotonic()
+            answer = await self._attempt(prompts, min(spec.timeout_seconds, left))
+            left -= time.monotonic() - started
+            if isinstance(answer, list):
+                return answer
+            if isinstance(answer, _Untaken):
+                if self._leave_out(answer) == "n":
+                    return []
+                continue
+            pause, attempt = self._pause(attempt, answer.retry_after_seconds), attempt + 1
+            if self._given_up(answer, left) or attempt > spec.retries or pause >= left:
                 raise Unavailable(
                     f"model {spec.name!r} at {spec.base_url}: {answer.reason}, after {attempt}"
                     " attempt(s). It is asked again later; if this lasts, check the endpoint"
                 ) from answer.cause
-            self._sleep(pause)
+            left -= pause
+            await self._sleep(pause)
 
-    def _pause(self, spec: ModelSpec, attempt: int, retry_after_seconds: float) -> float:
-        """Draws the pause before the next attempt: full jitter on top of what was asked for."""
-        most = min(_LONGEST_PAUSE_SECONDS, spec.retry_delay_seconds * 2.0**attempt)
-        return retry_after_seconds + self._jitter.uniform(0.0, most)
+    async def _place(self) -> None:
+        spec = self._spec
+        try:
+            async with asyncio.timeout(spec.deadline_seconds):
+                await self._exchange.gate(spec).acquire()
+        except TimeoutError as error:
+            raise Unavailable(
+                f"model {spec.name!r} at {spec.base_url}: none of its places became free within "
+                f"{spec.deadline_seconds:g} s; raise llm.max_in_flight if the endpoint can do more"
+            ) from error
 
-    def _ask(self, spec: ModelSpec, prompt: Prompt, timeout: float) -> Completion | _Passing:
-        client = self._clients[spec.base_url, spec.api_key].with_options(timeout=timeout)
-        asked = chat.request(spec, prompt, self._sample_seed(prompt))
+    async def _attempt(self, prompts: Sequence[Prompt], seconds: float) -> _Answer:
+        started, ended, retry_after = time.monotonic(), Ended.LEFT, 0.0
+        try:
+            answer = await self._ask(prompts, seconds)
+            ended = Ended.ANSWERED if isinstance(answer, list) else Ended.REFUSED
+            if isinstance(answer, _Passing):
+                ended, retry_after = answer.ended, answer.retry_after_seconds
+            elif self._breaker is not None:
+                self._breaker.answered()
+            return answer
+        except Misconfigured:
+            ended = Ended.REFUSED
+            raise
+        finally:
+            outcome = Outcome(ended, time.monotonic() - started, retry_after)
+            await self._exchange.gate(self._spec).release(outcome)
+
+    async def _ask(self, prompts: Sequence[Prompt], seconds: float) -> _Answer:
+        spec, first = self._spec, prompts[0]
+        body = chat.request(
+            spec, first, self._seed_of(first), samples=len(prompts), untaken=self._untaken
+        )
         started = time.monotonic()
         try:
-            raw = client.chat.completions.with_raw_response.create(**asked)
+            async with asyncio.timeout(seconds):
+                # The typed call would walk the body to rename nothing: a third of a call's time.
+                response = await self._exchange.client(spec).post(
+                    "/chat/completions", cast_to=httpx2.Response, body=body
+                )
         except openai.APIStatusError as error:
-            if chat.withheld(error.code):
-                return Completion("", spec.name, "content_filter", role=prompt.role)
-            if not chat.passing(error.status_code, error.code):
-                raise Misconfigured(chat.refusal(spec, error.status_code, error.message)) from error
-            pause = chat.retry_after_seconds(error.response.headers)
-            return _Passing(f"HTTP {error.status_code}", pause, error)
-        except openai.APITimeoutError as error:
-            return _Passing(f"no answer within {timeout:.1f} s", cause=error)
+            return self._refused(error, body, first)
+        except (TimeoutError, openai.APITimeoutError) as error:
+            return _Passing(Ended.TIMED_OUT, f"no answer within {seconds:.1f} s", cause=error)
         except openai.OpenAIError as error:
-            return _Passing(f"{error} ({error.__cause__!r})", cause=error)
-        content = raw.http_response.content
-        answer = chat.completion(spec, prompt, content, time.monotonic() - started)
-        return answer or _Passing(f"not a chat completion: {content[:80]!r}")
+            reason = f"{error} ({error.__cause__!r})"
+            return _Passing(Ended.FAILED, reason, cause=error)
+        content = response.content
+        answers = chat.completions(spec, prompts, content, time.monotonic() - started)
+        if not answers:
+            return _Passing(Ended.FAILED, f"not a chat completion: {content[:80]!r}")
+        return [
+            replace(answer, parameters=self.parameters(prompt))
+            for answer, prompt in zip(answers, prompts, strict=False)
+        ]
 
-    def _sample_seed(self, prompt: Prompt) -> int:
+    def _refused(
+        self, error: openai.APIStatusError, body: dict[str, Any], prompt: Prompt
+    ) -> _Answer:
+        status = error.status_code
+        if refusals.withheld(error.code):
+            withheld = Completion("", self._spec.name, "content_filter", role=prompt.role)
+            return [replace(withheld, parameters=self.parameters(prompt))]
+        if refusals.passing(status, error.code):
+            return _Passing(
+                Ended.BUSY if refusals.busy(status) else Ended.FAILED,
+                f"HTTP {status}",
+                refusals.retry_after_seconds(error.response.headers),
+                error,
+            )
+        untaken = refusals.parameter(body, status, error.param, error.message)
+        if untaken is not None:
+            return _Untaken(untaken, error.message)
+        raise Misconfigured(refusals.refusal(self._spec, status, error.message)) from error
+
+    def _leave_out(self, found: _Untaken) -> str:
+        """Remembers what the model does not take, and says so once."""
+        if found.parameter not in self._untaken:
+            self._untaken.add(found.parameter)
+            told = "%s does not take %s, which is left out from now on: %s"
+            log.warning(told, self._spec.name, found.parameter, found.message[:200])
+        return found.parameter
+
+    def _given_up(self, answer: _Passing, left: float) -> bool:
+        """Tells the breaker of a failed attempt; returns whether others should be asked now."""
+        if self._breaker is None:
+            return False
+        if answer.retry_after_seconds > left:
+            self._breaker.rest(answer.retry_after_seconds)
+        elif answer.ended is not Ended.BUSY:
+            self._breaker.failed()
+        return self._breaker.open
+
+    def _pause(self, attempt: int, retry_after_seconds: float) -> float:
+        """Draws the pause before the next attempt: full jitter on top of what was asked for."""
+        most = min(_LONGEST_PAUSE_SECONDS, self._spec.retry_delay_seconds * 2.0**attempt)
+        return retry_after_seconds + self._jitter.uniform(0.0, most)
+
+    def _seed_of(self, prompt: Prompt) -> int:
         """Returns a number below 2**31 that tells apart repeated draws of one text."""
         digest = sha256(f"{self._seed}/{prompt.role}/{prompt.sample}".encode()).digest()
         return int.from_bytes(digest[:4], "big") >> 1

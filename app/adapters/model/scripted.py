@@ -1,6 +1,7 @@
 """A model that answers from a function; for tests and demonstrations."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from app.domain.operator import Completion, Prompt
 
@@ -14,6 +15,10 @@ class ScriptedModel:
     @property
     def name(self) -> str:
         return "scripted"
+
+    def parameters(self, prompt: Prompt) -> dict[str, Any]:  # noqa: ARG002
+        """Returns nothing: the answer follows from the prompt alone."""
+        return {}
 
     def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
         return [

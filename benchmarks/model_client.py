@@ -1,0 +1,90 @@
+"""What one model call costs this process: the exchange beside a plain synchronous client.
+
+A server of its own process answers every request after 0.2 s with 1,500 letters; the prompt has
+8,000.  Run: `python -m benchmarks.model_client`.
+"""
+
+import json
+import multiprocessing
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import openai
+
+from app.adapters.model.chat import ModelSpec, completions, request
+from app.adapters.model.exchange import Exchange
+from app.adapters.model.openai import OpenAIModel
+from app.domain.operator import Prompt
+
+LATENCY_SECONDS = 0.2
+CALLS = {1: 50, 32: 1_000, 128: 2_000}
+PROMPT = Prompt("s" * 2_000, "u" * 6_000)
+
+
+def serve(address: Any) -> None:
+    import asyncio
+
+    told = {"message": {"role": "assistant", "content": "x" * 1_500}, "finish_reason": "stop"}
+    body = json.dumps({"model": "echo", "choices": [told]}).encode()
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                header = (await reader.readuntil(b"\r\n\r\n")).lower()
+                await reader.readexactly(int(header.split(b"content-length:")[1].split(b"\r")[0]))
+                await asyncio.sleep(LATENCY_SECONDS)
+                writer.write(head % len(body) + body)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    async def main() -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0, backlog=1024)
+        address.send(server.sockets[0].getsockname()[1])
+        await server.serve_forever()
+
+    asyncio.run(main())
+
+
+def synchronous(spec: ModelSpec) -> Callable[[int], None]:
+    """A thread's own request through the synchronous client, as the first release had it."""
+    client = openai.OpenAI(base_url=spec.base_url, api_key="none", max_retries=0)
+
+    def call(sample: int) -> None:
+        own = client.with_options(timeout=60.0)
+        raw = own.chat.completions.with_raw_response.create(**request(spec, PROMPT, sample))
+        completions(spec, [PROMPT], raw.http_response.content, 0.0)
+
+    return call
+
+
+def measured(name: str, call: Callable[[int], None]) -> None:
+    for threads, calls in CALLS.items():
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(call, range(threads)))
+            cpu, wall = time.process_time(), time.perf_counter()
+            list(pool.map(call, range(calls)))
+            cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+        ideal = calls * LATENCY_SECONDS / threads
+        print(f"{name:12} {threads:4} threads  {1e3 * cpu / calls:6.2f} ms CPU a call", end="  ")
+        print(f"{calls / wall:6.0f} calls/s of {calls / ideal:.0f} possible")
+
+
+def main() -> None:
+    here, there = multiprocessing.Pipe()
+    server = multiprocessing.get_context("spawn").Process(target=serve, args=(there,), daemon=True)
+    server.start()
+    spec = ModelSpec("echo", base_url=f"http://127.0.0.1:{here.recv()}/v1", max_in_flight=256)
+    exchange = Exchange()
+    model = OpenAIModel(spec, exchange)
+    measured("synchronous", synchronous(spec))
+    measured("exchange", lambda sample: model.complete([PROMPT]) and None)
+    exchange.close()
+    server.terminate()
+    server.join()
+
+
+if __name__ == "__main__":
+    main()

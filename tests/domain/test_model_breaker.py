@@ -1,0 +1,118 @@
+"""When a model is left alone, and when it is tried again; a clock of one's own."""
+
+import pytest
+
+from app.adapters.model.breaker import Breaker, Circuit, Rules, State
+
+RULES = Rules(failures=3, rest_seconds=10.0, longest_rest_seconds=35.0)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def broken(clock: Clock) -> Breaker:
+    breaker = Breaker(RULES, clock)
+    for _ in range(RULES.failures):
+        assert breaker.admits()
+        breaker.failed()
+    return breaker
+
+
+def test_failures_in_a_row_open_it_and_an_answer_between_starts_the_count_anew():
+    circuit = Circuit().failed(0.0, RULES).failed(1.0, RULES)
+
+    assert circuit.state(1.0) is State.CLOSED
+    assert circuit.failed(2.0, RULES).state(2.0) is State.OPEN
+
+    breaker = Breaker(RULES, Clock())
+    for _ in range(10):
+        breaker.failed()
+        breaker.failed()
+        breaker.answered()
+    assert not breaker.open
+
+
+def test_it_rests_and_is_then_tried_by_one_request_alone():
+    clock = Clock()
+    breaker = broken(clock)
+
+    assert not breaker.admits()
+    assert breaker.rest_seconds == 10.0
+    clock.now += 9.9
+    assert not breaker.admits()
+    clock.now += 0.1
+    assert [breaker.admits() for _ in range(5)] == [True, False, False, False, False]
+
+
+def test_a_trial_that_succeeds_closes_it():
+    clock = Clock()
+    breaker = broken(clock)
+    clock.now += 10
+
+    assert breaker.admits()
+    breaker.answered()
+
+    assert not breaker.open
+    assert all(breaker.admits() for _ in range(5))
+
+
+def test_each_trial_that_fails_doubles_the_rest_up_to_a_limit():
+    clock = Clock()
+    breaker = broken(clock)
+    rests = []
+    for _ in range(5):
+        rests.append(breaker.rest_seconds)
+        clock.now += breaker.rest_seconds
+        assert breaker.admits()
+        breaker.failed()
+
+    assert rests == [10.0, 20.0, 35.0, 35.0, 35.0]
+
+
+def test_an_answer_after_many_rests_makes_the_next_one_short_again():
+    clock = Clock()
+    breaker = broken(clock)
+    clock.now += 10
+    breaker.admits()
+    breaker.failed()
+    breaker.answered()
+    for _ in range(RULES.failures):
+        breaker.failed()
+
+    assert breaker.rest_seconds == 10.0
+
+
+def test_stragglers_that_fail_while_it_is_open_prolong_nothing():
+    clock = Clock()
+    breaker = broken(clock)
+    clock.now += 5
+    for _ in range(20):
+        breaker.failed()
+
+    assert breaker.rest_seconds == 5.0
+
+
+def test_a_trial_whose_asker_vanished_does_not_keep_it_open_for_ever():
+    clock = Clock()
+    breaker = broken(clock)
+    clock.now += 10
+    assert breaker.admits()
+
+    clock.now += 9.9
+    assert not breaker.admits()
+    clock.now += 0.1
+    assert breaker.admits()
+
+
+@pytest.mark.parametrize(("asked", "rests"), [(20.0, 20.0), (3600.0, 35.0)])
+def test_who_asks_to_be_left_alone_is_for_so_long_within_a_limit(asked, rests):
+    breaker = Breaker(RULES, Clock())
+
+    breaker.rest(asked)
+
+    assert breaker.rest_seconds == rests

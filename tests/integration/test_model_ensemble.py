@@ -1,0 +1,233 @@
+"""Several models as one, and roles; over real HTTP where it matters."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from app.adapters.model.breaker import Breaker, Rules
+from app.adapters.model.cached import Described
+from app.adapters.model.chat import ModelSpec
+from app.adapters.model.ensemble import Ensemble, Member
+from app.adapters.model.exchange import Exchange
+from app.adapters.model.openai import OpenAIModel
+from app.adapters.model.roles import RoleModels
+from app.adapters.model.scripted import ScriptedModel
+from app.domain.operator import Completion, Prompt, Role
+from app.ports import LanguageModel, Misconfigured, Unavailable
+from tests.contracts.language_model import LanguageModelContract, Serve
+from tests.integration.test_model_openai import Endpoint, Pauses, Reply, in_turn, refused, said
+
+
+class Named:
+    """Answers with its name, or with a fault."""
+
+    def __init__(self, name: str, fault: Unavailable | None = None) -> None:
+        self.name, self.fault, self.asked = name, fault, 0
+
+    def parameters(self, prompt: Prompt) -> dict[str, Any]:
+        return {"model": self.name}
+
+    def complete(self, prompts: Any) -> list[Completion]:
+        self.asked += 1
+        if self.fault is not None:
+            raise self.fault
+        return [Completion(self.name, self.name, role=one.role) for one in prompts]
+
+
+def ensemble(*models: Described, weights: tuple[float, ...] = (), **rules: Any) -> Ensemble:
+    given = weights or (1.0,) * len(models)
+    return Ensemble(
+        [Member(m, Breaker(Rules(**rules)), w) for m, w in zip(models, given, strict=True)], seed=3
+    )
+
+
+def prompts(count: int) -> list[Prompt]:
+    return [Prompt("", "hi", sample=n) for n in range(count)]
+
+
+class TestEnsemble(LanguageModelContract):
+    @pytest.fixture
+    def serve(self) -> Serve:
+        return lambda answer: ensemble(
+            ScriptedModel(lambda prompt: answer(prompt.user)),
+            ScriptedModel(lambda prompt: answer(prompt.user)),
+        )
+
+
+class TestEnsembleWhoseFirstModelIsDown(LanguageModelContract):
+    @pytest.fixture
+    def serve(self) -> Serve:
+        return lambda answer: ensemble(
+            Named("down", Unavailable("gone")), ScriptedModel(lambda prompt: answer(prompt.user))
+        )
+
+
+class TestRoleModels(LanguageModelContract):
+    @pytest.fixture
+    def serve(self) -> Serve:
+        def serve(answer: Any) -> RoleModels:
+            model = ScriptedModel(lambda prompt: answer(prompt.user))
+            return RoleModels({Role.GENERATOR: model, Role.JUDGE: model})
+
+        return serve
+
+
+def test_models_are_drawn_by_weight_and_the_same_way_each_time() -> None:
+    model = ensemble(Named("often"), Named("seldom"), Named("never"), weights=(0.8, 0.2, 0.0))
+
+    once = [reply.model for reply in model.complete(prompts(100))]
+    again = [reply.model for reply in model.complete(prompts(100))]
+
+    assert once == again
+    assert 65 <= once.count("often") <= 92
+    assert set(once) == {"often", "seldom"}
+
+
+def test_a_model_that_is_down_leaves_its_prompts_to_the_others_and_is_left_alone() -> None:
+    down = Named("down", Unavailable("gone"))
+    model = ensemble(down, Named("up"), failures=3)
+
+    replies = [model.complete([one])[0].model for one in prompts(40)]
+
+    assert replies == ["up"] * 40
+    assert down.asked == 3
+
+
+def test_reserves_are_asked_in_order_and_only_when_the_others_are_down() -> None:
+    first, second = Named("first"), Named("second")
+    main = Named("main")
+    model = ensemble(main, first, second, weights=(1.0, 0.0, 0.0))
+    model.complete(prompts(10))
+    assert first.asked == second.asked == 0
+
+    main.fault = Unavailable("gone")
+
+    assert [one.model for one in model.complete(prompts(2))] == ["first"] * 2
+    assert second.asked == 0
+
+
+def test_a_model_that_comes_back_is_found_out() -> None:
+    down = Named("down", Unavailable("gone"))
+    model = ensemble(down, Named("reserve"), weights=(1.0, 0.0), failures=1, rest_seconds=0.05)
+    assert model.complete(prompts(1))[0].model == "reserve"
+
+    down.fault = None
+    time.sleep(0.06)
+
+    assert model.complete(prompts(1))[0].model == "down"
+
+
+def test_when_all_are_down_each_says_why() -> None:
+    model = ensemble(Named("a", Unavailable("a: gone")), Named("b", Misconfigured("b: no key")))
+
+    with pytest.raises(Unavailable, match=r"no model is up: .*gone") as caught:
+        model.complete(prompts(1))
+
+    assert "b: no key" in str(caught.value)
+    assert not isinstance(caught.value, Misconfigured)
+
+
+def test_when_all_need_a_person_so_does_the_ensemble() -> None:
+    model = ensemble(Named("a", Misconfigured("no key")), Named("b", Misconfigured("no model")))
+
+    with pytest.raises(Misconfigured, match="no key"):
+        model.complete(prompts(1))
+
+
+def test_roles_of_one_call_are_asked_of_their_models_at_the_same_time() -> None:
+    meeting = threading.Barrier(2, timeout=10)
+
+    def met(name: str) -> LanguageModel:
+        def answer(_: Prompt) -> str:
+            meeting.wait()
+            return name
+
+        return ScriptedModel(answer)
+
+    model = RoleModels({Role.GENERATOR: met("cheap"), Role.REFINER: met("strong")})
+    asked = [
+        Prompt("", "x", role=Role.REFINER),
+        Prompt("", "x"),
+        Prompt("", "x", role=Role.BUILDER),
+    ]
+
+    assert [one.text for one in model.complete(asked[:2])] == ["strong", "cheap"]
+
+
+@pytest.fixture
+def exchange() -> Iterator[Exchange]:
+    opened = Exchange()
+    yield opened
+    opened.close()
+
+
+def over_http(exchange: Exchange, *endpoints: Endpoint, **spec: Any) -> Ensemble:
+    members = []
+    for number, endpoint in enumerate(endpoints):
+        breaker = Breaker(Rules(failures=3))
+        asked = ModelSpec(f"model {number}", base_url=endpoint.url, **spec)
+        model = OpenAIModel(asked, exchange, breaker=breaker, sleep=Pauses())
+        members.append(Member(model, breaker, 1.0 if number == 0 else 0.0, tells=True))
+    return Ensemble(members)
+
+
+def test_an_endpoint_that_hangs_costs_three_time_outs_and_then_nobody_waits(
+    exchange: Exchange,
+) -> None:
+    hanging, up = Endpoint(in_turn(Reply(hang_seconds=60.0))), Endpoint(in_turn(said("here")))
+    model = over_http(exchange, hanging, up, timeout_seconds=0.3, retries=20)
+
+    first = [one.text for one in model.complete(prompts(1))]
+    started = time.monotonic()
+    later = [model.complete([one])[0].text for one in prompts(20)]
+    waited = time.monotonic() - started
+    hanging.close()
+    up.close()
+
+    assert (first, later) == (["here"], ["here"] * 20)
+    assert len(hanging.asked) == 3
+    assert waited < 5.0
+
+
+@pytest.mark.parametrize("reply", [refused(500), Reply(body=b"<html>")])
+def test_a_dead_engine_is_left_after_three_failures(exchange: Exchange, reply: Reply) -> None:
+    dead, up = Endpoint(in_turn(reply)), Endpoint(in_turn(said("here")))
+    model = over_http(exchange, dead, up, retries=20)
+
+    texts = Counter(model.complete([one])[0].text for one in prompts(30))
+    dead.close()
+    up.close()
+
+    assert texts == {"here": 30}
+    assert len(dead.asked) == 3
+
+
+def test_a_full_queue_spills_over_and_is_asked_again_for_the_next_prompt(
+    exchange: Exchange,
+) -> None:
+    full, up = Endpoint(in_turn(refused(503))), Endpoint(in_turn(said("here")))
+    model = over_http(exchange, full, up, retries=1)
+
+    texts = [model.complete([one])[0].text for one in prompts(5)]
+    full.close()
+    up.close()
+
+    assert texts == ["here"] * 5
+    assert len(full.asked) == 10
+
+
+def test_who_asks_to_be_left_alone_for_an_hour_is_not_asked_again(exchange: Exchange) -> None:
+    limited = Endpoint(in_turn(refused(429, Retry_After="3600")))
+    up = Endpoint(in_turn(said("here")))
+    model = over_http(exchange, limited, up)
+
+    texts = [model.complete([one])[0].text for one in prompts(5)]
+    limited.close()
+    up.close()
+
+    assert texts == ["here"] * 5
+    assert len(limited.asked) == 1
