@@ -1,12 +1,15 @@
 """SIMULATION: a Celery worker whose model and sandbox cost what they are told to, usually nothing.
 
 Everything else is the product: the tasks, the steps, the ledger, the queue.  Started by
-`benchmarks.throughput` as `celery -A benchmarks.simulated worker`.
+`benchmarks.stack` as `celery -A benchmarks.simulated worker`.
 
 Environment: SIMULATED_MODEL_SECONDS and SIMULATED_EVALUATION_SECONDS, slept through;
-SIMULATED_MODEL_SLOTS, how many completions are in flight at most.
+SIMULATED_MODEL_SLOTS and SIMULATED_EVALUATION_SLOTS, how many sleep at once at most, in this
+process; SIMULATED_MODEL=settings asks the model of the run's settings instead, through the adapter
+that the product asks it through (its endpoint may be a simulation too).
 """
 
+import hashlib
 import json
 import os
 import random
@@ -49,24 +52,38 @@ class SimulatedModel:
 
     def _answer(self) -> Completion:
         source = SOURCE.format(x=random.uniform(-5, 5), y=random.uniform(-5, 5))
-        return Completion(f"```python\n{source}```\n", self.name, wall_seconds=self._seconds)
+        return Completion(f"```python\n{source}```\n", self.name, latency_seconds=self._seconds)
 
 
 class SimulatedSandbox:
-    """Sleeps, then scores the program's numbers by a formula, in this process."""
+    """Sleeps, then scores the program by a formula, in this process; the program does not run."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, slots: int = 64) -> None:
         self._seconds = seconds
+        self._slots = threading.BoundedSemaphore(slots)
 
     def run(self, job: Job) -> Outcome:
         if self._seconds:
-            time.sleep(self._seconds)
-        lines = job.programs[0][1].decode().splitlines()
-        x, y = (float(line.split("=")[1]) for line in lines if "=" in line)
+            with self._slots:
+                time.sleep(self._seconds)
+        x, y = _numbers(job.programs[0][1])
         score = -((x - 1.0) ** 2) - (y + 2.0) ** 2
         return Outcome(json.dumps({"combined_score": score, "x": x, "y": y}).encode(), None)
 
     def close(self) -> None: ...
+
+
+def _numbers(source: bytes) -> tuple[float, float]:
+    """Returns the two numbers that a program is about; its digest's, where it has become more."""
+    digest = hashlib.sha256(source).digest()
+    drawn = [int.from_bytes(digest[at : at + 4], "big") / 2**32 * 10 - 5 for at in (0, 4)]
+    lines = [line.split("=")[1] for line in source.decode().splitlines() if line[1:4] == " = "]
+    try:
+        told = [float(line) for line in lines]
+    except ValueError:
+        told = []
+    x, y = told if len(told) == 2 else drawn
+    return x, y
 
 
 def _prepare(trial: Trial, programs: Mapping[ProgramId, Program]) -> Job:
@@ -102,9 +119,16 @@ def problem() -> Problem:
 
 
 def simulated_context() -> Context:
-    """The worker's context with model, sandbox and problem replaced."""
+    """The worker's context with sandbox and problem replaced, and the model as it is told."""
     real = bootstrap.worker_context()
     told = problem()
+    sandbox = SimulatedSandbox(
+        float(os.environ.get("SIMULATED_EVALUATION_SECONDS", "0")),
+        int(os.environ.get("SIMULATED_EVALUATION_SLOTS", "64")),
+    )
+    asked = replace(real, sandbox=sandbox, problem=lambda digest: told)
+    if os.environ.get("SIMULATED_MODEL") == "settings":
+        return asked
     model = SimulatedModel(
         float(os.environ.get("SIMULATED_MODEL_SECONDS", "0")),
         int(os.environ.get("SIMULATED_MODEL_SLOTS", "64")),
@@ -113,12 +137,7 @@ def simulated_context() -> Context:
     def ask(run: Run) -> SimulatedModel:
         return model
 
-    return replace(
-        real,
-        model=ask,
-        sandbox=SimulatedSandbox(float(os.environ.get("SIMULATED_EVALUATION_SECONDS", "0"))),
-        problem=lambda digest: told,
-    )
+    return replace(asked, model=ask)
 
 
 workers.context.worker_context = simulated_context

@@ -12,29 +12,16 @@ and medians, the machine may be shared.
 import argparse
 import json
 import os
-import subprocess
-import sys
-import tempfile
 import time
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
 
-import psutil
-
-from app.adapters.store import schema
-from app.bootstrap import celery_executor, context, open_store
 from app.domain.run import Budget, Limits, RunState
-from app.embedded.postgres import EmbeddedPostgres
-from app.embedded.valkey import EmbeddedValkey
 from app.engine import lifecycle
-from app.engine.context import Context
 from app.entries import NewRun
 from app.settings import RunSettings, SearchSettings
-from benchmarks.simulated import SimulatedSandbox, problem
-
-CELERY = (sys.executable, "-m", "celery", "-A", "benchmarks.simulated")
+from benchmarks.simulated import problem
+from benchmarks.stack import Stack, running_stack
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,29 +43,15 @@ class Window:
 
 def main() -> None:
     told = _arguments()
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="evoq-bench-")))
-        postgres = EmbeddedPostgres(folder / "postgres")
-        url = postgres.start()
-        stack.callback(postgres.stop)
-        valkey = EmbeddedValkey(folder / "valkey")
-        broker = valkey.start()
-        stack.callback(valkey.stop)
-        schema.upgrade(url)
-        os.environ["EVOQ_DATABASE_URL"], os.environ["EVOQ_REDIS_URL"] = url, broker
-        os.environ["SIMULATED_MODEL_SECONDS"] = str(told.model_seconds)
-        os.environ["SIMULATED_EVALUATION_SECONDS"] = str(told.evaluation_seconds)
-        os.environ["SIMULATED_MODEL_SLOTS"] = str(told.in_flight)
-        os.environ["EVOQ_GENERATE_CONCURRENCY"] = str(told.threads or told.in_flight)
-        for queues in told.workers:
-            command = (*CELERY, "worker", "-Q", queues, "--without-gossip", "--without-mingle")
-            stack.callback(_end, _spawn(command, folder))
-        stack.callback(_end, _spawn((*CELERY, "beat"), folder))
-        store = open_store(url, connections=2)
-        stack.callback(store.close)
-        ctx = context(store, celery_executor(), SimulatedSandbox(0), keep_leases=False)
-        windows = _measure(ctx, told)
-    print(json.dumps(_summary(told, windows), indent=2))
+    simulated = {
+        "SIMULATED_MODEL_SECONDS": str(told.model_seconds),
+        "SIMULATED_EVALUATION_SECONDS": str(told.evaluation_seconds),
+        "SIMULATED_MODEL_SLOTS": str(told.in_flight),
+        "EVOQ_GENERATE_CONCURRENCY": str(told.threads or told.in_flight),
+    }
+    with running_stack(told.workers, simulated) as stack:
+        windows = _measure(stack, told)
+    print(json.dumps(_summary(told, stack, windows), indent=2))
 
 
 def _arguments() -> argparse.Namespace:
@@ -94,21 +67,8 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _spawn(command: tuple[str, ...], folder: Path) -> subprocess.Popen[bytes]:
-    log = (folder / f"{command[-1]}-{len(list(folder.iterdir()))}.log").open("wb")
-    return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(15)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-def _measure(ctx: Context, told: argparse.Namespace) -> list[Window]:
+def _measure(stack: Stack, told: argparse.Namespace) -> list[Window]:
+    ctx, spent_so_far = stack.ctx, stack.spent.cpu_seconds
     simulated = problem()
     settings = RunSettings(search=SearchSettings(seed=1))
     run = lifecycle.start(
@@ -128,7 +88,7 @@ def _measure(ctx: Context, told: argparse.Namespace) -> list[Window]:
         ),
     )
     windows: list[Window] = []
-    mark, before, cpu = time.monotonic(), 0, _cpu_seconds()
+    mark, before, cpu = time.monotonic(), 0, spent_so_far()
     deadline = time.monotonic() + 3600
     while time.monotonic() < deadline:
         time.sleep(0.2)
@@ -137,11 +97,11 @@ def _measure(ctx: Context, told: argparse.Namespace) -> list[Window]:
             settled = known.proposals - tx.backlog(run.id).unsettled
         over = known.state is not RunState.RUNNING
         if settled - before >= told.window or over:
-            now, spent = time.monotonic(), _cpu_seconds()
+            now, spent = time.monotonic(), spent_so_far()
             if settled > before:
                 n = settled - before
                 cost = 1000 * (spent - cpu) / n
-                windows.append(Window(settled, n / (now - mark), cost, _memory_mib()))
+                windows.append(Window(settled, n / (now - mark), cost, stack.spent.memory_mib()))
             mark, before, cpu = now, settled, spent
         if over:
             if known.state is not RunState.FINISHED:
@@ -150,51 +110,7 @@ def _measure(ctx: Context, told: argparse.Namespace) -> list[Window]:
     raise SystemExit(f"only {before} proposals settled in an hour")
 
 
-def _family() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
-
-
-_spent: dict[tuple[str, int], float] = {}
-
-
-def _cpu_seconds() -> float:
-    """Processor seconds of every process of the stack; those that ended keep what they had."""
-    for process in _family():
-        try:
-            times, part = process.cpu_times(), _part(process)
-        except psutil.NoSuchProcess:
-            continue
-        _spent[part, process.pid] = times.user + times.system
-    return sum(_spent.values())
-
-
-def _part(process: psutil.Process) -> str:
-    """Returns which part of the stack a process is: a server, or a Celery command."""
-    name, line = process.name(), process.cmdline()
-    if "-Q" in line:
-        return f"worker {line[line.index('-Q') + 1]}"
-    return "beat" if "beat" in line else name
-
-
-def _parts() -> dict[str, float]:
-    """Returns processor seconds by part, from start to end."""
-    parts: dict[str, float] = {}
-    for (part, _), seconds in _spent.items():
-        parts[part] = parts.get(part, 0.0) + seconds
-    return {part: round(seconds, 2) for part, seconds in sorted(parts.items())}
-
-
-def _memory_mib() -> float:
-    total = 0
-    for process in _family():
-        try:
-            total += process.memory_full_info().pss
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-    return total / 2**20
-
-
-def _summary(told: argparse.Namespace, windows: list[Window]) -> dict[str, object]:
+def _summary(told: argparse.Namespace, stack: Stack, windows: list[Window]) -> dict[str, object]:
     steady = windows[1:-1] or windows
     return {
         "what": "whole stack; model and evaluator are SIMULATED",
@@ -204,7 +120,7 @@ def _summary(told: argparse.Namespace, windows: list[Window]) -> dict[str, objec
         "per_second_best": round(max(w.per_second for w in steady), 1),
         "cpu_ms_per_proposal_median": round(median(w.cpu_ms for w in steady), 2),
         "memory_mib_peak": round(max(w.memory_mib for w in windows), 1),
-        "cpu_seconds_by_part": _parts(),
+        "cpu_seconds_by_part": stack.spent.by_part(),
         "windows": [asdict(w) for w in windows],
     }
 

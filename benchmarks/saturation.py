@@ -1,0 +1,287 @@
+"""How near the whole stack comes to what its model and its sandboxes could do; all SIMULATED.
+
+    python -m benchmarks.saturation                         # 32 x 64: 0.8 s and 2 s, 60 s; the goal is 31/s
+    python -m benchmarks.saturation --in-flight 128 --evaluations 256 --threads 160 --cpu-threads 288
+    python -m benchmarks.saturation --faults                # 10 % 429s, 5 % 5xx, 2 % hangs against none
+
+Real: Postgres, Valkey, Celery workers and beat as processes, the steps, the ledger, prompts, the
+product's own model adapter over HTTP.  Simulated: the model (`evoq mock-llm`, in a process of its
+own on the same machine) and the evaluation (a sleep in place of a sandbox).  Beside it, as the
+control, the loop of document 001.  Prints one JSON document.
+"""  # noqa: E501  commands are not broken
+
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psycopg
+
+from app.domain.run import Budget, Limits, Run, RunState
+from app.engine import lifecycle
+from app.entries import NewRun
+from app.settings import ModelSettings, RunSettings, SearchSettings
+from benchmarks import slot_loop
+from benchmarks.simulated import SOURCE, problem
+from benchmarks.stack import Stack, running_stack
+
+MOCK = (sys.executable, "-c", "from app.cli import main; main()", "mock-llm", "--port", "0")
+FAULTS = {"--rate-429": 0.10, "--rate-5xx": 0.05, "--rate-hang": 0.02}
+ENDLESS = 10_000_000
+REPLIES = 50_000  # all different, so that no proposal is a duplicate before they come again
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The ledger's totals at one moment.
+
+    Attributes:
+      evaluated: Trials with an evaluation.
+      settled: Proposals, duplicates and failures included.
+    """
+
+    at: float
+    evaluated: int
+    settled: int
+    failed: int
+    duplicates: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one stretch came to, per second where it says so.
+
+    Attributes:
+      model_busy: Share of the model's places that were taken, by its own gauge, sampled.
+      cpu_ms: Processor milliseconds per evaluated proposal, the mock's included.
+    """
+
+    seconds: float
+    evaluated_per_second: float
+    settled_per_second: float
+    failed: int
+    duplicates: int
+    model_busy: float
+    cpu_ms: float
+    load: float
+
+
+def main() -> None:
+    told = arguments()
+    print(json.dumps(_faulty(told) if told.faults else _saturated(told), indent=2))
+
+
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--in-flight", type=int, default=32, help="places of the simulated model")
+    parser.add_argument("--evaluations", type=int, default=64, help="that sleep at once")
+    parser.add_argument("--model-seconds", type=float, default=0.8)
+    parser.add_argument("--evaluation-seconds", type=float, default=2.0)
+    parser.add_argument("--threads", type=int, help="that generate; 25 %% above --in-flight")
+    parser.add_argument("--cpu-threads", type=int, help="that evaluate; 12 %% above --evaluations")
+    parser.add_argument("--buffer", type=int, help="planned proposals; three times --in-flight")
+    parser.add_argument("--workers", nargs="+", default=["gpu,control", "cpu"])
+    parser.add_argument("--warm-up", type=float, default=20.0)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--no-control", action="store_true")
+    parser.add_argument(
+        "--faults", action="store_true", help="a run of --proposals, with and without"
+    )
+    parser.add_argument("--proposals", type=int, default=1000)
+    parser.add_argument("--timeout", type=float, default=5.0, help="of one attempt, with --faults")
+    return parser.parse_args(given)
+
+
+def _saturated(told: argparse.Namespace) -> dict[str, object]:
+    ideal = min(told.in_flight / told.model_seconds, told.evaluations / told.evaluation_seconds)
+    with simulated_model(told, {}) as base_url:
+        control = None
+        if not told.no_control:
+            seconds = (told.evaluation_seconds, told.warm_up / 2, told.seconds)
+            control = slot_loop.per_second(base_url, told.in_flight, told.evaluations, seconds)
+        with running_stack(told.workers, environment(told, told.evaluation_seconds)) as stack:
+            run = start(stack, told, base_url, ENDLESS, timeout=60.0)
+            time.sleep(told.warm_up)
+            measured = _measure(stack, run, base_url, told)
+            lifecycle.cancel(stack.ctx, run.id)
+            parts = stack.spent.by_part()
+    return {
+        "what": "whole stack; model and evaluation are SIMULATED (a mock server, a sleep)",
+        "cores": os.cpu_count(),
+        "settings": vars(told),
+        "ideal_per_second": ideal,
+        "of_ideal": round(measured.evaluated_per_second / ideal, 3),
+        "stack": asdict(measured),
+        "document_001_per_second": control,
+        "document_001_ideal": told.in_flight / (told.model_seconds + told.evaluation_seconds),
+        "cpu_seconds_by_part": parts,
+    }
+
+
+def _faulty(told: argparse.Namespace) -> dict[str, object]:
+    """Runs the same number of proposals with and without faults, and compares.
+
+    A hang holds a place for the whole time-out, so the capacity left is the time a reply takes
+    against that and its share of hangs.  Refusals are answered at once and take none.
+    """
+    clean, faulty = (_finished(told, faults) for faults in ({}, FAULTS))
+    lost = FAULTS["--rate-hang"] / (1 - sum(FAULTS.values())) * told.timeout
+    left = told.model_seconds / (told.model_seconds + lost)
+    rates = [one["settled_per_second"] for one in (clean, faulty)]
+    return {
+        "what": "whole stack; model and evaluation are SIMULATED (a mock server, no sandbox)",
+        "cores": os.cpu_count(),
+        "settings": vars(told),
+        "faults": FAULTS,
+        "clean": clean,
+        "faulty": faulty,
+        "capacity_left": round(left, 3),
+        "of_clean": round(rates[1] / rates[0], 3),
+        "of_clean_at_same_capacity": round(rates[1] / rates[0] / left, 3),
+    }
+
+
+def _finished(told: argparse.Namespace, faults: dict[str, float]) -> dict[str, object]:
+    with (
+        simulated_model(told, faults) as base_url,
+        running_stack(told.workers, environment(told, 0.0)) as stack,
+    ):
+        run = start(stack, told, base_url, told.proposals, told.timeout)
+        state, began, ended = run.state, 0.0, 0.0
+        while state is RunState.RUNNING:
+            time.sleep(0.1)
+            with stack.store.begin() as tx:
+                now = tx.run(run.id)
+            state, ended = now.state, time.monotonic()
+            if not began and counted(stack, run).settled > told.proposals * 0.1:
+                began, before = ended, counted(stack, run).settled
+        reached = counted(stack, run)
+        injected = metric(base_url, "evoq_mock_llm_injected_faults_total")
+    return {
+        "state": state,
+        "reason": now.reason,
+        "settled": reached.settled,
+        "failed": reached.failed,
+        "faults_injected": injected,
+        "settled_per_second": round((reached.settled - before) / (ended - began), 2),
+    }
+
+
+@contextmanager
+def simulated_model(told: argparse.Namespace, faults: dict[str, float]) -> Iterator[str]:
+    """Starts the simulated model; gives its address."""
+    script = Path(tempfile.mkdtemp(prefix="evoq-bench-")) / "replies.jsonl"
+    rng = random.Random(1)
+    sources = (SOURCE.format(x=rng.uniform(-5, 5), y=rng.uniform(-5, 5)) for _ in range(REPLIES))
+    script.write_text("".join(json.dumps(f"```python\n{one}```\n") + "\n" for one in sources))
+    options = [text for name, rate in faults.items() for text in (name, str(rate))]
+    command = [*MOCK, "--json", "--latency", str(told.model_seconds), *options]
+    command += ["--max-num-seqs", str(told.in_flight), "--replies", str(script)]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    document = ""
+    for line in process.stdout:
+        document += line
+        if line.startswith("}"):
+            break
+    try:
+        yield json.loads(document)["base_url"]
+    finally:
+        process.terminate()
+        process.wait(20)
+        process.stdout.close()
+        shutil.rmtree(script.parent)
+
+
+def environment(told: argparse.Namespace, evaluation_seconds: float) -> dict[str, str]:
+    return {
+        "SIMULATED_MODEL": "settings",
+        "SIMULATED_EVALUATION_SECONDS": str(evaluation_seconds),
+        "SIMULATED_EVALUATION_SLOTS": str(told.evaluations),
+        "EVOQ_GENERATE_CONCURRENCY": str(told.threads or told.in_flight * 5 // 4),
+        "EVOQ_EVALUATE_CONCURRENCY": str(told.cpu_threads or told.evaluations * 9 // 8),
+        "EVOQ_DATABASE_CONNECTIONS": "32",
+    }
+
+
+def start(
+    stack: Stack, told: argparse.Namespace, base_url: str, proposals: int, timeout: float
+) -> Run:
+    simulated = problem()
+    model = ModelSettings(model="mock", base_url=base_url, timeout_seconds=timeout, max_tokens=400)
+    settings = RunSettings(search=SearchSettings(seed=1), llm=model)
+    return lifecycle.start(
+        stack.ctx,
+        simulated,
+        NewRun(
+            name="saturation",
+            problem=simulated.digest,
+            strategy="map_elites",
+            settings=settings.model_dump(mode="json"),
+            operators={"rewrite": 1.0},
+            axes=simulated.axes,
+            seed=1,
+            islands=5,
+            budget=Budget(proposals),
+            limits=Limits(told.buffer or 3 * told.in_flight, 2 * told.evaluations),
+        ),
+    )
+
+
+def _measure(stack: Stack, run: Run, base_url: str, told: argparse.Namespace) -> Measured:
+    before, spent = counted(stack, run), stack.spent.cpu_seconds()
+    running: list[float] = []
+    while time.monotonic() < before.at + told.seconds:
+        time.sleep(0.5)
+        running.append(metric(base_url, "vllm:num_requests_running"))
+    after, cost = counted(stack, run), stack.spent.cpu_seconds() - spent
+    seconds, evaluated = after.at - before.at, after.evaluated - before.evaluated
+    return Measured(
+        seconds=round(seconds, 2),
+        evaluated_per_second=round(evaluated / seconds, 2),
+        settled_per_second=round((after.settled - before.settled) / seconds, 2),
+        failed=after.failed - before.failed,
+        duplicates=after.duplicates - before.duplicates,
+        model_busy=round(sum(running) / len(running) / told.in_flight, 3),
+        cpu_ms=round(1000 * cost / max(1, evaluated), 2),
+        load=round(os.getloadavg()[0], 1),
+    )
+
+
+def counted(stack: Stack, run: Run) -> Counted:
+    with psycopg.connect(stack.database_url.replace("+psycopg", "")) as connection:
+        trials = "SELECT count(*) FROM trials WHERE run = %s AND evaluation IS NOT NULL"
+        [evaluated] = connection.execute(trials, (run.id,)).fetchone() or (0,)
+        proposals = (
+            "SELECT count(settled_at), count(*) FILTER (WHERE state = 'failed'),"
+            " count(*) FILTER (WHERE state = 'cut')"
+            " FROM proposals WHERE run = %s AND ordinal >= 0"
+        )
+        counts = connection.execute(proposals, (run.id,)).fetchone() or (0, 0, 0)
+    return Counted(time.monotonic(), evaluated, *counts)
+
+
+def metric(base_url: str, name: str) -> float:
+    with urllib.request.urlopen(base_url.removesuffix("/v1") + "/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(name + "{"))
+
+
+if __name__ == "__main__":
+    main()

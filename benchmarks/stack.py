@@ -1,0 +1,134 @@
+"""The whole stack for a benchmark: real servers and Celery processes, and what they cost."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from app.adapters.store import schema
+from app.adapters.store.sql import SqlStore
+from app.bootstrap import celery_executor, context, open_store
+from app.embedded.postgres import EmbeddedPostgres
+from app.embedded.valkey import EmbeddedValkey
+from app.engine.context import Context
+from benchmarks.simulated import SimulatedSandbox
+
+CELERY = (sys.executable, "-m", "celery", "-A", "benchmarks.simulated")
+
+
+@dataclass(slots=True)
+class Spent:
+    """Processor seconds and memory of every process below this one."""
+
+    _seconds: dict[tuple[str, int], float] = field(default_factory=dict)
+
+    def cpu_seconds(self) -> float:
+        """Returns all processor seconds; processes that ended keep what they had."""
+        for process in _family():
+            try:
+                times, part = process.cpu_times(), _part(process)
+            except psutil.NoSuchProcess:
+                continue
+            self._seconds[part, process.pid] = times.user + times.system
+        return sum(self._seconds.values())
+
+    def by_part(self) -> dict[str, float]:
+        """Returns processor seconds by part of the stack, from start to end."""
+        parts: dict[str, float] = {}
+        for (part, _), seconds in self._seconds.items():
+            parts[part] = parts.get(part, 0.0) + seconds
+        return {part: round(seconds, 2) for part, seconds in sorted(parts.items())}
+
+    def memory_mib(self) -> float:
+        """Returns the proportional set size of all processes."""
+        total = 0
+        for process in _family():
+            try:
+                total += process.memory_full_info().pss
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+        return total / 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """A running stack.
+
+    Attributes:
+      database_url: Of its ledger.
+      folder: Of its logs; gone with the stack.
+    """
+
+    store: SqlStore
+    ctx: Context
+    database_url: str
+    folder: Path
+    spent: Spent
+
+
+@contextmanager
+def running_stack(workers: Sequence[str], told: Mapping[str, str]) -> Iterator[Stack]:
+    """Starts Postgres, Valkey, workers and beat, and ends them.
+
+    Args:
+      workers: The queues of each worker, such as `gpu,control`.
+      told: Environment variables of the workers; this process has them too while it lasts.
+    """
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="evoq-bench-")))
+        postgres = EmbeddedPostgres(folder / "postgres")
+        url = postgres.start()
+        stack.callback(postgres.stop)
+        valkey = EmbeddedValkey(folder / "valkey")
+        broker = valkey.start()
+        stack.callback(valkey.stop)
+        schema.upgrade(url)
+        os.environ.update({"EVOQ_DATABASE_URL": url, "EVOQ_REDIS_URL": broker, **told})
+        for queues in workers:
+            command = (*CELERY, "worker", "-Q", queues, "--without-gossip", "--without-mingle")
+            stack.callback(_end, _spawn(command, folder))
+        stack.callback(_end, _spawn((*CELERY, "beat"), folder))
+        store = open_store(url, connections=2)
+        stack.callback(store.close)
+        rings = celery_executor(broker)
+        ctx = context(store, rings, SimulatedSandbox(0), keep_leases=False)
+        try:
+            yield Stack(store, ctx, url, folder, Spent())
+        except BaseException:
+            for log in sorted(folder.glob("*.log")):
+                print(f"{log.name}: …{log.read_text()[-2000:]}", file=sys.stderr)
+            raise
+
+
+def _spawn(command: tuple[str, ...], folder: Path) -> subprocess.Popen[bytes]:
+    with (folder / f"{command[-1]}-{len(list(folder.iterdir()))}.log").open("wb") as log:
+        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(15)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _family() -> list[psutil.Process]:
+    return psutil.Process().children(recursive=True)
+
+
+def _part(process: psutil.Process) -> str:
+    """Returns which part of the stack a process is: a server, or a command."""
+    name, line = process.name(), process.cmdline()
+    if "-Q" in line:
+        return f"worker {line[line.index('-Q') + 1]}"
+    if "mock-llm" in line:
+        return "mock-llm"
+    return "beat" if "beat" in line else name
