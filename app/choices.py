@@ -12,6 +12,7 @@ import yaml
 from pydantic import BaseModel
 
 from app.adapters.problems.keys import KEYS
+from app.domain.prompt_rules import PromptRules
 from app.model_settings import ModelSettings
 from app.settings import RunSettings
 
@@ -72,7 +73,9 @@ def assigned(assignments: Iterable[str]) -> Choices:
             raise Misused(
                 "no value", where=f"--set {text}", remedy="Write --set key=value, without spaces."
             )
-        values.update(_entries(name.strip(), _scalar(value, f"--set {name}"), "--set"))
+        plain = name.strip().startswith("prompts.templates.")  # braces are a template's, not YAML's
+        read = value if plain else _scalar(value, f"--set {name}")
+        values.update(_entries(name.strip(), read, "--set"))
     return Choices("--set", values)
 
 
@@ -172,7 +175,8 @@ def known_keys() -> list[str]:
         if model
         for name in model.model_fields
     ]
-    return [*keys, "problem.data", "problem.environment", *ADDRESSES]
+    prompts = [f"prompts.{name}" for name in (*PromptRules.names(), "template_dir")]
+    return [*keys, *prompts, "problem.data", "problem.environment", *ADDRESSES]
 
 
 def known_setting(section: str, rest: str) -> bool:
@@ -182,10 +186,12 @@ def known_setting(section: str, rest: str) -> bool:
     model = _SECTIONS[section]
     if section == "problem":
         return rest.split(".")[0] in ("data", "environment")
-    if model is None:
-        return True
+    if section == "prompts":
+        name, _, deeper = rest.partition(".")
+        mapping = name in ("templates", "template_variations")
+        return name in (*PromptRules.names(), "template_dir") and (mapping or not deeper)
     name, _, deeper = rest.partition(".")
-    if name not in model.model_fields:
+    if model is None or name not in model.model_fields:
         return False
     return not deeper or "dict" in str(model.model_fields[name].annotation)
 
@@ -209,6 +215,8 @@ def _entries(name: str, value: Any, where: str) -> dict[str, Any]:
         for key, inner in value.items():
             found.update(_entries(f"{section}.{key}", inner, where))
         return found
+    if name == "prompts.templates" and isinstance(value, dict):  # each replaces one, not all
+        return {f"{name}.{template}": text for template, text in value.items()}
     if known_setting(section, rest):
         return {name: value}
     raise Misused(

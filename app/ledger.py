@@ -14,7 +14,7 @@ from app.domain.budget import Booked
 from app.domain.cohort import Cohort, CohortId, State, TrialId
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.events import Event, EventKind
-from app.domain.operator import Completion, Draft, Known, Prompt
+from app.domain.operator import Ancestry, Completion, Draft, Known, Prompt
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
 from app.domain.run import Budget, Run, RunState
@@ -108,6 +108,10 @@ class Transaction(Protocol):
 
     def children(self, run: int, parent: ProgramId, limit: int) -> tuple[Known, ...]:
         """Returns the parent's evaluated children, newest first."""
+        ...
+
+    def ancestry(self, run: int, program: ProgramId, *, ancestors: int, failures: int) -> Ancestry:
+        """Returns up to so many ancestors of a program, and failed children of it and of them."""
         ...
 
     def claim_fingerprint(self, run: int, island: int, fingerprint: str) -> bool:

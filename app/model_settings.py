@@ -116,6 +116,9 @@ class ModelSettings(RoleSettings):
         30.0, gt=0, description="how long, the first time; doubled while it stays down"
     )
     cache: bool = Field(False, description="read what any run was answered to the same question")
+    repair_turns: int = Field(
+        1, ge=0, le=5, description="how often a reply that cannot be used is asked for again"
+    )
     roles: dict[Role, RoleSettings] = Field(
         default_factory=dict, description="role to what differs for it from this section"
     )

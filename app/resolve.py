@@ -6,11 +6,14 @@ suggestions, the defaults.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Any
 
 from pydantic import ValidationError
 
 from app.choices import ADDRESSES, Choices, Misused, known_setting
+from app.domain.prompt_rules import PromptRules
+from app.domain.prompt_templates import TEMPLATES
 from app.domain.run import Budget, Limits
 from app.model_settings import ModelChoice, ModelSettings
 from app.settings import RunSettings
@@ -71,7 +74,36 @@ def resolved(layers: Sequence[Choices], suggestions: Mapping[str, Any]) -> Resol
         settings = RunSettings.model_validate(merged)
     except ValidationError as error:
         raise _invalid(error, sources) from error
+    notices += _prompts(settings.prompts, sources)
     return Resolved(settings, tuple(notices), sources)
+
+
+def _prompts(told: Mapping[str, Any], sources: Mapping[str, str]) -> list[str]:
+    """Checks the prompt templates and knobs; returns what is without effect among them.
+
+    Raises:
+      Misused: One of them is of the wrong kind, or refers to what it is not given.
+    """
+    try:
+        rules = PromptRules.of(told)
+    except ValueError as error:
+        where = {source for name, source in sources.items() if name.startswith("prompts.")}
+        raise Misused(
+            str(error),
+            where=f"prompts ({', '.join(sorted(where))})",
+            remedy="`docs/prompts.md` has every template and setting; `evoq prompt` shows them.",
+        ) from error
+    near = {
+        name: get_close_matches(name, list(TEMPLATES), n=1, cutoff=0.8)
+        for name in sorted(rules.templates)
+        if name not in TEMPLATES
+    }
+    return [
+        f"`prompts.templates.{name}`: read but without effect here, because no prompt has a "
+        f"template of that name; the closest is `{names[0]}`."
+        for name, names in near.items()
+        if names
+    ]
 
 
 def without_models(found: Resolved) -> Resolved:

@@ -44,6 +44,9 @@ class SearchSettings(Section):
         None,
         description="operator to weight; none: diff, rewrite with a model, tune, mutate without",
     )
+    enforce_blocks: bool | None = Field(
+        None, description="whether text outside EVOLVE-BLOCK regions is kept; none: the problem's"
+    )
     grid_after: int = Field(
         50,
         ge=1,

@@ -17,6 +17,7 @@ from app.choices import (
     surrounding,
     written,
 )
+from app.cli.templates import with_templates
 from app.domain.operators import operators as every_operator
 from app.domain.problem import Problem
 from app.domain.run import Budget, Limits
@@ -92,13 +93,14 @@ def layers_of(
     said = assigned(assignments)
     options = {"budget.proposals": iterations, "search.seed": seed}
     given = {name: value for name, value in options.items() if value is not None}
-    choices = [Choices("the command line", {**said.values, **given}), surrounding(os.environ)]
+    line = Choices("the command line", {**said.values, **given})
+    choices = [with_templates(one, Path()) for one in (line, surrounding(os.environ))]
     if config is None:
         return Layers(tuple(choices))
     file = written(_text(config), str(config))
     if file is None:
         return Layers(tuple(choices), config)
-    return Layers((*choices, file))
+    return Layers((*choices, with_templates(file, config.parent)))
 
 
 def load(paths: Sequence[Path], layers: Layers, *, strict: bool) -> Loaded:

@@ -34,12 +34,14 @@ class Prompt:
     Attributes:
       sample: The proposal's ordinal: tells apart repeated draws of the same text.
       role: Which models may answer.
+      left_out: What was cut to keep within the budget of tokens, a few words each.
     """
 
     system: str
     user: str
     sample: int = 0
     role: Role = Role.GENERATOR
+    left_out: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -119,6 +121,36 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedChild:
+    """A child that came to nothing, of a parent or of one of its ancestors.
+
+    Attributes:
+      program: None where the reply held none.
+      cases: What it was tried on when it failed, where the trial names it.
+      artifacts: Texts the failed trial left, bounded.
+    """
+
+    failure: Failure
+    program: Program | None = None
+    changes: str = ""
+    cases: tuple[str, ...] = ()
+    artifacts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ancestry:
+    """Where a program comes from, and what failed on the way.
+
+    Attributes:
+      ancestors: Its parent first, then that one's.
+      failures: Failed children of the program and of those ancestors, newest first.
+    """
+
+    ancestors: tuple[Known, ...] = ()
+    failures: tuple[FailedChild, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Brief:
     """Everything an operator may look at.
 
@@ -126,7 +158,9 @@ class Brief:
       known: Every parent and inspiration of `drafts`.
       siblings: Final-stage children of the first draft's first parent, newest first; as many as
         the operator asked for, and possibly none.
+      ancestry: That of the first draft's first parent; as much as the operator asked for.
       prompts: Prompt templates and knobs, by name (JSON values).
+      repair_turns: How often a reply that came to nothing may be asked for again.
       seed: Text that seeds every random choice of this conversation.
     """
 
@@ -136,7 +170,9 @@ class Brief:
     known: Mapping[ProgramId, Known]
     edit: EditRules = field(default_factory=EditRules)
     siblings: tuple[Known, ...] = ()
+    ancestry: Ancestry = Ancestry()
     prompts: Mapping[str, object] = field(default_factory=dict)
+    repair_turns: int = 0
     seed: str = ""
 
     def rng(self, purpose: str) -> Random:
@@ -163,11 +199,20 @@ class Operator:
     Attributes:
       asks_model: Whether it can only run where a language model is configured.
       siblings: How many siblings its briefs should hold, at most.
-      completions: The most it asks for a draft, over all turns; what budgets set aside.
+      ancestors, failures: How much of the first parent's ancestry they should hold, at most.
+      completions: The most it asks for a draft, over all turns but those that repair.
+      repairs: Whether it asks again for a reply that came to nothing.
     """
 
     name: str
     converse: Callable[[Brief], Conversation]
     asks_model: bool = True
     siblings: int = 0
+    ancestors: int = 0
+    failures: int = 0
     completions: int = 1
+    repairs: bool = False
+
+    def most_completions(self, repair_turns: int) -> int:
+        """Returns the most it asks for a draft; what budgets set aside."""
+        return self.completions * (1 + repair_turns if self.repairs else 1)

@@ -22,10 +22,18 @@ class PromptRules:
         and most others.
       max_artifact_bytes: Characters kept of each artifact.
       artifact_security_filter: Whether what looks like a secret is taken out of artifacts.
-      max_prompt_chars: Longest user text, as far as leaving out inspirations, then fitter
-        programs, then attempts, then artifacts can keep to it.
+      max_prompt_tokens: Longest prompt, system and user text together, by `tokens.estimated`; as
+        far as leaving out what `prompt_parts.CUT_FIRST` names can keep to it.
+      failure_messages: Whether the words of a failed trial are quoted, and what it printed.  They
+        can hold what the program was tried on.
       suggest_simplification_after_chars: Source length from which brevity is suggested; None for
         never.
+      include_changes_under_chars, concise_implementation_max_lines,
+        comprehensive_implementation_min_lines: When an inspiration is labelled with its changes, as
+        concise, as comprehensive; None for never.
+      diff_summary_max_line_len, diff_summary_max_lines: Bounds of edits put into prose.
+      functions_per_prompt: Versions of the function that `complete` shows, the parent's among them.
+      function: The function that `complete` evolves; "" where the program says which.
     """
 
     templates: Mapping[str, str] = field(default_factory=dict)
@@ -37,8 +45,16 @@ class PromptRules:
     include_artifacts: bool = True
     max_artifact_bytes: int = 20_480
     artifact_security_filter: bool = True
-    max_prompt_chars: int = 200_000
+    max_prompt_tokens: int = 32_000
+    failure_messages: bool = False
     suggest_simplification_after_chars: int | None = 500
+    include_changes_under_chars: int | None = 100
+    concise_implementation_max_lines: int | None = 10
+    comprehensive_implementation_min_lines: int | None = 50
+    diff_summary_max_line_len: int = 100
+    diff_summary_max_lines: int = 30
+    functions_per_prompt: int = 2
+    function: str = ""
 
     @classmethod
     def of(cls, settings: Mapping[str, object]) -> "PromptRules":
@@ -52,9 +68,15 @@ class PromptRules:
             if one.name in settings:
                 chosen[one.name] = _checked(one.name, settings[one.name])
         rules = cls(**chosen)
-        for name in TEMPLATES:
-            _check_template(name, rules.template(name), frozenset(rules.template_variations))
+        for name in rules.templates:  # the packaged ones are tested
+            if name in TEMPLATES:
+                _check_template(name, rules.template(name), frozenset(rules.template_variations))
         return rules
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Returns the names of everything that can be set."""
+        return tuple(one.name for one in fields(cls))
 
     def template(self, name: str) -> str:
         """Returns the text of a template.
@@ -70,6 +92,20 @@ class PromptRules:
         return self.template(text) if text in self.templates or text in TEMPLATES else text
 
 
+_TRUTHS = frozenset(
+    (
+        *("use_template_stochasticity", "include_artifacts", "artifact_security_filter"),
+        "failure_messages",
+    )
+)
+_NULLABLE = frozenset(
+    (
+        *("suggest_simplification_after_chars", "include_changes_under_chars"),
+        *("concise_implementation_max_lines", "comprehensive_implementation_min_lines"),
+    )
+)
+
+
 def _checked(name: str, value: object) -> object:
     match name:
         case "templates":
@@ -81,24 +117,24 @@ def _checked(name: str, value: object) -> object:
                 for texts in value.values()
             )
             wanted = "a mapping of names to lists of texts, none of them empty"
-        case "system_message":
+        case "system_message" | "function":
             right, wanted = isinstance(value, str), "a text"
-        case "use_template_stochasticity" | "include_artifacts" | "artifact_security_filter":
+        case _ if name in _TRUTHS:
             right, wanted = isinstance(value, bool), "true or false"
-        case "suggest_simplification_after_chars" if value is None:
+        case _ if name in _NULLABLE and value is None:
             right, wanted = True, ""
         case _:
             right = isinstance(value, int) and not isinstance(value, bool) and value >= 0
             wanted = "a whole number, not negative"
     if not right:
-        raise ValueError(f"prompt.{name} must be {wanted}, and is {value!r}")
+        raise ValueError(f"prompts.{name} must be {wanted}, and is {value!r}")
     return value
 
 
 def _check_template(name: str, text: str, variations: frozenset[str]) -> None:
     if name == "system_message":
         return  # taken as it is, braces included
-    allowed = PLACEHOLDERS["diff_user" if name == "full_rewrite_user" else name] | variations
+    allowed = PLACEHOLDERS[name] | variations
     try:
         named = {key for _, key, _, _ in string.Formatter().parse(text) if key is not None}
     except ValueError as error:

@@ -1,8 +1,10 @@
 """The packaged prompt templates, by name; any of them can be replaced by a run.
 
-Names and placeholders are OpenEvolve's, so that its custom templates work.  A text is filled by
-`str.format`: a literal brace is doubled.  What never changes in a run stands first and what changes
-with every prompt last, so that endpoints can reuse what they computed for a common beginning.
+Names and placeholders are OpenEvolve's where it has them, so that its custom templates work. A text
+is filled by `str.format`: a literal brace is doubled. Endpoints reuse what they computed for a
+common beginning, so that texts stand in the order in which they change least: what no prompt of a
+run changes, the fittest programs, the parent with what is known of it, what is drawn for one
+prompt.
 """
 
 from collections.abc import Mapping
@@ -18,18 +20,19 @@ Lines outside the EVOLVE-BLOCK-START and EVOLVE-BLOCK-END markers, where there a
 changed; keep the markers. Keep the inputs and outputs of what is called from outside."""
 
 _STATE = """\
-# Other programs of this search
-{evolution_history}
+# The fittest other programs of this search
+{top_programs}
 # The current program
-- Fitness: {fitness_score}
-- Metrics: {metrics}
-- Features ({feature_dimensions}): {feature_coords}
-- Focus: {improvement_areas}
-{artifacts}
 ```{language}
 {current_program}
 ```
-"""
+- Fitness: {fitness_score}
+- Metrics: {metrics}
+- Features ({feature_dimensions}): {feature_coords}
+{artifacts}{ancestry}
+# What else is known
+{inspirations_section}{previous_attempts}{failures}- Focus: {improvement_areas}
+{left_out}"""
 
 DIFF_USER = f"""\
 # Task
@@ -59,13 +62,50 @@ the whole program
 
 {_STATE}"""
 
-EVOLUTION_HISTORY = "{previous_attempts}{top_programs}{inspirations_section}"
+COMPLETE_USER = """\
+# Task
+The file below holds versions of the function `{function}`, each with a higher score than the one
+before it. Complete the last, which has no body yet, so that it scores higher still. Keep its name
+and its parameters; it may use what the file imports, but call no earlier version. Answer with the
+finished function in one fence, and with nothing beside it.
+
+```{language}
+{versions}
+```
+{failures}{left_out}"""
+
+REPAIR_USER = """\
+
+# Your reply came to nothing
+You have answered this before. Your answer was:
+
+~~~~~~
+{reply}
+~~~~~~
+
+It could not be used ({failure}):
+{detail}
+
+Answer again, in the form that the task asks for. Give all of it anew, not only what was wrong.
+"""
+
+EVOLUTION_HISTORY = "{ancestry}{previous_attempts}{failures}{top_programs}{inspirations_section}"
 
 PREVIOUS_ATTEMPT = """\
 ### Attempt {attempt_number}
 - Changes: {changes}
 - Metrics: {performance}
 - Outcome: {outcome}
+"""
+
+ANCESTOR = """\
+- Fitness {score}: {changes}
+"""
+
+FAILED_ATTEMPT = """\
+### Failure {number}: {failure}
+- Changes: {changes}
+{detail}
 """
 
 TOP_PROGRAM = """\
@@ -93,23 +133,36 @@ TEMPLATES: Mapping[str, str] = {
     "system_message": SYSTEM_MESSAGE,
     "diff_user": DIFF_USER,
     "full_rewrite_user": FULL_REWRITE_USER,
+    "complete_user": COMPLETE_USER,
+    "repair_user": REPAIR_USER,
     "evolution_history": EVOLUTION_HISTORY,
     "previous_attempt": PREVIOUS_ATTEMPT,
+    "ancestor": ANCESTOR,
+    "failed_attempt": FAILED_ATTEMPT,
     "top_program": TOP_PROGRAM,
     "inspirations_section": INSPIRATIONS_SECTION,
     "inspiration_program": INSPIRATION_PROGRAM,
 }
 
+_HISTORY = frozenset(
+    ("previous_attempts", "top_programs", "inspirations_section", "ancestry", "failures")
+)
+_USER = _HISTORY | frozenset(
+    (
+        *("metrics", "fitness_score", "feature_coords", "feature_dimensions"),
+        *("improvement_areas", "evolution_history", "current_program", "language"),
+        *("artifacts", "left_out"),
+    )
+)
 PLACEHOLDERS: Mapping[str, frozenset[str]] = {
-    "diff_user": frozenset(
-        (
-            *("metrics", "fitness_score", "feature_coords", "feature_dimensions"),
-            *("improvement_areas", "evolution_history", "current_program", "language"),
-            "artifacts",
-        )
-    ),
-    "evolution_history": frozenset(("previous_attempts", "top_programs", "inspirations_section")),
+    "diff_user": _USER,
+    "full_rewrite_user": _USER,
+    "complete_user": frozenset(("language", "versions", "function", "failures", "left_out")),
+    "repair_user": frozenset(("reply", "failure", "detail")),
+    "evolution_history": _HISTORY,
     "previous_attempt": frozenset(("attempt_number", "changes", "performance", "outcome")),
+    "ancestor": frozenset(("score", "changes", "performance")),
+    "failed_attempt": frozenset(("number", "failure", "changes", "detail")),
     "top_program": frozenset(
         ("program_number", "score", "language", "program_snippet", "key_features")
     ),
@@ -121,4 +174,4 @@ PLACEHOLDERS: Mapping[str, frozenset[str]] = {
         )
     ),
 }
-"""What each template may refer to.  `full_rewrite_user` takes what `diff_user` takes."""
+"""What each template may refer to."""

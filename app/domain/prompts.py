@@ -1,225 +1,110 @@
-"""Prompts: what a model is told of a draft, from templates and within a bound."""
+"""Prompts: what a model is told of a draft, from templates and within a budget of tokens.
 
-import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from random import Random
+Texts stand in the order in which they change least, see `prompt_templates`; nothing that is new in
+every prompt, such as a number or a time, stands above what is not.
+"""
 
-from app.domain.operator import Brief, Draft, Known, Prompt
+from collections import Counter
+from collections.abc import Callable
+
+from app.domain.answers import without_thoughts
+from app.domain.evaluation import Failure
+from app.domain.operator import Brief, Completion, Draft, Prompt
+from app.domain.prompt_parts import Scribe, Shown, focus, numbers, score, shown
 from app.domain.prompt_rules import PromptRules
+from app.domain.tokens import fits
 
-ATTEMPTS = 3
-"""Children of the parent that are shown, newest first."""
+_QUOTED_SHARE = 5  # a repair quotes the reply up to a fifth of the prompt: budgets expect a quarter
+_QUOTED_CHARS = 2_000  # and this much in any case
 
-_ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|\x1b[@-_]")
-_LONG_TOKEN = re.compile(r"[A-Za-z0-9]{32,}")
-_ASSIGNED = re.compile(r"(?i)\b(password|passwd|token|secret|api[_-]?key)(\s*[=:]\s*)\S+")
-_KEY = re.compile(r"\b(?:sk|pk|ghp|xox[bp])[-_][A-Za-z0-9_-]{8,}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    """What of a brief goes into one prompt, before it is cut to length."""
-
-    parent: Known
-    attempts: tuple[Known, ...]
-    top: tuple[Known, ...]
-    others: tuple[Known, ...]
-    artifacts: Mapping[str, str]
-    left_out: int = 0
+Write = Callable[[Shown, Scribe], str]
+"""Makes the user text from what is shown."""
 
 
 def diff_prompt(brief: Brief, draft: Draft) -> Prompt:
     """Returns the prompt that asks for SEARCH/REPLACE blocks."""
-    return _prompt("diff_user", brief, draft)
+    return within_budget(brief, draft, lambda parts, scribe: _user("diff_user", parts, scribe))
 
 
 def rewrite_prompt(brief: Brief, draft: Draft) -> Prompt:
     """Returns the prompt that asks for the whole program."""
-    return _prompt("full_rewrite_user", brief, draft)
-
-
-def _prompt(name: str, brief: Brief, draft: Draft) -> Prompt:
-    rules = PromptRules.of(brief.prompts)
-    shown: _Shown | None = _shown(brief, draft, rules)
-    user = ""
-    while shown is not None:
-        user = _user_text(name, brief, shown, rules, brief.rng(f"prompt/{draft.ordinal}"))
-        shown = _shorter(shown) if len(user) > rules.max_prompt_chars else None
-    return Prompt(rules.system(brief.instructions), user, sample=draft.ordinal)
-
-
-def _shown(brief: Brief, draft: Draft, rules: PromptRules) -> _Shown:
-    parent = brief.known[draft.parents[0]]
-    beside = dict.fromkeys((*draft.parents[1:], *draft.inspirations))
-    beside.pop(draft.parents[0], None)
-    ranked = sorted((brief.known[one] for one in beside), key=_rank, reverse=True)
-    top = [known for known in ranked if _rank(known) > _rank(parent)]
-    others = [known for known in ranked if _rank(known) <= _rank(parent)]
-    return _Shown(
-        parent,
-        brief.siblings[:ATTEMPTS] if draft.parents[0] == brief.drafts[0].parents[0] else (),
-        tuple(top[: rules.num_top_programs]),
-        tuple(others[: rules.num_diverse_programs]),
-        parent.artifacts if rules.include_artifacts else {},
+    return within_budget(
+        brief, draft, lambda parts, scribe: _user("full_rewrite_user", parts, scribe)
     )
 
 
-def _shorter(shown: _Shown) -> _Shown | None:
-    """Returns the same without its least useful part; None where only the parent is left."""
-    out = shown.left_out + 1
-    if shown.others:
-        return replace(shown, others=shown.others[:-1], left_out=out)
-    if shown.top:
-        return replace(shown, top=shown.top[:-1], left_out=out)
-    if shown.attempts:
-        return replace(shown, attempts=shown.attempts[:-1], left_out=out)
-    if shown.artifacts:
-        longest = max(shown.artifacts, key=lambda name: len(shown.artifacts[name]))
-        kept = {name: text for name, text in shown.artifacts.items() if name != longest}
-        return replace(shown, artifacts=kept, left_out=out)
-    return None
+def repair_prompt(brief: Brief, asked: Prompt, reply: Completion, failure: Failure) -> Prompt:
+    """Returns the prompt that asks again: the first one, then the reply and what was wrong.
 
-
-def _user_text(name: str, brief: Brief, shown: _Shown, rules: PromptRules, rng: Random) -> str:
-    parent = shown.parent
-    values = {
-        "metrics": _numbers(parent.metrics) or "none",
-        "fitness_score": _score(parent),
-        "feature_coords": _numbers(parent.features) or "none",
-        "feature_dimensions": ", ".join(parent.features) or "none",
-        "improvement_areas": _focus(shown, rules),
-        "evolution_history": _history(shown, brief.language, rules, rng),
-        "current_program": parent.program.source.rstrip("\n"),
-        "language": brief.language,
-        "artifacts": _artifacts(shown.artifacts, rules),
-    }
-    return _filled(name, values, rules, rng)
-
-
-def _history(shown: _Shown, language: str, rules: PromptRules, rng: Random) -> str:
-    attempts = "".join(
-        _filled(
-            "previous_attempt",
-            {
-                "attempt_number": str(number),
-                "changes": known.changes or "unknown",
-                "performance": _numbers(known.metrics) or _score(known),
-                "outcome": _outcome(known, shown.parent),
-            },
-            rules,
-            rng,
-        )
-        for number, known in enumerate(shown.attempts, 1)
-    )
-    top = "".join(
-        _filled("top_program", _program(known, language, number, "key_features"), rules, rng)
-        for number, known in enumerate(shown.top, 1)
-    )
-    others = "".join(
-        _filled(
-            "inspiration_program",
-            _program(known, language, number, "unique_features")
-            | {"program_type": "of another niche"},
-            rules,
-            rng,
-        )
-        for number, known in enumerate(shown.others, 1)
-    )
-    text = _filled(
-        "evolution_history",
-        {
-            "previous_attempts": f"## Attempts from the current program\n{attempts}"
-            if attempts
-            else "",
-            "top_programs": f"## Top performing programs\n{top}" if top else "",
-            "inspirations_section": _filled(
-                "inspirations_section", {"inspiration_programs": others}, rules, rng
-            )
-            if others
-            else "",
-        },
-        rules,
-        rng,
-    )
-    if shown.left_out:
-        text += f"\n({shown.left_out} parts were left out to keep this short.)\n"
-    return text or "None yet.\n"
-
-
-def _program(known: Known, language: str, number: int, features: str) -> dict[str, str]:
-    described = [f"Features: {_numbers(known.features)}"] if known.features else []
-    described += [f"Metrics: {_numbers(known.metrics)}"] if known.metrics else []
-    return {
-        "program_number": str(number),
-        "score": _score(known),
-        "language": language,
-        "program_snippet": known.program.source.rstrip("\n"),
-        features: "\n".join(described),
-    }
-
-
-def _filled(name: str, values: Mapping[str, str], rules: PromptRules, rng: Random) -> str:
-    varied = {
-        key: rng.choice(texts) if rules.use_template_stochasticity else texts[0]
-        for key, texts in sorted(rules.template_variations.items())
-    }
-    return rules.template(name).format(**{**varied, **values})
-
-
-def _focus(shown: _Shown, rules: PromptRules) -> str:
-    parent, limit = shown.parent, rules.suggest_simplification_after_chars
-    parts = []
-    if parent.fitness is None:
-        parts.append("the program has no fitness yet: make it run to the end.")
-    elif shown.top:
-        parts.append(f"a fitness of {_score(shown.top[0])} is known to be possible.")
-    else:
-        parts.append("no better program is known here: find what none of these tries.")
-    if limit is not None and len(parent.program.source) > limit:
-        parts.append("Consider simplifying the program.")
-    return " ".join(parts)
-
-
-def _outcome(child: Known, parent: Known) -> str:
-    if child.fitness is None or parent.fitness is None:
-        return "not comparable"
-    if child.fitness == parent.fitness:
-        return "no difference in fitness"
-    change = f"{parent.fitness:.6g} to {child.fitness:.6g}"
-    return f"{'better' if child.fitness > parent.fitness else 'worse'}: fitness {change}"
-
-
-def _artifacts(artifacts: Mapping[str, str], rules: PromptRules) -> str:
-    if not artifacts:
-        return ""
-    parts = ["\n## Last execution output"]
-    for name, value in artifacts.items():
-        text = redacted(value) if rules.artifact_security_filter else value
-        if len(text) > rules.max_artifact_bytes:
-            text = text[: rules.max_artifact_bytes] + "\n... (cut)"
-        parts.append(f"### {name}\n```\n{text}\n```")
-    return "\n".join(parts) + "\n"
-
-
-def redacted(text: str) -> str:
-    """Returns a text without terminal codes and without what looks like a secret.
-
-    Source: OpenEvolve 0.4.0's artifact filter; common API key forms are added.
+    The first one stands unchanged at the beginning, so that endpoints need not read it again.
     """
-    text = _ANSI.sub("", text)
-    text = _KEY.sub("<REDACTED_KEY>", text)
-    text = _ASSIGNED.sub(r"\1\2<REDACTED>", text)
-    return _LONG_TOKEN.sub("<REDACTED_TOKEN>", text)
+    quoted = without_thoughts(reply.text).strip() or "(nothing but reasoning)"
+    room = max(_QUOTED_CHARS, len(asked.user) // _QUOTED_SHARE)
+    if len(quoted) > room:
+        quoted = f"{quoted[: room // 2]}\n[...]\n{quoted[-room // 2 :]}"
+    scribe = _scribe(brief, PromptRules.of(brief.prompts), f"repair/{asked.sample}")
+    values = {"reply": quoted, "failure": failure.kind.value, "detail": failure.detail}
+    user = asked.user + scribe.filled("repair_user", values)
+    return Prompt(asked.system, user, asked.sample, asked.role, asked.left_out)
 
 
-def _rank(known: Known) -> float:
-    return float("-inf") if known.fitness is None else known.fitness
+def within_budget(brief: Brief, draft: Draft, write: Write) -> Prompt:
+    """Returns a draft's prompt, without as many of its least useful parts as it takes.
+
+    Where nothing is left to cut, the prompt stays too long: the program itself is never cut.
+    """
+    rules = PromptRules.of(brief.prompts)
+    system = rules.system(brief.instructions)
+    parts = shown(brief, draft, rules)
+    while True:
+        user = write(parts, _scribe(brief, rules, f"prompt/{draft.ordinal}"))
+        shorter = None if fits(system + user, rules.max_prompt_tokens) else parts.shorter()
+        if shorter is None:
+            return Prompt(system, user, draft.ordinal, left_out=parts.left_out)
+        parts = shorter
 
 
-def _score(known: Known) -> str:
-    return "none" if known.fitness is None else f"{known.fitness:.6g}"
+def left_out(parts: Shown) -> str:
+    """Returns what a prompt says of what was cut; "" where nothing was."""
+    if not parts.left_out:
+        return ""
+    counts = Counter(name.split(" ")[0] for name in parts.left_out)
+    told = ", ".join(f"{n} {kind}{'s' if n > 1 else ''}" for kind, n in counts.items())
+    return f"(Left out to keep this short: {told}.)\n"
 
 
-def _numbers(values: Mapping[str, float] | Iterable[tuple[str, float]]) -> str:
-    return ", ".join(f"{name} {value:.6g}" for name, value in dict(values).items())
+def _scribe(brief: Brief, rules: PromptRules, purpose: str) -> Scribe:
+    return Scribe(rules, brief.rng(purpose), brief.language)
+
+
+def _user(name: str, parts: Shown, scribe: Scribe) -> str:
+    parent, rules = parts.parent, scribe.rules
+    history = {
+        "top_programs": scribe.top(parts.top),
+        "inspirations_section": scribe.inspirations(parts.others),
+        "previous_attempts": scribe.attempts(parts.attempts, parent),
+        "ancestry": scribe.ancestry(parent, parts.ancestors),
+        "failures": scribe.failures(parts.failures),
+    }
+    values = history | {
+        "metrics": numbers(parent.metrics) or "none",
+        "fitness_score": score(parent),
+        "feature_coords": numbers(parent.features) or "none",
+        "feature_dimensions": ", ".join(parent.features) or "none",
+        "improvement_areas": focus(parts, rules),
+        "evolution_history": _evolution_history(name, history, parts, scribe),
+        "current_program": parent.program.source.rstrip("\n"),
+        "language": scribe.language,
+        "artifacts": scribe.artifacts(parts.artifacts),
+        "left_out": left_out(parts),
+    }
+    values["top_programs"] = values["top_programs"] or "None yet.\n"
+    return scribe.filled(name, values)
+
+
+def _evolution_history(name: str, history: dict[str, str], parts: Shown, scribe: Scribe) -> str:
+    """Returns OpenEvolve's one placeholder for all of this, where the template asks for it."""
+    if "{evolution_history}" not in scribe.rules.template(name):
+        return ""
+    text = scribe.filled("evolution_history", history) or "None yet.\n"
+    return f"{text}\n{left_out(parts)}" if parts.left_out else text

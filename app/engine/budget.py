@@ -16,7 +16,7 @@ def affordable(ctx: Context, tx: Transaction, run: Run, plans: Sequence[Plan]) -
     A run that caps proposals only costs no statement here.
     """
     wanted = [
-        Wanted(len(plan.ordinals), len(plan.ordinals) * _completions(ctx, plan.operator))
+        Wanted(len(plan.ordinals), len(plan.ordinals) * _completions(ctx, run, plan.operator))
         for plan in plans
     ]
     return room(run.budget, _standing(ctx, tx, run), tariff(run), wanted)
@@ -50,13 +50,14 @@ def _standing(ctx: Context, tx: Transaction, run: Run) -> Standing:
         known.tokens,
         known.cost_usd,
         known.elapsed_seconds,
-        sum(n * _completions(ctx, operator) for operator, n in waiting.items()),
+        sum(n * _completions(ctx, run, operator) for operator, n in waiting.items()),
         known.longest_prompt_tokens,
         tx.lasts_seconds(run.id) if timed else 0.0,
     )
 
 
-def _completions(ctx: Context, operator: str) -> int:
+def _completions(ctx: Context, run: Run, operator: str) -> int:
     """Returns the most completions an operator may ask for, for one draft."""
     known = ctx.operators[operator]
-    return known.completions if known.asks_model else 0
+    turns = run.settings["llm"].get("repair_turns", 0)
+    return known.most_completions(turns) if known.asks_model else 0

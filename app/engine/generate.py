@@ -11,6 +11,7 @@ from app.domain.operator import Brief, Child, Completion, Draft, Offspring, Prom
 from app.domain.program import fingerprint
 from app.domain.run import Run
 from app.engine.advance import Advance, advance, settle_event
+from app.engine.briefing import brief_of
 from app.engine.budget import tariff
 from app.engine.context import Context
 from app.engine.faults import broken, misconfigured
@@ -75,7 +76,8 @@ def _claim(ctx: Context, cohort_id: CohortId) -> Claimed | None:
         run, cohort = found
         again = all(member.draft is not None for member in cohort.members)
         drafts = _drafts(ctx, tx, run, cohort)
-        brief = _brief(ctx, tx, run, cohort, drafts)
+        problem, operator = ctx.problem(run.problem), ctx.operators[cohort.operator]
+        brief = brief_of(tx, run, problem, operator, drafts)
         return Claimed(run, cohort, brief, tx.completions(cohort_id) if again else {})
 
 
@@ -93,27 +95,6 @@ def _drafts(ctx: Context, tx: Transaction, run: Run, cohort: Cohort) -> tuple[Dr
     return drafts
 
 
-def _brief(
-    ctx: Context, tx: Transaction, run: Run, cohort: Cohort, drafts: tuple[Draft, ...]
-) -> Brief:
-    problem, operator = ctx.problem(run.problem), ctx.operators[cohort.operator]
-    parents = sorted({p for draft in drafts for p in draft.parents})
-    others = sorted({p for draft in drafts for p in draft.inspirations} - set(parents))
-    siblings = (
-        tx.children(run.id, drafts[0].parents[0], operator.siblings) if operator.siblings else ()
-    )
-    return Brief(
-        instructions=problem.instructions,
-        language=problem.language,
-        drafts=drafts,
-        known=tx.known(run.id, [*parents, *others], measured=operator.asks_model),
-        edit=problem.edit,
-        siblings=siblings,
-        prompts=run.settings["prompts"],
-        seed=f"{run.seed}/{drafts[0].ordinal}",
-    )
-
-
 def converse(ctx: Context, claimed: Claimed) -> list[Child]:
     """Lets the cohort's operator speak to the run's model until it has its children.
 
@@ -122,6 +103,7 @@ def converse(ctx: Context, claimed: Claimed) -> list[Child]:
     """
     operator = ctx.operators[claimed.cohort.operator]
     conversation = operator.converse(claimed.brief)
+    most = operator.most_completions(claimed.brief.repair_turns) * len(claimed.brief.drafts)
     turn, asked, replies = 0, 0, None
     while True:
         try:
@@ -135,10 +117,10 @@ def converse(ctx: Context, claimed: Claimed) -> list[Child]:
                 ) from None
             return children
         asked += len(prompts)
-        if asked > operator.completions * len(claimed.brief.drafts):
+        if asked > most:
             raise ValueError(
                 f"operator {operator.name!r} asks for {asked} completions; it declares at most "
-                f"{operator.completions} a draft, and budgets set aside no more"
+                f"{most} for its drafts, and budgets set aside no more"
             )
         replies = _turn(ctx, claimed, turn, prompts)
         turn += 1
@@ -148,7 +130,7 @@ def _turn(ctx: Context, claimed: Claimed, turn: int, prompts: list[Prompt]) -> l
     if not prompts:
         return []
     heard = claimed.heard.get(turn)
-    if heard is not None:
+    if heard is not None and len(heard) == len(prompts):
         return heard
     run = claimed.run
     replies = ctx.model(run).complete(prompts)

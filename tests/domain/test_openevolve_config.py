@@ -332,6 +332,28 @@ def test_templates_travel_with_the_problem_from_wherever_they_are(tmp_path):
     assert again.suggestions == problem.suggestions
 
 
+def test_templates_in_the_problems_own_folder_replace_the_packaged_ones(tmp_path):
+    (tmp_path / "prompts").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "prompts" / "diff_user.txt").write_text("Mine: {current_program}")
+    (tmp_path / "prompts" / "top_program.txt").write_text("{score}")
+    (tmp_path / "prompts" / "system_message.txt").write_text("You are mine.")
+    (tmp_path / "prompts" / "dif_user.txt").write_text("a slip")
+    (tmp_path / "prompts" / "question.txt").write_text("the evaluator's own business")
+    (tmp_path / "elsewhere" / "top_program.txt").write_text("configured {score}")
+
+    problem = problem_with(tmp_path, "prompt: {template_dir: elsewhere}\n")
+    again = reload("again", problem.files, problem.options)
+
+    templates = again.suggestions["prompts.templates"]
+    assert templates["diff_user"] == "Mine: {current_program}"
+    assert templates["top_program"] == "configured {score}"
+    assert again.instructions == "You are mine."
+    assert "question" not in templates
+    [notice] = [notice for notice in again.notices if "dif_user" in notice]
+    assert "the closest is prompts/diff_user.txt" in notice
+
+
 def test_a_template_folder_that_does_not_exist_is_refused(tmp_path):
     assert "template_dir" in refusal(tmp_path, "prompt: {template_dir: nowhere}\n").what
 

@@ -1,9 +1,14 @@
+from dataclasses import replace
+
 import pytest
 
-from app.domain.operator import Brief, Draft, Known, Prompt
+from app.domain.evaluation import Failure, FailureKind
+from app.domain.operator import Ancestry, Brief, Completion, Draft, FailedChild, Known, Prompt
 from app.domain.program import Program
+from app.domain.prompt_parts import redacted
 from app.domain.prompt_rules import PromptRules
-from app.domain.prompts import diff_prompt, redacted, rewrite_prompt
+from app.domain.prompts import diff_prompt, repair_prompt, rewrite_prompt
+from app.domain.tokens import estimated
 
 PARENT = Known(
     Program("def f():\n    return 1\n"),
@@ -17,12 +22,15 @@ WEAKER = Known(Program("def f():\n    return 'weaker'\n"), 0.1)
 UNMEASURED = Known(Program("def f():\n    return 'unmeasured'\n"))
 CHILD = Known(Program("def f():\n    return 2\n"), 0.75, changes="Change 1: '1' to '2'")
 
+NO_ANCESTRY = Ancestry()
+
 
 def brief_of(
     *inspirations: Known,
     parent: Known = PARENT,
     instructions: str = "Make f larger.",
     siblings: tuple[Known, ...] = (),
+    ancestry: Ancestry = NO_ANCESTRY,
     ordinal: int = 7,
     **settings: object,
 ) -> Brief:
@@ -30,7 +38,14 @@ def brief_of(
     draft = Draft(ordinal, 0, 0, 1, (parent.program.id,), ids)
     known = {one.program.id: one for one in (parent, *inspirations)}
     return Brief(
-        instructions, "python", (draft,), known, siblings=siblings, prompts=settings, seed="s"
+        instructions,
+        "python",
+        (draft,),
+        known,
+        siblings=siblings,
+        ancestry=ancestry,
+        prompts=settings,
+        seed="s",
     )
 
 
@@ -68,11 +83,12 @@ def test_the_parent_is_shown_with_all_that_was_measured() -> None:
 
 
 def test_fitter_programs_and_others_stand_under_headings_of_their_own() -> None:
-    user = asked(brief_of(WEAKER, FITTER, UNMEASURED)).user
+    user = asked(brief_of(WEAKER, FITTER, UNMEASURED, num_top_programs=1)).user
 
     top, others = user.index("## Top performing programs"), user.index("## Inspirations")
-    assert top < user.index("'fitter'") < others < user.index("'weaker'")
-    assert others < user.index("'unmeasured'") < user.index("# The current program")
+    current = user.index("# The current program")
+    assert top < user.index("'fitter'") < current < others < user.index("'weaker'")
+    assert others < user.index("'unmeasured'")
 
 
 def test_as_many_programs_are_shown_as_asked_for() -> None:
@@ -89,14 +105,141 @@ def test_what_was_tried_from_this_parent_is_shown_with_its_outcome() -> None:
     assert "better: fitness 0.5 to 0.75" in user
 
 
-def test_the_beginning_is_the_same_for_every_draft() -> None:
-    one = asked(brief_of(FITTER)).user
-    other = asked(brief_of(WEAKER, parent=CHILD, ordinal=9)).user
+def shared(one: str, other: str) -> str:
+    """Returns the longest beginning of both."""
+    at = next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
+    return one if at is None else one[:at]
 
-    fixed = one[: one.index("# Other programs")]
-    assert other.startswith(fixed)
-    assert "<<<<<<< SEARCH" in fixed
-    assert len(fixed) > 500
+
+ELITES = tuple(
+    Known(Program(f"def f():\n    return {n}  # elite\n"), 0.9 - n / 100) for n in range(3)
+)
+
+
+def test_prompts_of_two_parents_share_everything_above_the_parent() -> None:
+    one = asked(brief_of(*ELITES, WEAKER, siblings=(CHILD,))).user
+    other = asked(brief_of(*ELITES, UNMEASURED, parent=CHILD, ordinal=9)).user
+
+    both = shared(one, other)
+    assert both == one[: one.index("# The current program")] + both[both.index("# The current") :]
+    assert all(elite.program.source.strip() in both for elite in ELITES)
+    assert "<<<<<<< SEARCH" in both
+
+
+def test_prompts_of_one_parent_differ_in_the_tail_alone() -> None:
+    ancestry = Ancestry((CHILD,))
+    one = asked(brief_of(*ELITES, WEAKER, ancestry=ancestry)).user
+    other = asked(
+        brief_of(*ELITES, UNMEASURED, siblings=(CHILD,), ordinal=11, ancestry=ancestry)
+    ).user
+
+    both = shared(one, other)
+    assert "warning: slow" in both
+    assert "# What else is known\n## Inspirations" in both
+    assert "'weaker'" not in both
+
+
+def test_no_number_or_name_of_the_proposal_is_in_the_text() -> None:
+    texts = {asked(brief_of(*ELITES, ordinal=n)).user for n in (7, 123456789)}
+
+    assert len(texts) == 1
+    assert ELITES[0].program.id[:8] not in texts.pop()
+
+
+def test_the_parents_way_is_told_newest_change_first() -> None:
+    grandparent = Known(Program("x = 9\n"), 0.25, changes="Change 1: 'a' to 'b'")
+    parent = Known(PARENT.program, 0.5, changes="Change 1: 'b' to 'c'")
+    user = asked(brief_of(parent=parent, ancestry=Ancestry((grandparent,)))).user
+
+    way = user.index("## How the current program came to be")
+    assert way < user.index("- Fitness 0.5: Change 1: 'b'") < user.index("- Fitness 0.25: Change 1")
+
+
+def test_inspirations_equal_to_the_parent_but_for_white_space_are_not_shown() -> None:
+    twin = Known(Program("def f():\n        return 1\n"), 0.7)
+    user = asked(brief_of(twin, WEAKER)).user
+
+    assert "        return 1" not in user
+    assert "'weaker'" in user
+
+
+SECRET = "4242424242"
+FAILED = FailedChild(
+    Failure(
+        FailureKind.RUNTIME,
+        f"ValueError: the input was {SECRET}\nprogram line 2, in f: x = {SECRET}\n"
+        f"evaluator line 9, in evaluate: expected {SECRET}",
+    ),
+    Program("def f():\n    return 1 / 0\n"),
+    "Change 1: '1' to '1 / 0'",
+    ("case 3",),
+    {"stdout": SECRET, "stderr": SECRET, "failing_input": "n = 0"},
+)
+
+
+def test_a_failure_is_told_by_its_kind_its_class_and_the_programs_own_lines() -> None:
+    user = asked(brief_of(ancestry=Ancestry((), (FAILED,)))).user
+
+    assert "### Failure 1: runtime\n- Changes: Change 1: '1' to '1 / 0'" in user
+    assert "on case 3: ValueError\nline 2: return 1 / 0" in user
+    assert "### failing_input\n```\nn = 0\n```" in user
+    assert SECRET not in user
+
+
+def test_the_words_of_a_failure_are_told_where_that_is_asked_for() -> None:
+    user = asked(brief_of(ancestry=Ancestry((), (FAILED,)), failure_messages=True)).user
+
+    assert f"ValueError: the input was {SECRET}" in user
+    assert f"### stdout\n```\n{SECRET}" in user
+
+
+@pytest.mark.parametrize(
+    "detail",
+    [
+        f"E{SECRET}: x",
+        f"Error\nprogram line 1, in f: {SECRET}\nprogram line {SECRET}, in g: x",
+        f"{SECRET}",
+        f"ValueError: program line 1, in {SECRET}: {SECRET}",
+    ],
+)
+def test_a_program_cannot_talk_through_the_report_of_its_failure(detail: str) -> None:
+    failed = replace(FAILED, failure=Failure(FailureKind.RUNTIME, detail))
+
+    assert SECRET not in asked(brief_of(ancestry=Ancestry((), (failed,)))).user
+
+
+def test_a_reply_that_failed_is_told_in_full() -> None:
+    failed = FailedChild(Failure(FailureKind.BAD_EDIT, "Block 1 of 1 matches nowhere."))
+
+    assert "Block 1 of 1 matches nowhere." in asked(brief_of(ancestry=Ancestry((), (failed,)))).user
+
+
+def test_equal_failures_are_told_once() -> None:
+    user = asked(brief_of(ancestry=Ancestry((), (FAILED, FAILED)))).user
+
+    assert user.count("runtime") == 1
+
+
+def test_a_repair_begins_with_the_prompt_it_repairs_and_shows_reply_and_fault() -> None:
+    brief = brief_of()
+    first = asked(brief)
+    fault = Failure(FailureKind.BAD_EDIT, "Block 1 of 1 matches nowhere.")
+
+    again = repair_prompt(brief, first, Completion("<think>hm</think>\nmy blocks"), fault)
+
+    assert again.user.startswith(first.user)
+    assert "my blocks" in again.user
+    assert "hm" not in again.user.removeprefix(first.user)
+    assert "Block 1 of 1 matches nowhere." in again.user
+    assert (again.system, again.sample, again.role) == (first.system, first.sample, first.role)
+
+
+def test_a_repair_quotes_a_long_reply_in_part() -> None:
+    brief = brief_of()
+    reply = Completion("a" * 50_000)
+    again = repair_prompt(brief, asked(brief), reply, Failure(FailureKind.NO_CODE, "None."))
+
+    assert len(again.user) < len(asked(brief).user) + 3_000
 
 
 def test_diff_and_rewrite_ask_for_their_own_form() -> None:
@@ -142,18 +285,29 @@ def test_ordinary_output_is_left_alone() -> None:
 
 
 def test_a_long_prompt_loses_its_least_useful_parts_first_and_says_so() -> None:
-    full = asked(brief_of(WEAKER, FITTER, siblings=(CHILD,))).user
-    shorter = asked(
-        brief_of(WEAKER, FITTER, siblings=(CHILD,), max_prompt_chars=len(full) - 1)
-    ).user
-    shortest = asked(brief_of(WEAKER, FITTER, siblings=(CHILD,), max_prompt_chars=10)).user
+    def told(tokens: int) -> Prompt:
+        return asked(
+            brief_of(
+                WEAKER, FITTER, siblings=(CHILD,), num_top_programs=1, max_prompt_tokens=tokens
+            )
+        )
 
-    assert "'weaker'" not in shorter
-    assert "'fitter'" in shorter
-    assert "1 parts were left out" in shorter
-    assert "'fitter'" not in shortest
-    assert "warning: slow" not in shortest
-    assert "return 1" in shortest
+    full = told(100_000)
+    shorter = told(estimated(full.system + full.user) - 1)
+    shortest = told(10)
+
+    assert full.left_out == ()
+    assert "Left out" not in full.user
+    assert shorter.left_out == ("inspiration 1",)
+    assert "(Left out to keep this short: 1 inspiration.)" in shorter.user
+    assert "'weaker'" not in shorter.user
+    assert "'fitter'" in shorter.user
+    assert shortest.left_out == (
+        *("inspiration 1", "program 1", "attempt 1"),
+        *("artifact stderr", "artifact trace"),
+    )
+    assert "2 artifacts" in shortest.user
+    assert "return 1" in shortest.user
 
 
 def test_braces_in_programs_and_artifacts_are_text() -> None:
@@ -192,12 +346,12 @@ def test_variations_are_drawn_by_the_brief_and_only_where_wanted() -> None:
         ({"templates": {"top_program": "{current_program}"}}, "'top_program' refers to"),
         ({"templates": {"diff_user": "{language.__class__}"}}, "refers to"),
         ({"templates": {"diff_user": "{"}}, "'diff_user'"),
-        ({"templates": "diff_user"}, "prompt.templates must be a mapping"),
+        ({"templates": "diff_user"}, "prompts.templates must be a mapping"),
         ({"template_variations": {"a": []}}, "none of them empty"),
         ({"max_artifact_bytes": "20"}, "must be a whole number, not negative, and is '20'"),
-        ({"max_prompt_chars": -1}, "prompt.max_prompt_chars"),
-        ({"include_artifacts": 1}, "prompt.include_artifacts must be true or false"),
-        ({"system_message": None}, "prompt.system_message must be a text"),
+        ({"max_prompt_tokens": -1}, "prompts.max_prompt_tokens"),
+        ({"include_artifacts": 1}, "prompts.include_artifacts must be true or false"),
+        ({"system_message": None}, "prompts.system_message must be a text"),
     ],
 )
 def test_a_wrong_setting_is_an_error_that_names_it(settings: dict[str, object], said: str) -> None:

@@ -19,7 +19,7 @@ _UNKNOWN = re.compile(
 )
 _LONGEST_SECONDS = 86_400.0
 _REMEDIES = {
-    400: "check the model's name and parameters, and prompts.max_prompt_chars against its context",
+    400: "check the model's name and parameters, and prompts.max_prompt_tokens against its context",
     401: "check the key in the variable that llm.api_key_variable names",
     402: "the account has no credit left: pay, or choose another model",
     403: "this key may not use this model: choose another model or another key",

@@ -45,7 +45,6 @@ _LOGS = "logging is set for the process, not for the problem (`--debug`)"
 _DEAD = "OpenEvolve itself never reads it"
 _WORKERS = "worker processes are set where workers are started, not by a problem"
 _OPINION = "fitness comes from the evaluator alone; a model's opinion is not mixed into it"
-_LABELS = "prompts carry no size labels for changes"
 _ARTIFACTS = "artifacts live in the ledger, bounded for each evaluation"
 _SHOWN = "programs are shown by their number: the fittest, then others drawn from all cells"
 _EMBEDDING = "duplicates are found by fingerprint and by scores, which needs no embedding model"
@@ -117,11 +116,26 @@ KEYS: tuple[Key, ...] = (
         setting="prompts.suggest_simplification_after_chars",
         nullable=True,
     ),
-    Key("prompt.include_changes_under_chars", _I, reason=_LABELS, nullable=True),
-    Key("prompt.concise_implementation_max_lines", _I, reason=_LABELS, nullable=True),
-    Key("prompt.comprehensive_implementation_min_lines", _I, reason=_LABELS, nullable=True),
-    Key("prompt.diff_summary_max_line_len", _I, reason=_LABELS),
-    Key("prompt.diff_summary_max_lines", _I, reason=_LABELS),
+    Key(
+        "prompt.include_changes_under_chars",
+        _I,
+        setting="prompts.include_changes_under_chars",
+        nullable=True,
+    ),
+    Key(
+        "prompt.concise_implementation_max_lines",
+        _I,
+        setting="prompts.concise_implementation_max_lines",
+        nullable=True,
+    ),
+    Key(
+        "prompt.comprehensive_implementation_min_lines",
+        _I,
+        setting="prompts.comprehensive_implementation_min_lines",
+        nullable=True,
+    ),
+    Key("prompt.diff_summary_max_line_len", _I, setting="prompts.diff_summary_max_line_len"),
+    Key("prompt.diff_summary_max_lines", _I, setting="prompts.diff_summary_max_lines"),
     Key("prompt.code_length_threshold", _I, reason="OpenEvolve has retired it", nullable=True),
     Key("database.db_path", _S, reason=_LEDGER, nullable=True),
     Key("database.in_memory", _T, reason=_DEAD),

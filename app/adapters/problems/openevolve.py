@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
@@ -17,9 +18,11 @@ from app.adapters.problems.text import decoded, source_text
 from app.domain.evaluation import Trial
 from app.domain.problem import Evaluator, Job, Limits, Mode, Problem
 from app.domain.program import Program, ProgramId
+from app.domain.prompt_templates import TEMPLATES
 
 FORMAT = "openevolve"
 SEEDS = "seeds"
+PROMPTS = "prompts"
 INITIAL_NAME = "initial program"
 
 DEFAULT_THRESHOLDS = (0.5, 0.75, 0.9)
@@ -80,6 +83,7 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
         notices=(
             *config.notices,
             *suggestions.remarks(config, templates),
+            *_misnamed(files),
             *_too_long(named, edit.max_code_chars),
         ),
     )
@@ -168,12 +172,38 @@ def _seeds(files: Mapping[str, bytes], initial: str, language: str) -> dict[str,
 
 
 def _templates(files: Mapping[str, bytes], options: Mapping[str, Any]) -> dict[str, str]:
+    """Returns file name to text: those of `prompts/` that are templates, then `template_dir`'s."""
+    own = {
+        PurePosixPath(name).name: decoded(content, name)
+        for name, content in files.items()
+        if _is_template(PurePosixPath(name))
+    }
     prefix = options.get(known.TEMPLATES)
-    return {
+    return own | {
         PurePosixPath(name).name: decoded(content, name)
         for name, content in files.items()
         if prefix is not None and str(PurePosixPath(name).parent) == prefix
     }
+
+
+def _is_template(path: PurePosixPath) -> bool:
+    return str(path.parent) == PROMPTS and path.suffix == ".txt" and path.stem in TEMPLATES
+
+
+def _misnamed(files: Mapping[str, bytes]) -> list[str]:
+    """Returns a sentence for each file of `prompts/` that is nearly called like a template."""
+    paths = [path for path in map(PurePosixPath, sorted(files)) if str(path.parent) == PROMPTS]
+    near = {
+        path: get_close_matches(path.stem, list(TEMPLATES), n=1, cutoff=0.8)
+        for path in paths
+        if not _is_template(path)
+    }
+    return [
+        f"{path}: no template has that name, and it is not read as one; the closest is "
+        f"{PROMPTS}/{names[0]}.txt."
+        for path, names in near.items()
+        if names
+    ]
 
 
 def _instructions(values: Mapping[str, Any], templates: Mapping[str, str]) -> str:

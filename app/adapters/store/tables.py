@@ -177,6 +177,12 @@ proposals = Table(
         postgresql_where=text("state = 'admitted'"),
     ),
     Index("proposals_of_program", "program", "id", postgresql_where=text("state = 'admitted'")),
+    Index(
+        "proposals_failed_of_parent",
+        text("(parents[1])"),
+        "id",
+        postgresql_where=text("state = 'failed'"),
+    ),
 )
 trials = Table(
     "trials",

@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from app.adapters.store import ancestry as stored_ancestry
 from app.adapters.store import archive as stored_archive
 from app.adapters.store import cohorts as stored_cohorts
 from app.adapters.store import completions as stored_completions
@@ -17,7 +18,7 @@ from app.domain.budget import Booked
 from app.domain.cohort import Cohort, CohortId, State, TrialId
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.events import Event, EventKind
-from app.domain.operator import Completion, Draft, Known, Prompt
+from app.domain.operator import Ancestry, Completion, Draft, Known, Prompt
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
 from app.domain.run import Budget, Run, RunState
@@ -101,6 +102,9 @@ class SqlTransaction:
 
     def children(self, run: int, parent: ProgramId, limit: int) -> tuple[Known, ...]:
         return stored_programs.children(self._c, run, parent, limit)
+
+    def ancestry(self, run: int, program: ProgramId, *, ancestors: int, failures: int) -> Ancestry:
+        return stored_ancestry.ancestry(self._c, run, program, ancestors, failures)
 
     def claim_fingerprint(self, run: int, island: int, fingerprint: str) -> bool:
         return stored_programs.claim_fingerprint(self._c, run, island, fingerprint)

@@ -1,17 +1,31 @@
 """The operator that asks for a complete program."""
 
-from app.domain.operator import Brief, Conversation, Operator
-from app.domain.prompts import ATTEMPTS, rewrite_prompt
+from functools import partial
+
+from app.domain.differences import summary
+from app.domain.operator import Brief, Child, Completion, Conversation, Draft, Operator
+from app.domain.operators.asking import asked
+from app.domain.prompt_parts import ANCESTORS, ATTEMPTS, FAILURES
+from app.domain.prompt_rules import PromptRules
+from app.domain.prompts import rewrite_prompt
 from app.domain.replies import read_rewritten
 
 
 def converse(brief: Brief) -> Conversation:
     """Asks once a draft; the child replaces its first parent in full."""
-    replies = yield [rewrite_prompt(brief, draft) for draft in brief.drafts]
-    return [
-        read_rewritten(reply, brief.known[draft.parents[0]].program, brief.edit)
-        for draft, reply in zip(brief.drafts, replies, strict=True)
-    ]
+    rules = PromptRules.of(brief.prompts)
+    tell = partial(
+        summary,
+        max_lines=rules.diff_summary_max_lines,
+        max_line_chars=rules.diff_summary_max_line_len,
+    )
+
+    def read(reply: Completion, draft: Draft) -> Child:
+        return read_rewritten(reply, brief.known[draft.parents[0]].program, brief.edit, tell)
+
+    return (yield from asked(brief, [rewrite_prompt(brief, one) for one in brief.drafts], read))
 
 
-REWRITE = Operator("rewrite", converse, siblings=ATTEMPTS)
+REWRITE = Operator(
+    "rewrite", converse, siblings=ATTEMPTS, ancestors=ANCESTORS, failures=FAILURES, repairs=True
+)

@@ -1,0 +1,42 @@
+"""Asking a model once a draft, and again for the replies that came to nothing."""
+
+from collections.abc import Callable, Sequence
+
+from app.domain.evaluation import Failure, FailureKind
+from app.domain.operator import Brief, Child, Completion, Conversation, Draft, Prompt
+from app.domain.prompts import repair_prompt
+
+REPAIRED = frozenset(
+    (FailureKind.NO_CODE, FailureKind.BAD_EDIT, FailureKind.SYNTAX, FailureKind.TOO_LONG)
+)
+"""Failures of replies that meant a change.
+
+A refusal, and a reply that changes nothing, are answers; one that was cut off at its token limit
+would be cut off again.
+"""
+
+Read = Callable[[Completion, Draft], Child]
+"""Makes a child of a reply."""
+
+
+def asked(brief: Brief, prompts: Sequence[Prompt], read: Read) -> Conversation:
+    """Yields one prompt a draft, then as many turns of repair as the brief allows."""
+    replies = list((yield list(prompts)))
+    children = [read(reply, draft) for reply, draft in zip(replies, brief.drafts, strict=True)]
+    for _ in range(brief.repair_turns):
+        again: list[Prompt] = []
+        places: list[int] = []
+        for place, child in enumerate(children):
+            if isinstance(child, Failure) and _repairable(child, replies[place]):
+                again.append(repair_prompt(brief, prompts[place], replies[place], child))
+                places.append(place)
+        if not again:
+            break
+        for place, reply in zip(places, (yield again), strict=True):
+            replies[place] = reply
+            children[place] = read(reply, brief.drafts[place])
+    return children
+
+
+def _repairable(failure: Failure, reply: Completion) -> bool:
+    return failure.kind in REPAIRED and reply.finish != "length"

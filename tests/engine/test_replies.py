@@ -1,0 +1,189 @@
+"""Replies through the engine: what cannot be used costs no evaluation, and is asked for again."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from app.domain.cohort import State
+from app.domain.operator import Completion, Prompt
+from app.domain.operators.diff import DIFF
+from app.domain.operators.rewrite import REWRITE
+from app.domain.operators.seed import SEED
+from app.domain.problem import Job, Outcome
+from app.domain.run import RunState
+from app.engine import lifecycle, steps
+from app.engine.context import Context, Pace
+from app.model_settings import ModelSettings
+from app.settings import RunSettings, SearchSettings
+from tests.engine.conftest import new_run, run_to_the_end, table
+from tests.engine.toy import ToySandbox, problem
+
+BLOCK = "<<<<<<< SEARCH\nx = 0.0\n=======\nx = {}\n>>>>>>> REPLACE"
+
+
+class Answering:
+    """A model that answers from a function of the prompt, and keeps what it was asked."""
+
+    name = "answering"
+
+    def __init__(self, answer: Callable[[Prompt], Completion]) -> None:
+        self.answer = answer
+        self.asked: list[Prompt] = []
+
+    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        self.asked += prompts
+        return [self.answer(prompt) for prompt in prompts]
+
+
+class Recording(ToySandbox):
+    """A sandbox that keeps what it ran."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ran: set[bytes] = set()
+
+    def run(self, job: Job) -> Outcome:
+        self.ran |= {source for _, source in job.programs}
+        return super().run(job)
+
+
+def asking(
+    ctx: Context, model: Answering, operator: str, repair_turns: int
+) -> tuple[Context, object]:
+    settings = RunSettings(
+        search=SearchSettings(islands=1),
+        llm=ModelSettings(model="answering", repair_turns=repair_turns),
+    )
+    new = replace(
+        new_run(problem(), budget=3),
+        operators={operator: 1.0},
+        islands=1,
+        settings=settings.model_dump(mode="json"),
+    )
+    operators = {one.name: one for one in (SEED, DIFF, REWRITE)}
+    return replace(ctx, model=lambda run: model, operators=operators), new
+
+
+@pytest.mark.parametrize("operator", ["diff", "rewrite"])
+@pytest.mark.parametrize(
+    ("reply", "kind", "asked"),
+    [
+        (Completion("```python\nx = 0.0  # better\n```\n" + BLOCK.format("0.0")), "unchanged", 1),
+        (Completion("I'm sorry, but I can't help with that."), "refused", 1),
+        (Completion("", finish="content_filter"), "refused", 1),
+        (Completion("Zero is best."), "no_code", 2),
+        (Completion(BLOCK.format("(1")), "syntax", 2),
+        (Completion(BLOCK.format("1").replace("x = 0.0", "y = 7")), "bad_edit", 2),
+        (Completion(BLOCK.format("1.0 +" * 3000 + "1")), "too_long", 2),
+        (Completion(BLOCK[:30], finish="length"), "bad_edit", 1),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_reply_that_cannot_be_used_fails_by_its_kind_and_costs_no_evaluation(
+    ctx: Context, operator: str, reply: Completion, kind: str, asked: int
+) -> None:
+    model, sandbox = Answering(lambda prompt: reply), Recording()
+    asking_ctx, new = asking(replace(ctx, sandbox=sandbox), model, operator, 1)
+    run_id = run_to_the_end(asking_ctx, problem(), new)
+
+    with ctx.store.begin() as tx:
+        run, failures, settled = tx.run(run_id), tx.failures(run_id), tx.settled(run_id)
+    assert run.state is RunState.FINISHED
+    if reply.finish == "length" and operator == "rewrite":
+        kind = "no_code"
+    assert failures == {kind: 3}
+    assert sandbox.ran == {b"x = 0.0\n"}  # the seed, and nobody else
+    assert all(one.program is None for one in settled if one.state is State.FAILED)
+    assert len(model.asked) == 3 * asked
+
+
+def mended(prompt: Prompt) -> Completion:
+    """Answers wrongly at first, and rightly once it is shown what was wrong."""
+    if "# Your reply came to nothing" not in prompt.user:
+        return Completion("```\nx == 1\n```\n" + BLOCK.replace("x = 0.0", "gone = 1"))
+    assert "gone = 1" in prompt.user
+    assert "matches nowhere" in prompt.user
+    current = prompt.user.split("# The current program\n```python\n")[1].split("\n```")[0]
+    return Completion(BLOCK.replace("x = 0.0", current).format(prompt.sample + 1.5))
+
+
+def test_a_repair_turn_shows_what_did_not_apply_and_its_child_is_evaluated(ctx: Context) -> None:
+    model = Answering(mended)
+    ctx, new = asking(ctx, model, "diff", 1)
+    run_id = run_to_the_end(ctx, problem(), new)
+
+    with ctx.store.begin() as tx:
+        assert tx.failures(run_id) == {}
+        assert tx.states(run_id)[State.ADMITTED] == 3
+    assert len(model.asked) == 6
+    assert len({prompt.role for prompt in model.asked}) == 1
+
+
+def test_without_repair_turns_nobody_is_asked_twice(ctx: Context) -> None:
+    model = Answering(mended)
+    ctx, new = asking(ctx, model, "diff", 0)
+    run_id = run_to_the_end(ctx, problem(), new)
+
+    with ctx.store.begin() as tx:
+        assert tx.failures(run_id) == {"bad_edit": 3}
+    assert len(model.asked) == 3
+
+
+class Dying(Answering):
+    """A model whose worker dies when it is asked to repair for the first time."""
+
+    died = False
+
+    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        if not self.died and "# Your reply came to nothing" in prompts[0].user:
+            self.died = True
+            raise SystemExit("killed")
+        return super().complete(prompts)
+
+
+def test_a_crash_between_two_turns_pays_for_neither_twice(ctx: Context) -> None:
+    model = Dying(mended)
+    ctx, new = asking(replace(ctx, pace=Pace(0.0, 0.0, attempts=50)), model, "diff", 1)
+    run = lifecycle.start(ctx, problem(), new)
+    with pytest.raises(SystemExit):
+        ctx.executor.drain(table(ctx), lambda: False)  # type: ignore[attr-defined]
+    assert len(model.asked) == 1
+
+    for _ in range(10):
+        steps.reap_all(ctx)
+        steps.produce_all(ctx)
+        ctx.executor.drain(table(ctx), lambda: False)  # type: ignore[attr-defined]
+
+    with ctx.store.begin() as tx:
+        final, failures = tx.run(run.id), tx.failures(run.id)
+    assert (final.state, failures) == (RunState.FINISHED, {})
+    assert len(model.asked) == 6
+
+
+def test_a_prompt_holds_what_the_ledger_knows_of_the_lineage(ctx: Context) -> None:
+    def climbing(prompt: Prompt) -> Completion:
+        current = prompt.user.split("# The current program\n```python\n")[1].split("\n```")[0]
+        to = "crash" if prompt.sample == 0 else str(prompt.sample + 1)
+        return Completion(BLOCK.replace("x = 0.0", current).format(to))
+
+    model = Answering(climbing)
+    ctx, new = asking(ctx, model, "diff", 0)
+    run_id = run_to_the_end(ctx, problem(), new)
+
+    last = model.asked[-1].user
+    with ctx.store.begin() as tx:
+        best = tx.best(run_id)
+        assert best is not None
+        assert best.program is not None
+        seed = problem().seeds[0].id
+        line = tx.ancestry(run_id, best.program, ancestors=3, failures=3)
+        unlimited = tx.ancestry(run_id, seed, ancestors=3, failures=3)
+    assert [one.program.source for one in line.ancestors][-1:] == ["x = 0.0\n"]
+    assert unlimited.ancestors == ()
+    assert [one.failure.kind.value for one in line.failures] == ["runtime"]
+    [failed] = line.failures
+    assert failed.program is not None
+    assert "crash" in failed.program.source
+    assert "### Failure 1: runtime" in last
+    assert "it crashed" not in last  # the words of a failure stay with people

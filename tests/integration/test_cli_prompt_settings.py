@@ -1,0 +1,67 @@
+"""What a run may say about its prompts; pure but for a folder of templates."""
+
+from pathlib import Path
+
+import pytest
+
+from app.choices import Choices, Misused, assigned, written
+from app.cli.templates import with_templates
+from app.resolve import resolved
+
+SUGGESTED = {"prompts.templates": {"diff_user": "problem's {language}", "top_program": "{score}"}}
+
+
+def test_a_run_replaces_one_template_and_keeps_the_problems_others():
+    said = assigned(["prompts.templates.diff_user=mine {language}"])
+    file = written("prompts:\n  templates:\n    top_program: from the file\n", "f.yaml")
+    assert file is not None
+
+    prompts = resolved([said, file], SUGGESTED).settings.prompts
+
+    assert prompts["templates"] == {"diff_user": "mine {language}", "top_program": "from the file"}
+
+
+def test_a_folder_of_templates_counts_as_its_files_said_by_name(tmp_path: Path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "diff_user.txt").write_text("from the folder")
+    (tmp_path / "mine" / "top_program.txt").write_text("from the folder")
+    values = {"prompts.template_dir": "mine", "prompts.templates.top_program": "said"}
+
+    said = with_templates(Choices("f", values), tmp_path)
+
+    assert said.values == {
+        "prompts.templates.diff_user": "from the folder",
+        "prompts.templates.top_program": "said",
+    }
+
+
+@pytest.mark.parametrize(("folder", "says"), [("none", "not a folder"), (".", "no template")])
+def test_a_folder_that_holds_no_templates_is_refused(tmp_path: Path, folder: str, says: str):
+    with pytest.raises(Misused, match=says):
+        with_templates(Choices("f", {"prompts.template_dir": folder}), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "says"),
+    [
+        ("prompts.templates.diff_user={programme}", r"refers to \{programme\}"),
+        ("prompts.max_prompt_tokens=many", "must be a whole number"),
+        ("prompts.max_prompt_token=3", "`prompts.max_prompt_tokens`"),
+    ],
+)
+def test_a_wrong_prompt_setting_is_refused_before_the_run_exists(assignment: str, says: str):
+    with pytest.raises(Misused, match=says):
+        resolved([assigned([assignment])], {})
+
+
+def test_a_template_of_the_problem_that_cannot_be_filled_is_refused_too():
+    with pytest.raises(Misused, match=r"refers to \{nobody\}") as caught:
+        resolved([], {"prompts.templates": {"top_program": "{nobody}"}})
+
+    assert "the problem's configuration" in str(caught.value)
+
+
+def test_a_template_name_with_a_slip_is_a_notice():
+    [notice] = resolved([], {"prompts.templates": {"diff_usr": "x", "mine": "y"}}).notices
+
+    assert "`diff_user`" in notice
