@@ -369,3 +369,18 @@ def test_an_initial_program_longer_than_children_may_be_is_noticed(tmp_path):
     toy(tmp_path, **{"config.yaml": "max_code_length: 10\n"})
 
     assert "more than `max_code_length` (10)" in load([tmp_path]).notices[-1]
+
+
+def test_programs_that_are_not_python_are_unverified_unless_an_option_says_otherwise(tmp_path):
+    files = {"initial_program.rs": "fn main() {}\n", "evaluator.py": EVALUATOR}
+    base = write(tmp_path, files)
+    problem = load([base])
+    asked = load([base], options={"sandbox.mode": "guarded"})
+    modes = []
+    for one in (problem, asked):
+        seed = one.seeds[0]
+        trial = Trial(one.stages[0], (seed.id,))
+        modes.append(one.prepare(trial, {seed.id: seed}).mode)
+    assert modes == [Mode.COMPATIBLE, Mode.GUARDED]
+    assert any("unverified" in notice for notice in problem.notices)
+    assert not any("unverified" in notice for notice in asked.notices)

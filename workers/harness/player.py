@@ -6,20 +6,32 @@ so the other side believes nothing it says.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import importlib.util
 import inspect
 import itertools
+import operator
 import socket
 import sys
 import traceback
 from typing import Any
 
-from . import wire
+from . import alarms, script, wire
+from .errors import FAITHFUL
 
 MODULE_NAME = "program"
-_SPECIAL = ("__getitem__", "__len__", "__iter__", "__next__")
+SPECIAL = (
+    "__getitem__", "__len__", "__iter__", "__next__", "__setitem__", "__contains__", "__bool__",
+    "__float__", "__int__", "__str__", "__enter__", "__exit__",
+)  # fmt: skip
+"""What a proxy passes on.  Never a comparison or arithmetic: its answer would be the program's."""
+
+_BUILT_IN: dict[str, Any] = {
+    "__bool__": bool, "__contains__": operator.contains, "__float__": float, "__int__": int,
+    "__str__": str, "__iter__": iter, "__len__": len,
+}  # fmt: skip
 _MAX_MESSAGE = 2000
 _MAX_TRACE_FRAMES = 6
 
@@ -39,61 +51,95 @@ class Player:
         self._module: Any = None
 
     def serve(self) -> None:
-        while True:
-            try:
-                request = wire.decode(wire.receive_frame(self._sock), self._resolve)
-            except EOFError:
-                return
-            number, operation, rest = request[0], request[1], request[2:]
-            request = None
+        try:
+            while True:
+                self._answer(self._receive())
+        except (EOFError, OSError):  # the evaluator waits no longer, which is its right
+            return
+
+    def _receive(self) -> Any:
+        return wire.decode(wire.receive_frame(self._sock), self._resolve)
+
+    def _answer(self, request: list[Any]) -> None:
+        number, operation, rest = request[0], request[1], request[2:]
+        del request
+        try:
             try:
                 value = self._perform(operation, rest)
-                reply = wire.encode([number, "returned", value], self._export)
-                value = rest = None
-            except BaseException as error:
-                if isinstance(error, StopIteration) and operation == "special":
-                    reply = wire.encode([number, "stopped"])
-                else:
-                    reply = wire.encode([number, "raised", *self._describe(error, operation)])
-            for stream in (sys.stdout, sys.stderr):
-                with contextlib.suppress(Exception):  # closed or replaced by the program
-                    stream.flush()
-            try:
-                wire.send_frame(self._sock, reply)
-            except OSError:  # the evaluator waits no longer, which is its right
-                return
+            finally:
+                alarms.hold()
+            reply = wire.encode([number, "returned", value], self._export)
+            del value, rest
+        except BaseException as error:
+            if isinstance(error, StopIteration) and operation == "special":
+                reply = wire.encode([number, "stopped"])
+            else:
+                reply = wire.encode([number, "raised", *self._describe(error)])
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):  # closed or replaced by the program
+                stream.flush()
+        wire.send_frame(self._sock, reply)
 
     def _perform(self, operation: str, rest: list[Any]) -> Any:
+        alarms.release()
         if operation == "invoke":
-            return _call(getattr(self._module, rest[0]), rest[1], rest[2])
+            return _call(getattr(self._loaded(), rest[0]), rest[1], rest[2])
         if operation == "import":
             return self._import()
+        if operation == "main":
+            return script.run(self._sock, self._path, rest[0], self._adopt)
         if operation == "global":
-            return getattr(self._module, rest[0])
+            return getattr(self._loaded(), rest[0])
+        if operation == "await":
+            return asyncio.run(_awaited(_call(getattr(self._loaded(), rest[0]), rest[1], rest[2])))
         target = self._objects[rest[0]]
         if operation == "attribute":
             return getattr(target, rest[1])
+        if operation == "set":
+            return setattr(target, rest[1], rest[2])
         if operation == "call":
             return _call(target, rest[1], rest[2])
-        if operation == "special" and rest[1] in _SPECIAL:
-            return getattr(target, rest[1])(*rest[2])
+        if operation == "isinstance":
+            return isinstance(rest[1], target)
+        if operation == "special" and rest[1] in SPECIAL:
+            return _BUILT_IN.get(rest[1], _special(rest[1]))(target, *rest[2])
         raise wire.WireError(f"no such operation: {operation}")
 
-    def _import(self) -> dict[str, str | None]:
-        spec = importlib.util.spec_from_file_location(MODULE_NAME, self._path)
-        if spec is None or spec.loader is None:
-            raise ImportError(f"{self._path} is not Python source")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[MODULE_NAME] = module
-        spec.loader.exec_module(module)
+    def _adopt(self, module: Any) -> None:
         self._module = module
+
+    def _loaded(self) -> Any:
+        """Returns the program's module, imported afresh in each process of it."""
+        if self._module is None:
+            spec = importlib.util.spec_from_file_location(MODULE_NAME, self._path)
+            if spec is None or spec.loader is None:
+                raise ImportError(f"{self._path} is not Python source")
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[MODULE_NAME] = module
+            spec.loader.exec_module(module)
+            self._module = module
+        return self._module
+
+    def _import(self) -> dict[str, list[Any]]:
         return {
-            name: str(value.__doc__ or "") if inspect.isfunction(value) else None
-            for name, value in list(vars(module).items())
+            name: self._sketch(value)
+            for name, value in list(vars(self._loaded()).items())
             if not name.startswith("__")
         }
 
-    def _describe(self, error: BaseException, operation: str) -> tuple[str, str, str, str]:
+    def _sketch(self, value: Any) -> list[Any]:
+        """Returns what the stub shows of a name: its kind, and of a function how it looks."""
+        if not inspect.isfunction(value):
+            return ["value"]
+        code = value.__code__
+        line = code.co_firstlineno if code.co_filename == self._path else 0
+        kind = "coroutine" if inspect.iscoroutinefunction(value) else "function"
+        names = list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + 2])
+        counts = [code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags]
+        defaults = [len(value.__defaults__ or ()), *list(value.__kwdefaults__ or ())]
+        return [kind, str(value.__doc__ or ""), line, names, counts, defaults]
+
+    def _describe(self, error: BaseException) -> tuple[str, str, str, str]:
         """Returns the exception's class name, text, failure kind and frames in the program."""
         try:
             message = str(error)[:_MAX_MESSAGE]
@@ -102,7 +148,7 @@ class Player:
         return (
             type(error).__name__,
             message,
-            kind_of(error, operation == "import"),
+            kind_of(error, self._module is None),
             self._trace(error),
         )
 
@@ -131,10 +177,15 @@ class Player:
         wire.send_frame(
             self._sock, wire.encode(["call", number, arguments, keywords], self._export)
         )
-        reply = wire.decode(wire.receive_frame(self._sock), self._resolve)
-        if reply[0] == "returned":
-            return reply[1]
-        raise RuntimeError(f"the evaluator's callback failed: {reply[1]}: {reply[2]}")
+        while True:
+            reply = self._receive()
+            if reply[0] == "returned":
+                return reply[1]
+            if reply[0] == "raised":
+                raise FAITHFUL.get(reply[1], RuntimeError)(
+                    f"the evaluator's callback failed: {reply[1]}"
+                )
+            self._answer(reply)  # the callback itself calls the program
 
 
 class _Callback:
@@ -185,6 +236,14 @@ def _call(function: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
         if inner is None and not _accepts(function, arguments, keywords):
             raise WrongSignature(str(error)) from None
         raise
+
+
+def _special(name: str) -> Any:
+    return lambda target, *rest: getattr(target, name)(*rest)
+
+
+async def _awaited(awaitable: Any) -> Any:
+    return await awaitable
 
 
 def _accepts(function: Any, arguments: list[Any], keywords: dict[str, Any]) -> bool:

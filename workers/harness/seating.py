@@ -104,7 +104,10 @@ def _guarded(
         path = f"{homes[index]}/program.py"
         _write(room, path, source, uid)
         address = f"{room.rpc}/{trial}.{index}"
-        text = stub.SOURCE.format(library=room.library, address=address).encode()
+        text = stub.SOURCE.format(
+            library=room.library, address=address, path=f"{evaluator}/{name}",
+            source=f"{evaluator}/source/{name}",
+        ).encode()  # fmt: skip
         _write(room, f"{evaluator}/{name}", memoryview(text), room.first_uid)
         others = tuple(home for home in homes if home != homes[index])
         hidden = (room.evaluator, room.rpc, evaluator, *others)

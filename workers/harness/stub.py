@@ -1,240 +1,105 @@
-"""The evaluator's side of guarded mode: proxies for a program that lives in another process.
+"""The evaluator's side of guarded mode: stands in for a program that lives in another process.
 
-The file an evaluator is given as `program_path` is `SOURCE`.  Importing it, with importlib,
-`__import__` or from a child process, yields functions that call the program over a socket.
+The file an evaluator is given as `program_path` is `SOURCE`.  Importing it, executing its text or
+running it as a script, here or in a child process, uses the program over a socket.
 """
 
 from __future__ import annotations
 
-import itertools
+import builtins
+import linecache
 import os
-import socket
-import threading
+import sys
+from types import CodeType, FunctionType
 from typing import Any
 
 from . import wire
+from .errors import exception
+from .session import Session
 
 SOURCE = """\
-# This file stands in for the program, which runs in another process.  Its text is at the path in
-# the environment variable EVOQ_PROGRAM_SOURCE.
+# This file stands in for the program, which runs in another process: the sandbox is in guarded
+# mode.  The program's text is at the path in the environment variable EVOQ_PROGRAM_SOURCE.
 import sys as _sys
 if {library!r} not in _sys.path:
     _sys.path.append({library!r})
 from evoq_harness.stub import bind as _bind
-_bind(globals(), {address!r})
+_bind(globals(), locals(), {path!r}, {source!r}, {address!r})
 """
 
-_MAX_MESSAGE = 2000
-_FAITHFUL: dict[str, type[Exception]] = {
-    kind.__name__: kind
-    for kind in (
-        ValueError, TypeError, KeyError, IndexError, LookupError, ZeroDivisionError,
-        AttributeError, ArithmeticError, OverflowError, FloatingPointError, NotImplementedError,
-        AssertionError, RecursionError, MemoryError, SyntaxError, IndentationError, ImportError,
-        ModuleNotFoundError, NameError, UnboundLocalError, RuntimeError, OSError, EOFError,
-        FileNotFoundError, PermissionError, TimeoutError, BufferError, FileExistsError,
-    )
-}  # fmt: skip
+_MOST_LINES = 100_000
+_MOST_PARAMETERS = 255
+_VAR_POSITIONAL, _VAR_KEYWORD = 4, 8  # as in `co_flags`
 
 
-class ProgramError(RuntimeError):
-    """The program raised a class of its own, or one that has no counterpart here."""
+def bind(
+    place: dict[str, Any], names: dict[str, Any], path: str, source: str, address: str
+) -> None:
+    """Fills a namespace with the program's names.
 
+    Functions become real functions, so that `inspect` and `__name__` hold; everything else is
+    fetched when it is used, or at once where the namespace is not a module's.
 
-class ProgramCrashed(RuntimeError):
-    """The program's process ended during a call."""
-
-
-class InvalidValue(ValueError):
-    """The program returned something that cannot cross as plain values."""
-
-
-class Remark:
-    """What the program's side said about an exception, for the outcome.
-
-    Attributes:
-      kind: A FailureKind's value, or "" where the exception decides.
-      trace: The frames inside the program, innermost last, as text.
-    """
-
-    __slots__ = ("kind", "trace")
-
-    def __init__(self, kind: str, trace: str) -> None:
-        self.kind = kind
-        self.trace = trace
-
-
-def _exception(name: str, message: str, kind: str, trace: str) -> Exception:
-    mother = _FAITHFUL.get(name)
-    message = message[:_MAX_MESSAGE]
-    error: Exception
-    if kind == "invalid_result":
-        error = InvalidValue(message)
-    elif mother is None:
-        error = ProgramError(f"{name[:100]}: {message}")
-    else:
-        error = mother(message)
-    error.__dict__["evoq_remark"] = Remark(kind, trace)  # read by `result`
-    return error
-
-
-class Session:
-    """One connection to the program; each opens its own process of it, importing it afresh.
-
-    A call that was interrupted or answered wrongly ends the connection, and the next one makes a
-    new one.  A forked child of the evaluator makes its own.
-    """
-
-    def __init__(self, address: str) -> None:
-        self._address = address
-        self._lock = threading.RLock()
-        self._sock: socket.socket | None = None
-        self._owner = os.getpid()
-        self._numbers = itertools.count(1)
-        self._callbacks: dict[int, Any] = {}
-        self.generation = 0
-
-    def ask(self, *request: Any) -> Any:
-        """Returns the program's answer to one request.
-
-        Raises:
-          Exception: What the program raised, as a class of the same name where that is built in.
-        """
-        if os.getpid() != self._owner:  # a lock or socket inherited through fork is not ours
-            self._owner, self._lock, self._sock = os.getpid(), threading.RLock(), None
-        with self._lock:
-            whole = False
-            try:
-                answer = self._exchange(request)
-                whole = True
-            except (EOFError, OSError):
-                raise ProgramCrashed("the program ended during the call") from None
-            finally:
-                if not whole:
-                    self._hang_up()
-        if answer[1] == "returned":
-            return answer[2]
-        if answer[1] == "stopped":
-            raise StopIteration
-        raise _exception(*(str(part) for part in answer[2:6]))
-
-    def _exchange(self, request: tuple[Any, ...]) -> list[Any]:
-        if self._sock is None:
-            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            sock.connect(self._address)
-            self._sock = sock
-            self.generation += 1
-        number = next(self._numbers)
-        wire.send_frame(self._sock, wire.encode([number, *request], self._export))
-        while True:
-            answer = wire.decode(wire.receive_frame(self._sock), self._resolve)
-            if not isinstance(answer, list) or len(answer) < 2:
-                raise wire.WireError("not an answer")
-            if answer[0] == "call" and len(answer) == 4:
-                self._serve_callback(answer)
-                continue
-            lengths = {"returned": 3, "raised": 6, "stopped": 2}
-            if answer[0] != number or lengths.get(str(answer[1])) != len(answer):
-                raise wire.WireError("not an answer to this request")
-            return answer
-
-    def _serve_callback(self, call: list[Any]) -> None:
-        assert self._sock is not None
-        _, number, arguments, keywords = call
-        try:
-            value = self._callbacks[number](*arguments, **keywords)
-            reply = wire.encode(["returned", value], self._export)
-        except Exception as error:  # the evaluator's own: the program sees its name and text
-            reply = wire.encode(["raised", type(error).__name__, str(error)[:_MAX_MESSAGE]])
-        wire.send_frame(self._sock, reply)
-
-    def _hang_up(self) -> None:
-        if self._sock is not None:
-            self._sock.close()
-            self._sock = None
-
-    def _export(self, value: Any) -> list[Any] | None:
-        if isinstance(value, Proxy):
-            session, number, generation = value._evoq
-            if session is self and generation == self.generation:
-                return ["own", number]
-        elif callable(value) and not isinstance(value, type):
-            number = next(self._numbers)
-            self._callbacks[number] = value
-            return ["callback", number]
-        return None
-
-    def _resolve(self, kind: Any, number: Any) -> Any:
-        if kind == "callback" and type(number) is int and number in self._callbacks:
-            return self._callbacks[number]
-        if kind != "object" or type(number) is not int:
-            raise wire.WireError("not a handle")
-        return Proxy(self, number, self.generation)
-
-
-class Proxy:
-    """An object of the program that cannot cross: everything about it is asked for there."""
-
-    __slots__ = ("_evoq",)
-
-    def __init__(self, session: Session, number: int, generation: int) -> None:
-        self._evoq = (session, number, generation)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name.endswith("__"):
-            raise AttributeError(name)
-        return self._ask("attribute", name)
-
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        return self._ask("call", list(arguments), keywords)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._ask("special", "__getitem__", [index])
-
-    def __len__(self) -> int:
-        return int(self._ask("special", "__len__", []))
-
-    def __iter__(self) -> Any:
-        return self._ask("special", "__iter__", [])
-
-    def __next__(self) -> Any:
-        return self._ask("special", "__next__", [])
-
-    def __repr__(self) -> str:
-        return f"<object {self._evoq[1]} of the program>"
-
-    def _ask(self, operation: str, *rest: Any) -> Any:
-        session, number, generation = self._evoq
-        if generation != session.generation:
-            raise ProgramCrashed("this object was lost when the program's process ended")
-        return session.ask(operation, number, *rest)
-
-
-def bind(namespace: dict[str, Any], address: str) -> None:
-    """Fills a module's namespace with the program's names.
-
-    Functions become real functions, so that `inspect.isfunction` and `__name__` hold; everything
-    else is fetched when it is used.
+    Args:
+      place: The globals the stub's text is executed in.
+      names: Its locals: the same, unless the evaluator executes the text in two dictionaries.
+      path: The stub's.
+      source: Path of the program's text, which `inspect.getsource` shows.
+      address: The program's.
     """
     session = Session(address)
-    names = session.ask("import")
-    if not isinstance(names, dict):
-        raise wire.WireError("not a table of names")
-    names = {name: doc for name, doc in names.items() if _plain(name)}
+    executed = sys._getframe(1).f_code.co_filename
+    own_file = os.path.abspath(place.get("__file__") or "/") == os.path.abspath(executed)
+    if place.get("__name__") == "__main__" and vars(sys.modules["__main__"]) is place and own_file:
+        _run(session)
+    known = _sketches(session.ask("import"))
+    _show_source(path, source)
 
     def fetch(name: str) -> Any:
-        if name not in names:
-            raise _exception(
+        if name not in known:
+            raise exception(
                 "AttributeError", f"the program defines no {name!r}", "invalid_signature", ""
             )
         return session.ask("global", name)
 
-    for name, description in names.items():
-        if description is not None:
-            namespace[name] = _function(session, name, description)
-    namespace["__getattr__"] = fetch
-    namespace["__dir__"] = lambda: sorted(names)
-    namespace["__all__"] = [name for name in names if not name.startswith("_")]
+    whole = own_file and place.get("__spec__") is not None
+    kept = set() if own_file else _evaluators_own(place, names)
+    for name, sketch in known.items():
+        if name in kept:
+            continue
+        if sketch[0] in ("function", "coroutine"):
+            names[name] = _function(session, name, sketch, path)
+        elif not whole:
+            names[name] = session.ask("global", name)
+    names["__getattr__"] = fetch
+    names["__dir__"] = lambda: sorted(known)
+    names["__all__"] = [name for name in known if not name.startswith("_")]
+
+
+def _run(session: Session) -> None:
+    status = session.ask("main", sys.argv[1:])
+    if status != 0:
+        sys.exit(status if type(status) is int else 1)
+
+
+def _evaluators_own(place: dict[str, Any], names: dict[str, Any]) -> set[str]:
+    """Returns the names that no program may define: those of an evaluator that executes text.
+
+    In its own namespace a program's `sum` or `expected` would stand for the evaluator's.
+    """
+    if place is not names or place.get("__file__") is None:
+        return set()
+    return {*place, *vars(builtins)}
+
+
+def _sketches(told: Any) -> dict[str, list[Any]]:
+    if not isinstance(told, dict):
+        raise wire.WireError("not a table of names")
+    return {
+        name: sketch
+        for name, sketch in told.items()
+        if _plain(name) and isinstance(sketch, list) and sketch
+    }
 
 
 def _plain(name: Any) -> bool:
@@ -242,10 +107,67 @@ def _plain(name: Any) -> bool:
     return isinstance(name, str) and name.isidentifier() and not name.startswith("__")
 
 
-def _function(session: Session, name: str, description: str) -> Any:
-    def remote(*arguments: Any, **keywords: Any) -> Any:
-        return session.ask("invoke", name, list(arguments), keywords)
+def _show_source(path: str, source: str) -> None:
+    """Lets `inspect` find the program's text, which is not that of the file it was loaded from."""
+    try:
+        with open(source, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+    except OSError:
+        return
+    linecache.cache[path] = (len(text), None, text.splitlines(keepends=True)[:_MOST_LINES], path)
 
-    remote.__name__ = remote.__qualname__ = name
-    remote.__doc__ = description
-    return remote
+
+def _function(session: Session, name: str, sketch: list[Any], path: str) -> Any:
+    if sketch[0] == "coroutine":
+
+        async def awaited(*arguments: Any, **keywords: Any) -> Any:
+            return session.ask("await", name, list(arguments), keywords)
+
+        remote: Any = awaited
+    else:
+
+        def called(*arguments: Any, **keywords: Any) -> Any:
+            return session.ask("invoke", name, list(arguments), keywords)
+
+        remote = called
+    made: FunctionType = remote
+    made.__name__ = made.__qualname__ = name
+    try:
+        _, doc, line, parameters, counts, defaults = sketch
+        made.__doc__ = str(doc)
+        made.__code__ = _placed(made.__code__, path, line)
+        made.__dict__["__signature__"] = _signature(parameters, counts, defaults)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        pass  # a program that draws itself wrongly is called all the same
+    return made
+
+
+def _placed(code: CodeType, path: str, line: Any) -> CodeType:
+    """Returns the code as if it stood where the program's function does."""
+    if type(line) is not int or not 0 < line < _MOST_LINES:
+        return code
+    return code.replace(co_filename=path, co_firstlineno=line)
+
+
+def _signature(names: list[str], counts: list[int], defaults: list[Any]) -> Any:
+    """Returns the function's parameters; a default's value stays with the program."""
+    from inspect import Parameter, Signature
+
+    positional, only, keyword, flags = counts
+    if not 0 <= positional + keyword <= _MOST_PARAMETERS:
+        raise ValueError("more parameters than a function can have")
+    rest = iter(names[positional + keyword :])
+    without = positional - defaults[0]
+    shown = []
+    for index, name in enumerate(names[:positional]):
+        kind = Parameter.POSITIONAL_ONLY if index < only else Parameter.POSITIONAL_OR_KEYWORD
+        default = Parameter.empty if index < without else ...
+        shown.append(Parameter(name, kind, default=default))
+    if flags & _VAR_POSITIONAL:
+        shown.append(Parameter(next(rest), Parameter.VAR_POSITIONAL))
+    for name in names[positional : positional + keyword]:
+        default = ... if name in defaults[1:] else Parameter.empty
+        shown.append(Parameter(name, Parameter.KEYWORD_ONLY, default=default))
+    if flags & _VAR_KEYWORD:
+        shown.append(Parameter(next(rest), Parameter.VAR_KEYWORD))
+    return Signature(shown)

@@ -24,6 +24,7 @@ FORMAT = "openevolve"
 SEEDS = "seeds"
 PROMPTS = "prompts"
 INITIAL_NAME = "initial program"
+PYTHON_SUFFIX = ".py"
 
 DEFAULT_THRESHOLDS = (0.5, 0.75, 0.9)
 DEFAULT_ARTIFACT_CHARS = 20_480
@@ -49,7 +50,7 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
     language = values.get("language", language_of(suffix))
     named = _seeds(files, options[known.INITIAL], language)
     axes, edit = shape.axes(config), shape.edit_rules(config)
-    mode = Mode(options.get(known.MODE, Mode.GUARDED.value))
+    mode = Mode(options.get(known.MODE, _usual_mode(suffix).value))
     evaluator, limits = _evaluator(files, options), shape.limits(config, options)
     reader = Reader(
         stages=stages,
@@ -85,6 +86,7 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
             *suggestions.remarks(config, templates),
             *_misnamed(files),
             *_too_long(named, edit.max_code_chars),
+            *_without_stand_in(suffix, options),
         ),
     )
 
@@ -109,8 +111,8 @@ def _stages(
 
 
 def _suffix(initial: str, config: Config) -> str:
-    asked: str = config.values.get("file_suffix", ".py")
-    return asked if asked != ".py" else PurePosixPath(initial).suffix or ".py"
+    asked: str = config.values.get("file_suffix", PYTHON_SUFFIX)
+    return asked if asked != PYTHON_SUFFIX else PurePosixPath(initial).suffix or PYTHON_SUFFIX
 
 
 def _prepared(
@@ -221,6 +223,25 @@ def _too_long(named: Mapping[str, Program], max_chars: int) -> list[str]:
         "its children will be refused as too long."
         for title, seed in named.items()
         if len(seed.source) > max_chars
+    ]
+
+
+def _usual_mode(suffix: str) -> Mode:
+    """Returns the mode where nobody chose one.
+
+    Only Python has a stand-in.  What an evaluator compiles or starts itself has the rights of its
+    starter, and in compatible mode those are a throw-away identity's.
+    """
+    return Mode.GUARDED if suffix == PYTHON_SUFFIX else Mode.COMPATIBLE
+
+
+def _without_stand_in(suffix: str, options: Mapping[str, Any]) -> list[str]:
+    if suffix == PYTHON_SUFFIX or known.MODE in options:
+        return []
+    return [
+        f"Programs are `{suffix}` files, which an evaluator reads or runs itself: they are "
+        "measured in compatible mode, and scores are unverified. If it never runs them, `--set "
+        "sandbox.mode=guarded` says so."
     ]
 
 

@@ -21,7 +21,7 @@ _EXTRA_PROCESSES = 32
 _CAPABILITIES = ["SETUID", "SETGID", "KILL"]  # take a throw-away identity, and end it
 _TMPFS = {
     "/tmp": "rw,noexec,nosuid,nodev,size=128m,nr_inodes=8192,mode=1777",
-    "/cell/work": "rw,noexec,nosuid,nodev,size=128m,nr_inodes=8192,mode=0711",
+    "/cell/work": "rw,exec,nosuid,nodev,size=128m,nr_inodes=8192,mode=0711",
     "/cell/rpc": "rw,noexec,nosuid,nodev,size=1m,nr_inodes=512,mode=0711",
     "/cell/eval": "rw,nosuid,nodev,size=512m,nr_inodes=65536,mode=0755",
 }

@@ -1,0 +1,264 @@
+"""How evaluators use a program: each style works in guarded mode, or says clearly why not."""
+
+import json
+from typing import Any
+
+import pytest
+
+from app.domain.evaluation import FailureKind
+from app.domain.problem import Evaluator, Job, Limits, Mode, Outcome
+from app.ports import Sandbox
+
+LIMITS = Limits(wall_seconds=20.0, cpu_seconds=15.0, memory_mib=512)
+
+PROGRAM = b'''\
+"""A program."""
+import sys
+
+RATE = 1.5
+
+
+class Answer:
+    def __init__(self, value):
+        self.value = value
+
+    def __float__(self):
+        return float(self.value)
+
+    def __eq__(self, other):
+        return True
+
+
+def solve(x, power=2, *rest, scale=1.0):
+    """Returns a power."""
+    return scale * x**power
+
+
+def answer(x):
+    return Answer(x * x)
+
+
+async def later(x):
+    return x * x
+
+
+def numbers(n):
+    for k in range(n):
+        yield k
+
+
+def ask_back(f, x):
+    return f(x) + 1
+
+
+def expected(x):
+    return x
+
+
+if __name__ == "__main__":
+    print(solve(float(sys.argv[1]) if len(sys.argv) > 1 else float(input())))
+    sys.exit(3 if "fail" in sys.argv else 0)
+'''
+
+HEAD = """
+import importlib, importlib.util, os, subprocess, sys, runpy, inspect, asyncio, tempfile, shutil
+
+def load(path):
+    spec = importlib.util.spec_from_file_location("program", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+def expected(x):
+    return x * x
+
+def evaluate(path):
+"""
+
+ALIKE = {
+    "spec_from_file_location": "return {'v': load(path).solve(5)}",
+    "__import__ and sys.path": (
+        "sys.path.insert(0, os.path.dirname(path))\n"
+        "return {'v': __import__(os.path.basename(path)[:-3]).solve(5)}"
+    ),
+    "SourceFileLoader": (
+        "import importlib.machinery as m\n"
+        "return {'v': m.SourceFileLoader('p', path).load_module().solve(5)}"
+    ),
+    "exec of the text": (
+        "ns = {}\nexec(open(path).read(), ns)\nreturn {'v': ns['solve'](5), 'r': ns['RATE']}"
+    ),
+    "exec of the compiled text": (
+        "ns = {}\nexec(compile(open(path).read(), path, 'exec'), ns)\nreturn {'v': ns['solve'](5)}"
+    ),
+    "exec in two dictionaries": (
+        "ns = {}\nexec(open(path).read(), {}, ns)\nreturn {'v': ns['solve'](5), 'r': ns['RATE']}"
+    ),
+    "runpy": "ns = runpy.run_path(path)\nreturn {'v': ns['solve'](5), 'r': ns['RATE']}",
+    "getsource of a function": (
+        "text = inspect.getsource(load(path).solve)\n"
+        "return {'n': len(text), 'ok': text.startswith('def solve') and 'x**power' in text}"
+    ),
+    "getsource of a module": "return {'n': len(inspect.getsource(load(path)))}",
+    "signature": (
+        "p = load(path)\nshown = inspect.signature(p.solve).parameters.values()\n"
+        "return {'s': [[x.name, x.kind.name, x.default is x.empty] for x in shown],\n"
+        "        'd': p.solve.__doc__, 'n': p.solve.__name__, 'f': inspect.isfunction(p.solve)}"
+    ),
+    "attributes": (
+        "p = load(path)\n"
+        "return {'has': hasattr(p, 'solve'), 'not': hasattr(p, 'other'), 'r': p.RATE,\n"
+        "        'dir': 'solve' in dir(p), 'callable': callable(p.solve)}"
+    ),
+    "keywords": "p = load(path)\nreturn {'v': p.solve(5, power=3, scale=0.5), 'w': p.solve(x=2)}",
+    "an object": (
+        "p = load(path)\na = p.answer(3)\na.value = a.value + 1\n"
+        "return {'v': a.value, 'f': float(a), 't': bool(a), 'i': isinstance(a, p.Answer),\n"
+        "        'n': isinstance(3, p.Answer)}"
+    ),
+    "a class": "return {'v': load(path).Answer(7).value}",
+    "a generator": "return {'v': sum(load(path).numbers(5)), 'l': list(load(path).numbers(3))}",
+    "a coroutine": (
+        "p = load(path)\nasync def both():\n"
+        "    return await asyncio.gather(p.later(3), p.later(4))\n"
+        "return {'v': sum(asyncio.run(both())), 'c': inspect.iscoroutinefunction(p.later)}"
+    ),
+    "a callback that calls the program": (
+        "p = load(path)\nreturn {'v': p.ask_back(lambda x: p.solve(x) + 1, 4)}"
+    ),
+    "a subprocess that imports": (
+        "text = ('import importlib.util, sys\\ns = importlib.util.spec_from_file_location("
+        "\"p\", sys.argv[1])\\n'\n"
+        "        'm = importlib.util.module_from_spec(s); s.loader.exec_module(m)\\n'\n"
+        "        'print(m.solve(5))')\n"
+        "with tempfile.NamedTemporaryFile('w', suffix='.py') as file:\n"
+        "    file.write(text); file.flush()\n"
+        "    done = subprocess.run([sys.executable, file.name, path], capture_output=True)\n"
+        "return {'v': float(done.stdout)}"
+    ),
+    "a subprocess that is the program": (
+        "done = subprocess.run([sys.executable, path, '4'], capture_output=True, text=True)\n"
+        "fed = subprocess.run([sys.executable, path], input='3', capture_output=True, text=True)\n"
+        "bad = subprocess.run([sys.executable, path, '4', 'fail'], capture_output=True)\n"
+        "return {'v': float(done.stdout), 'w': float(fed.stdout), 'c': bad.returncode}"
+    ),
+    "a subprocess that fails": (
+        "done = subprocess.run([sys.executable, path, 'x'], capture_output=True, text=True)\n"
+        "return {'c': done.returncode, 'e': 'ValueError' in done.stderr}"
+    ),
+    "a copy of the program": (
+        "copy = os.path.join(tempfile.mkdtemp(), 'copy.py')\nshutil.copy(path, copy)\n"
+        "done = subprocess.run([sys.executable, copy, '4'], capture_output=True, text=True)\n"
+        "return {'v': load(copy).solve(5), 'w': float(done.stdout)}"
+    ),
+    "its source at the variable": (
+        "import ast\ntext = open(os.environ['EVOQ_PROGRAM_SOURCE']).read()\n"
+        "return {'n': len(text), 'f': len(ast.parse(text).body)}"
+    ),
+    "forked workers": (
+        "import multiprocessing\np = load(path)\nglobal _solve\n_solve = p.solve\n"
+        "pool = multiprocessing.get_context('fork')\nreader, writer = pool.Pipe(False)\n"
+        "child = pool.Process(target=lambda: writer.send(p.solve(6)))\n"
+        "child.start(); child.join()\nreturn {'v': reader.recv()}"
+    ),
+    "threads": (
+        "from concurrent.futures import ThreadPoolExecutor\np = load(path)\n"
+        "with ThreadPoolExecutor(4) as pool:\n"
+        "    return {'v': sum(pool.map(p.solve, range(20)))}"
+    ),
+}  # fmt: skip
+
+GUARDED_ONLY_FAILS = {
+    "a subclass": (
+        "p = load(path)\nclass Mine(p.Answer):\n    pass\nreturn {'v': Mine(1).value}",
+        "derives a class",
+    ),
+    "an object of the evaluator": (
+        "class Box:\n    x = 1\nreturn {'v': float(load(path).answer(Box()))}",
+        "cannot cross in guarded mode",
+    ),
+}
+
+
+class EvaluatorStyleContract:
+    """Subclass it and provide the fixture `sandbox`."""
+
+    @pytest.fixture
+    def sandbox(self) -> Sandbox:
+        raise NotImplementedError
+
+    @staticmethod
+    def run(sandbox: Sandbox, body: str, mode: Mode, suffix: str = ".py") -> Outcome:
+        text = HEAD + "".join(f"    {line}\n" for line in body.splitlines())
+        evaluator = Evaluator(f"style {hash(body)}", {"evaluator.py": text.encode()})
+        return sandbox.run(Job(evaluator, "evaluate", ((suffix, PROGRAM),), LIMITS, mode))
+
+    def metrics(self, sandbox: Sandbox, body: str, mode: Mode) -> Any:
+        outcome = self.run(sandbox, body, mode)
+        assert outcome.result is not None, (outcome.failure, outcome.stderr.decode())
+        return json.loads(outcome.result)["metrics"]
+
+    @pytest.mark.parametrize("style", ALIKE)
+    def test_a_style_measures_alike_in_both_modes(self, sandbox: Sandbox, style: str) -> None:
+        guarded = self.metrics(sandbox, ALIKE[style], Mode.GUARDED)
+        assert guarded == self.metrics(sandbox, ALIKE[style], Mode.COMPATIBLE)
+        assert guarded
+
+    @pytest.mark.parametrize("style", GUARDED_ONLY_FAILS)
+    def test_a_style_that_cannot_work_says_why(self, sandbox: Sandbox, style: str) -> None:
+        body, words = GUARDED_ONLY_FAILS[style]
+        outcome = self.run(sandbox, body, Mode.GUARDED)
+        assert outcome.failure is not None
+        assert outcome.failure.kind is FailureKind.RUNTIME
+        assert words in outcome.failure.detail
+        assert "sandbox.mode=compatible" in outcome.failure.detail
+
+    def test_the_text_at_the_path_says_where_the_text_is(self, sandbox: Sandbox) -> None:
+        found = self.metrics(sandbox, "return {'t': open(path).read()}", Mode.GUARDED)
+        assert "EVOQ_PROGRAM_SOURCE" in found["t"]
+
+    def test_a_text_executed_in_the_evaluator_replaces_nothing_of_it(
+        self, sandbox: Sandbox
+    ) -> None:
+        body = "exec(open(path).read(), globals())\nreturn {'v': expected(4), 'w': solve(4)}"
+        assert self.metrics(sandbox, body, Mode.GUARDED) == {"v": 16, "w": 16}
+
+    def test_an_object_of_the_program_equals_nothing_of_the_evaluator(
+        self, sandbox: Sandbox
+    ) -> None:
+        body = "a = load(path).answer(3)\nreturn {'e': a == 99, 'n': a != 99, 'o': 99 == a}"
+        assert self.metrics(sandbox, body, Mode.GUARDED) == {"e": False, "n": True, "o": False}
+
+    def test_a_killed_script_ends_with_its_program(self, sandbox: Sandbox) -> None:
+        body = (
+            "child = subprocess.Popen([sys.executable, path], stdin=subprocess.PIPE,\n"
+            "                         stdout=subprocess.PIPE)\n"
+            "try:\n    child.communicate(timeout=0.5) if False else child.wait(0.5)\n"
+            "except subprocess.TimeoutExpired:\n    child.kill()\n"
+            "out, _ = child.communicate()\nreturn {'n': len(out), 'c': child.returncode}"
+        )
+        assert self.metrics(sandbox, body, Mode.GUARDED) == {"n": 0, "c": -9}
+
+    @pytest.mark.parametrize("suffix", [".txt", ".rs", ".sh"])
+    def test_a_program_in_another_language_is_a_file(self, sandbox: Sandbox, suffix: str) -> None:
+        body = "return {'n': len(open(path).read()), 's': os.path.splitext(path)[1]}"
+        for mode in Mode:
+            outcome = self.run(sandbox, body, mode, suffix)
+            assert outcome.result is not None, outcome.failure
+            found = json.loads(outcome.result)["metrics"]
+            assert found == {"n": len(PROGRAM), "s": suffix}
+
+    def test_an_evaluator_may_run_a_program_in_another_language(self, sandbox: Sandbox) -> None:
+        text = HEAD + (
+            "    os.chmod(os.path.dirname(path), 0o700) if False else None\n"
+            "    copy = shutil.copy(path, os.path.join(tempfile.gettempdir(), 'built'))\n"
+            "    os.chmod(copy, 0o700)\n"
+            "    done = subprocess.run([copy, '5'], capture_output=True, text=True)\n"
+            "    return {'v': float(done.stdout)}\n"
+        )
+        evaluator = Evaluator("shell", {"evaluator.py": text.encode()})
+        program = b"#!/bin/sh\necho $(($1 * $1))\n"
+        job = Job(evaluator, "evaluate", ((".sh", program),), LIMITS, Mode.COMPATIBLE)
+        outcome = sandbox.run(job)
+        assert outcome.result is not None, (outcome.failure, outcome.stderr)
+        assert json.loads(outcome.result)["metrics"] == {"v": 25.0}

@@ -1,0 +1,201 @@
+"""The evaluator's connection to a program, and what stands for the program's objects there."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import threading
+from typing import Any
+
+from . import wire
+from .errors import CannotCross, ProgramCrashed, exception
+
+REMEDY = ", or set sandbox.mode=compatible, in which scores are unverified."
+
+
+class Session:
+    """One connection to the program; each opens its own process of it, importing it afresh.
+
+    A call that was interrupted or answered wrongly ends the connection, and the next one makes a
+    new one.  A forked child of the evaluator makes its own.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._lock = threading.RLock()
+        self._sock: socket.socket | None = None
+        self._owner = os.getpid()
+        self._numbers = itertools.count(1)
+        self._callbacks: dict[int, Any] = {}
+        self.generation = 0
+
+    def ask(self, *request: Any) -> Any:
+        """Returns the program's answer to one request.
+
+        Raises:
+          Exception: What the program raised, as a class of the same name where that is built in.
+        """
+        if os.getpid() != self._owner:  # a lock or socket inherited through fork is not ours
+            self._owner, self._lock, self._sock = os.getpid(), threading.RLock(), None
+        with self._lock:
+            whole = False
+            try:
+                answer = self._exchange(request)
+                whole = True
+            except (EOFError, OSError):
+                raise ProgramCrashed("the program ended during the call") from None
+            finally:
+                if not whole:
+                    self._hang_up()
+        if answer[1] == "returned":
+            return answer[2]
+        if answer[1] == "stopped":
+            # Only where iteration can end: elsewhere it would end a loop of the evaluator early.
+            if request[0] != "special" or request[2] != "__next__":
+                raise wire.WireError("not an answer to this request")
+            raise StopIteration
+        raise exception(*(str(part) for part in answer[2:6]))
+
+    def _exchange(self, request: tuple[Any, ...]) -> list[Any]:
+        if self._sock is None:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            sock.connect(self._address)
+            self._sock = sock
+            self.generation += 1
+        number = next(self._numbers)
+        wire.send_frame(self._sock, self._request([number, *request]))
+        if request[0] == "main":
+            socket.send_fds(self._sock, [b"."], [0, 1, 2])
+        while True:
+            answer = wire.decode(wire.receive_frame(self._sock), self._resolve)
+            if not isinstance(answer, list) or len(answer) < 2:
+                raise wire.WireError("not an answer")
+            if answer[0] == "call" and len(answer) == 4:
+                self._serve_callback(answer)
+                continue
+            lengths = {"returned": 3, "raised": 6, "stopped": 2}
+            if answer[0] != number or lengths.get(str(answer[1])) != len(answer):
+                raise wire.WireError("not an answer to this request")
+            return answer
+
+    def _request(self, request: list[Any]) -> list[wire.Buffer]:
+        try:
+            return wire.encode(request, self._export)
+        except wire.WireError as error:
+            raise CannotCross(
+                f"the evaluator passes the program what cannot cross in guarded mode: {error}. "
+                f"Pass plain values or functions{REMEDY}"
+            ) from None
+
+    def _serve_callback(self, call: list[Any]) -> None:
+        assert self._sock is not None
+        _, number, arguments, keywords = call
+        try:
+            value = self._callbacks[number](*arguments, **keywords)
+            reply = wire.encode(["returned", value], self._export)
+        except Exception as error:  # the evaluator's own text may tell what is hidden
+            reply = wire.encode(["raised", type(error).__name__])
+        wire.send_frame(self._sock, reply)
+
+    def _hang_up(self) -> None:
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+
+    def _export(self, value: Any) -> list[Any] | None:
+        if isinstance(value, Proxy):
+            session, number, generation = value._evoq  # a slot, so that no request is made
+            if session is self and generation == self.generation:
+                return ["own", number]
+        elif callable(value) and not isinstance(value, type):
+            number = next(self._numbers)
+            self._callbacks[number] = value
+            return ["callback", number]
+        return None
+
+    def _resolve(self, kind: Any, number: Any) -> Any:
+        if kind == "callback" and type(number) is int and number in self._callbacks:
+            return self._callbacks[number]
+        if kind != "object" or type(number) is not int:
+            raise wire.WireError("not a handle")
+        return Proxy(self, number, self.generation)
+
+
+class Proxy:
+    """An object of the program that cannot cross: everything about it is asked for there.
+
+    Comparisons and arithmetic are not passed on: an object that equals everything would be a score.
+    """
+
+    __slots__ = ("_evoq",)
+
+    def __init__(self, session: Session, number: int, generation: int) -> None:
+        object.__setattr__(self, "_evoq", (session, number, generation))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        return self._ask("attribute", name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._ask("set", name, value)
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self._ask("call", list(arguments), keywords)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._ask("special", "__getitem__", [index])
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._ask("special", "__setitem__", [index, value])
+
+    def __contains__(self, value: Any) -> bool:
+        return bool(self._ask("special", "__contains__", [value]))
+
+    def __len__(self) -> int:
+        return int(self._ask("special", "__len__", []))
+
+    def __bool__(self) -> bool:
+        return self._ask("special", "__bool__", []) is True
+
+    def __float__(self) -> float:
+        return float(self._ask("special", "__float__", []))
+
+    def __int__(self) -> int:
+        return int(self._ask("special", "__int__", []))
+
+    def __str__(self) -> str:
+        return str(self._ask("special", "__str__", []))
+
+    def __iter__(self) -> Any:
+        return self._ask("special", "__iter__", [])
+
+    def __next__(self) -> Any:
+        return self._ask("special", "__next__", [])
+
+    def __enter__(self) -> Any:
+        return self._ask("special", "__enter__", [])
+
+    def __exit__(self, *exception: object) -> None:
+        self._ask("special", "__exit__", [None, None, None])
+
+    def __instancecheck__(self, value: Any) -> bool:
+        if not isinstance(value, Proxy) or value._evoq[0] is not self._evoq[0]:
+            return False
+        return self._ask("isinstance", value) is True
+
+    def __mro_entries__(self, bases: Any) -> Any:
+        raise CannotCross(
+            "the evaluator derives a class from one of the program's, which lives in another "
+            f"process in guarded mode. Use its objects{REMEDY}"
+        )
+
+    def __repr__(self) -> str:
+        return f"<object {self._evoq[1]} of the program>"
+
+    def _ask(self, operation: str, *rest: Any) -> Any:
+        session, number, generation = self._evoq
+        if generation != session.generation:
+            raise ProgramCrashed("this object was lost when the program's process ended")
+        return session.ask(operation, number, *rest)
