@@ -1,8 +1,11 @@
 """The composition root: the one module that knows which adapter serves which port."""
 
 import logging
+import os
+import socket
 import threading
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +16,13 @@ from app.adapters.queue.inline import InlineExecutor
 from app.adapters.sandbox.choose import AnySandbox, choose
 from app.adapters.store.leases import LeaseKeeper
 from app.adapters.store.sql import SqlStore
+from app.adapters.store.timekeeper import Timekeeper
 from app.adapters.tuning.cma import ask
 from app.domain.operators import operators
 from app.domain.problem import Problem, ProblemDigest
 from app.domain.run import Run
 from app.engine.context import Context, Pace
+from app.entries import WORKER_KINDS, Worker
 from app.model_settings import ModelSettings
 from app.ports import Executor, LanguageModel, Misconfigured, Sandbox, Store
 from app.settings import QueueSettings, SandboxSettings, Settings
@@ -45,6 +50,18 @@ def worker_context(settings: Settings | None = None) -> Context:
 def open_store(database_url: str, *, connections: int = 16) -> SqlStore:
     """Returns the ledger; no connection is opened before the first transaction."""
     return SqlStore(database_url, connections=connections)
+
+
+def clocked(ctx: Context, queues: Collection[str]) -> tuple[Context, Timekeeper]:
+    """Starts the clock of a worker of these queues, which writes to the ledger from now on.
+
+    A worker of several queues is of the first kind in `WORKER_KINDS`: the dearest, as a rule.
+    """
+    kind = next(kind for kind in WORKER_KINDS if kind in queues)
+    name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    clock = Timekeeper(ctx.store, Worker(name, kind, Settings().prices.of(kind)))
+    clock.start()
+    return replace(ctx, work=clock.work), clock
 
 
 def open_sandbox(

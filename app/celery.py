@@ -157,7 +157,7 @@ def modules() -> list[str]:
     command = click.get_current_context(silent=True)
     if command is not None and command.info_name in ("beat", "flower"):
         return ["workers.heartbeat"]
-    return ["workers.tasks", "workers.gpu", "workers.cpu", "workers.heartbeat"]
+    return ["workers.tasks", "workers.gpu", "workers.cpu", "workers.heartbeat", "workers.shift"]
 
 
 def _application() -> Celery:

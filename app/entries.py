@@ -94,6 +94,68 @@ class Child:
 
 
 @dataclass(frozen=True, slots=True)
+class Account:
+    """Completions of a run in one role by one model.
+
+    Attributes:
+      reused: How many of them were read from earlier runs.
+      unpriced: How many were paid for at a price nobody told.
+      prompt_tokens, cached_tokens, completion_tokens: Of those that were paid for; `cached_tokens`
+        are the prompt tokens an endpoint had read before.
+      reused_tokens: Of those that were not, prompts included.
+      latency_seconds: Summed over those that were asked for.
+      cost_usd: Of those with a price; None where none has one.
+    """
+
+    role: str
+    model: str
+    completions: int
+    reused: int
+    unpriced: int
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    reused_tokens: int
+    latency_seconds: float
+    cost_usd: float | None
+
+
+WORKER_KINDS = ("gpu", "cpu", "control")
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker process from its start to its end.
+
+    Attributes:
+      id: Unique; another start is another worker.
+      kind: The first of `WORKER_KINDS` whose queue it serves.
+      usd_per_hour: What it costs, busy or not; None where nobody said.
+    """
+
+    id: str
+    kind: str
+    usd_per_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """What the workers of one kind spent on one run, or on none.
+
+    Attributes:
+      seconds: Of time that a worker was there, shared among the runs it had steps of.
+      cost_usd: Of those with a price; None where none has one.
+      unpriced_seconds: Of those without.
+    """
+
+    kind: str
+    workers: int
+    seconds: float
+    cost_usd: float | None
+    unpriced_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
     """One settled proposal as reports see it.
 
@@ -101,6 +163,7 @@ class Settled:
       ordinal: From 0; negative for seeds.
       seconds: After the run's creation.
       wall_seconds, cpu_seconds: Summed over its trials.
+      tokens, cost_usd: Of the completions paid for in its name; None where no price is known.
     """
 
     ordinal: int
@@ -117,3 +180,5 @@ class Settled:
     wall_seconds: float
     cpu_seconds: float
     changes: str = ""
+    tokens: int = 0
+    cost_usd: float | None = None

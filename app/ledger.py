@@ -18,7 +18,7 @@ from app.domain.operator import Ancestry, Completion, Draft, Known, Prompt
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
 from app.domain.run import Budget, Run, RunState
-from app.entries import Asked, Backlog, Child, NewRun, Plan, Settled
+from app.entries import Account, Asked, Backlog, Child, NewRun, Plan, Settled, Shift, Worker
 
 
 class Transaction(Protocol):
@@ -189,6 +189,10 @@ class Transaction(Protocol):
         """
         ...
 
+    def accounts(self, run: int) -> list[Account]:
+        """Returns what a run's completions came to, by role and model."""
+        ...
+
     # Trials
 
     def add_trials(
@@ -250,6 +254,20 @@ class Transaction(Protocol):
 
     def clear_island(self, run: int, island: int, *, reset: bool) -> None:
         """Empties an island's cells; with `reset` it also enters its next epoch."""
+        ...
+
+    # Workers
+
+    def record_shifts(self, worker: Worker, seconds: Mapping[int | None, float]) -> None:
+        """Writes a worker's totals by run, None being nobody's time; smaller ones are left out."""
+        ...
+
+    def shifts(self, run: int) -> list[Shift]:
+        """Returns what workers spent on a run, by kind."""
+        ...
+
+    def idle_shifts(self) -> list[Shift]:
+        """Returns what workers spent on no run, by kind."""
         ...
 
     # Events and reports

@@ -104,6 +104,19 @@ class SandboxSettings(Section):
     memory_mib: int | None = Field(None, ge=16, description="overrides the problem's limit")
 
 
+class PriceSettings(Section):
+    """What an hour of a worker costs, busy or not; none: nobody knows."""
+
+    gpu_usd_per_hour: float | None = Field(None, ge=0, description="of a worker that generates")
+    cpu_usd_per_hour: float | None = Field(None, ge=0, description="of a worker that evaluates")
+    control_usd_per_hour: float | None = Field(None, ge=0, description="of a worker that plans")
+
+    def of(self, kind: str) -> float | None:
+        """Returns the price of a kind of worker."""
+        told: dict[str, float | None] = self.model_dump()
+        return told[f"{kind}_usd_per_hour"]
+
+
 class RunSettings(Section):
     """Everything a run remembers of its settings; holds no secret."""
 
@@ -112,6 +125,7 @@ class RunSettings(Section):
     queue: QueueSettings = QueueSettings()
     llm: ModelSettings = ModelSettings()
     sandbox: SandboxSettings = SandboxSettings()
+    prices: PriceSettings = PriceSettings()
     prompts: dict[str, Any] = Field(default_factory=dict)
     problem: dict[str, Any] = Field(default_factory=dict, description="options of the problem")
 
@@ -128,6 +142,7 @@ class Settings(BaseSettings):
     home: str = Field(".evoq", description="folder of the embedded stack")
     database_connections: int = Field(16, ge=1, description="largest pool of one process")
     sandbox: SandboxSettings = SandboxSettings()
+    prices: PriceSettings = PriceSettings()
     queue: QueueSettings = QueueSettings()
 
     @property

@@ -3,7 +3,9 @@
 import functools
 import threading
 
-from app.bootstrap import worker_context
+from app.adapters.store.timekeeper import Timekeeper
+from app.bootstrap import clocked, worker_context
+from app.celery import app
 from app.engine.context import Context
 from app.ports import Unavailable
 
@@ -11,8 +13,8 @@ _building = threading.Lock()
 
 
 @functools.cache
-def _build() -> Context:
-    return worker_context()
+def _build() -> tuple[Context, Timekeeper]:
+    return clocked(worker_context(), app.amqp.queues.consume_from)
 
 
 def context() -> Context:
@@ -22,7 +24,14 @@ def context() -> Context:
       Unavailable: The environment does not say enough to build one, or a port does not answer.
     """
     with _building:
-        return _build()
+        return _build()[0]
+
+
+def end_shift() -> None:
+    """Writes down the last seconds of this worker, where it ever had a context."""
+    with _building:
+        if _build.cache_info().currsize:
+            _build()[1].close()
 
 
 def context_or_exit() -> Context:

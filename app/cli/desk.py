@@ -22,7 +22,7 @@ from app.domain.run import Run
 from app.engine import lifecycle
 from app.engine.context import Context
 from app.ports import Store
-from app.settings import QueueSettings, RunSettings, SandboxSettings
+from app.settings import PriceSettings, QueueSettings, RunSettings, SandboxSettings
 
 _OF_THE_RUN = {"generating", "evaluating", "patience_seconds"}
 """Limits that go with the run, whoever works for it."""
@@ -160,9 +160,10 @@ def desk(
 def _told(settings: RunSettings, environment: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment of workers: ours, and what the run's settings say of them."""
     variables = dict(environment)
-    sections: tuple[tuple[str, SandboxSettings | QueueSettings], ...] = (
+    sections: tuple[tuple[str, SandboxSettings | QueueSettings | PriceSettings], ...] = (
         ("SANDBOX", settings.sandbox),
         ("QUEUE", settings.queue),
+        ("PRICES", settings.prices),
     )
     for section, values in sections:
         told = values.model_dump(mode="json", exclude_defaults=True, exclude=_OF_THE_RUN)

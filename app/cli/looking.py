@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
+from app.cli.costing import cost_rows
 from app.cli.display import duration, number, shown
 from app.cli.ending import show_best
 from app.cli.execution import find
@@ -85,7 +86,7 @@ def show(name: str, screen: Screen) -> None:
         f"{summary.cut} cut, {sum(summary.failures.values())} failed",
         "failures": kinds or "none",
         "seed": str(run.seed),
-        "tokens": str(run.tokens),
+        **cost_rows(summary.costs),
         "took": duration(summary.seconds),
         "files": told["out"] or "none here",
     }

@@ -34,6 +34,10 @@ def _not_kept(kind: Literal["cohort", "trial"], subject: int) -> AbstractContext
     return nullcontext()
 
 
+def _not_counted(run: int) -> AbstractContextManager[None]:  # noqa: ARG001
+    return nullcontext()
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """The world as one process sees it; built once by `app.bootstrap`.
@@ -43,6 +47,7 @@ class Context:
         operators that ask one.
       problem: Returns a problem by digest; cached by whoever provides it.
       keep: Renews a lease for as long as the context manager is open.
+      work: Counts a step for a run for as long as the context manager is open.
     """
 
     store: Store
@@ -54,6 +59,7 @@ class Context:
     recipes: Mapping[str, Recipe] = field(default_factory=lambda: RECIPES)
     pace: Pace = Pace()
     keep: Callable[[Literal["cohort", "trial"], int], AbstractContextManager[None]] = _not_kept
+    work: Callable[[int], AbstractContextManager[None]] = _not_counted
 
     def strategy(self, run: Run) -> Strategy:
         """Builds the run's strategy from its settings, its problem and its grid as it stands."""

@@ -1,8 +1,13 @@
 """Evaluate: one trial is run in the sandbox, and its cohort takes the next step."""
 
-from app.domain.cohort import TrialId
+from typing import TypeAlias
+
+from app.domain.cohort import CohortId, TrialId
+from app.domain.evaluation import Trial
 from app.domain.events import EventKind
 from app.domain.problem import EvaluatorBroken
+from app.domain.program import Program, ProgramId
+from app.domain.run import Run
 from app.engine.advance import advance
 from app.engine.context import Context
 from app.engine.faults import broken, evaluator_broken
@@ -10,6 +15,8 @@ from app.engine.modes import comparable, compared
 from app.engine.ring import ring
 from app.ledger import Exhausted
 from app.ports import Unavailable
+
+_Leased: TypeAlias = tuple[Run, CohortId, Trial, dict[ProgramId, Program]]
 
 
 def evaluate(ctx: Context, trial_id: TrialId) -> None:
@@ -26,6 +33,11 @@ def evaluate(ctx: Context, trial_id: TrialId) -> None:
         return
     if found is None:
         return
+    with ctx.work(found[0].id):
+        _test(ctx, trial_id, found)
+
+
+def _test(ctx: Context, trial_id: TrialId, found: _Leased) -> None:
     run, cohort_id, trial, programs = found
     problem = ctx.problem(run.problem)
     try:

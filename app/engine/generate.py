@@ -34,7 +34,12 @@ def generate(ctx: Context, cohort_id: CohortId) -> None:
         return
     if claimed is None:
         return
-    run = claimed.run
+    with ctx.work(claimed.run.id):
+        _breed(ctx, claimed)
+
+
+def _breed(ctx: Context, claimed: "Claimed") -> None:
+    run, cohort_id = claimed.run, claimed.cohort.id
     try:
         with ctx.keep("cohort", cohort_id):
             children = converse(ctx, claimed)

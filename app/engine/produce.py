@@ -22,7 +22,7 @@ def produce(ctx: Context, run_id: int) -> None:
 
     Harmless to call at any time, from any number of workers: one plans, the others return.
     """
-    with ctx.store.begin() as tx:
+    with ctx.work(run_id), ctx.store.begin() as tx:
         if not tx.exclusive(run_id):
             return
         run = tx.run(run_id)

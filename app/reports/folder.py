@@ -37,7 +37,8 @@ def write_best(summary: Summary, problem: Problem, folder: Path) -> None:
     program = folder / f"best_program{problem.suffix}"
     _write_text(program, lambda out: out.write(summary.best.source if summary.best else ""))
     told = {**best_document(summary.best), "run": summary.run.name, "file": program.name}
-    told["baselines"] = document(summary, None)["baselines"]
+    whole = document(summary, None)
+    told |= {name: whole[name] for name in ("baselines", "costs")}
     _write_json(folder / "best.json", told)
 
 

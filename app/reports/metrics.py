@@ -24,6 +24,7 @@ class Row:
       detail: What the failure says of itself, or how the child differs from its parent.
       fitness: None where the proposal never reached the final stage.
       best_so_far: The fittest settled up to here, seeds included; None before the first.
+      tokens, cost_usd: Of the completions paid for in its name; None where no price is known.
       parent: The first parent; None where the operator had none.
     """
 
@@ -39,6 +40,8 @@ class Row:
     verified: bool
     wall_seconds: float
     cpu_seconds: float
+    tokens: int
+    cost_usd: float | None
     program: str | None
     parent: str | None
     detail: str
@@ -66,6 +69,8 @@ def rows(settled: Iterable[Settled]) -> Iterator[Row]:
             verified=one.verified,
             wall_seconds=round(one.wall_seconds, 6),
             cpu_seconds=round(one.cpu_seconds, 6),
+            tokens=one.tokens,
+            cost_usd=one.cost_usd,
             program=one.program,
             parent=one.parents[0] if one.parents else None,
             detail=one.failure.detail if one.failure else one.changes,

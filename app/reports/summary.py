@@ -13,6 +13,7 @@ from app.domain.run import Run
 from app.entries import Settled
 from app.ledger import Transaction
 from app.ports import Store
+from app.reports.costs import Costs, costs, costs_document
 
 MOST_NOTICES = 20
 
@@ -56,6 +57,7 @@ class Summary:
       baselines: Named seeds, in the problem's order; those that failed have no fitness.
       seconds: From the run's creation to its last event.
       notices: What was noticed on the way, one text each.
+      costs: What it took.
     """
 
     run: Run
@@ -67,6 +69,7 @@ class Summary:
     baselines: Mapping[str, Measured] = field(default_factory=dict)
     seconds: float = 0.0
     notices: tuple[str, ...] = ()
+    costs: Costs = field(default_factory=Costs)
 
 
 def summarise(store: Store, run: int, problem: Problem) -> Summary:
@@ -74,17 +77,19 @@ def summarise(store: Store, run: int, problem: Problem) -> Summary:
     with store.begin() as tx:
         known = tx.run(run)
         states, failures = tx.states(run), tx.failures(run)
+        admitted = states.get(State.ADMITTED, 0)
         last = tx.events(run, after=known.events - 1, limit=1) if known.events else []
         return Summary(
             run=known,
             iterations=sum(n for state, n in states.items() if state.final),
-            admitted=states.get(State.ADMITTED, 0),
+            admitted=admitted,
             cut=states.get(State.CUT, 0),
             failures=failures,
             best=_best(tx, run),
             baselines=_baselines(tx, run, problem),
             seconds=last[0].seconds if last else 0.0,
             notices=notices(tx, run),
+            costs=costs(tx, run, admitted),
         )
 
 
@@ -145,6 +150,7 @@ def document(summary: Summary, out: str | None) -> dict[str, Any]:
         "cut": summary.cut,
         "failures": dict(summary.failures),
         "tokens": run.tokens,
+        "costs": costs_document(summary.costs),
         "best": best_document(best) if best else None,
         "baselines": {name: _shown(one) for name, one in summary.baselines.items()},
         "verified": best.measured.verified if best else None,

@@ -26,6 +26,8 @@ def row(ordinal: int, fitness: float | None = None, best: float | None = None, *
         verified=True,
         wall_seconds=0.1,
         cpu_seconds=0.1,
+        tokens=0,
+        cost_usd=None,
         program=None,
         parent=None,
         detail="",

@@ -119,6 +119,7 @@ def test_a_step_that_fails_or_meets_dead_machinery_leaves_the_worker_at_work(
     assert "ZeroDivisionError: a defect of ours" in log
     assert "evaluate 14: unavailable: nobody answers" in log
     assert broker.get("closed") == b"1"
+    assert broker.get("clocked out") == b"1"
 
 
 def test_beat_ticks_for_every_run_and_needs_no_writable_folder(

@@ -1,5 +1,6 @@
 """What a run costs, and what the next one need not pay again; a simulated model over HTTP."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,3 +60,63 @@ def test_a_warm_run_asks_no_model_and_finds_the_same_programs(
     assert programs(evoq, "warm") == programs(evoq, "cold")
     assert cold.json["tokens"] > 0
     assert warm.json["tokens"] == 0
+    first, second = cold.json["costs"], warm.json["costs"]
+    assert (first["completions"], first["reused"]) == (8, 0)
+    assert (second["completions"], second["reused"], second["cost_usd"]) == (8, 8, 0.0)
+    assert first["prompt_tokens"] + first["completion_tokens"] == cold.json["tokens"]
+    assert first["models_usd"] == pytest.approx(
+        (first["prompt_tokens"] * 1 + first["completion_tokens"] * 10) / 1e6
+    )
+    assert second["models"][0]["reused_tokens"] == cold.json["tokens"]
+    assert first["per_admitted_usd"] == pytest.approx(first["cost_usd"] / cold.json["admitted"])
+    assert 0 < first["prefix_hit_rate"] < 1  # the simulation says what it had read before
+    rows = evoq("metrics", "cold", "--json").json
+    assert sum(row["tokens"] for row in rows) == cold.json["tokens"]
+    assert sum(row["cost_usd"] or 0 for row in rows) == pytest.approx(first["models_usd"])
+    shown = evoq("show", "warm").out
+    assert "8 completions, 8 of them reused, 0 tokens" in shown
+    assert f"{cold.json['tokens']:,} not spent again" in shown
+    best = json.loads((Path(cold.json["out"]) / "best.json").read_text())
+    assert best["costs"]["models_usd"] == first["models_usd"]
+
+
+def test_a_run_ends_at_its_tokens_and_resume_goes_on_with_more(
+    evoq: Evoq, mock: Mock, tmp_path: Path
+) -> None:
+    folder = problem_folder(tmp_path / "sum")
+    order = ["run", folder, "--iterations", 50, "--reproducible", "--json", "--name", "capped"]
+
+    ended = evoq(*order, *settings(mock, "budget.tokens=6000"))
+    longer = evoq("resume", "capped", "--set", "budget.tokens=12000", "--json")
+    refused = evoq("resume", "capped", "--set", "search.islands=2", "--json")
+    unpriced = evoq(*order, *settings(mock, "budget.cost_usd=1"))
+
+    assert (ended.code, ended.json["state"]) == (0, "finished")
+    assert ended.json["reason"].startswith("budget of 6000 tokens spent")
+    assert 3000 < ended.json["tokens"] <= 6000
+    assert ended.json["iterations"] < 50
+    assert longer.json["reason"].startswith("budget of 12000 tokens spent")
+    assert 9000 < longer.json["tokens"] <= 12000
+    assert refused.code == 2
+    assert unpriced.code == 2
+    assert "no price is known of mock" in unpriced.json["error"]["what"]
+
+
+def test_workers_time_is_charged_to_the_run_they_worked_for(evoq: Evoq, tmp_path: Path) -> None:
+    folder = problem_folder(tmp_path / "sum")
+    prices = ["--set", "prices.cpu_usd_per_hour=3600", "--set", "prices.gpu_usd_per_hour=7200"]
+
+    said = evoq("run", folder, "--iterations", 30, "--name", "timed", "--json", *prices)
+    costs = evoq("show", "timed", "--json").json["costs"]
+    shown = evoq("show", "timed").out
+
+    assert said.code == 0, said.err
+    workers = {one["kind"]: one for one in costs["workers"]}
+    assert set(workers) == {"cpu", "gpu"}  # the embedded gpu worker plans and reaps too
+    for kind, usd_per_second in (("cpu", 1.0), ("gpu", 2.0)):
+        assert 0 < workers[kind]["seconds"] < 600
+        assert workers[kind]["cost_usd"] == pytest.approx(workers[kind]["seconds"] * usd_per_second)
+    assert costs["models_usd"] == 0.0
+    assert costs["cost_usd"] == pytest.approx(costs["workers_usd"])
+    assert "none: no model was asked" in shown
+    assert "for each admitted program" in shown

@@ -52,6 +52,15 @@ def worker_context():
 
 bootstrap = types.ModuleType("app.bootstrap")
 bootstrap.worker_context = worker_context
+
+class Clock:
+    def close(self):
+        try:
+            client().incr("clocked out")
+        except Exception:
+            pass
+
+bootstrap.clocked = lambda ctx, queues: (ctx, Clock())
 steps = types.ModuleType("app.engine.steps")
 steps.generate = note("generate", float(os.environ.get("DOUBLE_NAP", "0")))
 steps.evaluate = note("evaluate")

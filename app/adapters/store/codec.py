@@ -128,5 +128,7 @@ def settled_of(row: Any) -> Settled:
         seconds=row.seconds,
         wall_seconds=row.wall_seconds,
         cpu_seconds=row.cpu_seconds,
+        tokens=row.tokens,
+        cost_usd=row.cost_usd,
         changes=row.changes,
     )

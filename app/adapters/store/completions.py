@@ -13,7 +13,7 @@ from app.adapters.store.runs import as_json
 from app.domain.budget import Booked
 from app.domain.cohort import Cohort, CohortId
 from app.domain.operator import Completion, Draft, Prompt, Role
-from app.entries import Asked
+from app.entries import Account, Asked
 
 _OF_COHORT = "SELECT * FROM completions WHERE cohort = %(cohort)s ORDER BY turn, place"
 _SAVE = f"""
@@ -45,6 +45,18 @@ _RECALL = """
             AND completions.parameters = asked.parameters AND NOT completions.reused
         ORDER BY completions.cohort, completions.turn, completions.place LIMIT 1
     ) AS found
+"""
+
+_ACCOUNTS = """
+    SELECT role, model, count(*) AS completions, count(*) FILTER (WHERE reused) AS reused,
+        count(*) FILTER (WHERE cost_usd IS NULL) AS unpriced,
+        coalesce(sum(prompt_tokens) FILTER (WHERE NOT reused), 0) AS prompt_tokens,
+        coalesce(sum(cached_tokens) FILTER (WHERE NOT reused), 0) AS cached_tokens,
+        coalesce(sum(completion_tokens) FILTER (WHERE NOT reused), 0) AS completion_tokens,
+        coalesce(sum(prompt_tokens + completion_tokens) FILTER (WHERE reused), 0) AS reused_tokens,
+        sum(latency_seconds) AS latency_seconds, sum(cost_usd) AS cost_usd
+    FROM completions WHERE cohort IN (SELECT cohort FROM proposals WHERE run = %(run)s)
+    GROUP BY role, model ORDER BY role, model
 """
 
 
@@ -94,6 +106,10 @@ def recall(c: Connection, asked: Sequence[Asked]) -> list[Completion | None]:
     told = [{"place": place, **asdict(one)} for place, one in enumerate(asked)]
     found = {one.asked_place: one for one in rows(c, _RECALL, {"asked": as_json(told)})}
     return [_completion(found[n]) if n in found else None for n in range(len(asked))]
+
+
+def accounts(c: Connection, run: int) -> list[Account]:
+    return [Account(**one._asdict()) for one in rows(c, _ACCOUNTS, {"run": run})]
 
 
 def _completion(row: Any) -> Completion:

@@ -35,7 +35,7 @@ _EVENTS_OF_KIND = _EVENTS.format(of_kind="AND kind = ANY(%(kinds)s)")
 _SETTLED = """
     SELECT proposals.*, cohorts.operator,
         extract(epoch FROM proposals.settled_at - runs.created_at)::float8 AS seconds,
-        spent.wall_seconds, spent.cpu_seconds
+        spent.wall_seconds, spent.cpu_seconds, asked.tokens, asked.cost_usd
     FROM proposals JOIN cohorts ON cohorts.id = proposals.cohort
         JOIN runs ON runs.id = proposals.run
         CROSS JOIN LATERAL (
@@ -44,6 +44,12 @@ _SETTLED = """
             FROM trials
             WHERE trials.cohort = proposals.cohort AND proposals.program = ANY(trials.players)
         ) AS spent
+        CROSS JOIN LATERAL (
+            SELECT coalesce(sum(prompt_tokens + completion_tokens), 0) AS tokens,
+                sum(cost_usd) AS cost_usd
+            FROM completions
+            WHERE completions.cohort = proposals.cohort AND sample = ordinal AND NOT reused
+        ) AS asked
     WHERE proposals.run = %(run)s AND {which}
 """
 _HISTORY = (

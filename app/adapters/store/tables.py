@@ -252,6 +252,19 @@ completions = Table(
     PrimaryKeyConstraint("cohort", "turn", "place"),
     Index("completions_of_prompt", "prompt", "sample", postgresql_where=text("NOT reused")),
 )
+shifts = Table(
+    "shifts",
+    metadata,
+    Column("worker", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("usd_per_hour", Float(53)),
+    Column("run", BigInteger, ForeignKey("runs.id")),
+    Column("seconds", Float(53), nullable=False),
+    Column("seen_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    UniqueConstraint("worker", "run", postgresql_nulls_not_distinct=True),
+    CheckConstraint("kind IN ('gpu', 'cpu', 'control')", name="kind_is_known"),
+    Index("shifts_of_run", "run"),
+)
 events = Table(
     "events",
     metadata,

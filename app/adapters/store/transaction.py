@@ -12,6 +12,7 @@ from app.adapters.store import completions as stored_completions
 from app.adapters.store import history as stored_history
 from app.adapters.store import programs as stored_programs
 from app.adapters.store import runs as stored_runs
+from app.adapters.store import shifts as stored_shifts
 from app.adapters.store import trials as stored_trials
 from app.domain.archive import Cell, Elite, IslandView
 from app.domain.budget import Booked
@@ -22,7 +23,7 @@ from app.domain.operator import Ancestry, Completion, Draft, Known, Prompt
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
 from app.domain.run import Budget, Run, RunState
-from app.entries import Asked, Backlog, Child, NewRun, Plan, Settled
+from app.entries import Account, Asked, Backlog, Child, NewRun, Plan, Settled, Shift, Worker
 
 
 class SqlTransaction:
@@ -154,6 +155,9 @@ class SqlTransaction:
     def recall(self, asked: Sequence[Asked]) -> list[Completion | None]:
         return stored_completions.recall(self._c, asked)
 
+    def accounts(self, run: int) -> list[Account]:
+        return stored_completions.accounts(self._c, run)
+
     def add_trials(
         self, cohort: Cohort, trials: Sequence[Trial], *, ring_again_seconds: float
     ) -> list[TrialId]:
@@ -198,6 +202,15 @@ class SqlTransaction:
 
     def clear_island(self, run: int, island: int, *, reset: bool) -> None:
         stored_archive.clear_island(self._c, run, island, reset=reset)
+
+    def record_shifts(self, worker: Worker, seconds: Mapping[int | None, float]) -> None:
+        stored_shifts.record(self._c, worker, seconds)
+
+    def shifts(self, run: int) -> list[Shift]:
+        return stored_shifts.of_run(self._c, run)
+
+    def idle_shifts(self) -> list[Shift]:
+        return stored_shifts.idle(self._c)
 
     def events(
         self, run: int, after: int = 0, limit: int = 1000, kinds: Sequence[EventKind] = ()

@@ -1,0 +1,143 @@
+"""Whom a worker's time goes to, and that writing it is cheap, repeatable and forgiving."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.adapters.store.sql import SqlStore
+from app.adapters.store.timekeeper import Timekeeper
+from app.entries import Shift, Worker
+from app.ports import Unavailable
+from tests.engine.conftest import new_run
+from tests.engine.toy import problem
+from tests.integration.worker_double import until
+
+WORKER = Worker("host-1", "cpu", 3.6)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Paper:
+    """A ledger that remembers what was written, and is down when told."""
+
+    def __init__(self) -> None:
+        self.down = False
+        self.writes: list[dict[int | None, float]] = []
+
+    @contextmanager
+    def begin(self) -> Iterator[Any]:
+        if self.down:
+            raise Unavailable("it is down")
+        yield self
+
+    def record_shifts(self, worker: Worker, seconds: dict[int | None, float]) -> None:
+        self.writes.append(dict(seconds))
+
+
+def test_time_goes_to_the_runs_with_steps_in_progress_and_else_to_nobody() -> None:
+    clock, paper = Clock(), Paper()
+    keeper = Timekeeper(paper, WORKER, clock=clock)
+    clock.now += 4.0  # nobody's
+    with keeper.work(1):
+        clock.now += 2.0  # all of 1's
+        with keeper.work(1), keeper.work(2):
+            clock.now += 3.0  # two steps of 1, one of 2
+    clock.now += 1.0
+
+    keeper.write()
+
+    assert paper.writes == [{None: 5.0, 1: 4.0, 2: 1.0}]
+
+
+def test_only_what_changed_is_written_and_totals_not_differences() -> None:
+    clock, paper = Clock(), Paper()
+    keeper = Timekeeper(paper, WORKER, clock=clock)
+    with keeper.work(1):
+        clock.now += 2.0
+        keeper.write()
+        paper.down = True
+        clock.now += 2.0
+        keeper.write()
+        paper.down = False
+        clock.now += 2.0
+        keeper.write()
+    keeper.close()
+    keeper.close()
+
+    assert paper.writes == [{1: 2.0}, {1: 6.0}]
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 10.0), st.integers(1, 4), st.booleans()), max_size=40))
+def test_the_shares_add_up_to_the_time_that_passed(
+    turns: list[tuple[float, int, bool]],
+) -> None:
+    clock, paper = Clock(), Paper()
+    keeper = Timekeeper(paper, WORKER, clock=clock)
+    open_steps: list[Any] = []
+    for seconds, run, begins in turns:
+        clock.now += seconds
+        if begins or not open_steps:
+            step = keeper.work(run)
+            step.__enter__()
+            open_steps.append(step)
+        else:
+            open_steps.pop(0).__exit__(None, None, None)
+    keeper.write()
+
+    written = sum(sum(totals.values()) for totals in paper.writes)
+    assert written == pytest.approx(sum(seconds for seconds, _, _ in turns))
+
+
+def test_seconds_have_the_price_of_their_worker_and_are_written_twice_as_once(
+    store: SqlStore,
+) -> None:
+    toy = problem()
+    with store.begin() as tx:
+        tx.add_problem(toy)
+        first, second = (tx.add_run(replace(new_run(toy), name=name)).id for name in "ab")
+    other, unpriced = Worker("host-2", "cpu", 7.2), Worker("host-3", "gpu")
+    for _ in range(2):
+        with store.begin() as tx:
+            tx.record_shifts(WORKER, {None: 50.0, first: 100.0})
+            tx.record_shifts(WORKER, {first: 90.0, second: 5.0})
+            tx.record_shifts(other, {first: 10.0})
+            tx.record_shifts(unpriced, {first: 20.0, None: 1.0})
+
+    with store.begin() as tx:
+        assert tx.shifts(first) == [
+            Shift("cpu", 2, 110.0, pytest.approx(0.1 + 0.02)),
+            Shift("gpu", 1, 20.0, None, 20.0),
+        ]
+        assert tx.shifts(second) == [Shift("cpu", 1, 5.0, pytest.approx(0.005))]
+        assert tx.idle_shifts() == [
+            Shift("cpu", 1, 50.0, pytest.approx(0.05)),
+            Shift("gpu", 1, 1.0, None, 1.0),
+        ]
+
+
+def test_a_worker_that_is_killed_loses_no_more_than_one_interval() -> None:
+    paper = Paper()
+    keeper = Timekeeper(paper, WORKER, interval_seconds=0.02)
+    keeper.start()
+    with keeper.work(1):
+        until(lambda: len(paper.writes) >= 3, what="three writes of an open step")
+    written = _most(paper)  # what a ledger has when nobody closes the keeper
+
+    keeper.close()
+
+    assert 0.0 < written <= _most(paper)
+
+
+def _most(paper: Paper) -> float:
+    return max(totals.get(1, 0.0) for totals in paper.writes)
