@@ -205,6 +205,49 @@ def check(
     )
 
 
+def prompt(
+    problem: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PROBLEM]...", help="As for `evoq run`; the run's own otherwise."),
+    ] = None,
+    run: Annotated[
+        str | None, typer.Option("--run", metavar="RUN", help="Show this run's programs.")
+    ] = None,
+    program: Annotated[
+        str | None,
+        typer.Option(
+            "--program", metavar="ID", help="The parent: beginning of an id; a file without --run."
+        ),
+    ] = None,
+    operator: Annotated[
+        str | None, typer.Option("--operator", metavar="NAME", help="Whose prompt; diff otherwise.")
+    ] = None,
+    island: Annotated[int, typer.Option("--island", metavar="N", min=0)] = 0,
+    config: Config = None,
+    assignments: Assignments = None,
+    as_json: Json = False,
+    debug: Debug = False,  # noqa: ARG001
+) -> None:
+    """Shows what a model would be asked; asks nobody.
+
+    Without --run the parent is the problem's first seed, unmeasured, and no service is needed. With
+    --run it is what comes next there; a PROBLEM beside it shows its present templates over the
+    run's programs.
+    """
+    from app.cli.prompting import Asked, show
+
+    asked = Asked(
+        paths=tuple(map(Path, problem or ())),
+        run=run,
+        program=program,
+        operator=operator,
+        island=island,
+        config=Path(config) if config else None,
+        assignments=tuple(assignments or ()),
+    )
+    show(asked, Screen(json=as_json))
+
+
 def evaluate(
     problem: Annotated[str, typer.Argument(metavar="PROBLEM", help="A problem folder.")],
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Programs to evaluate.")],
@@ -274,6 +317,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "metrics": metrics,
     "plot": plot,
     "check": check,
+    "prompt": prompt,
     "evaluate": evaluate,
     "doctor": doctor,
     "up": up,

@@ -26,6 +26,11 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "plot": ("evoq plot online_bin_packing-1", "evoq plot 1 --out pictures"),
     "check": ("evoq check examples/online_bin_packing", "evoq check my_problem --strict --json"),
+    "prompt": (
+        "evoq prompt my_problem",
+        "evoq prompt my_problem --operator rewrite --set prompts.template_dir=my_templates",
+        "evoq prompt --run my_problem-1 --program 3f2a91c0 --json",
+    ),
     "evaluate": (
         "evoq evaluate examples/online_bin_packing runs/online_bin_packing-1/best_program.py",
         "evoq evaluate my_problem a.py b.py --sandbox process --json",

@@ -32,7 +32,9 @@ _STATE = """\
 {artifacts}{ancestry}
 # What else is known
 {inspirations_section}{previous_attempts}{failures}- Focus: {improvement_areas}
-{left_out}"""
+{left_out}
+Improve the current program, and answer in the form given under Task.
+"""
 
 DIFF_USER = f"""\
 # Task

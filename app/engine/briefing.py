@@ -1,9 +1,12 @@
-"""Briefing: what an operator is told, read from the ledger."""
+"""Briefing: what an operator is told, read from the ledger; or from a problem alone."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from app.domain.operator import Ancestry, Brief, Draft, Operator
+from app.domain.operator import Ancestry, Brief, Draft, Known, Operator, Prompt
 from app.domain.problem import Problem
+from app.domain.program import Program
 from app.domain.run import Run
 from app.ledger import Transaction
 
@@ -21,7 +24,37 @@ def brief_of(
         ancestry = tx.ancestry(
             run.id, first, ancestors=operator.ancestors, failures=operator.failures
         )
-    search = run.settings["search"]
+    known = tx.known(run.id, [*parents, *others], measured=operator.asks_model)
+    told = _told(problem, run.settings, drafts, known, f"{run.seed}/{drafts[0].ordinal}")
+    return replace(told, siblings=siblings, ancestry=ancestry)
+
+
+def unmeasured_brief(
+    problem: Problem, settings: Mapping[str, Any], parent: Program, others: Sequence[Program]
+) -> Brief:
+    """Returns the brief of a run's first draft if nothing had been measured yet."""
+    known = {program.id: Known(program) for program in (parent, *others)}
+    inspirations = tuple(one for one in known if one != parent.id)
+    draft = Draft(0, 0, 0, 1, (parent.id,), inspirations)
+    return _told(problem, settings, (draft,), known, f"{settings['search']['seed']}/0")
+
+
+def first_prompts(operator: Operator, brief: Brief) -> list[Prompt]:
+    """Returns what an operator asks first; [] where it asks nobody."""
+    try:
+        return next(operator.converse(brief))
+    except StopIteration:
+        return []
+
+
+def _told(
+    problem: Problem,
+    settings: Mapping[str, Any],
+    drafts: tuple[Draft, ...],
+    known: Mapping[str, Known],
+    seed: str,
+) -> Brief:
+    search = settings["search"]
     shown = {
         "num_top_programs": search["top_programs"],
         "num_diverse_programs": search["inspirations"],
@@ -31,11 +64,9 @@ def brief_of(
         instructions=problem.instructions,
         language=problem.language,
         drafts=drafts,
-        known=tx.known(run.id, [*parents, *others], measured=operator.asks_model),
+        known=known,
         edit=problem.edit if enforce is None else replace(problem.edit, enforce_blocks=enforce),
-        siblings=siblings,
-        ancestry=ancestry,
-        prompts=shown | run.settings["prompts"],
-        repair_turns=run.settings["llm"].get("repair_turns", 0),
-        seed=f"{run.seed}/{drafts[0].ordinal}",
+        prompts=shown | settings["prompts"],
+        repair_turns=settings["llm"].get("repair_turns", 0),
+        seed=seed,
     )

@@ -6,7 +6,7 @@ from sqlalchemy import Connection, select
 
 from app.adapters.store import tables as t
 from app.adapters.store.codec import evaluation_of
-from app.adapters.store.driver import rows, write
+from app.adapters.store.driver import rows, values, write
 from app.domain.evaluation import merged_metrics
 from app.domain.operator import Known
 from app.domain.program import Program, ProgramId
@@ -43,6 +43,12 @@ _CHILDREN = """
 """
 
 
+_NAMED = """
+    SELECT DISTINCT program FROM proposals
+    WHERE run = %(run)s AND program LIKE %(beginning)s ORDER BY program LIMIT 2
+"""
+
+
 def put_programs(c: Connection, programs: Sequence[Program]) -> None:
     if not programs:
         return
@@ -66,6 +72,10 @@ def programs(c: Connection, ids: Sequence[ProgramId]) -> dict[ProgramId, Program
         )
     )
     return {row.id: Program(row.source, row.language) for row in rows}
+
+
+def programs_named(c: Connection, run: int, beginning: str) -> list[ProgramId]:
+    return values(c, _NAMED, {"run": run, "beginning": f"{beginning}%"})
 
 
 def lengths(c: Connection, ids: Sequence[ProgramId]) -> dict[ProgramId, int]:

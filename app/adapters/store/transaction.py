@@ -93,6 +93,9 @@ class SqlTransaction:
     def programs(self, ids: Sequence[ProgramId]) -> dict[ProgramId, Program]:
         return stored_programs.programs(self._c, ids)
 
+    def programs_named(self, run: int, beginning: str) -> list[ProgramId]:
+        return stored_programs.programs_named(self._c, run, beginning)
+
     def lengths(self, ids: Sequence[ProgramId]) -> dict[ProgramId, int]:
         return stored_programs.lengths(self._c, ids)
 

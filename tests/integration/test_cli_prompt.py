@@ -1,0 +1,109 @@
+"""`evoq prompt`: what a model would be asked, of a problem and of a run."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cli import Evoq, problem_folder
+
+
+@pytest.fixture
+def evoq(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Evoq:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EVOQ_SANDBOX__BACKEND", "process")
+    for variable in ("EVOQ_DATABASE_URL", "EVOQ_REDIS_URL", "EVOQ_HOME", "OPENAI_API_KEY"):
+        monkeypatch.delenv(variable, raising=False)
+    return Evoq(capsys)
+
+
+def test_a_problems_prompt_needs_no_service_and_shows_its_first_seed(evoq: Evoq, tmp_path: Path):
+    folder = problem_folder(tmp_path / "toy")
+
+    said = evoq("prompt", folder)
+
+    assert said.code == 0
+    assert "operator diff, role generator" in said.out
+    assert "----- system -----" in said.out
+    assert "return 1.5 + 2.0" in said.out
+    assert not (tmp_path / ".evoq").exists()
+
+
+def test_templates_of_the_problem_and_of_the_run_show_at_once(evoq: Evoq, tmp_path: Path):
+    folder = problem_folder(tmp_path / "toy")
+    (folder / "prompts").mkdir()
+    (folder / "prompts" / "diff_user.txt").write_text("Problem's: {current_program}")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "diff_user.txt").write_text("Run's: {language}")
+
+    problems = evoq("prompt", folder, "--json").json
+    runs = evoq("prompt", folder, "--set", "prompts.template_dir=mine", "--json").json
+
+    assert problems["user"].startswith("Problem's: # EVOLVE-BLOCK-START")
+    assert (runs["user"], runs["templates"]) == ("Run's: python", ["diff_user"])
+
+
+def test_what_is_cut_is_named(evoq: Evoq, tmp_path: Path):
+    folder = problem_folder(tmp_path / "toy")
+    (folder / "seeds").mkdir()
+    for n in range(3):
+        (folder / "seeds" / f"s{n}.py").write_text(f"def value():\n    return {n} + 0.5\n" * 20)
+
+    told = evoq("prompt", folder, "--set", "prompts.max_prompt_tokens=500", "--json").json
+
+    assert told["left_out"] == ["program 3", "program 2", "program 1"]
+    assert told["tokens"] <= told["max_tokens"] == 500
+    assert "Left out to keep this short: 3 programs" in told["user"]
+
+
+def test_a_file_can_be_the_parent(evoq: Evoq, tmp_path: Path):
+    folder = problem_folder(tmp_path / "toy")
+    (tmp_path / "other.py").write_text("def value():\n    return 77\n")
+
+    said = evoq("prompt", folder, "--program", "other.py", "--operator", "rewrite", "--json").json
+
+    assert "return 77" in said["user"].split("# The current program")[1]
+    assert "complete program in one fence" in said["user"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "--run"),
+        (["toy", "--operator", "tune"], "Choose among"),
+        (["toy", "--program", "nobody.py"], "--program"),
+        (["toy", "--set", "prompts.templates.diff_user={nobody}"], "refers to {nobody}"),
+        (["--run", "toy-1"], "no runs here"),
+    ],
+)
+def test_wrong_usage_says_what_to_do(evoq: Evoq, tmp_path: Path, arguments: list[str], says: str):
+    problem_folder(tmp_path / "toy")
+
+    said = evoq("prompt", *arguments)
+
+    assert said.code != 0
+    assert says in said.err
+
+
+def test_a_runs_prompt_shows_what_comes_next_and_any_program_by_its_id(evoq: Evoq, tmp_path: Path):
+    folder = problem_folder(tmp_path / "toy")
+    run = evoq("run", folder, "--reproducible", "--name", "r", "--json").json
+    best = run["best"]["program"]
+
+    following = evoq("prompt", "--run", "r", "--json").json
+    chosen = evoq("prompt", "--run", "r", "--program", best[:10], "--json").json
+    (folder / "prompts").mkdir()
+    (folder / "prompts" / "diff_user.txt").write_text("New: {fitness_score}")
+    tried = evoq("prompt", folder, "--run", "r", "--program", best[:10], "--json")
+    absent = evoq("prompt", "--run", "r", "--program", "ffff0000ffff")
+
+    assert "Fitness: " in following["user"]
+    assert following["run"] == "r"
+    assert chosen["program"] == best
+    assert f"Fitness: {run['best']['fitness']:.6g}" in chosen["user"]
+    assert best not in chosen["inspirations"]
+    assert tried.json["user"] == f"New: {run['best']['fitness']:.6g}"
+    assert "is not as it was" in tried.err
+    assert absent.code == 1
+    assert "evoq metrics r" in absent.err
