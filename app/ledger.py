@@ -15,9 +15,10 @@ from app.domain.cohort import Cohort, CohortId, State, TrialId
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.events import Event, EventKind
 from app.domain.operator import Ancestry, Completion, Draft, Known, Prompt
+from app.domain.pressure import Flow
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
-from app.domain.run import Budget, Run, RunState
+from app.domain.run import Budget, Limits, Run, RunState
 from app.entries import Account, Asked, Backlog, Child, NewRun, Plan, Settled, Shift, Worker
 
 
@@ -84,6 +85,8 @@ class Transaction(Protocol):
 
     def set_axes(self, run: int, axes: Sequence[Axis]) -> None: ...
 
+    def set_limits(self, run: int, limits: Limits) -> None: ...
+
     def set_budget(self, run: int, budget: Budget) -> None:
         """Raises or lowers a run's caps; that of proposals never below what is already planned."""
         ...
@@ -129,6 +132,10 @@ class Transaction(Protocol):
 
     def waiting(self, run: int) -> dict[str, int]:
         """Returns how many proposals wait for their operator, by operator."""
+        ...
+
+    def flow(self, run: int, settled: int) -> Flow | None:
+        """Returns how fast the newest `settled` proposals passed; None before two have settled."""
         ...
 
     def lasts_seconds(self, run: int, over: int = 32) -> float:

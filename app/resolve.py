@@ -12,19 +12,18 @@ from typing import Any
 from pydantic import ValidationError
 
 from app.choices import ADDRESSES, Choices, Misused, known_setting
+from app.domain.pressure import Caps
 from app.domain.prompt_rules import PromptRules
 from app.domain.prompt_templates import TEMPLATES
-from app.domain.run import Budget, Limits
+from app.domain.run import Budget
 from app.model_settings import ModelChoice, ModelSettings
 from app.settings import RunSettings
 
 WITH_A_MODEL = {"diff": 0.5, "rewrite": 0.5}
 WITHOUT_A_MODEL = {"tune": 0.75, "mutate": 0.25}
 
-FEW = Limits(8, 8)
-MANY = Limits(128, 64)
-"""In flight where the settings do not say.  More wait for a model than it is asked at once, so that
-no slot of a worker waits for the next plan."""
+FEW = 8
+"""In flight in either stage on one machine without a model, where the settings do not say."""
 
 _REPLACES = {
     "model": ("models",),
@@ -192,19 +191,20 @@ def require_bounds(budget: Budget, llm: ModelSettings) -> None:
         )
 
 
-def limits(settings: RunSettings, *, local: bool) -> Limits:
-    """Returns how much of a run may be in flight: what the settings say, else what suits it.
+def caps(settings: RunSettings, *, local: bool) -> Caps:
+    """Returns what is fixed of how much may be in flight; what is not is measured as the run goes.
 
-    Without a model on one machine that is little: a proposal costs a processor from start to end,
-    and each one learns from those before it.
+    Without a model on one machine both are, and low: a proposal costs a processor from start to
+    end, and each one learns from those before it.
 
     Args:
       settings: The run's.
       local: Whether this machine does all the work.
     """
-    suits = FEW if local and not settings.llm.mix else MANY
+    few = local and not settings.llm.mix
+    suits = Caps(FEW, FEW) if few else Caps()
     queue = settings.queue
-    return Limits(queue.generating or suits.generating, queue.evaluating or suits.evaluating)
+    return Caps(queue.generating or suits.generating, queue.evaluating or suits.evaluating)
 
 
 def _known_suggestions(suggestions: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

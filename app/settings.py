@@ -62,7 +62,7 @@ class QueueSettings(Section):
     """Back-pressure, and how long lost work is waited for."""
 
     generating: int | None = Field(
-        None, ge=1, description="proposals waiting for their operator; none: what suits the run"
+        None, ge=1, description="most proposals waiting for their operator; none: as measured"
     )
     evaluating: int | None = Field(
         None, ge=1, description="proposals under test beyond which none is planned; none: likewise"

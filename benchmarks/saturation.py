@@ -27,10 +27,11 @@ from pathlib import Path
 
 import psycopg
 
+from app.domain.pressure import STARTING
 from app.domain.run import Budget, Limits, Run, RunState
 from app.engine import lifecycle
 from app.entries import NewRun
-from app.settings import ModelSettings, RunSettings, SearchSettings
+from app.settings import ModelSettings, QueueSettings, RunSettings, SearchSettings
 from benchmarks import slot_loop
 from benchmarks.simulated import SOURCE, problem
 from benchmarks.stack import Stack, running_stack
@@ -90,6 +91,9 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, help="that generate; 25 %% above --in-flight")
     parser.add_argument("--cpu-threads", type=int, help="that evaluate; 12 %% above --evaluations")
     parser.add_argument("--buffer", type=int, help="planned proposals; three times --in-flight")
+    parser.add_argument(
+        "--measured", action="store_true", help="let the run size what is in flight by itself"
+    )
     parser.add_argument("--workers", nargs="+", default=["gpu,control", "cpu"])
     parser.add_argument("--warm-up", type=float, default=20.0)
     parser.add_argument("--seconds", type=float, default=60.0)
@@ -225,7 +229,11 @@ def start(
 ) -> Run:
     simulated = problem()
     model = ModelSettings(model="mock", base_url=base_url, timeout_seconds=timeout, max_tokens=400)
-    settings = RunSettings(search=SearchSettings(seed=1), llm=model)
+    limits = Limits(told.buffer or 3 * told.in_flight, 2 * told.evaluations)
+    queue = QueueSettings(generating=limits.generating, evaluating=limits.evaluating)
+    settings = RunSettings(
+        search=SearchSettings(seed=1), llm=model, queue=QueueSettings() if told.measured else queue
+    )
     return lifecycle.start(
         stack.ctx,
         simulated,
@@ -239,7 +247,7 @@ def start(
             seed=1,
             islands=5,
             budget=Budget(proposals),
-            limits=Limits(told.buffer or 3 * told.in_flight, 2 * told.evaluations),
+            limits=STARTING if told.measured else limits,
         ),
     )
 

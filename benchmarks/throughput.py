@@ -19,7 +19,7 @@ from statistics import median
 from app.domain.run import Budget, Limits, RunState
 from app.engine import lifecycle
 from app.entries import NewRun
-from app.settings import RunSettings, SearchSettings
+from app.settings import QueueSettings, RunSettings, SearchSettings
 from benchmarks.simulated import problem
 from benchmarks.stack import Stack, running_stack
 
@@ -70,7 +70,9 @@ def _arguments() -> argparse.Namespace:
 def _measure(stack: Stack, told: argparse.Namespace) -> list[Window]:
     ctx, spent_so_far = stack.ctx, stack.spent.cpu_seconds
     simulated = problem()
-    settings = RunSettings(search=SearchSettings(seed=1))
+    limits = Limits(told.buffer or told.in_flight, told.in_flight)
+    queue = QueueSettings(generating=limits.generating, evaluating=limits.evaluating)
+    settings = RunSettings(search=SearchSettings(seed=1), queue=queue)
     run = lifecycle.start(
         ctx,
         simulated,
@@ -84,7 +86,7 @@ def _measure(stack: Stack, told: argparse.Namespace) -> list[Window]:
             seed=1,
             islands=5,
             budget=Budget(told.proposals),
-            limits=Limits(told.buffer or told.in_flight, told.in_flight),
+            limits=limits,
         ),
     )
     windows: list[Window] = []

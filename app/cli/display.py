@@ -108,6 +108,7 @@ def panel(look: Look, stuck: str) -> Group:
     table.add_row(Text(run.name, style="bold"), bar, f"{progress.done}/{run.budget.proposals}")
     table.add_row("best", Text(f"{number(progress.best)}{since}", style="bold green"), "")
     table.add_row("rate", f"{_rate(look)}   ETA {_eta(look)}", run.state.value)
+    table.add_row("in flight", _in_flight(look), "")
     table.add_row("settled", f"{progress.admitted} admitted, {progress.cut} cut", "")
     table.add_row("failed", Text(_failures(look), style="yellow" if progress.failures else ""), "")
     return Group(table, Text(stuck, style="red")) if stuck else Group(table)
@@ -126,6 +127,14 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def _in_flight(look: Look) -> str:
+    waiting, limits = look.backlog, look.run.limits
+    return (
+        f"{waiting.generating} of {limits.generating} generating, "
+        f"{waiting.evaluating} of {limits.evaluating} evaluating"
+    )
 
 
 def _rate(look: Look) -> str:

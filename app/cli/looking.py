@@ -92,6 +92,9 @@ def show(name: str, screen: Screen) -> None:
     }
     for row in rows.items():
         table.add_row(*row)
+    if summary.stages is not None:
+        table.add_row("generating", summary.stages.generating.text)
+        table.add_row("evaluating", summary.stages.evaluating.text)
     for text in summary.notices:
         table.add_row("notice", text)
     screen.out.print(table)

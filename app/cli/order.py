@@ -19,11 +19,12 @@ from app.choices import (
 )
 from app.cli.templates import with_templates
 from app.domain.operators import operators as every_operator
+from app.domain.pressure import STARTING, Caps, sized
 from app.domain.problem import Problem
-from app.domain.run import Budget, Limits
+from app.domain.run import Budget
 from app.engine.lifecycle import FOUNDING
 from app.entries import NewRun
-from app.resolve import Resolved, limits, operators, require_bounds, resolved, without_models
+from app.resolve import Resolved, caps, operators, require_bounds, resolved, without_models
 from app.settings import RunSettings
 
 
@@ -58,12 +59,11 @@ class Order:
     problem: Problem
     settings: RunSettings
     operators: Mapping[str, float]
-    limits: Limits
     notices: tuple[str, ...]
 
     def new_run(self, name: str) -> NewRun:
         """Returns the run of that name."""
-        search = self.settings.search
+        search, queue = self.settings.search, self.settings.queue
         return NewRun(
             name=name,
             problem=self.problem.digest,
@@ -74,7 +74,7 @@ class Order:
             seed=search.seed,
             islands=search.islands,
             budget=Budget(**self.settings.budget.model_dump()),
-            limits=self.limits,
+            limits=sized(None, Caps(queue.generating, queue.evaluating), STARTING),
         )
 
 
@@ -148,12 +148,12 @@ def ordered(loaded: Loaded, *, local: bool) -> Order:
     mix = operators(settings, asking, known=[name for name in known if name != FOUNDING])
     if set(asking) & set(mix):
         require_bounds(Budget(**settings.budget.model_dump()), settings.llm)
-    allowed = limits(settings, local=local)
+    fixed = caps(settings, local=local)
     queue = settings.queue.model_copy(
-        update={"generating": allowed.generating, "evaluating": allowed.evaluating}
+        update={"generating": fixed.generating, "evaluating": fixed.evaluating}
     )
     settings = settings.model_copy(update={"queue": queue})  # the snapshot says what holds
-    return Order(problem, settings, mix, allowed, tuple(notices))
+    return Order(problem, settings, mix, tuple(notices))
 
 
 def _with_keys(found: Resolved) -> tuple[Resolved, list[str]]:

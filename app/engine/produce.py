@@ -6,12 +6,14 @@ from random import Random
 from app.domain.archive import IslandView
 from app.domain.budget import overtime, spent
 from app.domain.events import EventKind, stalled_for
+from app.domain.pressure import room
 from app.domain.run import Run, RunState
 from app.domain.strategy import Strategy
 from app.engine.admit import place
 from app.engine.budget import account, affordable
 from app.engine.context import Context
 from app.engine.lifecycle import cut_unsettled
+from app.engine.pressure import pressure, resized
 from app.engine.regrid import regrid
 from app.entries import Backlog, Plan
 from app.ledger import Transaction
@@ -52,7 +54,7 @@ def _plan(ctx: Context, tx: Transaction, run: Run) -> list[int]:
         run = regrid(ctx, tx, run)
     strategy = ctx.strategy(run)
     reason = spent(run.budget, account(run)) or _stalled(tx, run, backlog)
-    plans = [] if reason else _plans(run, strategy, backlog, _room(run, strategy, backlog, islands))
+    plans = [] if reason else _plans(tx, run, strategy, backlog, islands)
     if plans:
         fits = affordable(ctx, tx, run, plans)
         plans, reason = plans[: fits.cohorts], fits.reason
@@ -66,8 +68,18 @@ def _plan(ctx: Context, tx: Transaction, run: Run) -> list[int]:
     return tx.add_cohorts(run.id, plans, ring_again_seconds=ctx.pace.ring_again_seconds)
 
 
-def _plans(run: Run, strategy: Strategy, backlog: Backlog, count: int) -> list[Plan]:
-    """Returns `count` cohorts, spread over the islands in turn (of a barrier run: idle ones)."""
+def _plans(
+    tx: Transaction,
+    run: Run,
+    strategy: Strategy,
+    backlog: Backlog,
+    islands: Sequence[IslandView],
+) -> list[Plan]:
+    """Returns cohorts for the room there is, spread over the islands in turn.
+
+    Of a barrier run, over those that are idle.
+    """
+    count = _room(tx, run, strategy, backlog, islands)
     idle = [n for n in range(run.islands) if not (strategy.barrier and n in backlog.islands)]
     plans = []
     for n in range(count):
@@ -82,14 +94,23 @@ def _plans(run: Run, strategy: Strategy, backlog: Backlog, count: int) -> list[P
     return plans
 
 
-def _room(run: Run, strategy: Strategy, backlog: Backlog, islands: Sequence[IslandView]) -> int:
+def _room(
+    tx: Transaction,
+    run: Run,
+    strategy: Strategy,
+    backlog: Backlog,
+    islands: Sequence[IslandView],
+) -> int:
     """Returns how many cohorts there is room for beside what waits and what is under test."""
-    if backlog.evaluating >= run.limits.evaluating:
-        return 0
-    count = (run.limits.generating - backlog.generating) // strategy.cohort_size
+    found = pressure(tx, run, backlog)
+    run = resized(tx, run, found, least=strategy.cohort_size)
+    free = room(
+        run.limits, found.caps, generating=backlog.generating, evaluating=backlog.evaluating
+    )
+    count = free // strategy.cohort_size
     if strategy.barrier:
         count = min(count, sum(1 for island in islands if island.index not in backlog.islands))
-    return max(count, 0)
+    return count
 
 
 def _stalled(tx: Transaction, run: Run, backlog: Backlog) -> str:

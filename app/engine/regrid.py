@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from app.domain.archive import Entrant, IslandView, learnt
 from app.domain.evaluation import fitness
 from app.domain.events import EventKind
+from app.domain.pressure import MOST
 from app.domain.run import Run
 from app.engine.admit import admit
 from app.engine.context import Context
@@ -45,7 +46,7 @@ def regrid(ctx: Context, tx: Transaction, run: Run) -> Run:
 
 def _measured(tx: Transaction, run: Run, after: int) -> list[_Placed]:
     """Returns every program admitted so far; bounded, because regridding happens early."""
-    bound = 4 * after + run.limits.generating + run.limits.evaluating
+    bound = 4 * after + 2 * MOST
     placed = tx.placed(run.id, bound)
     lengths = tx.lengths(sorted({one.program for one, _ in placed if one.program}))
     found = []

@@ -14,6 +14,7 @@ from app.entries import Settled
 from app.ledger import Transaction
 from app.ports import Store
 from app.reports.costs import Costs, costs, costs_document
+from app.reports.pressure import Stages, stages
 
 MOST_NOTICES = 20
 
@@ -58,6 +59,7 @@ class Summary:
       seconds: From the run's creation to its last event.
       notices: What was noticed on the way, one text each.
       costs: What it took.
+      stages: What is in flight; None once the run has ended.
     """
 
     run: Run
@@ -70,6 +72,7 @@ class Summary:
     seconds: float = 0.0
     notices: tuple[str, ...] = ()
     costs: Costs = field(default_factory=Costs)
+    stages: Stages | None = None
 
 
 def summarise(store: Store, run: int, problem: Problem) -> Summary:
@@ -90,6 +93,7 @@ def summarise(store: Store, run: int, problem: Problem) -> Summary:
             seconds=last[0].seconds if last else 0.0,
             notices=notices(tx, run),
             costs=costs(tx, run, admitted),
+            stages=None if known.state.final else stages(tx, known, tx.backlog(run)),
         )
 
 
@@ -149,6 +153,7 @@ def document(summary: Summary, out: str | None) -> dict[str, Any]:
         "admitted": summary.admitted,
         "cut": summary.cut,
         "failures": dict(summary.failures),
+        "in_flight": summary.stages.document() if summary.stages else None,
         "tokens": run.tokens,
         "costs": costs_document(summary.costs),
         "best": best_document(best) if best else None,

@@ -15,7 +15,7 @@ from app.domain.run import Budget, Limits, Run
 from app.engine import lifecycle, steps
 from app.engine.context import Context
 from app.entries import NewRun
-from app.settings import RunSettings, SearchSettings
+from app.settings import QueueSettings, RunSettings, SearchSettings
 from tests.engine.toy import ASKED, NUDGE, ToySandbox, problem
 
 
@@ -37,7 +37,10 @@ def ctx(store: SqlStore) -> Context:
 
 
 def new_run(toy: Problem, *, budget: int = 40, in_flight: int = 1, **search: Any) -> NewRun:
-    settings = RunSettings(search=SearchSettings(**{"islands": 2, **search}))
+    settings = RunSettings(
+        search=SearchSettings(**{"islands": 2, **search}),
+        queue=QueueSettings(generating=in_flight, evaluating=in_flight),
+    )
     return NewRun(
         name=search.pop("name", "toy-run"),
         problem=toy.digest,

@@ -14,7 +14,7 @@ from app.engine import lifecycle, steps
 from app.engine.context import Context
 from app.entries import NewRun
 from app.model_settings import ModelSettings
-from app.settings import RunSettings, SearchSettings
+from app.settings import QueueSettings, RunSettings, SearchSettings
 from tests.engine.conftest import new_run, table
 from tests.engine.toy import problem
 
@@ -51,6 +51,7 @@ class Metered:
 
 def asking(budget: Budget, *, in_flight: int = 4) -> NewRun:
     settings = RunSettings(
+        queue=QueueSettings(generating=in_flight, evaluating=in_flight),
         search=SearchSettings(islands=2),
         llm=ModelSettings(model="metered", max_tokens=MAX_TOKENS),
     )

@@ -14,12 +14,13 @@ from app.choices import (
 )
 from app.cli.raising import raised
 from app.domain.budget import Tariff
+from app.domain.pressure import Caps
 from app.domain.run import Budget
 from app.model_settings import ModelSettings
 from app.resolve import (
     WITH_A_MODEL,
     WITHOUT_A_MODEL,
-    limits,
+    caps,
     operators,
     require_bounds,
     resolved,
@@ -203,13 +204,16 @@ def test_what_shapes_a_problem_is_known_before_it_is_loaded():
 
 
 def test_without_a_model_one_machine_keeps_little_in_flight():
-    alone = limits(RunSettings(), local=True)
-    deployed = limits(RunSettings(), local=False)
-    asking = limits(RunSettings(llm=ModelSettings(model="any")), local=True)
-    told = limits(RunSettings(queue=QueueSettings(generating=3)), local=True)
-    assert (alone.generating, alone.evaluating) == (8, 8)
-    assert (deployed.generating, asking.evaluating) == (128, 64)
-    assert (told.generating, told.evaluating) == (3, 8)
+    told = RunSettings(queue=QueueSettings(generating=3))
+    assert caps(RunSettings(), local=True) == Caps(8, 8)
+    assert caps(told, local=True) == Caps(3, 8)
+
+
+def test_elsewhere_what_may_be_in_flight_is_measured_where_nobody_fixed_it():
+    told = RunSettings(queue=QueueSettings(generating=3))
+    assert caps(RunSettings(), local=False) == Caps()
+    assert caps(RunSettings(llm=ModelSettings(model="any")), local=True) == Caps()
+    assert caps(told, local=False) == Caps(generating=3)
 
 
 def test_resume_takes_another_budget_and_nothing_else() -> None:

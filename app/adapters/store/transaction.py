@@ -9,6 +9,7 @@ from app.adapters.store import ancestry as stored_ancestry
 from app.adapters.store import archive as stored_archive
 from app.adapters.store import cohorts as stored_cohorts
 from app.adapters.store import completions as stored_completions
+from app.adapters.store import flow as stored_flow
 from app.adapters.store import history as stored_history
 from app.adapters.store import programs as stored_programs
 from app.adapters.store import runs as stored_runs
@@ -20,9 +21,10 @@ from app.domain.cohort import Cohort, CohortId, State, TrialId
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.events import Event, EventKind
 from app.domain.operator import Ancestry, Completion, Draft, Known, Prompt
+from app.domain.pressure import Flow
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
-from app.domain.run import Budget, Run, RunState
+from app.domain.run import Budget, Limits, Run, RunState
 from app.entries import Account, Asked, Backlog, Child, NewRun, Plan, Settled, Shift, Worker
 
 
@@ -84,6 +86,9 @@ class SqlTransaction:
     def set_axes(self, run: int, axes: Sequence[Axis]) -> None:
         stored_runs.set_axes(self._c, run, axes)
 
+    def set_limits(self, run: int, limits: Limits) -> None:
+        stored_flow.set_limits(self._c, run, limits)
+
     def set_budget(self, run: int, budget: Budget) -> None:
         stored_runs.set_budget(self._c, run, budget)
 
@@ -118,6 +123,9 @@ class SqlTransaction:
 
     def waiting(self, run: int) -> dict[str, int]:
         return stored_cohorts.waiting(self._c, run)
+
+    def flow(self, run: int, settled: int) -> Flow | None:
+        return stored_flow.flow(self._c, run, settled)
 
     def lasts_seconds(self, run: int, over: int = 32) -> float:
         return stored_cohorts.lasts_seconds(self._c, run, over)

@@ -1,0 +1,132 @@
+"""Back-pressure: how much of a run may wait for a model, and how much for evaluation.
+
+Two loops, each sized by Little's law (L = λ W, the mean number in a stage is the throughput times
+the mean time in it): what a stage works at, and a reserve so that it never waits for the planner.
+Means and not medians, because the law holds for means.
+"""
+
+import math
+from dataclasses import dataclass
+
+from app.domain.run import Limits
+
+HEADROOM = 1.5
+"""A stage may hold so many times what it works at: by this a run grows into a faster stage."""
+LEAD_SECONDS = 0.5
+"""From the need of a proposal to its plan, at most: beat's interval."""
+LEAST, MOST = 8, 1024
+STARTING = Limits(128, 64)
+"""While nothing is measured."""
+FEWEST_MEASURED = 8
+STEP = 0.1
+"""A limit that would change by less stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """What a person has fixed; None leaves a limit to be measured."""
+
+    generating: int | None = None
+    evaluating: int | None = None
+
+    @property
+    def fixed(self) -> bool:
+        """Whether there is nothing to measure."""
+        return self.generating is not None and self.evaluating is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What the last settled proposals of a run say of its speed.
+
+    Attributes:
+      settled: How many proposals settled within `span_seconds`.
+      generating_seconds: Mean time a proposal was asked for at a model; what was read back from the
+        ledger counts as none.
+      evaluating_seconds: Mean time a proposal spent in a sandbox; those never tested count as none.
+    """
+
+    settled: int
+    span_seconds: float
+    generating_seconds: float
+    evaluating_seconds: float
+
+    @property
+    def per_second(self) -> float:
+        """Settled proposals a second.
+
+        A burst shorter than one proposal's way is not a rate: what settles together was begun
+        together.
+        """
+        way = self.generating_seconds + self.evaluating_seconds
+        return (self.settled - 1) / max(self.span_seconds, way, 1e-3)
+
+
+def window(unsettled: int) -> int:
+    """Returns how many settled proposals to measure: as many as settle while one passes twice."""
+    return max(32, 2 * unsettled)
+
+
+def sized(flow: Flow | None, caps: Caps, before: Limits, *, least: int = LEAST) -> Limits:
+    """Returns how much of a run may be in flight.
+
+    Args:
+      flow: None while too little has settled; what held before then holds on.
+      caps: What a person has fixed holds as it is.
+      before: The limits as they are.
+      least: Proposals that must fit in, whatever was measured; a cohort's at least.
+    """
+    if flow is None or flow.settled < FEWEST_MEASURED:
+        measured = before
+    else:
+        measured = Limits(
+            _limit(flow.per_second, flow.generating_seconds, before.generating, least),
+            _limit(flow.per_second, flow.evaluating_seconds, before.evaluating, least),
+        )
+    return Limits(
+        caps.generating or measured.generating,
+        caps.evaluating or measured.evaluating,
+    )
+
+
+def room(limits: Limits, caps: Caps, *, generating: int, evaluating: int) -> int:
+    """Returns how many proposals there is room for.
+
+    What is too much under test is left out of what may wait for a model, rather than stopping all:
+    a stage that is stopped until the other has drained is empty when the other needs it again.  A
+    cap on what is under test does stop all.
+
+    Args:
+      limits: As they hold.
+      caps: What a person has fixed.
+      generating: Proposals that wait for their operator.
+      evaluating: Proposals under test.
+    """
+    if caps.evaluating is not None and evaluating >= caps.evaluating:
+        return 0
+    beyond = max(0, evaluating - limits.evaluating)
+    return max(0, limits.generating - generating - beyond)
+
+
+def reason(flow: Flow | None, stage_seconds: float, cap: int | None) -> str:
+    """Returns why a limit is what it is, in a few words.
+
+    Args:
+      flow: As for `sized`.
+      stage_seconds: Mean time in the stage.
+      cap: What a person has fixed; None otherwise.
+    """
+    if cap is not None:
+        return "set"
+    if flow is None or flow.settled < FEWEST_MEASURED:
+        return "nothing measured yet"
+    at_work = flow.per_second * stage_seconds
+    return f"{flow.per_second:.3g}/s × {stage_seconds:.3g} s = {at_work:.3g} at work"
+
+
+def _limit(per_second: float, seconds: float, before: int, least: int) -> int:
+    """Returns what is at work with headroom, twice its spread (a Poisson count's), and the lead."""
+    at_work = per_second * seconds
+    wanted = HEADROOM * at_work + 2 * math.sqrt(at_work) + per_second * LEAD_SECONDS
+    found = min(MOST, max(least, LEAST, math.ceil(wanted)))
+    return before if abs(found - before) <= STEP * before else found

@@ -1,0 +1,235 @@
+"""Back-pressure against two simulated stages: it keeps the slower busy and the other short."""
+
+import heapq
+import random
+from collections import deque
+from dataclasses import dataclass, field
+
+import pytest
+
+from app.domain.pressure import LEAST, MOST, STARTING, Caps, Flow, reason, room, sized, window
+from app.domain.run import Limits
+
+FREE = Caps()
+
+
+@dataclass
+class Stage:
+    """Servers and a queue before them."""
+
+    servers: int
+    seconds: float
+    spread: float = 0.3
+    waiting: deque[int] = field(default_factory=deque)
+    busy: int = 0
+    worked: float = 0.0
+
+    @property
+    def held(self) -> int:
+        return len(self.waiting) + self.busy
+
+
+class Pipeline:
+    """SIMULATION: proposals pass a model and an evaluation; planning looks at the last settled."""
+
+    def __init__(self, model: Stage, evaluation: Stage, *, seed: int, caps: Caps = FREE) -> None:
+        self.stages = (model, evaluation)
+        self.rng = random.Random(seed)
+        self.caps = caps
+        self.limits = sized(None, caps, STARTING)
+        self.now = 0.0
+        self.took: dict[int, list[float]] = {}
+        self.settled: list[tuple[float, int]] = []
+        self.events: list[tuple[float, int, int, int]] = [(0.0, -1, 0, 0)]
+        self.planned = 0
+        self.samples: list[tuple[float, int, int, Limits]] = []
+
+    def run(self, seconds: float) -> "Pipeline":
+        while self.events[0][0] < seconds:
+            self.now, kind, proposal, stage = heapq.heappop(self.events)
+            if kind == -1:
+                self.plan()
+                heapq.heappush(self.events, (self.now + 0.5, -1, 0, 0))
+            else:
+                self.leave(proposal, stage)
+        return self
+
+    def plan(self) -> None:
+        model, evaluation = self.stages
+        self.limits = sized(self.flow(), self.caps, self.limits)
+        free = room(self.limits, self.caps, generating=model.held, evaluating=evaluation.held)
+        for _ in range(free):
+            self.planned += 1
+            self.took[self.planned] = [0.0, 0.0]
+            self.enter(self.planned, 0)
+        self.samples.append((self.now, model.held, evaluation.held, self.limits))
+
+    def flow(self) -> Flow | None:
+        unsettled = sum(stage.held for stage in self.stages)
+        recent = self.settled[-window(unsettled) :]
+        if len(recent) < 2:
+            return None
+        sample = recent[-32:]
+        means = [sum(self.took[p][n] for _, p in sample) / len(sample) for n in (0, 1)]
+        return Flow(len(recent), self.now - recent[0][0], means[0], means[1])
+
+    def enter(self, proposal: int, n: int) -> None:
+        self.stages[n].waiting.append(proposal)
+        self.serve(n)
+
+    def serve(self, n: int) -> None:
+        stage = self.stages[n]
+        while stage.waiting and stage.busy < stage.servers:
+            proposal = stage.waiting.popleft()
+            took = stage.seconds * self.rng.lognormvariate(-(stage.spread**2) / 2, stage.spread)
+            stage.busy += 1
+            self.took[proposal][n] = took
+            heapq.heappush(self.events, (self.now + took, n, proposal, n))
+
+    def leave(self, proposal: int, n: int) -> None:
+        stage = self.stages[n]
+        stage.busy -= 1
+        stage.worked += self.took[proposal][n]
+        self.serve(n)
+        if n == 0 and self.rng.random() < 0.9:
+            self.enter(proposal, 1)
+        else:
+            self.settled.append((self.now, proposal))
+            if len(self.settled) % max(1, self.limits.generating // 8) == 0:
+                self.plan()
+
+    def used(self, n: int, seconds: float) -> float:
+        """Returns the share of a stage's servers that were busy in the `seconds` that follow."""
+        stage = self.stages[n]
+        before, since = stage.worked, self.now
+        self.run(since + seconds)
+        return (stage.worked - before) / seconds / stage.servers
+
+    def mean(self, place: int, after: float) -> float:
+        found = [sample[place] for sample in self.samples if sample[0] >= after]
+        return sum(found) / len(found)  # type: ignore[arg-type]
+
+
+MODEL_BOUND = [
+    (Stage(32, 0.8), Stage(256, 2.0)),
+    (Stage(128, 2.0), Stage(256, 1.0)),
+    (Stage(4, 10.0), Stage(16, 0.05)),
+    (Stage(64, 20.0, 0.8), Stage(16, 0.2)),
+    (Stage(256, 4.0), Stage(512, 5.0)),
+]
+EVALUATION_BOUND = [
+    (Stage(64, 0.8), Stage(16, 2.0)),
+    (Stage(128, 10.0), Stage(16, 2.0)),
+    (Stage(32, 0.5), Stage(4, 30.0)),
+    (Stage(128, 2.0), Stage(64, 10.0, 0.8)),
+    (Stage(64, 0.1), Stage(256, 8.0)),
+]
+
+
+def scaled(stages: tuple[Stage, Stage], seed: int) -> tuple[Pipeline, float]:
+    """Returns a pipeline that has run for many passages, and how long that was."""
+    model, evaluation = (Stage(s.servers, s.seconds, s.spread) for s in stages)
+    pipeline = Pipeline(model, evaluation, seed=seed)
+    slowest = max(stage.seconds / stage.servers for stage in (model, evaluation))
+    long = 12 * (model.seconds + evaluation.seconds) + 3 * 128 * slowest + 60
+    return pipeline.run(long), long
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("stages", MODEL_BOUND, ids=lambda s: f"{s[0].servers}x{s[1].servers}")
+def test_a_slow_model_is_kept_busy_and_little_waits_for_evaluation(
+    stages: tuple[Stage, Stage], seed: int
+) -> None:
+    pipeline, long = scaled(stages, seed)
+    assert pipeline.used(0, long) >= 0.97
+    model, evaluation = pipeline.stages
+    at_work = 0.9 * model.servers / model.seconds * evaluation.seconds
+    assert pipeline.mean(2, long) <= 1.15 * at_work + 3
+    assert pipeline.mean(1, long) <= 2.2 * model.servers + model.servers / model.seconds + 8
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("stages", EVALUATION_BOUND, ids=lambda s: f"{s[0].servers}x{s[1].servers}")
+def test_a_slow_evaluation_is_kept_busy_and_little_waits_for_the_model(
+    stages: tuple[Stage, Stage], seed: int
+) -> None:
+    pipeline, long = scaled(stages, seed)
+    assert pipeline.used(1, long) >= 0.97
+    model, evaluation = pipeline.stages
+    per_second = evaluation.servers / evaluation.seconds / 0.9
+    assert pipeline.mean(1, long) <= 1.15 * per_second * model.seconds + 3
+    most = 2.2 * (evaluation.servers + per_second * model.seconds) + 1.2 * per_second + 20
+    assert pipeline.mean(2, long) <= most
+
+
+def test_a_run_grows_into_a_stage_that_becomes_faster() -> None:
+    model, evaluation = Stage(8, 1.0), Stage(512, 1.0)
+    pipeline = Pipeline(model, evaluation, seed=3).run(60)
+    assert pipeline.limits.generating < 40
+    model.servers = 200
+    pipeline.run(90)
+    assert pipeline.used(0, 60) >= 0.95
+
+
+def test_a_bottleneck_that_moves_is_followed() -> None:
+    model, evaluation = Stage(32, 1.0), Stage(128, 1.0)
+    pipeline = Pipeline(model, evaluation, seed=4).run(60)
+    assert pipeline.used(0, 30) >= 0.97
+    evaluation.servers = 8
+    pipeline.run(180)
+    assert pipeline.used(1, 60) >= 0.97
+    assert pipeline.mean(1, 180) <= 16
+    assert model.busy <= 12
+
+
+def test_what_a_person_fixed_holds_as_it_is() -> None:
+    caps = Caps(generating=5, evaluating=7)
+    fast = Flow(1000, 7.0, 3.0, 4.0)
+    assert sized(fast, caps, STARTING) == Limits(5, 7)
+    assert caps.fixed
+    assert not Caps(generating=5).fixed
+    assert sized(fast, Caps(generating=5), STARTING).evaluating > 400
+    assert room(Limits(5, 7), caps, generating=0, evaluating=7) == 0
+    assert room(Limits(5, 7), caps, generating=2, evaluating=6) == 3
+
+
+def test_a_cap_is_never_exceeded_in_a_pipeline() -> None:
+    caps = Caps(generating=5, evaluating=7)
+    pipeline = Pipeline(Stage(64, 1.0), Stage(2, 1.0), seed=5, caps=caps).run(60)
+    assert max(sample[1] for sample in pipeline.samples) <= 5
+    assert max(sample[2] for sample in pipeline.samples) <= 7 + 5
+
+
+def test_too_much_under_test_takes_room_from_what_waits_for_a_model() -> None:
+    limits = Limits(20, 10)
+    assert room(limits, FREE, generating=5, evaluating=10) == 15
+    assert room(limits, FREE, generating=5, evaluating=20) == 5
+    assert room(limits, FREE, generating=5, evaluating=30) == 0
+
+
+def test_nothing_measured_keeps_what_held_before() -> None:
+    assert sized(None, FREE, STARTING) == STARTING
+    assert sized(Flow(3, 1.0, 1.0, 1.0), FREE, Limits(9, 10)) == Limits(9, 10)
+
+
+def test_limits_stay_within_bounds_and_hold_a_cohort() -> None:
+    assert sized(Flow(50, 1000.0, 0.0, 0.0), FREE, STARTING) == Limits(LEAST, LEAST)
+    assert sized(Flow(50, 1000.0, 0.0, 0.0), FREE, STARTING, least=30) == Limits(30, 30)
+    assert sized(Flow(5000, 1.0, 9.0, 9.0), FREE, STARTING) == Limits(MOST, MOST)
+
+
+def test_proposals_that_settle_at_one_moment_are_no_rate() -> None:
+    burst = Flow(64, 0.001, 0.0, 60.0)
+    assert burst.per_second == pytest.approx(1.05)
+
+
+def test_small_changes_leave_a_limit_alone() -> None:
+    before = sized(Flow(100, 10.0, 2.0, 2.0), FREE, STARTING)
+    assert sized(Flow(103, 10.0, 2.0, 2.0), FREE, before) == before
+
+
+def test_it_says_why_a_limit_is_what_it_is() -> None:
+    flow = Flow(101, 10.0, 0.8, 2.0)
+    assert reason(flow, flow.generating_seconds, None) == "10/s × 0.8 s = 8 at work"
+    assert reason(flow, 0.8, 64) == "set"
+    assert reason(None, 0.0, None) == "nothing measured yet"
