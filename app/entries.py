@@ -6,7 +6,7 @@ from typing import Any
 
 from app.domain.cohort import ProposalId, State
 from app.domain.evaluation import Failure
-from app.domain.operator import Draft
+from app.domain.operator import Draft, Role
 from app.domain.problem import Axis, ProblemDigest
 from app.domain.program import ProgramId
 from app.domain.run import Budget, Limits
@@ -182,3 +182,4 @@ class Settled:
     changes: str = ""
     tokens: int = 0
     cost_usd: float | None = None
+    role: Role = Role.GENERATOR

@@ -6,6 +6,7 @@ inherits no provider.
 """
 
 import enum
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -13,7 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from app.domain.budget import Tariff
 from app.domain.operator import Role
+from app.domain.refining import Refining
 
+REFINER_SHARE = 0.5
 OPENAI_KEY = "OPENAI_API_KEY"
 
 
@@ -119,6 +122,19 @@ class ModelSettings(RoleSettings):
     repair_turns: int = Field(
         1, ge=0, le=5, description="how often a reply that cannot be used is asked for again"
     )
+    refiner_share: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="of the children that are due, how many the refiner writes; none: half where a "
+        "refiner is configured",
+    )
+    refiner_top: int = Field(
+        3, ge=0, description="due: children of so many fittest of an island, as far as shown"
+    )
+    refiner_stalled: int = Field(
+        3, ge=0, le=3, description="due: children of parents whose so many newest were no better"
+    )
     roles: dict[Role, RoleSettings] = Field(
         default_factory=dict, description="role to what differs for it from this section"
     )
@@ -168,6 +184,14 @@ class ModelSettings(RoleSettings):
     def every(self) -> list[ModelChoice]:
         """Every model that any role may ask, with all it inherits."""
         return [choice for role in (Role.GENERATOR, *self.roles) for choice in self.asked(role)]
+
+
+def refining(told: Mapping[str, Any]) -> Refining:
+    """Returns when the refiner is asked, by the section `llm` of a run; unset: by its defaults."""
+    share = told.get("refiner_share")
+    if share is None:
+        share = REFINER_SHARE if Role.REFINER in told.get("roles", {}) else 0.0
+    return Refining(share, told.get("refiner_top", 0), told.get("refiner_stalled", 0))
 
 
 def _inheriting(choice: ModelChoice, *levels: Asked) -> ModelChoice:

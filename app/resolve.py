@@ -16,7 +16,7 @@ from app.domain.pressure import Caps
 from app.domain.prompt_rules import PromptRules
 from app.domain.prompt_templates import TEMPLATES
 from app.domain.run import Budget
-from app.model_settings import ModelChoice, ModelSettings
+from app.model_settings import ModelChoice, ModelSettings, refining
 from app.settings import RunSettings
 
 WITH_A_MODEL = {"diff": 0.5, "rewrite": 0.5}
@@ -188,6 +188,22 @@ def require_bounds(budget: Budget, llm: ModelSettings) -> None:
             where="budget.cost_usd",
             remedy="Set llm.usd_per_million_prompt_tokens and llm.usd_per_million_completion_tokens"
             ", or those of the model or role; or cap budget.tokens instead.",
+        )
+
+
+def require_refining(settings: RunSettings) -> None:
+    """Makes sure that what the refiner waits for can be seen.
+
+    Raises:
+      Misused: Its parents are to be among more programs than are shown.
+    """
+    rules, shown = refining(settings.llm.model_dump()), settings.search.top_programs
+    if rules.share and rules.top > shown:
+        raise Misused(
+            f"the refiner's parents are looked for among the {shown} fittest, as many as are shown",
+            where="llm.refiner_top",
+            value=str(rules.top),
+            remedy="Lower it, or raise search.top_programs.",
         )
 
 

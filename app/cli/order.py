@@ -24,7 +24,15 @@ from app.domain.problem import Problem
 from app.domain.run import Budget
 from app.engine.lifecycle import FOUNDING
 from app.entries import NewRun
-from app.resolve import Resolved, caps, operators, require_bounds, resolved, without_models
+from app.resolve import (
+    Resolved,
+    caps,
+    operators,
+    require_bounds,
+    require_refining,
+    resolved,
+    without_models,
+)
 from app.settings import RunSettings
 
 
@@ -148,6 +156,7 @@ def ordered(loaded: Loaded, *, local: bool) -> Order:
     mix = operators(settings, asking, known=[name for name in known if name != FOUNDING])
     if set(asking) & set(mix):
         require_bounds(Budget(**settings.budget.model_dump()), settings.llm)
+        require_refining(settings)
     fixed = caps(settings, local=local)
     queue = settings.queue.model_copy(
         update={"generating": fixed.generating, "evaluating": fixed.evaluating}

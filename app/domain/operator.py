@@ -91,6 +91,7 @@ class Draft:
       ordinal: The proposal's number in its run, from 0; makes repeated draws distinct.
       epoch: The island's epoch when the parents were drawn.
       generation: Edits since a seed.
+      role: Who writes the child, where a model is asked.
     """
 
     ordinal: int
@@ -99,6 +100,7 @@ class Draft:
     generation: int
     parents: tuple[ProgramId, ...]
     inspirations: tuple[ProgramId, ...] = ()
+    role: Role = Role.GENERATOR
 
 
 @dataclass(frozen=True, slots=True)

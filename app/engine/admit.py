@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from app.domain.archive import Elite, Entrant, IslandView, learnt
 from app.domain.cohort import Cohort
 from app.domain.events import EventKind
+from app.domain.refining import written
 from app.domain.run import Run
 from app.domain.strategy import Strategy
 from app.engine.context import Context
@@ -106,6 +107,7 @@ def _announce(
             "operator": cohort.operator,
             "fitness": entrant.fitness,
             "cell": list(elite.cell) if elite else None,
+            **written(member.draft if member else None),
         },
     )
 

@@ -8,6 +8,7 @@ from app.domain.cohort import Cohort, Member, State, TrialId, Verdict
 from app.domain.evaluation import Failure
 from app.domain.events import EventKind
 from app.domain.program import ProgramId
+from app.domain.refining import written
 from app.domain.run import Run
 from app.engine.admit import offer
 from app.engine.context import Context
@@ -119,6 +120,7 @@ def settle_event(
             "island": cohort.island,
             "operator": cohort.operator,
             "program": member.program,
+            **written(member.draft),
             **{name: str(value) for name, value in facts.items()},
         },
     )

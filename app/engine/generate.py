@@ -9,6 +9,7 @@ from app.domain.evaluation import Failure
 from app.domain.events import EventKind
 from app.domain.operator import Brief, Child, Completion, Draft, Offspring, Prompt
 from app.domain.program import fingerprint
+from app.domain.refining import assigned, scheduled
 from app.domain.run import Run
 from app.engine.advance import Advance, advance, settle_event
 from app.engine.briefing import brief_of
@@ -18,6 +19,7 @@ from app.engine.faults import broken, misconfigured
 from app.engine.ring import ring
 from app.entries import Child as Entry
 from app.ledger import Exhausted, Transaction
+from app.model_settings import refining
 from app.ports import Misconfigured, Unavailable
 
 
@@ -83,6 +85,8 @@ def _claim(ctx: Context, cohort_id: CohortId) -> Claimed | None:
         drafts = _drafts(ctx, tx, run, cohort)
         problem, operator = ctx.problem(run.problem), ctx.operators[cohort.operator]
         brief = brief_of(tx, run, problem, operator, drafts)
+        if operator.asks_model and not again:
+            brief = scheduled(brief, refining(run.settings["llm"]))
         return Claimed(run, cohort, brief, tx.completions(cohort_id) if again else {})
 
 
@@ -121,6 +125,7 @@ def converse(ctx: Context, claimed: Claimed) -> list[Child]:
                     f"{len(claimed.brief.drafts)} drafts"
                 ) from None
             return children
+        prompts = assigned(claimed.brief, prompts)
         asked += len(prompts)
         if asked > most:
             raise ValueError(

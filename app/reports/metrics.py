@@ -25,6 +25,7 @@ class Row:
       fitness: None where the proposal never reached the final stage.
       best_so_far: The fittest settled up to here, seeds included; None before the first.
       tokens, cost_usd: Of the completions paid for in its name; None where no price is known.
+      role: Who wrote the child, where a model was asked.
       parent: The first parent; None where the operator had none.
     """
 
@@ -32,6 +33,7 @@ class Row:
     seconds: float
     island: int
     operator: str
+    role: str
     generation: int
     state: str
     failure: str | None
@@ -61,6 +63,7 @@ def rows(settled: Iterable[Settled]) -> Iterator[Row]:
             seconds=round(one.seconds, 6),
             island=one.island,
             operator=one.operator,
+            role=one.role.value,
             generation=one.generation,
             state=one.state.value,
             failure=one.failure.kind.value if one.failure else None,

@@ -18,6 +18,7 @@ def row(ordinal: int, fitness: float | None = None, best: float | None = None, *
         seconds=float(ordinal),
         island=0,
         operator="tune",
+        role="generator",
         generation=1,
         state="failed" if "failure" in told else "admitted",
         failure=told.get("failure"),

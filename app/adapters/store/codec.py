@@ -7,7 +7,7 @@ from typing import Any
 from app.domain.archive import CellKey, Elite
 from app.domain.cohort import Member, State
 from app.domain.evaluation import Evaluation, Failure, FailureKind, Trial
-from app.domain.operator import Draft
+from app.domain.operator import Draft, Role
 from app.domain.problem import Axis
 from app.domain.run import Budget, Limits, Run, RunState
 from app.entries import Settled
@@ -56,6 +56,7 @@ def member_of(row: Mapping[str, Any]) -> Member:
             row["generation"],
             tuple(row["parents"]),
             tuple(row["inspirations"]),
+            Role(row["role"] or Role.GENERATOR),
         )
     state, length = State(row["state"]), row["length"] or 0
     return Member(row["id"], row["ordinal"], state, draft, row["program"], length)
@@ -131,4 +132,5 @@ def settled_of(row: Any) -> Settled:
         tokens=row.tokens,
         cost_usd=row.cost_usd,
         changes=row.changes,
+        role=Role(row.role or Role.GENERATOR),
     )

@@ -18,7 +18,7 @@ from app.adapters.store.driver import row, rows, value, values, write
 from app.adapters.store.runs import RUN_COLUMNS, as_json, count_planned
 from app.domain.cohort import Cohort, CohortId, TrialId
 from app.domain.evaluation import Evaluation, Trial
-from app.domain.operator import Draft
+from app.domain.operator import Draft, Role
 from app.domain.run import Run
 from app.entries import Backlog, Child, Plan
 from app.ledger import Exhausted
@@ -56,7 +56,7 @@ _ADD_PROPOSALS = """
 _MEMBERS = """
     (SELECT json_agg(member ORDER BY member.id) FROM (
         SELECT proposals.id, ordinal, island, state, epoch, generation, parents, inspirations,
-            program, programs.length
+            role, program, programs.length
         FROM proposals LEFT JOIN programs ON programs.id = proposals.program
         WHERE proposals.cohort = {cohort}
     ) AS member)
@@ -105,22 +105,22 @@ _ENTER = """
         changes = coalesce(child.changes, proposals.changes),
         fitness = child.fitness, verified = child.verified,
         failure_kind = child.failure_kind, failure_detail = child.failure_detail,
-        epoch = child.epoch, generation = child.generation,
+        epoch = child.epoch, generation = child.generation, role = child.role,
         parents = child.parents, inspirations = child.inspirations,
         settled_at = CASE WHEN child.final THEN clock_timestamp() END
     FROM json_to_recordset(CAST(%(children)s AS json)) AS child(
         id bigint, state text, program text, changes text, fitness float8, verified boolean,
         failure_kind text, failure_detail text, final boolean, epoch int, generation int,
-        parents text[], inspirations text[]
+        parents text[], inspirations text[], role text
     )
     WHERE proposals.id = ANY(%(ids)s) AND proposals.id = child.id AND proposals.settled_at IS NULL
 """
 """The ids are told twice: a plan made while the tables were small would scan them for ever."""
 DRAFTED = """
     UPDATE proposals SET epoch = draft.epoch, generation = draft.generation,
-        parents = draft.parents, inspirations = draft.inspirations
+        parents = draft.parents, inspirations = draft.inspirations, role = draft.role
     FROM json_to_recordset(CAST(%(drafts)s AS json)) AS draft(
-        id bigint, epoch int, generation int, parents text[], inspirations text[]
+        id bigint, epoch int, generation int, parents text[], inspirations text[], role text
     )
     WHERE proposals.id = ANY(%(ids)s) AND proposals.id = draft.id
         AND proposals.state = 'planned'
@@ -279,6 +279,7 @@ def _drafted(draft: Draft | None) -> dict[str, Any]:
         "generation": draft.generation if draft else None,
         "parents": list(draft.parents) if draft else [],
         "inspirations": list(draft.inspirations) if draft else [],
+        "role": draft.role if draft and draft.role is not Role.GENERATOR else None,
     }
 
 

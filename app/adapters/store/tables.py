@@ -134,6 +134,7 @@ proposals = Table(
     Column("generation", Integer),
     Column("parents", ARRAY(Text)),
     Column("inspirations", ARRAY(Text)),
+    Column("role", Text),
     Column("program", Text, ForeignKey("programs.id")),
     Column("changes", Text, nullable=False, server_default=""),
     Column("fitness", Float(53)),

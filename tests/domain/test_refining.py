@@ -1,0 +1,115 @@
+"""Whose children the refiner writes; pure."""
+
+from dataclasses import replace
+
+import pytest
+
+from app.choices import Misused, assigned
+from app.domain.operator import Brief, Draft, Known, Prompt, Role
+from app.domain.program import Program
+from app.domain.refining import Refining, scheduled
+from app.domain.refining import assigned as in_roles
+from app.model_settings import refining
+from app.resolve import require_refining, resolved
+
+PARENT = Program("x = 0\n")
+OTHERS = [Program(f"x = {n}\n") for n in range(1, 5)]
+ALWAYS = Refining(share=1.0, top=2, stalled=2)
+
+
+def brief(
+    *, parent: float | None = 5.0, others: tuple[float, ...] = (), children: tuple[float, ...] = ()
+) -> Brief:
+    shown = dict(zip((one.id for one in OTHERS), others, strict=False))
+    programs = {one.id: one for one in (PARENT, *OTHERS)}
+    known = {one: Known(programs[one], fitness) for one, fitness in shown.items()}
+    return Brief(
+        "",
+        "python",
+        (Draft(7, 0, 0, 1, (PARENT.id,), tuple(shown)),),
+        {**known, PARENT.id: Known(PARENT, parent)},
+        siblings=tuple(Known(Program(f"y = {n}\n"), fitness) for n, fitness in enumerate(children)),
+        seed="42/7",
+    )
+
+
+def role(given: Brief, rules: Refining = ALWAYS) -> Role:
+    return scheduled(given, rules).drafts[0].role
+
+
+@pytest.mark.parametrize(
+    ("others", "due"),
+    [((), True), ((6.0, 4.0), True), ((5.0, 5.0, 5.0), True), ((6.0, 7.0, 1.0), False)],
+)
+def test_a_parent_at_the_top_of_its_island_is_due(others, due):
+    assert (role(brief(others=others)) is Role.REFINER) == due
+
+
+@pytest.mark.parametrize(
+    ("children", "due"),
+    [
+        ((4.0, 5.0), True),
+        ((4.0, 5.0, 9.0), True),  # the newest two
+        ((4.0, 6.0), False),
+        ((4.0,), False),
+        ((), False),
+    ],
+)
+def test_a_parent_whose_newest_children_were_no_better_is_due(children, due):
+    far_below = (9.0, 9.0, 9.0)
+
+    assert (role(brief(others=far_below, children=children)) is Role.REFINER) == due
+
+
+def test_a_parent_that_was_never_measured_is_not_due():
+    assert role(brief(parent=None)) is Role.GENERATOR
+
+
+def test_of_the_children_that_are_due_it_writes_its_share_and_the_same_each_time():
+    rules = replace(ALWAYS, share=0.25)
+    drawn = []
+    for n in range(2000):
+        given = replace(brief(), seed=f"42/{n}")
+        assert role(given, rules) is role(given, rules)
+        drawn.append(role(given, rules))
+
+    assert 0.2 < drawn.count(Role.REFINER) / len(drawn) < 0.3
+    assert role(brief(), replace(ALWAYS, share=0.0)) is Role.GENERATOR
+
+
+def test_prompts_are_asked_in_the_role_of_their_draft_unless_they_have_one():
+    given = scheduled(brief(), ALWAYS)
+    prompts = [
+        Prompt("", "write", 7),
+        Prompt("", "plan", 7, Role.STRATEGIST),
+        Prompt("", "another", 8),
+    ]
+
+    asked = in_roles(given, prompts)
+
+    assert [one.role for one in asked] == [Role.REFINER, Role.STRATEGIST, Role.GENERATOR]
+    assert in_roles(brief(), prompts) == prompts
+
+
+@pytest.mark.parametrize(
+    ("told", "share"),
+    [
+        ((), 0.0),
+        (("llm.roles.refiner.model=big",), 0.5),
+        (("llm.roles.refiner.model=big", "llm.refiner_share=0"), 0.0),
+        (("llm.roles.judge.model=big",), 0.0),
+        (("llm.refiner_share=0.1",), 0.1),
+    ],
+)
+def test_without_a_refiner_nobody_is_refined_unless_a_share_is_set(told, share):
+    settings = resolved([assigned(["llm.model=small", *told])], {}).settings
+
+    assert refining(settings.llm.model_dump(mode="json")).share == share
+
+
+def test_a_refiner_whose_parents_cannot_be_seen_is_refused():
+    told = ["llm.model=m", "llm.refiner_share=1", "llm.refiner_top=4"]
+
+    with pytest.raises(Misused, match=r"llm\.refiner_top"):
+        require_refining(resolved([assigned(told)], {}).settings)
+    require_refining(resolved([assigned([*told, "search.top_programs=4"])], {}).settings)

@@ -1,0 +1,57 @@
+"""Who writes a child, as the engine schedules it and the ledger keeps it."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from app.domain.operator import Completion, Prompt, Role
+from app.engine.context import Context
+from tests.engine.conftest import new_run, run_to_the_end
+from tests.engine.toy import ASKED, problem
+
+
+class Heard:
+    """Notes in which role it is asked, and writes a number."""
+
+    name = "heard"
+
+    def __init__(self) -> None:
+        self.asked: list[Prompt] = []
+
+    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        self.asked += prompts
+        return [
+            Completion(f"x = {one.sample / 7:.6f}\n", "heard", role=one.role) for one in prompts
+        ]
+
+
+def refined(ctx: Context, share: float) -> tuple[list[Role], list[Role], list[str], Heard]:
+    toy, model = problem(), Heard()
+    ctx = replace(ctx, model=lambda run: model)
+    order = new_run(toy, budget=30)
+    llm = {**order.settings["llm"], "refiner_share": share}
+    settings = {**order.settings, "llm": llm}
+    run = run_to_the_end(ctx, toy, replace(order, settings=settings, operators={ASKED.name: 1.0}))
+    with ctx.store.begin() as tx:
+        settled = [one.role for one in tx.settled(run) if one.ordinal >= 0]
+        events = [e.data.get("role", "") for e in tx.events(run) if e.data.get("proposal", -1) >= 0]
+    return settled, [one.role for one in model.asked], events, model
+
+
+def test_the_ledger_and_the_events_say_what_the_refiner_wrote(ctx: Context):
+    settled, asked, events, model = refined(ctx, share=0.5)
+
+    wrote = Counter(settled)
+    assert 0 < wrote[Role.REFINER] < 30
+    assert sum(wrote.values()) == 30
+    assert events.count("refiner") == wrote[Role.REFINER]
+    assert Counter(asked)[Role.REFINER] == 2 * wrote[Role.REFINER]  # a plan and a program
+    by_sample = {one.sample: one.role for one in model.asked}
+    assert Counter(by_sample.values()) == wrote
+
+
+def test_without_a_share_everything_is_the_generators(ctx: Context):
+    settled, asked, events, _ = refined(ctx, share=0.0)
+
+    assert set(settled) == set(asked) == {Role.GENERATOR}
+    assert set(events) == {""}
