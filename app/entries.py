@@ -156,6 +156,19 @@ class Shift:
 
 
 @dataclass(frozen=True, slots=True)
+class Spent:
+    """What the completions of all runs took.
+
+    Attributes:
+      cost_usd: Of those with a price.
+    """
+
+    runs: int
+    tokens: int
+    cost_usd: float
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
     """One settled proposal as reports see it.
 

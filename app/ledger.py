@@ -19,7 +19,7 @@ from app.domain.pressure import Flow
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
 from app.domain.run import Budget, Limits, Run, RunState
-from app.entries import Account, Asked, Backlog, Child, NewRun, Plan, Settled, Shift, Worker
+from app.entries import Account, Asked, Backlog, Child, NewRun, Plan, Settled, Shift, Spent, Worker
 
 
 class Transaction(Protocol):
@@ -278,8 +278,16 @@ class Transaction(Protocol):
         """Returns what workers spent on a run, by kind."""
         ...
 
+    def busy_shifts(self) -> list[Shift]:
+        """Returns what workers spent on all runs together, by kind."""
+        ...
+
     def idle_shifts(self) -> list[Shift]:
         """Returns what workers spent on no run, by kind."""
+        ...
+
+    def spent(self) -> Spent:
+        """Returns what the completions of all runs together took."""
         ...
 
     # Events and reports

@@ -125,6 +125,13 @@ def show(run: RunName, as_json: Json = False, debug: Debug = False) -> None:  # 
     act(run, Screen(json=as_json))
 
 
+def costs(as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG001
+    """Shows what all runs cost together, and the workers' time that no run had."""
+    from app.cli.costing import costs as act
+
+    act(Screen(json=as_json))
+
+
 def pause(run: RunName, as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG001
     """Stops planning for a run; what is in flight still settles."""
     from app.cli.control import pause as act
@@ -311,6 +318,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "watch": watch,
     "list-runs": list_runs,
     "show": show,
+    "costs": costs,
     "pause": pause,
     "cancel": cancel,
     "export-best": export_best,

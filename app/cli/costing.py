@@ -1,8 +1,31 @@
 """What a run cost, in lines for people."""
 
+from dataclasses import asdict
+
+from rich.table import Table
+
 from app.cli.display import duration
-from app.entries import Account, Shift
+from app.cli.place import opened, place
+from app.cli.screen import Screen
+from app.entries import Account, Shift, Spent
 from app.reports.costs import Costs
+
+
+def costs(screen: Screen) -> None:
+    """Shows what all runs cost, and the workers' time that none of them had."""
+    at = place()
+    spent, busy, idle = Spent(0, 0, 0.0), list[Shift](), list[Shift]()
+    if at.deployed or at.home.exists():
+        with opened(at) as ledger, ledger.store.begin() as tx:
+            spent, busy, idle = tx.spent(), tx.busy_shifts(), tx.idle_shifts()
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    told = f"{spent.tokens:,} tokens, {dollars(spent.cost_usd)} of what has a price"
+    table.add_row("models", f"{told}, in {spent.runs} runs")
+    table.add_row("workers", ", ".join(map(_shift, busy)) or "none have worked yet")
+    table.add_row("idle", ", ".join(map(_shift, idle)) or "none")
+    screen.out.print(table)
+    document = {"busy": [asdict(one) for one in busy], "idle": [asdict(one) for one in idle]}
+    screen.answer({**asdict(spent), "workers": document})
 
 
 def cost_rows(found: Costs) -> dict[str, str]:
@@ -14,7 +37,7 @@ def cost_rows(found: Costs) -> dict[str, str]:
         )
     if found.workers:
         rows["workers"] = ", ".join(_shift(one) for one in found.workers)
-    rows["cost"] = _total(found)
+    rows["cost"] = total(found)
     return rows
 
 
@@ -53,7 +76,8 @@ def _shift(one: Shift) -> str:
     return f"{one.kind} {duration(one.seconds)} ({price})"
 
 
-def _total(found: Costs) -> str:
+def total(found: Costs) -> str:
+    """Returns the sum of all that has a price, and of each admitted program."""
     parts = f"models {dollars(found.models_usd)}, workers {dollars(found.workers_usd)}"
     each = found.per_admitted_usd
     per = f"; {dollars(each)} for each admitted program" if each is not None else ""

@@ -6,6 +6,7 @@ from typing import Any
 from rich.syntax import Syntax
 from rich.table import Table
 
+from app.cli.costing import total
 from app.cli.display import duration, number
 from app.cli.faults import DONE, FAILED
 from app.cli.screen import Screen
@@ -44,6 +45,8 @@ def end(
         f"{summary.admitted} admitted, {summary.cut} cut, {sum(summary.failures.values())} failed; "
         f"files in {folder}"
     )
+    if summary.costs.models:
+        screen.say(f"cost so far: {total(summary.costs)}")
     if failed:
         screen.note(failed)
         told["error"] = {"kind": summary.run.state.value, "what": failed}

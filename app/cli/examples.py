@@ -17,6 +17,7 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
     "watch": ("evoq watch online_bin_packing-1",),
     "list-runs": ("evoq list-runs", "evoq list-runs --json"),
     "show": ("evoq show online_bin_packing-1", "evoq show 1 --json"),
+    "costs": ("evoq costs", "evoq costs --json"),
     "pause": ("evoq pause online_bin_packing-1",),
     "cancel": ("evoq cancel online_bin_packing-1",),
     "export-best": ("evoq export-best online_bin_packing-1 --out best.py",),

@@ -139,6 +139,8 @@ def _fail_unfounded(tx: Transaction, run: Run) -> None:
     reason = (
         f"every seed of {run.problem_name!r} failed ({told}); "
         f"`evoq check` shows what the evaluator says of them"
+        if failed
+        else f"the seeds of {run.problem_name!r} were cut before they were measured: start anew"
     )
     noticed = tx.events(run.id, limit=5, kinds=(EventKind.NOTICED,))
     reason = " ".join([reason, *(event.data["text"] for event in noticed)])

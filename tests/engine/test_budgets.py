@@ -53,7 +53,12 @@ def asking(budget: Budget, *, in_flight: int = 4) -> NewRun:
     settings = RunSettings(
         queue=QueueSettings(generating=in_flight, evaluating=in_flight),
         search=SearchSettings(islands=2),
-        llm=ModelSettings(model="metered", max_tokens=MAX_TOKENS),
+        llm=ModelSettings(
+            model="metered",
+            max_tokens=MAX_TOKENS,
+            usd_per_million_prompt_tokens=1000,
+            usd_per_million_completion_tokens=1000,
+        ),
     )
     return replace(
         new_run(problem(), in_flight=in_flight),
@@ -93,6 +98,20 @@ def test_a_run_ends_within_its_tokens_and_goes_on_with_more(ctx: Context) -> Non
     assert not lifecycle.resume(ctx, run.id, replace(run.budget, proposals=longer.proposals))
 
 
+def test_a_run_ends_within_its_money_and_goes_on_with_more(ctx: Context) -> None:
+    model = Metered()
+    ctx = replace(ctx, model=lambda run: model)
+    started = lifecycle.start(ctx, problem(), asking(Budget(500, cost_usd=3.0)))
+
+    run = drained(ctx, started.id)
+
+    assert run.state is RunState.FINISHED
+    assert run.reason.startswith("budget of $3 spent")
+    assert 2.7 < run.cost_usd <= 3.0
+    assert lifecycle.resume(ctx, run.id, replace(run.budget, cost_usd=4.0))
+    assert 3.7 < drained(ctx, run.id).cost_usd <= 4.0
+
+
 def test_a_first_conversation_goes_alone_and_then_as_many_as_there_is_room_for(
     ctx: Context,
 ) -> None:
@@ -108,6 +127,20 @@ def test_a_first_conversation_goes_alone_and_then_as_many_as_there_is_room_for(
     later = [backlog.unsettled for longest, backlog in most if longest]
     assert max(alone) == 1
     assert max(later) > 4
+
+
+def test_a_run_whose_time_was_over_before_its_seeds_were_measured_says_so(ctx: Context) -> None:
+    started = lifecycle.start(ctx, problem(), new_run(problem(), budget=10))
+    with ctx.store.begin() as tx:
+        tx.set_budget(started.id, Budget(10, wall_seconds=0.001))
+
+    steps.produce(ctx, started.id)
+
+    assert drained(ctx, started.id).reason == "budget of 0.001 s spent"
+    assert lifecycle.resume(ctx, started.id, Budget(10))
+    again = drained(ctx, started.id)
+    assert again.state is RunState.FAILED
+    assert again.reason.startswith("the seeds of 'toy' were cut before they were measured")
 
 
 def _next(ctx: Context) -> tuple[str, int] | None:

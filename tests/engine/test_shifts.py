@@ -120,6 +120,7 @@ def test_seconds_have_the_price_of_their_worker_and_are_written_twice_as_once(
             Shift("gpu", 1, 20.0, None, 20.0),
         ]
         assert tx.shifts(second) == [Shift("cpu", 1, 5.0, pytest.approx(0.005))]
+        assert tx.busy_shifts()[0] == Shift("cpu", 2, 115.0, pytest.approx(0.125))
         assert tx.idle_shifts() == [
             Shift("cpu", 1, 50.0, pytest.approx(0.05)),
             Shift("gpu", 1, 1.0, None, 1.0),

@@ -109,8 +109,12 @@ def test_workers_time_is_charged_to_the_run_they_worked_for(evoq: Evoq, tmp_path
     said = evoq("run", folder, "--iterations", 30, "--name", "timed", "--json", *prices)
     costs = evoq("show", "timed", "--json").json["costs"]
     shown = evoq("show", "timed").out
+    everything = evoq("costs", "--json").json
 
     assert said.code == 0, said.err
+    assert (everything["runs"], everything["tokens"]) == (1, 0)
+    assert everything["workers"]["busy"] == costs["workers"]
+    assert {one["kind"] for one in everything["workers"]["idle"]} == {"cpu", "gpu"}
     workers = {one["kind"]: one for one in costs["workers"]}
     assert set(workers) == {"cpu", "gpu"}  # the embedded gpu worker plans and reaps too
     for kind, usd_per_second in (("cpu", 1.0), ("gpu", 2.0)):

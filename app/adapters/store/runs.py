@@ -13,7 +13,7 @@ from app.adapters.store.codec import clean, run_of
 from app.adapters.store.driver import row, rows, value, write
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.run import Budget, Run, RunState
-from app.entries import NewRun
+from app.entries import NewRun, Spent
 
 ELAPSED = "extract(epoch FROM clock_timestamp() - runs.created_at)::float8 AS elapsed_seconds"
 RUN_COLUMNS = f"runs.*, problems.name AS problem_name, {ELAPSED}"
@@ -31,8 +31,18 @@ _COUNT_PLANNED = """
     UPDATE runs SET cohorts = cohorts + %(cohorts)s, proposals = proposals + %(proposals)s
     WHERE id = %(run)s
 """
+_SPENT = """
+    SELECT count(*) AS runs, coalesce(sum(tokens), 0)::bigint AS tokens,
+        coalesce(sum(cost_usd), 0) AS cost_usd
+    FROM runs
+"""
 _PLANNING = 0x65766F71
 """First key of the advisory lock that planning takes; the second is the run's id."""
+
+
+def spent(c: Connection) -> Spent:
+    found = row(c, _SPENT, {})
+    return Spent(found.runs, found.tokens, found.cost_usd)
 
 
 def add_problem(c: Connection, problem: Problem) -> None:

@@ -23,6 +23,7 @@ _SHIFTS = """
 """
 _OF_RUN = _SHIFTS.format(whose="run = %(run)s")
 _IDLE = _SHIFTS.format(whose="run IS NULL")
+_BUSY = _SHIFTS.format(whose="run IS NOT NULL")
 
 
 def record(c: Connection, worker: Worker, seconds: Mapping[int | None, float]) -> None:
@@ -43,6 +44,10 @@ def of_run(c: Connection, run: int) -> list[Shift]:
 
 def idle(c: Connection) -> list[Shift]:
     return [_shift(one) for one in rows(c, _IDLE, {})]
+
+
+def busy(c: Connection) -> list[Shift]:
+    return [_shift(one) for one in rows(c, _BUSY, {})]
 
 
 def _shift(row: Any) -> Shift:

@@ -25,7 +25,7 @@ from app.domain.pressure import Flow
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
 from app.domain.run import Budget, Limits, Run, RunState
-from app.entries import Account, Asked, Backlog, Child, NewRun, Plan, Settled, Shift, Worker
+from app.entries import Account, Asked, Backlog, Child, NewRun, Plan, Settled, Shift, Spent, Worker
 
 
 class SqlTransaction:
@@ -220,8 +220,14 @@ class SqlTransaction:
     def shifts(self, run: int) -> list[Shift]:
         return stored_shifts.of_run(self._c, run)
 
+    def busy_shifts(self) -> list[Shift]:
+        return stored_shifts.busy(self._c)
+
     def idle_shifts(self) -> list[Shift]:
         return stored_shifts.idle(self._c)
+
+    def spent(self) -> Spent:
+        return stored_runs.spent(self._c)
 
     def events(
         self, run: int, after: int = 0, limit: int = 1000, kinds: Sequence[EventKind] = ()
