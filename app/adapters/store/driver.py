@@ -6,6 +6,7 @@ statement: see `docs/decisions/hot-statements.md`.
 """
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import psycopg
@@ -48,6 +49,11 @@ def write(c: Connection, statement: str, told: Mapping[str, Any]) -> int:
     """Runs a statement that returns nothing; returns how many rows it wrote."""
     with _driver(c).cursor() as cursor:
         return cursor.execute(statement, told).rowcount
+
+
+def pipeline(c: Connection) -> AbstractContextManager[object]:
+    """Sends what is run inside without waiting for answers; errors are raised at its end."""
+    return _driver(c).pipeline()
 
 
 def _driver(c: Connection) -> psycopg.Connection[Any]:

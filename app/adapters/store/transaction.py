@@ -42,6 +42,11 @@ class SqlTransaction:
     def emit(self, run: int, kind: EventKind, data: Mapping[str, Any]) -> None:
         self._events.setdefault(run, []).append((kind, data))
 
+    @property
+    def events_held(self) -> bool:
+        """Whether there is anything to flush."""
+        return bool(self._events)
+
     def flush_events(self) -> None:
         """Writes what was emitted; called once, right before the commit."""
         for run, batch in sorted(self._events.items()):
