@@ -18,7 +18,9 @@ from app.choices import (
     written,
 )
 from app.cli.templates import with_templates
+from app.domain.functions import evolving
 from app.domain.operators import operators as every_operator
+from app.domain.operators.complete import COMPLETE
 from app.domain.pressure import STARTING, Caps, sized
 from app.domain.problem import Problem
 from app.domain.run import Budget
@@ -157,12 +159,31 @@ def ordered(loaded: Loaded, *, local: bool) -> Order:
     if set(asking) & set(mix):
         require_bounds(Budget(**settings.budget.model_dump()), settings.llm)
         require_refining(settings)
+    if COMPLETE.name in mix:
+        _require_function(problem, str(settings.prompts.get("function", "")))
     fixed = caps(settings, local=local)
     queue = settings.queue.model_copy(
         update={"generating": fixed.generating, "evaluating": fixed.evaluating}
     )
     settings = settings.model_copy(update={"queue": queue})  # the snapshot says what holds
     return Order(problem, settings, mix, tuple(notices))
+
+
+def _require_function(problem: Problem, named: str) -> None:
+    """Raises unless every seed says which of its functions is to be completed.
+
+    Raises:
+      Misused: One does not.
+    """
+    for seed in problem.seeds:
+        if problem.language != "python" or evolving(seed, named) is None:
+            raise Misused(
+                f"seed {seed.id[:8]} does not say which function `complete` evolves",
+                where="search.operators",
+                value=named,
+                remedy="Name it, as --set prompts.function=NAME; it must be at top level, in "
+                "Python, and inside the EVOLVE-BLOCK markers if there are any.",
+            )
 
 
 def _with_keys(found: Resolved) -> tuple[Resolved, list[str]]:

@@ -5,12 +5,13 @@ every prompt, such as a number or a time, stands above what is not.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from app.domain.answers import without_thoughts
 from app.domain.evaluation import Failure
-from app.domain.operator import Brief, Completion, Draft, Prompt
-from app.domain.prompt_parts import Scribe, Shown, focus, numbers, score, shown
+from app.domain.functions import versions
+from app.domain.operator import Brief, Completion, Draft, Known, Prompt
+from app.domain.prompt_parts import Scribe, Shown, focus, numbers, rank, score, shown
 from app.domain.prompt_rules import PromptRules
 from app.domain.tokens import fits
 
@@ -33,6 +34,37 @@ def rewrite_prompt(brief: Brief, draft: Draft) -> Prompt:
     )
 
 
+def complete_prompt(brief: Brief, draft: Draft, name: str, programs: Sequence[Known]) -> Prompt:
+    """Returns the prompt that asks for the next version of a function.
+
+    Args:
+      brief: The cohort's.
+      draft: Whose child is asked for.
+      name: The function.
+      programs: Whose versions are shown, the parent's among them; the first is cut first.
+    """
+    rules = PromptRules.of(brief.prompts)
+    full = shown(brief, draft, rules)
+    parent = full.parent
+    others = tuple(one for one in programs if one.program != parent.program)
+    parts = Shown(parent, top=others, failures=full.failures)
+
+    def write(parts: Shown, scribe: Scribe) -> str:
+        ranked = sorted((parent, *parts.top), key=rank)
+        values = {
+            "language": scribe.language,
+            "function": name,
+            "versions": versions(parent.program, [one.program for one in ranked], name).rstrip(
+                "\n"
+            ),
+            "failures": scribe.failures(parts.failures),
+            "left_out": left_out(parts),
+        }
+        return scribe.filled("complete_user", values)
+
+    return within_budget(brief, draft, write, parts)
+
+
 def repair_prompt(brief: Brief, asked: Prompt, reply: Completion, failure: Failure) -> Prompt:
     """Returns the prompt that asks again: the first one, then the reply and what was wrong.
 
@@ -48,14 +80,20 @@ def repair_prompt(brief: Brief, asked: Prompt, reply: Completion, failure: Failu
     return Prompt(asked.system, user, asked.sample, asked.role, asked.left_out)
 
 
-def within_budget(brief: Brief, draft: Draft, write: Write) -> Prompt:
+def within_budget(brief: Brief, draft: Draft, write: Write, parts: Shown | None = None) -> Prompt:
     """Returns a draft's prompt, without as many of its least useful parts as it takes.
 
     Where nothing is left to cut, the prompt stays too long: the program itself is never cut.
+
+    Args:
+      brief: The cohort's.
+      draft: Whose prompt it is.
+      write: Makes the user text.
+      parts: What is shown; None: everything the brief has.
     """
     rules = PromptRules.of(brief.prompts)
     system = rules.system(brief.instructions)
-    parts = shown(brief, draft, rules)
+    parts = shown(brief, draft, rules) if parts is None else parts
     while True:
         user = write(parts, _scribe(brief, rules, f"prompt/{draft.ordinal}"))
         shorter = None if fits(system + user, rules.max_prompt_tokens) else parts.shorter()

@@ -94,11 +94,15 @@ def _rewritten(fence: Fence, parent: Program, rules: EditRules, tell: Tell) -> C
     source = fence.text
     if "\r\n" in parent.source:
         source = source.replace("\n", "\r\n")
-    child = as_child(source, parent, rules, "Full rewrite")
+    return changed(as_child(source, parent, rules, ""), parent, tell, "Full rewrite")
+
+
+def changed(child: Child, parent: Program, tell: Tell, otherwise: str) -> Child:
+    """Returns a child with its changes in prose, or in one word where they are too many."""
     if isinstance(child, Failure):
         return child
     edits = edits_between(parent.source, child.program.source)
-    return Offspring(child.program, tell(edits) if len(edits) <= _LONGEST_TOLD else "Full rewrite")
+    return Offspring(child.program, tell(edits) if len(edits) <= _LONGEST_TOLD else otherwise)
 
 
 def as_child(source: str, parent: Program, rules: EditRules, changes: str) -> Child:

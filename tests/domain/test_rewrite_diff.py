@@ -88,6 +88,10 @@ def test_seeding_asks_nobody_and_returns_the_parents() -> None:
 def test_every_operator_is_known_by_its_name() -> None:
     known = operators(ask)
 
-    assert set(known) == {"seed", "rewrite", "diff", "mutate", "tune"}
+    assert set(known) == {"seed", "rewrite", "diff", "complete", "mutate", "tune"}
     assert all(operator.name == name for name, operator in known.items())
-    assert {name for name, operator in known.items() if operator.asks_model} == {"rewrite", "diff"}
+    assert {name for name, operator in known.items() if operator.asks_model} == {
+        "rewrite",
+        "diff",
+        "complete",
+    }

@@ -107,3 +107,19 @@ def test_a_runs_prompt_shows_what_comes_next_and_any_program_by_its_id(evoq: Evo
     assert "is not as it was" in tried.err
     assert absent.code == 1
     assert "evoq metrics r" in absent.err
+
+
+def test_a_mix_that_completes_a_function_nobody_names_is_refused(evoq: Evoq, tmp_path: Path):
+    program = "def value():\n    return 1.5\n\n\ndef other():\n    return 2\n"
+    folder = problem_folder(tmp_path / "toy", program=program)
+    mix = ("--set", "search.operators={complete: 1}", "--set", "llm.model=m")
+    where = ("--set", "llm.base_url=http://localhost:1/v1")
+
+    refused = evoq("run", folder, *mix, *where)
+    shown = evoq(
+        "prompt", folder, *mix, "--set", "prompts.function=value", "--operator", "complete"
+    )
+
+    assert refused.code == 2
+    assert "prompts.function" in refused.err
+    assert "def value_v1():" in shown.out

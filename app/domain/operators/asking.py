@@ -1,10 +1,14 @@
 """Asking a model once a draft, and again for the replies that came to nothing."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
+from app.domain.differences import summary
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Brief, Child, Completion, Conversation, Draft, Prompt
+from app.domain.prompt_rules import PromptRules
 from app.domain.prompts import repair_prompt
+from app.domain.replies import Tell
 
 REPAIRED = frozenset(
     (FailureKind.NO_CODE, FailureKind.BAD_EDIT, FailureKind.SYNTAX, FailureKind.TOO_LONG)
@@ -36,6 +40,15 @@ def asked(brief: Brief, prompts: Sequence[Prompt], read: Read) -> Conversation:
             replies[place] = reply
             children[place] = read(reply, brief.drafts[place])
     return children
+
+
+def teller(rules: PromptRules) -> Tell:
+    """Returns how edits are put into prose by these rules."""
+    return partial(
+        summary,
+        max_lines=rules.diff_summary_max_lines,
+        max_line_chars=rules.diff_summary_max_line_len,
+    )
 
 
 def _repairable(failure: Failure, reply: Completion) -> bool:

@@ -1,10 +1,7 @@
 """The operator that asks for SEARCH/REPLACE edits."""
 
-from functools import partial
-
-from app.domain.differences import summary
 from app.domain.operator import Brief, Child, Completion, Conversation, Draft, Operator
-from app.domain.operators.asking import asked
+from app.domain.operators.asking import asked, teller
 from app.domain.prompt_parts import ANCESTORS, ATTEMPTS, FAILURES
 from app.domain.prompt_rules import PromptRules
 from app.domain.prompts import diff_prompt
@@ -13,12 +10,7 @@ from app.domain.replies import read_edited
 
 def converse(brief: Brief) -> Conversation:
     """Asks once a draft; the child is its first parent with the reply's edits applied."""
-    rules = PromptRules.of(brief.prompts)
-    tell = partial(
-        summary,
-        max_lines=rules.diff_summary_max_lines,
-        max_line_chars=rules.diff_summary_max_line_len,
-    )
+    tell = teller(PromptRules.of(brief.prompts))
 
     def read(reply: Completion, draft: Draft) -> Child:
         return read_edited(reply, brief.known[draft.parents[0]].program, brief.edit, tell)

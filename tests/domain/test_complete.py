@@ -1,0 +1,285 @@
+"""FunSearch's way of asking: a file of versions, and the body of the next."""
+
+import ast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.evaluation import Failure, FailureKind
+from app.domain.functions import cut_up, evolving, renamed
+from app.domain.operator import Brief, Child, Completion, Draft, Known, Offspring, Prompt
+from app.domain.operators.complete import COMPLETE
+from app.domain.program import Program
+
+SPEC = '''\
+"""Finds large cap sets."""
+import itertools
+
+import numpy as np
+import funsearch
+
+
+@funsearch.run
+def evaluate(n: int) -> int:
+  """Returns the size of an `n`-dimensional cap set."""
+  return len(solve(n))
+
+
+def solve(n):
+  return [v for v in itertools.product((0, 1, 2), repeat=n) if priority(v, n) > 0]
+
+
+@funsearch.evolve
+def priority(el: tuple[int, ...], n: int) -> float:
+  """Returns the priority with which we want to add `el`."""
+  # nothing is known yet
+  return 0.0
+'''
+BLOCKS = '''\
+import numpy as np
+
+# EVOLVE-BLOCK-START
+def priority(item, bins):
+    """Wants bins."""
+    if item > 9:
+        return priority(9, bins)
+    return -bins
+# EVOLVE-BLOCK-END
+
+
+def pack(items):
+    return [priority(item, np.ones(3)) for item in items]
+'''
+
+
+def brief_of(source: str, *others: str, **settings: object) -> Brief:
+    """The parent has fitness 0.5; the others 0.9, 0.8 and so on down."""
+    programs = [Program(source), *map(Program, others)]
+    fitness = [0.5, *(0.9 - n / 10 for n in range(len(others)))]
+    known = {p.id: Known(p, f) for p, f in zip(programs, fitness, strict=True)}
+    ids = tuple(known)
+    draft = Draft(3, 0, 0, 1, ids[:1], ids[1:])
+    return Brief("Task.", "python", (draft,), known, prompts=settings, seed="s")
+
+
+def asked(brief: Brief) -> Prompt:
+    [prompt] = next(COMPLETE.converse(brief))
+    return prompt
+
+
+def completed(brief: Brief, text: str, finish: str = "stop") -> Child:
+    conversation = COMPLETE.converse(brief)
+    next(conversation)
+    try:
+        conversation.send([Completion(text, finish=finish)])
+    except StopIteration as ended:
+        [child] = ended.value
+        return child
+    raise AssertionError("nobody asked for a repair")
+
+
+def source_of(child: Child) -> str:
+    assert isinstance(child, Offspring), child
+    return child.program.source
+
+
+def file_of(prompt: Prompt) -> str:
+    return prompt.user.split("```python\n")[1].split("\n```")[0]
+
+
+def test_the_prompt_is_a_file_of_versions_that_rise_and_a_header_without_a_body() -> None:
+    better = BLOCKS.replace("return -bins", "return -(bins**2)")
+    worse = BLOCKS.replace("return -bins", "return bins")
+    text = file_of(asked(brief_of(BLOCKS, better, worse)))
+
+    tree = ast.parse(text)
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    assert [one.name for one in functions] == ["priority_v0", "priority_v1", "priority_v2"]
+    assert text.startswith("import numpy as np")
+    assert "EVOLVE-BLOCK" not in text
+    assert "def pack" not in text
+    assert "return priority_v0(9, bins)" in text
+    assert text.index("return -bins") < text.index("return -(bins**2)")
+    assert ast.get_docstring(functions[0]) == "Wants bins."
+    assert ast.get_docstring(functions[1]) == "Improved version of `priority_v0`."
+    assert len(functions[2].body) == 1
+    assert "return bins\n" not in text
+
+
+def test_as_many_versions_are_shown_as_asked_for_and_none_twice() -> None:
+    twin = BLOCKS.replace('"""Wants bins."""', '"""Says it otherwise."""')
+    better = BLOCKS.replace("return -bins", "return -(bins**2)")
+
+    assert "priority_v2" not in file_of(asked(brief_of(BLOCKS, twin)))
+    assert "priority_v2" not in file_of(asked(brief_of(BLOCKS, better, functions_per_prompt=1)))
+
+
+def test_a_specification_of_funsearch_says_by_its_decorator_what_evolves() -> None:
+    text = file_of(asked(brief_of(SPEC)))
+
+    assert evolving(Program(SPEC)) == "priority"
+    assert text.startswith('"""Finds large cap sets."""\nimport itertools')
+    assert "def priority_v0(el: tuple[int, ...], n: int) -> float:" in text
+    assert "@funsearch" not in text.split("import funsearch")[1]
+    assert "solve" not in text
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "```python\ndef priority_v1(item, bins):\n    return -bins / item\n```",
+        "def priority_v1(item, bins):\n    return -bins / item",
+        "```\ndef priority(item, bins):\n    return -bins / item\n```",
+        "    return -bins / item\n",
+        "return -bins / item",
+        "```python\n    return -bins / item\n```",
+        "    return -bins / item\n\n\nprint('and so on\n",
+        "```python\ndef priority_v0(item, bins):\n    return -bins\n\n"
+        "def priority_v1(item, bins):\n  return -bins / item\n```",
+        "<think>```python\ndef priority_v1(item, bins):\n    return 7\n```</think>\n"
+        "def priority_v1(item, bins):\n    return -bins / item",
+        'def priority_v1(item, bins):\n    """Improved version of `priority_v0`."""\n'
+        "    return -bins / item",
+    ],
+)
+def test_a_completion_becomes_the_body_and_nothing_else_changes(reply: str) -> None:
+    child = completed(brief_of(BLOCKS), reply)
+
+    cut = cut_up(source_of(child), "priority")
+    own = cut_up(BLOCKS, "priority")
+    assert cut is not None
+    assert own is not None
+    assert cut.body.strip() == "return -bins / item"
+    assert own.source(cut.body) == source_of(child)
+
+
+def test_the_new_function_may_call_itself_and_keeps_its_name() -> None:
+    reply = "def priority_v1(item, bins):\n    return priority_v1(item - 1, bins) if item else bins"
+
+    assert "return priority(item - 1, bins) if item" in source_of(
+        completed(brief_of(BLOCKS), reply)
+    )
+
+
+def test_what_a_reply_defines_beside_the_function_goes_into_its_body() -> None:
+    reply = (
+        "import math\nimport numpy as np\n\nSCALE = 3\n\ndef bent(x):\n    return math.sqrt(x)\n\n"
+        "def priority_v1(item, bins):\n    return bent(item) * SCALE * np.sign(bins)"
+    )
+    source = source_of(completed(brief_of(BLOCKS), reply))
+
+    body = source.split('"""Wants bins."""\n')[1].split("# EVOLVE-BLOCK-END")[0]
+    assert body.startswith("    import math\n    SCALE = 3\n    def bent(x):\n")
+    assert "import numpy" not in body
+    compile(source, "x", "exec")
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "says"),
+    [
+        ("def priority_v1(item, bins):\n    return 2 * priority_v0(item, bins)",
+         FailureKind.BAD_EDIT, "priority_v0"),
+        ("def priority_v1(x, bins):\n    return x", FailureKind.BAD_EDIT, "(item, bins)"),
+        ("def other(a):\n    return 1\n\ndef more(a):\n    return 2", FailureKind.NO_CODE,
+         "priority_v1"),
+        ("def priority_v1(item, bins):\n    return (", FailureKind.SYNTAX, "line 2"),
+        ("I would not change it.", FailureKind.NO_CODE, "no body"),
+        ("Sorry", FailureKind.NO_CODE, "no body"),
+        ("I'm sorry, but I can't help with that.", FailureKind.REFUSED, "declined"),
+        ("    if item > 9:\n        return priority(9, bins)\n    return -bins",
+         FailureKind.UNCHANGED, "equals"),
+        ("", FailureKind.NO_CODE, "empty"),
+    ],
+)  # fmt: skip
+def test_a_reply_that_is_no_next_version_says_why(reply: str, kind: FailureKind, says: str) -> None:
+    child = completed(brief_of(BLOCKS), reply)
+
+    assert isinstance(child, Failure), child
+    assert child.kind is kind
+    assert says in child.detail
+
+
+def test_a_function_that_was_cut_off_is_not_taken_for_whole() -> None:
+    reply = "def priority_v1(item, bins):\n    score = -bins\n    if item"
+
+    child = completed(brief_of(BLOCKS), reply, "length")
+
+    assert isinstance(child, Failure)
+    assert "cut off" in child.detail
+
+
+@pytest.mark.parametrize(
+    ("source", "named", "found"),
+    [
+        (SPEC, "", "priority"),
+        (BLOCKS, "", "priority"),
+        (BLOCKS, "pack", "pack"),
+        (BLOCKS, "nobody", None),
+        ("def f():\n    return 1\n", "", "f"),
+        ("def f():\n    return 1\n\ndef g():\n    return 2\n", "", None),
+        ("x = 1\n", "", None),
+        ("def f(:\n", "", None),
+        (BLOCKS.replace("# EVOLVE-BLOCK-END", "def h():\n    pass\n# EVOLVE-BLOCK-END"), "", None),
+    ],
+)
+def test_a_program_says_which_function_evolves_or_nobody_guesses(
+    source: str, named: str, found: str | None
+) -> None:
+    assert evolving(Program(source), named) == found
+
+
+def test_a_parent_without_such_a_function_asks_nobody() -> None:
+    with pytest.raises(StopIteration) as ended:
+        next(COMPLETE.converse(brief_of("x = 1\n")))
+
+    [child] = ended.value.value
+    assert child.kind is FailureKind.NO_CODE
+    assert "prompts.function" in child.detail
+
+
+def test_a_header_over_several_lines_and_a_body_on_the_same_line_are_cut_up() -> None:
+    long = "def f(\n    a,\n    b,  # why\n) -> int:\n    # note\n    return a\n\nx = 1\n"
+    short = "def f(a): return a\nx = 1\n"
+    first, second = cut_up(long, "f"), cut_up(short, "f")
+
+    assert first is not None
+    assert second is not None
+    assert (first.header, first.body) == (
+        long[: long.index("    # note")],
+        "    # note\n    return a\n",
+    )
+    assert first.source(first.body) == long
+    assert second.source(second.body) == "def f(a):\n    return a\nx = 1\n"
+
+
+STATEMENTS = st.sampled_from(
+    [
+        "x = f(1)",
+        "return f(a)",
+        "s = 'f(2)'",
+        "# f(3)",
+        "a.f(4)",
+        "if a:\n        f(5)",
+        "y = [\n1]",
+    ]
+)
+
+
+@given(st.lists(STATEMENTS, min_size=1, max_size=5), st.booleans())
+def test_cutting_up_loses_nothing_and_renaming_can_be_undone(
+    statements: list[str], described: bool
+) -> None:
+    docstring = '    """Says f(0)."""\n' if described else ""
+    body = "".join(f"    {one}\n" for one in [*statements, "pass"])
+    source = f"import x\n\ndef f(a):\n{docstring}{body}\ny = 1\n"
+    function = cut_up(source, "f")
+
+    assert function is not None
+    assert function.source(function.body) == source
+    text = function.header + function.docstring + function.body
+    there = renamed(text, "f", "f_v12")
+    assert renamed(there, "f_v12", "f") == text
+    assert "a.f_v12" not in there
+    for untouched in ("'f(2)'", "# f(3)", "Says f(0)."):
+        assert there.count(untouched) == text.count(untouched)
