@@ -18,7 +18,13 @@ from kombu.entity import Exchange, Queue
 from app.adapters.queue.address import broker_url
 from app.adapters.queue.transport import install
 
-QUEUES = {"generate": "gpu", "evaluate": "cpu", "produce": "control", "reap": "control"}
+QUEUES = {
+    "generate": "gpu",
+    "judge": "gpu",
+    "evaluate": "cpu",
+    "produce": "control",
+    "reap": "control",
+}
 """Which queue a task waits in."""
 
 CONCURRENCY = {"gpu": 128, "cpu": 16, "control": 2}
@@ -77,7 +83,7 @@ def configuration(environment: Mapping[str, str]) -> dict[str, Any]:
         },
         "task_annotations": {
             task: {"send_events": _truth(environment, "EVOQ_TASK_EVENTS")}
-            for task in ("generate", "evaluate")
+            for task in ("generate", "judge", "evaluate")
         },
         "beat_scheduler": "celery.beat:Scheduler",
         "beat_schedule": {

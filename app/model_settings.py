@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from app.domain.budget import Tariff
+from app.domain.judging import Judge, Judges
 from app.domain.operator import Role
 from app.domain.refining import Refining
 
@@ -135,6 +136,10 @@ class ModelSettings(RoleSettings):
     refiner_stalled: int = Field(
         3, ge=0, le=3, description="due: children of parents whose so many newest were no better"
     )
+    feedback: bool = Field(
+        False, description="ask every model of the role judge about each measured program"
+    )
+    feedback_weight: float = Field(0.1, ge=0, description="of the judges' metrics, llm_...")
     roles: dict[Role, RoleSettings] = Field(
         default_factory=dict, description="role to what differs for it from this section"
     )
@@ -184,6 +189,15 @@ class ModelSettings(RoleSettings):
     def every(self) -> list[ModelChoice]:
         """Every model that any role may ask, with all it inherits."""
         return [choice for role in (Role.GENERATOR, *self.roles) for choice in self.asked(role)]
+
+
+def judges_of(told: Mapping[str, Any]) -> Judges | None:
+    """Returns who judges the programs of a run, by its section `llm`; None where nobody does."""
+    if not told.get("feedback"):
+        return None
+    settings = ModelSettings(**told)
+    panel = tuple(Judge(one.name, one.weight) for one in settings.asked(Role.JUDGE))
+    return Judges(tuple(one for one in panel if one.weight > 0), settings.feedback_weight)
 
 
 def refining(told: Mapping[str, Any]) -> Refining:

@@ -13,7 +13,7 @@ from app.domain.operator import Completion, Prompt
 from app.domain.problem import Job, Outcome
 from app.ledger import Transaction
 
-Step: TypeAlias = Literal["produce", "generate", "evaluate"]
+Step: TypeAlias = Literal["produce", "generate", "evaluate", "judge"]
 
 
 class Unavailable(Exception):

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from app.choices import ADDRESSES, Choices, Misused, known_setting
+from app.domain.operator import Role
 from app.domain.pressure import Caps
 from app.domain.prompt_rules import PromptRules
 from app.domain.prompt_templates import TEMPLATES
@@ -24,6 +25,9 @@ WITHOUT_A_MODEL = {"tune": 0.75, "mutate": 0.25}
 
 FEW = 8
 """In flight in either stage on one machine without a model, where the settings do not say."""
+
+_MODELS, _ROLES = ("llm.model", "llm.models"), "llm.roles."
+"""Who names models here means none that the problem names for a role."""
 
 _REPLACES = {
     "model": ("models",),
@@ -59,6 +63,8 @@ def resolved(layers: Sequence[Choices], suggestions: Mapping[str, Any]) -> Resol
       Misused: A value is of the wrong kind or out of range.
     """
     asked, notices = _known_suggestions(suggestions)
+    if any(name in layer.values for layer in layers for name in _MODELS):
+        asked = {name: value for name, value in asked.items() if not name.startswith(_ROLES)}
     merged: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for layer in (Choices("the problem's configuration", asked), *reversed(layers)):
@@ -107,7 +113,8 @@ def _prompts(told: Mapping[str, Any], sources: Mapping[str, str]) -> list[str]:
 
 def without_models(found: Resolved) -> Resolved:
     """Returns the settings with no language model named."""
-    llm = found.settings.llm.model_copy(update={"models": [], "model": None, "roles": {}})
+    nobody: dict[str, Any] = {"models": [], "model": None, "roles": {}, "feedback": False}
+    llm = found.settings.llm.model_copy(update=nobody)
     return replace(found, settings=found.settings.model_copy(update={"llm": llm}))
 
 
@@ -191,6 +198,28 @@ def require_bounds(budget: Budget, llm: ModelSettings) -> None:
         )
 
 
+def without_judges(found: Resolved) -> tuple[Resolved, list[str]]:
+    """Drops judges that the problem's configuration asks for and no model is there for.
+
+    Raises:
+      Misused: Somebody asked for judges here, and there is no model.
+    """
+    llm = found.settings.llm
+    if not llm.feedback or llm.asked(Role.JUDGE):
+        return found, []
+    if found.sources.get("llm.feedback") != "the problem's configuration":
+        raise Misused(
+            "judges are asked for, and no language model is configured",
+            where="llm.feedback",
+            remedy="Name a model, as --set llm.model=NAME or --set llm.roles.judge.model=NAME.",
+        )
+    llm = llm.model_copy(update={"feedback": False})
+    return replace(found, settings=found.settings.model_copy(update={"llm": llm})), [
+        "`evaluator.use_llm_feedback`: without effect in this run, because no language model is "
+        "configured."
+    ]
+
+
 def require_refining(settings: RunSettings) -> None:
     """Makes sure that what the refiner waits for can be seen.
 
@@ -231,10 +260,10 @@ def _known_suggestions(suggestions: Mapping[str, Any]) -> tuple[dict[str, Any], 
         if not known_setting(section, rest):
             notices.append(f"`{name}`: read but without effect here, because no setting takes it.")
             continue
-        if name == "llm.models":
+        if name.startswith("llm.") and name.endswith(".models"):
             value, dropped = _known_models(value)
             notices += [
-                f"`llm.models.{key}`: read but without effect here, because a model has no such "
+                f"`{name}.{key}`: read but without effect here, because a model has no such "
                 f"setting."
                 for key in dropped
             ]

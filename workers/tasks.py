@@ -23,6 +23,12 @@ def evaluate(trial_id: int) -> None:
     _attempt("evaluate", trial_id, lambda: steps.evaluate(context(), trial_id))
 
 
+@app.task(name="judge")
+def judge(trial_id: int) -> None:
+    """Asks what models think of one program."""
+    _attempt("judge", trial_id, lambda: steps.judge(context(), trial_id))
+
+
 @app.task(name="produce")
 def produce(run_id: int | None = None) -> None:
     """Plans for one run; for every running one without an id, as beat asks."""

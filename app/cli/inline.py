@@ -31,6 +31,7 @@ def drive(
         "produce": partial(steps.produce, ctx),
         "generate": partial(steps.generate, ctx),
         "evaluate": partial(steps.evaluate, ctx),
+        "judge": partial(steps.judge, ctx),
     }
     seen = _Glances(glance, halted)
     while True:

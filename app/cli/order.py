@@ -33,6 +33,7 @@ from app.resolve import (
     require_bounds,
     require_refining,
     resolved,
+    without_judges,
     without_models,
 )
 from app.settings import RunSettings
@@ -147,6 +148,8 @@ def ordered(loaded: Loaded, *, local: bool) -> Order:
     if local:
         found, told = _with_keys(found)
         notices += told
+    found, told = without_judges(found)
+    notices += told
     known = every_operator(ask)
     asking = [name for name, operator in known.items() if operator.asks_model]
     suggested = found.sources.get("search.operators") == "the problem's configuration"
@@ -156,7 +159,7 @@ def ordered(loaded: Loaded, *, local: bool) -> Order:
             update={"search": settings.search.model_copy(update={"operators": None})}
         )
     mix = operators(settings, asking, known=[name for name in known if name != FOUNDING])
-    if set(asking) & set(mix):
+    if set(asking) & set(mix) or settings.llm.feedback:
         require_bounds(Budget(**settings.budget.model_dump()), settings.llm)
         require_refining(settings)
     if COMPLETE.name in mix:

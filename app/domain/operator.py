@@ -34,6 +34,7 @@ class Prompt:
     Attributes:
       sample: The proposal's ordinal: tells apart repeated draws of the same text.
       role: Which models may answer.
+      model: Which of them should, by name; "" leaves it to their weights.
       left_out: What was cut to keep within the budget of tokens, a few words each.
     """
 
@@ -42,6 +43,7 @@ class Prompt:
     sample: int = 0
     role: Role = Role.GENERATOR
     left_out: tuple[str, ...] = ()
+    model: str = ""
 
     @property
     def digest(self) -> str:

@@ -131,12 +131,27 @@ INSPIRATION_PROGRAM = """\
 ```
 """
 
+EVALUATION = """\
+Judge the program below by reading it. What it measured: {metrics}.
+
+```{language}
+{current_program}
+```
+
+Answer with one JSON object and nothing else. Give `readability`, `maintainability` and `efficiency`
+as numbers from 0.0 (worst) to 1.0 (best), and `reasoning`, a text of a few sentences that says what
+would improve the program most:
+
+{{"readability": 0.0, "maintainability": 0.0, "efficiency": 0.0, "reasoning": "..."}}
+"""
+
 TEMPLATES: Mapping[str, str] = {
     "system_message": SYSTEM_MESSAGE,
     "diff_user": DIFF_USER,
     "full_rewrite_user": FULL_REWRITE_USER,
     "complete_user": COMPLETE_USER,
     "repair_user": REPAIR_USER,
+    "evaluation": EVALUATION,
     "evolution_history": EVOLUTION_HISTORY,
     "previous_attempt": PREVIOUS_ATTEMPT,
     "ancestor": ANCESTOR,
@@ -161,6 +176,7 @@ PLACEHOLDERS: Mapping[str, frozenset[str]] = {
     "full_rewrite_user": _USER,
     "complete_user": frozenset(("language", "versions", "function", "failures", "left_out")),
     "repair_user": frozenset(("reply", "failure", "detail")),
+    "evaluation": frozenset(("current_program", "language", "metrics")),
     "evolution_history": _HISTORY,
     "previous_attempt": frozenset(("attempt_number", "changes", "performance", "outcome")),
     "ancestor": frozenset(("score", "changes", "performance")),

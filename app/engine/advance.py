@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from app.domain.archive import Entrant, IslandView
 from app.domain.cohort import Cohort, Member, State, TrialId, Verdict
-from app.domain.evaluation import Failure
+from app.domain.evaluation import Failure, Trial
 from app.domain.events import EventKind
+from app.domain.judging import STAGE
 from app.domain.program import ProgramId
 from app.domain.refining import written
 from app.domain.run import Run
@@ -18,10 +19,15 @@ from app.ledger import Transaction
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """What came of it: trials to ring for, and the ordinals that settled."""
+    """What came of it: trials to ring for, and the ordinals that settled.
+
+    Attributes:
+      opinions: Trials that ask judges.
+    """
 
     trials: tuple[TrialId, ...] = ()
     settled: tuple[int, ...] = ()
+    opinions: tuple[TrialId, ...] = ()
 
 
 def advance(ctx: Context, tx: Transaction, run: Run, cohort: Cohort) -> Advance:
@@ -37,17 +43,27 @@ def advance(ctx: Context, tx: Transaction, run: Run, cohort: Cohort) -> Advance:
         tx.enter(cohort, children)
     if entrants:
         offer(ctx, tx, run, cohort, entrants)
-    trials = (
-        tx.add_trials(cohort, verdict.test, ring_again_seconds=ctx.pace.ring_again_seconds)
-        if verdict.test
-        else []
-    )
+    asked = [trial for trial in verdict.test if trial.stage == STAGE]
+    tested = [trial for trial in verdict.test if trial.stage != STAGE]
     ordinals = {member.id: member.ordinal for member in cohort.members}
-    return Advance(tuple(trials), tuple(ordinals[child.proposal] for child in children))
+    return Advance(
+        _added(ctx, tx, cohort, tested),
+        tuple(ordinals[child.proposal] for child in children),
+        _added(ctx, tx, cohort, asked),
+    )
+
+
+def _added(
+    ctx: Context, tx: Transaction, cohort: Cohort, trials: Sequence[Trial]
+) -> tuple[TrialId, ...]:
+    if not trials:
+        return ()
+    again = ctx.pace.ring_again_seconds
+    return tuple(tx.add_trials(cohort, trials, ring_again_seconds=again))
 
 
 def _entrant(ctx: Context, tx: Transaction, run: Run, cohort: Cohort, player: ProgramId) -> Entrant:
-    fitness = cohort.fitness(player, ctx.problem(run.problem).stages)
+    fitness = cohort.fitness(player, ctx.stages(run))
     if fitness is None:
         raise ValueError(f"program {player[:8]} of cohort {cohort.id} was admitted unmeasured")
     member = cohort.member(player)
@@ -101,7 +117,7 @@ def _failed(
 
 def _failure(ctx: Context, run: Run, cohort: Cohort, member: Member) -> Failure:
     player = member.program or ""
-    for stage in ctx.problem(run.problem).stages:
+    for stage in ctx.stages(run):
         failure = cohort.failure(player, stage)
         if failure is not None:
             return failure

@@ -7,7 +7,7 @@ from app.domain.run import Run
 from app.engine.context import Context
 from app.entries import Plan
 from app.ledger import Transaction
-from app.model_settings import ModelSettings
+from app.model_settings import ModelSettings, judges_of
 
 
 def affordable(ctx: Context, tx: Transaction, run: Run, plans: Sequence[Plan]) -> Room:
@@ -15,8 +15,9 @@ def affordable(ctx: Context, tx: Transaction, run: Run, plans: Sequence[Plan]) -
 
     A run that caps proposals only costs no statement here.
     """
+    each = _judges(run)
     wanted = [
-        Wanted(len(plan.ordinals), len(plan.ordinals) * _completions(ctx, run, plan.operator))
+        Wanted(len(plan.ordinals), len(plan.ordinals) * _completions(ctx, run, plan.operator, each))
         for plan in plans
     ]
     return room(run.budget, _standing(ctx, tx, run), tariff(run), wanted)
@@ -40,7 +41,9 @@ def account(run: Run) -> Standing:
 
 def _standing(ctx: Context, tx: Transaction, run: Run) -> Standing:
     waiting: Mapping[str, int] = {}
+    each, judged = _judges(run), 0
     if capped(run.budget):
+        judged = each * tx.backlog(run.id).evaluating if each else 0
         waiting = tx.waiting(run.id)
         run = tx.run(run.id)  # after `waiting`: who waits no longer has been booked before
     known = account(run)
@@ -50,14 +53,20 @@ def _standing(ctx: Context, tx: Transaction, run: Run) -> Standing:
         known.tokens,
         known.cost_usd,
         known.elapsed_seconds,
-        sum(n * _completions(ctx, run, operator) for operator, n in waiting.items()),
+        judged + sum(n * _completions(ctx, run, name, each) for name, n in waiting.items()),
         known.longest_prompt_tokens,
         tx.lasts_seconds(run.id) if timed else 0.0,
     )
 
 
-def _completions(ctx: Context, run: Run, operator: str) -> int:
-    """Returns the most completions an operator may ask for, for one draft."""
+def _judges(run: Run) -> int:
+    """Returns how many judges are asked of every child; 0 where nothing caps what they take."""
+    judges = judges_of(run.settings["llm"]) if capped(run.budget) else None
+    return len(judges.panel) if judges else 0
+
+
+def _completions(ctx: Context, run: Run, operator: str, judges: int) -> int:
+    """Returns the most completions a draft of an operator may ask for, those of judges included."""
     known = ctx.operators[operator]
     turns = run.settings["llm"].get("repair_turns", 0)
-    return known.most_completions(turns) if known.asks_model else 0
+    return judges + (known.most_completions(turns) if known.asks_model else 0)

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Literal
 
+from app.domain.judging import STAGE
 from app.domain.operator import Operator
 from app.domain.problem import Problem, ProblemDigest
 from app.domain.run import Run
@@ -63,11 +64,14 @@ class Context:
 
     def strategy(self, run: Run) -> Strategy:
         """Builds the run's strategy from its settings, its problem and its grid as it stands."""
-        problem = self.problem(run.problem)
-        terms = Terms(
-            run.settings["search"], run.axes, problem.stages, problem.thresholds, run.islands
-        )
+        thresholds = self.problem(run.problem).thresholds
+        terms = Terms(run.settings["search"], run.axes, self.stages(run), thresholds, run.islands)
         return self.recipes[run.strategy](terms)
+
+    def stages(self, run: Run) -> tuple[str, ...]:
+        """Returns the stages of the run's trials: its problem's, and its judges' if it has any."""
+        measured = self.problem(run.problem).stages
+        return (*measured, STAGE) if run.settings["llm"].get("feedback") else measured
 
 
 def produce_stride(run: Run) -> int:

@@ -3,8 +3,9 @@
 from typing import TypeAlias
 
 from app.domain.cohort import CohortId, TrialId
-from app.domain.evaluation import Trial
+from app.domain.evaluation import Evaluation, Trial
 from app.domain.events import EventKind
+from app.domain.judging import STAGE
 from app.domain.problem import EvaluatorBroken
 from app.domain.program import Program, ProgramId
 from app.domain.run import Run
@@ -33,7 +34,13 @@ def evaluate(ctx: Context, trial_id: TrialId) -> None:
         return
     if found is None:
         return
-    with ctx.work(found[0].id):
+    run, _, trial, _ = found
+    if trial.stage == STAGE:  # `reap` rings without looking
+        with ctx.store.begin() as tx:
+            tx.release([], [trial_id], ctx.pace.ring_again_seconds)
+        ctx.executor.submit("judge", [trial_id])
+        return
+    with ctx.work(run.id):
         _test(ctx, trial_id, found)
 
 
@@ -55,11 +62,18 @@ def _test(ctx: Context, trial_id: TrialId, found: _Leased) -> None:
     except EvaluatorBroken as error:
         evaluator_broken(ctx, run, trial_id, error)
         return
+    recorded(ctx, cohort_id, trial_id, evaluation, notice)
+
+
+def recorded(
+    ctx: Context, cohort_id: CohortId, trial_id: TrialId, evaluation: Evaluation, notice: str = ""
+) -> None:
+    """Records a trial's evaluation, if it is the first, and lets the cohort take its next step."""
     with ctx.store.begin() as tx:
-        recorded = tx.record(cohort_id, trial_id, evaluation)
-        if recorded is None:
+        first = tx.record(cohort_id, trial_id, evaluation)
+        if first is None:
             return
-        run, cohort = recorded
+        run, cohort = first
         if notice:
             tx.emit(run.id, EventKind.NOTICED, {"text": notice})
         came = advance(ctx, tx, run, cohort)

@@ -174,7 +174,7 @@ def _enter(ctx: Context, tx: Transaction, claimed: Claimed, children: Sequence[C
         for member, entry in zip(cohort.members, entries, strict=True)
     )
     came = advance(ctx, tx, run, replace(cohort, members=members))
-    return Advance(came.trials, (*settled, *came.settled))
+    return replace(came, settled=(*settled, *came.settled))
 
 
 def _entry(tx: Transaction, run: Run, cohort: Cohort, member: Member, child: Child) -> Entry:

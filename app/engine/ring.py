@@ -9,5 +9,7 @@ def ring(ctx: Context, run: Run, came: Advance) -> None:
     """Rings for the trials that were added, and for planning when enough has settled."""
     if came.trials:
         ctx.executor.submit("evaluate", came.trials)
+    if came.opinions:
+        ctx.executor.submit("judge", came.opinions)
     if came.settled and due_to_produce(run, came.settled):
         ctx.executor.submit("produce", [run.id])

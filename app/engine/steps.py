@@ -3,9 +3,10 @@
 from app.engine.context import Context
 from app.engine.evaluate import evaluate
 from app.engine.generate import generate
+from app.engine.judge import judge
 from app.engine.produce import produce
 
-__all__ = ["evaluate", "generate", "produce", "produce_all", "reap", "reap_all"]
+__all__ = ["evaluate", "generate", "judge", "produce", "produce_all", "reap", "reap_all"]
 
 
 def reap(ctx: Context, run: int) -> None:

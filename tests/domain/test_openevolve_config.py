@@ -5,8 +5,10 @@ import pytest
 
 from app.adapters.problems import ProblemError, config, load, reload
 from app.adapters.problems.keys import KEYS, MODEL_KEYS, Key, Kind
-from app.choices import known_setting
+from app.choices import Misused, assigned, known_setting
+from app.domain.operator import Role
 from app.domain.problem import Axis, Problem
+from app.resolve import resolved, without_judges
 
 
 def problem_with(base: Path, text: str, **arguments: Any) -> Problem:
@@ -375,3 +377,37 @@ def test_the_documentation_has_the_table_of_the_code():
     assert len([row for row in after.splitlines() if row.startswith("| `")]) == len(
         [*KEYS, *MODEL_KEYS]
     )
+
+
+def test_judges_are_models_of_the_role_judge(tmp_path):
+    text = """
+llm:
+  models: [{name: writer}]
+  evaluator_models: [{name: strict, weight: 2, temperature: 0.1, api_base: 'http://j/v1'}]
+evaluator: {use_llm_feedback: true, llm_feedback_weight: 0.3}
+"""
+    found = resolved([], problem_with(tmp_path, text).suggestions).settings.llm
+
+    assert (found.feedback, found.feedback_weight) == (True, 0.3)
+    [judge] = found.asked(Role.JUDGE)
+    assert (judge.name, judge.weight, judge.temperature) == ("strict", 2.0, 0.1)
+    assert judge.base_url == "http://j/v1"
+
+
+def test_who_names_a_model_means_none_of_the_problems_judges(tmp_path):
+    text = "llm: {models: [{name: writer}], evaluator_models: [{name: strict}]}"
+    suggestions = problem_with(tmp_path, text).suggestions
+
+    found = resolved([assigned(["llm.model=mine"])], suggestions).settings.llm
+
+    assert [one.name for one in found.asked(Role.JUDGE)] == ["mine"]
+
+
+def test_judges_without_a_model_are_left_out_or_refused(tmp_path):
+    text = "evaluator: {use_llm_feedback: true}"
+    found, notices = without_judges(resolved([], problem_with(tmp_path, text).suggestions))
+
+    assert not found.settings.llm.feedback
+    assert "use_llm_feedback" in notices[0]
+    with pytest.raises(Misused, match="judges"):
+        without_judges(resolved([assigned(["llm.feedback=true"])], {}))

@@ -63,6 +63,7 @@ def table(ctx: Context) -> Table:
         "produce": partial(steps.produce, ctx),
         "generate": partial(steps.generate, ctx),
         "evaluate": partial(steps.evaluate, ctx),
+        "judge": partial(steps.judge, ctx),
     }
 
 

@@ -87,6 +87,16 @@ def test_models_are_drawn_by_weight_and_the_same_way_each_time() -> None:
     assert set(once) == {"often", "seldom"}
 
 
+def test_a_prompt_for_one_of_the_models_goes_to_that_one_while_it_is_up() -> None:
+    strict, mild = Named("strict"), Named("mild")
+    model = ensemble(strict, mild)
+    asked = [Prompt("", "hi", model=name) for name in ("mild", "strict", "mild", "nobody")]
+
+    assert [one.model for one in model.complete(asked)][:3] == ["mild", "strict", "mild"]
+    strict.fault = Unavailable("gone")
+    assert [one.model for one in model.complete(asked[1:2])] == ["mild"]
+
+
 def test_a_model_that_is_down_leaves_its_prompts_to_the_others_and_is_left_alone() -> None:
     down = Named("down", Unavailable("gone"))
     model = ensemble(down, Named("up"), failures=3)

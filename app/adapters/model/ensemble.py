@@ -91,6 +91,9 @@ class Ensemble:
         return Random(f"{self._seed}/{prompt.role}/{prompt.sample}")
 
     def _drawn(self, prompt: Prompt) -> int:
+        named = [n for n, one in enumerate(self._members) if one.model.name == prompt.model]
+        if named:
+            return named[0]
         weights = [member.weight for member in self._members]
         return self._rng(prompt).choices(range(len(weights)), weights)[0]
 

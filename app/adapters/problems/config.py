@@ -26,13 +26,15 @@ class Config:
       values: Dotted key to value; keys that are absent or null are missing.
       where: The file's name, for messages.
       lines: Dotted key to line, from 1.
-      models: Entries of `llm.models`, with unknown keys left out.
+      models, judges: Entries of `llm.models` and of `llm.evaluator_models`, with unknown keys left
+        out.
       notices: One sentence each: unknown keys, keys without effect.
       unknown: The sentences among `notices` that are about unknown keys.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
     models: tuple[Mapping[str, Any], ...] = ()
+    judges: tuple[Mapping[str, Any], ...] = ()
     notices: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     where: str = "config.yaml"
@@ -95,6 +97,7 @@ def read(text: str, where: str) -> Config:
     return Config(
         values=reader.values,
         models=tuple(reader.models),
+        judges=tuple(reader.judges),
         notices=(*reader.unknown, *_without_effect(reader.ineffective)),
         unknown=tuple(reader.unknown),
         where=where,
@@ -117,6 +120,7 @@ class _Reader:
         self.lines = lines
         self.values: dict[str, Any] = {}
         self.models: list[Mapping[str, Any]] = []
+        self.judges: list[Mapping[str, Any]] = []
         self.unknown: list[str] = []
         self.ineffective: list[Key] = []
         self._table = {key.name: key for key in KEYS}
@@ -134,7 +138,9 @@ class _Reader:
                 if self._table[name].reason:
                     self.ineffective.append(self._table[name])
                 if name == "llm.models":
-                    self._read_models(checked)
+                    self.models = self._read_models(name, checked)
+                if name == "llm.evaluator_models":
+                    self.judges = self._read_models(name, checked)
 
     def _nested(self, name: str, value: Any) -> None:
         if value is None:
@@ -143,20 +149,24 @@ class _Reader:
             raise self._wrong_type(name, value, Kind.MAPPING)
         self.section(value, f"{name}.")
 
-    def _read_models(self, entries: Sequence[Mapping[Any, Any]]) -> None:
+    def _read_models(
+        self, where: str, entries: Sequence[Mapping[Any, Any]]
+    ) -> list[Mapping[str, Any]]:
+        models: list[Mapping[str, Any]] = []
         table = {key.name: key for key in MODEL_KEYS}
         for index, entry in enumerate(entries):
             model: dict[str, Any] = {}
             for raw, value in entry.items():
-                name = f"llm.models.{index}.{raw}"
+                name = f"{where}.{index}.{raw}"
                 if str(raw) not in table:
-                    self._refuse_or_note(name, {f"llm.models.{index}.{key}" for key in table})
+                    self._refuse_or_note(name, {f"{where}.{index}.{key}" for key in table})
                 elif (checked := self._checked(table[str(raw)], name, value)) is not None:
                     model[str(raw)] = checked
                     if table[str(raw)].reason:
                         key = table[str(raw)]
                         self.ineffective.append(Key(name, key.kind, reason=key.reason))
-            self.models.append(model)
+            models.append(model)
+        return models
 
     def _checked(self, key: Key, name: str, value: Any) -> Any:
         if value is None:

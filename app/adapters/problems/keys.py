@@ -44,7 +44,6 @@ _LEDGER = "the ledger keeps every program, evaluation and event, and a run resum
 _LOGS = "logging is set for the process, not for the problem (`--debug`)"
 _DEAD = "OpenEvolve itself never reads it"
 _WORKERS = "worker processes are set where workers are started, not by a problem"
-_OPINION = "fitness comes from the evaluator alone; a model's opinion is not mixed into it"
 _ARTIFACTS = "artifacts live in the ledger, bounded for each evaluation"
 _SHOWN = "programs are shown by their number: the fittest, then others drawn from all cells"
 _EMBEDDING = "duplicates are found by fingerprint and by scores, which needs no embedding model"
@@ -76,7 +75,7 @@ KEYS: tuple[Key, ...] = (
     ),
     Key("llm.provider", _S, reason=_CLIENTS, nullable=True),
     Key("llm.models", Kind.MODELS, shapes="`llm.models`"),
-    Key("llm.evaluator_models", Kind.MODELS, reason=_OPINION),
+    Key("llm.evaluator_models", Kind.MODELS, shapes="`llm.roles.judge.models`"),
     Key("llm.primary_model", _S, shapes="the first of `llm.models`", nullable=True),
     Key("llm.primary_model_weight", _N, shapes="its weight", nullable=True),
     Key("llm.secondary_model", _S, shapes="the next of `llm.models`", nullable=True),
@@ -184,8 +183,8 @@ KEYS: tuple[Key, ...] = (
     Key("evaluator.cascade_thresholds", Kind.NUMBERS, shapes="the stages and their thresholds"),
     Key("evaluator.parallel_evaluations", _I, setting="queue.evaluating"),
     Key("evaluator.distributed", _T, reason="evaluation is always distributed over the workers"),
-    Key("evaluator.use_llm_feedback", _T, reason=_OPINION),
-    Key("evaluator.llm_feedback_weight", _N, reason=_OPINION),
+    Key("evaluator.use_llm_feedback", _T, setting="llm.feedback"),
+    Key("evaluator.llm_feedback_weight", _N, setting="llm.feedback_weight"),
     Key("evaluator.enable_artifacts", _T, shapes="false: no artifact is kept"),
     Key("evaluator.max_artifact_storage", _I, reason=_ARTIFACTS),
     Key("evolution_trace.enabled", _T, reason=_TRACE),

@@ -41,6 +41,8 @@ def suggested(config: Config, templates: Mapping[str, str]) -> dict[str, Any]:
             }
     if models := _models(config):
         settings["llm.models"] = models
+    if judges := [_model(entry, values) for entry in config.judges if entry.get("name")]:
+        settings["llm.roles.judge.models"] = judges
     if name := _key_variable(config, models):
         settings["llm.api_key_variable"] = name
     texts = {name[:-4]: text for name, text in templates.items() if name.endswith(".txt")}
@@ -51,7 +53,10 @@ def remarks(config: Config, templates: Mapping[str, str]) -> list[str]:
     """Returns sentences about values whose effect here is not what the key alone suggests."""
     values = config.values
     said = []
-    keys = [values.get("llm.api_key", ""), *(m.get("api_key", "") for m in config.models)]
+    keys = [
+        values.get("llm.api_key", ""),
+        *(m.get("api_key", "") for m in (*config.models, *config.judges)),
+    ]
     if any(key and variable(key) is None for key in keys):
         said.append(
             "`api_key`: a key written out is neither stored nor used; set OPENAI_API_KEY, or "
@@ -93,16 +98,18 @@ def _models(config: Config) -> list[dict[str, Any]]:
         if name := values.get(f"llm.{which}_model"):
             weight = values.get(f"llm.{which}_model_weight", weight)
             entries.append({"name": name, "weight": weight})
+    return [_model(entry, values) for entry in entries]
+
+
+def _model(entry: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns an entry in the form of `llm.models`."""
     names = {key.name: key.setting for key in MODEL_KEYS if key.setting}
-    models = []
-    for entry in entries:
-        model = {names[name]: value for name, value in entry.items() if name in names}
-        if secret := variable(entry.get("api_key", "")):
-            model["api_key_variable"] = secret
-        if "llm.reasoning_effort" in values:
-            model.setdefault("reasoning_effort", values["llm.reasoning_effort"])
-        models.append(model)
-    return models
+    model = {names[name]: value for name, value in entry.items() if name in names}
+    if secret := variable(entry.get("api_key", "")):
+        model["api_key_variable"] = secret
+    if "llm.reasoning_effort" in values:
+        model.setdefault("reasoning_effort", values["llm.reasoning_effort"])
+    return model
 
 
 def _key_variable(config: Config, models: Sequence[Mapping[str, Any]]) -> str | None:

@@ -1,0 +1,97 @@
+"""Judge: models are asked what they think of a program, and its cohort takes the next step."""
+
+from dataclasses import dataclass
+
+from app.domain.budget import booked
+from app.domain.cohort import Cohort, TrialId
+from app.domain.evaluation import Evaluation
+from app.domain.judging import Case, Judges, opinion, questions
+from app.domain.operator import Completion
+from app.domain.prompt_rules import PromptRules
+from app.domain.run import Run
+from app.engine.budget import tariff
+from app.engine.context import Context
+from app.engine.evaluate import recorded
+from app.engine.faults import broken, misconfigured
+from app.ledger import Exhausted
+from app.model_settings import judges_of
+from app.ports import Misconfigured, Unavailable
+
+FIRST_TURN = 1000
+"""Turns of a cohort's conversation from here on are its judges', one a member."""
+
+
+def judge(ctx: Context, trial_id: TrialId) -> None:
+    """Makes one trial of opinion: idempotent, and the first result recorded wins.
+
+    Raises:
+      Unavailable: The model or the ledger could not be reached; the lease has been given back.
+    """
+    try:
+        claimed = _claim(ctx, trial_id)
+    except Exhausted as error:
+        broken(ctx, "trial", trial_id, error)
+        return
+    if claimed is None:
+        return
+    run = claimed.run
+    with ctx.work(run.id):
+        try:
+            with ctx.keep("trial", trial_id):
+                evaluation = _opinion(ctx, claimed)
+        except Unavailable as error:
+            with ctx.store.begin() as tx:
+                tx.release([], [trial_id], ctx.pace.retry_seconds)
+                tx.explain(run.id, f"waiting: {error}")
+            if isinstance(error, Misconfigured):
+                misconfigured(ctx, run, error)
+                return
+            raise
+        recorded(ctx, claimed.cohort.id, trial_id, evaluation)
+
+
+@dataclass(frozen=True, slots=True)
+class _Claimed:
+    """A trial of opinion this worker has leased.
+
+    Attributes:
+      heard: What the judges answered when this step ran before; None when it did not come so far.
+    """
+
+    run: Run
+    cohort: Cohort
+    judges: Judges
+    case: Case
+    turn: int
+    heard: list[Completion] | None
+
+
+def _claim(ctx: Context, trial_id: TrialId) -> _Claimed | None:
+    with ctx.store.begin() as tx:
+        found = tx.claim_trial(trial_id, ctx.pace.lease_seconds, attempts=ctx.pace.attempts)
+        if found is None:
+            return None
+        run, cohort_id, trial, programs = found
+        [player] = trial.players
+        _, cohort = tx.cohort(cohort_id)
+        heard = tx.completions(cohort_id)
+    judges, member = judges_of(run.settings["llm"]), cohort.member(player)
+    if judges is None or member is None:
+        raise ValueError(f"trial {trial_id} asks for an opinion that run {run.id} does not want")
+    turn = FIRST_TURN + cohort.members.index(member)
+    case = Case(programs[player], cohort.evaluations(player), member.ordinal)
+    return _Claimed(run, cohort, judges, case, turn, heard.get(turn))
+
+
+def _opinion(ctx: Context, claimed: _Claimed) -> Evaluation:
+    """Asks the judges; what they answer is saved before it is read."""
+    run, replies = claimed.run, claimed.heard
+    if replies is None:
+        rules = PromptRules.of(run.settings["prompts"])
+        instructions = ctx.problem(run.problem).instructions
+        prompts = questions(claimed.judges, claimed.case, rules, instructions)
+        replies = ctx.model(run).complete(prompts)
+        account = booked(run.budget, tariff(run), prompts, replies)
+        with ctx.store.begin() as tx:
+            tx.save_completions(claimed.cohort, (), claimed.turn, prompts, replies, account)
+    return opinion(claimed.judges, claimed.case, replies)
