@@ -7,7 +7,12 @@ import pytest
 
 from app.domain.problem import Evaluator, Job, Limits, Mode, Outcome
 from app.ports import Sandbox
-from tests.contracts.attacks import ATTACKS, HONEST, Attack
+from tests.contracts.attack_outcomes import OUTCOMES, Came
+from tests.contracts.attacks import ATTACKS as PROGRAMS
+from tests.contracts.attacks import HONEST, Attack
+from tests.contracts.attacks_on_protocol import HARNESS
+
+ATTACKS = (*PROGRAMS, *HARNESS)
 
 SECRET = b"marmot-7431-hidden"
 LIMITS = Limits(
@@ -49,11 +54,7 @@ class AttackContract:
         self, sandbox: Sandbox, attack: Attack
     ) -> None:
         outcome = self.attack(sandbox, Mode.GUARDED, attack.source)
-        if outcome.failure is None:
-            assert score(outcome) in (0.0, 0.5)
-        else:
-            assert outcome.failure.kind in attack.expected, outcome
-            assert "it worked" not in outcome.failure.detail
+        assert came(outcome) in OUTCOMES[attack.name].guarded, outcome
         seen = repr(replace(outcome, boot_seconds=0.0)).encode()
         assert SECRET not in seen
         assert b"leaked!" not in outcome.stdout
@@ -67,9 +68,7 @@ class AttackContract:
         self, sandbox: Sandbox, attack: Attack
     ) -> None:
         outcome = self.attack(sandbox, Mode.COMPATIBLE, attack.source)
-        if outcome.failure is not None:
-            assert outcome.failure.kind in attack.expected, outcome
-            assert "it worked" not in outcome.failure.detail
+        assert came(outcome) in OUTCOMES[attack.name].compatible, outcome
         after = self.attack(sandbox, Mode.COMPATIBLE, HONEST)
         assert (after.failure, score(after)) == (None, 0.5)
 
@@ -78,3 +77,17 @@ def score(outcome: Outcome) -> float:
     assert outcome.result is not None, outcome
     value: float = json.loads(outcome.result)["metrics"]["combined_score"]
     return value
+
+
+def came(outcome: Outcome) -> Came:
+    """Returns what an attack came to.
+
+    Raises:
+      AssertionError: It has a score it did not earn.
+    """
+    if outcome.failure is not None:
+        assert "it worked" not in outcome.failure.detail
+        return outcome.failure.kind
+    earned = score(outcome)
+    assert earned in (0.0, 0.5), f"forged: {outcome}"
+    return "honest" if earned else "wrong"

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -154,6 +155,35 @@ def test_bare_processes_do_not_claim_what_only_namespaces_give() -> None:
     missing = protections["memory limit of all processes together by a cgroup"]
     assert not missing.on
     assert missing.remedy
+
+
+def test_bare_programs_reach_neither_sockets_nor_settings_of_the_machine(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    program = f"""
+import errno, os, resource, socket
+def solve(x):
+    seen = []
+    for attempt in (
+        lambda: socket.socket(socket.AF_UNIX).connect({str(tmp_path / "s")!r}),
+        lambda: os.memfd_create("m"),
+        lambda: resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (9, 9)),
+    ):
+        try:
+            attempt()
+            seen.append("it worked")
+        except OSError as error:
+            seen.append(errno.errorcode[error.errno])
+    return len(socket.socketpair()) if seen == ["EAFNOSUPPORT", "EPERM", "EPERM"] else str(seen)
+""".encode()
+    sandbox = ProcessSandbox(levels=("bare",))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        (tmp_path / "s").chmod(0o777)
+        for mode in Mode:
+            outcome = sandbox.run(replace(JOB, mode=mode, programs=((".py", program),)))
+            assert metrics(outcome) == {"combined_score": 2}
+    sandbox.close()
 
 
 def test_an_engine_that_is_not_there_is_unavailable_soon(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Evaluator styles against both backends."""
+"""Evaluator styles and honest programs against both backends."""
 
 from collections.abc import Iterator
 
@@ -6,6 +6,7 @@ import pytest
 
 from app.adapters.sandbox.process import ProcessSandbox
 from app.ports import Sandbox
+from tests.contracts.controls import ControlContract
 from tests.contracts.evaluator_styles import EvaluatorStyleContract
 from tests.integration.test_sandbox_docker import docker_sandbox
 
@@ -24,7 +25,7 @@ def containers() -> Iterator[Sandbox]:
     sandbox.close()
 
 
-class TestStylesInProcesses(EvaluatorStyleContract):
+class TestStylesInProcesses(EvaluatorStyleContract, ControlContract):
     @pytest.fixture
     def sandbox(self, processes: Sandbox) -> Sandbox:
         return processes
@@ -32,7 +33,7 @@ class TestStylesInProcesses(EvaluatorStyleContract):
 
 @pytest.mark.slow
 @pytest.mark.docker
-class TestStylesInContainers(EvaluatorStyleContract):
+class TestStylesInContainers(EvaluatorStyleContract, ControlContract):
     @pytest.fixture
     def sandbox(self, containers: Sandbox) -> Sandbox:
         return containers

@@ -14,11 +14,12 @@ import select
 import signal
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 from . import census, frames, kernel, landlock, loader, walls
-from .room import Room, forget_foreign_paths, in_container, make_places
-from .seccomp import Filter
+from .room import ONE, Room, forget_foreign_paths, in_container, make_places
+from .seccomp import Filter, Openings
 from .trial import Trial
 from .warm import Cell
 
@@ -55,8 +56,13 @@ def main(modules: dict[str, str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     kernel.hide_memory()
     _preload([*_USUAL, *boot["preload"]])
-    sieve = Filter(network=room.network_closed)
-    started = loader.start(room, boot["mode"], host_in, sieve)
+    for_programs = Openings(
+        internet=room.network_closed, local=room.own_root, memory_files=room.counted_memory,
+        others=room.identities != ONE,
+    )  # fmt: skip
+    sieve = Filter(for_programs)
+    for_evaluator = replace(for_programs, local=True, memory_files=True, others=True)
+    started = loader.start(room, boot["mode"], host_in, (sieve, Filter(for_evaluator)))
     answer = _first_word(started, host_in, room, time.monotonic() + boot["boot_seconds"])
     if "broken" in answer:
         frames.write_frame(host_out, answer)

@@ -50,11 +50,11 @@ def program_environment(directory: str) -> dict[str, str]:
 
 def confine(room: Room, seat: Seat, bounds: dict[str, Any], sieve: Filter) -> None:
     """Makes this process the program's own, irrevocably."""
-    limits.offer_to_the_oom_killer()
+    if room.identities == UIDS and os.geteuid() != 0:
+        os.seteuid(0)
+        os.setegid(0)
+    limits.offer_to_the_oom_killer()  # as root: a process that hides its memory is root's
     if room.identities == UIDS:
-        if os.geteuid() != 0:
-            os.seteuid(0)
-            os.setegid(0)
         become(seat.uid)
         kernel.die_with_parent()
     elif room.identities == NESTED:

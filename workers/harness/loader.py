@@ -49,15 +49,22 @@ class Loader:
         return json.loads(message) if message else None
 
 
-def start(room: Room, mode: str, host_in: int, sieve: Filter) -> Loader:
-    """Forks the evaluator's zygote, which reads the next frame of `host_in` itself."""
+def start(room: Room, mode: str, host_in: int, sieves: tuple[Filter, Filter]) -> Loader:
+    """Forks the evaluator's zygote, which reads the next frame of `host_in` itself.
+
+    Args:
+      room: The cell's.
+      mode: "guarded" or "compatible".
+      host_in: Where the evaluator's files come from.
+      sieves: The filters of programs and of an evaluator that is apart from them.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
     if pid == 0:
         status = 1
         try:
             ours.close()
-            _serve(room, mode, host_in, theirs, sieve)
+            _serve(room, mode, host_in, theirs, sieves)
             status = 0
         except BaseException:
             traceback.print_exc()
@@ -67,7 +74,9 @@ def start(room: Room, mode: str, host_in: int, sieve: Filter) -> Loader:
     return Loader(pid, ours)
 
 
-def _serve(room: Room, mode: str, host_in: int, channel: socket.socket, sieve: Filter) -> None:
+def _serve(
+    room: Room, mode: str, host_in: int, channel: socket.socket, sieves: tuple[Filter, Filter]
+) -> None:
     kernel.die_with_parent()
     if room.identities == UIDS:
         os.setgroups([])
@@ -102,7 +111,7 @@ def _serve(room: Room, mode: str, host_in: int, channel: socket.socket, sieve: F
         pid = os.fork()
         if pid == 0:
             try:
-                _trial(room, mode, module, request, fds, sieve)
+                _trial(room, mode, module, request, fds, sieves)
             except BaseException:
                 traceback.print_exc()
             finally:
@@ -154,7 +163,12 @@ def _import(room: Room, path: str) -> Any:
 
 
 def _trial(
-    room: Room, mode: str, module: Any, request: dict[str, Any], fds: list[int], sieve: Filter
+    room: Room,
+    mode: str,
+    module: Any,
+    request: dict[str, Any],
+    fds: list[int],
+    sieves: tuple[Filter, Filter],
 ) -> None:
     results, out, err = fds
     null = os.open("/dev/null", os.O_RDWR)
@@ -165,7 +179,7 @@ def _trial(
     os.environ.update(TMPDIR=directory, HOME=directory, EVOQ_PROGRAM_SOURCE=request["sources"])
     if mode == "compatible":
         files = (room.evaluator, room.library)
-        confine.confine(room, Seat(request["uid"], directory, (), files), bounds, sieve)
+        confine.confine(room, Seat(request["uid"], directory, (), files), bounds, sieves[0])
     else:
         kernel.die_with_parent()
         limits.apply(bounds, 0)
@@ -173,10 +187,10 @@ def _trial(
         os.chdir(directory)
         kernel.hide_memory()
         if room.identities != NESTED:
-            sieve.install()
+            sieves[1].install()
     confine.reseed(request["seed"])
-    programs = tuple(paths) if mode == "compatible" else ()
-    document = _call(module, request["function"], paths, programs, bounds, room.evaluator)
+    shared = mode == "compatible"
+    document = _call(module, request["function"], paths, shared, bounds, room.evaluator)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # closed or replaced by what ran
             stream.flush()
@@ -190,7 +204,7 @@ def _call(
     module: Any,
     function: str,
     paths: list[str],
-    programs: tuple[str, ...],
+    shared: bool,
     bounds: dict[str, Any],
     root: str,
 ) -> bytes:
@@ -201,7 +215,7 @@ def _call(
         return result.document(returned, int(bounds["result_bytes"]))
     except BaseException as error:
         try:
-            return result.raised(error, programs, root)
+            return result.raised(error, tuple(paths), root, shared)
         except BaseException:
             return result.failure("runtime", "an exception that cannot be described")
 

@@ -12,6 +12,7 @@ import sys
 import traceback
 from typing import Any
 
+from .arity import refused_by_program
 from .player import kind_of
 
 _MAX_DEPTH = 32
@@ -46,14 +47,18 @@ def failure(kind: str, detail: str) -> bytes:
     return json.dumps({"failure": {"kind": kind, "detail": clean(detail)[:_MAX_DETAIL]}}).encode()
 
 
-def raised(error: BaseException, program_paths: tuple[str, ...], evaluator_root: str) -> bytes:
+def raised(
+    error: BaseException, paths: tuple[str, ...], evaluator_root: str, shared: bool
+) -> bytes:
     """Returns the document for an exception that left the stage function.
 
     Args:
       error: What was raised; it may be of a class the program defined.
-      program_paths: Where the programs' source is, if they share this process.
+      paths: What the stage function was given: the programs' files or their stand-ins.
       evaluator_root: Frames in files under it are the evaluator's.
+      shared: Whether the programs run in this process.
     """
+    program_paths = paths if shared else ()
     try:
         remark = error.__dict__.get("evoq_remark")
     except BaseException:  # a program's class may define anything
@@ -71,19 +76,22 @@ def raised(error: BaseException, program_paths: tuple[str, ...], evaluator_root:
         kind = "memory"
     elif type(error).__name__ in ("InvalidValue", "WireError"):
         kind = "invalid_result"
-    elif _missing_name(error, program_paths):
+    elif _missing_name(error, program_paths) or refused_by_program(error, paths):
         kind = "invalid_signature"
     shown = (
         inside
         if inside or kind in ("syntax", "invalid_signature")
         else [frame for frame in frames if frame.filename.startswith(evaluator_root)]
     )
-    place = "\n".join(
-        f"{'program' if frame in inside else 'evaluator'} line {frame.lineno}, in {frame.name}: "
-        f"{frame.line or ''}".rstrip(": ")
-        for frame in shown[-6:]
-    )
+    place = "\n".join(_placed(frame, frame in inside) for frame in shown[-6:])
     return failure(kind, _detail(error, place))
+
+
+def _placed(frame: traceback.FrameSummary, of_program: bool) -> str:
+    """Returns where a frame is, with its text if it is the program's: the evaluator's is hidden."""
+    who = "program" if of_program else "evaluator"
+    text = f": {frame.line}" if of_program and frame.line else ""
+    return f"{who} line {frame.lineno}, in {frame.name}{text}"
 
 
 def _detail(error: BaseException, place: str) -> str:

@@ -10,6 +10,7 @@ import ctypes
 import errno
 import os
 import struct
+from dataclasses import dataclass
 
 from . import kernel
 
@@ -81,29 +82,63 @@ _REFUSED: dict[str, tuple[int, int]] = {
     "msgctl": (71, 187),
     "mq_open": (240, 180),
     "vhangup": (153, 58),
+    "memfd_secret": (447, 447),
+    "process_madvise": (440, 440),
+    "process_mrelease": (448, 448),
+}
+
+# Of another process these fail with EPERM: number, and which argument names the process.
+_OF_OTHERS: dict[str, tuple[int, int, int]] = {
+    "prlimit64": (302, 261, 0),
+    "sched_setaffinity": (203, 122, 0),
+    "sched_setscheduler": (144, 119, 0),
+    "sched_setparam": (142, 118, 0),
+    "sched_setattr": (314, 274, 0),
+    "migrate_pages": (256, 238, 0),
+    "move_pages": (279, 239, 0),
+    "setpriority": (141, 140, 1),
+    "ioprio_set": (251, 30, 1),
 }
 
 _CLONE = (56, 220)
 _CLONE3 = (435, 435)
 _SOCKET = (41, 198)
+_MEMORY_FILE = (319, 279)
 _NAMESPACE_FLAGS = 0x7E020000
 _UNIX, _INET, _INET6 = 1, 2, 10
 
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER_AT, _ARCH_AT, _FIRST_ARGUMENT_AT = 0, 4, 16
+_NUMBER_AT, _ARCH_AT, _FIRST_ARGUMENT_AT, _ARGUMENT_BYTES = 0, 4, 16, 8
 _X32_BIT = 0x40000000
 _SET_SECCOMP, _FILTER_MODE = 22, 2
 
 Instruction = tuple[int, int, int, int]
 
 
-def rules(machine: str, network: bool) -> list[Instruction]:
+@dataclass(frozen=True)
+class Openings:
+    """What a filter lets through because another wall holds it.
+
+    Attributes:
+      internet: Sockets of the internet: a network namespace has nobody to talk to.
+      local: Named sockets of the machine: its files are out of sight.
+      memory_files: Files in memory: a cgroup counts them.
+      others: Settings of other processes: they have another identity or are out of sight.
+    """
+
+    internet: bool
+    local: bool
+    memory_files: bool
+    others: bool
+
+
+def rules(machine: str, openings: Openings) -> list[Instruction]:
     """Returns the filter: (code, jump if true, jump if false, operand) per instruction.
 
     Args:
       machine: As `os.uname().machine`.
-      network: Whether internet sockets may be made: True where a network namespace closes them.
+      openings: What is let through.
     """
     column = _COLUMN[machine]
     lines: list[Instruction] = []
@@ -118,7 +153,8 @@ def rules(machine: str, network: bool) -> list[Instruction]:
     if machine == "x86_64":
         add(_AT_LEAST, _X32_BIT, 0, 1)
         add(_RETURN, _KILL)
-    for table, verdict in ((_KILLED, _KILL), (_REFUSED, _ERRNO | errno.EPERM)):
+    refused = {**_REFUSED, **({} if openings.memory_files else {"memfd_create": _MEMORY_FILE})}
+    for table, verdict in ((_KILLED, _KILL), (refused, _ERRNO | errno.EPERM)):
         for numbers in table.values():
             if numbers[column] >= 0:
                 add(_EQUAL, numbers[column], 0, 1)
@@ -130,7 +166,13 @@ def rules(machine: str, network: bool) -> list[Instruction]:
     add(_ANY_BIT, _NAMESPACE_FLAGS, 0, 1)
     add(_RETURN, _KILL)
     add(_LOAD, _NUMBER_AT)
-    families = (_UNIX, _INET, _INET6) if network else (_UNIX,)
+    for *calls, argument in () if openings.others else _OF_OTHERS.values():
+        add(_EQUAL, calls[column], 0, 4)
+        add(_LOAD, _FIRST_ARGUMENT_AT + argument * _ARGUMENT_BYTES)
+        add(_EQUAL, 0, 1, 0)
+        add(_RETURN, _ERRNO | errno.EPERM)
+        add(_LOAD, _NUMBER_AT)
+    families = (_UNIX,) * openings.local + (_INET, _INET6) * openings.internet
     add(_EQUAL, _SOCKET[column], 0, 2 + len(families))
     add(_LOAD, _FIRST_ARGUMENT_AT)
     for index, family in enumerate(families):
@@ -151,11 +193,11 @@ class Filter:
       available: Whether this machine's system call numbers are known.
     """
 
-    def __init__(self, network: bool) -> None:
+    def __init__(self, openings: Openings) -> None:
         machine = os.uname().machine
         self.available = machine in _AUDIT_ARCH
         if self.available:
-            lines = rules(machine, network)
+            lines = rules(machine, openings)
             packed = b"".join(struct.pack("=HBBI", *line) for line in lines)
             self._buffer = ctypes.create_string_buffer(packed)
             self._program = _FilterProgram(len(lines), ctypes.addressof(self._buffer))

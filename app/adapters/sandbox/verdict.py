@@ -65,7 +65,9 @@ def _seen_from_outside(job: Job, report: Report) -> Failure | None:
     signals = _signals(job, report)
     if signal.SIGSYS in signals:
         return Failure(FailureKind.SANDBOX_VIOLATION, "a system call that no program may make")
-    overspent = signal.SIGKILL in signals and header["cpu_seconds"] >= limits.cpu_seconds
+    spent = header["cpu_seconds"] >= limits.cpu_seconds
+    # The evaluator's time too: values that take long to read are the program's doing.
+    overspent = spent and (signal.SIGKILL in signals or _exhausted_evaluator(report))
     if signal.SIGXCPU in signals or overspent:
         return Failure(FailureKind.TIMEOUT, f"more than {limits.cpu_seconds:g} s of CPU time")
     if signal.SIGXFSZ in signals:
@@ -82,6 +84,13 @@ def _signals(job: Job, report: Report) -> set[int]:
         for who, status, ours in report.header["statuses"]
         if not ours and (who != "evaluator" or job.mode is Mode.COMPATIBLE)
     } - {0}
+
+
+def _exhausted_evaluator(report: Report) -> bool:
+    """Whether a limit of CPU time ended the evaluator, before it had a result."""
+    ends = [status & 0x7F for who, status, ours in report.header["statuses"]
+            if who == "evaluator" and not ours]  # fmt: skip
+    return not report.result and bool({signal.SIGXCPU, signal.SIGKILL}.intersection(ends))
 
 
 def _crash_despite_result(job: Job, report: Report) -> Failure | None:

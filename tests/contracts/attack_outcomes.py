@@ -1,0 +1,158 @@
+"""What each attack comes to: in guarded mode, and where it can be made there, in compatible mode.
+
+More than one outcome is right only where two processes race, or where backends bound a thing
+differently: memory in files is counted by a container's cgroup and refused without one.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from app.domain.evaluation import FailureKind as Kind
+
+Came: TypeAlias = Kind | Literal["honest", "wrong"]
+
+HONEST: frozenset[Came] = frozenset({"honest"})
+"""The score of what the program really does."""
+WRONG: frozenset[Came] = frozenset({"wrong"})
+"""No case is right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """Of one attack; without `compatible` it is made in guarded mode only."""
+
+    guarded: frozenset[Came] | set[Kind]
+    compatible: frozenset[Came] | set[Kind] = frozenset()
+
+
+def same(outcomes: frozenset[Came] | set[Kind]) -> Outcomes:
+    """Returns the outcomes of an attack that comes to the same in both modes."""
+    return Outcomes(outcomes, outcomes)
+
+
+OUTCOMES: dict[str, Outcomes] = {
+    "json on stdout": Outcomes(HONEST),
+    "json on stderr": Outcomes(HONEST),
+    "result files": Outcomes(HONEST),
+    "frames on every descriptor": Outcomes({Kind.INVALID_RESULT}),
+    "exit after writing everywhere": Outcomes({Kind.INVALID_RESULT}),
+    "a late thread": Outcomes(HONEST | {Kind.INVALID_RESULT}),
+    "atexit": Outcomes(HONEST),
+    "patched json": Outcomes(HONEST),
+    "patched builtins": Outcomes({Kind.RUNTIME}),
+    "patched clock": Outcomes(HONEST),
+    "frame walking": Outcomes(HONEST),
+    "garbage collector scan": Outcomes(HONEST),
+    "import the evaluator": Outcomes(HONEST),
+    "read hidden files": Outcomes(HONEST),
+    "roots in proc": Outcomes(HONEST),
+    "own memory scan": Outcomes(HONEST),
+    "settrace": Outcomes(HONEST),
+    "interval timer": Outcomes(HONEST),
+    "import hook": Outcomes(HONEST),
+    "rewritten protocol": Outcomes({Kind.RUNTIME}),
+    "forged answers on the socket": Outcomes({Kind.INVALID_RESULT}),
+    "huge frame length": Outcomes({Kind.INVALID_RESULT}),
+    "always equal": Outcomes(WRONG),
+    "float subclass": Outcomes(WRONG),
+    "int subclass": Outcomes(WRONG),
+    "NaN": same(WRONG),
+    "infinity": same(WRONG),
+    "complex": same(WRONG),
+    "big integer": Outcomes({Kind.INVALID_RESULT}, WRONG),
+    "deep list": Outcomes({Kind.INVALID_RESULT}, WRONG),
+    "cyclic list": Outcomes({Kind.INVALID_RESULT}, WRONG),
+    "giant value": Outcomes({Kind.INVALID_RESULT}, WRONG),
+    "generator without end": same(WRONG),
+    "coroutine": same(WRONG),
+    "pickle payload": same(WRONG),
+    "not callable": same({Kind.INVALID_SIGNATURE}),
+    "wrong arity": same({Kind.INVALID_SIGNATURE}),
+    "lone surrogates": same(WRONG),
+    "exception that cannot be printed": same({Kind.RUNTIME}),
+    "giant exception": same({Kind.RUNTIME}),
+    "base exception": same({Kind.RUNTIME}),
+    "recursion": same({Kind.RUNTIME}),
+    "parser bomb": same({Kind.SYNTAX}),
+    "bad encoding": same({Kind.SYNTAX}),
+    "fork bomb": same({Kind.TIMEOUT, Kind.MEMORY}),
+    "thread bomb": same({Kind.RUNTIME}),
+    "descriptor exhaustion": same({Kind.RUNTIME}),
+    "disk fill": same({Kind.OUTPUT_LIMIT}),
+    "giant file": same({Kind.OUTPUT_LIMIT}),
+    "inode fill": same({Kind.OUTPUT_LIMIT}),
+    "deep directories": same(HONEST),
+    "kill everything": same({Kind.RUNTIME}),
+    "stop the parent": same(HONEST),
+    "stop itself": same({Kind.TIMEOUT}),
+    "fork double return": same(HONEST | {Kind.INVALID_RESULT}),
+    "parent leaves, child returns": Outcomes(HONEST, HONEST | {Kind.RUNTIME}),
+    "exec of a shell": same({Kind.RUNTIME}),
+    "tiny prints for ever": same({Kind.OUTPUT_LIMIT}),
+    "no newline flood": same({Kind.OUTPUT_LIMIT}),
+    "catastrophic regex": same({Kind.TIMEOUT}),
+    "memory block by block": same({Kind.MEMORY}),
+    "raise the limits": same({Kind.RUNTIME}),
+    "become root": same({Kind.RUNTIME}),
+    "ptrace": same({Kind.SANDBOX_VIOLATION}),
+    "read another's memory": same({Kind.SANDBOX_VIOLATION}),
+    "mount": same({Kind.SANDBOX_VIOLATION}),
+    "unshare": same({Kind.SANDBOX_VIOLATION}),
+    "chroot": same({Kind.SANDBOX_VIOLATION}),
+    "keyring": same({Kind.SANDBOX_VIOLATION}),
+    "io_uring": same(HONEST),
+    "bpf": same({Kind.SANDBOX_VIOLATION}),
+    "perf": same(HONEST),
+    "userfaultfd": same(HONEST),
+    "shared memory segment": same(HONEST),
+    "message queue": same(HONEST),
+    "raw socket": same(HONEST),
+    "vsock": same(HONEST),
+    "kernel crypto socket": same(HONEST),
+    "set the clock": same({Kind.RUNTIME}),
+    "resolve a name": same({Kind.RUNTIME}),
+    "connect out": same({Kind.RUNTIME}),
+    "the engine's socket": same({Kind.RUNTIME}),
+    "millions of empty lists": Outcomes({Kind.INVALID_RESULT}),
+    "millions of empty tables": Outcomes({Kind.INVALID_RESULT}),
+    "nested without end": Outcomes({Kind.INVALID_RESULT}),
+    "an integer of millions of digits": Outcomes({Kind.INVALID_RESULT}),
+    "an array of objects": Outcomes({Kind.INVALID_RESULT}),
+    "an array larger than its bytes": Outcomes({Kind.INVALID_RESULT}),
+    "an array of many dimensions": Outcomes({Kind.INVALID_RESULT}),
+    "texts of no characters": Outcomes({Kind.INVALID_RESULT}),
+    "a handle nobody gave": Outcomes({Kind.INVALID_RESULT}),
+    "a handle of another kind": Outcomes({Kind.INVALID_RESULT}),
+    "an end of iteration": Outcomes({Kind.INVALID_RESULT}),
+    "an answer to the next request": Outcomes({Kind.INVALID_RESULT}),
+    "a callback nobody passed": Outcomes({Kind.TIMEOUT}),
+    "a callback that is no number": Outcomes({Kind.TIMEOUT}),
+    "an unknown kind of failure": Outcomes({Kind.INVALID_RESULT}),
+    "a failure of the machinery": Outcomes({Kind.INVALID_RESULT}),
+    "a frame that never comes whole": Outcomes({Kind.TIMEOUT}),
+    "keys that collide": Outcomes({Kind.TIMEOUT}),
+    "the same answer for ever": Outcomes({Kind.INVALID_RESULT}),
+    "descriptors left open": same(HONEST),
+    "the evaluator's sockets": same(HONEST),
+    "limits and priorities of others": same(HONEST),
+    "links to what is hidden": Outcomes(HONEST),
+    "links and pipes left behind": same(HONEST),
+    "memory in files of memory": same(HONEST | {Kind.MEMORY}),
+    "a module of the evaluator's name": Outcomes(HONEST),
+    "a priority of nothing": same(HONEST),
+    "a terminal's writing": same(HONEST),
+    "closed and replaced streams": Outcomes(HONEST),
+    "a module in place of the program's": same(HONEST),
+    "objects that compute": Outcomes(WRONG),
+    "an array that equals": Outcomes(WRONG),
+    "an array of one object": Outcomes(WRONG),
+    "a generator that ends the loop": same({Kind.RUNTIME}),
+    "a generator that is closed": same({Kind.RUNTIME}),
+    "a text of many commas": same(WRONG),
+    "a legal value of 60 MB": same(WRONG),
+    "a NumPy number": same(HONEST),
+    "an exception with a nameless class": same({Kind.RUNTIME}),
+    "an exception that says it is another": same({Kind.MEMORY}),
+    "a timer during a call": same({Kind.RUNTIME}),
+    "timers that outlive a call": same(HONEST),
+}
