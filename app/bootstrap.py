@@ -1,7 +1,9 @@
 """The composition root: the one module that knows which adapter serves which port."""
 
+import functools
 import logging
 import os
+import signal
 import socket
 import threading
 import uuid
@@ -10,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from app.adapters.model.vllm_engine import VllmEngine
+from app.adapters.model.vllm_loading import Launch
 from app.adapters.problems.loading import load, reload
 from app.adapters.queue.celery import CeleryExecutor
 from app.adapters.queue.inline import InlineExecutor
@@ -44,7 +48,31 @@ def worker_context(settings: Settings | None = None) -> Context:
     store = open_store(told.database_url.get_secret_value(), connections=told.database_connections)
     from app.celery import app
 
-    return context(store, CeleryExecutor(app), LazySandbox(told.sandbox), queue=told.queue)
+    return context(
+        store,
+        CeleryExecutor(app),
+        LazySandbox(told.sandbox),
+        queue=told.queue,
+        engine=worker_engine(),
+    )
+
+
+@functools.cache
+def worker_engine() -> VllmEngine | None:
+    """Returns the engine that `EVOQ_VLLM_MODEL` names, not yet loaded; None where it names none."""
+    told = Settings()
+    if told.vllm_model is None:
+        return None
+    launch = Launch(
+        told.vllm_model, told.vllm_name or told.vllm_model, told.vllm_args, told.vllm_metrics_port
+    )
+    return VllmEngine(launch, lost=_leave)
+
+
+def _leave(reason: str) -> None:
+    """Ends this worker in order, so that whoever supervises it starts another one."""
+    log.critical("this worker ends: %s", reason)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def open_store(database_url: str, *, connections: int = 16) -> SqlStore:
@@ -92,6 +120,7 @@ def context(
     sandbox: Sandbox,
     *,
     queue: QueueSettings | None = None,
+    engine: VllmEngine | None = None,
     keep_leases: bool = True,
 ) -> Context:
     """Wires a context.
@@ -101,12 +130,13 @@ def context(
       executor: Who has steps run.
       sandbox: Who runs programs.
       queue: Leases and attempts; None means the defaults.
+      engine: Answers the runs that ask for its model; None: there is none in this process.
       keep_leases: Whether a thread renews what is held; not needed where nobody else works.
     """
     pace = queue or QueueSettings()
     built = Context(
         store=store,
-        model=Models(store),
+        model=Models(store, engine),
         sandbox=sandbox,
         executor=executor,
         problem=ProblemCatalogue(store),
@@ -188,13 +218,15 @@ class ProblemCatalogue:
 class Models:
     """Language models by run, each built once a process from the run's settings."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, engine: VllmEngine | None = None) -> None:
         """Builds nothing yet.
 
         Args:
           store: Where completions of earlier runs are, for a run that reuses them.
+          engine: Answers the runs that ask for its model.
         """
         self._store = store
+        self._engine = engine
         self._lock = threading.Lock()
         self._known: dict[int, LanguageModel] = {}
         self._close: Callable[[], None] | None = None
@@ -205,7 +237,7 @@ class Models:
             if self._build is None:
                 from app.providers import Providers  # half a second, for runs that ask a model
 
-                providers = Providers(self._store)
+                providers = Providers(self._store, engine=self._engine)
                 self._build, self._close = providers.model, providers.close
             if run.id not in self._known:
                 told = ModelSettings(**run.settings["llm"])

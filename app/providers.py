@@ -6,7 +6,9 @@ second to import, which only runs that ask a model should pay.
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 
+from app.adapters.model import presets
 from app.adapters.model.breaker import Breaker, Rules
 from app.adapters.model.cached import CachedModel, Described
 from app.adapters.model.chat import ModelSpec
@@ -15,23 +17,32 @@ from app.adapters.model.exchange import Exchange
 from app.adapters.model.openai import OpenAIModel
 from app.adapters.model.roles import RoleModels
 from app.adapters.model.specs import Environment, model_spec
+from app.adapters.model.vllm import IN_PROCESS, VllmModel
+from app.adapters.model.vllm_engine import VllmEngine
 from app.domain.operator import Role
-from app.model_settings import ModelSettings
+from app.model_settings import ModelChoice, ModelSettings, Provider
 from app.ports import LanguageModel, Misconfigured, Store
 
 
 class Providers:
     """What the models of a process share: one event loop, its connections and gates."""
 
-    def __init__(self, store: Store, environment: Environment = os.environ.get) -> None:
+    def __init__(
+        self,
+        store: Store,
+        environment: Environment = os.environ.get,
+        engine: VllmEngine | None = None,
+    ) -> None:
         """Prepares; connects to nothing.
 
         Args:
           store: Where completions of earlier runs are, for a run that reuses them.
           environment: Where keys are looked up.
+          engine: Answers in this process for its model; not closed here.
         """
         self._store = store
         self._environment = environment
+        self._engine = engine
         self._exchange = Exchange()
 
     def model(self, told: ModelSettings, seed: int) -> LanguageModel:
@@ -52,16 +63,36 @@ class Providers:
         if not choices:
             raise Misconfigured(f"no model for {role}: name one, as --set llm.model=NAME")
         failures, rest_seconds = told.fail_over(role)
-        specs = [model_spec(choice, self._environment) for choice in choices]
+        specs = [self._spec(choice) for choice in choices]
         mix = self._mix(specs, Rules(failures, rest_seconds), seed)
         return CachedModel(mix, self._store) if told.cache else mix
 
+    def _spec(self, choice: ModelChoice) -> ModelSpec:
+        """Returns how to ask a model: over HTTP, or the engine of this process."""
+        spec = model_spec(choice, self._environment)
+        if self._engine is None or choice.base_url is not None:
+            return spec
+        if choice.provider in (None, Provider.VLLM) and self._engine.serves(choice.name):
+            return replace(spec, base_url=IN_PROCESS, api_key="", preset=presets.PRESETS["vllm"])
+        if choice.provider is Provider.VLLM:
+            raise Misconfigured(
+                f"this worker serves the model {self._engine.launch.served_name!r}, and the run"
+                f" asks for {choice.name!r}: set llm.model to it, or llm.base_url to ask a server"
+            )
+        return spec
+
+    def _model(self, spec: ModelSpec, seed: int, breaker: Breaker | None = None) -> Described:
+        if self._engine is not None and spec.base_url == IN_PROCESS:
+            return VllmModel(spec, self._engine, seed=seed)
+        return OpenAIModel(spec, self._exchange, seed=seed, breaker=breaker)
+
     def _mix(self, specs: Sequence[ModelSpec], rules: Rules, seed: int) -> Described:
         if len(specs) == 1:
-            return OpenAIModel(specs[0], self._exchange, seed=seed)
+            return self._model(specs[0], seed)
         members = []
         for spec in specs:
             breaker = Breaker(rules)
-            model = OpenAIModel(spec, self._exchange, seed=seed, breaker=breaker)
-            members.append(Member(model, breaker, spec.weight, tells=True))
+            tells = spec.base_url != IN_PROCESS
+            model = self._model(spec, seed, breaker)
+            members.append(Member(model, breaker, spec.weight, tells=tells))
         return Ensemble(members, seed=seed)

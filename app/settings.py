@@ -144,6 +144,14 @@ class Settings(BaseSettings):
     sandbox: SandboxSettings = SandboxSettings()
     prices: PriceSettings = PriceSettings()
     queue: QueueSettings = QueueSettings()
+    vllm_model: str | None = Field(
+        None, description="model that a worker of the queue gpu loads into itself; none: it asks"
+    )
+    vllm_name: str | None = Field(None, description="what runs call it; none: as it is loaded")
+    vllm_args: str = Field("", description="arguments of `vllm serve`, as one line")
+    vllm_metrics_port: int | None = Field(
+        None, ge=1, le=65535, description="where vLLM's own /metrics are served; none: nowhere"
+    )
 
     @property
     def deployed(self) -> bool:

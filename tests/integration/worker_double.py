@@ -61,6 +61,7 @@ class Clock:
             pass
 
 bootstrap.clocked = lambda ctx, queues: (ctx, Clock())
+bootstrap.worker_engine = lambda: None
 steps = types.ModuleType("app.engine.steps")
 steps.generate = note("generate", float(os.environ.get("DOUBLE_NAP", "0")))
 steps.evaluate = note("evaluate")

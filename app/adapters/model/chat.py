@@ -196,6 +196,11 @@ def _shared(spent: _Spent, lengths: Sequence[int]) -> list[_Spent]:
     return [_Spent(spent.prompt, spent.cached, left), *shares]
 
 
+def cost_usd(spec: ModelSpec, *, prompt: int, cached: int, completion: int) -> float | None:
+    """Returns the price of so many tokens, `cached` of the prompt's; None where it is not known."""
+    return _cost_usd(spec, _Spent(prompt, cached, completion))
+
+
 def _cost_usd(spec: ModelSpec, spent: _Spent) -> float | None:
     if spec.prompt_usd is None or spec.completion_usd is None:
         return None

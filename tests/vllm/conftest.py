@@ -1,0 +1,55 @@
+"""The real vLLM, its CPU build, with a tiny model of random weights.
+
+These tests run with the Python of an environment that has vLLM, and skip, saying so, in any other:
+`docs/models.md`, "Testing against the real vLLM".
+"""
+
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+MODEL_VARIABLE = "EVOQ_TEST_VLLM_MODEL"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    reason = _missing()
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.vllm)
+            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.timeout(1200))
+            if reason:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _missing() -> str:
+    """Returns what these tests lack; "" where they can run."""
+    if importlib.util.find_spec("vllm") is None:
+        return "vLLM is not installed in this environment (docs/models.md says how to test with it)"
+    folder = os.environ.get(MODEL_VARIABLE, "")
+    if not (Path(folder) / "config.json").exists():
+        return f"{MODEL_VARIABLE} names no folder of a model: {folder!r}"
+    return ""
+
+
+@pytest.fixture(scope="session")
+def model() -> str:
+    """The folder of the tiny model."""
+    return os.environ[MODEL_VARIABLE]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def on_a_cpu() -> None:
+    """What vLLM needs on a CPU, and for every process started from here."""
+    os.environ.update(
+        HF_HUB_OFFLINE="1",
+        TRANSFORMERS_OFFLINE="1",
+        VLLM_NO_USAGE_STATS="1",
+        DO_NOT_TRACK="1",
+        OMP_NUM_THREADS="1",  # more of them spin: thirty times slower on a busy machine
+        VLLM_ENABLE_V1_MULTIPROCESSING="0",  # lets the CPU platform keep one process fewer
+    )
+    os.environ.pop("VLLM_CPU_KVCACHE_SPACE", None)  # would override --kv-cache-memory-bytes

@@ -1,0 +1,63 @@
+"""A real vLLM server, on the CPU build."""
+
+import shlex
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.vllm.engine_arguments import SOUND
+
+
+@contextmanager
+def vllm_server(model: str, log: Path) -> Iterator[str]:
+    """Starts one that calls its model `tiny`; gives its address, and ends it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    vllm = Path(sys.executable).with_name("vllm")
+    command = [str(vllm), "serve", model, "--served-model-name", "tiny", *shlex.split(SOUND)]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--shutdown-timeout", "20"]
+    command += ["--disable-uvicorn-access-log"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, start_new_session=True, cwd=log.parent
+        )
+    try:
+        deadline = time.monotonic() + 600
+        while not healthy(f"http://127.0.0.1:{port}/health"):
+            assert process.poll() is None, log.read_text()[-3000:]
+            assert time.monotonic() < deadline, log.read_text()[-3000:]
+            time.sleep(1.0)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        process.terminate()
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def healthy(url: str) -> bool:
+    """Returns whether an address answers."""
+    try:
+        with urllib.request.urlopen(url, timeout=2):
+            return True
+    except OSError:
+        return False
+
+
+def gauge(url: str, name: str) -> float:
+    """Returns one of vLLM's own metrics, summed over its labels; 0.0 where nobody answers."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            lines = answer.read().decode().splitlines()
+    except (OSError, urllib.error.URLError):
+        return 0.0
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(name + "{"))

@@ -1,0 +1,156 @@
+"""The provider `vllm` with the real engine inside this process."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from app.adapters.model.chat import ModelSpec
+from app.adapters.model.vllm import IN_PROCESS, VllmModel
+from app.adapters.model.vllm_engine import Question, VllmEngine
+from app.adapters.model.vllm_loading import Launch
+from app.domain.operator import Prompt
+from app.ports import Misconfigured, Unavailable
+from tests.contracts.language_model import LanguageModelContract, Serve
+from tests.vllm.engine_arguments import FRAGILE
+
+# vLLM and torch warn of their own future; they are imported by the fixture, not by these modules.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Steered(VllmEngine):
+    """An engine whose random model is made to say what a test wants: only that text is allowed."""
+
+    wanted: Callable[[str], str] | None = None
+
+    def parameters(self, question: Question) -> Any:
+        from vllm.sampling_params import StructuredOutputsParams
+
+        parameters = super().parameters(question)
+        if self.wanted is not None:
+            text = self.wanted(question.messages[-1]["content"])
+            if text:
+                parameters.structured_outputs = StructuredOutputsParams(choice=[text])
+            else:
+                parameters.allowed_token_ids = [self._engine.get_tokenizer().eos_token_id]
+        return parameters
+
+
+@pytest.fixture(scope="session")
+def engine(model: str) -> Iterator[Steered]:
+    said: list[str] = []
+    lost: list[str] = []
+    loaded = Steered(Launch(model, "tiny", FRAGILE), lost.append)
+    loaded.start(said.append)
+    assert said[0].startswith("vllm: loading")
+    assert "ready after" in said[-1]
+    assert "tiny: 0 running" in said[-1]
+    yield loaded
+    loaded.close()
+    assert lost == []
+
+
+@pytest.fixture(autouse=True)
+def unsteered(engine: Steered) -> None:
+    engine.wanted = None
+
+
+def provider(engine: Steered, **told: Any) -> VllmModel:
+    shape = {"name": "tiny", "base_url": IN_PROCESS, "max_tokens": 32, "deadline_seconds": 300.0}
+    return VllmModel(ModelSpec(**{**shape, **told}), engine, seed=1)
+
+
+class TestTheEngineInTheWorker(LanguageModelContract):
+    @pytest.fixture
+    def serve(self, engine: Steered) -> Serve:
+        def serve(answer: Callable[[str], str]) -> VllmModel:
+            engine.wanted = answer
+            return provider(engine)
+
+        return serve
+
+
+def test_samples_of_one_text_are_one_request_and_differ(
+    engine: Steered, monkeypatch: pytest.MonkeyPatch
+):
+    asked: list[Question] = []
+    real = engine.ask
+    monkeypatch.setattr(engine, "ask", lambda q, s: asked.append(q) or real(q, s))
+
+    replies = provider(engine).complete([Prompt("s", "again", sample=n) for n in range(6)])
+
+    assert [question.sampling["n"] for question in asked] == [6]
+    assert len({reply.text for reply in replies}) > 3
+    assert replies[0].prompt_tokens > 0
+    assert [reply.prompt_tokens for reply in replies[1:]] == [0] * 5
+    assert all(reply.completion_tokens > 0 for reply in replies)
+
+
+def test_the_same_prompt_and_sample_are_answered_alike(engine: Steered):
+    first, again, other = (
+        provider(engine).complete([Prompt("s", "again", sample=sample)])[0] for sample in (1, 1, 2)
+    )
+
+    assert first.text == again.text != other.text
+    assert first.parameters == again.parameters
+
+
+def test_a_limit_on_tokens_is_kept_and_said(engine: Steered):
+    [reply] = provider(engine, max_tokens=5).complete([Prompt("", "hello")])
+
+    assert (reply.finish, reply.completion_tokens) == ("length", 5)
+
+
+def test_many_conversations_run_in_one_batch(engine: Steered):
+    seen: list[int] = []
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.02):
+            seen.append(int(engine.health().split(": ")[1].split(" running")[0]))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    asked = provider(engine, max_tokens=256)
+    with ThreadPoolExecutor(96) as pool:
+        list(pool.map(lambda n: asked.complete([Prompt("", f"{n}", sample=n)]), range(128)))
+    over.set()
+    watcher.join()
+
+    assert max(seen) >= 64
+
+
+def test_a_prompt_that_does_not_fit_is_refused_with_the_remedy(engine: Steered):
+    with pytest.raises(Misconfigured, match="max_prompt_chars"):
+        provider(engine).complete([Prompt("", "z" * 40_000)])
+
+
+def test_one_that_gives_no_answer_in_time_is_unavailable_and_frees_its_place(engine: Steered):
+    with pytest.raises(Unavailable):
+        provider(engine, max_tokens=8000, deadline_seconds=0.2).complete([Prompt("", "hello")])
+
+    provider(engine).complete([Prompt("", "and on")])
+    assert "0 running" in engine.health()
+
+
+def test_a_dead_engine_is_unavailable_and_is_rebuilt_for_the_next(engine: Steered):
+    long_and_seeded = Prompt("", "z" * 6000)
+
+    with pytest.raises(Unavailable, match="died"):
+        provider(engine).complete([long_and_seeded])
+    [reply] = provider(engine).complete([Prompt("", "hello")])
+
+    assert reply.completion_tokens > 0
+    assert "tiny: 0 running" in engine.health()
+
+
+def test_a_model_that_is_not_there_is_said_before_any_step(tmp_path):
+    with pytest.raises(Misconfigured, match="cannot load"):
+        VllmEngine(Launch(str(tmp_path), "none", FRAGILE)).start()
+
+
+def test_arguments_that_vllm_does_not_know_are_said_before_any_step(model: str):
+    with pytest.raises(Misconfigured, match="cannot load"):
+        VllmEngine(Launch(model, "tiny", "--no-such-argument 1")).start()
