@@ -50,7 +50,9 @@ def refused(status: int, message: str = "no", code: str | None = None, **headers
 class Endpoint:
     """Answers each request with what a function makes of its decoded body."""
 
-    def __init__(self, answer: Callable[[dict[str, Any]], Reply]) -> None:
+    def __init__(
+        self, answer: Callable[[dict[str, Any]], Reply], *, key: str | None = None
+    ) -> None:
         self.asked: list[dict[str, Any]] = []
         self.paths: list[str] = []
         released = self.released = threading.Event()
@@ -64,7 +66,8 @@ class Endpoint:
                 body = json.loads(self.rfile.read(length))
                 endpoint.paths.append(self.path)
                 endpoint.asked.append(body)
-                reply = answer(body)
+                known = key is None or self.headers["authorization"] == f"Bearer {key}"
+                reply = answer(body) if known else refused(401, "invalid x-api-key")
                 if reply.hang_seconds:
                     released.wait(reply.hang_seconds)
                     self.close_connection = True

@@ -241,7 +241,7 @@ class OpenAIModel:
             return _Passing(
                 Ended.BUSY if refusals.busy(status) else Ended.FAILED,
                 f"HTTP {status}",
-                refusals.retry_after_seconds(error.response.headers),
+                refusals.retry_after_seconds(error.response.headers, error.response.text),
                 error,
             )
         untaken = refusals.parameter(body, status, error.param, error.message)

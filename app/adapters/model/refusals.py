@@ -17,6 +17,7 @@ _UNKNOWN = re.compile(
     r"|cannot find|must be exactly 1|cannot both|only the default",
     re.IGNORECASE,
 )
+_RETRY_DELAY = re.compile(r'"retryDelay"\s*:\s*"([0-9.]+)s"')  # google.rpc.RetryInfo
 _LONGEST_SECONDS = 86_400.0
 _REMEDIES = {
     400: "check the model's name and parameters, and prompts.max_prompt_tokens against its context",
@@ -70,9 +71,10 @@ def refusal(spec: ModelSpec, status: int, message: str) -> str:
     return f"model {spec.name!r} at {spec.base_url} answered HTTP {status}: {said[:400]}; {remedy}"
 
 
-def retry_after_seconds(headers: Mapping[str, str]) -> float:
+def retry_after_seconds(headers: Mapping[str, str], body: str = "") -> float:
     """Returns how long the endpoint asks to be left alone; 0.0 where it does not say."""
-    value = headers.get("retry-after", "")
+    delayed = _RETRY_DELAY.search(body)
+    value = headers.get("retry-after", delayed.group(1) if delayed else "")
     try:
         return max(0.0, min(float(value), _LONGEST_SECONDS))
     except ValueError:

@@ -1,0 +1,164 @@
+"""Whole runs against endpoints that refuse what Anthropic's and Google's refuse."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.adapters.store.sql import SqlStore
+from app.domain.operator import Prompt
+from app.domain.run import Run, RunState
+from app.engine.context import Context
+from app.model_settings import ModelSettings
+from app.ports import LanguageModel, Unavailable
+from app.providers import Providers
+from tests.engine.conftest import new_run, run_to_the_end
+from tests.engine.toy import ASKED, problem
+from tests.integration.test_model_openai import Endpoint, Reply, refused, said
+
+KEY = "key-0123456789"
+GEMINI_KNOWS = {
+    *("model", "messages", "max_tokens", "max_completion_tokens", "temperature", "top_p", "n"),
+    *("stop", "stream", "stream_options", "reasoning_effort", "response_format", "tools"),
+    *("tool_choice", "presence_penalty", "user"),
+}
+
+
+def anthropic(body: Mapping[str, Any]) -> Reply:
+    """Refuses what the compatible endpoint of the Claude models refuses; ignores what it ignores.
+
+    Source: https://platform.claude.com/docs/en/api/openai-sdk.
+    """
+    if body.get("n", 1) != 1:
+        return refused(400, "n: Input should be 1", "invalid_request_error")
+    if "temperature" in body and "top_p" in body:
+        both = "`temperature` and `top_p` cannot both be specified for this model."
+        return refused(400, both, "invalid_request_error")
+    if body["model"] == "claude-without-temperature" and "temperature" in body:
+        return refused(400, "`temperature` is deprecated for this model.", "invalid_request_error")
+    if not 0.0 <= body.get("temperature", 1.0) <= 1.0:
+        return refused(400, "temperature: range: 0..1", "invalid_request_error")
+    return _answered(body)
+
+
+def gemini(body: Mapping[str, Any]) -> Reply:
+    """Refuses every name it does not know, and several candidates; its errors are lists.
+
+    Source: https://github.com/algorithmicsuperintelligence/openevolve/issues/105 and
+    https://github.com/Vali-98/ChatterUI/issues/227 (texts and shape of the refusals).
+    """
+    unknown = sorted(set(body) - GEMINI_KNOWS)
+    if unknown:
+        return _invalid(
+            *(
+                f'Invalid JSON payload received. Unknown name "{name}": Cannot find field.'
+                for name in unknown
+            )
+        )
+    if body.get("n", 1) != 1:
+        return _invalid("Multiple candidates is not enabled for this model")
+    return _answered(body)
+
+
+def _invalid(*messages: str) -> Reply:
+    error = {"code": 400, "message": "\n".join(messages), "status": "INVALID_ARGUMENT"}
+    return Reply(400, json.dumps([{"error": error}]).encode())
+
+
+def _answered(body: Mapping[str, Any]) -> Reply:
+    text = f"x = {len(body['messages'][-1]['content']) / 7:.4f}\n"
+    return said(text, usage={"prompt_tokens": 20, "completion_tokens": 5, "total_tokens": 30})
+
+
+@pytest.fixture
+def served() -> Iterator[Callable[..., tuple[Endpoint, Callable[[Run], LanguageModel]]]]:
+    """Opens an endpoint, and returns it with the models of runs that ask it."""
+    opened: list[Any] = []
+
+    def serve(
+        store: SqlStore, answer: Callable[[Mapping[str, Any]], Reply], key: str = KEY
+    ) -> tuple[Endpoint, Callable[[Run], LanguageModel]]:
+        endpoint = Endpoint(answer, key=key)
+        providers = Providers(store, {"ANTHROPIC_API_KEY": KEY, "GEMINI_API_KEY": KEY}.get)
+        opened.extend((providers, endpoint))
+        built: list[LanguageModel] = []
+
+        def models(run: Run) -> LanguageModel:
+            told = ModelSettings(**{**run.settings["llm"], "base_url": endpoint.url})
+            built.extend([] if built else [providers.model(told, run.seed)])
+            return built[0]
+
+        return endpoint, models
+
+    yield serve
+    for one in opened:
+        one.close()
+
+
+def run_with(ctx: Context, models: Callable[[Run], LanguageModel], **llm: Any) -> Run:
+    order = new_run(problem(), budget=10)
+    told = ModelSettings(temperature=0.9, **llm).model_dump(mode="json")
+    settings = {**order.settings, "llm": {**told, "repair_turns": 0}}
+    order = replace(order, settings=settings, operators={ASKED.name: 1.0})
+    run = run_to_the_end(replace(ctx, model=models), problem(), order)
+    with ctx.store.begin() as tx:
+        return tx.run(run)
+
+
+@pytest.mark.parametrize(
+    ("provider", "endpoint", "model", "more"),
+    [
+        ("anthropic", anthropic, "claude", {}),
+        ("anthropic", anthropic, "claude", {"top_p": 0.9, "reasoning_effort": "low"}),
+        ("anthropic", anthropic, "claude-without-temperature", {}),
+        ("gemini", gemini, "models/gemini", {"top_p": 0.9, "reasoning_effort": "low"}),
+    ],
+)
+def test_a_run_ends_at_an_endpoint_that_refuses_what_the_real_one_refuses(
+    ctx: Context, store: SqlStore, served: Any, provider: str, endpoint: Any, model: str, more: Any
+):
+    there, models = served(store, endpoint)
+
+    run = run_with(ctx, models, provider=provider, model=model, **more)
+
+    assert (run.state, run.proposals) == (RunState.FINISHED, 10)
+    learning = 1 if provider == "anthropic" and (more or "without" in model) else 0
+    assert len(there.asked) == 20 + learning
+    assert run.tokens == 20 * 30  # what was thought is in the total alone
+    assert set(there.paths) == {"/v1/chat/completions"}
+
+
+@pytest.mark.parametrize("answer", [anthropic, gemini])
+def test_the_endpoints_of_these_tests_do_refuse(answer: Callable[..., Reply]):
+    plain = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+
+    assert answer(plain).status == 200
+    assert answer({**plain, "n": 2}).status == 400
+    assert gemini({**plain, "seed": 1}).status == 400
+    assert anthropic({**plain, "temperature": 1.5}).status == 400
+
+
+def test_a_wrong_key_pauses_the_run_and_names_the_variable(
+    ctx: Context, store: SqlStore, served: Any
+):
+    _, models = served(store, anthropic, "another")
+
+    run = run_with(ctx, models, provider="anthropic", model="claude")
+
+    assert run.state is RunState.PAUSED
+    assert "ANTHROPIC_API_KEY" in run.reason
+    assert KEY not in run.reason
+
+
+def test_googles_delay_is_in_the_body_and_is_waited_out(store: SqlStore, served: Any):
+    info = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.5s"}
+    error = {"code": 429, "message": "quota", "status": "RESOURCE_EXHAUSTED", "details": [info]}
+    limited = Reply(429, json.dumps([{"error": error}]).encode())
+    _, models = served(store, lambda _: limited)
+    settings = {"provider": "gemini", "model": "m", "deadline_seconds": 5.0}
+    run = replace(new_run(problem()), settings={"llm": settings})
+
+    with pytest.raises(Unavailable, match="HTTP 429, after 1 attempt"):
+        models(run).complete([Prompt("", "hi")])
