@@ -1,5 +1,7 @@
 """Rows to values and back.  Text is made fit for Postgres here: no NUL, no lone surrogate."""
 
+import functools
+import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -26,9 +28,9 @@ def run_of(row: Any) -> Run:
         problem=row.problem,
         problem_name=row.problem_name,
         strategy=row.strategy,
-        settings=row.settings,
-        operators=row.operators,
-        axes=tuple(Axis(**axis) for axis in row.axes),
+        settings=_parsed(row.settings),
+        operators=_parsed(row.operators),
+        axes=_axes(row.axes),
         seed=row.seed,
         islands=row.islands,
         budget=Budget(row.budget, row.budget_wall_seconds, row.budget_tokens, row.budget_cost_usd),
@@ -43,6 +45,18 @@ def run_of(row: Any) -> Run:
         longest_prompt_tokens=row.longest_prompt_tokens,
         elapsed_seconds=row.elapsed_seconds,
     )
+
+
+@functools.lru_cache(maxsize=256)
+def _parsed(text: str) -> Mapping[str, Any]:
+    """Returns a mapping that every run with the same text shares."""
+    parsed: dict[str, Any] = json.loads(text)
+    return parsed
+
+
+@functools.lru_cache(maxsize=256)
+def _axes(text: str) -> tuple[Axis, ...]:
+    return tuple(Axis(**axis) for axis in json.loads(text))
 
 
 def member_of(row: Mapping[str, Any]) -> Member:
