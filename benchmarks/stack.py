@@ -106,6 +106,21 @@ def running_stack(workers: Sequence[str], told: Mapping[str, str]) -> Iterator[S
             raise
 
 
+@contextmanager
+def deployed_stack() -> Iterator[Stack]:
+    """Yields the stack of `EVOQ_DATABASE_URL` and `EVOQ_REDIS_URL`, which runs in other containers.
+
+    What it costs is not seen from here: its processes count as none.
+    """
+    url = os.environ["EVOQ_DATABASE_URL"]
+    store = open_store(url, connections=2)
+    ctx = context(
+        store, celery_executor(os.environ["EVOQ_REDIS_URL"]), SimulatedSandbox(0), keep_leases=False
+    )
+    yield Stack(store, ctx, url, Path.cwd(), Spent())
+    store.close()
+
+
 def _spawn(command: tuple[str, ...], folder: Path) -> subprocess.Popen[bytes]:
     with (folder / f"{command[-1]}-{len(list(folder.iterdir()))}.log").open("wb") as log:
         return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)

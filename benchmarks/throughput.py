@@ -21,7 +21,7 @@ from app.engine import lifecycle
 from app.entries import NewRun
 from app.settings import QueueSettings, RunSettings, SearchSettings
 from benchmarks.simulated import problem
-from benchmarks.stack import Stack, running_stack
+from benchmarks.stack import Stack, deployed_stack, running_stack
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def main() -> None:
         "SIMULATED_MODEL_SLOTS": str(told.in_flight),
         "EVOQ_GENERATE_CONCURRENCY": str(told.threads or told.in_flight),
     }
-    with running_stack(told.workers, simulated) as stack:
+    with deployed_stack() if told.deployed else running_stack(told.workers, simulated) as stack:
         windows = _measure(stack, told)
     print(json.dumps(_summary(told, stack, windows), indent=2))
 
@@ -64,6 +64,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--model-seconds", type=float, default=0.0)
     parser.add_argument("--evaluation-seconds", type=float, default=0.0)
     parser.add_argument("--workers", nargs="+", default=["gpu,control", "cpu"])
+    parser.add_argument(
+        "--deployed", action="store_true", help="the stack runs already: see benchmarks.deployed"
+    )
     return parser.parse_args()
 
 

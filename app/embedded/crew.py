@@ -26,7 +26,7 @@ class Crew:
       trials: Threads of one evaluator.
     """
 
-    generators: int = 64
+    generators: int = 128
     evaluators: int = 1
     trials: int = 4
 
