@@ -117,6 +117,11 @@ def desk(
     if at.deployed:
         with opened(at) as ledger:
             require_queue(ledger.redis_url)
+            if settings.prices != PriceSettings():
+                screen.note(
+                    "notice: `prices` have no effect here: each worker of a deployment takes its "
+                    "own from EVOQ_PRICES__GPU_USD_PER_HOUR and its like"
+                )
             hint = "`evoq doctor` and the workers' logs say more"
             yield Desk(ringing(ledger), ledger.store, screen, ledger.check, hint, stays=True)
         return
@@ -145,8 +150,8 @@ def desk(
         environment = _told(settings, os.environ)
         if not alone and environment != dict(os.environ):
             screen.note(
-                "notice: the stack is running already: its workers keep the sandbox and queue "
-                "settings it was started with"
+                "notice: the stack is running already: its workers keep the sandbox, queue and "
+                "price settings it was started with"
             )
         ledger = stack.enter_context(opened(at, workers=True, environment=environment))
         ctx = ringing(ledger)

@@ -223,12 +223,14 @@ def test_a_deployment_is_given_the_run_and_followed(
     folder = problem_folder(place / "far")
     monkeypatch.chdir(elsewhere)
 
-    said = evoq("run", folder, "--iterations", "5", "--name", "far", "--out", "mine", "--json")
+    order = ["run", folder, "--iterations", "5", "--json"]
+    said = evoq(*order, "--name", "far", "--out", "mine", "--set", "prices.cpu_usd_per_hour=1")
 
     assert said.code == 0, said.err
     assert (said.json["state"], said.json["iterations"]) == ("finished", 5)
+    assert "`prices` have no effect here" in said.err
     assert {path.name for path in (elsewhere / "mine").iterdir()} == FILES
-    left = evoq("run", folder, "--iterations", "5", "--name", "farther", "--detach", "--json")
+    left = evoq(*order, "--name", "farther", "--detach")
     assert left.code == 0, left.err
     assert evoq("watch", "farther", "--json").json["iterations"] == 5
     assert evoq("cancel", "farther").code == 1
