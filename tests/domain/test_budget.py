@@ -35,7 +35,7 @@ def test_everything_fits_where_nothing_is_capped_but_proposals() -> None:
 
 
 def test_what_is_in_flight_is_counted_as_spent() -> None:
-    standing = Standing(0, tokens=500, waiting=3, longest_prompt_tokens=80)  # 200 a completion
+    standing = Standing(0, tokens=500, waiting=3, longest_prompt_tokens=50)  # 200 a completion
     found = room(Budget(100, tokens=1500), standing, TARIFF, some(9))
     assert found.cohorts == 2
     assert found.reason == (
@@ -44,10 +44,10 @@ def test_what_is_in_flight_is_counted_as_spent() -> None:
 
 
 def test_money_is_set_aside_at_the_dearest_price_of_a_full_completion() -> None:
-    each = TARIFF.reservation(80)
+    each = TARIFF.reservation(50)
     assert (each.tokens, each.cost_usd) == (200, (100 * 1.0 + 100 * 10.0) / 1e6)
     found = room(
-        Budget(100, cost_usd=0.005), Standing(0, longest_prompt_tokens=80), TARIFF, some(9)
+        Budget(100, cost_usd=0.005), Standing(0, longest_prompt_tokens=50), TARIFF, some(9)
     )
     assert found.cohorts == 4
     assert found.reason.startswith("budget of $0.005 spent: $0 are used")
@@ -57,13 +57,13 @@ def test_conversations_go_one_at_a_time_until_a_prompt_has_been_measured() -> No
     capped = Budget(100, tokens=10_000)
     assert room(capped, Standing(0), TARIFF, some(9)).cohorts == 1
     assert room(capped, Standing(1, waiting=1), TARIFF, some(9)).cohorts == 0
-    assert room(capped, Standing(1, longest_prompt_tokens=80), TARIFF, some(9)).cohorts == 9
+    assert room(capped, Standing(1, longest_prompt_tokens=50), TARIFF, some(9)).cohorts == 9
     assert room(Budget(100), Standing(0), TARIFF, some(9)).cohorts == 9
 
 
 def test_operators_that_ask_nobody_need_no_tokens() -> None:
     mix = [Wanted(1, 0), Wanted(1, 0), Wanted(1, 1), Wanted(1, 0)]
-    standing = Standing(0, tokens=990, longest_prompt_tokens=80)
+    standing = Standing(0, tokens=990, longest_prompt_tokens=50)
     assert room(Budget(100, tokens=1000), standing, TARIFF, mix).cohorts == 2
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from app.adapters.queue.inline import InlineExecutor
+from app.domain.budget import PROMPT_GROWTH
 from app.domain.cohort import State
 from app.domain.events import EventKind
 from app.domain.operator import Brief, Completion, Conversation, Operator, Prompt
@@ -86,7 +87,7 @@ def test_a_run_ends_within_its_tokens_and_goes_on_with_more(ctx: Context) -> Non
 
     assert run.state is RunState.FINISHED
     assert run.reason.startswith("budget of 3000 tokens spent")
-    most = MAX_TOKENS + PROMPT_TOKENS * 1.25
+    most = MAX_TOKENS + PROMPT_TOKENS * PROMPT_GROWTH
     assert 3000 - 2 * most < run.tokens <= 3000
     with ctx.store.begin() as tx:
         assert sum(tx.states(run.id).values()) == run.proposals < 500
