@@ -3,10 +3,10 @@
     python -m benchmarks.deployed -- --proposals 4000 --in-flight 64
     python -m benchmarks.deployed --set EVOQ_TASK_EVENTS=false -- --model-seconds 0.5
 
-Real: the images, Postgres with its default durability, Redis, the workers, beat and Flower, each in
-its container.  Simulated: the model (a sleep) and the evaluator (a formula in the worker).  It brings
-a compose project of its own up and takes it down.  What follows `--` goes to `benchmarks.throughput`;
-processor time and memory are not measured here.
+Real: the images, Postgres with its default durability, Redis, the workers, beat and Flower, each
+in its container.  Simulated: the model (a sleep) and the evaluator (a formula in the worker).  It
+brings a compose project of its own up and takes it down.  What follows `--` goes to
+`benchmarks.throughput`; processor time and memory are not measured here.
 """
 
 import argparse
