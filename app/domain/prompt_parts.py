@@ -162,7 +162,7 @@ class Scribe:
             )
             for n, one in enumerate(known, 1)
         ]
-        return "## Attempts from the current program\n" + "".join(texts) if texts else ""
+        return "## What was tried from it, newest first\n" + "".join(texts) if texts else ""
 
     def ancestry(self, parent: Known, ancestors: tuple[Known, ...]) -> str:
         """Returns the changes that led to the parent, newest first; "" where it is a seed."""
@@ -178,7 +178,7 @@ class Scribe:
             )
             for one in told_of
         ]
-        heading = "## How the current program came to be, newest change first\n"
+        heading = "## How it came to be, newest change first\n"
         return heading + "".join(texts) if texts else ""
 
     def failures(self, failed: Iterable[FailedChild]) -> str:

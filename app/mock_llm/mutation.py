@@ -10,12 +10,14 @@ from difflib import SequenceMatcher
 from random import Random
 
 from app.domain.fences import Fence, fences
+from app.domain.functions import cut_up, renamed
 from app.domain.operator import Brief, Draft, Known, Offspring
 from app.domain.operators.mutate import mutated
 from app.domain.program import Program
 
 _HEADING = re.compile(r"(?im)^#+ .*\b(?:current program|parent program|program to improve)\b.*$")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])")
+_VERSION = re.compile(r"^def (\w+)_v(\d+)\b", re.MULTILINE)
 _BLOCK_MARK = "<<<<<<< SEARCH"
 
 
@@ -30,6 +32,9 @@ def mutating_reply(prompt: str, last: str, rng: Random) -> str:
     found = program_in(last)
     if found is None:
         return "I see no program in this prompt, so there is nothing to change."
+    completed = _next_version(found.text, rng)
+    if completed is not None:
+        return completed
     child = _child(Program(found.text, found.language or "python"), rng)
     if child is None:
         return "I can think of no edit that changes this program."
@@ -71,6 +76,25 @@ def _child(program: Program, rng: Random) -> tuple[str, str] | None:
     brief = Brief("", program.language, (draft,), known, seed=str(rng.getrandbits(64)))
     child = mutated(brief, draft)
     return (child.program.source, child.changes) if isinstance(child, Offspring) else None
+
+
+def _next_version(text: str, rng: Random) -> str | None:
+    """Returns an edit of the last whole version of a function, where the next is asked for."""
+    found = _VERSION.findall(text)
+    if not found:
+        return None
+    name, number = found[-1][0], int(found[-1][1])
+    asked, before = cut_up(text, f"{name}_v{number}"), cut_up(text, f"{name}_v{number - 1}")
+    if asked is None or before is None or asked.body.strip():
+        return None
+    version = before.header + before.docstring + before.body
+    above = text[: text.index(f"def {found[0][0]}_v{found[0][1]}")]
+    child = _child(Program(above + renamed(version, before.name, name)), rng)
+    function = cut_up(child[0], name) if child else None
+    if child is None or function is None:
+        return "I can think of no edit that changes this function."
+    new = renamed(function.header + function.body, name, asked.name)
+    return f"A simulated edit: {child[1]}.\n\n```python\n{new.rstrip()}\n```\n"
 
 
 def _other_number(source: str, rng: Random) -> tuple[str, str] | None:

@@ -9,8 +9,17 @@ from hypothesis import strategies as st
 
 from app.domain.edit_blocks import parse_edits
 from app.domain.edits import apply_edits
-from app.domain.evaluation import Failure
-from app.domain.operator import Brief, Completion, Draft, Known, Offspring
+from app.domain.evaluation import Failure, FailureKind
+from app.domain.operator import (
+    Ancestry,
+    Brief,
+    Completion,
+    Draft,
+    FailedChild,
+    Known,
+    Offspring,
+)
+from app.domain.operators.complete import COMPLETE
 from app.domain.operators.diff import DIFF
 from app.domain.operators.rewrite import REWRITE
 from app.domain.problem import EditRules
@@ -33,15 +42,25 @@ def value(x):
 """
 )
 OTHER = Program("def value(x):\n    return 0.25\n")
+FAILED = FailedChild(
+    Failure(FailureKind.RUNTIME, "ValueError"), OTHER, artifacts={"case": "x = 1\ny = 2"}
+)
 
 
 def brief() -> Brief:
     draft = Draft(0, 0, 0, 1, (PARENT.id,), (OTHER.id,))
-    known = {PARENT.id: Known(PARENT, 1.0), OTHER.id: Known(OTHER, 0.5)}
-    return Brief("Improve it.", "python", (draft,), known, seed="1")
+    known = {
+        PARENT.id: Known(PARENT, 1.0, changes="Change 1: 'c' to 'd'"),
+        OTHER.id: Known(OTHER, 0.5),
+    }
+    told = Ancestry((Known(OTHER, 0.5, changes="Change 1: 'a' to 'b'"),), (FAILED,))
+    siblings = (Known(OTHER, 0.25, changes="Change 1: 'b' to 'c'"),)
+    return Brief(
+        "Improve it.", "python", (draft,), known, siblings=siblings, ancestry=told, seed="1"
+    )
 
 
-@pytest.mark.parametrize("operator", [DIFF, REWRITE], ids=["diff", "rewrite"])
+@pytest.mark.parametrize("operator", [DIFF, REWRITE, COMPLETE], ids=lambda one: one.name)
 def test_the_operators_that_ask_a_model_read_a_child_from_the_reply(operator):
     children = set()
     for n in range(30):
@@ -54,7 +73,7 @@ def test_the_operators_that_ask_a_model_read_a_child_from_the_reply(operator):
         assert isinstance(child, Offspring), (reply, child)
         children.add(child.program.id)
 
-    assert len(children) > 10
+    assert len(children) > 5
     assert PARENT.id not in children
 
 

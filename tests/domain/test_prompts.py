@@ -151,7 +151,7 @@ def test_the_parents_way_is_told_newest_change_first() -> None:
     parent = Known(PARENT.program, 0.5, changes="Change 1: 'b' to 'c'")
     user = asked(brief_of(parent=parent, ancestry=Ancestry((grandparent,)))).user
 
-    way = user.index("## How the current program came to be")
+    way = user.index("## How it came to be")
     assert way < user.index("- Fitness 0.5: Change 1: 'b'") < user.index("- Fitness 0.25: Change 1")
 
 
