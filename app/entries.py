@@ -175,7 +175,8 @@ class Settled:
     Attributes:
       ordinal: From 0; negative for seeds.
       seconds: After the run's creation.
-      wall_seconds, cpu_seconds: Summed over its trials.
+      wall_seconds, cpu_seconds, boot_seconds: Summed over its trials.
+      peak_memory_mib: Of its largest trial; None where none measured it.
       tokens, cost_usd: Of the completions paid for in its name; None where no price is known.
     """
 
@@ -196,3 +197,5 @@ class Settled:
     tokens: int = 0
     cost_usd: float | None = None
     role: Role = Role.GENERATOR
+    peak_memory_mib: float | None = None
+    boot_seconds: float = 0.0

@@ -118,8 +118,25 @@ def list_runs(as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG
     act(Screen(json=as_json))
 
 
-def show(run: RunName, as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG001
-    """Shows a run: its state and why, counts, failures by kind, the best program."""
+def show(
+    run: RunName,
+    program: Annotated[
+        str | None,
+        typer.Option("--program", metavar="ID", help="One of its programs: beginning of an id."),
+    ] = None,
+    as_json: Json = False,
+    debug: Debug = False,  # noqa: ARG001
+) -> None:
+    """Shows a run: its state and why, counts, failures by kind, the best program.
+
+    With --program: that program, what its trials measured, and the wall, CPU and boot time and
+    memory they took.
+    """
+    if program is not None:
+        from app.cli.program import show_program
+
+        show_program(run, program, Screen(json=as_json))
+        return
     from app.cli.looking import show as act
 
     act(run, Screen(json=as_json))

@@ -1,6 +1,5 @@
 """`evoq prompt`: what a model would be asked, before anything is paid for."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,11 +12,12 @@ from app.cli.faults import Failed
 from app.cli.looking import problem_of
 from app.cli.order import Layers, layers_of, load
 from app.cli.place import opened, place, require_runs
+from app.cli.program import program_named
 from app.cli.screen import Screen
 from app.domain.operator import Brief, Draft, Operator, Prompt
 from app.domain.operators import operators
 from app.domain.problem import Problem
-from app.domain.program import Program, ProgramId
+from app.domain.program import Program
 from app.domain.prompt_rules import PromptRules
 from app.domain.run import Run
 from app.domain.strategies import RECIPES
@@ -166,28 +166,11 @@ def _draft(tx: Transaction, run: Run, problem: Problem, asked: Asked) -> Draft:
     draft = drawn.draft(run.proposals, island)
     if asked.program is None:
         return draft
-    parent = _named(tx, run, asked.program)
+    parent = program_named(tx, run, asked.program)
     fittest = (elite.program for elite in island.best(search["top_programs"] + 1))
     others = dict.fromkeys((*fittest, *draft.inspirations, *draft.parents))
     others.pop(parent, None)
     return replace(draft, parents=(parent,), inspirations=tuple(others))
-
-
-def _named(tx: Transaction, run: Run, told: str) -> ProgramId:
-    if not re.fullmatch(r"[0-9a-f]{4,64}", told):
-        raise Misused(
-            "not the beginning of a program's id",
-            where="--program",
-            value=told,
-            remedy="Give 4 to 64 of its hexadecimal digits; `evoq metrics` lists them.",
-        )
-    found = tx.programs_named(run.id, told)
-    if len(found) != 1:
-        raise Failed(
-            f"{run.name} has {'no' if not found else 'more than one'} program whose id begins "
-            f"with {told}; `evoq metrics {run.name}` lists them"
-        )
-    return found[0]
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:

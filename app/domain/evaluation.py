@@ -78,6 +78,7 @@ class Evaluation:
       wall_seconds: Real time in the sandbox, without waiting for a cell.
       cpu_seconds: User and system time of everything the trial started.
       peak_memory_mib: Largest resident set of a process of the trial; None where not measured.
+      boot_seconds: What starting a cell cost this trial; 0.0 in a warm one.
       verified: Whether evaluator and program were separate processes (guarded mode).
 
     Raises:
@@ -92,6 +93,7 @@ class Evaluation:
     wall_seconds: float = 0.0
     cpu_seconds: float = 0.0
     peak_memory_mib: float | None = None
+    boot_seconds: float = 0.0
     verified: bool = False
 
     def __post_init__(self) -> None:

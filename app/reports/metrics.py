@@ -42,6 +42,8 @@ class Row:
     verified: bool
     wall_seconds: float
     cpu_seconds: float
+    peak_memory_mib: float | None
+    boot_seconds: float
     tokens: int
     cost_usd: float | None
     program: str | None
@@ -72,6 +74,8 @@ def rows(settled: Iterable[Settled]) -> Iterator[Row]:
             verified=one.verified,
             wall_seconds=round(one.wall_seconds, 6),
             cpu_seconds=round(one.cpu_seconds, 6),
+            peak_memory_mib=one.peak_memory_mib,
+            boot_seconds=round(one.boot_seconds, 6),
             tokens=one.tokens,
             cost_usd=one.cost_usd,
             program=one.program,

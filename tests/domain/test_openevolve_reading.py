@@ -178,11 +178,13 @@ def test_a_failed_job_is_a_failed_evaluation_with_what_it_printed(base):
         stderr=b"\x1b[31mTraceback\x1b[0m\xff\x00",
         cpu_seconds=2.0,
         peak_memory_mib=512.0,
+        boot_seconds=0.25,
     )
 
     assert evaluation.failure == Failure(FailureKind.MEMORY, "over 512 MiB")
     assert evaluation.artifacts == {"stdout": "hello\n", "stderr": "Traceback\ufffd\ufffd"}
     assert (evaluation.cpu_seconds, evaluation.peak_memory_mib) == (2.0, 512.0)
+    assert evaluation.boot_seconds == 0.25
 
 
 def test_the_built_in_axes_are_measured_on_the_text(base):

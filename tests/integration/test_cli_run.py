@@ -96,6 +96,17 @@ def test_a_run_ends_with_its_answer_and_its_files_and_can_be_looked_at(evoq: Evo
     table = list(csv.DictReader(io.StringIO(evoq("metrics", "first", "--format", "csv").out)))
     assert len(table) == 13
 
+    assert sum(line["boot_seconds"] > 0 for line in lines) >= 1
+    assert all(line["peak_memory_mib"] > 1 for line in lines if line["fitness"] is not None)
+    one = evoq("show", "first", "--program", told["best"]["program"][:12], "--json").json
+    assert one["source"] == told["best"]["source"]
+    [trial] = one["trials"]
+    assert trial["metrics"] == told["best"]["metrics"]
+    assert trial["wall_seconds"] > 0 < trial["cpu_seconds"]
+    assert trial["peak_memory_mib"] > 1
+    assert trial["boot_seconds"] >= 0
+    assert evoq("show", "first", "--program", "zz").code == 2
+
     plotted = evoq("plot", "first", "--out", place / "pictures", "--json").json
     assert {Path(file).name for file in plotted["files"]} == {
         "evolution.png",

@@ -76,6 +76,7 @@ class Reader:
             wall_seconds=outcome.wall_seconds,
             cpu_seconds=outcome.cpu_seconds,
             peak_memory_mib=outcome.peak_memory_mib,
+            boot_seconds=outcome.boot_seconds,
             verified=self.verified,
         )
 
@@ -94,6 +95,7 @@ class Reader:
             wall_seconds=outcome.wall_seconds,
             cpu_seconds=outcome.cpu_seconds,
             peak_memory_mib=outcome.peak_memory_mib,
+            boot_seconds=outcome.boot_seconds,
             verified=self.verified,
         )
 

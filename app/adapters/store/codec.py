@@ -91,6 +91,8 @@ def evaluation_json(evaluation: Evaluation) -> dict[str, Any]:
         "cpu_seconds": evaluation.cpu_seconds,
         "peak_memory_mib": evaluation.peak_memory_mib,
     }
+    if evaluation.boot_seconds:
+        stored["boot_seconds"] = evaluation.boot_seconds
     if evaluation.artifacts:
         stored["artifacts"] = {clean(k): clean(v) for k, v in evaluation.artifacts.items()}
     if evaluation.failure is not None:
@@ -113,6 +115,7 @@ def evaluation_of(stored: Mapping[str, Any] | None) -> Evaluation | None:
         wall_seconds=stored["wall_seconds"],
         cpu_seconds=stored["cpu_seconds"],
         peak_memory_mib=stored["peak_memory_mib"],
+        boot_seconds=stored.get("boot_seconds", 0.0),
         verified=stored["verified"],
     )
 
@@ -143,6 +146,8 @@ def settled_of(row: Any) -> Settled:
         seconds=row.seconds,
         wall_seconds=row.wall_seconds,
         cpu_seconds=row.cpu_seconds,
+        peak_memory_mib=row.peak_memory_mib,
+        boot_seconds=row.boot_seconds,
         tokens=row.tokens,
         cost_usd=row.cost_usd,
         changes=row.changes,

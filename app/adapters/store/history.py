@@ -35,12 +35,15 @@ _EVENTS_OF_KIND = _EVENTS.format(of_kind="AND kind = ANY(%(kinds)s)")
 _SETTLED = """
     SELECT proposals.*, cohorts.operator,
         extract(epoch FROM proposals.settled_at - runs.created_at)::float8 AS seconds,
-        spent.wall_seconds, spent.cpu_seconds, asked.tokens, asked.cost_usd
+        spent.wall_seconds, spent.cpu_seconds, spent.peak_memory_mib, spent.boot_seconds,
+        asked.tokens, asked.cost_usd
     FROM proposals JOIN cohorts ON cohorts.id = proposals.cohort
         JOIN runs ON runs.id = proposals.run
         CROSS JOIN LATERAL (
             SELECT coalesce(sum(wall_seconds), 0) AS wall_seconds,
-                coalesce(sum(cpu_seconds), 0) AS cpu_seconds
+                coalesce(sum(cpu_seconds), 0) AS cpu_seconds,
+                max((evaluation ->> 'peak_memory_mib')::float8) AS peak_memory_mib,
+                coalesce(sum((evaluation ->> 'boot_seconds')::float8), 0) AS boot_seconds
             FROM trials
             WHERE trials.cohort = proposals.cohort AND proposals.program = ANY(trials.players)
         ) AS spent
