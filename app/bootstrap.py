@@ -54,6 +54,7 @@ def worker_context(settings: Settings | None = None) -> Context:
         LazySandbox(told.sandbox),
         queue=told.queue,
         engine=worker_engine(),
+        settings=told,
     )
 
 
@@ -121,6 +122,7 @@ def context(
     *,
     queue: QueueSettings | None = None,
     engine: VllmEngine | None = None,
+    settings: Settings | None = None,
     keep_leases: bool = True,
 ) -> Context:
     """Wires a context.
@@ -131,12 +133,13 @@ def context(
       sandbox: Who runs programs.
       queue: Leases and attempts; None means the defaults.
       engine: Answers the runs that ask for its model; None: there is none in this process.
+      settings: What this process is told of its share of the models; None: nothing.
       keep_leases: Whether a thread renews what is held; not needed where nobody else works.
     """
     pace = queue or QueueSettings()
     built = Context(
         store=store,
-        model=Models(store, engine),
+        model=Models(store, engine, settings),
         sandbox=sandbox,
         executor=executor,
         problem=ProblemCatalogue(store),
@@ -218,15 +221,22 @@ class ProblemCatalogue:
 class Models:
     """Language models by run, each built once a process from the run's settings."""
 
-    def __init__(self, store: Store, engine: VllmEngine | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        engine: VllmEngine | None = None,
+        settings: Settings | None = None,
+    ) -> None:
         """Builds nothing yet.
 
         Args:
           store: Where completions of earlier runs are, for a run that reuses them.
           engine: Answers the runs that ask for its model.
+          settings: What this process is told of its share; None: nothing.
         """
         self._store = store
         self._engine = engine
+        self._settings = settings
         self._lock = threading.Lock()
         self._known: dict[int, LanguageModel] = {}
         self._close: Callable[[], None] | None = None
@@ -237,7 +247,7 @@ class Models:
             if self._build is None:
                 from app.providers import Providers  # half a second, for runs that ask a model
 
-                providers = Providers(self._store, engine=self._engine)
+                providers = Providers(self._store, engine=self._engine, settings=self._settings)
                 self._build, self._close = providers.model, providers.close
             if run.id not in self._known:
                 told = ModelSettings(**run.settings["llm"])

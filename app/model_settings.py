@@ -52,7 +52,16 @@ class Asked(BaseModel):
         None, ge=0, description="longest first pause between attempts; doubled for each further one"
     )
     max_in_flight: int | None = Field(
-        None, ge=1, description="requests of one worker process at one endpoint"
+        None, ge=1, description="most requests of one worker process at one endpoint"
+    )
+    min_in_flight: int | None = Field(
+        None, ge=1, description="what adapting to the endpoint leaves of those at least"
+    )
+    target_in_flight: int | None = Field(
+        None, ge=1, description="where adapting begins; none: 32, or the most if that is less"
+    )
+    parallel_generations: int | None = Field(
+        None, ge=1, description="requests of the whole deployment at one endpoint; none: no limit"
     )
     reasoning_effort: str | None = None
     usd_per_million_prompt_tokens: float | None = Field(None, ge=0)
@@ -111,7 +120,7 @@ class ModelSettings(RoleSettings):
     retries: int | None = Field(3, ge=0, description="attempts after the first")
     retry_delay_seconds: float | None = Field(1.0, ge=0, description="longest first pause")
     max_in_flight: int | None = Field(
-        128, ge=1, description="requests of one worker process at one endpoint"
+        128, ge=1, description="most requests of one worker process at one endpoint"
     )
     failover_after: int | None = Field(
         3, ge=1, description="failed attempts in a row after which a model is left alone"

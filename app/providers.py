@@ -14,14 +14,17 @@ from app.adapters.model.cached import CachedModel, Described
 from app.adapters.model.chat import ModelSpec
 from app.adapters.model.ensemble import Ensemble, Member
 from app.adapters.model.exchange import Exchange
+from app.adapters.model.gates import Gates, Sharing
 from app.adapters.model.openai import OpenAIModel
 from app.adapters.model.roles import RoleModels
 from app.adapters.model.specs import Environment, model_spec
 from app.adapters.model.vllm import IN_PROCESS, VllmModel
 from app.adapters.model.vllm_engine import VllmEngine
+from app.adapters.queue.address import client_url
 from app.domain.operator import Role
 from app.model_settings import ModelChoice, ModelSettings, Provider
 from app.ports import LanguageModel, Misconfigured, Store
+from app.settings import Settings
 
 
 class Providers:
@@ -32,6 +35,8 @@ class Providers:
         store: Store,
         environment: Environment = os.environ.get,
         engine: VllmEngine | None = None,
+        *,
+        settings: Settings | None = None,
     ) -> None:
         """Prepares; connects to nothing.
 
@@ -39,11 +44,14 @@ class Providers:
           store: Where completions of earlier runs are, for a run that reuses them.
           environment: Where keys are looked up.
           engine: Answers in this process for its model; not closed here.
+          settings: How much this process may ask, and where that is counted; None: as much as the
+            models' own settings say.
         """
         self._store = store
         self._environment = environment
         self._engine = engine
-        self._exchange = Exchange()
+        gates = Gates(_sharing(settings) if settings else Sharing())
+        self._exchange = Exchange(gates, gates.close)
 
     def model(self, told: ModelSettings, seed: int) -> LanguageModel:
         """Returns the models that the section `llm` describes, one for each role that differs.
@@ -96,3 +104,13 @@ class Providers:
             model = self._model(spec, seed, breaker)
             members.append(Member(model, breaker, spec.weight, tells=tells))
         return Ensemble(members, seed=seed)
+
+
+def _sharing(settings: Settings) -> Sharing:
+    queue = settings.redis_url
+    return Sharing(
+        redis_url=client_url(queue.get_secret_value()) if queue else None,
+        max_in_flight=settings.llm_max_in_flight,
+        target_in_flight=settings.llm_target_in_flight,
+        parallel_generations=settings.llm_parallel_generations,
+    )

@@ -152,6 +152,15 @@ class Settings(BaseSettings):
     vllm_metrics_port: int | None = Field(
         None, ge=1, le=65535, description="where vLLM's own /metrics are served; none: nowhere"
     )
+    llm_max_in_flight: int | None = Field(
+        None, ge=1, description="requests of this process at all endpoints together"
+    )
+    llm_target_in_flight: int | None = Field(
+        None, ge=1, description="where adapting begins here, whatever a run says"
+    )
+    llm_parallel_generations: int | None = Field(
+        None, ge=1, description="requests of the deployment at one endpoint, whatever a run says"
+    )
 
     @property
     def deployed(self) -> bool:

@@ -1,11 +1,14 @@
 """`evoq list-runs`, `show`, `watch`: reads of the ledger."""
 
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
+from app.adapters.model.standing import Standing, published
+from app.adapters.queue.address import client_url
 from app.cli.costing import cost_rows
 from app.cli.display import duration, number, shown
 from app.cli.ending import show_best
@@ -18,6 +21,7 @@ from app.cli.remembered import recall
 from app.cli.screen import Screen
 from app.domain.problem import Problem
 from app.domain.run import Run, RunState
+from app.model_settings import ModelSettings
 from app.ports import Store
 from app.reports.summary import Summary, document, summarise
 
@@ -74,6 +78,7 @@ def show(name: str, screen: Screen) -> None:
         run = find(ledger.store, name)
         problem = problem_of(ledger.store, run)
         summary = summarise(ledger.store, run.id, problem)
+        endpoints = _endpoints(run, ledger.redis_url)
     folder = Path(recall(at.home, run.name).out)
     told = document(summary, str(folder) if folder.is_dir() else None)
     kinds = ", ".join(f"{kind} {n}" for kind, n in summary.failures.items())
@@ -95,12 +100,25 @@ def show(name: str, screen: Screen) -> None:
     if summary.stages is not None:
         table.add_row("generating", summary.stages.generating.text)
         table.add_row("evaluating", summary.stages.evaluating.text)
+        told["models"] = [asdict(one) for one in endpoints]
+    for one in endpoints:
+        table.add_row("model", f"{one.endpoint}: {one.text}")
     for text in summary.notices:
         table.add_row("notice", text)
     screen.out.print(table)
     if not screen.json:
         show_best(summary, problem, screen)
     screen.answer(told)
+
+
+def _endpoints(run: Run, redis_url: str) -> list[Standing]:
+    """Returns where the endpoints that any worker asks stand; none for a run that asks nobody."""
+    if run.state.final or not ModelSettings(**run.settings["llm"]).every:
+        return []
+    try:
+        return published(client_url(redis_url))
+    except OSError:  # a run can be shown without the queue
+        return []
 
 
 def watch(name: str, screen: Screen) -> int:

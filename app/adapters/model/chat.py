@@ -1,7 +1,7 @@
 """The chat protocol as plain values: what is asked, and what was answered."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,9 @@ class ModelSpec:
       retries: Attempts after the first.
       retry_delay_seconds: Longest first pause; doubled for each further one.
       max_in_flight: Requests of this process at the endpoint at once.
+      min_in_flight: What their window never falls below.
+      target_in_flight: Where it begins; None leaves it to the gate.
+      parallel_generations: Requests of the whole deployment at the endpoint; None: no such limit.
       seeded: Whether a seed is sent, where the endpoint takes one.
       system_message: Takes the place of every prompt's system text; None leaves it.
       prompt_usd, cached_usd, completion_usd: Price of a million tokens; None: not known, and for
@@ -48,6 +51,9 @@ class ModelSpec:
     retries: int = 3
     retry_delay_seconds: float = 1.0
     max_in_flight: int = 128
+    min_in_flight: int = 1
+    target_in_flight: int | None = None
+    parallel_generations: int | None = None
     seeded: bool = True
     reasoning_effort: str | None = None
     system_message: str | None = None
@@ -56,9 +62,10 @@ class ModelSpec:
     completion_usd: float | None = None
 
     @property
-    def gate_key(self) -> tuple[str, int]:
-        """What models must share to share their places: an endpoint and its limit."""
-        return self.base_url, self.max_in_flight
+    def gate_key(self) -> Hashable:
+        """What models must share to share their places: an endpoint and its limits."""
+        limits = (self.min_in_flight, self.target_in_flight, self.max_in_flight)
+        return self.base_url, limits, self.parallel_generations
 
 
 def request(

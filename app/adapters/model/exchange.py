@@ -7,7 +7,7 @@ started by the first caller and ends with the exchange or with the process.
 import asyncio
 import threading
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Hashable
 from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
@@ -23,6 +23,9 @@ _Answer = TypeVar("_Answer")
 OpenGate = Callable[[ModelSpec], Gate]
 """Makes the gate of an endpoint; called on the loop, once for each `ModelSpec.gate_key`."""
 
+CloseGates = Callable[[], Coroutine[Any, Any, None]]
+"""Closes what gates hold; called on the loop, before it ends."""
+
 _LATE_SECONDS = 30.0  # what a loop that is very busy may be behind
 _CLOSE_SECONDS = 5.0
 
@@ -30,13 +33,23 @@ _CLOSE_SECONDS = 5.0
 class Exchange:
     """Runs coroutines for threads; holds one client an endpoint and key, one gate an endpoint."""
 
-    def __init__(self, open_gate: OpenGate = lambda spec: FixedGate(spec.max_in_flight)) -> None:
-        """Prepares; starts nothing."""
+    def __init__(
+        self,
+        open_gate: OpenGate = lambda spec: FixedGate(spec.max_in_flight),
+        close_gates: CloseGates | None = None,
+    ) -> None:
+        """Prepares; starts nothing.
+
+        Args:
+          open_gate: Makes the gate of an endpoint.
+          close_gates: Closes what the gates hold beside.
+        """
         self._open_gate = open_gate
+        self._close_gates = close_gates
         self._starting = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._clients: dict[tuple[str, str], openai.AsyncOpenAI] = {}
-        self._gates: dict[tuple[str, int], Gate] = {}
+        self._gates: dict[Hashable, Gate] = {}
         self._end: weakref.finalize[Any, Any] | None = None
 
     def run(self, work: Coroutine[Any, Any, _Answer], seconds: float) -> _Answer:
@@ -96,7 +109,9 @@ class Exchange:
                 self._loop = asyncio.new_event_loop()
                 thread = threading.Thread(target=self._loop.run_forever, name="models", daemon=True)
                 thread.start()
-                self._end = weakref.finalize(self, _ended, self._loop, thread, self._clients)
+                self._end = weakref.finalize(
+                    self, _ended, self._loop, thread, self._clients, self._close_gates
+                )
             return self._loop
 
 
@@ -104,6 +119,7 @@ def _ended(
     loop: asyncio.AbstractEventLoop,
     thread: threading.Thread,
     clients: dict[tuple[str, str], openai.AsyncOpenAI],
+    close_gates: CloseGates | None,
 ) -> None:
     async def leave() -> None:
         others = asyncio.all_tasks() - {asyncio.current_task()}
@@ -113,6 +129,8 @@ def _ended(
         for client in clients.values():
             await client.close()
         clients.clear()
+        if close_gates is not None:
+            await close_gates()
 
     asyncio.run_coroutine_threadsafe(leave(), loop).result(_CLOSE_SECONDS)
     loop.call_soon_threadsafe(loop.stop)

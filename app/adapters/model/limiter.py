@@ -63,15 +63,23 @@ class Limiter:
           endpoint: What is counted together.
           most: How many the deployment may hold; >= 1.
         """
+        name = await self.take(endpoint, most)
+        try:
+            yield
+        finally:
+            await self.give(endpoint, name)
+
+    async def take(self, endpoint: str, most: int) -> str:
+        """Waits for a slot as `slot` does; returns what to give back."""
         line = self._lines.get(endpoint)
         if line is None:
             slots = Slots(self._redis, endpoint, self._worker, self._lease_seconds)
             line = self._lines[endpoint] = _Line(slots, self._worker, self._lease_seconds)
-        name = await line.take(most)
-        try:
-            yield
-        finally:
-            await line.give(name)
+        return await line.take(most)
+
+    async def give(self, endpoint: str, name: str) -> None:
+        """Gives a slot back; where Redis cannot be told, its lease ends by itself."""
+        await self._lines[endpoint].give(name)
 
     def waiting(self, endpoint: str) -> int:
         """Returns how many requests of this process stand in line for an endpoint."""

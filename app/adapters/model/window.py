@@ -78,7 +78,7 @@ class Window:
       round_trip_seconds: Smoothed time from asking to being served; None before the first.
       decreased_at: When it last shrank; by the caller's clock, in seconds.
       held_until: It does not rise before.
-      streak: Refusals since something was last served, at `served_at`.
+      streak: Refusals since something was last served, the first of them at `refused_at`.
       spells: Since the failure rate was last measured.
       before: None unless a test is on.
     """
@@ -86,7 +86,6 @@ class Window:
     bounds: Bounds
     size: float
     spell: Spell
-    served_at: float
     threshold: float = math.inf
     ceiling: float = math.inf
     debt: int = 0
@@ -96,13 +95,14 @@ class Window:
     decreased_at: float = -math.inf
     held_until: float = -math.inf
     streak: int = 0
+    refused_at: float = 0.0
     spells: int = 0
     before: Before | None = None
 
     @classmethod
     def opened(cls, bounds: Bounds, now: float) -> "Window":
         """Returns the window of an endpoint that nothing is known of."""
-        return cls(bounds, float(bounds.start), Spell(now, bounds.start), now)
+        return cls(bounds, float(bounds.start), Spell(now, bounds.start))
 
     @property
     def open(self) -> int:
@@ -129,7 +129,6 @@ class Window:
             spell=self.spell.answered(in_flight, served=1),
             round_trip_seconds=took if known is None else known + SMOOTHING * (took - known),
             streak=0,
-            served_at=now,
         )
         return after._closed(now)
 
@@ -144,8 +143,9 @@ class Window:
             debt=min(self.debt + 1, max(0, int(self.size) - 1)),
             spell=self.spell.answered(in_flight, refused=1),
             streak=self.streak + 1,
+            refused_at=self.refused_at if self.streak else now,
         )
-        if after.streak >= 3 and now - after.served_at >= 2 * after._round_trip:
+        if after.streak >= 3 and now - after.refused_at >= 2 * after._round_trip:
             return after._out(now)
         sound = self.failing == 0.0 and self.before is None
         if sound and sent_at >= self.decreased_at and after._may_decrease(now):

@@ -30,3 +30,18 @@ def broker_url(redis_url: str) -> str:
     credentials = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""
     database = parse_qs(parts.query).get("db", ["0"])[0]
     return f"redis+socket://{credentials}{parts.path}?virtual_host={database}"
+
+
+def client_url(redis_url: str) -> str:
+    """Returns redis-py's form of an address, of either form.
+
+    Raises:
+      ValueError: It is no address of a Redis.
+    """
+    broker_url(redis_url)
+    parts = urlsplit(redis_url)
+    if parts.scheme != "redis+socket":
+        return redis_url
+    credentials = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""
+    database = parse_qs(parts.query).get("virtual_host", ["0"])[0]
+    return f"unix://{credentials}{parts.path}?db={database}"

@@ -1,0 +1,339 @@
+"""The gates of endpoints, against a simulated model and a real Valkey."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.adapters.model.adaptive import AdaptiveGate
+from app.adapters.model.chat import ModelSpec
+from app.adapters.model.exchange import Exchange
+from app.adapters.model.gate import Ended, Outcome
+from app.adapters.model.gates import Gates, Sharing, bounds
+from app.adapters.model.gauge import Queue, address, read
+from app.adapters.model.openai import OpenAIModel
+from app.adapters.model.presets import PRESETS
+from app.adapters.model.standing import Standing, published, shown
+from app.adapters.model.window import Bounds
+from app.adapters.queue.address import client_url
+from app.domain.operator import Prompt
+from app.embedded.valkey import EmbeddedValkey
+from app.model_settings import ModelSettings
+from app.settings import Settings
+from tests.integration.mock_llm import mock_llm
+
+ANSWERED = Outcome(Ended.ANSWERED, 1.0)
+
+
+@pytest.fixture(scope="module")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with EmbeddedValkey(tmp_path_factory.mktemp("valkey")) as found:
+        yield found
+
+
+class Peak:
+    """Notes the largest of what a function returns, many times a second."""
+
+    def __init__(self, measure: Callable[[], float]) -> None:
+        self.values: list[float] = []
+        self._measure = measure
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def _look(self) -> None:
+        while not self._stop.wait(0.05):
+            self.values.append(self._measure())
+
+    def __enter__(self) -> "Peak":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+@contextmanager
+def asking(sharing: Sharing, **spec: Any) -> Iterator[tuple[OpenAIModel, Exchange]]:
+    gates = Gates(sharing)
+    exchange = Exchange(gates, gates.close)
+    told = {"name": "mock", "deadline_seconds": 60.0, "retry_delay_seconds": 0.1, **spec}
+    try:
+        yield OpenAIModel(ModelSpec(**told), exchange), exchange
+    finally:
+        exchange.close()
+
+
+def ask(model: OpenAIModel, n: int, threads: int) -> None:
+    with ThreadPoolExecutor(threads) as pool:
+        for one in [pool.submit(model.complete, [Prompt("", "hi", k)]) for k in range(n)]:
+            one.result()
+
+
+def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(work(), 20))
+
+
+async def settled(turns: int = 5) -> None:
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+
+def test_a_gate_admits_in_order_and_no_more_than_its_window() -> None:
+    async def work() -> None:
+        gate = AdaptiveGate("e", Bounds(1, 2, 2), asyncio.Semaphore(9))
+        came: list[int] = []
+
+        async def one(n: int) -> None:
+            await gate.acquire()
+            came.append(n)
+
+        tasks = [asyncio.create_task(one(n)) for n in range(4)]
+        await settled()
+        assert came == [0, 1]
+        assert (gate.standing.in_flight, gate.standing.waiting) == (2, 2)
+        tasks[2].cancel()
+        await settled()
+        await gate.release(ANSWERED)
+        await settled()
+        assert came == [0, 1, 3]
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    run(work)
+
+
+def test_endpoints_share_the_places_of_their_worker() -> None:
+    async def work() -> None:
+        places = asyncio.Semaphore(1)
+        one, other = (AdaptiveGate(name, Bounds(1, 8, 8), places) for name in "ab")
+        await one.acquire()
+        waits = asyncio.create_task(other.acquire())
+        await settled()
+        assert not waits.done()
+        await one.release(ANSWERED)
+        await waits
+
+    run(work)
+
+
+@pytest.mark.parametrize("ended", [Ended.BUSY, Ended.FAILED, Ended.TIMED_OUT])
+def test_a_refusal_shrinks_the_window(ended: Ended) -> None:
+    async def work() -> None:
+        now = 100.0
+        gate = AdaptiveGate("e", Bounds(1, 10, 10), asyncio.Semaphore(99), clock=lambda: now)
+        for _ in range(10):
+            await gate.acquire()
+        await gate.release(Outcome(ended, 0.1))
+        assert gate.standing.window < 10
+        assert gate.standing.recent == {ended.value: 1}
+
+    run(work)
+
+
+def test_a_worker_logs_a_window_that_moved_by_a_quarter(caplog: pytest.LogCaptureFixture) -> None:
+    async def work() -> None:
+        now = 100.0
+        gate = AdaptiveGate("e", Bounds(1, 20, 20), asyncio.Semaphore(99), clock=lambda: now)
+        for _ in range(20):
+            await gate.acquire()
+        for n in range(20):
+            now = 100.0 + n
+            await gate.release(Outcome(Ended.BUSY, 0.1))
+
+    run(work)
+    assert "e: window " in caplog.text
+    assert "was 20" in caplog.text
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("ended", [Ended.REFUSED, Ended.LEFT])
+def test_what_says_nothing_of_the_load_leaves_the_window(ended: Ended) -> None:
+    async def work() -> None:
+        gate = AdaptiveGate("e", Bounds(1, 4, 4), asyncio.Semaphore(99))
+        for _ in range(50):
+            await gate.acquire()
+            await gate.release(Outcome(ended, 0.1))
+        assert gate.standing.window == 4
+
+    run(work)
+
+
+def test_the_window_finds_what_an_endpoint_takes() -> None:
+    """SIMULATED: 503 above 12 requests in flight."""
+    with (
+        mock_llm("--latency", 0.2, "--max-num-queued-reqs", 12) as mock,
+        asking(Sharing(target_in_flight=40), base_url=mock.base_url, retries=30) as (model, opened),
+    ):
+        ask(model, 350, 40)
+        gate = opened.gate(model_spec(model))
+        assert isinstance(gate, AdaptiveGate)
+        before = gate.standing.recent["busy"]
+        ask(model, 350, 40)
+        assert 9 <= gate.standing.window <= 15
+        assert gate.standing.recent["answered"] == 700
+        assert gate.standing.recent["busy"] - before <= 30, "a refusal now and then, not each time"
+
+
+def model_spec(model: OpenAIModel) -> ModelSpec:
+    return model._spec
+
+
+def test_the_window_follows_the_queue_inside_an_engine() -> None:
+    """SIMULATED: 8 sequences run together; the others wait in the engine."""
+    with (
+        mock_llm("--latency", 0.25, "--max-num-seqs", 8) as mock,
+        asking(Sharing(), base_url=mock.base_url, target_in_flight=48) as (model, exchange),
+    ):
+        with ThreadPoolExecutor(48) as pool:
+            asked = [pool.submit(model.complete, [Prompt("", "hi", n)]) for n in range(400)]
+            time.sleep(7.0)
+            with Peak(lambda: mock.gauge("vllm:num_requests_waiting")) as waiting:
+                time.sleep(2.0)
+            for one in asked:
+                one.cancel()
+        gate = exchange.gate(model_spec(model))
+        assert isinstance(gate, AdaptiveGate)
+        assert gate.standing.window <= 16
+    assert sorted(waiting.values)[len(waiting.values) // 2] <= 6, "the rest waits here"
+
+
+def test_parallel_generations_hold_for_all_workers_together(valkey: str) -> None:
+    with mock_llm("--latency", 0.1) as mock:
+        told = {"base_url": mock.base_url, "parallel_generations": 5}
+        sharing = Sharing(redis_url=valkey)
+        with (
+            asking(sharing, **told) as (one, _),
+            asking(sharing, **told) as (other, _),
+            Peak(lambda: mock.gauge("vllm:num_requests_running")) as running,
+        ):
+            threads = [threading.Thread(target=ask, args=(m, 60, 20)) for m in (one, other)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    assert 4 <= max(running.values) <= 5
+
+
+def test_without_a_redis_a_worker_still_asks(tmp_path: Path) -> None:
+    sharing = Sharing(redis_url=f"unix://{tmp_path}/nothing.sock", parallel_generations=3)
+    with (
+        mock_llm("--latency", 0.01) as mock,
+        asking(sharing, base_url=mock.base_url) as (model, _),
+    ):
+        ask(model, 10, 5)
+
+
+def test_a_person_can_read_where_the_endpoints_stand(valkey: str) -> None:
+    with (
+        mock_llm("--latency", 1.5) as mock,
+        asking(Sharing(redis_url=valkey), base_url=mock.base_url) as (model, _),
+        ThreadPoolExecutor(6) as pool,
+    ):
+        asked: list[Future[Any]] = [
+            pool.submit(model.complete, [Prompt("", "hi", n)]) for n in range(12)
+        ]
+        found: list[Standing] = []
+        deadline = time.monotonic() + 15
+        while not (found and found[0].recent) and time.monotonic() < deadline:
+            time.sleep(0.2)
+            found = [one for one in published(valkey) if one.endpoint == mock.base_url]
+        for one in asked:
+            one.result()
+    assert found[0].window == 32
+    assert 1 <= found[0].in_flight <= 6
+    assert found[0].recent["answered"] >= 1
+    assert "in flight" in found[0].text
+
+
+def test_standings_of_several_workers_are_added_up(valkey: str) -> None:
+    async def work() -> None:
+        from app.adapters.model.limiter import connected
+        from app.adapters.model.standing import publish
+
+        client = connected(valkey)
+        for worker in ("a", "b"):
+            told = Standing("http://many/v1", 8, 16, 5, 1, 0.1, {"busy": 2, "answered": 9})
+            await publish(client, worker, [told])
+        await client.aclose()
+
+    run(work)
+    [found] = [one for one in published(valkey) if one.endpoint == "http://many/v1"]
+    assert (found.window, found.most, found.in_flight, found.workers) == (16, 32, 10, 2)
+    assert found.recent == {"busy": 4, "answered": 18}
+    assert found.text == (
+        "10 of 16 in flight in 2 workers (at most 32), 2 waiting, 10% fail at any load; "
+        "last minute: 18 answered, 4 busy"
+    )
+
+
+def test_a_redis_that_does_not_answer_is_an_error_of_the_reader(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="does not answer"):
+        published(f"unix://{tmp_path}/nothing.sock")
+
+
+def test_an_exchange_that_was_closed_asks_again(valkey: str) -> None:
+    with mock_llm("--latency", 0.01) as mock:
+        sharing = Sharing(redis_url=valkey, parallel_generations=2)
+        with asking(sharing, base_url=mock.base_url) as (model, exchange):
+            ask(model, 4, 4)
+            exchange.close()
+            ask(model, 4, 4)
+
+
+def test_vllms_gauges_are_read_over_all_engines() -> None:
+    text = (
+        "# HELP vllm:num_requests_running x\n"
+        'vllm:num_requests_running{engine="0",model_name="m"} 3.0\n'
+        'vllm:num_requests_running{engine="1",model_name="m"} 4.0\n'
+        'vllm:num_requests_waiting{engine="0",model_name="m"} 2.0\n'
+        'vllm:num_requests_waiting_by_reason{engine="0",reason="capacity"} 99.0\n'
+    )
+    assert read(text) == Queue(7, 2)
+    assert read("process_cpu_seconds_total 1.0\n") is None
+    assert read("<html>") is None
+    assert address("http://host:8000/v1") == "http://host:8000/metrics"
+    assert address("http://host/llm/v1/") == "http://host/llm/metrics"
+
+
+def test_settings_become_bounds() -> None:
+    assert bounds(ModelSpec("m"), None) == Bounds(1, 32, 128)
+    assert bounds(ModelSpec("m", max_in_flight=8), None) == Bounds(1, 8, 8)
+    assert bounds(ModelSpec("m", target_in_flight=64), None) == Bounds(1, 64, 128)
+    assert bounds(ModelSpec("m", min_in_flight=50, target_in_flight=64), 10) == Bounds(10, 10, 10)
+    [asked] = ModelSettings(model="m", parallel_generations=7, min_in_flight=2).asked()
+    assert (asked.parallel_generations, asked.min_in_flight) == (7, 2)
+
+
+def test_the_environment_of_a_worker_has_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVOQ_LLM_MAX_IN_FLIGHT", "3")
+    monkeypatch.setenv("EVOQ_LLM_TARGET_IN_FLIGHT", "2")
+    monkeypatch.setenv("EVOQ_LLM_PARALLEL_GENERATIONS", "9")
+    told = Settings()
+    assert told.llm_max_in_flight == 3
+    assert told.llm_target_in_flight == 2
+    assert told.llm_parallel_generations == 9
+
+
+def test_a_process_keeps_to_its_places_whatever_a_model_may() -> None:
+    with (
+        mock_llm("--latency", 0.1) as mock,
+        asking(Sharing(max_in_flight=3), base_url=mock.base_url) as (model, _),
+        Peak(lambda: mock.gauge("vllm:num_requests_running")) as running,
+    ):
+        ask(model, 60, 20)
+    assert max(running.values) <= 3
+
+
+def test_secrets_in_an_address_are_not_shown() -> None:
+    assert shown("https://me:key@host/v1") == "https://host/v1"
+    assert PRESETS["vllm"].needs_key is False
+    assert client_url("redis+socket://:pw@/run/a.sock?virtual_host=2") == (
+        "unix://:pw@/run/a.sock?db=2"
+    )
+    assert client_url("redis://host:6379/0") == "redis://host:6379/0"
