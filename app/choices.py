@@ -145,6 +145,11 @@ def addresses(layers: Sequence[Choices]) -> dict[str, str]:
     return found
 
 
+_OF_PROBLEM = (
+    "problem.data", "problem.environment", "problem.allow_imports", "problem.deny_imports",
+)  # fmt: skip
+
+
 def problem_options(layers: Sequence[Choices]) -> dict[str, Any]:
     """Returns what shapes the problem itself and must be known before it is loaded."""
     shaping = ("sandbox.mode", "sandbox.image", "sandbox.wall_seconds", "sandbox.memory_mib")
@@ -176,7 +181,7 @@ def known_keys() -> list[str]:
         for name in model.model_fields
     ]
     prompts = [f"prompts.{name}" for name in (*PromptRules.names(), "template_dir")]
-    return [*keys, *prompts, "problem.data", "problem.environment", *ADDRESSES]
+    return [*keys, *prompts, *_OF_PROBLEM, *ADDRESSES]
 
 
 def known_setting(section: str, rest: str) -> bool:
@@ -185,7 +190,7 @@ def known_setting(section: str, rest: str) -> bool:
         return False
     model = _SECTIONS[section]
     if section == "problem":
-        return rest.split(".")[0] in ("data", "environment")
+        return f"problem.{rest.split('.')[0]}" in _OF_PROBLEM
     if section == "prompts":
         name, _, deeper = rest.partition(".")
         mapping = name in ("templates", "template_variations")

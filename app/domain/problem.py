@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from app.domain.evaluation import Evaluation, Failure, Trial
+from app.domain.imports import EVERYTHING, ImportPolicy
 from app.domain.program import Program, ProgramId
 
 ProblemDigest: TypeAlias = str
@@ -148,6 +149,7 @@ class Problem:
       stages: Stage names in order; the last one's measurements reach the archive.
       thresholds: `thresholds[i]` is the fitness needed to go on from `stages[i]`.
       axes: Feature grid.
+      imports: What children may import; the seeds are the problem's own.
       suggestions: Run settings that the problem's own configuration asks for, by dotted key.
       notices: What the loader wants the user to know, one sentence each.
       prepare: Turns a trial and its players' programs into a sandbox job.
@@ -169,6 +171,7 @@ class Problem:
     thresholds: tuple[float, ...] = ()
     axes: tuple[Axis, ...] = ()
     edit: EditRules = EditRules()
+    imports: ImportPolicy = EVERYTHING
     baselines: Mapping[str, ProgramId] = field(default_factory=dict)
     suggestions: Mapping[str, Any] = field(default_factory=dict)
     notices: tuple[str, ...] = ()

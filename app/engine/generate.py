@@ -7,6 +7,7 @@ from app.domain.budget import booked
 from app.domain.cohort import Cohort, CohortId, Member, State
 from app.domain.evaluation import Failure
 from app.domain.events import EventKind
+from app.domain.imports import ImportPolicy
 from app.domain.operator import Brief, Child, Completion, Draft, Offspring, Prompt
 from app.domain.program import fingerprint
 from app.domain.refining import assigned, scheduled
@@ -53,6 +54,9 @@ def _breed(ctx: Context, claimed: "Claimed") -> None:
             misconfigured(ctx, run, error)
             return
         raise
+    if not claimed.cohort.founding:
+        imports = ctx.problem(run.problem).imports
+        children = [_importable(imports, child) for child in children]
     with ctx.store.begin() as tx:
         tx.put_programs([child.program for child in children if isinstance(child, Offspring)])
         came = _enter(ctx, tx, claimed, children)
@@ -149,6 +153,12 @@ def _turn(ctx: Context, claimed: Claimed, turn: int, prompts: list[Prompt]) -> l
         drafts = () if turn else claimed.brief.drafts
         tx.save_completions(claimed.cohort, drafts, turn, prompts, replies, account)
     return replies
+
+
+def _importable(policy: ImportPolicy, child: Child) -> Child:
+    if isinstance(child, Failure):
+        return child
+    return policy.refusal(child.program) or child
 
 
 def _enter(ctx: Context, tx: Transaction, claimed: Claimed, children: Sequence[Child]) -> Advance:

@@ -384,3 +384,17 @@ def test_programs_that_are_not_python_are_unverified_unless_an_option_says_other
     assert modes == [Mode.COMPATIBLE, Mode.GUARDED]
     assert any("unverified" in notice for notice in problem.notices)
     assert not any("unverified" in notice for notice in asked.notices)
+
+
+def test_import_lists_come_from_the_configuration_and_options_win(tmp_path):
+    toy(tmp_path)
+    (tmp_path / "config.yaml").write_text("deny_imports: [socket]\nallow_imports: [math]\n")
+
+    problem = load([tmp_path])
+    assert (problem.imports.allow, problem.imports.deny) == (("math",), ("socket",))
+    told = load([tmp_path], options={"problem.allow_imports": "numpy, os.path"})
+    assert told.imports.allow == ("numpy", "os.path")
+    assert told.digest != problem.digest
+    assert reload(told.name, told.files, told.options).imports == told.imports
+    options = {"problem.deny_imports": "not a name"}
+    assert refusal(tmp_path, options=options).where == "problem.deny_imports"

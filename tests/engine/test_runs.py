@@ -6,12 +6,15 @@ import pytest
 
 from app.domain.cohort import State
 from app.domain.events import SETTLING, EventKind
+from app.domain.imports import ImportPolicy
+from app.domain.operator import Brief, Conversation, Offspring, Operator
 from app.domain.problem import Axis
+from app.domain.program import Program
 from app.domain.run import RunState
 from app.engine import lifecycle
 from app.engine.context import Context
 from tests.engine.conftest import new_run, run_to_the_end, table
-from tests.engine.toy import problem
+from tests.engine.toy import ToySandbox, problem
 
 
 def test_a_run_settles_exactly_its_budget_and_finishes(ctx: Context) -> None:
@@ -134,3 +137,21 @@ def test_a_name_can_be_used_once(ctx: Context) -> None:
     lifecycle.start(ctx, toy, new_run(toy))
     with pytest.raises(ValueError, match="toy-run"):
         lifecycle.start(ctx, toy, new_run(toy))
+
+
+def test_a_child_that_imports_what_is_not_allowed_costs_no_sandbox(ctx: Context) -> None:
+    toy = replace(problem(), imports=ImportPolicy(deny=("socket",)))
+
+    def smuggle(brief: Brief) -> Conversation:
+        yield from ()
+        source = f"import socket\nx = {len(brief.drafts)}\n"
+        return [Offspring(Program(source)) for _ in brief.drafts]
+
+    sandbox = ToySandbox()
+    smuggler = Operator("nudge", smuggle, asks_model=False)
+    operators = {**ctx.operators, "nudge": smuggler}
+    world = replace(ctx, problem=lambda _: toy, operators=operators, sandbox=sandbox)
+    run_id = run_to_the_end(world, toy, new_run(toy, budget=5))
+    with ctx.store.begin() as tx:
+        assert tx.failures(run_id) == {"import_blocked": 5}
+    assert sandbox.runs <= 2

@@ -64,6 +64,13 @@ KEYS: tuple[Key, ...] = (
     Key("diff_based_evolution", _T, shapes="`search.operators`: true `diff`, false `rewrite`"),
     Key("max_code_length", _I, shapes="the longest program that is evaluated, in characters"),
     Key("enforce_evolve_blocks", _T, shapes="whether text outside the markers is put back"),
+    Key(
+        "allow_imports",
+        Kind.TEXTS,
+        shapes="Evoqueue's own: the only modules a child may import",
+        nullable=True,
+    ),
+    Key("deny_imports", Kind.TEXTS, shapes="Evoqueue's own: modules no child may import"),
     Key("diff_pattern", _S, shapes="the regular expression of a diff"),
     Key("early_stopping_patience", _I, shapes="`search.stop_patience`, if above 0", nullable=True),
     Key("convergence_threshold", _N, setting="search.stop_threshold"),

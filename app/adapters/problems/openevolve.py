@@ -16,6 +16,7 @@ from app.adapters.problems.languages import language_of
 from app.adapters.problems.reading import Reader
 from app.adapters.problems.text import decoded, source_text
 from app.domain.evaluation import Trial
+from app.domain.imports import ImportPolicy
 from app.domain.problem import Evaluator, Job, Limits, Mode, Problem
 from app.domain.program import Program, ProgramId
 from app.domain.prompt_templates import TEMPLATES
@@ -79,6 +80,7 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
         thresholds=thresholds[: len(stages) - 1],
         axes=axes,
         edit=edit,
+        imports=shape.imports(config, options),
         baselines={title: seed.id for title, seed in named.items()},
         suggestions=suggestions.suggested(config, templates),
         notices=(
@@ -87,6 +89,7 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
             *_misnamed(files),
             *_too_long(named, edit.max_code_chars),
             *_without_stand_in(suffix, options),
+            *_importing(named, shape.imports(config, options)),
         ),
     )
 
@@ -242,6 +245,16 @@ def _without_stand_in(suffix: str, options: Mapping[str, Any]) -> list[str]:
         f"Programs are `{suffix}` files, which an evaluator reads or runs itself: they are "
         "measured in compatible mode, and scores are unverified. If it never runs them, `--set "
         "sandbox.mode=guarded` says so."
+    ]
+
+
+def _importing(named: Mapping[str, Program], policy: ImportPolicy) -> list[str]:
+    refused = {title: policy.refusal(seed) for title, seed in named.items()}
+    return [
+        f"{title}: {failure.detail} Seeds are measured all the same; a child that keeps this "
+        "import will be refused."
+        for title, failure in refused.items()
+        if failure is not None
     ]
 
 

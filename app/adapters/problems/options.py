@@ -14,6 +14,9 @@ TEMPLATES = "problem.templates"
 DATA = "problem.data"
 ENVIRONMENT = "problem.environment"
 
+ALLOW_IMPORTS = "problem.allow_imports"
+DENY_IMPORTS = "problem.deny_imports"
+
 LAYOUT = frozenset({INITIAL, EVALUATOR, CONFIG, TEMPLATES})
 """Found out by whoever reads the disk, not chosen: names among the problem's files."""
 
@@ -45,15 +48,37 @@ def shaping(options: Mapping[str, Any]) -> dict[str, Any]:
             kept[name] = str(value)
         elif name == ENVIRONMENT:
             kept[name] = _environment(value)
+        elif name in (ALLOW_IMPORTS, DENY_IMPORTS):
+            kept[name] = modules(value, name)
         elif name in LAYOUT or name == DATA:
             kept[name] = value
         elif name.startswith("problem."):
             raise ProblemError(
                 "unknown option",
                 where=name,
-                remedy=f"Options of a problem are {DATA} and {ENVIRONMENT}.",
+                remedy=f"Options of a problem are {DATA}, {ENVIRONMENT}, {ALLOW_IMPORTS} and "
+                f"{DENY_IMPORTS}.",
             )
     return kept
+
+
+def modules(value: Any, where: str) -> list[str]:
+    """Returns names of modules, from a list or from `NAME,NAME`.
+
+    Raises:
+      ProblemError: One of them is not a module's name.
+    """
+    parts = value if isinstance(value, list) else str(value).split(",")
+    names = [str(part).strip() for part in parts if str(part).strip()]
+    for name in names:
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise ProblemError(
+                "not the name of a module",
+                where=where,
+                value=name,
+                remedy="Write names such as `numpy` or `os.path`, separated by commas.",
+            )
+    return names
 
 
 def overridden(limits: Mapping[str, float | int], options: Mapping[str, Any]) -> Limits:

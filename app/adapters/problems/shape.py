@@ -6,8 +6,9 @@ from typing import Any
 
 from app.adapters.problems.config import Config
 from app.adapters.problems.errors import ProblemError
-from app.adapters.problems.options import overridden
+from app.adapters.problems.options import modules, overridden
 from app.domain.features import COMPLEXITY, DIVERSITY
+from app.domain.imports import ImportPolicy
 from app.domain.problem import Axis, EditRules, Limits
 
 DEFAULT_TIMEOUT_SECONDS = 300.0
@@ -57,6 +58,25 @@ def axes(config: Config) -> tuple[Axis, ...]:
                 remedy="Correct the number.",
             )
     return tuple(Axis(name, count) for name, count in counts.items())
+
+
+def imports(config: Config, options: Mapping[str, Any]) -> ImportPolicy:
+    """Returns what children may import; options win over config.yaml.
+
+    Raises:
+      ProblemError: A name is not a module's.
+    """
+    told = {
+        name: options[option]
+        if (option := f"problem.{name}") in options
+        else modules(config.values[name], config.place(name))
+        for name in ("allow_imports", "deny_imports")
+        if f"problem.{name}" in options or name in config.values
+    }
+    allow = told.get("allow_imports")
+    return ImportPolicy(
+        None if allow is None else tuple(allow), tuple(told.get("deny_imports", ()))
+    )
 
 
 def edit_rules(config: Config) -> EditRules:
