@@ -34,4 +34,4 @@ constraints:  ## write constraints.txt anew from what `.[test]` brings today
 
 clean:  ## remove what tools and builds left; runs/ and .evoq/ stay
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find . -name __pycache__ -type d -prune -not -path './.venv/*' -exec rm -rf {} +
+	find . -name __pycache__ -type d -prune -not -path './.venv/*' -not -path './.vllm/*' -exec rm -rf {} +

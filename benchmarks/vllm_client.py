@@ -1,0 +1,168 @@
+"""Tokens per second through our adapters beside vLLM's own client, against the real vLLM.
+
+    VENV/bin/python -m benchmarks.vllm_client MODEL_FOLDER            # VENV has vLLM and this project
+    VENV/bin/python -m benchmarks.vllm_client MODEL_FOLDER --in-process
+
+Nothing is simulated.  One server answers the same prompts, at the same concurrency and with the
+same limit on tokens, to `vllm bench serve` and to the adapter that the step `generate` asks, in
+turns; or, with `--in-process`, to the engine that a worker loads into itself.  On a machine without
+a GPU server and client share the cores, so this says what a client costs, not how fast a GPU is.
+Prints one JSON document.
+"""  # noqa: E501  commands are not broken
+
+import argparse
+import json
+import os
+import random
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import median
+
+from app.adapters.model.chat import ModelSpec
+from app.adapters.model.exchange import Exchange
+from app.adapters.model.openai import OpenAIModel
+from app.adapters.model.vllm import IN_PROCESS, VllmModel
+from app.adapters.model.vllm_engine import VllmEngine
+from app.adapters.model.vllm_loading import Launch
+from app.domain.operator import Prompt
+from app.ports import LanguageModel
+from tests.vllm.engine_arguments import SOUND
+from tests.vllm.server import vllm_server
+
+TEMPERATURE = 0.7
+
+
+def main() -> None:
+    told = _arguments()
+    folder = Path(tempfile.mkdtemp(prefix="evoq-bench-"))
+    spec = ModelSpec(
+        "tiny",
+        base_url=IN_PROCESS,
+        max_tokens=told.tokens,
+        temperature=TEMPERATURE,
+        seeded=False,
+        max_in_flight=told.concurrency,
+    )
+    answer = _inside(told, spec) if told.in_process else _beside(told, spec, folder)
+    shown = {"cores": os.cpu_count(), "load": os.getloadavg()[0], "settings": vars(told)}
+    print(json.dumps(shown | answer, indent=2))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", help="folder of a model")
+    parser.add_argument("--concurrency", type=int, default=64)
+    parser.add_argument("--requests", type=int, default=512)
+    parser.add_argument("--prompt-tokens", type=int, default=256)
+    parser.add_argument("--tokens", type=int, default=64, help="of an answer, at most")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--in-process", action="store_true")
+    return parser.parse_args()
+
+
+def _beside(told: argparse.Namespace, spec: ModelSpec, folder: Path) -> dict[str, object]:
+    ours: list[float] = []
+    theirs: list[float] = []
+    with vllm_server(told.model, folder / "server.log") as base_url:
+        exchange = Exchange()
+        model = OpenAIModel(
+            ModelSpec(
+                spec.name,
+                base_url=base_url,
+                max_tokens=spec.max_tokens,
+                temperature=TEMPERATURE,
+                seeded=False,  # as vLLM's client asks
+                max_in_flight=spec.max_in_flight,
+            ),
+            exchange,
+        )
+        _rate(model, _prompts(told, 0)[: told.concurrency], told.concurrency)  # warms both
+        for number in range(1, told.rounds + 1):
+            prompts = _prompts(told, number)
+            theirs.append(_bench_serve(told, base_url, number, folder))
+            ours.append(_rate(model, prompts, told.concurrency))
+        exchange.close()
+    return {
+        "what": "tokens per second, the real vLLM as a server on the same machine",
+        "vllm_bench_serve": theirs,
+        "our_adapter": ours,
+        "ratio_of_medians": round(median(ours) / median(theirs), 3),
+    }
+
+
+def _inside(told: argparse.Namespace, spec: ModelSpec) -> dict[str, object]:
+    engine = VllmEngine(Launch(told.model, "tiny", SOUND))
+    engine.start(lambda line: print(line, file=sys.stderr))
+    model = VllmModel(spec, engine)
+    rates = [
+        _rate(model, _prompts(told, number), told.concurrency) for number in range(told.rounds + 1)
+    ]
+    engine.close()
+    return {"what": "tokens per second, the engine inside the process", "our_adapter": rates[1:]}
+
+
+def _arguments_of_bench(told: argparse.Namespace, number: int) -> list[str]:
+    """Returns what of `vllm bench serve` decides the requests; another seed for each round.
+
+    Eight beginnings are shared, as prompts of one parent share theirs.
+    """
+    half = told.prompt_tokens // 2
+    return shlex.split(
+        f"--backend openai-chat --model tiny --tokenizer {shlex.quote(told.model)} --seed {number}"
+        f" --dataset-name prefix_repetition --prefix-repetition-prefix-len {half}"
+        f" --prefix-repetition-suffix-len {half}"
+        f" --prefix-repetition-num-prefixes 8 --prefix-repetition-output-len {told.tokens}"
+        f" --num-prompts {told.requests}"
+    )
+
+
+def _prompts(told: argparse.Namespace, number: int) -> list[str]:
+    """Returns the prompts that vllm's own client asks with these arguments, drawn by its code."""
+    import numpy as np
+    from vllm.benchmarks.datasets import get_samples
+    from vllm.benchmarks.serve import add_cli_args
+    from vllm.tokenizers import get_tokenizer
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    parser = FlexibleArgumentParser()
+    add_cli_args(parser)
+    given = parser.parse_args(_arguments_of_bench(told, number))
+    random.seed(given.seed)
+    np.random.seed(given.seed)
+    return [one.prompt for one in get_samples(given, get_tokenizer(told.model))]
+
+
+def _rate(model: LanguageModel, prompts: list[str], concurrency: int) -> float:
+    asked = [Prompt("", text, sample=number) for number, text in enumerate(prompts)]
+    began = time.monotonic()
+    with ThreadPoolExecutor(concurrency) as pool:
+        answered = list(pool.map(lambda prompt: model.complete([prompt])[0], asked))
+    seconds = time.monotonic() - began
+    return round(sum(one.completion_tokens for one in answered) / seconds, 1)
+
+
+def _bench_serve(told: argparse.Namespace, base_url: str, number: int, folder: Path) -> float:
+    """Has vLLM's own client ask; returns the rate that it reports."""
+    command = [str(Path(sys.executable).with_name("vllm")), "bench", "serve"]
+    command += _arguments_of_bench(told, number)
+    command += shlex.split(
+        f"--base-url {base_url.removesuffix('/v1')} --endpoint /v1/chat/completions"
+        f" --max-concurrency {told.concurrency} --temperature {TEMPERATURE}"
+        f" --disable-tqdm --save-result --result-dir {folder} --result-filename result.json"
+    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"vllm bench serve: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    result = json.loads((folder / "result.json").read_text())
+    if result["completed"] != told.requests:
+        raise SystemExit(f"vllm bench serve: {result['completed']} of {told.requests} completed")
+    return round(float(result["output_throughput"]), 1)
+
+
+if __name__ == "__main__":
+    main()
