@@ -1,6 +1,7 @@
 """Budgets are hard: whatever completions take, within what was set aside, no cap is exceeded."""
 
 import math
+from dataclasses import replace
 from random import Random
 
 from hypothesis import assume, given
@@ -89,6 +90,13 @@ def test_what_an_endpoint_does_not_count_is_booked_at_a_token_a_byte_where_it_is
     assert booked(Budget(10, tokens=99), TARIFF, prompts, replies) == Booked(
         11, (7 * 1.0 + 4 * 10.0) / 1e6, 7
     )
+
+
+def test_what_was_reused_is_not_paid_again_but_says_how_long_prompts_are() -> None:
+    told = Completion("x", prompt_tokens=70, completion_tokens=30, cost_usd=0.5)
+    prompts = [Prompt("", "a"), Prompt("", "b")]
+    found = booked(Budget(1), TARIFF, prompts, [told, replace(told, prompt_tokens=90, reused=True)])
+    assert found == Booked(100, 0.5, 90)
 
 
 @given(

@@ -86,17 +86,17 @@ def test_a_run_ends_at_its_tokens_and_resume_goes_on_with_more(
     folder = problem_folder(tmp_path / "sum")
     order = ["run", folder, "--iterations", 50, "--reproducible", "--json", "--name", "capped"]
 
-    ended = evoq(*order, *settings(mock, "budget.tokens=6000"))
-    longer = evoq("resume", "capped", "--set", "budget.tokens=12000", "--json")
+    ended = evoq(*order, *settings(mock, "budget.tokens=16000"))
+    longer = evoq("resume", "capped", "--set", "budget.tokens=24000", "--json")
     refused = evoq("resume", "capped", "--set", "search.islands=2", "--json")
     unpriced = evoq(*order, *settings(mock, "budget.cost_usd=1"))
 
     assert (ended.code, ended.json["state"]) == (0, "finished")
-    assert ended.json["reason"].startswith("budget of 6000 tokens spent")
-    assert 3000 < ended.json["tokens"] <= 6000
+    assert ended.json["reason"].startswith("budget of 16000 tokens spent")
+    assert 8000 < ended.json["tokens"] <= 16000
     assert ended.json["iterations"] < 50
-    assert longer.json["reason"].startswith("budget of 12000 tokens spent")
-    assert 9000 < longer.json["tokens"] <= 12000
+    assert longer.json["reason"].startswith("budget of 24000 tokens spent")
+    assert 16000 < longer.json["tokens"] <= 24000
     assert refused.code == 2
     assert unpriced.code == 2
     assert "no price is known of mock" in unpriced.json["error"]["what"]
