@@ -27,6 +27,8 @@ def row(ordinal: int, fitness: float | None = None, best: float | None = None, *
         verified=True,
         wall_seconds=0.1,
         cpu_seconds=0.1,
+        peak_memory_mib=0.0,
+        boot_seconds=0.0,
         tokens=0,
         cost_usd=None,
         program=None,
