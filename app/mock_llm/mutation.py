@@ -9,10 +9,14 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from random import Random
 
+from app.domain.edit_blocks import parse_edits
+from app.domain.edits import apply_edits
+from app.domain.evaluation import Failure
 from app.domain.fences import Fence, fences
 from app.domain.functions import cut_up, renamed
 from app.domain.operator import Brief, Draft, Known, Offspring
 from app.domain.operators.mutate import mutated
+from app.domain.problem import EditRules
 from app.domain.program import Program
 
 _HEADING = re.compile(r"(?im)^#+ .*\b(?:current program|parent program|program to improve)\b.*$")
@@ -119,15 +123,12 @@ def search_replace(before: str, after: str) -> str:
     changes = [_Change(*place) for tag, *place in matcher.get_opcodes() if tag != "equal"]
     if not changes:
         return ""
-    blocks = [_block(old, new, change) for change in changes]
-    if _applied(old, blocks) != new:
+    text = _written([_block(old, new, change) for change in changes])
+    if len(changes) > 1 and not _makes(before, text, after):
         first, last = changes[0], changes[-1]
         whole = _Change(first.start, last.end, first.new_start, last.new_end)
-        blocks = [_block(old, new, whole)]
-    return "\n".join(
-        "\n".join([_BLOCK_MARK, *block.search, "=======", *block.replace, ">>>>>>> REPLACE\n"])
-        for block in blocks
-    )
+        text = _written([_block(old, new, whole)])
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,17 +154,22 @@ def _block(old: list[str], new: list[str], change: _Change) -> _Block:
     return _Block(old[start:end], replace)
 
 
-def _applied(lines: list[str], blocks: list[_Block]) -> list[str] | None:
-    """Returns what blocks make of a text, each applied where its search is found first."""
-    made = list(lines)
-    for block in blocks:
-        n = len(block.search)
-        places = (at for at in range(len(made) - n + 1) if made[at : at + n] == block.search)
-        at = next(places, None)
-        if at is None:
-            return None
-        made[at : at + n] = block.replace
-    return made
+def _written(blocks: list[_Block]) -> str:
+    return "\n".join(
+        "\n".join([_BLOCK_MARK, *block.search, "=======", *block.replace, ">>>>>>> REPLACE\n"])
+        for block in blocks
+    )
+
+
+def _makes(before: str, blocks: str, after: str) -> bool:
+    """Returns whether a reader of replies makes one text of the other, but for blank lines."""
+    edits = parse_edits(blocks, EditRules())
+    made = edits if isinstance(edits, Failure) else apply_edits(before, edits)
+    return isinstance(made, str) and _lines(made) == _lines(after)
+
+
+def _lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.strip()]
 
 
 def _widened(lines: list[str], start: int, end: int) -> tuple[int, int]:

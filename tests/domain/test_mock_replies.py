@@ -4,7 +4,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.domain.edit_blocks import parse_edits
@@ -112,6 +112,7 @@ def test_a_program_of_another_language_has_one_number_changed():
 LINE = st.sampled_from(["a = 1", "b = 2", "    c = 3", "", "d = 4", "e = 5"])
 
 
+@example(["b = 2", "a = 1", "b = 2", "b = 2", "    c = 3"], ["b = 2", "", "    c = 3", "b = 2"])
 @given(st.lists(LINE, min_size=1, max_size=12), st.lists(LINE, min_size=1, max_size=12))
 def test_blocks_make_one_text_of_the_other_but_for_blank_lines(old: list[str], new: list[str]):
     before, after = "\n".join(["start", *old, "end"]), "\n".join(["start", *new, "end"])
