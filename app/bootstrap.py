@@ -240,7 +240,7 @@ class Models:
         self._lock = threading.Lock()
         self._known: dict[int, LanguageModel] = {}
         self._close: Callable[[], None] | None = None
-        self._build: Callable[[ModelSettings, int], LanguageModel] | None = None
+        self._build: Callable[[ModelSettings, int, str], LanguageModel] | None = None
 
     def __call__(self, run: Run) -> LanguageModel:
         with self._lock:
@@ -251,7 +251,7 @@ class Models:
                 self._build, self._close = providers.model, providers.close
             if run.id not in self._known:
                 told = ModelSettings(**run.settings["llm"])
-                self._known[run.id] = self._build(told, run.seed)
+                self._known[run.id] = self._build(told, run.seed, run.name)
             return self._known[run.id]
 
     def close(self) -> None:

@@ -205,6 +205,10 @@ class Transaction(Protocol):
         """Returns what a run's completions came to, by role and model."""
         ...
 
+    def replay(self, run: int, asked: Sequence[tuple[str, int]]) -> list[Completion | None]:
+        """Returns what a run was answered to a prompt's digest and sample; None where nothing."""
+        ...
+
     # Trials
 
     def add_trials(

@@ -32,6 +32,8 @@ class Provider(enum.StrEnum):
     VLLM = "vllm"
     LLAMACPP = "llamacpp"
     OLLAMA = "ollama"
+    HUMAN = "human"
+    REPLAY = "replay"
 
 
 class Asked(BaseModel):
@@ -144,6 +146,9 @@ class ModelSettings(RoleSettings):
     )
     refiner_stalled: int = Field(
         3, ge=0, le=3, description="due: children of parents whose so many newest were no better"
+    )
+    answers: str = Field(
+        ".evoq/answers", description="folder of prompts for, and replies of, the provider human"
     )
     feedback: bool = Field(
         False, description="ask every model of the role judge about each measured program"

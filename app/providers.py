@@ -7,6 +7,7 @@ second to import, which only runs that ask a model should pay.
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from app.adapters.model import presets
 from app.adapters.model.breaker import Breaker, Rules
@@ -15,7 +16,9 @@ from app.adapters.model.chat import ModelSpec
 from app.adapters.model.ensemble import Ensemble, Member
 from app.adapters.model.exchange import Exchange
 from app.adapters.model.gates import Gates, Sharing
+from app.adapters.model.human import HumanModel
 from app.adapters.model.openai import OpenAIModel
+from app.adapters.model.replay import ReplayModel
 from app.adapters.model.roles import RoleModels
 from app.adapters.model.specs import Environment, model_spec
 from app.adapters.model.vllm import IN_PROCESS, VllmModel
@@ -53,26 +56,31 @@ class Providers:
         gates = Gates(_sharing(settings) if settings else Sharing())
         self._exchange = Exchange(gates, gates.close)
 
-    def model(self, told: ModelSettings, seed: int) -> LanguageModel:
+    def model(self, told: ModelSettings, seed: int, run: str = "") -> LanguageModel:
         """Returns the models that the section `llm` describes, one for each role that differs.
+
+        Args:
+          told: The section.
+          seed: The run's.
+          run: Its name; a person answers each run in a folder of its own.
 
         Raises:
           Misconfigured: There is no model name.
         """
-        models = {role: self._role(told, role, seed) for role in (Role.GENERATOR, *told.roles)}
+        roles = (Role.GENERATOR, *told.roles)
+        models = {role: self._role(told, role, seed, run) for role in roles}
         return RoleModels(models) if len(models) > 1 else models[Role.GENERATOR]
 
     def close(self) -> None:
         """Closes every connection.  Idempotent."""
         self._exchange.close()
 
-    def _role(self, told: ModelSettings, role: Role, seed: int) -> LanguageModel:
+    def _role(self, told: ModelSettings, role: Role, seed: int, run: str) -> LanguageModel:
         choices = told.asked(role)
         if not choices:
             raise Misconfigured(f"no model for {role}: name one, as --set llm.model=NAME")
         failures, rest_seconds = told.fail_over(role)
-        specs = [self._spec(choice) for choice in choices]
-        mix = self._mix(specs, Rules(failures, rest_seconds), seed)
+        mix = self._mix(choices, Rules(failures, rest_seconds), seed, Path(told.answers) / run)
         return CachedModel(mix, self._store) if told.cache else mix
 
     def _spec(self, choice: ModelChoice) -> ModelSpec:
@@ -89,20 +97,29 @@ class Providers:
             )
         return spec
 
-    def _model(self, spec: ModelSpec, seed: int, breaker: Breaker | None = None) -> Described:
+    def _model(
+        self, choice: ModelChoice, seed: int, answers: Path, breaker: Breaker | None = None
+    ) -> Described:
+        spec = self._spec(choice)
+        if choice.provider is Provider.HUMAN:
+            return HumanModel(spec.name, answers, wait_seconds=spec.timeout_seconds)
+        if choice.provider is Provider.REPLAY:
+            return ReplayModel(spec.name, self._store)
         if self._engine is not None and spec.base_url == IN_PROCESS:
             return VllmModel(spec, self._engine, seed=seed)
         return OpenAIModel(spec, self._exchange, seed=seed, breaker=breaker)
 
-    def _mix(self, specs: Sequence[ModelSpec], rules: Rules, seed: int) -> Described:
-        if len(specs) == 1:
-            return self._model(specs[0], seed)
+    def _mix(
+        self, choices: Sequence[ModelChoice], rules: Rules, seed: int, answers: Path
+    ) -> Described:
+        if len(choices) == 1:
+            return self._model(choices[0], seed, answers)
         members = []
-        for spec in specs:
+        for choice in choices:
             breaker = Breaker(rules)
-            tells = spec.base_url != IN_PROCESS
-            model = self._model(spec, seed, breaker)
-            members.append(Member(model, breaker, spec.weight, tells=tells))
+            model = self._model(choice, seed, answers, breaker)
+            tells = isinstance(model, OpenAIModel)
+            members.append(Member(model, breaker, choice.weight, tells=tells))
         return Ensemble(members, seed=seed)
 
 

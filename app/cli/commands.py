@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from app.cli.answer_command import answer
 from app.cli.mock_command import mock_llm
 from app.cli.options import (
     Assignments,
@@ -343,6 +344,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "plot": plot,
     "check": check,
     "prompt": prompt,
+    "answer": answer,
     "evaluate": evaluate,
     "doctor": doctor,
     "up": up,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
 
+from app.adapters.model.presets import NO_ENDPOINT
 from app.adapters.model.specs import model_spec
 from app.choices import Misused, surrounding
 from app.cli.faults import DONE, FAILED, Failed
@@ -202,6 +203,9 @@ def _model() -> Finding:
         return Finding("model", False, f"none named{said}: tune and mutate are used", remedy)
     told, remedies = [], []
     for spec in dict.fromkeys(found):
+        if spec.preset is NO_ENDPOINT:
+            told.append(f"{spec.name}, who is not asked over HTTP")
+            continue
         key = "set" if spec.api_key else "not set"
         if spec.preset.needs_key:
             told.append(f"{spec.name} at {spec.base_url}, key {key} ({spec.key_variable})")

@@ -20,6 +20,10 @@ _EXAMPLES: dict[str, tuple[str, ...]] = {
     "costs": ("evoq costs", "evoq costs --json"),
     "pause": ("evoq pause online_bin_packing-1",),
     "cancel": ("evoq cancel online_bin_packing-1",),
+    "answer": (
+        "evoq answer mine-1 > prompt.md",
+        "evoq answer mine-1 --reply reply.md",
+    ),
     "export-best": ("evoq export-best online_bin_packing-1 --out best.py",),
     "metrics": (
         "evoq metrics online_bin_packing-1 --format csv > metrics.csv",

@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from app import bootstrap
@@ -26,6 +27,7 @@ from app.domain.problem import Problem
 from app.domain.run import Budget
 from app.engine.lifecycle import FOUNDING
 from app.entries import NewRun
+from app.model_settings import Provider
 from app.resolve import (
     Resolved,
     caps,
@@ -37,6 +39,8 @@ from app.resolve import (
     without_models,
 )
 from app.settings import RunSettings
+
+A_DAY_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +154,8 @@ def ordered(loaded: Loaded, *, local: bool) -> Order:
         notices += told
     found, told = without_judges(found)
     notices += told
+    found, told = _with_people(found)
+    notices += told
     known = every_operator(ask)
     asking = [name for name, operator in known.items() if operator.asks_model]
     suggested = found.sources.get("search.operators") == "the problem's configuration"
@@ -187,6 +193,21 @@ def _require_function(problem: Problem, named: str) -> None:
                 remedy="Name it, as --set prompts.function=NAME; it must be at top level, in "
                 "Python, and inside the EVOLVE-BLOCK markers if there are any.",
             )
+
+
+def _with_people(found: Resolved) -> tuple[Resolved, list[str]]:
+    """Gives a run that asks a person one folder for all workers, and time."""
+    settings = found.settings
+    if not any(model.provider is Provider.HUMAN for model in settings.llm.every):
+        return found, []
+    folder = Path(settings.llm.answers).absolute()
+    changed: dict[str, Any] = {"llm": settings.llm.model_copy(update={"answers": str(folder)})}
+    if "queue.patience_seconds" not in found.sources:
+        changed["queue"] = settings.queue.model_copy(update={"patience_seconds": A_DAY_SECONDS})
+    return replace(found, settings=settings.model_copy(update=changed)), [
+        f"this run asks a person: its prompts are in {folder}, `evoq answer RUN` shows and answers "
+        f"them."
+    ]
 
 
 def _with_keys(found: Resolved) -> tuple[Resolved, list[str]]:

@@ -60,6 +60,18 @@ _ACCOUNTS = """
 """
 
 
+_REPLAY = """
+    SELECT asked.place AS asked_place, found.*
+    FROM json_to_recordset(CAST(%(asked)s AS json)) AS asked(place int, prompt text, sample int)
+    CROSS JOIN LATERAL (
+        SELECT completions.* FROM completions JOIN cohorts ON cohorts.id = completions.cohort
+        WHERE cohorts.run = %(run)s AND completions.prompt = asked.prompt
+            AND completions.sample = asked.sample
+        ORDER BY completions.cohort, completions.turn, completions.place LIMIT 1
+    ) AS found
+"""
+
+
 def of_cohort(c: Connection, cohort: CohortId) -> dict[int, list[Completion]]:
     turns: dict[int, list[Completion]] = {}
     for one in rows(c, _OF_COHORT, {"cohort": cohort}):
@@ -110,6 +122,12 @@ def recall(c: Connection, asked: Sequence[Asked]) -> list[Completion | None]:
 
 def accounts(c: Connection, run: int) -> list[Account]:
     return [Account(**one._asdict()) for one in rows(c, _ACCOUNTS, {"run": run})]
+
+
+def replay(c: Connection, run: int, asked: Sequence[tuple[str, int]]) -> list[Completion | None]:
+    told = [{"place": n, "prompt": prompt, "sample": s} for n, (prompt, s) in enumerate(asked)]
+    found = {one.asked_place: one for one in rows(c, _REPLAY, {"run": run, "asked": as_json(told)})}
+    return [_completion(found[n]) if n in found else None for n in range(len(asked))]
 
 
 def _completion(row: Any) -> Completion:

@@ -171,6 +171,9 @@ class SqlTransaction:
     def recall(self, asked: Sequence[Asked]) -> list[Completion | None]:
         return stored_completions.recall(self._c, asked)
 
+    def replay(self, run: int, asked: Sequence[tuple[str, int]]) -> list[Completion | None]:
+        return stored_completions.replay(self._c, run, asked)
+
     def accounts(self, run: int) -> list[Account]:
         return stored_completions.accounts(self._c, run)
 

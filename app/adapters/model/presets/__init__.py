@@ -15,6 +15,9 @@ from app.adapters.model.presets import (
 )
 from app.adapters.model.presets.preset import Preset
 
+NO_ENDPOINT = Preset("", "", needs_key=False)
+"""Who is not asked over HTTP."""
+
 PRESETS: Mapping[str, Preset] = {
     "openai": openai.PRESET,
     "deepseek": deepseek.PRESET,
@@ -24,6 +27,8 @@ PRESETS: Mapping[str, Preset] = {
     "vllm": vllm.PRESET,
     "llamacpp": llamacpp.PRESET,
     "ollama": ollama.PRESET,
+    "human": NO_ENDPOINT,
+    "replay": NO_ENDPOINT,
 }
 """By the names `app.model_settings.Provider` lists; a test compares the two."""
 

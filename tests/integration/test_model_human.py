@@ -1,0 +1,117 @@
+"""A person as a model, whose other end is a thread or the command."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from app.adapters.model.human import HumanModel, answer, unanswered
+from app.domain.operator import Prompt, Role
+from app.ports import Misconfigured, Unavailable
+from tests.contracts.language_model import LanguageModelContract, Serve
+
+
+def later() -> float:
+    """A clock for which every reply was written a while ago."""
+    return time.time() + 2.0
+
+
+def person(folder: Path, said: Callable[[str], str], gone: threading.Event) -> threading.Thread:
+    """Answers whatever is asked, by the user's part of the prompt."""
+
+    def act() -> None:
+        while not gone.wait(0.02):
+            for one in unanswered(folder):
+                user = one.text.split("\n\n")[-1].strip("\n")
+                answer(folder, one.name, said(user))
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    return thread
+
+
+class TestHumanModel(LanguageModelContract):
+    @pytest.fixture
+    def serve(self, tmp_path: Path) -> Iterator[Serve]:
+        gone, threads = threading.Event(), []
+
+        def serve(said: Callable[[str], str]) -> HumanModel:
+            folder = tmp_path / f"person {len(threads)}"
+            threads.append(person(folder, said, gone))
+            return HumanModel("ada", folder, sleep=lambda _: time.sleep(0.02), clock=later)
+
+        yield serve
+        gone.set()
+        for thread in threads:
+            thread.join()
+
+
+def model(folder: Path, wait_seconds: float = 0.0) -> HumanModel:
+    return HumanModel("ada", folder, wait_seconds=wait_seconds, clock=later)
+
+
+def test_a_prompt_is_written_once_and_waits_where_the_message_says(tmp_path: Path) -> None:
+    asked = Prompt("be brief", "hello", 4)
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="wait for a person") as caught:
+            model(tmp_path).complete([asked])
+
+    assert str(tmp_path) in str(caught.value)
+    assert not isinstance(caught.value, Misconfigured)
+    [waiting] = unanswered(tmp_path)
+    assert waiting.text == "# System\n\nbe brief\n\nhello\n"
+    assert waiting.name.startswith("4-")
+
+
+def test_what_is_answered_meanwhile_is_there_when_it_is_asked_again(tmp_path: Path) -> None:
+    prompts = [Prompt("", "one", 1), Prompt("", "two", 2, Role.REFINER)]
+    with pytest.raises(Unavailable):
+        model(tmp_path).complete(prompts)
+    answer(tmp_path, unanswered(tmp_path)[0].name, "eins")
+    with pytest.raises(Unavailable, match=r"^1 prompt"):
+        model(tmp_path).complete(prompts)
+    answer(tmp_path, unanswered(tmp_path)[0].name, "zwei")
+
+    replies = model(tmp_path).complete(prompts)
+
+    assert [(one.text, one.model, one.role) for one in replies] == [
+        ("eins", "ada", Role.GENERATOR),
+        ("zwei", "ada", Role.REFINER),
+    ]
+
+
+def test_a_reply_that_an_editor_may_still_be_writing_is_not_read(tmp_path: Path) -> None:
+    asked = Prompt("", "hello")
+    with pytest.raises(Unavailable):
+        model(tmp_path).complete([asked])
+    answer(tmp_path, unanswered(tmp_path)[0].name, "half a sen")
+
+    with pytest.raises(Unavailable):
+        HumanModel("ada", tmp_path, wait_seconds=0.0).complete([asked])
+
+
+def test_a_prompt_that_was_drawn_anew_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    for text in ("of an old parent", "of a new one"):
+        with pytest.raises(Unavailable):
+            model(tmp_path).complete([Prompt("", text, 7)])
+
+    assert [one.text for one in unanswered(tmp_path)] == ["of a new one\n"]
+
+
+def test_a_prompt_is_answered_once(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable):
+        model(tmp_path).complete([Prompt("", "hello")])
+    [waiting] = unanswered(tmp_path)
+    answer(tmp_path, waiting.name, "yes")
+
+    with pytest.raises(LookupError, match="waits for an answer"):
+        answer(tmp_path, waiting.name, "no")
+
+
+def test_a_folder_that_cannot_be_written_needs_a_person(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(Misconfigured, match=r"llm\.answers"):
+        model(tmp_path / "file" / "folder").complete([Prompt("", "hello")])
