@@ -11,7 +11,7 @@ from app.domain.operators.diff import DIFF
 from app.domain.operators.rewrite import REWRITE
 from app.domain.operators.seed import SEED
 from app.domain.problem import Job, Outcome
-from app.domain.run import RunState
+from app.domain.run import Budget, RunState
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
 from app.model_settings import ModelSettings
@@ -187,3 +187,41 @@ def test_a_prompt_holds_what_the_ledger_knows_of_the_lineage(ctx: Context) -> No
     assert "crash" in failed.program.source
     assert "### Failure 1: runtime" in last
     assert "it crashed" not in last  # the words of a failure stay with people
+
+
+@pytest.mark.parametrize(("enforce", "failures"), [(None, {"bad_edit": 3}), (False, {})])
+def test_a_run_may_let_go_of_the_markers(
+    ctx: Context, enforce: bool | None, failures: dict[str, int]
+) -> None:
+    """The line that the model edits stands outside the region."""
+    source = "# EVOLVE-BLOCK-START\n# nothing\n# EVOLVE-BLOCK-END\nx = 0.0\n"
+    toy = problem(seeds=(source,))
+
+    def outside(prompt: Prompt) -> Completion:
+        current = prompt.user.split("# EVOLVE-BLOCK-END\n")[-1].split("\n```")[0]
+        return Completion(BLOCK.replace("x = 0.0", current).format(prompt.sample + 1.5))
+
+    model = Answering(outside)
+    ctx, new = asking(ctx, model, "diff", 0)
+    told = RunSettings.model_validate(new.settings)
+    search = told.search.model_copy(update={"enforce_blocks": enforce, "inspirations": 0})
+    settings = told.model_copy(update={"search": search}).model_dump(mode="json")
+    run_id = run_to_the_end(ctx, toy, replace(new, settings=settings))
+
+    with ctx.store.begin() as tx:
+        assert tx.failures(run_id) == failures
+
+
+def test_a_prompt_shows_as_many_programs_as_the_search_draws(ctx: Context) -> None:
+    def numbered(prompt: Prompt) -> Completion:
+        current = prompt.user.split("# The current program\n```python\n")[1].split("\n```")[0]
+        return Completion(BLOCK.replace("x = 0.0", current).format(prompt.sample - 3))
+
+    model = Answering(numbered)
+    ctx, new = asking(ctx, model, "diff", 0)
+    told = RunSettings.model_validate(new.settings)
+    search = told.search.model_copy(update={"top_programs": 5, "inspirations": 0})
+    settings = told.model_copy(update={"search": search}).model_dump(mode="json")
+    run_to_the_end(ctx, problem(), replace(new, budget=Budget(8), settings=settings))
+
+    assert max(prompt.user.count("### Program ") for prompt in model.asked) == 5

@@ -17,7 +17,7 @@ _ANCESTRY = """
         SELECT born.parent, line.depth + 1
         FROM line CROSS JOIN LATERAL (
             SELECT parents[1] AS parent FROM proposals
-            WHERE run = %(run)s AND program = line.program AND state = 'admitted' AND ordinal >= 0
+            WHERE run + 0 = %(run)s AND program = line.program AND state = 'admitted'
             ORDER BY id DESC LIMIT 1
         ) AS born
         WHERE line.depth < %(ancestors)s AND born.parent <> line.program
@@ -29,7 +29,7 @@ _ANCESTRY = """
             ) AS evaluations
         FROM line JOIN programs ON programs.id = line.program LEFT JOIN LATERAL (
             SELECT fitness, changes, cohort FROM proposals
-            WHERE run = %(run)s AND program = line.program AND state = 'admitted'
+            WHERE run + 0 = %(run)s AND program = line.program AND state = 'admitted'
             ORDER BY id DESC LIMIT 1
         ) AS one ON true
         WHERE line.depth > 0
@@ -39,7 +39,7 @@ _ANCESTRY = """
         FROM (
             SELECT child.* FROM (SELECT DISTINCT program FROM line) AS line CROSS JOIN LATERAL (
                 SELECT id, cohort, program, changes, failure_kind, failure_detail FROM proposals
-                WHERE run = %(run)s AND parents[1] = line.program AND state = 'failed'
+                WHERE run + 0 = %(run)s AND parents[1] = line.program AND state = 'failed'
                 ORDER BY id DESC LIMIT %(failures)s
             ) AS child ORDER BY child.id DESC LIMIT %(failures)s
         ) AS recent LEFT JOIN programs ON programs.id = recent.program LEFT JOIN LATERAL (
@@ -52,6 +52,7 @@ _ANCESTRY = """
     SELECT (SELECT json_agg(ancestor ORDER BY depth) FROM ancestor) AS ancestors,
         (SELECT json_agg(failed ORDER BY id DESC) FROM failed) AS failures
 """
+"""`run + 0`: a plan made while the tables were empty must not take an index by run alone."""
 
 
 def ancestry(
