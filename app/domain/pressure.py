@@ -44,12 +44,25 @@ class Flow:
       generating_seconds: Mean time a proposal was asked for at a model; what was read back from the
         ledger counts as none.
       evaluating_seconds: Mean time a proposal spent in a sandbox; those never tested count as none.
+      testing: Trials that workers hold at this moment.  More than rate and time explain: a trial
+        costs more than its time in the sandbox, such as the wait for a cell.
     """
 
     settled: int
     span_seconds: float
     generating_seconds: float
     evaluating_seconds: float
+    testing: int = 0
+
+    @property
+    def asked(self) -> float:
+        """Proposals that a model works at, on average."""
+        return self.per_second * self.generating_seconds
+
+    @property
+    def tested(self) -> float:
+        """Proposals that workers test: on average, or now if that is more."""
+        return max(self.per_second * self.evaluating_seconds, float(self.testing))
 
     @property
     def per_second(self) -> float:
@@ -80,8 +93,8 @@ def sized(flow: Flow | None, caps: Caps, before: Limits, *, least: int = LEAST) 
         measured = before
     else:
         measured = Limits(
-            _limit(flow.per_second, flow.generating_seconds, before.generating, least),
-            _limit(flow.per_second, flow.evaluating_seconds, before.evaluating, least),
+            _limit(flow.asked, flow.per_second, before.generating, least),
+            _limit(flow.tested, flow.per_second, before.evaluating, least),
         )
     return Limits(
         caps.generating or measured.generating,
@@ -108,25 +121,27 @@ def room(limits: Limits, caps: Caps, *, generating: int, evaluating: int) -> int
     return max(0, limits.generating - generating - beyond)
 
 
-def reason(flow: Flow | None, stage_seconds: float, cap: int | None) -> str:
+def reason(flow: Flow | None, *, evaluating: bool, cap: int | None) -> str:
     """Returns why a limit is what it is, in a few words.
 
     Args:
       flow: As for `sized`.
-      stage_seconds: Mean time in the stage.
+      evaluating: Which of the two.
       cap: What a person has fixed; None otherwise.
     """
     if cap is not None:
         return "set"
     if flow is None or flow.settled < FEWEST_MEASURED:
         return "nothing measured yet"
-    at_work = flow.per_second * stage_seconds
-    return f"{flow.per_second:.3g}/s × {stage_seconds:.3g} s = {at_work:.3g} at work"
+    seconds = flow.evaluating_seconds if evaluating else flow.generating_seconds
+    mean = flow.per_second * seconds
+    if evaluating and flow.tested > mean:
+        return f"{flow.testing} at work now"
+    return f"{flow.per_second:.3g}/s × {seconds:.3g} s = {mean:.3g} at work"
 
 
-def _limit(per_second: float, seconds: float, before: int, least: int) -> int:
+def _limit(at_work: float, per_second: float, before: int, least: int) -> int:
     """Returns what is at work with headroom, twice its spread (a Poisson count's), and the lead."""
-    at_work = per_second * seconds
     wanted = HEADROOM * at_work + 2 * math.sqrt(at_work) + per_second * LEAD_SECONDS
     found = min(MOST, max(least, LEAST, math.ceil(wanted)))
     return before if abs(found - before) <= STEP * before else found

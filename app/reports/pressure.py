@@ -46,9 +46,9 @@ def stages(tx: Transaction, run: Run, backlog: Backlog) -> Stages:
     """Reads a run's stages as the planner would, and changes nothing."""
     found = pressure(tx, run, backlog)
     flow, caps = found.flow, found.caps
-    asked = flow.generating_seconds if flow else 0.0
-    tested = flow.evaluating_seconds if flow else 0.0
+    waits = reason(flow, evaluating=False, cap=caps.generating)
+    tests = reason(flow, evaluating=True, cap=caps.evaluating)
     return Stages(
-        Stage(backlog.generating, run.limits.generating, reason(flow, asked, caps.generating)),
-        Stage(backlog.evaluating, run.limits.evaluating, reason(flow, tested, caps.evaluating)),
+        Stage(backlog.generating, run.limits.generating, waits),
+        Stage(backlog.evaluating, run.limits.evaluating, tests),
     )

@@ -3,7 +3,7 @@
 import heapq
 import random
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -31,6 +31,9 @@ class Stage:
 
 class Pipeline:
     """SIMULATION: proposals pass a model and an evaluation; planning looks at the last settled."""
+
+    seen = 1.0
+    """Share of an evaluation's time that the ledger knows of."""
 
     def __init__(self, model: Stage, evaluation: Stage, *, seed: int, caps: Caps = FREE) -> None:
         self.stages = (model, evaluation)
@@ -71,7 +74,8 @@ class Pipeline:
             return None
         sample = recent[-32:]
         means = [sum(self.took[p][n] for _, p in sample) / len(sample) for n in (0, 1)]
-        return Flow(len(recent), self.now - recent[0][0], means[0], means[1])
+        held = self.stages[1].busy
+        return Flow(len(recent), self.now - recent[0][0], means[0], means[1] * self.seen, held)
 
     def enter(self, proposal: int, n: int) -> None:
         self.stages[n].waiting.append(proposal)
@@ -171,6 +175,14 @@ def test_a_run_grows_into_a_stage_that_becomes_faster() -> None:
     assert pipeline.used(0, 60) >= 0.95
 
 
+def test_a_trial_that_costs_more_than_its_time_in_the_sandbox_starves_nobody() -> None:
+    pipeline = Pipeline(Stage(64, 0.8), Stage(64, 2.0), seed=6)
+    pipeline.seen = 0.0
+    pipeline.run(60)
+    assert pipeline.used(1, 60) >= 0.97
+    assert pipeline.mean(2, 60) <= 64 * 3
+
+
 def test_a_bottleneck_that_moves_is_followed() -> None:
     model, evaluation = Stage(32, 1.0), Stage(128, 1.0)
     pipeline = Pipeline(model, evaluation, seed=4).run(60)
@@ -230,6 +242,8 @@ def test_small_changes_leave_a_limit_alone() -> None:
 
 def test_it_says_why_a_limit_is_what_it_is() -> None:
     flow = Flow(101, 10.0, 0.8, 2.0)
-    assert reason(flow, flow.generating_seconds, None) == "10/s × 0.8 s = 8 at work"
-    assert reason(flow, 0.8, 64) == "set"
-    assert reason(None, 0.0, None) == "nothing measured yet"
+    assert reason(flow, evaluating=False, cap=None) == "10/s × 0.8 s = 8 at work"
+    assert reason(flow, evaluating=True, cap=None) == "10/s × 2 s = 20 at work"
+    assert reason(replace(flow, testing=31), evaluating=True, cap=None) == "31 at work now"
+    assert reason(flow, evaluating=False, cap=64) == "set"
+    assert reason(None, evaluating=True, cap=None) == "nothing measured yet"

@@ -22,7 +22,9 @@ _FLOW = """
         ORDER BY settled_at DESC, id DESC LIMIT least(%(settled)s, %(sampled)s)
     )
     SELECT extract(epoch FROM clock_timestamp() - (SELECT settled_at FROM first))::float8 AS span,
-        avg(asked.seconds) AS generating, avg(tested.seconds) AS evaluating
+        avg(asked.seconds) AS generating, avg(tested.seconds) AS evaluating,
+        (SELECT count(*) FROM trials WHERE run = %(run)s AND evaluation IS NULL
+            AND leased_until > now()) AS testing
     FROM sampled CROSS JOIN LATERAL (
         SELECT coalesce(sum(turn.seconds), 0) AS seconds FROM (
             SELECT max(latency_seconds) AS seconds FROM completions
@@ -45,7 +47,9 @@ def flow(c: Connection, run: int, settled: int) -> Flow | None:
     found = row(c, _FLOW, {"run": run, "settled": settled, "sampled": SAMPLED})
     if found is None or found.span is None:
         return None
-    return Flow(settled, found.span, float(found.generating), float(found.evaluating))
+    return Flow(
+        settled, found.span, float(found.generating), float(found.evaluating), found.testing
+    )
 
 
 def set_limits(c: Connection, run: int, limits: Limits) -> None:
