@@ -157,6 +157,35 @@ def test_bare_processes_do_not_claim_what_only_namespaces_give() -> None:
     assert missing.remedy
 
 
+def test_what_an_evaluator_imports_is_paid_once_a_cell() -> None:
+    text = b"""
+import sys, time
+import heavy
+
+def evaluate(path):
+    from numpy import polynomial
+    fresh = "numpy.polynomial" in BEFORE
+    return {"loads": heavy.LOADS, "fresh": fresh, "age": time.time() - heavy.AT}
+
+BEFORE = set(sys.modules)
+"""
+    heavy = (
+        b"import time\nLOADS = globals().get('LOADS', 0) + 1\ntime.sleep(0.3)\nAT = time.time()\n"
+    )
+    evaluator = problem(text, "heavy", **{"heavy.py": heavy})
+    sandbox = ProcessSandbox()
+    for mode in Mode:
+        job = replace(JOB, evaluator=evaluator, mode=mode)
+        first, second = sandbox.run(job), sandbox.run(job)
+        assert first.boot_seconds > 0.3
+        assert second.boot_seconds == 0.0
+        assert second.wall_seconds < 0.3 + first.wall_seconds
+        assert metrics(second)["loads"] == 1
+        assert metrics(second)["fresh"] is True  # preloaded: imported before the evaluator was
+        assert metrics(second)["age"] > metrics(first)["age"]  # the same import, not a new one
+    sandbox.close()
+
+
 def test_bare_programs_reach_neither_sockets_nor_settings_of_the_machine(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     program = f"""

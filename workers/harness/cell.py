@@ -95,6 +95,7 @@ def _install_library(room: Room, modules: dict[str, str]) -> None:
 
 
 def _preload(names: list[str]) -> None:
+    """Imports what programs and evaluators will; a name may also be of no module."""
     for name in names:
         try:
             importlib.import_module(name)

@@ -81,5 +81,6 @@ def preloads(files: Mapping[str, bytes]) -> list[str]:
             if isinstance(node, ast.Import):
                 wanted |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                wanted.add(node.module)
+                # What is imported may be a module too, and then it is the one that takes time.
+                wanted |= {node.module, *(f"{node.module}.{one.name}" for one in node.names)}
     return sorted(name for name in wanted if name.partition(".")[0] in _SAFE_TO_PRELOAD)
