@@ -13,17 +13,9 @@ control, the loop of document 001.  Prints one JSON document.
 import argparse
 import json
 import os
-import random
-import shutil
-import subprocess
-import sys
-import tempfile
 import time
-import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import psycopg
 
@@ -33,13 +25,12 @@ from app.engine import lifecycle
 from app.entries import NewRun
 from app.settings import ModelSettings, QueueSettings, RunSettings, SearchSettings
 from benchmarks import slot_loop
-from benchmarks.simulated import SOURCE, problem
+from benchmarks.mock_server import latencies, metric, simulated_model
+from benchmarks.simulated import problem
 from benchmarks.stack import Stack, running_stack
 
-MOCK = (sys.executable, "-c", "from app.cli import main; main()", "mock-llm", "--port", "0")
 FAULTS = {"--rate-429": 0.10, "--rate-5xx": 0.05, "--rate-hang": 0.02}
 ENDLESS = 10_000_000
-REPLIES = 50_000  # all different, so that no proposal is a duplicate before they come again
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +55,8 @@ class Measured:
 
     Attributes:
       model_busy: Share of the model's places that were taken, by its own gauge, sampled.
+      model_seconds: Of a completion by the mock's own clock, its queue included: more than was told
+        where it had to wait for a place, or for a processor.
       cpu_ms: Processor milliseconds per evaluated proposal, the mock's included.
     """
 
@@ -73,6 +66,7 @@ class Measured:
     failed: int
     duplicates: int
     model_busy: float
+    model_seconds: float
     cpu_ms: float
     load: float
 
@@ -108,7 +102,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 def _saturated(told: argparse.Namespace) -> dict[str, object]:
     ideal = min(told.in_flight / told.model_seconds, told.evaluations / told.evaluation_seconds)
-    with simulated_model(told, {}) as base_url:
+    with simulated_model(told.model_seconds, told.in_flight) as base_url:
         control = None
         if not told.no_control:
             seconds = (told.evaluation_seconds, told.warm_up / 2, told.seconds)
@@ -157,7 +151,7 @@ def _faulty(told: argparse.Namespace) -> dict[str, object]:
 
 def _finished(told: argparse.Namespace, faults: dict[str, float]) -> dict[str, object]:
     with (
-        simulated_model(told, faults) as base_url,
+        simulated_model(told.model_seconds, told.in_flight, faults) as base_url,
         running_stack(told.workers, environment(told, 0.0)) as stack,
     ):
         run = start(stack, told, base_url, told.proposals, told.timeout)
@@ -179,38 +173,6 @@ def _finished(told: argparse.Namespace, faults: dict[str, float]) -> dict[str, o
         "faults_injected": injected,
         "settled_per_second": round((reached.settled - before) / (ended - began), 2),
     }
-
-
-@contextmanager
-def simulated_model(told: argparse.Namespace, faults: dict[str, float]) -> Iterator[str]:
-    """Starts the simulated model; gives its address."""
-    script = Path(tempfile.mkdtemp(prefix="evoq-bench-")) / "replies.jsonl"
-    rng = random.Random(1)
-    sources = (SOURCE.format(x=rng.uniform(-5, 5), y=rng.uniform(-5, 5)) for _ in range(REPLIES))
-    script.write_text("".join(json.dumps(f"```python\n{one}```\n") + "\n" for one in sources))
-    options = [text for name, rate in faults.items() for text in (name, str(rate))]
-    command = [*MOCK, "--json", "--latency", str(told.model_seconds), *options]
-    command += ["--max-num-seqs", str(told.in_flight), "--replies", str(script)]
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    document = ""
-    for line in process.stdout:
-        document += line
-        if line.startswith("}"):
-            break
-    try:
-        yield json.loads(document)["base_url"]
-    finally:
-        process.terminate()
-        process.wait(20)
-        process.stdout.close()
-        shutil.rmtree(script.parent)
 
 
 def environment(told: argparse.Namespace, evaluation_seconds: float) -> dict[str, str]:
@@ -254,10 +216,13 @@ def start(
 
 def _measure(stack: Stack, run: Run, base_url: str, told: argparse.Namespace) -> Measured:
     before, spent = counted(stack, run), stack.spent.cpu_seconds()
+    answered = [latencies(base_url)]
     running: list[float] = []
     while time.monotonic() < before.at + told.seconds:
         time.sleep(0.5)
         running.append(metric(base_url, "vllm:num_requests_running"))
+    answered.append(latencies(base_url))
+    (seconds_before, n_before), (seconds_after, n_after) = answered
     after, cost = counted(stack, run), stack.spent.cpu_seconds() - spent
     seconds, evaluated = after.at - before.at, after.evaluated - before.evaluated
     return Measured(
@@ -267,6 +232,7 @@ def _measure(stack: Stack, run: Run, base_url: str, told: argparse.Namespace) ->
         failed=after.failed - before.failed,
         duplicates=after.duplicates - before.duplicates,
         model_busy=round(sum(running) / len(running) / told.in_flight, 3),
+        model_seconds=round((seconds_after - seconds_before) / max(1.0, n_after - n_before), 3),
         cpu_ms=round(1000 * cost / max(1, evaluated), 2),
         load=round(os.getloadavg()[0], 1),
     )
@@ -283,12 +249,6 @@ def counted(stack: Stack, run: Run) -> Counted:
         )
         counts = connection.execute(proposals, (run.id,)).fetchone() or (0, 0, 0)
     return Counted(time.monotonic(), evaluated, *counts)
-
-
-def metric(base_url: str, name: str) -> float:
-    with urllib.request.urlopen(base_url.removesuffix("/v1") + "/metrics", timeout=10) as answer:
-        lines = answer.read().decode().splitlines()
-    return sum(float(line.split()[-1]) for line in lines if line.startswith(name + "{"))
 
 
 if __name__ == "__main__":

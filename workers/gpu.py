@@ -3,13 +3,14 @@
 import sys
 from typing import Any
 
-from celery import signals
+from celery import concurrency, signals
 
 from app.bootstrap import worker_engine
 from app.ports import Unavailable
 from workers.context import context_or_exit
 
 QUEUE = "gpu"
+_PREFORK = concurrency.get_implementation("prefork")
 
 
 @signals.worker_init.connect
@@ -23,6 +24,11 @@ def prepare(sender: Any, **_: Any) -> None:
     context_or_exit()
     engine = worker_engine()
     if engine is not None:
+        if concurrency.get_implementation(sender.pool_cls) is _PREFORK:
+            raise SystemExit(
+                "this worker cannot work: EVOQ_VLLM_MODEL needs the pool `threads`, as it is "
+                "without --pool; forked processes have no engine"
+            )
         try:
             engine.start(_say)
         except Unavailable as error:

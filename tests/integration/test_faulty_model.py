@@ -7,6 +7,7 @@ import pytest
 
 from app.domain.run import RunState
 from benchmarks import saturation
+from benchmarks.mock_server import metric, simulated_model
 from benchmarks.stack import running_stack
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -23,7 +24,7 @@ def test_a_model_that_fails_loses_nothing_and_costs_no_proposal(monkeypatch: pyt
         monkeypatch.setenv(name, value)
 
     with (
-        saturation.simulated_model(told, saturation.FAULTS) as base_url,
+        simulated_model(told.model_seconds, told.in_flight, saturation.FAULTS) as base_url,
         running_stack(told.workers, settings) as stack,
     ):
         run = saturation.start(stack, told, base_url, PROPOSALS, told.timeout)
@@ -34,7 +35,7 @@ def test_a_model_that_fails_loses_nothing_and_costs_no_proposal(monkeypatch: pyt
             if now.state is not RunState.RUNNING or time.monotonic() > deadline:
                 break
             time.sleep(0.5)
-        injected = saturation.metric(base_url, "evoq_mock_llm_injected_faults_total")
+        injected = metric(base_url, "evoq_mock_llm_injected_faults_total")
         with psycopg.connect(stack.database_url.replace("+psycopg", "")) as connection:
 
             def all_of(statement: str) -> list[tuple[object, ...]]:

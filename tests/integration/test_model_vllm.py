@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from app.model_settings import ModelSettings
 from app.ports import Misconfigured, Unavailable
 from app.providers import Providers
 from tests.contracts.language_model import LanguageModelContract, Serve
+from workers import gpu
 
 
 class Canned:
@@ -114,6 +116,52 @@ def test_a_run_that_asks_for_another_model_of_this_worker_is_told_what_it_serves
 def test_without_vllm_the_engine_says_how_to_get_it():
     with pytest.raises(Misconfigured, match=r"evoqueue\[gpu\]"):
         VllmEngine(Launch("/models/tiny", "tiny")).start()
+
+
+@dataclass(frozen=True)
+class Queues:
+    consume_from: tuple[str, ...] = ("gpu",)
+
+
+@dataclass(frozen=True)
+class Amqp:
+    queues: Queues = Queues()
+
+
+@dataclass(frozen=True)
+class Application:
+    amqp: Amqp = Amqp()
+
+
+@dataclass(frozen=True)
+class Worker:
+    """What the start-up reads of a Celery worker."""
+
+    pool_cls: str
+    app: Application = Application()
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> VllmEngine:
+    """An engine whose model is nowhere, in a worker with everything else."""
+    absent = VllmEngine(Launch("/nowhere", "tiny"))
+    monkeypatch.setattr(gpu, "worker_engine", lambda: absent)
+    monkeypatch.setattr(gpu, "context_or_exit", lambda: None)
+    return absent
+
+
+def test_a_worker_that_forks_does_not_load_an_engine(engine: VllmEngine):
+    with pytest.raises(SystemExit, match="needs the pool `threads`"):
+        gpu.prepare(Worker("prefork"))
+
+
+def test_a_worker_whose_model_cannot_be_loaded_ends_and_says_why(
+    engine: VllmEngine, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit, match="EVOQ_VLLM_MODEL"):
+        gpu.prepare(Worker("threads"))
+
+    assert "vllm: loading /nowhere" in capsys.readouterr().err
 
 
 WORKER = """

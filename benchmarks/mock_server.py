@@ -1,0 +1,69 @@
+"""The SIMULATED model of a benchmark: `evoq mock-llm` in a process of its own, and its metrics."""
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.simulated import SOURCE
+
+MOCK = (sys.executable, "-c", "from app.cli import main; main()", "mock-llm", "--port", "0")
+REPLIES = 50_000  # all different, so that no proposal is a duplicate before they come again
+
+
+@contextmanager
+def simulated_model(
+    seconds: float, places: int, faults: Mapping[str, float] | None = None
+) -> Iterator[str]:
+    """Starts one; gives its address.
+
+    Args:
+      seconds: Of a completion.
+      places: Completions at once; others wait.
+      faults: Options of `evoq mock-llm` to their rates.
+    """
+    script = Path(tempfile.mkdtemp(prefix="evoq-bench-")) / "replies.jsonl"
+    rng = random.Random(1)
+    sources = (SOURCE.format(x=rng.uniform(-5, 5), y=rng.uniform(-5, 5)) for _ in range(REPLIES))
+    script.write_text("".join(json.dumps(f"```python\n{one}```\n") + "\n" for one in sources))
+    options = [text for name, rate in (faults or {}).items() for text in (name, str(rate))]
+    command = [*MOCK, "--json", "--latency", str(seconds), *options]
+    command += ["--max-num-seqs", str(places), "--replies", str(script)]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    document = ""
+    for line in process.stdout:
+        document += line
+        if line.startswith("}"):
+            break
+    try:
+        yield json.loads(document)["base_url"]
+    finally:
+        process.terminate()
+        process.wait(20)
+        process.stdout.close()
+        shutil.rmtree(script.parent)
+
+
+def metric(base_url: str, name: str) -> float:
+    with urllib.request.urlopen(base_url.removesuffix("/v1") + "/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(name + "{"))
+
+
+def latencies(base_url: str) -> tuple[float, float]:
+    """Returns the seconds of all completions together, and how many they were."""
+    name = "vllm:e2e_request_latency_seconds"
+    return metric(base_url, name + "_sum"), metric(base_url, name + "_count")
