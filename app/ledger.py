@@ -264,8 +264,18 @@ class Transaction(Protocol):
 
     def island(self, run: int, index: int, *, lock: bool = False) -> IslandView: ...
 
-    def put_cell(self, run: int, island: int, cell: Cell) -> None:
-        """Makes these the cell's occupants, and counts one admission on the island."""
+    def put_cell(
+        self, run: int, island: int, cell: Cell, *, seen: IslandView | None = None
+    ) -> bool:
+        """Makes these the cell's occupants, and counts one admission on the island.
+
+        Args:
+          run: The run.
+          island: The island's index.
+          cell: The cell and who lives there from now on.
+          seen: The island as it was read; nothing is done, and False returned, if anybody has
+            entered it since.  None where this transaction has locked it.
+        """
         ...
 
     def clear_island(self, run: int, island: int, *, reset: bool) -> None:

@@ -18,8 +18,8 @@ def offer(
     """Offers a cohort's entrants to their islands, and emits what came of it.
 
     Seeds, and whoever arrives while the grid is still being learnt, lock their islands first: the
-    grid may change while they wait.  Later on an island is locked only for an entrant that its cell
-    would take, so that the many who are refused wait for nobody.
+    grid may change while they wait.  Later on nobody waits to be refused, and who would be taken
+    enters if nobody else has since its cell was read; else once more, with the island locked.
     """
     learning = any(axis.provisional or not axis.ranged for axis in run.axes)
     if learning or cohort.founding:
@@ -57,16 +57,18 @@ def _offer(
     elite = entrant.elite(strategy.niche(entrant))
     member = cohort.member(entrant.program)
     draft = member.draft if member else None
-    for lock in (False, True):
-        view = tx.island(run.id, island, lock=lock)
-        if draft is not None and draft.epoch != view.epoch:
+    for locked in (False, True):
+        view = tx.island(run.id, island, lock=locked)
+        epoch = view.epoch  # read before the cell, so that a change in between is noticed
+        if draft is not None and draft.epoch != epoch:
             return None
         before = view.cell(elite.cell)
         after = strategy.occupancy(before, elite)
         if after is before:
             return None
-    tx.put_cell(run.id, island, after)
-    return elite
+        if tx.put_cell(run.id, island, after, seen=None if locked else view):
+            return elite
+    raise AssertionError(f"island {island} of run {run.id} changed while it was locked")
 
 
 def admit(

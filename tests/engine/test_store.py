@@ -1,7 +1,10 @@
 """The ledger's own promises: compare-and-sets, bounded draws, constraints, schema versions."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from random import Random
+from threading import Event
 
 import psycopg
 import pytest
@@ -140,6 +143,49 @@ def test_a_cell_keeps_its_number_when_its_occupants_change(store: SqlStore) -> N
         island = tx.island(run, 0)
         assert (island.size, island.admitted) == (1, 2)
         assert [e.fitness for e in island.cell((1,)).occupants] == [5.0]
+
+
+def test_an_elite_enters_only_an_island_nobody_entered_since_it_was_read(store: SqlStore) -> None:
+    run = a_run(store)
+    with store.begin() as tx:
+        tx.put_programs([Program(f"x = {n}\n") for n in range(4)])
+        assert tx.put_cell(run, 0, Cell((0,), (elite(0, 0.0),)))
+    with store.begin() as slow:
+        seen = slow.island(run, 0)
+        assert seen.admitted == 1
+        with store.begin() as quick:
+            assert quick.put_cell(run, 0, Cell((1,), (elite(1, 1.0),)), seen=quick.island(run, 0))
+        assert not slow.put_cell(run, 0, Cell((2,), (elite(2, 2.0),)), seen=seen)
+        assert not slow.put_cell(run, 0, Cell((1,), ()), seen=seen)
+        again = slow.island(run, 0, lock=True)
+        assert (again.size, again.admitted, again.cell((2,)).occupants) == (2, 2, ())
+        assert again.cell((1,)).occupants == (elite(1, 1.0),)
+        assert slow.put_cell(run, 0, Cell((2,), (elite(2, 2.0),)))
+
+
+def test_who_waits_for_an_island_sees_that_it_changed_meanwhile(store: SqlStore) -> None:
+    run = a_run(store)
+    with store.begin() as tx:
+        tx.put_programs([Program(f"x = {n}\n") for n in range(2)])
+
+    def late() -> bool:
+        with store.begin() as tx:
+            seen = tx.island(run, 0)
+            assert seen.admitted == 0
+            read.set()
+            return tx.put_cell(run, 0, Cell((5,), (replace(elite(0, 1.0), cell=(5,)),)), seen=seen)
+
+    read = Event()
+    with ThreadPoolExecutor(1) as pool:
+        with store.begin() as first:
+            first.put_cell(run, 0, Cell((5,), (replace(elite(1, 9.0), cell=(5,)),)))
+            answer = pool.submit(late)
+            assert read.wait(10)
+            time.sleep(0.3)
+            assert not answer.done()
+        assert answer.result(10) is False
+    with store.begin() as tx:
+        assert [e.fitness for e in tx.island(run, 0).cell((5,)).occupants] == [9.0]
 
 
 def test_a_reset_island_is_empty_and_an_epoch_older(store: SqlStore) -> None:

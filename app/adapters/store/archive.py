@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 from app.adapters.store.codec import elite_of
 from app.adapters.store.driver import row, rows, write
 from app.adapters.store.runs import as_json
-from app.domain.archive import Cell, CellKey, Elite
+from app.domain.archive import Cell, CellKey, Elite, IslandView
 
 _ONE = 'SELECT * FROM islands WHERE run = %(run)s AND "index" = %(index)s'
 _ONE_LOCKED = f"{_ONE} FOR UPDATE"
@@ -34,23 +34,27 @@ _PUT = """
     ), here AS (
         UPDATE islands SET admitted = admitted + 1,
             cells = cells + CASE WHEN EXISTS (SELECT FROM old) THEN 0 ELSE 1 END
-        WHERE run = %(run)s AND "index" = %(island)s RETURNING cells
+        WHERE run = %(run)s AND "index" = %(island)s
+            AND epoch = coalesce(%(epoch)s, epoch) AND admitted = coalesce(%(admitted)s, admitted)
+        RETURNING cells
     ), gone AS (
         DELETE FROM elites
         WHERE run = %(run)s AND island = %(island)s AND cell = CAST(%(cell)s AS jsonb)
-            AND rank >= %(n)s
+            AND rank >= %(n)s AND EXISTS (SELECT FROM here)
     )
     INSERT INTO elites (run, island, cell, rank, number, program, fitness, length, generation)
     SELECT %(run)s, %(island)s, CAST(%(cell)s AS jsonb), place - 1,
-        coalesce((SELECT number FROM old), (SELECT cells - 1 FROM here)),
-        program, fitness, length, generation
-    FROM unnest(CAST(%(programs)s AS text[]), CAST(%(fitnesses)s AS float8[]), CAST(%(lengths)s
-        AS int[]),
-            CAST(%(generations)s AS int[]))
+        coalesce((SELECT number FROM old), cells - 1), program, fitness, length, generation
+    FROM here, unnest(
+            CAST(%(programs)s AS text[]), CAST(%(fitnesses)s AS float8[]),
+            CAST(%(lengths)s AS int[]), CAST(%(generations)s AS int[])
+        )
         WITH ORDINALITY AS occupant(program, fitness, length, generation, place)
     ON CONFLICT (run, island, cell, rank) DO UPDATE SET program = excluded.program,
         fitness = excluded.fitness, length = excluded.length, generation = excluded.generation
 """
+"""Who waits for the island's row is judged by what the row has become; `old` was read before, but
+while nobody has entered it cannot have changed."""
 _CLEAR = "DELETE FROM elites WHERE run = %(run)s AND island = %(island)s"
 _EMPTIED = """
     UPDATE islands SET cells = 0, epoch = epoch + CASE WHEN %(reset)s THEN 1 ELSE 0 END,
@@ -117,14 +121,18 @@ def islands(c: Connection, run: int, *, lock: bool) -> tuple[SqlIsland, ...]:
     return tuple(SqlIsland(c, run, one.index, one) for one in found)
 
 
-def put_cell(c: Connection, run: int, island: int, cell: Cell) -> None:
-    write(
+def put_cell(
+    c: Connection, run: int, island: int, cell: Cell, seen: IslandView | None = None
+) -> bool:
+    put = write(
         c,
         _PUT,
         {
             "run": run,
             "island": island,
             "cell": as_json(list(cell.key)),
+            "epoch": seen.epoch if seen else None,
+            "admitted": seen.admitted if seen else None,
             "n": len(cell.occupants),
             "programs": [elite.program for elite in cell.occupants],
             "fitnesses": [elite.fitness for elite in cell.occupants],
@@ -132,6 +140,7 @@ def put_cell(c: Connection, run: int, island: int, cell: Cell) -> None:
             "generations": [elite.generation for elite in cell.occupants],
         },
     )
+    return put > 0
 
 
 def clear_island(c: Connection, run: int, island: int, *, reset: bool) -> None:

@@ -216,8 +216,10 @@ class SqlTransaction:
     def island(self, run: int, index: int, *, lock: bool = False) -> IslandView:
         return stored_archive.island(self._c, run, index, lock=lock)
 
-    def put_cell(self, run: int, island: int, cell: Cell) -> None:
-        stored_archive.put_cell(self._c, run, island, cell)
+    def put_cell(
+        self, run: int, island: int, cell: Cell, *, seen: IslandView | None = None
+    ) -> bool:
+        return stored_archive.put_cell(self._c, run, island, cell, seen)
 
     def clear_island(self, run: int, island: int, *, reset: bool) -> None:
         stored_archive.clear_island(self._c, run, island, reset=reset)
