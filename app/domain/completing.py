@@ -11,6 +11,7 @@ from app.domain.operator import Child, Completion
 from app.domain.problem import EditRules
 from app.domain.program import Program
 from app.domain.replies import Tell, as_child, changed, syntax_fault
+from app.domain.syntax import syntax_tree
 
 _FAKE = "def completed():\n"
 
@@ -79,7 +80,7 @@ def _from_function(text: str, own: Function, number: int) -> str | Failure:
     fault = syntax_fault(Program(text))
     if fault is not None:
         return Failure(FailureKind.SYNTAX, fault)
-    tree = ast.parse(text)
+    tree = syntax_tree(text)
     given = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
     versions = [one for one in given if re.fullmatch(rf"{re.escape(own.name)}_v\d+", one)]
     wanted = f"{own.name}_v{number}"
@@ -136,7 +137,7 @@ def _trimmed(text: str, indent: str) -> str:
         rows = [indent + row if row.strip() else row for row in rows]
     while rows:
         try:
-            tree = ast.parse(_FAKE + "\n".join(rows) + "\n")
+            tree = syntax_tree(_FAKE + "\n".join(rows) + "\n")
         except SyntaxError as error:
             rows = rows[: min(len(rows) - 1, max((error.lineno or 2) - 2, 0))]
             continue

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from app.domain.program import Program, fingerprint
 from app.domain.regions import parse
+from app.domain.syntax import syntax_tree
 
 _FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^`\n]*")
 _ALIASES = {"py": "python", "python3": "python", "c++": "cpp", "js": "javascript", "rs": "rust"}
@@ -95,7 +96,7 @@ def definitions(program: Program) -> frozenset[str]:
     if program.language != "python":
         return frozenset()
     try:
-        tree = ast.parse(program.source)
+        tree = syntax_tree(program.source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return frozenset()
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from app.domain.program import Program
 from app.domain.regions import lines, parse
+from app.domain.syntax import syntax_tree
 
 _MARKER = re.compile(r"\W*EVOLVE-BLOCK-(?:START|END)\b")
 
@@ -146,7 +147,7 @@ def earlier_calls(body: str, name: str) -> list[str]:
 
 def _functions(source: str) -> list[ast.FunctionDef]:
     try:
-        tree = ast.parse(source)
+        tree = syntax_tree(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     return [node for node in tree.body if isinstance(node, ast.FunctionDef)]
@@ -163,7 +164,7 @@ def _header_end(text: Sequence[str], node: ast.FunctionDef) -> int | None:
     for end in range(first + 1, node.body[0].lineno):
         header = "".join(text[first:end])
         try:
-            ast.parse(header + " pass\n")
+            syntax_tree(header + " pass\n")
         except SyntaxError:
             continue
         return end
@@ -196,7 +197,7 @@ def _function(
 
 def _preface(source: str) -> str:
     """Returns what stands before the first function or class, without markers."""
-    tree = ast.parse(source)
+    tree = syntax_tree(source)
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     first = next(node for node in tree.body if isinstance(node, kinds))
     line = min([first.lineno, *(one.lineno for one in first.decorator_list)])

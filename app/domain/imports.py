@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.program import Program
+from app.domain.syntax import syntax_tree
 
 _ALWAYS = "__future__"
 _BY_NAME = ("__import__", "import_module")
@@ -34,7 +35,7 @@ class ImportPolicy:
         if (self.allow is None and not self.deny) or program.language != "python":
             return None
         try:
-            tree = ast.parse(program.source)
+            tree = syntax_tree(program.source)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return None
         for line, names in _imports(tree):

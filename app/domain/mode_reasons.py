@@ -6,6 +6,8 @@ Advice, read off the syntax tree; nothing is decided by it.
 import ast
 from collections.abc import Iterator
 
+from app.domain.syntax import syntax_tree
+
 _BY_NAME = {
     "exec": "the evaluator executes text itself, and in guarded mode the text at `program_path` is "
     "a stand-in's",
@@ -46,7 +48,7 @@ def reasons(texts: Iterator[str] | list[str]) -> list[str]:
     found: dict[str, None] = {}
     for text in texts:
         try:
-            tree = ast.parse(text)
+            tree = syntax_tree(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
         for node in ast.walk(tree):

@@ -6,6 +6,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from app.domain.syntax import syntax_tree
+
 ProgramId: TypeAlias = str
 """Sixty-four hex digits: the SHA-256 of a program's exact source."""
 
@@ -37,7 +39,7 @@ def fingerprint(program: Program) -> str:
     if program.language == "python":
         # Where it raises, the collapsed text stands.
         with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-            text = ast.dump(_without_docstrings(ast.parse(program.source)))
+            text = ast.dump(_without_docstrings(syntax_tree(program.source)))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 

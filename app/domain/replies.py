@@ -13,6 +13,7 @@ from app.domain.operator import Child, Completion, Offspring
 from app.domain.problem import EditRules
 from app.domain.program import Program, fingerprint
 from app.domain.regions import enforce
+from app.domain.syntax import syntax_tree
 
 _PROSE = frozenset({"text", "txt", "markdown", "md", "plaintext"})
 _LONGEST_TOLD = 12  # more edits than that are a rewrite, and not worth telling one by one
@@ -137,7 +138,7 @@ def syntax_fault(program: Program) -> str | None:
     if program.language != "python":
         return None
     try:
-        ast.parse(program.source)
+        syntax_tree(program.source)
     except SyntaxError as error:
         shown = (error.text or "").strip()[:160]
         return f"line {error.lineno}: {error.msg}" + (f"\n    {shown}" if shown else "")
@@ -158,7 +159,7 @@ def _is_program(text: str, language: str) -> bool:
     if language != "python":
         return False
     try:
-        tree = ast.parse(text)
+        tree = syntax_tree(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return any(not isinstance(statement, ast.Expr) for statement in tree.body)

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 
 from app.adapters.problems.errors import ProblemError
+from app.domain.syntax import syntax_tree
 
 EVALUATE = "evaluate"
 STAGES = ("evaluate_stage1", "evaluate_stage2", "evaluate_stage3")
@@ -62,7 +63,7 @@ def _parsed(text: str, where: str) -> ast.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # escapes and the like are the author's business
-            return ast.parse(text)
+            return syntax_tree(text)
     except SyntaxError as error:
         raise ProblemError(
             f"syntax error: {error.msg}",

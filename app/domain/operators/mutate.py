@@ -17,6 +17,7 @@ from app.domain.operators.workpiece import Change, Edit, Workpiece, graftable
 from app.domain.program import Program, fingerprint
 from app.domain.regions import enforce
 from app.domain.replies import syntax_fault
+from app.domain.syntax import syntax_tree
 
 _ATTEMPTS = 30
 _BUILTINS = frozenset(dir(builtins))
@@ -58,7 +59,7 @@ def mutated(brief: Brief, draft: Draft) -> Child:
     rng = brief.rng(f"mutate/{draft.ordinal}")
     muses = rng.sample(draft.inspirations, min(_MUSES, len(draft.inspirations)))
     donors = [node for one in muses for node in _donors(brief.known[one])]
-    before, suspected = fingerprint(parent), unbound(ast.parse(parent.source))
+    before, suspected = fingerprint(parent), unbound(syntax_tree(parent.source))
     for _ in range(_ATTEMPTS):
         changes = _edited(parent, donors, rng)
         if not changes:
@@ -119,7 +120,7 @@ def _sound(parent: Program, child: Program, brief: Brief, suspected: frozenset[s
         return False
     if enforce(parent.source, child.source) != child.source:
         return False
-    return unbound(ast.parse(child.source)) <= suspected
+    return unbound(syntax_tree(child.source)) <= suspected
 
 
 def unbound(tree: ast.Module) -> frozenset[str]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from app.domain import regions
+from app.domain.syntax import syntax_tree
 
 _SIZING = frozenset(
     (
@@ -69,7 +70,7 @@ class Source:
         starts = [0]
         for line in regions.lines(text):
             starts.append(starts[-1] + len(line.encode()))
-        return cls(ast.parse(text), text.encode(), tuple(starts), regions.parse(text))
+        return cls(syntax_tree(text), text.encode(), tuple(starts), regions.parse(text))
 
     def within(self, node: ast.stmt | ast.expr) -> bool:
         """Says whether every line of a node may change."""

@@ -1,0 +1,27 @@
+"""Trees for threads: a race of the interpreter is not an answer about a text."""
+
+import ast
+
+import pytest
+
+from app.domain import syntax
+from app.domain.syntax import syntax_tree
+
+
+def test_a_race_of_the_interpreter_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    raced = iter([SystemError("AST constructor recursion depth mismatch (before=1, after=2)")] * 3)
+
+    def racing(text: str) -> ast.Module:
+        for error in raced:
+            raise error
+        return real(text)
+
+    real = ast.parse
+    monkeypatch.setattr(syntax.ast, "parse", racing)
+
+    assert ast.dump(syntax_tree("x = 1\n")) == ast.dump(real("x = 1\n"))
+
+
+def test_a_text_that_is_no_program_is_refused_at_once() -> None:
+    with pytest.raises(SyntaxError):
+        syntax_tree("x = = 1\n")
