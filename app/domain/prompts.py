@@ -6,6 +6,7 @@ every prompt, such as a number or a time, stands above what is not.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from app.domain.answers import without_thoughts
 from app.domain.evaluation import Failure
@@ -76,8 +77,7 @@ def repair_prompt(brief: Brief, asked: Prompt, reply: Completion, failure: Failu
         quoted = f"{quoted[: room // 2]}\n[...]\n{quoted[-room // 2 :]}"
     scribe = _scribe(brief, PromptRules.of(brief.prompts), f"repair/{asked.sample}")
     values = {"reply": quoted, "failure": failure.kind.value, "detail": failure.detail}
-    user = asked.user + scribe.filled("repair_user", values)
-    return Prompt(asked.system, user, asked.sample, asked.role, asked.left_out)
+    return replace(asked, user=asked.user + scribe.filled("repair_user", values))
 
 
 def within_budget(brief: Brief, draft: Draft, write: Write, parts: Shown | None = None) -> Prompt:

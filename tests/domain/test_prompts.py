@@ -231,7 +231,7 @@ def test_a_repair_begins_with_the_prompt_it_repairs_and_shows_reply_and_fault() 
     assert "my blocks" in again.user
     assert "hm" not in again.user.removeprefix(first.user)
     assert "Block 1 of 1 matches nowhere." in again.user
-    assert (again.system, again.sample, again.role) == (first.system, first.sample, first.role)
+    assert replace(again, user=first.user) == first  # the same role, model and draw are asked
 
 
 def test_a_repair_quotes_a_long_reply_in_part() -> None:
