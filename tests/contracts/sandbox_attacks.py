@@ -7,7 +7,7 @@ import pytest
 
 from app.domain.problem import Evaluator, Job, Limits, Mode, Outcome
 from app.ports import Sandbox
-from tests.contracts.attack_outcomes import OUTCOMES, Came
+from tests.contracts.attack_outcomes import OUTCOMES, Came, Outcomes
 from tests.contracts.attacks import ATTACKS as PROGRAMS
 from tests.contracts.attacks import HONEST, Attack
 from tests.contracts.attacks_on_protocol import HARNESS
@@ -44,6 +44,10 @@ class AttackContract:
     def sandbox(self) -> Sandbox:
         raise NotImplementedError
 
+    def outcomes(self, attack: Attack) -> Outcomes:
+        """Returns what an attack may come to here."""
+        return OUTCOMES[attack.name]
+
     @staticmethod
     def attack(sandbox: Sandbox, mode: Mode, source: str) -> Outcome:
         program = source.encode("utf-8", "surrogatepass")
@@ -54,7 +58,7 @@ class AttackContract:
         self, sandbox: Sandbox, attack: Attack
     ) -> None:
         outcome = self.attack(sandbox, Mode.GUARDED, attack.source)
-        assert came(outcome) in OUTCOMES[attack.name].guarded, outcome
+        assert came(outcome) in self.outcomes(attack).guarded, outcome
         seen = repr(replace(outcome, boot_seconds=0.0)).encode()
         assert SECRET not in seen
         assert b"leaked!" not in outcome.stdout
@@ -68,7 +72,7 @@ class AttackContract:
         self, sandbox: Sandbox, attack: Attack
     ) -> None:
         outcome = self.attack(sandbox, Mode.COMPATIBLE, attack.source)
-        assert came(outcome) in OUTCOMES[attack.name].compatible, outcome
+        assert came(outcome) in self.outcomes(attack).compatible, outcome
         after = self.attack(sandbox, Mode.COMPATIBLE, HONEST)
         assert (after.failure, score(after)) == (None, 0.5)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from app.adapters.sandbox import cgroup
 from app.adapters.sandbox.choose import choose
 from app.adapters.sandbox.docker import DockerSandbox
 from app.adapters.sandbox.engine import engine_answers
@@ -148,13 +149,16 @@ def test_an_interpreter_that_is_not_there_is_unavailable() -> None:
     sandbox.close()
 
 
-def test_bare_processes_do_not_claim_what_only_namespaces_give() -> None:
+def test_a_process_sandbox_does_not_claim_what_it_may_not_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cgroup, "parent", lambda: None)
     sandbox = ProcessSandbox(levels=("bare",))
     protections = {row.name: row for row in sandbox.protections()}
     sandbox.close()
     missing = protections["memory limit of all processes together by a cgroup"]
     assert not missing.on
-    assert missing.remedy
+    assert "cgroups" in missing.remedy
 
 
 def test_what_an_evaluator_imports_is_paid_once_a_cell() -> None:
@@ -307,3 +311,46 @@ def containers_left_of(pid: int) -> list[str]:
         if not listed.stdout or time.monotonic() > until:
             return listed.stdout.split()
         time.sleep(0.2)
+
+
+@pytest.mark.docker
+def test_a_container_that_cannot_end_by_itself_goes_when_the_next_worker_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    docker_sandbox().close()
+    mine = docker_sandbox(PoolSettings(max_cells=1, spares=0))
+    mine.run(JOB)
+    text = WORKER.format(
+        root=str(Path(__file__).parents[2]), module="docker", name="DockerSandbox", job=STUCK
+    )
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == b"warm\n"
+        command = ["docker", "ps", "-q", "--filter", f"label=evoqueue.pid={worker.pid}"]
+        listed = subprocess.run(command, capture_output=True, text=True, check=True)
+        cells = listed.stdout.split()
+        assert cells
+        subprocess.run(["docker", "pause", *cells], check=True, capture_output=True)
+        worker.send_signal(signal.SIGKILL)
+    time.sleep(2.0)
+    listed = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert listed.stdout.split() == cells  # frozen: it cannot see that its worker is gone
+    monkeypatch.setenv("EVOQ_DATABASE_URL", "postgresql+psycopg://nobody@127.0.0.1:1/nothing")
+    start_worker()
+    assert containers_left_of(worker.pid) == []
+    assert mine.run(JOB).boot_seconds == 0.0
+    mine.close()
+
+
+START = """
+from types import SimpleNamespace as Has
+import workers.cpu
+queues = Has(consume_from={"cpu": None})
+workers.cpu.prepare(sender=Has(app=Has(amqp=Has(queues=queues))))
+"""
+
+
+def start_worker() -> None:
+    """Has another process do what a worker of the queue `cpu` does when it starts."""
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", START], cwd=root, check=True, timeout=60)

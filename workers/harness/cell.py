@@ -81,8 +81,12 @@ def main(modules: dict[str, str]) -> None:
 
 def _room(boot: dict[str, Any]) -> Room:
     if boot["kind"] == "container":
-        return in_container()
-    return walls.enter(boot["scratch"], tuple(boot["levels"]), int(boot["offset"]))
+        return in_container(census.open_counter())
+    # Opened while the machine's files are in sight, and kept through the walls.
+    counter = census.open_counter(tuple(boot["counters"]))
+    room = walls.enter(boot["scratch"], tuple(boot["levels"]), int(boot["offset"]))
+    room.memory_counter = counter
+    return room
 
 
 def _install_library(room: Room, modules: dict[str, str]) -> None:

@@ -13,7 +13,7 @@ from .room import UIDS, Room, become
 
 _SWEEPS = 200
 _PAUSE_SECONDS = 0.002
-_OOM_COUNTERS = (
+IN_A_CONTAINER = (
     "/sys/fs/cgroup/memory.events",
     "/sys/fs/cgroup/memory/memory.oom_control",
 )
@@ -128,28 +128,37 @@ def own_baseline_bytes() -> int:
 
 
 def _resident(pid: int) -> tuple[int, int]:
-    anonymous = shmem = 0
+    sizes = {b"RssAnon:": 0, b"RssShmem:": 0, b"VmRSS:": 0}
+    told = False
     try:
-        with open(f"/proc/{pid}/status") as file:
+        with open(f"/proc/{pid}/status", "rb") as file:
             for line in file:
-                if line.startswith("RssAnon:"):
-                    anonymous = int(line.split()[1]) << 10
-                elif line.startswith("RssShmem:"):
-                    shmem = int(line.split()[1]) << 10
+                name, _, rest = line.partition(b"\t")
+                if name in sizes:
+                    sizes[name] = int(rest.split()[0]) << 10
+                    told = told or name == b"RssAnon:"
     except (OSError, ValueError, IndexError):
         pass  # it has ended meanwhile
-    return anonymous, shmem
+    # gVisor tells all of it in one number.
+    return (sizes[b"RssAnon:"] if told else sizes[b"VmRSS:"]), sizes[b"RssShmem:"]
 
 
-def oom_kills() -> int:
-    """Returns how often the kernel has ended a process of this cgroup; 0 where it does not say."""
-    for path in _OOM_COUNTERS:
+def open_counter(paths: tuple[str, ...] = IN_A_CONTAINER) -> int:
+    """Returns a descriptor of the first counter that is there; -1 where there is none."""
+    for path in paths:
         try:
-            with open(path) as file:
-                for line in file:
-                    name, _, value = line.partition(" ")
-                    if name == "oom_kill":
-                        return int(value)
-        except (OSError, ValueError):
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
             continue
+    return -1
+
+
+def oom_kills(room: Room) -> int:
+    """Returns how often the kernel has ended a process of the cell's cgroup; 0 without one."""
+    if not room.counted_memory:
+        return 0
+    for line in os.pread(room.memory_counter, 4096, 0).splitlines():
+        name, _, value = line.partition(b" ")
+        if name == b"oom_kill":
+            return int(value)
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -28,7 +29,8 @@ def apply(limits: dict[str, Any], processes: int) -> None:
     _limit(resource.RLIMIT_NOFILE, int(limits["open_files"]))
     _limit(resource.RLIMIT_DATA, memory_bytes)
     _limit(resource.RLIMIT_MEMLOCK, _LOCKED_BYTES)
-    _limit(resource.RLIMIT_MSGQUEUE, 0)
+    with contextlib.suppress(ValueError):  # gVisor has neither this limit nor message queues
+        _limit(resource.RLIMIT_MSGQUEUE, 0)
     _limit(resource.RLIMIT_CPU, cpu_seconds, cpu_seconds + 1)
     if processes:
         _limit(resource.RLIMIT_NPROC, processes)

@@ -39,7 +39,8 @@ class Room:
       own_processes: Whether no process outside the cell is visible in it.
       own_root: Whether only the interpreter, system libraries and the cell's files are visible.
       network_closed: Whether there is no interface but loopback.
-      counted_memory: Whether a cgroup holds the cell as a whole.
+      memory_counter: Descriptor of where the kernel counts what it ended in the cell's cgroup for
+        want of memory; -1 where no cgroup holds the cell, and it is weighed instead.
       first_uid: The evaluator's; programs take the following ones in turn.
       uid_count: How many throw-away identities there are.
       kept: What was in the shared places from the beginning, such as an interpreter under /tmp.
@@ -55,25 +56,30 @@ class Room:
     own_processes: bool
     own_root: bool
     network_closed: bool
-    counted_memory: bool
+    memory_counter: int = -1
     first_uid: int = 0
     uid_count: int = 0
     kept: frozenset[str] = frozenset()
     reasons: tuple[str, ...] = ()
+
+    @property
+    def counted_memory(self) -> bool:
+        """Whether a cgroup holds the cell as a whole."""
+        return self.memory_counter >= 0
 
     def uid_of(self, number: int) -> int:
         """Returns the identity of the cell's `number`-th program, counted from 0."""
         return self.first_uid + 1 + number % (self.uid_count - 1) if self.uid_count else os.getuid()
 
 
-def in_container() -> Room:
+def in_container(memory_counter: int) -> Room:
     """Returns the room of a hardened container, where the engine has put up the walls."""
     first, count = uid_range(0)
     return Room(
         evaluator="/cell/eval/files", work="/cell/work", rpc="/cell/rpc",
         library="/cell/eval/library", shared_places=("/tmp", "/dev/shm", "/dev/mqueue"),
         identities=UIDS, own_processes=True, own_root=True, network_closed=True,
-        counted_memory=True, first_uid=first, uid_count=count,
+        memory_counter=memory_counter, first_uid=first, uid_count=count,
     )  # fmt: skip
 
 

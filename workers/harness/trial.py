@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import socket
 import time
 import traceback
@@ -42,6 +43,7 @@ class Trial:
         self._evaluator_pid = 0
         self._report: dict[str, Any] | None = None
         self._loader_lost = False
+        self._oom_before = 0
         self._stopped_by = ""
         self._cpu_seconds = 0.0
         self._peak_kib = 0
@@ -53,11 +55,11 @@ class Trial:
     def run(self) -> None:
         """Runs the trial to its end and sends the report; the cell is clean or says it is not."""
         cell = self._cell
-        oom_before = census.oom_kills() if cell.room.counted_memory else 0
+        self._oom_before = census.oom_kills(cell.room)
         started = time.monotonic()
         self._watch(started + float(self._bounds["wall_seconds"]))
         wall_seconds = time.monotonic() - started
-        oom_kills = census.oom_kills() - oom_before if cell.room.counted_memory else 0
+        oom_kills = census.oom_kills(cell.room) - self._oom_before
         left = self._end()
         left += sweep.clean_files(cell.room, self._directory, self._uids())
         self._send(wall_seconds, oom_kills, left)
@@ -91,10 +93,10 @@ class Trial:
             if now >= deadline:
                 self._stopped_by = "timeout"
                 return
-            if now >= quiet_until and not cell.room.counted_memory:
+            if now >= quiet_until:
                 self._weigh()
                 quiet_until = now + _POLL_SECONDS
-            wait = min(deadline - now, 1.0 if cell.room.counted_memory else _POLL_SECONDS)
+            wait = min(deadline - now, _POLL_SECONDS)
             for fd, _ in poll.poll(wait * 1000 + 0.5):
                 if fd == cell.host[0]:
                     census.abandon(cell.room, cell.loader.pid)
@@ -126,7 +128,7 @@ class Trial:
             self._evaluator_pid = message["pid"]
         else:
             self._report = message
-            ours = self._evaluator_pid in self._ended_by_us
+            ours = self._ended_by(self._evaluator_pid, message["status"])
             self._statuses.append(["evaluator", message["status"], ours])
             self._cpu_seconds += message["cpu"]
             self._peak_kib = max(self._peak_kib, message["peak_kib"])
@@ -177,7 +179,12 @@ class Trial:
         os._exit(0)
 
     def _weigh(self) -> None:
+        """Ends a trial that wants too much at once: a full cgroup slows down the zygote, too."""
         cell = self._cell
+        if cell.room.counted_memory:
+            if census.oom_kills(cell.room) > self._oom_before:
+                self._stopped_by = "memory"
+            return
         alive = census.strangers(cell.room, frozenset((cell.loader.pid,)))
         held = census.resident_bytes(alive, cell.baseline_bytes)
         if held > (int(self._bounds["memory_mib"]) << 20):
@@ -198,9 +205,17 @@ class Trial:
                     self._loader_lost = True
                 if pid in self._children:
                     player = self._children.pop(pid)
-                    self._statuses.append([player, status, pid in self._ended_by_us])
+                    self._statuses.append([player, status, self._ended_by(pid, status)])
         except ChildProcessError:
             self._loader_lost = True
+
+    def _ended_by(self, pid: int, status: int) -> bool:
+        """Returns whether an end is our doing; who was dying already died of what its status says.
+
+        A program's socket closes a moment before its status is there to be had, so the evaluator
+        may report, and we may kill, in between.
+        """
+        return pid in self._ended_by_us and status & 0x7F == signal.SIGKILL
 
     def _end(self) -> list[str]:
         """Ends every process of the trial and reads what they still left; returns who stayed."""

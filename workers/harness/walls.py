@@ -111,7 +111,7 @@ def _build(level: str, scratch: str, offset: int) -> Room:
         evaluator="/cell/eval/files", work="/cell/work", rpc="/cell/rpc",
         library="/cell/eval/library", shared_places=("/tmp", "/dev/shm"),
         own_processes=True, own_root=True, network_closed=True,
-        identities=room.UIDS if level == PRIVILEGED else room.NESTED, counted_memory=False,
+        identities=room.UIDS if level == PRIVILEGED else room.NESTED,
         first_uid=first if level == PRIVILEGED else 0,
         uid_count=count if level == PRIVILEGED else 0,
     )  # fmt: skip
@@ -197,7 +197,7 @@ def _bare(scratch: str, offset: int, reasons: tuple[str, ...]) -> Room:
         evaluator=f"{scratch}/eval/files", work=f"{scratch}/work", rpc=f"{scratch}/rpc",
         library=f"{scratch}/library", shared_places=(temporary,),
         identities=room.UIDS if count else room.ONE, own_processes=False, own_root=False,
-        network_closed=False, counted_memory=False, first_uid=first, uid_count=count,
+        network_closed=False, first_uid=first, uid_count=count,
         reasons=reasons,
     )  # fmt: skip
 

@@ -1,6 +1,7 @@
 """A cell at the other end of an attached container's streams."""
 
 import contextlib
+import json
 import select
 import socket
 import struct
@@ -8,6 +9,7 @@ import time
 from collections.abc import Sequence
 
 from docker.errors import DockerException
+from requests.exceptions import RequestException
 
 from app.adapters.sandbox.cell import CellLost, Overdue
 from app.adapters.sandbox.engine import engine_client, remove
@@ -17,6 +19,7 @@ _STDOUT, _STDERR = 1, 2
 _LAST_WORDS_BYTES = 2000
 _ENDING_SECONDS = 3.0
 _ANSWER_SECONDS = 5.0
+_REMEMBERING_SECONDS = 2  # the news of an end may come before its cause
 
 
 class Attached:
@@ -28,6 +31,7 @@ class Attached:
         self._errors = b""
         self._out = bytearray()
         self._closed = False
+        self._began = int(time.time()) - 1
         with engine_client(engine_seconds) as engine:
             streams = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
             self._response = engine.attach_socket(container, params=streams)
@@ -35,7 +39,8 @@ class Attached:
             self._socket: socket.socket = self._response._sock
             try:
                 engine.start(container)
-            except DockerException:
+            except (DockerException, RequestException, OSError):
+                self._hang_up()
                 remove(engine, container)
                 raise
 
@@ -94,6 +99,25 @@ class Attached:
         with engine_client(_ANSWER_SECONDS) as engine:
             engine.ping()
 
+    def starved(self) -> bool:
+        """Asks the engine, which remembers a while how a removed container ended.
+
+        The kernel ends one program of an ordinary container.  Of a runtime with a kernel of its
+        own it ends that, and the cell with it.
+        """
+        until = int(time.time()) + _REMEMBERING_SECONDS
+        asked = {
+            "since": self._began,
+            "until": until,
+            "filters": json.dumps({"container": [self._container], "event": ["oom"]}),
+        }
+        with engine_client(_ANSWER_SECONDS) as engine:
+            # The library's own `events` waits for ever.
+            url = f"{engine.base_url}/v{engine.api_version}/events"
+            with engine.get(url, params=asked, stream=True, timeout=_ANSWER_SECONDS) as told:
+                told.raise_for_status()
+                return any(told.iter_lines())
+
     def last_words(self) -> str:
         with contextlib.suppress(CellLost, Overdue):
             while True:
@@ -115,9 +139,12 @@ class Attached:
             ended = True
         except Overdue:
             pass
-        self._response._response.close()  # first: it flushes what lies below it
-        self._response.close()
-        self._socket.close()
+        self._hang_up()
         if not ended:
             with engine_client(self._engine_seconds) as engine:
                 remove(engine, self._container)
+
+    def _hang_up(self) -> None:
+        self._response._response.close()  # first: it flushes what lies below it
+        self._response.close()
+        self._socket.close()

@@ -15,6 +15,7 @@ _LENGTHS = struct.Struct(">IQ")
 _LARGEST_HEADER = 1 << 20
 _CAPTURED_BYTES = 5 << 16  # four streams of bounded head and tail
 _RESULT_OVERHEAD_BYTES = 65_536  # as in the harness's `warm`
+_EXTRA_MEMORY_MIB = 128
 _BACKSTOP_SECONDS = 5.0  # after the deadline: ending and cleaning inside the cell
 
 
@@ -45,6 +46,10 @@ class Channel(Protocol):
         """Raises Unavailable if what lies between here and the cell does not answer."""
         ...
 
+    def starved(self) -> bool:
+        """Returns whether the cell is lost because it wanted more memory than it may have."""
+        ...
+
     def last_words(self) -> str:
         """Returns what the cell wrote to its error stream, bounded."""
         ...
@@ -62,6 +67,7 @@ class CellSettings:
       kind: "process" or "container": who puts up the walls.
       scratch: A process cell's own empty directory; "" for a container.
       levels: Which walls a process cell tries, strongest first.
+      counters: Files of a process cell's cgroup that count what was ended for want of memory.
       offset: Keeps the identities of cells on one machine apart.
       boot_seconds: Longest time a boot, with the evaluator's import, may take.
     """
@@ -69,6 +75,7 @@ class CellSettings:
     kind: str
     scratch: str = ""
     levels: tuple[str, ...] = ()
+    counters: tuple[str, ...] = ()
     offset: int = 0
     boot_seconds: float = 60.0
 
@@ -120,6 +127,7 @@ class Cell:
             "kind": settings.kind,
             "scratch": settings.scratch,
             "levels": settings.levels,
+            "counters": settings.counters,
             "offset": settings.offset,
             "boot_seconds": settings.boot_seconds,
             "mode": mode.value,
@@ -193,8 +201,25 @@ class Cell:
         """
         self._channel.check()
 
+    def starved(self) -> bool:
+        """Returns whether a lost cell wanted more memory than it may have.
+
+        Raises:
+          Unavailable: What would know does not answer.
+        """
+        return self._channel.starved()
+
     def close(self) -> None:
         self._channel.close()
+
+
+def whole_cell_mib(limits: Limits) -> int:
+    """Returns how much memory a cgroup around a cell may hold, in MiB.
+
+    One process of a program is limited to `memory_mib`; beside it live the zygotes, and what the
+    kernel charges for files.
+    """
+    return limits.memory_mib + limits.memory_mib // 4 + _EXTRA_MEMORY_MIB
 
 
 def _frame(header: dict[str, Any], raw: Any = ()) -> list[bytes]:

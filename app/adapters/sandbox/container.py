@@ -9,6 +9,7 @@ from docker.errors import APIError
 from docker.types import LogConfig, Ulimit
 
 from app.adapters.sandbox.bundle import BOOTSTRAP, ENVIRONMENT
+from app.adapters.sandbox.cell import whole_cell_mib
 from app.adapters.sandbox.orphans import labels
 from app.domain.problem import Limits
 from app.ports import Misconfigured
@@ -16,8 +17,9 @@ from app.ports import Misconfigured
 ENGINES_OWN = "engine"
 """Names the seccomp profile that the engine gives to every container."""
 
-_EXTRA_MEMORY_MIB = 128  # zygote, evaluator's zygote and what they share
 _EXTRA_PROCESSES = 32
+_OTHER_KERNEL_MIB, _OTHER_KERNEL_THREADS = 256, 512
+"""What a runtime with a kernel of its own, such as gVisor, runs in the container's name."""
 _CAPABILITIES = ["SETUID", "SETGID", "KILL"]  # take a throw-away identity, and end it
 _TMPFS = {
     "/tmp": "rw,noexec,nosuid,nodev,size=128m,nr_inodes=8192,mode=1777",
@@ -73,7 +75,8 @@ def create(engine: Any, image: str, limits: Limits, settings: ContainerSettings)
     Raises:
       Misconfigured: The engine has no such runtime.
     """
-    memory_bytes = (limits.memory_mib + limits.memory_mib // 4 + _EXTRA_MEMORY_MIB) << 20
+    memory_mib = whole_cell_mib(limits) + (_OTHER_KERNEL_MIB if settings.runtime else 0)
+    threads = _OTHER_KERNEL_THREADS if settings.runtime else 0
     options = ["no-new-privileges"]
     options += [f"seccomp={settings.seccomp}"] if settings.seccomp else []
     host = engine.create_host_config(
@@ -82,9 +85,9 @@ def create(engine: Any, image: str, limits: Limits, settings: ContainerSettings)
         cap_drop=["ALL"],
         cap_add=_CAPABILITIES,
         security_opt=options,
-        pids_limit=limits.processes + _EXTRA_PROCESSES,
-        mem_limit=memory_bytes,
-        memswap_limit=memory_bytes,
+        pids_limit=limits.processes + _EXTRA_PROCESSES + threads,
+        mem_limit=memory_mib << 20,
+        memswap_limit=memory_mib << 20,
         nano_cpus=int(settings.cpus * 1e9),
         ipc_mode="private",
         shm_size="64m",

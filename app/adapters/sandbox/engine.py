@@ -19,6 +19,7 @@ DEFAULT_IMAGE = "evoqueue-sandbox:1"
 
 _SOCKET = "/var/run/docker.sock"
 _CONFLICT = 409
+_ANY_VERSION = "1.41"  # for the one question that belongs to none
 
 
 @contextlib.contextmanager
@@ -30,7 +31,7 @@ def engine_client(seconds: float) -> Iterator[Any]:
     """
     engine: Any = None
     try:
-        engine = docker.APIClient(version="auto", timeout=ceil(seconds), **kwargs_from_env())
+        engine = _connected(ceil(seconds))
         yield engine
     except ImageNotFound as error:
         raise Unavailable(
@@ -44,6 +45,21 @@ def engine_client(seconds: float) -> Iterator[Any]:
     finally:
         if engine is not None:
             engine.close()
+
+
+def _connected(seconds: int) -> Any:
+    """Returns a client that speaks the engine's version.
+
+    The library would ask for the version while it makes the client, and leave one that gets no
+    answer open.
+    """
+    place = kwargs_from_env()
+    first = docker.APIClient(version=_ANY_VERSION, timeout=seconds, **place)
+    try:
+        version = first.version(api_version=False)["ApiVersion"]
+    finally:
+        first.close()
+    return docker.APIClient(version=version, timeout=seconds, **place)
 
 
 def has_image(engine: Any, image: str) -> bool:

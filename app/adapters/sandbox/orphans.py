@@ -34,7 +34,7 @@ def labels(kind: str = CELL) -> dict[str, str]:
         LABEL: kind,
         _PLACE: _place(),
         _PID: str(pid),
-        _STARTED: _started(pid),
+        _STARTED: started(pid),
         _CONTAINER: host if contained else "",
     }
 
@@ -72,7 +72,7 @@ def orphaned(
     owner = found.owner
     if owner.get(_PLACE) == _place():
         pid = owner.get(_PID, "")
-        return not pid.isdigit() or _started(int(pid)) != owner.get(_STARTED)
+        return not pid.isdigit() or started(int(pid)) != owner.get(_STARTED)
     if owner.get(_CONTAINER):
         since = running_since(owner[_CONTAINER])
         return since is None or since > found.created
@@ -112,7 +112,7 @@ def _place() -> str:
     return f"{boot} {os.readlink('/proc/self/ns/pid')}"
 
 
-def _started(pid: int) -> str:
+def started(pid: int) -> str:
     """Returns when a process was started, in the kernel's ticks; "" if there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from app.adapters.sandbox.cell import Cell, CellLost, Overdue
 from app.adapters.sandbox.chores import Chores
 from app.adapters.sandbox.protection import Protection, protections_of
-from app.adapters.sandbox.verdict import outcome
+from app.adapters.sandbox.verdict import more_than, outcome
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.problem import Evaluator, EvaluatorBroken, Job, Limits, Mode, Outcome
 from app.ports import Unavailable
@@ -97,6 +97,8 @@ class Pool:
                 return outcome(job, report, warm.boot_seconds)
             except CellLost as error:
                 reason = str(error)
+                if warm.cell.starved():
+                    return _failed(FailureKind.MEMORY, more_than(job.limits), job)
             except Overdue:
                 warm.cell.check()
                 return _failed(FailureKind.TIMEOUT, "the cell had to be destroyed", job)

@@ -10,12 +10,14 @@ import tempfile
 import time
 from collections.abc import Sequence
 
+from app.adapters.sandbox import cgroup
 from app.adapters.sandbox.bundle import BOOTSTRAP, ENVIRONMENT
-from app.adapters.sandbox.cell import Cell, CellLost, CellSettings, Overdue
+from app.adapters.sandbox.cell import Cell, CellLost, CellSettings, Overdue, whole_cell_mib
+from app.adapters.sandbox.cgroup import Cgroup
 from app.adapters.sandbox.environments import Environments
 from app.adapters.sandbox.pool import DEFAULT_POOL, Pool, PoolSettings
 from app.adapters.sandbox.protection import Protection
-from app.domain.problem import Evaluator, Job, Outcome
+from app.domain.problem import Evaluator, Job, Limits, Outcome
 from app.ports import Unavailable
 
 _PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -45,6 +47,9 @@ class ProcessSandbox:
         self._environments = Environments() if environments is None else environments
         self._boot_seconds = boot_seconds
         self._levels = levels
+        self._cgroups = cgroup.parent()
+        if self._cgroups is not None:
+            cgroup.sweep(self._cgroups)
         self._pool = Pool(self._start, pool)
 
     def run(self, job: Job) -> Outcome:
@@ -72,19 +77,35 @@ class ProcessSandbox:
 
     def _start(self, job: Job) -> Cell:
         python = self._environments.interpreter(job.evaluator)
+        group = self._cgroup(job.limits)
         scratch = tempfile.mkdtemp(prefix="evoq-cell-")
+        channel = _Pipes(python, scratch, group)
         settings = CellSettings(
-            "process", scratch, self._levels, random.randrange(200_000), self._boot_seconds
+            "process",
+            scratch,
+            self._levels,
+            channel.counters(),
+            random.randrange(200_000),
+            self._boot_seconds,
         )
-        channel = _Pipes(python, scratch)
         return Cell(channel, settings, job.evaluator, job.mode, job.limits)
+
+    def _cgroup(self, limits: Limits) -> Cgroup | None:
+        """Returns a cgroup for a cell; None where this user may make none."""
+        if self._cgroups is None:
+            return None
+        try:
+            return cgroup.make(self._cgroups, whole_cell_mib(limits) << 20)
+        except OSError as error:
+            raise Unavailable(f"a cell's cgroup cannot be made: {error}") from error
 
 
 class _Pipes:
     """A cell at the other end of two pipes."""
 
-    def __init__(self, python: str, scratch: str) -> None:
+    def __init__(self, python: str, scratch: str, group: Cgroup | None) -> None:
         self._scratch = scratch
+        self._group = group
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the cell
         try:
             self._child = subprocess.Popen(
@@ -100,6 +121,9 @@ class _Pipes:
         except OSError as error:
             self._remove()
             raise Unavailable(f"the sandbox's interpreter did not start: {error}") from error
+        if group is not None:
+            with contextlib.suppress(OSError):  # it has ended already, and its streams say so
+                group.take(self._child.pid)  # it has started nothing: it waits for the harness
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         self._to, self._from = self._child.stdin.fileno(), self._child.stdout.fileno()
@@ -139,6 +163,13 @@ class _Pipes:
     def check(self) -> None:
         """Nothing lies between a worker and its child process."""
 
+    def starved(self) -> bool:
+        return self._group is not None and self._group.starved()
+
+    def counters(self) -> tuple[str, ...]:
+        """Returns where the cell's zygote reads what was ended for want of memory."""
+        return () if self._group is None else (str(self._group.counter),)
+
     def last_words(self) -> str:
         if self._errors.closed:
             return ""
@@ -164,6 +195,8 @@ class _Pipes:
     def _remove(self) -> None:
         self._errors.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
+        if self._group is not None:
+            self._group.remove()
 
 
 def _wait(fd: int, event: int, deadline: float) -> None:

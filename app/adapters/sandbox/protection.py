@@ -21,6 +21,7 @@ class Protection:
 
 
 _DOCKER = "use the docker sandbox"
+_CGROUPS = f"let the worker make memory cgroups (as root, or under systemd with Delegate=memory), or {_DOCKER}"  # noqa: E501
 _NAMESPACES = f"allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0), or {_DOCKER}"  # noqa: E501
 
 
@@ -30,7 +31,7 @@ def protections_of(walls: Mapping[str, Any]) -> list[Protection]:
     apart = walls["identities"] != "one" or (fenced and walls["signals_fenced"])
     rows = (
         ("limits of CPU, files, processes and output, and a deadline", True, ""),
-        ("memory limit of all processes together by a cgroup", walls["counted_memory"], _DOCKER),
+        ("memory limit of all processes together by a cgroup", walls["counted_memory"], _CGROUPS),
         ("programs apart from the evaluator and the worker", apart, _NAMESPACES),
         ("the machine's processes out of sight", walls["own_processes"] or fenced, _NAMESPACES),
         ("the machine's files out of sight", walls["own_root"] or fenced, _NAMESPACES),

@@ -12,7 +12,7 @@ from typing import Any
 
 from app.adapters.sandbox.cell import Report
 from app.domain.evaluation import Failure, FailureKind
-from app.domain.problem import Job, Mode, Outcome
+from app.domain.problem import Job, Limits, Mode, Outcome
 
 _KIB_PER_MIB = 1024
 _PROGRAM_MARK = b"\n--- program ---\n"
@@ -53,11 +53,16 @@ def outcome(job: Job, report: Report, boot_seconds: float) -> Outcome:
     )
 
 
+def more_than(limits: Limits) -> str:
+    """Returns what is said of a program that wants too much memory."""
+    return f"more than {limits.memory_mib} MiB of memory"
+
+
 def _seen_from_outside(job: Job, report: Report) -> Failure | None:
     header, limits = report.header, job.limits
     stopped_by, oom_kills = header["stopped_by"], header["oom_kills"]
     if stopped_by == "memory" or oom_kills > 0:
-        return Failure(FailureKind.MEMORY, f"more than {limits.memory_mib} MiB of memory")
+        return Failure(FailureKind.MEMORY, more_than(limits))
     if stopped_by == "timeout":
         return Failure(FailureKind.TIMEOUT, f"no result within {limits.wall_seconds:g} s")
     if stopped_by == "output_limit":

@@ -1,0 +1,182 @@
+"""Whether a cell stays as it is over thousands of trials: memory, descriptors, processes, files.
+
+One cell serves every trial; each program prints, writes a file, starts a thread and a process, and
+leaves all of it behind.  Looked at are the zygotes, from this machine, so a container's as root
+and with an engine on it, and this process, which holds the other end.  The exit status is 1 if
+anything grew.
+
+Usage: `python benchmarks/sandbox_leaks.py [trials] [process] [docker]`.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from app.adapters.sandbox.container import ContainerSettings, profile
+from app.adapters.sandbox.docker import DockerSandbox
+from app.adapters.sandbox.engine import engine_answers
+from app.adapters.sandbox.pool import PoolSettings
+from app.adapters.sandbox.process import ProcessSandbox
+from app.domain.problem import Evaluator, Job, Limits, Mode
+from app.ports import Sandbox
+
+INFRA = Path(__file__).resolve().parents[1] / "infra"
+EVALUATOR = b"""
+import importlib.util
+
+def evaluate(path):
+    spec = importlib.util.spec_from_file_location("program", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return {"combined_score": float(module.solve())}
+"""
+PROGRAM = b"""
+import os, tempfile, threading, time
+
+def solve():
+    print("x" * 20_000)
+    with open(os.path.join(tempfile.gettempdir(), "left"), "w") as file:
+        file.write("y" * 20_000)
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+    if os.fork() == 0:
+        time.sleep(60)
+    block = bytearray(8 << 20)
+    return len(block) / (8 << 20)
+"""
+SAMPLES = 20
+GROWTH_KIB = 1024.0
+"""Growth of memory between the first and the last quarter that counts as flat, in KiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What there is between two trials.
+
+    Attributes:
+      cell_kib: Resident memory of the cell's processes, less what they share with files.
+      worker_kib: Resident memory of this process.
+    """
+
+    trials: int
+    cell_kib: float
+    cell_descriptors: int
+    cell_processes: int
+    cell_files: int
+    worker_kib: float
+    worker_descriptors: int
+    worker_threads: int
+
+
+def of_processes(pids: list[int], trials: int, files: int) -> Sample:
+    """Returns a sample over processes of this machine, wherever they see themselves."""
+    memory = descriptors = 0
+    for pid in pids:
+        status = Path(f"/proc/{pid}/status").read_text()
+        memory += int((status.partition("RssAnon:")[2].split() or ["0"])[0])  # none of a zombie
+        descriptors += len(os.listdir(f"/proc/{pid}/fd"))
+    worker = psutil.Process()
+    return Sample(
+        trials,
+        memory,
+        descriptors,
+        len(pids),
+        files,
+        worker.memory_info().rss / 1024,
+        worker.num_fds(),
+        worker.num_threads(),
+    )
+
+
+def look_at_child(trials: int) -> Sample:
+    pids = [child.pid for child in psutil.Process().children(recursive=True)]
+    innermost = pids[-1]
+    return of_processes(pids, trials, count_files(f"/proc/{innermost}/root"))
+
+
+def count_files(root: str) -> int:
+    places = ("tmp", "dev/shm", "cell/work", "cell/rpc")
+    return sum(len(files) for place in places for _, _, files in os.walk(f"{root}/{place}"))
+
+
+def look_at_container(trials: int) -> Sample:
+    """By the processes' numbers on this machine: only for an engine on it, and as root."""
+    mine = ["docker", "ps", "-q", "--filter", f"label=evoqueue.pid={os.getpid()}"]
+    (cell,) = subprocess.run(mine, capture_output=True, text=True, check=True).stdout.split()
+    asked = ["docker", "inspect", "-f", "{{.State.Pid}}", cell]
+    first = psutil.Process(int(subprocess.run(asked, capture_output=True, check=True).stdout))
+    pids = [first.pid, *(child.pid for child in first.children(recursive=True))]
+    return of_processes(pids, trials, count_files(f"/proc/{pids[0]}/root"))
+
+
+def measure(sandbox: Sandbox, look: Callable[[int], Sample], trials: int) -> list[Sample]:
+    """Runs the trials in one cell and returns samples at equal distances."""
+    job = Job(
+        Evaluator("leaks", {"evaluator.py": EVALUATOR}),
+        "evaluate",
+        ((".py", PROGRAM),),
+        Limits(),
+        Mode.GUARDED,
+    )
+    boots = 0
+    samples = []
+    for trial in range(1, trials + 1):
+        outcome = sandbox.run(job)
+        assert outcome.failure is None, outcome
+        boots += outcome.boot_seconds > 0.0
+        if trial % max(1, trials // SAMPLES) == 0:
+            samples.append(look(trial))
+    assert boots == 1, f"{boots} cells were needed: one was not clean"
+    return samples
+
+
+def grown(samples: list[Sample]) -> list[str]:
+    """Returns what is more in the last quarter than in the first, by medians."""
+    quarter = max(1, len(samples) // 4)
+    first, last = samples[:quarter], samples[-quarter:]
+    told = []
+    for name in asdict(samples[0]):
+        if name == "trials":
+            continue
+        before, after = (
+            statistics.median(asdict(one)[name] for one in some) for some in (first, last)
+        )
+        if after - before > (GROWTH_KIB if name.endswith("_kib") else 0):
+            told.append(f"{name}: {before:g} -> {after:g}")
+    return told
+
+
+def main() -> int:
+    trials = int(sys.argv[1]) if len(sys.argv) > 1 else 5000
+    backends = sys.argv[2:] or ["process", *(["docker"] if engine_answers(2.0) else [])]
+    pool = PoolSettings(max_cells=1, spares=0, max_trials=trials + 1, max_age_seconds=86_400.0)
+    settings = ContainerSettings(seccomp=profile("", INFRA / "seccomp.json"))
+    leaks = 0
+    for name in backends:
+        sandbox = (
+            ProcessSandbox(pool) if name == "process" else DockerSandbox(pool, settings=settings)
+        )
+        began = time.monotonic()
+        samples = measure(
+            sandbox, look_at_child if name == "process" else look_at_container, trials
+        )
+        sandbox.close()
+        told = grown(samples)
+        leaks += len(told)
+        for sample in (samples[0], samples[len(samples) // 2], samples[-1]):
+            print(name, json.dumps(asdict(sample)))
+        print(f"{name}: {trials} trials in {time.monotonic() - began:.0f} s; {told or 'all flat'}")
+    return 1 if leaks else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""Memory cgroups around cells that are child processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.adapters.sandbox import cgroup
+from app.adapters.sandbox.pool import PoolSettings
+from app.adapters.sandbox.process import ProcessSandbox
+from app.domain.evaluation import FailureKind
+from app.domain.problem import Job, Mode
+from tests.contracts.sandbox import LIMITS, SQUARE, SandboxContract, kind, metrics, problem
+from tests.integration.test_sandbox_cells import WORKER
+
+JOB = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
+POOL = PoolSettings(max_cells=1, spares=0)
+# Each within its own limit, and more than the cell's together, sooner than anyone would look.
+GREEDY = b"""
+import mmap, os, time
+def solve(x):
+    for _ in range(8):
+        if os.fork() == 0:
+            block = mmap.mmap(-1, 200 << 20)
+            for at in range(0, len(block), 4096):
+                block[at] = 1
+            time.sleep(60)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def folder() -> Path:
+    found = cgroup.parent()
+    if found is None:
+        pytest.skip("this user may not make memory cgroups here")
+    return found
+
+
+def left(folder: Path) -> list[Path]:
+    return list(folder.glob(f"evoq-{os.getpid()}-*"))
+
+
+def test_programs_together_are_ended_by_the_kernel_and_counted(folder: Path) -> None:
+    sandbox = ProcessSandbox(POOL)
+    for _ in range(2):
+        assert kind(sandbox.run(replace(JOB, programs=((".py", GREEDY),)))) is FailureKind.MEMORY
+        outcome = sandbox.run(JOB)
+        assert metrics(outcome) == {"combined_score": 25}
+        assert outcome.boot_seconds == 0.0  # the cell itself outlived it
+    sandbox.close()
+
+
+def test_a_cgroup_goes_with_its_cell(folder: Path) -> None:
+    before = len(left(folder))
+    sandbox = ProcessSandbox(POOL)
+    sandbox.run(JOB)
+    assert len(left(folder)) == before + 1
+    sandbox.close()
+    assert len(left(folder)) == before
+
+
+def test_the_cgroups_of_a_killed_worker_go_when_the_next_one_starts(folder: Path) -> None:
+    text = WORKER.format(
+        root=str(Path(__file__).parents[2]),
+        module="process",
+        name="ProcessSandbox",
+        job="time.sleep(600)",
+    )
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == b"warm\n"
+        mine = f"evoq-{worker.pid}-*"
+        assert list(folder.glob(mine))
+        worker.send_signal(signal.SIGKILL)
+    until = time.monotonic() + 20.0
+    while list(folder.glob(mine)) and time.monotonic() < until:
+        cgroup.sweep(folder)
+        time.sleep(0.1)
+    assert not list(folder.glob(mine))
+
+
+# Which directory is ours, from what the kernel says.  Version 2 could not be had for these tests.
+
+MOUNTS_1 = "35 24 0:30 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
+MOUNTS_2 = "35 24 0:30 / {root} rw,relatime - cgroup2 cgroup2 rw\n"
+
+
+def own(tmp_path: Path, groups: str, mounts: str) -> tuple[Path, bool]:
+    (tmp_path / "cgroup").write_text(groups)
+    (tmp_path / "mountinfo").write_text(mounts)
+    return cgroup._own(tmp_path / "cgroup", tmp_path / "mountinfo")
+
+
+def test_the_directory_of_version_one_is_found(tmp_path: Path) -> None:
+    found = own(tmp_path, "5:cpu,cpuacct:/x\n4:memory:/worker/7\n0::/\n", MOUNTS_1)
+    assert found == (Path("/sys/fs/cgroup/memory/worker/7"), False)
+
+
+def test_the_directory_of_version_two_is_found_where_it_has_memory(tmp_path: Path) -> None:
+    mine = tmp_path / "fs" / "user.slice" / "mine"
+    mine.mkdir(parents=True)
+    (mine / "cgroup.controllers").write_text("cpu memory pids\n")
+    mounts = MOUNTS_2.format(root=tmp_path / "fs")
+    assert own(tmp_path, "0::/user.slice/mine\n", mounts) == (mine, True)
+    (mine / "cgroup.controllers").write_text("cpu pids\n")
+    with pytest.raises(LookupError):
+        own(tmp_path, "0::/user.slice/mine\n", mounts)
+
+
+def test_a_cgroup_of_version_two_takes_no_swap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Path] = []
+
+    def mkdir(path: Path) -> None:
+        os.mkdir(path)
+        made.append(path)
+        for name in ("memory.max", "memory.swap.max", "memory.events", "cgroup.procs"):
+            (path / name).touch()
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    group = cgroup.make(tmp_path, 1 << 20)
+    assert (made[0] / "memory.max").read_text() == str(1 << 20)
+    assert (made[0] / "memory.swap.max").read_text() == "0"
+    group.take(1)
+    assert not group.starved()
+    group.counter.write_text("low 0\noom 3\noom_kill 2\n")
+    assert group.starved()
+
+
+@pytest.fixture(scope="module")
+def weighed() -> Iterator[ProcessSandbox]:
+    if cgroup.parent() is None:
+        pytest.skip("this user may not make memory cgroups here")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(cgroup, "parent", lambda: None)
+        sandbox = ProcessSandbox(PoolSettings(max_cells=8, spares=0))
+    yield sandbox
+    sandbox.close()
+
+
+class TestProcessesThatAreWeighed(SandboxContract):
+    """The contract without a cgroup, which every other class here has where it can."""
+
+    @pytest.fixture
+    def sandbox(self, weighed: ProcessSandbox) -> ProcessSandbox:
+        return weighed

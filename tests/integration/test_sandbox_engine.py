@@ -1,0 +1,235 @@
+"""An engine that is far away, that hangs, and that is restarted in the middle of the work."""
+
+import contextlib
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.adapters.sandbox.choose import choose, clear_orphans
+from app.adapters.sandbox.docker import DockerSandbox
+from app.adapters.sandbox.engine import engine_answers
+from app.adapters.sandbox.pool import PoolSettings
+from app.adapters.sandbox.process import ProcessSandbox
+from app.domain.evaluation import FailureKind
+from app.domain.problem import Job, Mode, Outcome
+from app.ports import Misconfigured, Sandbox, Unavailable
+from app.settings import SandboxSettings
+from tests.contracts.attack_outcomes import HONEST, WRONG, Outcomes, same
+from tests.contracts.attacks import Attack
+from tests.contracts.sandbox import IMPATIENT, LIMITS, SQUARE, SandboxContract, metrics, problem
+from tests.contracts.sandbox_attacks import AttackContract
+from tests.integration.own_engine import OwnEngine, own_engine
+from tests.integration.test_sandbox_docker import INFRA, docker_sandbox, require_engine
+
+JOB = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
+POOL = PoolSettings(max_cells=2, spares=0)
+
+
+@pytest.fixture
+def silent_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An engine whose socket accepts connections and never says a word."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "docker.sock"))
+        listener.listen(64)
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path / 'docker.sock'}")
+        yield
+
+
+@pytest.mark.usefixtures("silent_engine")
+def test_an_engine_that_never_answers_is_unavailable_by_a_deadline() -> None:
+    began = time.monotonic()
+    sandbox = DockerSandbox(POOL, engine_seconds=1.0)
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="does not answer"):
+            sandbox.run(JOB)
+    with pytest.raises(Unavailable):
+        sandbox.protections()
+    sandbox.close()
+    assert time.monotonic() - began < 15.0
+
+
+@pytest.mark.usefixtures("silent_engine")
+def test_an_engine_that_never_answers_is_not_chosen() -> None:
+    began = time.monotonic()
+    assert not engine_answers(1.0)
+    assert clear_orphans(SandboxSettings()) == 0
+    sandbox = choose(SandboxSettings(cells=1, spares=0), infra=INFRA)
+    assert isinstance(sandbox, ProcessSandbox)
+    assert metrics(sandbox.run(JOB)) == {"combined_score": 25}
+    sandbox.close()
+    assert time.monotonic() - began < 30.0
+
+
+@pytest.fixture
+def far_engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The machine's engine, reached by TCP."""
+    require_engine()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=_forward_all, args=(listener,), daemon=True).start()
+        monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{listener.getsockname()[1]}")
+        yield
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def _forward_all(listener: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            near, _ = listener.accept()
+            far = socket.socket(socket.AF_UNIX)
+            far.connect("/var/run/docker.sock")
+            ends = [near, far]
+            for one, other in ((near, far), (far, near)):
+                threading.Thread(target=_forward, args=(one, other, ends), daemon=True).start()
+
+
+def _forward(one: socket.socket, other: socket.socket, ends: list[socket.socket]) -> None:
+    with contextlib.suppress(OSError):
+        while piece := one.recv(65_536):
+            other.sendall(piece)
+        other.shutdown(socket.SHUT_WR)
+    ends.remove(one)
+    if not ends:
+        one.close()
+        other.close()
+
+
+@pytest.mark.docker
+@pytest.mark.usefixtures("far_engine")
+def test_an_engine_may_be_reached_by_tcp() -> None:
+    sandbox = docker_sandbox(POOL)
+    for mode in Mode:
+        outcomes = [sandbox.run(replace(JOB, mode=mode)) for _ in range(5)]
+        assert [metrics(outcome)["combined_score"] for outcome in outcomes] == [25] * 5
+        assert sum(outcome.boot_seconds > 0.0 for outcome in outcomes) == 1
+    assert clear_orphans(SandboxSettings(backend="docker")) == 0
+    assert metrics(sandbox.run(JOB)) == {"combined_score": 25}
+    sandbox.close()
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnEngine]:
+    engine = own_engine(tmp_path_factory.mktemp("engine"))
+    yield engine
+    engine.stop()
+
+
+@pytest.fixture
+def engine(started: OwnEngine, monkeypatch: pytest.MonkeyPatch) -> OwnEngine:
+    """An engine of this test's own."""
+    monkeypatch.setenv("DOCKER_HOST", started.address)
+    return started
+
+
+def patiently(sandbox: Sandbox, job: Job) -> Outcome:
+    """Runs a job as its step does: what is unavailable is tried again later."""
+    until = time.monotonic() + 200.0
+    while True:
+        try:
+            return sandbox.run(job)
+        except Unavailable:
+            assert time.monotonic() < until
+            time.sleep(0.3)
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+def test_an_engine_that_is_restarted_loses_no_trial_and_blames_none(
+    engine: OwnEngine,
+) -> None:
+    settings = PoolSettings(max_cells=4, spares=1)
+    sandbox = DockerSandbox(settings, engine_seconds=5.0)
+    slow = b"import time\ndef solve(x):\n    time.sleep(0.1)\n    return x * x\n"
+    job = replace(JOB, programs=((".py", slow),))
+    done: list[Outcome] = []
+    with ThreadPoolExecutor(4) as threads:
+        work = [threads.submit(lambda: done.append(patiently(sandbox, job))) for _ in range(200)]
+        until = time.monotonic() + 100.0
+        while len(done) < 60 and time.monotonic() < until:
+            time.sleep(0.05)
+        assert 60 <= len(done) < 150
+        engine.stop()
+        time.sleep(0.5)
+        engine.start()
+        for one in work:
+            one.result()
+    assert [outcome.failure for outcome in done] == [None] * 200
+    assert all(metrics(outcome) == {"combined_score": 25} for outcome in done)
+    sandbox.close()
+    wait_until_empty(engine)
+
+
+def wait_until_empty(engine: OwnEngine) -> None:
+    until = time.monotonic() + 30.0
+    while left := engine.docker("ps", "-aq").stdout.split():
+        assert time.monotonic() < until, left
+        time.sleep(0.2)
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+def test_an_engine_that_freezes_is_unavailable_and_no_programs_fault(engine: OwnEngine) -> None:
+    sandbox = DockerSandbox(POOL, engine_seconds=2.0)
+    job = replace(JOB, limits=IMPATIENT)
+    assert metrics(sandbox.run(job)) == {"combined_score": 25}
+    engine.signal(signal.SIGSTOP)
+    try:
+        for another in (job, replace(job, evaluator=problem(digest="another"))):
+            began = time.monotonic()
+            with pytest.raises(Unavailable):
+                sandbox.run(another)
+            assert time.monotonic() - began < 25.0
+    finally:
+        engine.signal(signal.SIGCONT)
+    assert metrics(patiently(sandbox, job)) == {"combined_score": 25}
+    sandbox.close()
+    wait_until_empty(engine)
+
+
+# gVisor, where it is installed.
+
+
+@pytest.fixture(scope="module")
+def gvisor(started: OwnEngine) -> Iterator[Sandbox]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("DOCKER_HOST", started.address)
+        sandbox = docker_sandbox(PoolSettings(max_cells=8, spares=0), runtime="runsc")
+        try:
+            sandbox.protections()
+        except Misconfigured as error:
+            pytest.skip(str(error))
+        yield sandbox
+        sandbox.close()
+
+
+@pytest.mark.slow
+@pytest.mark.docker
+@pytest.mark.usefixtures("engine")
+class TestCellsOfGvisor(SandboxContract):
+    @pytest.fixture
+    def sandbox(self, gvisor: Sandbox) -> Sandbox:
+        return gvisor
+
+
+@pytest.mark.slow
+@pytest.mark.docker
+@pytest.mark.usefixtures("engine")
+class TestGvisorUnderAttack(AttackContract):
+    """No score is forged, no secret read, and the next program finds all as it was.
+
+    The kind of failure may be another: what ends a program elsewhere may end gVisor here, and
+    with it the cell.
+    """
+
+    @pytest.fixture
+    def sandbox(self, gvisor: Sandbox) -> Sandbox:
+        return gvisor
+
+    def outcomes(self, attack: Attack) -> Outcomes:
+        return same(frozenset(FailureKind) | HONEST | WRONG)
