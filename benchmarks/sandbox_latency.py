@@ -18,6 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from app.adapters.sandbox.container import ContainerSettings, profile
 from app.adapters.sandbox.docker import DockerSandbox
 from app.adapters.sandbox.engine import DEFAULT_IMAGE, engine_answers
 from app.adapters.sandbox.pool import PoolSettings
@@ -35,6 +36,11 @@ def evaluate(path):
     return {"combined_score": module.solve()}
 """
 PROBLEM = Evaluator("noop", {"evaluator.py": EVALUATOR})
+WITH_IMAGE = Evaluator(
+    "noop with an image",
+    {**PROBLEM.files, "Dockerfile": f"FROM {DEFAULT_IMAGE}\nRUN mkdir /opt/marmot\n".encode()},
+)
+INFRA = Path(__file__).resolve().parents[1] / "infra"
 PROGRAM = b"def solve():\n    return 1.0\n"
 WARM_UP = 10
 HARDENED = """
@@ -65,8 +71,10 @@ def measure(call: Callable[[], object], trials: int) -> list[float]:
     return sorted(latencies)
 
 
-def measure_sandbox(name: str, sandbox: Sandbox, mode: Mode, trials: int) -> Row:
-    job = Job(PROBLEM, "evaluate", ((".py", PROGRAM),), Limits(), mode)
+def measure_sandbox(
+    name: str, sandbox: Sandbox, mode: Mode, trials: int, problem: Evaluator = PROBLEM
+) -> Row:
+    job = Job(problem, "evaluate", ((".py", PROGRAM),), Limits(), mode)
     for _ in range(WARM_UP):
         outcome = sandbox.run(job)
         assert outcome.result is not None, outcome
@@ -104,6 +112,41 @@ def docker_run_per_trial() -> None:
     )
 
 
+def measure_fresh(name: str, sandbox: Sandbox, pause_seconds: float, trials: int) -> Row:
+    """Measures a cell for every trial; a pause is what a search does between two of them."""
+    job = Job(PROBLEM, "evaluate", ((".py", PROGRAM),), Limits(), Mode.GUARDED)
+    for _ in range(3):
+        sandbox.run(job)
+    latencies = []
+    for _ in range(trials):
+        time.sleep(pause_seconds)
+        latencies += measure(lambda: sandbox.run(job), 1)
+    return row(name, sorted(latencies), None, None)
+
+
+def rows_of_containers(cells: int, trials: int) -> list[Row]:
+    settings = ContainerSettings(seccomp=profile("", INFRA / "seccomp.json"))
+    rows = []
+    containers = DockerSandbox(PoolSettings(max_cells=cells), settings=settings)
+    for mode in Mode:
+        rows.append(measure_sandbox(f"docker warm cell, {mode.value}", containers, mode, trials))
+    began = time.perf_counter()
+    containers.prepare(WITH_IMAGE)
+    built_ms = 1000 * (time.perf_counter() - began)
+    name = f"docker warm cell of the problem's image (there or built in {built_ms:.0f} ms), guarded"
+    rows.append(measure_sandbox(name, containers, Mode.GUARDED, trials, WITH_IMAGE))
+    containers.close()
+    few = max(5, trials // 10)
+    for spares in (0, 1):
+        pool = PoolSettings(max_cells=1, spares=spares, max_trials=1)
+        fresh = DockerSandbox(pool, settings=settings)
+        name = f"docker, a cell a trial, {spares} spares, a trial a second"
+        rows.append(measure_fresh(name, fresh, 1.0, few))
+        fresh.close()
+    latencies = measure(docker_run_per_trial, few)
+    return [*rows, row("docker run per trial", latencies, None, None)]
+
+
 def main() -> None:
     trials = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     rows: list[Row] = []
@@ -115,13 +158,7 @@ def main() -> None:
             rows.append(measure_sandbox(f"process {level}, {mode.value}", sandbox, mode, trials))
         sandbox.close()
     if engine_answers(2.0):
-        containers = DockerSandbox(PoolSettings(max_cells=cells))
-        for mode in Mode:
-            name = f"docker warm cell, {mode.value}"
-            rows.append(measure_sandbox(name, containers, mode, trials))
-        containers.close()
-        latencies = measure(docker_run_per_trial, max(5, trials // 10))
-        rows.append(row("docker run per trial", latencies, None, None))
+        rows += rows_of_containers(cells, trials)
     print("| sandbox | median ms | p95 ms | CPU ms a trial, seen | trials/s, all cores |")
     print("|---|---|---|---|---|")
     for r in rows:

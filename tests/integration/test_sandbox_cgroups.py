@@ -18,6 +18,7 @@ from app.domain.evaluation import FailureKind
 from app.domain.problem import Job, Mode
 from tests.contracts.sandbox import LIMITS, SQUARE, SandboxContract, kind, metrics, problem
 from tests.integration.test_sandbox_cells import WORKER
+from workers.harness import census
 
 JOB = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
 POOL = PoolSettings(max_cells=1, spares=0)
@@ -152,3 +153,15 @@ class TestProcessesThatAreWeighed(SandboxContract):
     @pytest.fixture
     def sandbox(self, weighed: ProcessSandbox) -> ProcessSandbox:
         return weighed
+
+
+def test_a_counter_of_a_cgroup_that_limits_nothing_is_not_believed(tmp_path: Path) -> None:
+    """As a rootless engine shows it, whose containers are in no cgroup of their own."""
+    counter = tmp_path / "memory.oom_control"
+    counter.write_text("oom_kill 0\n")
+    for limit, believed in (("9223372036854771712", False), ("max", False), ("1000", True)):
+        (tmp_path / "memory.limit_in_bytes").write_text(limit)
+        found = census.open_counter((str(counter),), 1000)
+        assert (found >= 0) == believed
+        if believed:
+            os.close(found)

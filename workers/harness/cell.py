@@ -81,9 +81,9 @@ def main(modules: dict[str, str]) -> None:
 
 def _room(boot: dict[str, Any]) -> Room:
     if boot["kind"] == "container":
-        return in_container(census.open_counter())
+        return in_container(census.open_counter(census.IN_A_CONTAINER, boot["memory_bytes"]))
     # Opened while the machine's files are in sight, and kept through the walls.
-    counter = census.open_counter(tuple(boot["counters"]))
+    counter = census.open_counter(tuple(boot["counters"]), boot["memory_bytes"])
     room = walls.enter(boot["scratch"], tuple(boot["levels"]), int(boot["offset"]))
     room.memory_counter = counter
     return room

@@ -19,6 +19,9 @@ IN_A_CONTAINER = (
 )
 
 
+_LIMITS = {"memory.events": "memory.max", "memory.oom_control": "memory.limit_in_bytes"}
+
+
 def strangers(room: Room, known: frozenset[int]) -> list[int]:
     """Returns every process of the cell but this one and `known`, zombies included."""
     me = os.getpid()
@@ -143,12 +146,23 @@ def _resident(pid: int) -> tuple[int, int]:
     return (sizes[b"RssAnon:"] if told else sizes[b"VmRSS:"]), sizes[b"RssShmem:"]
 
 
-def open_counter(paths: tuple[str, ...] = IN_A_CONTAINER) -> int:
-    """Returns a descriptor of the first counter that is there; -1 where there is none."""
+def open_counter(paths: tuple[str, ...], most_bytes: int) -> int:
+    """Returns a descriptor of the first counter of a cgroup that limits memory; -1 without one.
+
+    An engine without cgroups, as a rootless one on version 1, shows those of the machine.
+
+    Args:
+      paths: Counters to try.
+      most_bytes: What the cgroup was asked to hold at most.
+    """
     for path in paths:
+        folder, name = os.path.split(path)
         try:
-            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
+            with open(os.path.join(folder, _LIMITS[name])) as file:
+                limited = int(file.read()) <= most_bytes
+            if limited:
+                return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except (OSError, ValueError):  # not there, or "max"
             continue
     return -1
 

@@ -128,6 +128,7 @@ class Cell:
             "scratch": settings.scratch,
             "levels": settings.levels,
             "counters": settings.counters,
+            "memory_bytes": whole_cell_mib(limits) << 20,
             "offset": settings.offset,
             "boot_seconds": settings.boot_seconds,
             "mode": mode.value,
