@@ -190,7 +190,10 @@ BEFORE = set(sys.modules)
     sandbox.close()
 
 
-def test_bare_programs_reach_neither_sockets_nor_settings_of_the_machine(tmp_path: Path) -> None:
+def test_bare_programs_reach_neither_sockets_nor_settings_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cgroup, "parent", lambda: None)  # which would count files in memory
     tmp_path.chmod(0o777)
     program = f"""
 import errno, os, resource, socket
@@ -336,6 +339,7 @@ def test_a_container_that_cannot_end_by_itself_goes_when_the_next_worker_starts(
     listed = subprocess.run(command, capture_output=True, text=True, check=True)
     assert listed.stdout.split() == cells  # frozen: it cannot see that its worker is gone
     monkeypatch.setenv("EVOQ_DATABASE_URL", "postgresql+psycopg://nobody@127.0.0.1:1/nothing")
+    monkeypatch.setenv("EVOQ_REDIS_URL", "redis://127.0.0.1:1/0")
     start_worker()
     assert containers_left_of(worker.pid) == []
     assert mine.run(JOB).boot_seconds == 0.0
