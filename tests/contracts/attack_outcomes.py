@@ -86,7 +86,7 @@ OUTCOMES: dict[str, Outcomes] = {
     "stop the parent": same(HONEST),
     "stop itself": same({Kind.TIMEOUT}),
     "fork double return": same(HONEST | {Kind.INVALID_RESULT}),
-    "parent leaves, child returns": Outcomes(HONEST, HONEST | {Kind.RUNTIME}),
+    "parent leaves, child returns": same(HONEST | {Kind.RUNTIME}),
     "exec of a shell": same({Kind.RUNTIME}),
     "tiny prints for ever": same({Kind.OUTPUT_LIMIT}),
     "no newline flood": same({Kind.OUTPUT_LIMIT}),

@@ -78,7 +78,7 @@ IN_REACH = (
     ),
     Attack(
         "links to what is hidden",
-        "import os\nfor n, target in enumerate(('/cell/eval/files/hidden.txt', '/etc/shadow', '/proc/1/environ', '/proc/1/root')):\n"
+        "import os\nfor n, target in enumerate(('/cell/eval/files/hidden.txt', '/etc/shadow', '/proc/1/root/cell/eval/files/hidden.txt', '/root')):\n"
         "    for make in (os.symlink, os.link):\n        name = f'{make.__name__}{n}'\n        try:\n            make(target, name)\n"
         "            print(open(name).read())\n        except OSError: continue\n        raise SystemExit('it worked')\n"
         "def solve(x):\n    return x * x",

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from . import census, frames, kernel, landlock, loader, walls
-from .room import ONE, Room, forget_foreign_paths, in_container, make_places
+from .room import UIDS, Room, forget_foreign_paths, in_container, make_places
 from .seccomp import Filter, Openings
 from .trial import Trial
 from .warm import Cell
@@ -58,7 +58,7 @@ def main(modules: dict[str, str]) -> None:
     _preload([*_USUAL, *boot["preload"]])
     for_programs = Openings(
         internet=room.network_closed, local=room.own_root, memory_files=room.counted_memory,
-        others=room.identities != ONE,
+        others=room.identities == UIDS,
     )  # fmt: skip
     sieve = Filter(for_programs)
     for_evaluator = replace(for_programs, local=True, memory_files=True, others=True)

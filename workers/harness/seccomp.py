@@ -124,7 +124,7 @@ class Openings:
       internet: Sockets of the internet: a network namespace has nobody to talk to.
       local: Named sockets of the machine: its files are out of sight.
       memory_files: Files in memory: a cgroup counts them.
-      others: Settings of other processes: they have another identity or are out of sight.
+      others: Settings of other processes: they have another identity.
     """
 
     internet: bool
