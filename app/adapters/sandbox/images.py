@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import tarfile
 import threading
 import time
@@ -30,6 +31,7 @@ LABEL_OF_PROBLEM = "evoqueue.problem"
 
 _REPOSITORY = "evoqueue-problem"
 _CONFLICT = 409
+_COLOUR = re.compile("\x1b\\[[0-9;]*m")
 _LOOKING_SECONDS = 0.5
 _REMEMBERED_SECONDS = 60.0
 _INSTALL = """\
@@ -209,7 +211,7 @@ class Images:
         error = ""
         for line in lines:  # to its end, so that the connection is free again
             error = str(line.get("error", error)).strip()
-            for text in str(line.get("stream", "")).splitlines():
+            for text in _COLOUR.sub("", str(line.get("stream", ""))).splitlines():
                 if text.strip():
                     said.append(text.rstrip())
                     self._tell(f"sandbox: {said[-1]}")
