@@ -2,19 +2,22 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from app.adapters.queue.inline import InlineExecutor
 from app.adapters.store.sql import SqlStore
 from app.domain.operator import Prompt
 from app.domain.run import Run, RunState
+from app.engine import steps
 from app.engine.context import Context
 from app.model_settings import ModelSettings
 from app.ports import LanguageModel, Unavailable
 from app.providers import Providers
-from tests.engine.conftest import new_run, run_to_the_end
+from tests.engine.conftest import new_run, run_to_the_end, table
 from tests.engine.toy import ASKED, problem
 from tests.integration.test_model_openai import Endpoint, Reply, refused, said
 
@@ -97,12 +100,12 @@ def served() -> Iterator[Callable[..., tuple[Endpoint, Callable[[Run], LanguageM
         one.close()
 
 
-def run_with(ctx: Context, models: Callable[[Run], LanguageModel], **llm: Any) -> Run:
+def run_with(ctx: Context, serve: Callable[[Run], LanguageModel], **llm: Any) -> Run:
     order = new_run(problem(), budget=10)
     told = ModelSettings(temperature=0.9, **llm).model_dump(mode="json")
     settings = {**order.settings, "llm": {**told, "repair_turns": 0}}
     order = replace(order, settings=settings, operators={ASKED.name: 1.0})
-    run = run_to_the_end(replace(ctx, model=models), problem(), order)
+    run = run_to_the_end(replace(ctx, model=serve), problem(), order)
     with ctx.store.begin() as tx:
         return tx.run(run)
 
@@ -162,3 +165,63 @@ def test_googles_delay_is_in_the_body_and_is_waited_out(store: SqlStore, served:
 
     with pytest.raises(Unavailable, match="HTTP 429, after 1 attempt"):
         models(run).complete([Prompt("", "hi")])
+
+
+def test_models_that_are_down_leave_a_run_to_the_next_and_are_asked_no_more(
+    ctx: Context, store: SqlStore
+):
+    with (
+        closing(Endpoint(lambda _: refused(500))) as dead,
+        closing(Endpoint(_answered)) as up,
+        closing(Providers(store, {}.get)) as providers,
+    ):
+        models = [{"name": "main", "base_url": dead.url}, _reserve(up)]
+        run = run_with(ctx, _shared(providers), models=models, retry_delay_seconds=0.01)
+
+    assert (run.state, run.proposals) == (RunState.FINISHED, 10)
+    assert len(up.asked) == 20
+    assert len(dead.asked) == 3
+
+
+def test_while_all_models_are_down_proposals_wait_and_none_is_lost_or_blamed(
+    ctx: Context, store: SqlStore
+):
+    well = [False]
+    with (
+        closing(Endpoint(lambda body: _answered(body) if well[0] else refused(503))) as shaky,
+        closing(Providers(store, {}.get)) as providers,
+    ):
+        told = {"models": [_reserve(shaky, 1.0), _reserve(shaky)], "retries": 0}
+        later = replace(ctx, model=_shared(providers), problem=lambda _: problem())
+        with pytest.raises(Unavailable, match="no model is up"):
+            run_with(ctx, later.model, **told)
+        with store.begin() as tx:
+            [run_id] = tx.running()
+            assert "no model is up" in tx.run(run_id).reason
+            assert [one for one in tx.settled(run_id) if one.ordinal >= 0] == []
+
+        well[0] = True
+        with store.begin() as tx:
+            tx.forget_attempts(run_id)
+        steps.reap(later, run_id)
+        assert isinstance(ctx.executor, InlineExecutor)
+        ctx.executor.drain(table(later), lambda: False)
+
+    with store.begin() as tx:
+        assert (tx.run(run_id).state, tx.run(run_id).proposals) == (RunState.FINISHED, 10)
+        assert not tx.failures(run_id)
+
+
+def _reserve(endpoint: Endpoint, weight: float = 0.0) -> dict[str, Any]:
+    return {"name": f"model of weight {weight:g}", "base_url": endpoint.url, "weight": weight}
+
+
+def _shared(providers: Providers) -> Callable[[Run], LanguageModel]:
+    built: list[LanguageModel] = []
+
+    def models(run: Run) -> LanguageModel:
+        if not built:
+            built.append(providers.model(ModelSettings(**run.settings["llm"]), run.seed))
+        return built[0]
+
+    return models

@@ -49,6 +49,7 @@ _SHOWN = "programs are shown by their number: the fittest, then others drawn fro
 _EMBEDDING = "duplicates are found by fingerprint and by scores, which needs no embedding model"
 _TRACE = "the ledger is the trace: `evoq metrics RUN --format jsonl`"
 _CLIENTS = "models are reached through OpenAI-compatible endpoints only"
+_MANUAL = "a person is asked where `llm.provider=human` says so, through files or `evoq answer`"
 _DESCRIPTION = "the model is always shown programs, never descriptions in their place"
 
 _I, _N, _T, _S = Kind.INTEGER, Kind.NUMBER, Kind.TRUTH, Kind.TEXT
@@ -94,7 +95,7 @@ KEYS: tuple[Key, ...] = (
     Key("llm.retries", _I, setting="llm.retries"),
     Key("llm.retry_delay", _N, setting="llm.retry_delay_seconds"),
     Key("llm.reasoning_effort", _S, shapes="`reasoning_effort` of `llm.models`", nullable=True),
-    Key("llm.manual_mode", _T, reason=_CLIENTS, nullable=True),
+    Key("llm.manual_mode", _T, reason=_MANUAL, nullable=True),
     Key("llm.init_client", _S, reason=_CLIENTS, nullable=True),
     Key("llm.max_budget_usd", _N, reason=_CLIENTS, nullable=True),
     Key("llm.max_ai_credits", _N, reason=_CLIENTS, nullable=True),
@@ -222,6 +223,6 @@ MODEL_KEYS: tuple[Key, ...] = (
     Key("max_budget_usd", _N, reason=_CLIENTS, nullable=True),
     Key("max_ai_credits", _N, reason=_CLIENTS, nullable=True),
     Key("allow_all_tools", _T, reason=_CLIENTS, nullable=True),
-    Key("manual_mode", _T, reason=_CLIENTS, nullable=True),
+    Key("manual_mode", _T, reason=_MANUAL, nullable=True),
 )
 """Keys of one entry of `llm.models`; `setting` is its name in an entry of our `llm.models`."""
