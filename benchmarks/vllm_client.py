@@ -39,7 +39,6 @@ TEMPERATURE = 0.7
 
 def main() -> None:
     told = _arguments()
-    folder = Path(tempfile.mkdtemp(prefix="evoq-bench-"))
     spec = ModelSpec(
         "tiny",
         base_url=IN_PROCESS,
@@ -48,7 +47,9 @@ def main() -> None:
         seeded=False,
         max_in_flight=told.concurrency,
     )
-    answer = _inside(told, spec) if told.in_process else _beside(told, spec, folder)
+    with tempfile.TemporaryDirectory(prefix="evoq-bench-") as folder:
+        inside = told.in_process
+        answer = _inside(told, spec) if inside else _beside(told, spec, Path(folder))
     shown = {"cores": os.cpu_count(), "load": os.getloadavg()[0], "settings": vars(told)}
     print(json.dumps(shown | answer, indent=2))
 
