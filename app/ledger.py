@@ -9,21 +9,22 @@ row lock, so their numbers have no gaps and their order is commit order.
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from app.domain.archive import Cell, Elite, IslandView
+from app.domain.archive import Cell, IslandView
 from app.domain.budget import Booked
-from app.domain.cohort import Cohort, CohortId, State, TrialId
+from app.domain.cohort import Cohort, CohortId, TrialId
 from app.domain.evaluation import Evaluation, Trial
-from app.domain.events import Event, EventKind
+from app.domain.events import EventKind
 from app.domain.operator import Ancestry, Completion, Draft, Known, Prompt
 from app.domain.pressure import Flow
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
 from app.domain.run import Budget, Limits, Run, RunState
-from app.entries import Account, Asked, Backlog, Child, NewRun, Plan, Settled, Shift, Spent, Worker
+from app.entries import Asked, Backlog, Child, NewRun, Plan, Worker
+from app.history import History
 
 
-class Transaction(Protocol):
-    """Reads and writes that commit together."""
+class Transaction(History, Protocol):
+    """Reads and writes that commit together; what only reports read is in `History`."""
 
     # Problems and runs
 
@@ -59,10 +60,6 @@ class Transaction(Protocol):
         """Returns the run of that name, or of that id when the name is all digits."""
         ...
 
-    def runs(self, limit: int = 100) -> list[Run]:
-        """Returns the newest runs, newest first."""
-        ...
-
     def running(self) -> list[int]:
         """Returns the ids of the runs in state `running`, oldest first."""
         ...
@@ -95,11 +92,6 @@ class Transaction(Protocol):
 
     def put_programs(self, programs: Sequence[Program]) -> None: ...
     def programs(self, ids: Sequence[ProgramId]) -> dict[ProgramId, Program]: ...
-
-    def programs_named(self, run: int, beginning: str) -> list[ProgramId]:
-        """Returns a run's programs whose ids begin so; two at most."""
-        ...
-
     def lengths(self, ids: Sequence[ProgramId]) -> dict[ProgramId, int]: ...
 
     def known(
@@ -201,10 +193,6 @@ class Transaction(Protocol):
         """
         ...
 
-    def accounts(self, run: int) -> list[Account]:
-        """Returns what a run's completions came to, by role and model."""
-        ...
-
     def replay(self, run: int, asked: Sequence[tuple[str, int]]) -> list[Completion | None]:
         """Returns what a run was answered to a prompt's digest and sample; None where nothing."""
         ...
@@ -288,62 +276,12 @@ class Transaction(Protocol):
         """Writes a worker's totals by run, None being nobody's time; smaller ones are left out."""
         ...
 
-    def shifts(self, run: int) -> list[Shift]:
-        """Returns what workers spent on a run, by kind."""
-        ...
-
-    def busy_shifts(self) -> list[Shift]:
-        """Returns what workers spent on all runs together, by kind."""
-        ...
-
-    def idle_shifts(self) -> list[Shift]:
-        """Returns what workers spent on no run, by kind."""
-        ...
-
-    def spent(self) -> Spent:
-        """Returns what the completions of all runs together took."""
-        ...
-
-    # Events and reports
+    # Events, and the best so far
 
     def emit(self, run: int, kind: EventKind, data: Mapping[str, Any]) -> None: ...
 
-    def events(
-        self, run: int, after: int = 0, limit: int = 1000, kinds: Sequence[EventKind] = ()
-    ) -> list[Event]:
-        """Returns events with `seq` > `after`, in order; of `kinds` only, if any are given."""
-        ...
-
-    def best(self, run: int) -> Settled | None:
-        """Returns the fittest admitted proposal, seeds included; ties: the older.  None if none."""
-        ...
-
     def best_fitness(self, run: int, besides: CohortId = 0) -> float | None:
         """Returns the fitness of `best`, one cohort left out if told; None if there is none."""
-        ...
-
-    def settled(self, run: int, after: int = 0, limit: int = 1000) -> list[Settled]:
-        """Returns settled proposals in order of settling, skipping the first `after`."""
-        ...
-
-    def states(self, run: int) -> dict[State, int]:
-        """Returns how many proposals of the budget are in each state."""
-        ...
-
-    def failures(self, run: int) -> dict[str, int]:
-        """Returns how many proposals of the budget failed, by failure kind."""
-        ...
-
-    def elites(self, run: int) -> list[tuple[int, Elite]]:
-        """Returns every (island, elite), by island, then cell, then rank."""
-        ...
-
-    def evaluations(self, run: int, program: ProgramId) -> list[Evaluation]:
-        """Returns a program's evaluations in this run, in order."""
-        ...
-
-    def placed(self, run: int, limit: int) -> list[tuple[Settled, list[Evaluation]]]:
-        """Returns the first `limit` admitted proposals with their evaluations, in order of id."""
         ...
 
 
