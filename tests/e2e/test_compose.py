@@ -60,7 +60,7 @@ def test_programs_run_in_containers_without_a_network(deployment: Deployment) ->
     deployment.evoq("run", EXAMPLE, "--iterations", "2", "--name", "contained")
 
     worker = deployment.container("worker-cpu")["Id"]
-    cells = deployment.labelled("evoqueue.sandbox", f"evoqueue.host={worker[:12]}")
+    cells = deployment.labelled("evoqueue.sandbox", f"evoqueue.container={worker[:12]}")
 
     assert cells
     assert {cell["HostConfig"]["NetworkMode"] for cell in cells} == {"none"}
