@@ -36,8 +36,6 @@ CONCURRENCY_VARIABLES = {
 }
 PRODUCE_SECONDS = 0.5
 REAP_SECONDS = 5.0
-VISIBLE_AGAIN_SECONDS = 3600
-"""Longer than any step: the broker's own redelivery is not what repairs a loss, `reap` is."""
 
 
 class Misled(click.UsageError, ValueError):
@@ -64,7 +62,6 @@ def configuration(environment: Mapping[str, str]) -> dict[str, Any]:
             "socket_connect_timeout": 3,
             "socket_keepalive": True,
             "health_check_interval": 10,
-            "visibility_timeout": VISIBLE_AGAIN_SECONDS,
         },
         "result_backend": None,
         "task_ignore_result": True,
