@@ -47,7 +47,10 @@ class Asked(BaseModel):
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)
     max_tokens: int | None = Field(None, ge=1, description="longest completion, reasoning included")
-    timeout_seconds: float | None = Field(None, gt=0, description="of one attempt")
+    timeout_seconds: float | None = Field(None, gt=0, description="of one attempt, at most")
+    min_timeout_seconds: float | None = Field(
+        None, gt=0, description="what measured answers make of that at least; the same: they do not"
+    )
     deadline_seconds: float | None = Field(None, gt=0, description="of all attempts together")
     retries: int | None = Field(None, ge=0, description="attempts after the first")
     retry_delay_seconds: float | None = Field(
@@ -117,10 +120,13 @@ class ModelSettings(RoleSettings):
 
     temperature: float | None = Field(0.7, ge=0, le=2)
     max_tokens: int | None = Field(4096, ge=1, description="longest completion, with reasoning")
-    timeout_seconds: float | None = Field(60.0, gt=0, description="of one attempt")
+    timeout_seconds: float | None = Field(60.0, gt=0, description="of one attempt, at most")
+    min_timeout_seconds: float | None = Field(
+        2.0, gt=0, description="what measured answers make of that at least"
+    )
     deadline_seconds: float | None = Field(300.0, gt=0, description="of all attempts together")
-    retries: int | None = Field(3, ge=0, description="attempts after the first")
-    retry_delay_seconds: float | None = Field(1.0, ge=0, description="longest first pause")
+    retries: int | None = Field(5, ge=0, description="attempts after the first")
+    retry_delay_seconds: float | None = Field(0.5, ge=0, description="longest first pause")
     max_in_flight: int | None = Field(
         128, ge=1, description="most requests of one worker process at one endpoint"
     )

@@ -96,7 +96,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
         "--faults", action="store_true", help="a run of --proposals, with and without"
     )
     parser.add_argument("--proposals", type=int, default=1000)
-    parser.add_argument("--timeout", type=float, default=5.0, help="of one attempt, with --faults")
+    parser.add_argument("--timeout", type=float, default=60.0, help="of one attempt, at most")
     return parser.parse_args(given)
 
 
@@ -108,7 +108,7 @@ def _saturated(told: argparse.Namespace) -> dict[str, object]:
             seconds = (told.evaluation_seconds, told.warm_up / 2, told.seconds)
             control = slot_loop.per_second(base_url, told.in_flight, told.evaluations, seconds)
         with running_stack(told.workers, environment(told, told.evaluation_seconds)) as stack:
-            run = start(stack, told, base_url, ENDLESS, timeout=60.0)
+            run = start(stack, told, base_url, ENDLESS, told.timeout)
             time.sleep(told.warm_up)
             measured = _measure(stack, run, base_url, told)
             lifecycle.cancel(stack.ctx, run.id)
@@ -129,31 +129,49 @@ def _saturated(told: argparse.Namespace) -> dict[str, object]:
 def _faulty(told: argparse.Namespace) -> dict[str, object]:
     """Runs the same number of proposals with and without faults, and compares.
 
-    A hang holds a place for the whole time-out, so the capacity left is the time a reply takes
-    against that and its share of hangs.  Refusals are answered at once and take none.
+    Rates are those of the whole run, from its first plan to its end.  A hang holds one of the
+    places until it times out: that time, as the mock server measured it, is not at hand for
+    replies, and is what `capacity_left` allows for.  Refusals are answered at once and are allowed
+    for with nothing, nor is time in which nothing was asked.
     """
     clean, faulty = (_finished(told, faults) for faults in ({}, FAULTS))
-    lost = FAULTS["--rate-hang"] / (1 - sum(FAULTS.values())) * told.timeout
-    left = told.model_seconds / (told.model_seconds + lost)
-    rates = [one["settled_per_second"] for one in (clean, faulty)]
+    rates = [told.proposals / one.seconds_in_all for one in (clean, faulty)]
+    left = 1 - faulty.hang_seconds / told.in_flight / faulty.seconds_in_all
     return {
         "what": "whole stack; model and evaluation are SIMULATED (a mock server, no sandbox)",
         "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
         "settings": vars(told),
         "faults": FAULTS,
-        "clean": clean,
-        "faulty": faulty,
-        "capacity_left": round(left, 3),
+        "clean": asdict(clean),
+        "faulty": asdict(faulty),
         "of_clean": round(rates[1] / rates[0], 3),
+        "capacity_left": round(left, 3),
         "of_clean_at_same_capacity": round(rates[1] / rates[0] / left, 3),
     }
 
 
-def _finished(told: argparse.Namespace, faults: dict[str, float]) -> dict[str, object]:
-    """Runs to the end; its rate is that between a tenth and nine tenths of the budget.
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What a run came to.
 
-    Before that the stack fills, and after it the last hangs are waited for with nothing to do.
+    Attributes:
+      seconds_in_all: From its first plan to its end.
+      marks: Seconds until a tenth, five tenths, nine tenths, 99 hundredths and all had settled.
+      hang_seconds: How long hanging requests were waited for, together, by the mock's clock.
     """
+
+    state: str
+    reason: str
+    settled: int
+    failed: int
+    faults_injected: float
+    hang_seconds: float
+    seconds_in_all: float
+    marks: tuple[float, ...]
+
+
+def _finished(told: argparse.Namespace, faults: dict[str, float]) -> Finished:
     with (
         simulated_model(told.model_seconds, told.in_flight, faults) as base_url,
         running_stack(told.workers, environment(told, 0.0)) as stack,
@@ -167,17 +185,21 @@ def _finished(told: argparse.Namespace, faults: dict[str, float]) -> dict[str, o
             state = now.state
             seen.append(counted(stack, run))
         injected = metric(base_url, "evoq_mock_llm_injected_faults_total")
-    steady = [one for one in seen if 0.1 <= one.settled / told.proposals <= 0.9]
-    first, last = steady[0], steady[-1]
-    return {
-        "state": state,
-        "reason": now.reason,
-        "settled": seen[-1].settled,
-        "failed": seen[-1].failed,
-        "faults_injected": injected,
-        "seconds_in_all": round(seen[-1].at - seen[0].at, 1),
-        "settled_per_second": round((last.settled - first.settled) / (last.at - first.at), 2),
-    }
+        hung = metric(base_url, "evoq_mock_llm_hang_seconds_total")
+    marks = [
+        next((one.at for one in seen if one.settled >= share * told.proposals), seen[-1].at)
+        for share in (0.1, 0.5, 0.9, 0.99, 1.0)
+    ]
+    return Finished(
+        state=state,
+        reason=now.reason,
+        settled=seen[-1].settled,
+        failed=seen[-1].failed,
+        faults_injected=injected,
+        hang_seconds=round(hung, 1),
+        seconds_in_all=round(seen[-1].at - seen[0].at, 1),
+        marks=tuple(round(at - seen[0].at, 1) for at in marks),
+    )
 
 
 def environment(told: argparse.Namespace, evaluation_seconds: float) -> dict[str, str]:

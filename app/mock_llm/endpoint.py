@@ -91,7 +91,11 @@ class Endpoint:
                 status, says = luck.choice(_BROKEN)
                 return _refused(Refusal(status, says, "InternalServerError"))
             case Fault.HANG:
-                await asyncio.Event().wait()  # nobody sets it
+                began = time.monotonic()
+                try:
+                    await asyncio.Event().wait()  # nobody sets it
+                finally:
+                    self.measures.hang_seconds += time.monotonic() - began
         asked = read_request(body, self.simulation.models)
         if isinstance(asked, Refusal):
             return _refused(asked)

@@ -21,6 +21,7 @@ class Measures:
     peak_running: int = 0
     finished: Counter[str] = field(default_factory=Counter)
     injected: Counter[Fault] = field(default_factory=Counter)
+    hang_seconds: float = 0.0
     queue_seconds: float = 0.0
     request_seconds: float = 0.0
     answered: int = 0
@@ -65,4 +66,5 @@ class Measures:
             add(f"vllm:{name}", "histogram", whole, times, total)
         faults = [("_total", f',fault="{one}"', self.injected[one]) for one in Fault]
         add("evoq_mock_llm_injected_faults", "counter", *faults)
+        add("evoq_mock_llm_hang_seconds", "counter", ("_total", "", self.hang_seconds))
         return "\n".join(lines) + "\n"

@@ -23,7 +23,8 @@ class ModelSpec:
       preset: What the endpoint takes.
       temperature, top_p: None leaves them to the endpoint.
       max_tokens: Longest completion, reasoning included.
-      timeout_seconds: Of one attempt.
+      timeout_seconds: Of one attempt, at most.
+      min_timeout_seconds: What measured answers make of that at least.
       deadline_seconds: For one prompt, with all its attempts and pauses.
       retries: Attempts after the first.
       retry_delay_seconds: Longest first pause; doubled for each further one.
@@ -47,9 +48,10 @@ class ModelSpec:
     top_p: float | None = None
     max_tokens: int = 4096
     timeout_seconds: float = 60.0
+    min_timeout_seconds: float = 2.0
     deadline_seconds: float = 300.0
-    retries: int = 3
-    retry_delay_seconds: float = 1.0
+    retries: int = 5
+    retry_delay_seconds: float = 0.5
     max_in_flight: int = 128
     min_in_flight: int = 1
     target_in_flight: int | None = None

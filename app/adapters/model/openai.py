@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from random import Random
@@ -17,6 +18,7 @@ from app.adapters.model.breaker import Breaker
 from app.adapters.model.chat import ModelSpec
 from app.adapters.model.exchange import Exchange
 from app.adapters.model.gate import Ended, Outcome
+from app.adapters.model.patience import Attempts
 from app.domain.operator import Completion, Prompt
 from app.ports import Misconfigured, Unavailable
 
@@ -79,6 +81,7 @@ class OpenAIModel:
         self._jitter = Random()  # differs between processes on purpose, and shapes no result
         self._samples = _MOST_SAMPLES if spec.preset.samples else 1
         self._untaken: set[str] = set()
+        self._attempts = Attempts(spec.min_timeout_seconds, spec.timeout_seconds)
 
     @property
     def name(self) -> str:
@@ -153,11 +156,13 @@ class OpenAIModel:
     async def _answered(self, prompts: Sequence[Prompt]) -> list[Completion]:
         """Returns at least one answer; empty when the endpoint turns out to take no `n`."""
         spec = self._spec
-        left, attempt = spec.deadline_seconds, 0
+        left, attempt, hung = spec.deadline_seconds, 0, 0
         while True:
             await self._place()
             started = time.monotonic()
-            answer = await self._attempt(prompts, min(spec.timeout_seconds, left))
+            last = attempt == spec.retries
+            bound = self._attempts.limited(min(spec.timeout_seconds, left), None if last else hung)
+            answer = await self._attempt(prompts, bound)
             left -= time.monotonic() - started
             if isinstance(answer, list):
                 return answer
@@ -165,7 +170,8 @@ class OpenAIModel:
                 if self._leave_out(answer) == "n":
                     return []
                 continue
-            pause, attempt = self._pause(attempt, answer.retry_after_seconds), attempt + 1
+            hung += answer.ended is Ended.TIMED_OUT
+            pause, attempt = self._pause(attempt, answer), attempt + 1
             if self._given_up(answer, left) or attempt > spec.retries or pause >= left:
                 raise Unavailable(
                     f"model {spec.name!r} at {spec.base_url}: {answer.reason}, after {attempt}"
@@ -185,10 +191,12 @@ class OpenAIModel:
                 f"{spec.deadline_seconds:g} s; raise llm.max_in_flight if the endpoint can do more"
             ) from error
 
-    async def _attempt(self, prompts: Sequence[Prompt], seconds: float) -> _Answer:
+    async def _attempt(
+        self, prompts: Sequence[Prompt], bound: AbstractAsyncContextManager[None]
+    ) -> _Answer:
         started, ended, retry_after = time.monotonic(), Ended.LEFT, 0.0
         try:
-            answer = await self._ask(prompts, seconds)
+            answer = await self._ask(prompts, bound)
             ended = Ended.ANSWERED if isinstance(answer, list) else Ended.REFUSED
             if isinstance(answer, _Passing):
                 ended, retry_after = answer.ended, answer.retry_after_seconds
@@ -202,14 +210,16 @@ class OpenAIModel:
             outcome = Outcome(ended, time.monotonic() - started, retry_after)
             await self._exchange.gate(self._spec).release(outcome)
 
-    async def _ask(self, prompts: Sequence[Prompt], seconds: float) -> _Answer:
+    async def _ask(
+        self, prompts: Sequence[Prompt], bound: AbstractAsyncContextManager[None]
+    ) -> _Answer:
         spec, first = self._spec, prompts[0]
         body = chat.request(
             spec, first, self._seed_of(first), samples=len(prompts), untaken=self._untaken
         )
         started = time.monotonic()
         try:
-            async with asyncio.timeout(seconds):
+            async with bound:
                 # The typed call would walk the body to rename nothing: a third of a call's time.
                 response = await self._exchange.client(spec).post(
                     "/chat/completions", cast_to=httpx2.Response, body=body
@@ -217,12 +227,14 @@ class OpenAIModel:
         except openai.APIStatusError as error:
             return self._refused(error, body, first)
         except (TimeoutError, openai.APITimeoutError) as error:
-            return _Passing(Ended.TIMED_OUT, f"no answer within {seconds:.1f} s", cause=error)
+            waited = time.monotonic() - started
+            return _Passing(Ended.TIMED_OUT, f"no answer within {waited:.1f} s", cause=error)
         except openai.OpenAIError as error:
             reason = f"{error} ({error.__cause__!r})"
             return _Passing(Ended.FAILED, reason, cause=error)
-        content = response.content
-        answers = chat.completions(spec, prompts, content, time.monotonic() - started)
+        content, took = response.content, time.monotonic() - started
+        self._attempts.answered(took)
+        answers = chat.completions(spec, prompts, content, took)
         if not answers:
             return _Passing(Ended.FAILED, f"not a chat completion: {content[:80]!r}")
         return [
@@ -267,10 +279,15 @@ class OpenAIModel:
             self._breaker.failed()
         return self._breaker.open
 
-    def _pause(self, attempt: int, retry_after_seconds: float) -> float:
-        """Draws the pause before the next attempt: full jitter on top of what was asked for."""
+    def _pause(self, attempt: int, answer: _Passing) -> float:
+        """Draws the pause before the next attempt: full jitter on top of what was asked for.
+
+        After a first time-out there is none: it was waited long enough.
+        """
+        if answer.ended is Ended.TIMED_OUT and not attempt:
+            return 0.0
         most = min(_LONGEST_PAUSE_SECONDS, self._spec.retry_delay_seconds * 2.0**attempt)
-        return retry_after_seconds + self._jitter.uniform(0.0, most)
+        return answer.retry_after_seconds + self._jitter.uniform(0.0, most)
 
     def _seed_of(self, prompt: Prompt) -> int:
         """Returns a number below 2**31 that tells apart repeated draws of one text."""

@@ -1,0 +1,95 @@
+"""How long an attempt is waited for: learnt from answers, without a clock."""
+
+import asyncio
+import random
+
+import pytest
+
+from app.adapters.model.patience import FEWEST, Attempts, Patience
+
+
+def learnt(*seconds: float, least: float = 0.5, most: float = 60.0) -> Patience:
+    patience = Patience(least, most)
+    for took in seconds:
+        patience = patience.answered(took)
+    return patience
+
+
+def test_nothing_is_cut_short_before_enough_was_answered() -> None:
+    assert learnt(*[1.0] * (FEWEST - 1)).seconds() == 60.0
+    assert learnt(*[1.0] * FEWEST).seconds() == pytest.approx(2.0)
+
+
+def test_the_slowest_answer_of_late_decides_and_is_forgotten_in_time() -> None:
+    slow = learnt(*[1.0] * 50, 8.0, 1.0)
+    assert slow.seconds() > 15.0
+    for _ in range(1000):
+        slow = slow.answered(1.0)
+    assert slow.seconds() == pytest.approx(2.0)
+
+
+def test_it_stays_within_its_bounds() -> None:
+    assert learnt(*[0.01] * 50).seconds() == 0.5
+    assert learnt(*[50.0] * 50).seconds() == 60.0
+
+
+def test_each_attempt_that_hung_gives_the_next_one_twice_the_time() -> None:
+    patience = learnt(*[1.0] * 50)
+    assert [patience.seconds(n) for n in range(7)] == pytest.approx([2, 4, 8, 16, 32, 60, 60])
+
+
+def test_an_endpoint_that_became_slow_for_all_is_given_time_until_it_answers() -> None:
+    patience = learnt(*[1.0] * 50).timed_out().timed_out()
+    assert patience.seconds() == pytest.approx(2.0), "two that hang are two that hang"
+    for expected in (4.0, 8.0, 16.0):
+        patience = patience.timed_out()
+        assert patience.seconds() == pytest.approx(expected)
+    assert patience.answered(5.0).seconds() == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize("sigma", [0.3, 0.6])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_answers_of_uneven_length_are_hardly_ever_cut_off(sigma: float, seed: int) -> None:
+    rng = random.Random(seed)
+    patience, cut = Patience(0.0, 600.0), 0
+    for _ in range(5000):
+        took = rng.lognormvariate(1.0, sigma)
+        if took > patience.seconds():
+            cut += 1
+            took = min(took, patience.seconds(hung_before=1))
+        patience = patience.answered(took)
+    assert cut <= 10
+
+
+def test_an_attempt_under_way_is_bounded_by_what_is_learnt_meanwhile() -> None:
+    async def work() -> float:
+        attempts = Attempts(0.05, 60.0)
+        began = asyncio.get_running_loop().time()
+
+        async def hang() -> None:
+            async with attempts.limited(60.0, hung_before=0):
+                await asyncio.Event().wait()
+
+        hanging = asyncio.create_task(hang())
+        await asyncio.sleep(0)
+        for _ in range(FEWEST):
+            attempts.answered(0.05)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(hanging, 20.0)
+        return asyncio.get_running_loop().time() - began
+
+    assert asyncio.run(work()) < 10.0
+
+
+def test_the_last_attempt_has_all_of_its_time() -> None:
+    async def work() -> None:
+        attempts = Attempts(0.01, 60.0)
+        for _ in range(FEWEST):
+            attempts.answered(0.01)
+        async with attempts.limited(60.0, hung_before=None):
+            await asyncio.sleep(0.2)
+        with pytest.raises(TimeoutError):
+            async with attempts.limited(60.0, hung_before=0):
+                await asyncio.sleep(20.0)
+
+    asyncio.run(work())
