@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.domain.cohort import ProposalId, State
-from app.domain.evaluation import Failure
+from app.domain.cohort import CohortId, ProposalId, State, TrialId
+from app.domain.evaluation import Evaluation, Failure, Trial
 from app.domain.operator import Draft, Role
 from app.domain.problem import Axis, ProblemDigest
-from app.domain.program import ProgramId
+from app.domain.program import Program, ProgramId
 from app.domain.run import Budget, Limits
 
 
@@ -118,6 +118,25 @@ class Account:
     reused_tokens: int
     latency_seconds: float
     cost_usd: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """A trial this process has leased, with the programs it plays."""
+
+    id: TrialId
+    cohort: CohortId
+    trial: Trial
+    programs: Mapping[ProgramId, Program]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What came of a trial."""
+
+    id: TrialId
+    cohort: CohortId
+    evaluation: Evaluation
 
 
 WORKER_KINDS = ("gpu", "cpu", "control")

@@ -12,14 +12,14 @@ from typing import Any, Protocol
 from app.domain.archive import Cell, IslandView
 from app.domain.budget import Booked
 from app.domain.cohort import Cohort, CohortId, TrialId
-from app.domain.evaluation import Evaluation, Trial
+from app.domain.evaluation import Trial
 from app.domain.events import EventKind
 from app.domain.operator import Ancestry, Completion, Draft, Known, Prompt
 from app.domain.pressure import Flow
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
 from app.domain.run import Budget, Limits, Run, RunState
-from app.entries import Asked, Backlog, Child, NewRun, Plan, Worker
+from app.entries import Asked, Backlog, Child, Leased, Measured, NewRun, Plan, Worker
 from app.history import History
 
 
@@ -114,8 +114,10 @@ class Transaction(History, Protocol):
         """Returns up to so many ancestors of a program, and failed children of it and of them."""
         ...
 
-    def claim_fingerprint(self, run: int, island: int, fingerprint: str) -> bool:
-        """Returns whether this is the island's first program with that fingerprint."""
+    def claim_fingerprints(
+        self, run: int, claims: Sequence[tuple[int, str]]
+    ) -> set[tuple[int, str]]:
+        """Returns which pairs of an island and a fingerprint are its first program with it."""
         ...
 
     # Cohorts
@@ -140,13 +142,15 @@ class Transaction(History, Protocol):
         """Adds cohorts and counts them against the budget; their bells count as rung now."""
         ...
 
-    def claim_cohort(
-        self, cohort: CohortId, lease_seconds: float, *, attempts: int
-    ) -> tuple[Run, Cohort] | None:
-        """Leases a planned cohort of a running or paused run, unless somebody else holds it.
+    def claim_cohorts(
+        self, cohorts: Sequence[CohortId], lease_seconds: float, *, attempts: int
+    ) -> tuple[Run, list[Cohort]] | None:
+        """Leases planned cohorts of one running or paused run, but for those somebody holds.
+
+        None if nothing is left to lease.
 
         Raises:
-          Exhausted: It was attempted `attempts` times and never finished.
+          Exhausted: One was attempted `attempts` times and never finished.
         """
         ...
 
@@ -154,15 +158,15 @@ class Transaction(History, Protocol):
         """Returns a cohort and its run, locking the cohort until the transaction ends."""
         ...
 
-    def planned(self, cohort: CohortId) -> Run | None:
-        """Locks a cohort until the transaction ends, and returns its run.
+    def planned(self, cohorts: Sequence[CohortId]) -> tuple[Run, set[CohortId]]:
+        """Locks cohorts of one run until the transaction ends, and returns the run.
 
-        None if its members were entered before, or the run has ended.
+        With it those whose members were not entered before; none if the run has ended.
         """
         ...
 
-    def enter(self, cohort: Cohort, children: Sequence[Child]) -> None:
-        """Records what became of members: tested, cut, failed or admitted."""
+    def enter(self, cohorts: Sequence[Cohort], children: Sequence[Child]) -> None:
+        """Records what became of the cohorts' members: tested, cut, failed or admitted."""
         ...
 
     # Completions
@@ -200,25 +204,27 @@ class Transaction(History, Protocol):
     # Trials
 
     def add_trials(
-        self, cohort: Cohort, trials: Sequence[Trial], *, ring_again_seconds: float
-    ) -> list[TrialId]: ...
+        self, trials: Sequence[tuple[Cohort, Trial]], *, ring_again_seconds: float
+    ) -> list[TrialId]:
+        """Adds trials, but for those their cohorts have; returns the ids of what was added."""
+        ...
 
-    def claim_trial(
-        self, trial: TrialId, lease_seconds: float, *, attempts: int
-    ) -> tuple[Run, CohortId, Trial, dict[ProgramId, Program]] | None:
-        """Leases a trial that has no evaluation yet, unless somebody else holds it.
+    def claim_trials(
+        self, trials: Sequence[TrialId], lease_seconds: float, *, attempts: int
+    ) -> tuple[Run, list[Leased]] | None:
+        """Leases trials of one run that have no evaluation yet, but for those somebody holds.
+
+        None if nothing is left to lease.
 
         Raises:
-          Exhausted: It was attempted `attempts` times and never finished.
+          Exhausted: One was attempted `attempts` times and never finished.
         """
         ...
 
-    def record(
-        self, cohort: CohortId, trial: TrialId, evaluation: Evaluation
-    ) -> tuple[Run, Cohort] | None:
-        """Records a trial's evaluation and returns its cohort with it, locked, and the run.
+    def record(self, measured: Sequence[Measured]) -> tuple[Run, list[Cohort]] | None:
+        """Records evaluations of one run; returns the run and their cohorts with them, locked.
 
-        None if the trial has an evaluation, or the run has ended: then nothing is recorded.
+        What has an evaluation keeps it.  None if that is true of all, or the run has ended.
         """
         ...
 
@@ -280,17 +286,23 @@ class Transaction(History, Protocol):
 
     def emit(self, run: int, kind: EventKind, data: Mapping[str, Any]) -> None: ...
 
-    def best_fitness(self, run: int, besides: CohortId = 0) -> float | None:
-        """Returns the fitness of `best`, one cohort left out if told; None if there is none."""
+    def best_fitness(self, run: int, besides: Sequence[CohortId] = ()) -> float | None:
+        """Returns the fitness of `best`, some cohorts left out if told; None if there is none."""
         ...
 
 
 class Exhausted(Exception):
-    """A step was attempted too often without an end; the run's machinery is at fault."""
+    """A step was attempted too often without an end; the run's machinery is at fault.
 
-    def __init__(self, run: int, attempts: int) -> None:
+    Attributes:
+      run: Whose step it is.
+      subject: The cohort or trial it is about.
+    """
+
+    def __init__(self, run: int, subject: int, attempts: int) -> None:
         super().__init__(
             f"started {attempts} times and never finished; the worker's log says what ended it. "
             f"`evoq resume` tries again"
         )
         self.run = run
+        self.subject = subject

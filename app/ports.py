@@ -58,10 +58,15 @@ class Sandbox(Protocol):
 class Executor(Protocol):
     """Arranges for a step to be run at least once, in some process, at some later time."""
 
-    def submit(self, step: Step, subjects: Sequence[int]) -> None:
-        """Rings once for each subject, in order.
+    def submit(self, step: Step, subjects: Sequence[int], *, together: int = 1) -> None:
+        """Rings once for each subject, in order; neighbours may share a bell.
 
         A bell that cannot be rung is not an error: `reap` rings again.
+
+        Args:
+          step: What to run.
+          subjects: What to run it for.
+          together: Up to how many the step may be told at once.
         """
         ...
 

@@ -6,7 +6,7 @@ Means and not medians, because the law holds for means.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.domain.run import Limits
 
@@ -20,6 +20,11 @@ STARTING = Limits(128, 64)
 FEWEST_MEASURED = 8
 STEP = 0.1
 """A limit that would change by less stays."""
+BATCH_SECONDS = 0.02
+"""What a message's way through the queue is worth: steps that are done sooner share a message."""
+LARGEST_BATCH = 8
+MESSAGES = 8
+"""A stage is spread over at least so many messages, so that a batch never empties it for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +33,6 @@ class Caps:
 
     generating: int | None = None
     evaluating: int | None = None
-
-    @property
-    def fixed(self) -> bool:
-        """Whether there is nothing to measure."""
-        return self.generating is not None and self.evaluating is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def window(unsettled: int) -> int:
     return max(32, 2 * unsettled)
 
 
-def sized(flow: Flow | None, caps: Caps, before: Limits, *, least: int = LEAST) -> Limits:
+def sized(flow: Flow | None, caps: Caps, before: Limits, *, least: int = 1) -> Limits:
     """Returns how much of a run may be in flight.
 
     Args:
@@ -95,11 +95,28 @@ def sized(flow: Flow | None, caps: Caps, before: Limits, *, least: int = LEAST) 
         measured = Limits(
             _limit(flow.asked, flow.per_second, before.generating, least),
             _limit(flow.tested, flow.per_second, before.evaluating, least),
+            batch(flow.generating_seconds, before.generating // least),
+            batch(flow.evaluating_seconds, before.evaluating // least),
         )
-    return Limits(
-        caps.generating or measured.generating,
-        caps.evaluating or measured.evaluating,
+    return replace(
+        measured,
+        generating=caps.generating or measured.generating,
+        evaluating=caps.evaluating or measured.evaluating,
     )
+
+
+def batch(seconds: float, in_flight: int) -> int:
+    """Returns how many steps of a stage one message may name.
+
+    They are run one after the other, so only as many as are done in `BATCH_SECONDS`: what asks a
+    model or runs for long travels alone.  A power of two, so that it seldom changes.
+
+    Args:
+      seconds: Mean duration of a step; >= 0.
+      in_flight: How many of them the stage may hold.
+    """
+    most = min(LARGEST_BATCH, in_flight // MESSAGES, int(BATCH_SECONDS / max(seconds, 1e-6)))
+    return 1 << max(0, most.bit_length() - 1)
 
 
 def room(limits: Limits, caps: Caps, *, generating: int, evaluating: int) -> int:

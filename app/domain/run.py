@@ -30,10 +30,13 @@ class Limits:
     Attributes:
       generating: Proposals that wait for their operator.
       evaluating: Proposals under test beyond which nothing new is planned.
+      generate_batch, evaluate_batch: How many cohorts, how many trials, one message may name.
     """
 
     generating: int
     evaluating: int
+    generate_batch: int = 1
+    evaluate_batch: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
 """Admission: the one door to the archive."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from app.domain.archive import Elite, Entrant, IslandView, learnt
-from app.domain.cohort import Cohort
+from app.domain.cohort import Cohort, CohortId
 from app.domain.events import EventKind
 from app.domain.refining import written
 from app.domain.run import Run
@@ -12,40 +13,56 @@ from app.engine.context import Context
 from app.ledger import Transaction
 
 
-def offer(
-    ctx: Context, tx: Transaction, run: Run, cohort: Cohort, entrants: Sequence[Entrant]
-) -> None:
-    """Offers a cohort's entrants to their islands, and emits what came of it.
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Who of a cohort has reached the archive's door."""
+
+    cohort: Cohort
+    entrants: Sequence[Entrant]
+
+
+def offer(ctx: Context, tx: Transaction, run: Run, offers: Sequence[Offer]) -> None:
+    """Offers entrants to their islands, in the islands' order, and emits what came of it.
 
     Seeds, and whoever arrives while the grid is still being learnt, lock their islands first: the
     grid may change while they wait.  Later on nobody waits to be refused, and who would be taken
     enters if nobody else has since its cell was read; else once more, with the island locked.
     """
+    offers = sorted(offers, key=lambda one: one.cohort.island)
     learning = any(axis.provisional or not axis.ranged for axis in run.axes)
-    if learning or cohort.founding:
-        run = _lock_and_learn(tx, run, cohort, entrants)
+    if learning or any(one.cohort.founding for one in offers):
+        run = _lock_and_learn(tx, run, offers)
     strategy = ctx.strategy(run)
-    islands = range(run.islands) if cohort.founding else (cohort.island,)
-    for entrant in entrants:
-        took = False
-        for island in islands:
-            elite = _offer(tx, run, strategy, cohort, island, entrant)
-            _announce(tx, run, cohort, island, entrant, elite)
-            took = took or elite is not None
-        if took:
-            _announce_best(tx, run, cohort, entrant)
+    taken = [
+        entrant
+        for one in offers
+        for entrant in one.entrants
+        if _taken(tx, run, strategy, one.cohort, entrant)
+    ]
+    if taken:
+        _announce_best(tx, run, [one.cohort.id for one in offers], taken)
 
 
-def _lock_and_learn(tx: Transaction, run: Run, cohort: Cohort, entrants: Sequence[Entrant]) -> Run:
-    """Locks a cohort's islands in index order; returns the run with the grid it now has."""
-    if cohort.founding:
+def _taken(tx: Transaction, run: Run, strategy: Strategy, cohort: Cohort, entrant: Entrant) -> bool:
+    took = False
+    for island in range(run.islands) if cohort.founding else (cohort.island,):
+        elite = _offer(tx, run, strategy, cohort, island, entrant)
+        _announce(tx, run, cohort, island, entrant, elite)
+        took = took or elite is not None
+    return took
+
+
+def _lock_and_learn(tx: Transaction, run: Run, offers: Sequence[Offer]) -> Run:
+    """Locks the islands of offers in index order; returns the run with the grid it now has."""
+    if any(one.cohort.founding for one in offers):
         tx.islands(run.id, lock=True)
     else:
-        tx.island(run.id, cohort.island, lock=True)
+        for island in sorted({one.cohort.island for one in offers}):
+            tx.island(run.id, island, lock=True)
     run = tx.run(run.id)
     if all(axis.ranged for axis in run.axes):
         return run
-    seen = [entrant.features for entrant in entrants]
+    seen = [entrant.features for one in offers for entrant in one.entrants]
     tx.set_axes(run.id, learnt(run.axes, seen, provisional=True))
     return tx.run(run.id)
 
@@ -114,10 +131,14 @@ def _announce(
     )
 
 
-def _announce_best(tx: Transaction, run: Run, cohort: Cohort, entrant: Entrant) -> None:
-    """Emits `improved` for a new best of the run; two islands at once may both claim it."""
-    best = tx.best_fitness(run.id, besides=cohort.id)
-    if best is None or entrant.fitness > best:
-        settled = run.proposals - tx.backlog(run.id).unsettled
-        facts = {"program": entrant.program, "fitness": entrant.fitness, "settled": settled}
-        tx.emit(run.id, EventKind.IMPROVED, facts)
+def _announce_best(
+    tx: Transaction, run: Run, cohorts: Sequence[CohortId], taken: Sequence[Entrant]
+) -> None:
+    """Emits `improved` for each new best of the run; two islands at once may both claim it."""
+    best = tx.best_fitness(run.id, besides=cohorts)
+    for entrant in taken:
+        if best is None or entrant.fitness > best:
+            best = entrant.fitness
+            settled = run.proposals - tx.backlog(run.id).unsettled
+            facts = {"program": entrant.program, "fitness": best, "settled": settled}
+            tx.emit(run.id, EventKind.IMPROVED, facts)

@@ -11,7 +11,7 @@ from app.domain.judging import STAGE
 from app.domain.program import ProgramId
 from app.domain.refining import written
 from app.domain.run import Run
-from app.engine.admit import offer
+from app.engine.admit import Offer, offer
 from app.engine.context import Context
 from app.entries import Child
 from app.ledger import Transaction
@@ -30,36 +30,42 @@ class Advance:
     opinions: tuple[TrialId, ...] = ()
 
 
-def advance(ctx: Context, tx: Transaction, run: Run, cohort: Cohort) -> Advance:
-    """Applies the strategy's verdict on a cohort this transaction has locked."""
-    verdict = ctx.strategy(run).promotion(cohort, tx.island(run.id, cohort.island))
-    entrants = [_entrant(ctx, tx, run, cohort, player) for player in verdict.admit]
-    children = [
-        *_admitted(cohort, entrants),
-        *_cut(tx, run, cohort, verdict),
-        *_failed(ctx, tx, run, cohort, verdict),
-    ]
+def advance(ctx: Context, tx: Transaction, run: Run, cohorts: Sequence[Cohort]) -> Advance:
+    """Applies the strategy's verdict on each of a run's cohorts; this transaction has locked them.
+
+    Whoever reaches the archive's door does so last, an island after the other.
+    """
+    promotion = ctx.strategy(run).promotion
+    children: list[Child] = []
+    offers: list[Offer] = []
+    tests: list[tuple[Cohort, Trial]] = []
+    for cohort in cohorts:
+        verdict = promotion(cohort, tx.island(run.id, cohort.island))
+        entrants = [_entrant(ctx, tx, run, cohort, player) for player in verdict.admit]
+        children += _admitted(cohort, entrants)
+        children += _cut(tx, run, cohort, verdict)
+        children += _failed(ctx, tx, run, cohort, verdict)
+        tests += [(cohort, trial) for trial in verdict.test]
+        if entrants:
+            offers.append(Offer(cohort, entrants))
     if children:
-        tx.enter(cohort, children)
-    if entrants:
-        offer(ctx, tx, run, cohort, entrants)
-    asked = [trial for trial in verdict.test if trial.stage == STAGE]
-    tested = [trial for trial in verdict.test if trial.stage != STAGE]
-    ordinals = {member.id: member.ordinal for member in cohort.members}
+        tx.enter(cohorts, children)
+    if offers:
+        offer(ctx, tx, run, offers)
+    ordinals = {member.id: member.ordinal for cohort in cohorts for member in cohort.members}
     return Advance(
-        _added(ctx, tx, cohort, tested),
+        _added(ctx, tx, [one for one in tests if one[1].stage != STAGE]),
         tuple(ordinals[child.proposal] for child in children),
-        _added(ctx, tx, cohort, asked),
+        _added(ctx, tx, [one for one in tests if one[1].stage == STAGE]),
     )
 
 
 def _added(
-    ctx: Context, tx: Transaction, cohort: Cohort, trials: Sequence[Trial]
+    ctx: Context, tx: Transaction, tests: Sequence[tuple[Cohort, Trial]]
 ) -> tuple[TrialId, ...]:
-    if not trials:
+    if not tests:
         return ()
-    again = ctx.pace.ring_again_seconds
-    return tuple(tx.add_trials(cohort, trials, ring_again_seconds=again))
+    return tuple(tx.add_trials(tests, ring_again_seconds=ctx.pace.ring_again_seconds))
 
 
 def _entrant(ctx: Context, tx: Transaction, run: Run, cohort: Cohort, player: ProgramId) -> Entrant:

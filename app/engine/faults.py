@@ -1,7 +1,9 @@
 """Faults of the machinery and of the problem: the run says why it stopped, and nothing is lost."""
 
+from collections.abc import Sequence
 from typing import Literal
 
+from app.domain.cohort import TrialId
 from app.domain.events import EventKind
 from app.domain.run import Run, RunState
 from app.engine.context import Context
@@ -11,15 +13,15 @@ from app.ports import Misconfigured
 _GOING = (RunState.RUNNING, RunState.PAUSED)
 
 
-def broken(ctx: Context, kind: Literal["cohort", "trial"], subject: int, error: Exhausted) -> None:
+def broken(ctx: Context, kind: Literal["cohort", "trial"], error: Exhausted) -> None:
     """Fails the run of a step that was attempted too often without an end."""
-    stop(ctx, error.run, RunState.FAILED, f"{kind} {subject}: {error}")
+    stop(ctx, error.run, RunState.FAILED, f"{kind} {error.subject}: {error}")
 
 
-def evaluator_broken(ctx: Context, run: Run, trial: int, error: ValueError) -> None:
-    """Fails a run whose evaluator cannot be used; the trial's lease is given back."""
+def evaluator_broken(ctx: Context, run: Run, trials: Sequence[TrialId], error: ValueError) -> None:
+    """Fails a run whose evaluator cannot be used; its trials' leases are given back."""
     with ctx.store.begin() as tx:
-        tx.release([], [trial], ctx.pace.retry_seconds)
+        tx.release([], trials, ctx.pace.retry_seconds)
     stop(ctx, run.id, RunState.FAILED, f"the evaluator of {run.problem_name!r} is broken: {error}")
 
 

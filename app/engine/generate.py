@@ -1,68 +1,45 @@
 """Generate: a cohort's parents are drawn, its operator speaks, its children enter the ledger."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from app.domain.budget import booked
-from app.domain.cohort import Cohort, CohortId, Member, State
+from app.domain.cohort import Cohort, CohortId
 from app.domain.evaluation import Failure
-from app.domain.events import EventKind
 from app.domain.imports import ImportPolicy
-from app.domain.operator import Brief, Child, Completion, Draft, Offspring, Prompt
-from app.domain.program import fingerprint
+from app.domain.operator import Brief, Child, Completion, Draft, Prompt
 from app.domain.refining import assigned, scheduled
 from app.domain.run import Run
-from app.engine.advance import Advance, advance, settle_event
 from app.engine.briefing import brief_of
 from app.engine.budget import tariff
 from app.engine.context import Context
+from app.engine.enter import Bred, enter
 from app.engine.faults import broken, misconfigured
-from app.engine.ring import ring
-from app.entries import Child as Entry
 from app.ledger import Exhausted, Transaction
 from app.model_settings import refining
 from app.ports import Misconfigured, Unavailable
 
 
-def generate(ctx: Context, cohort_id: CohortId) -> None:
-    """Breeds one cohort: idempotent, and harmless when another worker is at it.
+def generate(ctx: Context, *cohort_ids: CohortId) -> None:
+    """Breeds cohorts of one run, one after the other, and enters their children together.
+
+    Idempotent, and harmless when another worker is at it.
 
     Raises:
-      Unavailable: The model or the ledger could not be reached; the lease has been given back.
+      Unavailable: The model or the ledger could not be reached; what was bred has been entered, and
+        the leases of the rest have been given back.
     """
     try:
-        claimed = _claim(ctx, cohort_id)
+        claimed = _claim(ctx, cohort_ids)
     except Exhausted as error:
-        broken(ctx, "cohort", cohort_id, error)
+        broken(ctx, "cohort", error)
         return
     if claimed is None:
         return
-    with ctx.work(claimed.run.id):
-        _breed(ctx, claimed)
-
-
-def _breed(ctx: Context, claimed: "Claimed") -> None:
-    run, cohort_id = claimed.run, claimed.cohort.id
-    try:
-        with ctx.keep("cohort", cohort_id):
-            children = converse(ctx, claimed)
-    except Unavailable as error:
-        with ctx.store.begin() as tx:
-            tx.release([cohort_id], [], ctx.pace.retry_seconds)
-            tx.explain(run.id, f"waiting: {error}")
-        if isinstance(error, Misconfigured):
-            misconfigured(ctx, run, error)
-            return
-        raise
-    if not claimed.cohort.founding:
-        imports = ctx.problem(run.problem).imports
-        children = [_importable(imports, child) for child in children]
-    with ctx.store.begin() as tx:
-        tx.put_programs([child.program for child in children if isinstance(child, Offspring)])
-        came = _enter(ctx, tx, claimed, children)
-        if run.reason:
-            tx.explain(run.id, "")
-    ring(ctx, run, came)
+    run, conversations = claimed
+    with ctx.work(run.id):
+        _breed(ctx, run, conversations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +56,67 @@ class Claimed:
     heard: Mapping[int, list[Completion]]
 
 
-def _claim(ctx: Context, cohort_id: CohortId) -> Claimed | None:
+def _breed(ctx: Context, run: Run, claimed: Sequence[Claimed]) -> None:
+    """Converses until a model cannot be reached; enters what was bred, whatever came then."""
+    bred: list[Bred] = []
+    fault: Unavailable | None = None
+    with ExitStack() as kept:
+        for one in claimed:
+            kept.enter_context(ctx.keep("cohort", one.cohort.id))
+        for one in claimed:
+            try:
+                bred.append(_bred(ctx, one))
+            except Unavailable as error:
+                fault = error
+                break
+    if bred:
+        enter(ctx, bred)
+    if fault is None:
+        return
+    left = [one.cohort.id for one in claimed[len(bred) :]]
     with ctx.store.begin() as tx:
-        found = tx.claim_cohort(cohort_id, ctx.pace.lease_seconds, attempts=ctx.pace.attempts)
+        tx.release(left, [], ctx.pace.retry_seconds)
+        tx.explain(run.id, f"waiting: {fault}")
+    if isinstance(fault, Misconfigured):
+        misconfigured(ctx, run, fault)
+        return
+    raise fault
+
+
+def _bred(ctx: Context, claimed: Claimed) -> Bred:
+    """Returns a cohort with the parents drawn, and the children that the import policy lets by."""
+    cohort, children = claimed.cohort, converse(ctx, claimed)
+    if not cohort.founding:
+        policy = ctx.problem(claimed.run.problem).imports
+        children = [_importable(policy, child) for child in children]
+    drawn = zip(cohort.members, claimed.brief.drafts, strict=True)
+    members = tuple(replace(member, draft=draft) for member, draft in drawn)
+    return Bred.of(replace(cohort, members=members), children)
+
+
+def _importable(policy: ImportPolicy, child: Child) -> Child:
+    if isinstance(child, Failure):
+        return child
+    return policy.refusal(child.program) or child
+
+
+def _claim(ctx: Context, cohort_ids: Sequence[CohortId]) -> tuple[Run, list[Claimed]] | None:
+    with ctx.store.begin() as tx:
+        found = tx.claim_cohorts(cohort_ids, ctx.pace.lease_seconds, attempts=ctx.pace.attempts)
         if found is None:
             return None
-        run, cohort = found
-        again = all(member.draft is not None for member in cohort.members)
-        drafts = _drafts(ctx, tx, run, cohort)
-        problem, operator = ctx.problem(run.problem), ctx.operators[cohort.operator]
-        brief = brief_of(tx, run, problem, operator, drafts)
-        if operator.asks_model and not again:
-            brief = scheduled(brief, refining(run.settings["llm"]))
-        return Claimed(run, cohort, brief, tx.completions(cohort_id) if again else {})
+        run, cohorts = found
+        return run, [_briefed(ctx, tx, run, cohort) for cohort in cohorts]
+
+
+def _briefed(ctx: Context, tx: Transaction, run: Run, cohort: Cohort) -> Claimed:
+    again = all(member.draft is not None for member in cohort.members)
+    drafts = _drafts(ctx, tx, run, cohort)
+    problem, operator = ctx.problem(run.problem), ctx.operators[cohort.operator]
+    brief = brief_of(tx, run, problem, operator, drafts)
+    if operator.asks_model and not again:
+        brief = scheduled(brief, refining(run.settings["llm"]))
+    return Claimed(run, cohort, brief, tx.completions(cohort.id) if again else {})
 
 
 def _drafts(ctx: Context, tx: Transaction, run: Run, cohort: Cohort) -> tuple[Draft, ...]:
@@ -153,48 +178,3 @@ def _turn(ctx: Context, claimed: Claimed, turn: int, prompts: list[Prompt]) -> l
         drafts = () if turn else claimed.brief.drafts
         tx.save_completions(claimed.cohort, drafts, turn, prompts, replies, account)
     return replies
-
-
-def _importable(policy: ImportPolicy, child: Child) -> Child:
-    if isinstance(child, Failure):
-        return child
-    return policy.refusal(child.program) or child
-
-
-def _enter(ctx: Context, tx: Transaction, claimed: Claimed, children: Sequence[Child]) -> Advance:
-    run = tx.planned(claimed.cohort.id)
-    if run is None:
-        return Advance()
-    drafted = zip(claimed.cohort.members, claimed.brief.drafts, strict=True)
-    cohort = replace(claimed.cohort, members=tuple(replace(m, draft=d) for m, d in drafted))
-    entries = [
-        _entry(tx, run, cohort, member, child)
-        for member, child in zip(cohort.members, children, strict=True)
-    ]
-    tx.enter(cohort, entries)
-    settled = tuple(
-        member.ordinal
-        for member, entry in zip(cohort.members, entries, strict=True)
-        if entry.state.final
-    )
-    if len(settled) == len(entries):
-        return Advance((), settled)
-    members = tuple(
-        replace(member, state=entry.state, program=entry.program)
-        for member, entry in zip(cohort.members, entries, strict=True)
-    )
-    came = advance(ctx, tx, run, replace(cohort, members=members))
-    return replace(came, settled=(*settled, *came.settled))
-
-
-def _entry(tx: Transaction, run: Run, cohort: Cohort, member: Member, child: Child) -> Entry:
-    if isinstance(child, Failure):
-        settle_event(tx, run, cohort, member, EventKind.FAILED, failure=child.kind)
-        return Entry(member.id, State.FAILED, failure=child)
-    digest = fingerprint(child.program)
-    islands = range(run.islands) if cohort.founding else (cohort.island,)
-    claims = [tx.claim_fingerprint(run.id, island, digest) for island in islands]
-    if not all(claims):
-        settle_event(tx, run, cohort, member, EventKind.CUT, reason="duplicate")
-        return Entry(member.id, State.CUT, child.program.id, child.changes)
-    return Entry(member.id, State.TESTING, child.program.id, child.changes)

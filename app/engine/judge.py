@@ -13,6 +13,7 @@ from app.engine.budget import tariff
 from app.engine.context import Context
 from app.engine.evaluate import recorded
 from app.engine.faults import broken, misconfigured
+from app.entries import Measured
 from app.ledger import Exhausted
 from app.model_settings import judges_of
 from app.ports import Misconfigured, Unavailable
@@ -30,7 +31,7 @@ def judge(ctx: Context, trial_id: TrialId) -> None:
     try:
         claimed = _claim(ctx, trial_id)
     except Exhausted as error:
-        broken(ctx, "trial", trial_id, error)
+        broken(ctx, "trial", error)
         return
     if claimed is None:
         return
@@ -47,7 +48,7 @@ def judge(ctx: Context, trial_id: TrialId) -> None:
                 misconfigured(ctx, run, error)
                 return
             raise
-        recorded(ctx, claimed.cohort.id, trial_id, evaluation)
+        recorded(ctx, [Measured(trial_id, claimed.cohort.id, evaluation)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +69,18 @@ class _Claimed:
 
 def _claim(ctx: Context, trial_id: TrialId) -> _Claimed | None:
     with ctx.store.begin() as tx:
-        found = tx.claim_trial(trial_id, ctx.pace.lease_seconds, attempts=ctx.pace.attempts)
+        found = tx.claim_trials([trial_id], ctx.pace.lease_seconds, attempts=ctx.pace.attempts)
         if found is None:
             return None
-        run, cohort_id, trial, programs = found
-        [player] = trial.players
-        _, cohort = tx.cohort(cohort_id)
-        heard = tx.completions(cohort_id)
+        run, [leased] = found
+        [player] = leased.trial.players
+        _, cohort = tx.cohort(leased.cohort)
+        heard = tx.completions(cohort.id)
     judges, member = judges_of(run.settings["llm"]), cohort.member(player)
     if judges is None or member is None:
         raise ValueError(f"trial {trial_id} asks for an opinion that run {run.id} does not want")
     turn = FIRST_TURN + cohort.members.index(member)
-    case = Case(programs[player], cohort.evaluations(player), member.ordinal)
+    case = Case(leased.programs[player], cohort.evaluations(player), member.ordinal)
     return _Claimed(run, cohort, judges, case, turn, heard.get(turn))
 
 

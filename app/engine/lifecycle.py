@@ -90,4 +90,4 @@ def cut_unsettled(ctx: Context, run: int, reason: str) -> None:
             open_members = [member for member in cohort.members if not member.state.final]
             for member in open_members:
                 settle_event(tx, known, cohort, member, EventKind.CUT, reason=reason)
-            tx.enter(cohort, [Child(m.id, State.CUT, m.program) for m in open_members])
+            tx.enter([cohort], [Child(m.id, State.CUT, m.program) for m in open_members])

@@ -14,7 +14,7 @@ class Pressure:
 
     Attributes:
       caps: What a person has fixed.
-      flow: None where nothing was measured: too little has settled, or both are fixed.
+      flow: None where nothing was measured: too little has settled.
     """
 
     caps: Caps
@@ -22,11 +22,9 @@ class Pressure:
 
 
 def pressure(tx: Transaction, run: Run, backlog: Backlog) -> Pressure:
-    """Measures a run, where its settings leave anything to be measured: one bounded read."""
+    """Measures a run: one bounded read."""
     queue = run.settings["queue"]
     caps = Caps(queue["generating"], queue["evaluating"])
-    if caps.fixed:
-        return Pressure(caps, None)
     settled = min(run.proposals - backlog.unsettled, window(backlog.unsettled))
     return Pressure(caps, tx.flow(run.id, settled))
 

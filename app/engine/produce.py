@@ -36,7 +36,7 @@ def produce(ctx: Context, run_id: int) -> None:
         cut_unsettled(ctx, run_id, f"budget of {run.budget.wall_seconds:g} s spent")
         ctx.executor.submit("produce", [run_id])
     if planned:
-        ctx.executor.submit("generate", planned)
+        ctx.executor.submit("generate", planned, together=run.limits.generate_batch)
 
 
 def _plan(ctx: Context, tx: Transaction, run: Run) -> list[int]:

@@ -8,7 +8,7 @@ from app.engine.context import Context, due_to_produce
 def ring(ctx: Context, run: Run, came: Advance) -> None:
     """Rings for the trials that were added, and for planning when enough has settled."""
     if came.trials:
-        ctx.executor.submit("evaluate", came.trials)
+        ctx.executor.submit("evaluate", came.trials, together=run.limits.evaluate_batch)
     if came.opinions:
         ctx.executor.submit("judge", came.opinions)
     if came.settled and due_to_produce(run, came.settled):

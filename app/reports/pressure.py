@@ -18,16 +18,19 @@ class Stage:
       in_flight: Proposals in it now.
       limit: Beyond which nothing is planned.
       why: What the limit was taken from.
+      batch: How many steps one message may name.
     """
 
     in_flight: int
     limit: int
     why: str
+    batch: int = 1
 
     @property
     def text(self) -> str:
         """The stage in a line."""
-        return f"{self.in_flight} of {self.limit} ({self.why})"
+        shared = f", {self.batch} a message" if self.batch > 1 else ""
+        return f"{self.in_flight} of {self.limit} ({self.why}{shared})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,6 @@ def stages(tx: Transaction, run: Run, backlog: Backlog) -> Stages:
     waits = reason(flow, evaluating=False, cap=caps.generating)
     tests = reason(flow, evaluating=True, cap=caps.evaluating)
     return Stages(
-        Stage(backlog.generating, run.limits.generating, waits),
-        Stage(backlog.evaluating, run.limits.evaluating, tests),
+        Stage(backlog.generating, run.limits.generating, waits, run.limits.generate_batch),
+        Stage(backlog.evaluating, run.limits.evaluating, tests, run.limits.evaluate_batch),
     )

@@ -43,6 +43,13 @@ class ExecutorContract:
             [2],
         ]
 
+    def test_neighbours_may_share_a_bell_and_keep_their_order(
+        self, executor: Executor, rung: Callable[[Step, int], Sequence[int]]
+    ) -> None:
+        executor.submit("evaluate", [5, 4, 3, 2, 1], together=2)
+        executor.submit("evaluate", [9, 8], together=4)
+        assert list(rung("evaluate", 7)) == [5, 4, 3, 2, 1, 9, 8]
+
     def test_ringing_for_nobody_rings_nothing(
         self, executor: Executor, rung: Callable[[Step, int], Sequence[int]]
     ) -> None:

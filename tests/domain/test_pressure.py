@@ -7,7 +7,18 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from app.domain.pressure import LEAST, MOST, STARTING, Caps, Flow, reason, room, sized, window
+from app.domain.pressure import (
+    LEAST,
+    MOST,
+    STARTING,
+    Caps,
+    Flow,
+    batch,
+    reason,
+    room,
+    sized,
+    window,
+)
 from app.domain.run import Limits
 
 FREE = Caps()
@@ -198,8 +209,6 @@ def test_what_a_person_fixed_holds_as_it_is() -> None:
     caps = Caps(generating=5, evaluating=7)
     fast = Flow(1000, 7.0, 3.0, 4.0)
     assert sized(fast, caps, STARTING) == Limits(5, 7)
-    assert caps.fixed
-    assert not Caps(generating=5).fixed
     assert sized(fast, Caps(generating=5), STARTING).evaluating > 400
     assert room(Limits(5, 7), caps, generating=0, evaluating=7) == 0
     assert room(Limits(5, 7), caps, generating=2, evaluating=6) == 3
@@ -225,9 +234,37 @@ def test_nothing_measured_keeps_what_held_before() -> None:
 
 
 def test_limits_stay_within_bounds_and_hold_a_cohort() -> None:
-    assert sized(Flow(50, 1000.0, 0.0, 0.0), FREE, STARTING) == Limits(LEAST, LEAST)
-    assert sized(Flow(50, 1000.0, 0.0, 0.0), FREE, STARTING, least=30) == Limits(30, 30)
+    assert sized(Flow(50, 1000.0, 1.0, 1.0), FREE, STARTING) == Limits(LEAST, LEAST)
+    assert sized(Flow(50, 1000.0, 1.0, 1.0), FREE, STARTING, least=30) == Limits(30, 30)
     assert sized(Flow(5000, 1.0, 9.0, 9.0), FREE, STARTING) == Limits(MOST, MOST)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "in_flight", "expected"),
+    [
+        (0.0, 64, 8),
+        (0.0, 1024, 8),
+        (0.0, 63, 4),
+        (0.0, 7, 1),
+        (0.002, 64, 8),
+        (0.005, 64, 4),
+        (0.006, 64, 2),
+        (0.02, 64, 1),
+        (0.5, 1024, 1),
+        (3600.0, 1024, 1),
+    ],
+)
+def test_a_message_names_as_many_steps_as_are_done_at_once(
+    seconds: float, in_flight: int, expected: int
+) -> None:
+    assert batch(seconds, in_flight) == expected
+
+
+def test_each_stage_has_the_batch_of_its_own_speed() -> None:
+    limits = sized(Flow(50, 10.0, 0.8, 0.001), FREE, Limits(64, 64))
+    assert (limits.generate_batch, limits.evaluate_batch) == (1, 8)
+    cohorts = sized(Flow(50, 10.0, 0.0, 0.001), FREE, Limits(64, 64), least=8)
+    assert (cohorts.generate_batch, cohorts.evaluate_batch) == (1, 1)
 
 
 def test_proposals_that_settle_at_one_moment_are_no_rate() -> None:

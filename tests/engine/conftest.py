@@ -55,7 +55,7 @@ def new_run(toy: Problem, *, budget: int = 40, in_flight: int = 1, **search: Any
     )
 
 
-Table = Mapping[Any, Callable[[int], None]]
+Table = Mapping[Any, Callable[..., None]]
 
 
 def table(ctx: Context) -> Table:

@@ -18,21 +18,29 @@ from tests.engine.toy import problem
 
 
 class Careless:
-    """An executor that forgets one bell in ten, rings one in five twice, and keeps no order."""
+    """An executor that forgets one bell in ten, rings one in five twice, and keeps no order.
+
+    Attributes:
+      shared: How many bells named more than one subject.
+    """
 
     def __init__(self, seed: int) -> None:
-        self._waiting: list[tuple[Step, int]] = []
+        self._waiting: list[tuple[Step, list[int]]] = []
+        self.shared = 0
         self._lock = threading.Lock()
         self._rng = random.Random(seed)
 
-    def submit(self, step: Step, subjects: Sequence[int]) -> None:
+    def submit(self, step: Step, subjects: Sequence[int], *, together: int = 1) -> None:
         with self._lock:
-            for subject in subjects:
+            shuffled = self._rng.sample(subjects, len(subjects))
+            for n in range(0, len(shuffled), together):
+                bell = shuffled[n : n + together]
+                self.shared += len(bell) > 1
                 luck = self._rng.random()
                 copies = 0 if luck < 0.1 else 2 if luck < 0.3 else 1
-                self._waiting += [(step, subject)] * copies
+                self._waiting += [(step, bell)] * copies
 
-    def take(self) -> tuple[Step, int] | None:
+    def take(self) -> tuple[Step, list[int]] | None:
         with self._lock:
             if not self._waiting:
                 return None
@@ -46,7 +54,7 @@ def test_many_careless_workers_lose_nothing_and_count_nothing_twice(
     queue = Careless(seed)
     ctx = replace(ctx, executor=queue, pace=Pace(2.0, 0.2, 0.1))
     toy = problem()
-    run = lifecycle.start(ctx, toy, new_run(toy, budget=80, in_flight=24, islands=3))
+    run = lifecycle.start(ctx, toy, new_run(toy, budget=300, in_flight=64, islands=3))
     stop, errors = threading.Event(), []
     steps_by_name = table(ctx)
 
@@ -57,7 +65,7 @@ def test_many_careless_workers_lose_nothing_and_count_nothing_twice(
                 stop.wait(0.005)
                 continue
             try:
-                steps_by_name[bell[0]](bell[1])
+                steps_by_name[bell[0]](*bell[1])
             except Exception as error:
                 errors.append(repr(error))
 
@@ -81,7 +89,8 @@ def test_many_careless_workers_lose_nothing_and_count_nothing_twice(
     assert final.state is RunState.FINISHED
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     settled = sorted(e.data["proposal"] for e in events if e.kind in SETTLING)
-    assert settled == list(range(80))
+    assert settled == list(range(300))
+    assert queue.shared > 10
     best: dict[tuple[int, tuple[int, ...]], float] = {}
     for event in events:
         if event.kind is EventKind.ADMITTED:

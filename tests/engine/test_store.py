@@ -53,12 +53,12 @@ def test_a_cohort_is_leased_to_one_worker_until_its_lease_runs_out(store: SqlSto
     with store.begin() as tx:
         [cohort] = tx.add_cohorts(run, [Plan(0, "nudge", (0,))], ring_again_seconds=30)
     with store.begin() as tx:
-        assert tx.claim_cohort(cohort, 30, attempts=5) is not None
+        assert tx.claim_cohorts([cohort], 30, attempts=5) is not None
     with store.begin() as tx:
-        assert tx.claim_cohort(cohort, 30, attempts=5) is None
+        assert tx.claim_cohorts([cohort], 30, attempts=5) is None
         tx.renew([cohort], [], 0.0)
     with store.begin() as tx:
-        assert tx.claim_cohort(cohort, 0, attempts=5) is not None
+        assert tx.claim_cohorts([cohort], 0, attempts=5) is not None
 
 
 def test_attempts_are_capped_and_a_released_lease_is_no_attempt(store: SqlStore) -> None:
@@ -67,12 +67,12 @@ def test_attempts_are_capped_and_a_released_lease_is_no_attempt(store: SqlStore)
         [cohort] = tx.add_cohorts(run, [Plan(0, "nudge", (0,))], ring_again_seconds=30)
     for _ in range(5):
         with store.begin() as tx:
-            assert tx.claim_cohort(cohort, 0, attempts=1) is not None
+            assert tx.claim_cohorts([cohort], 0, attempts=1) is not None
             tx.release([cohort], [], 0.0)
     with store.begin() as tx:
-        assert tx.claim_cohort(cohort, 0, attempts=1) is not None
+        assert tx.claim_cohorts([cohort], 0, attempts=1) is not None
     with pytest.raises(Exhausted), store.begin() as tx:
-        tx.claim_cohort(cohort, 0, attempts=1)
+        tx.claim_cohorts([cohort], 0, attempts=1)
 
 
 def test_overdue_bells_are_given_out_once(store: SqlStore) -> None:

@@ -1,5 +1,6 @@
 import json
 import logging
+from ast import literal_eval
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -72,8 +73,9 @@ class TestCeleryExecutor(ExecutorContract):
         def listen(step: Step, expected: int) -> Sequence[int]:
             messages = [json.loads(raw) for raw in broker.lrange(QUEUES[step], 0, -1)]
             ours = [m for m in reversed(messages) if m["headers"]["task"] == step]
-            assert len(ours) == expected
-            return [int(m["headers"]["argsrepr"].strip("(,)")) for m in ours]
+            subjects = [n for m in ours for n in literal_eval(m["headers"]["argsrepr"])]
+            assert len(subjects) == expected
+            return subjects
 
         return listen
 
@@ -107,6 +109,14 @@ class TestCeleryExecutor(ExecutorContract):
             assert client.llen("cpu") == 5
         built.close()
         server.stop()
+
+    def test_a_message_names_no_more_subjects_than_may_go_together(
+        self, executor: Executor, broker: redis.Redis
+    ) -> None:
+        executor.submit("evaluate", [1, 2, 3, 4, 5], together=2)
+        messages = [json.loads(raw) for raw in reversed(broker.lrange("cpu", 0, -1))]
+        told = [literal_eval(m["headers"]["argsrepr"]) for m in messages]
+        assert told == [(1, 2), (3, 4), (5,)]
 
     def test_a_message_carries_a_name_and_a_number_and_stays_small(
         self, executor: Executor, broker: redis.Redis

@@ -1,4 +1,4 @@
-"""Rings through Celery: a message carries the name of a step and one integer."""
+"""Rings through Celery: a message carries the name of a step and one integer, or a few."""
 
 import logging
 from collections.abc import Sequence
@@ -26,13 +26,14 @@ class CeleryExecutor:
         """Connects to nothing; the application's pool of producers does, at the first bell."""
         self._app = app
 
-    def submit(self, step: Step, subjects: Sequence[int]) -> None:
-        """Rings once for each subject, in order; many at once travel as one batch."""
+    def submit(self, step: Step, subjects: Sequence[int], *, together: int = 1) -> None:
+        """Rings once for each subject, in order; many messages are sent as one batch."""
         if not subjects:
             return
+        bells = _batched(subjects, together)
         for left in reversed(range(ATTEMPTS)):
             try:
-                self._publish(step, subjects)
+                self._publish(step, bells)
                 return
             except KombuError as error:
                 if not left:
@@ -44,17 +45,21 @@ class CeleryExecutor:
                         _reason(error),
                     )
 
-    def _publish(self, step: Step, subjects: Sequence[int]) -> None:
+    def _publish(self, step: Step, bells: Sequence[tuple[int, ...]]) -> None:
         with self._app.producer_or_acquire() as producer:
-            if len(subjects) == 1:
-                self._send(step, subjects[0], producer)
+            if len(bells) == 1:
+                self._send(step, bells[0], producer)
                 return
             with producer.batch():
-                for subject in subjects:
-                    self._send(step, subject, producer)
+                for bell in bells:
+                    self._send(step, bell, producer)
 
-    def _send(self, step: Step, subject: int, producer: Any) -> None:
-        self._app.send_task(step, args=(subject,), producer=producer, ignore_result=True)
+    def _send(self, step: Step, bell: tuple[int, ...], producer: Any) -> None:
+        self._app.send_task(step, args=bell, producer=producer, ignore_result=True)
+
+
+def _batched(subjects: Sequence[int], together: int) -> list[tuple[int, ...]]:
+    return [tuple(subjects[n : n + together]) for n in range(0, len(subjects), together)]
 
 
 def _reason(error: BaseException) -> str:

@@ -16,8 +16,8 @@ class InlineExecutor:
         """Begins silent."""
         self._bells: deque[tuple[Step, int]] = deque()
 
-    def submit(self, step: Step, subjects: Sequence[int]) -> None:
-        """Adds one bell a subject to the end of the queue."""
+    def submit(self, step: Step, subjects: Sequence[int], *, together: int = 1) -> None:  # noqa: ARG002
+        """Adds one bell a subject to the end of the queue, however many may share one."""
         self._bells.extend((step, subject) for subject in subjects)
 
     @property

@@ -34,7 +34,7 @@ def run_of(row: Any) -> Run:
         seed=row.seed,
         islands=row.islands,
         budget=Budget(row.budget, row.budget_wall_seconds, row.budget_tokens, row.budget_cost_usd),
-        limits=Limits(row.generating, row.evaluating),
+        limits=Limits(row.generating, row.evaluating, row.generate_batch, row.evaluate_batch),
         state=RunState(row.state),
         reason=row.reason,
         cohorts=row.cohorts,

@@ -1,7 +1,6 @@
 """Cohorts and their proposals."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection
@@ -14,45 +13,15 @@ from app.adapters.store.codec import (
     run_of,
     trial_of,
 )
-from app.adapters.store.driver import row, rows, value, values, write
-from app.adapters.store.runs import RUN_COLUMNS, as_json, count_planned
+from app.adapters.store.driver import row, rows, write
+from app.adapters.store.runs import RUN_COLUMNS, as_json
 from app.domain.cohort import Cohort, CohortId, TrialId
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.operator import Draft, Role
 from app.domain.run import Run
-from app.entries import Backlog, Child, Plan
+from app.entries import Child, Measured
 from app.ledger import Exhausted
 
-_BACKLOG = """
-    SELECT island, state, ordinal < 0 AS founding, count(*) AS n FROM proposals
-    WHERE run = %(run)s AND state IN ('planned', 'testing') GROUP BY 1, 2, 3
-"""
-_WAITING = """
-    SELECT operator, count(*) AS n FROM proposals JOIN cohorts ON cohorts.id = proposals.cohort
-    WHERE proposals.run = %(run)s AND proposals.state = 'planned' GROUP BY 1
-"""
-_LASTS = """
-    SELECT coalesce(avg(extract(epoch FROM settled_at - planned_at)), 0)::float8 FROM (
-        SELECT settled_at, planned_at FROM proposals JOIN cohorts ON cohorts.id = proposals.cohort
-        WHERE proposals.run = %(run)s AND settled_at IS NOT NULL AND ordinal >= 0
-        ORDER BY settled_at DESC, proposals.id DESC LIMIT %(over)s
-    ) AS newest
-"""
-_ADD_COHORTS = """
-    INSERT INTO cohorts (run, island, operator, founding, ring_at)
-    SELECT %(run)s, island, operator, founding, now() + %(again)s * interval '1 second'
-    FROM unnest(CAST(%(islands)s AS int[]), CAST(%(operators)s AS text[]), CAST(%(founding)s
-        AS bool[]))
-        WITH ORDINALITY AS plan(island, operator, founding, place)
-    ORDER BY place RETURNING id
-"""
-_ADD_PROPOSALS = """
-    INSERT INTO proposals (run, cohort, island, ordinal, state)
-    SELECT %(run)s, cohort, island, ordinal, 'planned'
-    FROM unnest(CAST(%(cohorts)s AS bigint[]), CAST(%(islands)s AS int[]), CAST(%(ordinals)s
-        AS int[]))
-        AS plan(cohort, island, ordinal)
-"""
 _MEMBERS = """
     (SELECT json_agg(member ORDER BY member.id) FROM (
         SELECT proposals.id, ordinal, island, state, epoch, generation, parents, inspirations,
@@ -62,43 +31,58 @@ _MEMBERS = """
     ) AS member)
 """
 _CLAIM = f"""
-    UPDATE cohorts SET leased_until = now() + %(lease)s * interval '1 second',
-        attempts = attempts + 1
+    WITH claimed AS (
+        UPDATE cohorts SET leased_until = now() + %(lease)s * interval '1 second',
+            attempts = attempts + 1
+        FROM runs
+        WHERE cohorts.id = ANY(%(cohorts)s) AND NOT cohorts.bred AND runs.id = cohorts.run
+            AND runs.state IN ('running', 'paused')
+            AND (cohorts.leased_until IS NULL OR cohorts.leased_until < now())
+        RETURNING cohorts.run, cohorts.id, cohorts.island, cohorts.operator, cohorts.founding,
+            cohorts.attempts, {_MEMBERS.format(cohort="cohorts.id")} AS members
+    )
+    SELECT (SELECT json_agg(claimed ORDER BY id) FROM claimed) AS claimed, {RUN_COLUMNS}
     FROM runs JOIN problems ON problems.digest = runs.problem
-    WHERE cohorts.id = %(cohort)s AND NOT cohorts.bred AND runs.id = cohorts.run
-        AND runs.state IN ('running', 'paused')
-        AND (cohorts.leased_until IS NULL OR cohorts.leased_until < now())
-    RETURNING cohorts.island AS cohort_island, cohorts.operator, cohorts.founding,
-        cohorts.attempts, {_MEMBERS.format(cohort="cohorts.id")} AS members, {RUN_COLUMNS}
+    WHERE runs.id = (SELECT min(run) FROM claimed)
 """
 _LOCK = f"""
-    SELECT cohorts.island AS cohort_island, cohorts.operator, cohorts.founding, cohorts.bred,
-        {RUN_COLUMNS}
-    FROM cohorts JOIN runs ON runs.id = cohorts.run JOIN problems ON problems.digest = runs.problem
-    WHERE cohorts.id = %(cohort)s FOR UPDATE OF cohorts
-"""
-_RECORD = """
-    UPDATE trials SET evaluation = CAST(%(evaluation)s AS jsonb), wall_seconds = %(wall)s,
-        cpu_seconds = %(cpu)s, leased_until = NULL
-    WHERE id = %(trial)s AND evaluation IS NULL RETURNING stage, players, cases
+    WITH locked AS (
+        SELECT id, run, island, operator, founding, bred FROM cohorts
+        WHERE id = ANY(%(cohorts)s) ORDER BY id FOR UPDATE
+    )
+    SELECT (SELECT json_agg(locked ORDER BY id) FROM locked) AS locked, {RUN_COLUMNS}
+    FROM runs JOIN problems ON problems.digest = runs.problem
+    WHERE runs.id = (SELECT min(run) FROM locked)
 """
 _CONTENTS = f"""
-    SELECT {_MEMBERS.format(cohort="%(cohort)s")} AS members,
+    SELECT cohorts.id, {_MEMBERS.format(cohort="cohorts.id")} AS members,
         (SELECT json_agg(trial ORDER BY trial.id) FROM (
-            SELECT id, stage, players, cases, evaluation FROM trials WHERE cohort = %(cohort)s
+            SELECT id, stage, players, cases, evaluation FROM trials
+            WHERE trials.cohort = cohorts.id
         ) AS trial) AS trials
 """
 """Read after the lock: a statement that waits for a lock has a snapshot from before the wait."""
-_RECORD_AND_CONTENTS = f"WITH recorded AS ({_RECORD}) {_CONTENTS}, recorded.* FROM recorded"
-"""No row if the trial has an evaluation; `trials` are those of before."""
-_DRAFT = """
-    UPDATE proposals SET epoch = %(epoch)s, generation = %(generation)s, parents = %(parents)s,
-        inspirations = %(inspirations)s
-    WHERE cohort = %(cohort)s AND ordinal = %(ordinal)s
+_CONTENTS_OF_ONE = f"{_CONTENTS} FROM cohorts WHERE id = %(cohort)s"
+_RECORD = f"""
+    WITH recorded AS (
+        UPDATE trials SET evaluation = told.evaluation, wall_seconds = told.wall,
+            cpu_seconds = told.cpu, leased_until = NULL
+        FROM json_to_recordset(CAST(%(measured)s AS json)) AS told(
+            id bigint, evaluation jsonb, wall float8, cpu float8
+        )
+        WHERE trials.id = ANY(%(trials)s) AND trials.id = told.id AND trials.evaluation IS NULL
+        RETURNING trials.id, trials.cohort, trials.stage, trials.players, trials.cases
+    )
+    {_CONTENTS}, cohorts.recorded FROM (
+        SELECT cohort AS id, json_agg(recorded ORDER BY id) AS recorded
+        FROM recorded GROUP BY cohort
+    ) AS cohorts
+    ORDER BY cohorts.id
 """
+"""A row for each cohort with a new evaluation; its `trials` are those of before."""
 _ENTER = """
     WITH done AS (
-        UPDATE cohorts SET bred = true, leased_until = NULL WHERE id = %(cohort)s AND NOT bred
+        UPDATE cohorts SET bred = true, leased_until = NULL WHERE id = ANY(%(cohorts)s) AND NOT bred
     )
     UPDATE proposals SET state = child.state,
         program = coalesce(child.program, proposals.program),
@@ -127,135 +111,88 @@ DRAFTED = """
     RETURNING 1
 """
 """Writes the parents that were drawn, as part of a statement; told with `drafted`."""
-_UNSETTLED = """
-    SELECT DISTINCT cohort FROM proposals
-    WHERE run = %(run)s AND state IN ('planned', 'testing') ORDER BY cohort
-"""
 
 
-def backlog(c: Connection, run: int) -> Backlog:
-    states = {"planned": 0, "testing": 0}
-    islands: dict[int, int] = {}
-    founding = 0
-    for one in rows(c, _BACKLOG, {"run": run}):
-        states[one.state] += one.n
-        if one.founding:
-            founding += one.n
-        else:
-            islands[one.island] = islands.get(one.island, 0) + one.n
-    return Backlog(states["planned"], states["testing"], islands, founding)
-
-
-def waiting(c: Connection, run: int) -> dict[str, int]:
-    return {one.operator: one.n for one in rows(c, _WAITING, {"run": run})}
-
-
-def lasts_seconds(c: Connection, run: int, over: int) -> float:
-    return float(value(c, _LASTS, {"run": run, "over": over}))
-
-
-def add_cohorts(c: Connection, run: int, plans: Sequence[Plan], again: float) -> list[CohortId]:
-    added = values(
-        c,
-        _ADD_COHORTS,
-        {
-            "run": run,
-            "again": again,
-            "islands": [plan.island for plan in plans],
-            "operators": [plan.operator for plan in plans],
-            "founding": [plan.founding for plan in plans],
-        },
-    )
-    ids = sorted(added)
-    members = [
-        (cohort, plan.island, ordinal)
-        for cohort, plan in zip(ids, plans, strict=True)
-        for ordinal in plan.ordinals
-    ]
-    write(
-        c,
-        _ADD_PROPOSALS,
-        {
-            "run": run,
-            "cohorts": [cohort for cohort, _, _ in members],
-            "islands": [island for _, island, _ in members],
-            "ordinals": [ordinal for _, _, ordinal in members],
-        },
-    )
-    for cohort, plan in zip(ids, plans, strict=True):
-        for one in plan.drafts:
-            write(c, _DRAFT, {"cohort": cohort, "ordinal": one.ordinal, **_drafted(one)})
-    counted = [plan for plan in plans if not plan.founding]
-    if counted:
-        count_planned(c, run, len(counted), sum(len(plan.ordinals) for plan in counted))
-    return ids
-
-
-def claim_cohort(
-    c: Connection, cohort: CohortId, lease: float, attempts: int
-) -> tuple[Run, Cohort] | None:
-    claimed = row(c, _CLAIM, {"cohort": cohort, "lease": lease})
-    if claimed is None:
+def claim_cohorts(
+    c: Connection, cohorts: Sequence[CohortId], lease: float, attempts: int
+) -> tuple[Run, list[Cohort]] | None:
+    found = row(c, _CLAIM, {"cohorts": list(cohorts), "lease": lease})
+    if found is None:
         return None
-    if claimed.attempts > attempts:
-        raise Exhausted(claimed.id, attempts)
-    return run_of(claimed), _cohort(claimed, cohort, claimed.members, [])
+    run = run_of(found)
+    for one in found.claimed:
+        if one["attempts"] > attempts:
+            raise Exhausted(run.id, one["id"], attempts)
+    return run, [_cohort(one, one["members"], ()) for one in found.claimed]
 
 
 def cohort(c: Connection, cohort: CohortId) -> tuple[Run, Cohort]:
-    locked = row(c, _LOCK, {"cohort": cohort})
-    held = row(c, _CONTENTS, {"cohort": cohort})
-    return run_of(locked), _cohort(locked, cohort, held.members, held.trials or [])
+    found = row(c, _LOCK, {"cohorts": [cohort]})
+    held = row(c, _CONTENTS_OF_ONE, {"cohort": cohort})
+    [locked] = found.locked
+    return run_of(found), _cohort(locked, held.members, _tested(held))
 
 
-def _cohort(found: Any, cohort: CohortId, members: Any, trials: Any) -> Cohort:
+def _cohort(
+    found: Mapping[str, Any],
+    members: Iterable[Mapping[str, Any]],
+    trials: Iterable[tuple[Trial, Evaluation | None]],
+) -> Cohort:
     return Cohort(
-        id=cohort,
-        run=found.id,
-        island=found.cohort_island,
-        operator=found.operator,
+        id=found["id"],
+        run=found["run"],
+        island=found["island"],
+        operator=found["operator"],
         members=tuple(member_of(member) for member in members),
-        trials={trial_of(trial): evaluation_of(trial["evaluation"]) for trial in trials},
-        founding=found.founding,
+        trials=dict(trials),
+        founding=found["founding"],
     )
 
 
-def planned(c: Connection, cohort: CohortId) -> Run | None:
-    locked = row(c, _LOCK, {"cohort": cohort})
-    run = run_of(locked)
-    return None if locked.bred or run.state.final else run
+def _tested(held: Any) -> list[tuple[Trial, Evaluation | None]]:
+    return [(trial_of(one), evaluation_of(one["evaluation"])) for one in held.trials or ()]
 
 
-def record(
-    c: Connection, cohort: CohortId, trial: TrialId, evaluation: Evaluation
-) -> tuple[Run, Cohort] | None:
-    locked = row(c, _LOCK, {"cohort": cohort})
-    run = run_of(locked)
+def planned(c: Connection, cohorts: Sequence[CohortId]) -> tuple[Run, set[CohortId]]:
+    found = row(c, _LOCK, {"cohorts": list(cohorts)})
+    run = run_of(found)
+    return run, set() if run.state.final else {o["id"] for o in found.locked if not o["bred"]}
+
+
+def record(c: Connection, measured: Sequence[Measured]) -> tuple[Run, list[Cohort]] | None:
+    found = row(c, _LOCK, {"cohorts": sorted({one.cohort for one in measured})})
+    run = run_of(found)
     if run.state.final:
         return None
-    held = row(
-        c,
-        _RECORD_AND_CONTENTS,
+    evaluations = {one.id: one.evaluation for one in measured}
+    told = [
         {
-            "cohort": cohort,
-            "trial": trial,
-            "evaluation": as_json(evaluation_json(evaluation)),
+            "id": trial,
+            "evaluation": evaluation_json(evaluation),
             "wall": evaluation.wall_seconds,
             "cpu": evaluation.cpu_seconds,
-        },
-    )
-    if held is None:
-        return None
-    before = _cohort(locked, cohort, held.members, held.trials or [])
-    recorded = Trial(held.stage, tuple(held.players), tuple(held.cases))
-    return run, replace(before, trials={**before.trials, recorded: evaluation})
+        }
+        for trial, evaluation in evaluations.items()
+    ]
+    recorded = rows(c, _RECORD, {"trials": list(evaluations), "measured": as_json(told)})
+    locked = {one["id"]: one for one in found.locked}
+    return (run, [_with(one, locked, evaluations) for one in recorded]) if recorded else None
 
 
-def enter(c: Connection, cohort: Cohort, children: Sequence[Child]) -> None:
-    drafts = {member.id: member.draft for member in cohort.members}
+def _with(
+    held: Any, locked: Mapping[CohortId, Any], evaluations: Mapping[TrialId, Evaluation]
+) -> Cohort:
+    """Returns a cohort with what was just recorded in the place of what was not known before."""
+    new = [(trial_of(one), evaluations[one["id"]]) for one in held.recorded]
+    return _cohort(locked[held.id], held.members, [*_tested(held), *new])
+
+
+def enter(c: Connection, cohorts: Sequence[Cohort], children: Sequence[Child]) -> None:
+    drafts = {member.id: member.draft for cohort in cohorts for member in cohort.members}
     entered = [_entered(child, drafts[child.proposal]) for child in children]
     ids = [child.proposal for child in children]
-    write(c, _ENTER, {"cohort": cohort.id, "ids": ids, "children": as_json(entered)})
+    told = {"cohorts": [cohort.id for cohort in cohorts], "ids": ids, "children": as_json(entered)}
+    write(c, _ENTER, told)
 
 
 def _entered(child: Child, draft: Draft | None) -> dict[str, Any]:
@@ -269,11 +206,12 @@ def _entered(child: Child, draft: Draft | None) -> dict[str, Any]:
         "failure_kind": child.failure.kind if child.failure else None,
         "failure_detail": clean(child.failure.detail) if child.failure else None,
         "final": child.state.final,
-        **_drafted(draft),
+        **draft_columns(draft),
     }
 
 
-def _drafted(draft: Draft | None) -> dict[str, Any]:
+def draft_columns(draft: Draft | None) -> dict[str, Any]:
+    """Returns what a proposal's row holds of its draft."""
     return {
         "epoch": draft.epoch if draft else None,
         "generation": draft.generation if draft else None,
@@ -283,14 +221,10 @@ def _drafted(draft: Draft | None) -> dict[str, Any]:
     }
 
 
-def unsettled(c: Connection, run: int) -> list[CohortId]:
-    return values(c, _UNSETTLED, {"run": run})
-
-
 def drafted(cohort: Cohort, drafts: Sequence[Draft]) -> dict[str, Any]:
     """Returns what `DRAFTED` is told of members that had no draft; `drafts` may be empty."""
     new = [
-        {"id": member.id, **_drafted(draft)}
+        {"id": member.id, **draft_columns(draft)}
         for member, draft in zip(cohort.members, drafts, strict=bool(drafts))
         if member.draft is None
     ]

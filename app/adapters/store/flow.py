@@ -1,5 +1,7 @@
 """How fast a run's proposals pass, and how many may be in flight for it."""
 
+from dataclasses import asdict
+
 from sqlalchemy import Connection
 
 from app.adapters.store.driver import row, write
@@ -37,7 +39,9 @@ _FLOW = """
 """
 """The prompts of one turn are asked side by side: a turn takes as long as its slowest."""
 _SET_LIMITS = """
-    UPDATE runs SET generating = %(generating)s, evaluating = %(evaluating)s WHERE id = %(run)s
+    UPDATE runs SET generating = %(generating)s, evaluating = %(evaluating)s,
+        generate_batch = %(generate_batch)s, evaluate_batch = %(evaluate_batch)s
+    WHERE id = %(run)s
 """
 
 
@@ -53,5 +57,4 @@ def flow(c: Connection, run: int, settled: int) -> Flow | None:
 
 
 def set_limits(c: Connection, run: int, limits: Limits) -> None:
-    told = {"run": run, "generating": limits.generating, "evaluating": limits.evaluating}
-    write(c, _SET_LIMITS, told)
+    write(c, _SET_LIMITS, {"run": run, **asdict(limits)})

@@ -65,7 +65,7 @@ _FITTEST = (
 )
 _BEST_FITNESS = """
     SELECT fitness FROM proposals
-    WHERE run = %(run)s AND state = 'admitted' AND cohort <> %(besides)s
+    WHERE run = %(run)s AND state = 'admitted' AND NOT cohort = ANY(%(besides)s)
     ORDER BY fitness DESC LIMIT 1
 """
 _PLACED = (
@@ -129,8 +129,9 @@ def best(c: Connection, run: int) -> Settled | None:
     return settled_of(found) if found else None
 
 
-def best_fitness(c: Connection, run: int, besides: int) -> float | None:
-    fitness: float | None = value(c, _BEST_FITNESS, {"run": run, "besides": besides})
+def best_fitness(c: Connection, run: int, besides: Sequence[int]) -> float | None:
+    told = {"run": run, "besides": list(besides)}
+    fitness: float | None = value(c, _BEST_FITNESS, told)
     return fitness
 
 

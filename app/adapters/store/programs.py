@@ -16,10 +16,14 @@ _PUT = (
     " SELECT * FROM unnest(CAST(%(ids)s AS text[]), CAST(%(sources)s AS text[]),"
     " CAST(%(languages)s AS text[]), CAST(%(lengths)s AS int[])) ON CONFLICT DO NOTHING"
 )
-_CLAIM = (
-    "INSERT INTO fingerprints (run, island, fingerprint)"
-    " VALUES (%(run)s, %(island)s, %(fingerprint)s) ON CONFLICT DO NOTHING"
-)
+_CLAIM = """
+    INSERT INTO fingerprints (run, island, fingerprint)
+    SELECT %(run)s, claimed.* FROM unnest(
+        CAST(%(islands)s AS int[]), CAST(%(fingerprints)s AS text[])
+    ) AS claimed
+    ON CONFLICT DO NOTHING RETURNING island, fingerprint
+"""
+"""Told in order: who waits for another's claim holds none that the other will want."""
 _KNOWN = """
     SELECT programs.id, programs.source, programs.language, one.fitness, one.changes,
         CASE WHEN %(measured)s THEN (
@@ -108,6 +112,15 @@ def children(c: Connection, run: int, parent: ProgramId, limit: int) -> tuple[Kn
     )
 
 
-def claim_fingerprint(c: Connection, run: int, island: int, fingerprint: str) -> bool:
-    claim = {"run": run, "island": island, "fingerprint": fingerprint}
-    return write(c, _CLAIM, claim) == 1
+def claim_fingerprints(
+    c: Connection, run: int, claims: Sequence[tuple[int, str]]
+) -> set[tuple[int, str]]:
+    if not claims:
+        return set()
+    ordered = sorted(set(claims))
+    told = {
+        "run": run,
+        "islands": [island for island, _ in ordered],
+        "fingerprints": [fingerprint for _, fingerprint in ordered],
+    }
+    return {(one.island, one.fingerprint) for one in rows(c, _CLAIM, told)}

@@ -73,6 +73,8 @@ runs = Table(
     Column("budget_cost_usd", Float(53)),
     Column("generating", Integer, nullable=False),
     Column("evaluating", Integer, nullable=False),
+    Column("generate_batch", Integer, nullable=False, server_default="1"),
+    Column("evaluate_batch", Integer, nullable=False, server_default="1"),
     Column("state", Text, nullable=False),
     Column("reason", Text, nullable=False, server_default=""),
     Column("cohorts", Integer, nullable=False, server_default="0"),

@@ -11,6 +11,7 @@ from app.adapters.store import cohorts as stored_cohorts
 from app.adapters.store import completions as stored_completions
 from app.adapters.store import flow as stored_flow
 from app.adapters.store import history as stored_history
+from app.adapters.store import planning as stored_planning
 from app.adapters.store import programs as stored_programs
 from app.adapters.store import runs as stored_runs
 from app.adapters.store import shifts as stored_shifts
@@ -25,7 +26,20 @@ from app.domain.pressure import Flow
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
 from app.domain.run import Budget, Limits, Run, RunState
-from app.entries import Account, Asked, Backlog, Child, NewRun, Plan, Settled, Shift, Spent, Worker
+from app.entries import (
+    Account,
+    Asked,
+    Backlog,
+    Child,
+    Leased,
+    Measured,
+    NewRun,
+    Plan,
+    Settled,
+    Shift,
+    Spent,
+    Worker,
+)
 
 
 class SqlTransaction:
@@ -75,7 +89,7 @@ class SqlTransaction:
         return stored_runs.running(self._c)
 
     def unsettled_cohorts(self, run: int) -> list[CohortId]:
-        return stored_cohorts.unsettled(self._c, run)
+        return stored_planning.unsettled(self._c, run)
 
     def exclusive(self, run: int) -> bool:
         return stored_runs.exclusive(self._c, run)
@@ -120,39 +134,41 @@ class SqlTransaction:
     def ancestry(self, run: int, program: ProgramId, *, ancestors: int, failures: int) -> Ancestry:
         return stored_ancestry.ancestry(self._c, run, program, ancestors, failures)
 
-    def claim_fingerprint(self, run: int, island: int, fingerprint: str) -> bool:
-        return stored_programs.claim_fingerprint(self._c, run, island, fingerprint)
+    def claim_fingerprints(
+        self, run: int, claims: Sequence[tuple[int, str]]
+    ) -> set[tuple[int, str]]:
+        return stored_programs.claim_fingerprints(self._c, run, claims)
 
     def backlog(self, run: int) -> Backlog:
-        return stored_cohorts.backlog(self._c, run)
+        return stored_planning.backlog(self._c, run)
 
     def waiting(self, run: int) -> dict[str, int]:
-        return stored_cohorts.waiting(self._c, run)
+        return stored_planning.waiting(self._c, run)
 
     def flow(self, run: int, settled: int) -> Flow | None:
         return stored_flow.flow(self._c, run, settled)
 
     def lasts_seconds(self, run: int, over: int = 32) -> float:
-        return stored_cohorts.lasts_seconds(self._c, run, over)
+        return stored_planning.lasts_seconds(self._c, run, over)
 
     def add_cohorts(
         self, run: int, plans: Sequence[Plan], *, ring_again_seconds: float
     ) -> list[CohortId]:
-        return stored_cohorts.add_cohorts(self._c, run, plans, ring_again_seconds)
+        return stored_planning.add_cohorts(self._c, run, plans, ring_again_seconds)
 
-    def claim_cohort(
-        self, cohort: CohortId, lease_seconds: float, *, attempts: int
-    ) -> tuple[Run, Cohort] | None:
-        return stored_cohorts.claim_cohort(self._c, cohort, lease_seconds, attempts)
+    def claim_cohorts(
+        self, cohorts: Sequence[CohortId], lease_seconds: float, *, attempts: int
+    ) -> tuple[Run, list[Cohort]] | None:
+        return stored_cohorts.claim_cohorts(self._c, cohorts, lease_seconds, attempts)
 
     def cohort(self, cohort: CohortId) -> tuple[Run, Cohort]:
         return stored_cohorts.cohort(self._c, cohort)
 
-    def planned(self, cohort: CohortId) -> Run | None:
-        return stored_cohorts.planned(self._c, cohort)
+    def planned(self, cohorts: Sequence[CohortId]) -> tuple[Run, set[CohortId]]:
+        return stored_cohorts.planned(self._c, cohorts)
 
-    def enter(self, cohort: Cohort, children: Sequence[Child]) -> None:
-        stored_cohorts.enter(self._c, cohort, children)
+    def enter(self, cohorts: Sequence[Cohort], children: Sequence[Child]) -> None:
+        stored_cohorts.enter(self._c, cohorts, children)
 
     def completions(self, cohort: CohortId) -> Mapping[int, list[Completion]]:
         return stored_completions.of_cohort(self._c, cohort)
@@ -178,19 +194,17 @@ class SqlTransaction:
         return stored_completions.accounts(self._c, run)
 
     def add_trials(
-        self, cohort: Cohort, trials: Sequence[Trial], *, ring_again_seconds: float
+        self, trials: Sequence[tuple[Cohort, Trial]], *, ring_again_seconds: float
     ) -> list[TrialId]:
-        return stored_trials.add_trials(self._c, cohort, trials, ring_again_seconds)
+        return stored_trials.add_trials(self._c, trials, ring_again_seconds)
 
-    def claim_trial(
-        self, trial: TrialId, lease_seconds: float, *, attempts: int
-    ) -> tuple[Run, CohortId, Trial, dict[ProgramId, Program]] | None:
-        return stored_trials.claim_trial(self._c, trial, lease_seconds, attempts)
+    def claim_trials(
+        self, trials: Sequence[TrialId], lease_seconds: float, *, attempts: int
+    ) -> tuple[Run, list[Leased]] | None:
+        return stored_trials.claim_trials(self._c, trials, lease_seconds, attempts)
 
-    def record(
-        self, cohort: CohortId, trial: TrialId, evaluation: Evaluation
-    ) -> tuple[Run, Cohort] | None:
-        return stored_cohorts.record(self._c, cohort, trial, evaluation)
+    def record(self, measured: Sequence[Measured]) -> tuple[Run, list[Cohort]] | None:
+        return stored_cohorts.record(self._c, measured)
 
     def renew(
         self, cohorts: Sequence[CohortId], trials: Sequence[TrialId], lease_seconds: float
@@ -247,7 +261,7 @@ class SqlTransaction:
     def best(self, run: int) -> Settled | None:
         return stored_history.best(self._c, run)
 
-    def best_fitness(self, run: int, besides: CohortId = 0) -> float | None:
+    def best_fitness(self, run: int, besides: Sequence[CohortId] = ()) -> float | None:
         return stored_history.best_fitness(self._c, run, besides)
 
     def settled(self, run: int, after: int = 0, limit: int = 1000) -> list[Settled]:

@@ -1,35 +1,45 @@
 """Trials, and the leases of whatever is unfinished."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sqlalchemy import Connection
 
-from app.adapters.store.codec import run_of
-from app.adapters.store.driver import row, value, values, write
-from app.adapters.store.runs import RUN_COLUMNS
+from app.adapters.store.codec import run_of, trial_of
+from app.adapters.store.driver import row, values, write
+from app.adapters.store.runs import RUN_COLUMNS, as_json
 from app.domain.cohort import Cohort, CohortId, TrialId
 from app.domain.evaluation import Trial
 from app.domain.program import Program, ProgramId
 from app.domain.run import Run
+from app.entries import Leased
 from app.ledger import Exhausted
 
 _ADD = """
     INSERT INTO trials (run, cohort, stage, players, cases, ring_at)
-    VALUES (%(run)s, %(cohort)s, %(stage)s, %(players)s, %(cases)s, now() + %(again)s
-        * interval '1 second')
+    SELECT run, cohort, stage, players, cases, now() + %(again)s * interval '1 second'
+    FROM json_to_recordset(CAST(%(trials)s AS json)) AS told(
+        run bigint, cohort bigint, stage text, players text[], cases text[]
+    )
     ON CONFLICT ON CONSTRAINT trials_cohort_once DO NOTHING RETURNING id
 """
 _CLAIM = f"""
-    UPDATE trials SET leased_until = now() + %(lease)s * interval '1 second',
-        attempts = attempts + 1
-    FROM runs JOIN problems ON problems.digest = runs.problem
-    WHERE trials.id = %(trial)s AND trials.evaluation IS NULL AND runs.id = trials.run
-        AND runs.state IN ('running', 'paused')
-        AND (trials.leased_until IS NULL OR trials.leased_until < now())
-    RETURNING trials.cohort, trials.stage, trials.players, trials.cases, trials.attempts,
+    WITH claimed AS (
+        UPDATE trials SET leased_until = now() + %(lease)s * interval '1 second',
+            attempts = attempts + 1
+        FROM runs
+        WHERE trials.id = ANY(%(trials)s) AND trials.evaluation IS NULL AND runs.id = trials.run
+            AND runs.state IN ('running', 'paused')
+            AND (trials.leased_until IS NULL OR trials.leased_until < now())
+        RETURNING trials.run, trials.id, trials.cohort, trials.stage, trials.players, trials.cases,
+            trials.attempts
+    )
+    SELECT (SELECT json_agg(claimed ORDER BY id) FROM claimed) AS claimed,
         (SELECT json_agg(json_build_array(programs.id, programs.source, programs.language))
-            FROM programs WHERE programs.id = ANY(trials.players)) AS programs,
+            FROM programs WHERE programs.id IN (SELECT unnest(players) FROM claimed)) AS programs,
         {RUN_COLUMNS}
+    FROM runs JOIN problems ON problems.digest = runs.problem
+    WHERE runs.id = (SELECT min(run) FROM claimed)
 """
 _RENEW = """
     UPDATE {table} SET leased_until = now() + %(lease)s * interval '1 second'
@@ -56,38 +66,39 @@ _WAITING = {"cohorts": "NOT bred", "trials": "evaluation IS NULL"}
 
 
 def add_trials(
-    c: Connection, cohort: Cohort, trials: Sequence[Trial], again: float
+    c: Connection, trials: Sequence[tuple[Cohort, Trial]], again: float
 ) -> list[TrialId]:
-    ids = []
-    for trial in trials:
-        added = value(
-            c,
-            _ADD,
-            {
-                "run": cohort.run,
-                "cohort": cohort.id,
-                "stage": trial.stage,
-                "players": list(trial.players),
-                "cases": list(trial.cases),
-                "again": again,
-            },
-        )
-        if added is not None:
-            ids.append(int(added))
-    return ids
+    told = [
+        {
+            "run": cohort.run,
+            "cohort": cohort.id,
+            "stage": trial.stage,
+            "players": list(trial.players),
+            "cases": list(trial.cases),
+        }
+        for cohort, trial in trials
+    ]
+    return sorted(values(c, _ADD, {"trials": as_json(told), "again": again}))
 
 
-def claim_trial(
-    c: Connection, trial: TrialId, lease: float, attempts: int
-) -> tuple[Run, CohortId, Trial, dict[ProgramId, Program]] | None:
-    claimed = row(c, _CLAIM, {"trial": trial, "lease": lease})
-    if claimed is None:
+def claim_trials(
+    c: Connection, trials: Sequence[TrialId], lease: float, attempts: int
+) -> tuple[Run, list[Leased]] | None:
+    found = row(c, _CLAIM, {"trials": list(trials), "lease": lease})
+    if found is None:
         return None
-    if claimed.attempts > attempts:
-        raise Exhausted(claimed.id, attempts)
-    players = {one: Program(source, language) for one, source, language in claimed.programs}
-    made = Trial(claimed.stage, tuple(claimed.players), tuple(claimed.cases))
-    return run_of(claimed), claimed.cohort, made, players
+    run = run_of(found)
+    for one in found.claimed:
+        if one["attempts"] > attempts:
+            raise Exhausted(run.id, one["id"], attempts)
+    programs = {one: Program(source, language) for one, source, language in found.programs}
+    return run, [_leased(one, programs) for one in found.claimed]
+
+
+def _leased(claimed: Mapping[str, Any], programs: Mapping[ProgramId, Program]) -> Leased:
+    trial = trial_of(claimed)
+    players = {player: programs[player] for player in trial.players}
+    return Leased(claimed["id"], claimed["cohort"], trial, players)
 
 
 def renew(

@@ -1,0 +1,98 @@
+"""Entering: the children of cohorts get into the ledger, once, and their cohorts go on."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+from app.domain.cohort import Cohort, Member, State
+from app.domain.evaluation import Failure
+from app.domain.events import EventKind
+from app.domain.operator import Child, Offspring
+from app.domain.program import fingerprint
+from app.domain.run import Run
+from app.engine.advance import Advance, advance, settle_event
+from app.engine.context import Context
+from app.engine.ring import ring
+from app.entries import Child as Entry
+from app.ledger import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Bred:
+    """A cohort whose operator has spoken.
+
+    Attributes:
+      children: One a member.
+      fingerprints: One a child; "" for a failure.
+    """
+
+    cohort: Cohort
+    children: Sequence[Child]
+    fingerprints: Sequence[str]
+
+    @classmethod
+    def of(cls, cohort: Cohort, children: Sequence[Child]) -> Self:
+        """Takes the fingerprints now, while nothing is locked."""
+        prints = [fingerprint(c.program) if isinstance(c, Offspring) else "" for c in children]
+        return cls(cohort, children, prints)
+
+    def claims(self, run: Run) -> Iterator[set[tuple[int, str]]]:
+        """Yields what each child claims: its fingerprint, on each of its islands."""
+        islands = range(run.islands) if self.cohort.founding else (self.cohort.island,)
+        for digest in self.fingerprints:
+            yield {(island, digest) for island in islands} if digest else set()
+
+
+def enter(ctx: Context, bred: Sequence[Bred]) -> None:
+    """Enters the children of a run's cohorts, each once whoever else tries; lets them go on."""
+    offspring = [c for one in bred for c in one.children if isinstance(c, Offspring)]
+    with ctx.store.begin() as tx:
+        tx.put_programs([child.program for child in offspring])
+        run, planned = tx.planned([one.cohort.id for one in bred])
+        came = _entered(ctx, tx, run, [one for one in bred if one.cohort.id in planned])
+        if run.reason:
+            tx.explain(run.id, "")
+    ring(ctx, run, came)
+
+
+def _entered(ctx: Context, tx: Transaction, run: Run, bred: Sequence[Bred]) -> Advance:
+    if not bred:
+        return Advance()
+    wanted = {pair for one in bred for claims in one.claims(run) for pair in claims}
+    free = tx.claim_fingerprints(run.id, sorted(wanted))
+    entries: list[Entry] = []
+    going: list[Cohort] = []
+    for one in bred:
+        told = zip(one.cohort.members, one.children, one.claims(run), strict=True)
+        mine = [_entry(tx, run, one.cohort, m, child, claims, free) for m, child, claims in told]
+        entries += mine
+        if not all(entry.state.final for entry in mine):
+            paired = zip(one.cohort.members, mine, strict=True)
+            members = tuple(replace(m, state=e.state, program=e.program) for m, e in paired)
+            going.append(replace(one.cohort, members=members))
+    tx.enter([one.cohort for one in bred], entries)
+    came = advance(ctx, tx, run, going) if going else Advance()
+    ordinals = {member.id: member.ordinal for one in bred for member in one.cohort.members}
+    settled = (ordinals[entry.proposal] for entry in entries if entry.state.final)
+    return replace(came, settled=(*settled, *came.settled))
+
+
+def _entry(
+    tx: Transaction,
+    run: Run,
+    cohort: Cohort,
+    member: Member,
+    child: Child,
+    claims: set[tuple[int, str]],
+    free: set[tuple[int, str]],
+) -> Entry:
+    """Returns how a member enters; takes its child's claims out of those that are free."""
+    if isinstance(child, Failure):
+        settle_event(tx, run, cohort, member, EventKind.FAILED, failure=child.kind)
+        return Entry(member.id, State.FAILED, failure=child)
+    fresh = claims <= free
+    free -= claims
+    if not fresh:
+        settle_event(tx, run, cohort, member, EventKind.CUT, reason="duplicate")
+        return Entry(member.id, State.CUT, child.program.id, child.changes)
+    return Entry(member.id, State.TESTING, child.program.id, child.changes)

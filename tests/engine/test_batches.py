@@ -1,0 +1,212 @@
+"""Steps told several subjects at once: what fails is given back, what is done is kept."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.adapters.queue.inline import InlineExecutor
+from app.domain.events import SETTLING
+from app.domain.operator import Completion, Prompt
+from app.domain.problem import EvaluatorBroken, Job, Outcome
+from app.domain.run import Run, RunState
+from app.engine import lifecycle, steps
+from app.engine.context import Context, Pace
+from app.ports import Unavailable
+from app.reports.pressure import stages
+from tests.engine.conftest import new_run, table
+from tests.engine.toy import ToySandbox, problem
+
+PACE = Pace(retry_seconds=0.0)
+
+
+class Bells(InlineExecutor):
+    """Keeps what was submitted together as one bell."""
+
+    def __init__(self) -> None:
+        self.rung: list[tuple[Any, tuple[int, ...], int]] = []
+
+    def submit(self, step: Any, subjects: Sequence[int], *, together: int = 1) -> None:
+        self.rung.append((step, tuple(subjects), together))
+
+    def take(self) -> tuple[Any, tuple[int, ...], int]:
+        return self.rung.pop(0)
+
+
+class Wavering(ToySandbox):
+    """Fails once, in the way it is told to, at the trial whose number is `fails`."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.fails = -1
+        self.error = error
+
+    def run(self, job: Job) -> Outcome:
+        if self.runs == self.fails:
+            self.runs += 1
+            raise self.error
+        return super().run(job)
+
+
+class Numbers:
+    """Answers with numbers, and is away at the completion of that number."""
+
+    name = "numbers"
+
+    def __init__(self, away: int = -1, text: str = "") -> None:
+        self.asked = 0
+        self.away = away
+        self.text = text
+
+    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        self.asked += 1
+        if self.asked - 1 == self.away:
+            raise Unavailable("the model is away")
+        return [Completion(self.text or f"x = {self.asked}\n", "numbers") for _ in prompts]
+
+
+def planned(ctx: Context, cohorts: int, operator: str = "nudge") -> tuple[Run, tuple[int, ...]]:
+    """Returns a run whose seed is in, and cohorts that were planned and not yet bred."""
+    toy = problem()
+    new = replace(new_run(toy, budget=cohorts, in_flight=cohorts), operators={operator: 1.0})
+    run = lifecycle.start(ctx, toy, new)
+    for _ in range(3):
+        step, subjects, _ = ctx.executor.take()  # type: ignore[attr-defined]
+        table(ctx)[step](*subjects)
+    step, subjects, _ = ctx.executor.take()  # type: ignore[attr-defined]
+    assert (step, len(subjects)) == ("generate", cohorts)
+    return run, subjects
+
+
+def settled(ctx: Context, run: Run) -> list[int]:
+    with ctx.store.begin() as tx:
+        events = tx.events(run.id)
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    return sorted(event.data["proposal"] for event in events if event.kind in SETTLING)
+
+
+@pytest.fixture
+def ctx(ctx: Context) -> Context:
+    return replace(ctx, executor=Bells(), pace=PACE)
+
+
+def test_cohorts_bred_together_ring_once_for_their_trials(ctx: Context) -> None:
+    run, cohorts = planned(ctx, 8)
+    steps.generate(ctx, *cohorts)
+    step, trials, _ = ctx.executor.take()  # type: ignore[attr-defined]
+    assert step == "evaluate"
+    assert 1 <= len(trials) <= 8
+    steps.evaluate(ctx, *trials)
+    assert settled(ctx, run) == list(range(8))
+
+
+def test_a_batch_run_twice_is_run_once(ctx: Context) -> None:
+    run, cohorts = planned(ctx, 6)
+    steps.generate(ctx, *cohorts)
+    steps.generate(ctx, *reversed(cohorts))
+    _, trials, _ = ctx.executor.take()  # type: ignore[attr-defined]
+    steps.evaluate(ctx, *trials)
+    steps.evaluate(ctx, *reversed(trials))
+    assert settled(ctx, run) == list(range(6))
+
+
+def test_what_somebody_else_holds_is_left_out_of_a_batch(ctx: Context) -> None:
+    run, cohorts = planned(ctx, 4)
+    with ctx.store.begin() as tx:
+        assert tx.claim_cohorts(cohorts[1:2], 30, attempts=5) is not None
+    steps.generate(ctx, *cohorts)
+    _, trials, _ = ctx.executor.take()  # type: ignore[attr-defined]
+    with ctx.store.begin() as tx:
+        held = tx.claim_trials(trials[:1], 30, attempts=5)
+        backlog = tx.backlog(run.id)
+    assert held is not None
+    assert backlog.generating == 1
+    steps.evaluate(ctx, *trials)
+    assert len(settled(ctx, run)) == 4 - 2
+
+
+def test_equal_children_of_a_batch_are_tested_once(ctx: Context) -> None:
+    model = Numbers(text="x = 3.0\n")
+    ctx = replace(ctx, model=lambda run: model)
+    run, cohorts = planned(ctx, 6, "asked")
+    steps.generate(ctx, *cohorts)
+    _, trials, _ = ctx.executor.take()  # type: ignore[attr-defined]
+    assert len(trials) == 2  # one an island
+    assert len(settled(ctx, run)) == 4
+
+
+def test_a_model_that_goes_away_costs_a_batch_nothing_that_was_bred(ctx: Context) -> None:
+    model = Numbers(away=5)
+    ctx = replace(ctx, model=lambda run: model)
+    run, cohorts = planned(ctx, 4, "asked")
+    with pytest.raises(Unavailable, match="the model is away"):
+        steps.generate(ctx, *cohorts)
+    with ctx.store.begin() as tx:
+        backlog, known = tx.backlog(run.id), tx.run(run.id)
+    assert (backlog.evaluating, backlog.generating) == (2, 2)
+    assert known.reason == "waiting: the model is away"
+    asked = model.asked
+    steps.generate(ctx, *cohorts)
+    assert model.asked - asked == 3  # the plan of the third was stored, and is not paid for twice
+    for _ in range(2):
+        _, trials, _ = ctx.executor.take()  # type: ignore[attr-defined]
+        steps.evaluate(ctx, *trials)
+    assert settled(ctx, run) == list(range(4))
+
+
+def test_a_sandbox_that_goes_away_costs_a_batch_nothing_that_was_measured(ctx: Context) -> None:
+    model = Numbers()
+    sandbox = Wavering(Unavailable("no engine"))
+    ctx = replace(ctx, model=lambda run: model, sandbox=sandbox)
+    run, cohorts = planned(ctx, 5, "asked")
+    steps.generate(ctx, *cohorts)
+    _, trials, _ = ctx.executor.take()  # type: ignore[attr-defined]
+    sandbox.fails = sandbox.runs + 3
+    with pytest.raises(Unavailable, match="no engine"):
+        steps.evaluate(ctx, *trials)
+    assert len(settled(ctx, run)) == 3
+    runs = sandbox.runs
+    steps.evaluate(ctx, *trials)
+    assert sandbox.runs - runs == 2
+    assert settled(ctx, run) == list(range(5))
+
+
+def test_a_broken_evaluator_in_a_batch_fails_the_run_and_keeps_what_was_measured(
+    ctx: Context,
+) -> None:
+    model = Numbers()
+    sandbox = Wavering(EvaluatorBroken("evaluator.py, line 1: no"))
+    ctx = replace(ctx, model=lambda run: model, sandbox=sandbox)
+    run, cohorts = planned(ctx, 3, "asked")
+    steps.generate(ctx, *cohorts)
+    _, trials, _ = ctx.executor.take()  # type: ignore[attr-defined]
+    sandbox.fails = sandbox.runs + 1
+    steps.evaluate(ctx, *trials)
+    with ctx.store.begin() as tx:
+        known = tx.run(run.id)
+    assert known.state is RunState.FAILED
+    assert "evaluator.py, line 1" in known.reason
+    assert len(settled(ctx, run)) == 1
+
+
+def test_a_run_of_quick_steps_comes_to_share_messages(ctx: Context) -> None:
+    toy = problem()
+    run = lifecycle.start(ctx, toy, new_run(toy, budget=300, in_flight=64))
+    bells = ctx.executor
+    assert isinstance(bells, Bells)
+    most: dict[str, int] = {}
+    while bells.rung:
+        step, subjects, together = bells.take()
+        for n in range(0, len(subjects), together):
+            some = subjects[n : n + together]
+            most[step] = max(most.get(step, 0), len(some))
+            table(ctx)[step](*some)
+    with ctx.store.begin() as tx:
+        final = tx.run(run.id)
+        shown = stages(tx, final, tx.backlog(run.id))
+    assert final.state is RunState.FINISHED
+    assert shown.generating.text.endswith(", 8 a message)")
+    assert (final.limits.generate_batch, final.limits.evaluate_batch) == (8, 8)
+    assert (most["generate"], most["evaluate"], most["produce"]) == (8, 8, 1)
+    assert settled(ctx, run) == list(range(300))
