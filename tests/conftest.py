@@ -5,10 +5,14 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from hypothesis import settings
 
 from app.adapters.store import schema
 from app.adapters.store.sql import SqlStore
 from app.embedded.postgres import EmbeddedPostgres
+
+settings.register_profile("shared machine", deadline=None)
+settings.load_profile("shared machine")
 
 
 @pytest.fixture(scope="session")

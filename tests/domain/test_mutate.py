@@ -294,7 +294,7 @@ EXPRESSIONS = st.recursive(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(EXPRESSIONS, st.integers(0, 10_000))
 def test_any_arithmetic_has_only_valid_children(expression: str, seed: int) -> None:
     source = f"import numpy as np\ndef f(a, b):\n    c = {expression}\n    return c + a * 1.5\n"
