@@ -131,6 +131,23 @@ def test_an_unknown_key_is_an_error_under_strict(tmp_path):
     assert "allow_full_rewrites" in error.value
 
 
+def test_a_key_that_is_given_twice_is_said_with_both_lines(tmp_path):
+    text = "max_iterations: 3\nllm:\n  models: [{name: a}, {name: b}]\nmax_iterations: 4\n"
+
+    problem = problem_with(tmp_path, text)
+
+    assert problem.suggestions["budget.proposals"] == 4
+    [notice] = problem.notices
+    assert "config.yaml:4: `max_iterations` is given again; what line 1 says is ignored" in notice
+
+
+def test_a_value_out_of_range_is_told_by_the_key_that_the_file_has(tmp_path):
+    problem = problem_with(tmp_path, "max_iterations: -5\n")
+
+    with pytest.raises(Misused, match=r"configuration: `max_iterations`: .* \(-5\)"):
+        resolved([], problem.suggestions)
+
+
 def test_keys_without_effect_are_grouped_by_reason(tmp_path):
     problem = problem_with(
         tmp_path, "checkpoint_interval: 3\ndatabase: {db_path: x, in_memory: true}\n"

@@ -398,3 +398,14 @@ def test_import_lists_come_from_the_configuration_and_options_win(tmp_path):
     assert reload(told.name, told.files, told.options).imports == told.imports
     options = {"problem.deny_imports": "not a name"}
     assert refusal(tmp_path, options=options).where == "problem.deny_imports"
+
+
+def test_markers_that_restrict_nothing_are_noticed_where_they_are_enforced(tmp_path):
+    (tmp_path / "evaluator.py").write_text("def evaluate(path):\n    return 1\n")
+    (tmp_path / "initial_program.py").write_text("# EVOLVE-BLOCK-START\nx = 1\n")
+
+    [notice] = load([tmp_path]).notices
+    (tmp_path / "config.yaml").write_text("enforce_evolve_blocks: false\n")
+
+    assert "initial program, line 1: a block starts that never ends" in notice
+    assert load([tmp_path]).notices == ()

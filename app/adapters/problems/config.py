@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ import yaml
 
 from app.adapters.problems.errors import ProblemError
 from app.adapters.problems.keys import KEYS, MODEL_KEYS, Key, Kind
+from app.adapters.problems.yaml_text import composed, guarded, pairs, said_twice
 
 REDACTED = "<redacted>"
 
@@ -53,12 +54,12 @@ def redacted(text: str, where: str) -> str:
     """
     scalars = {
         (token.start_mark.index, token.end_mark.index)
-        for token in _guarded(where, lambda: list(yaml.scan(text, Loader=yaml.SafeLoader)))
+        for token in guarded(where, lambda: list(yaml.scan(text, Loader=yaml.SafeLoader)))
         if isinstance(token, yaml.ScalarToken)
     }
     ends = {end: start for start, end in scalars}
     spans = set()
-    for pair in _pairs(_composed(text, where)):
+    for pair in pairs(composed(text, where)):
         if _SECRET_KEY.search(pair.key) and _is_literal(pair.value):
             end = pair.value.end_mark.index
             spans.add((ends[end], end))
@@ -80,9 +81,9 @@ def read(text: str, where: str) -> Config:
     Raises:
       ProblemError: The text is not YAML, or a known key has a value of the wrong type.
     """
-    root = _composed(text, where)
-    lines = {pair.name: pair.line for pair in _pairs(root)}
-    loaded = _guarded(where, lambda: yaml.safe_load(text))
+    root = composed(text, where)
+    lines = {pair.name: pair.line for pair in pairs(root)}
+    loaded = guarded(where, lambda: yaml.safe_load(text))
     if loaded is None:
         return Config()
     if not isinstance(loaded, dict):
@@ -98,7 +99,11 @@ def read(text: str, where: str) -> Config:
         values=reader.values,
         models=tuple(reader.models),
         judges=tuple(reader.judges),
-        notices=(*reader.unknown, *_without_effect(reader.ineffective)),
+        notices=(
+            *reader.unknown,
+            *said_twice(root, where),
+            *_without_effect(reader.ineffective),
+        ),
         unknown=tuple(reader.unknown),
         where=where,
         lines=lines,
@@ -239,60 +244,6 @@ def _without_effect(keys: Sequence[Key]) -> list[str]:
         f"{', '.join(names)}: read but without effect here, because {reason}."
         for reason, names in by_reason.items()
     ]
-
-
-def _composed(text: str, where: str) -> yaml.Node | None:
-    node: yaml.Node | None = _guarded(where, lambda: yaml.compose(text, Loader=yaml.SafeLoader))
-    return node
-
-
-def _guarded(where: str, parse: Any) -> Any:
-    try:
-        return parse()
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        raise ProblemError(
-            "not valid YAML",
-            where=f"{where}:{mark.line + 1}" if mark else where,
-            value=str(error.problem or error.context),
-            remedy="Correct the syntax on or just above that line.",
-        ) from error
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ProblemError(
-            "not valid YAML",
-            where=where,
-            value=str(error).splitlines()[0][:200],
-            remedy="Correct the syntax of the file.",
-        ) from error
-
-
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    """One `key: value` of the text; `name` is the dotted path, `line` counts from 1."""
-
-    name: str
-    key: str
-    value: yaml.Node
-    line: int
-
-
-def _pairs(root: yaml.Node | None) -> Iterator[_Pair]:
-    """Yields the pairs of every mapping, each mapping once, however often it is an alias."""
-    waiting: list[tuple[str, yaml.Node | None]] = [("", root)]
-    seen: set[int] = set()
-    while waiting:
-        path, node = waiting.pop()
-        if node is None or id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, yaml.MappingNode):
-            for key, value in node.value:
-                if isinstance(key, yaml.ScalarNode):
-                    name = f"{path}{key.value}"
-                    yield _Pair(name, key.value, value, key.start_mark.line + 1)
-                    waiting.append((f"{name}.", value))
-        elif isinstance(node, yaml.SequenceNode):
-            waiting.extend((f"{path}{index}.", part) for index, part in enumerate(node.value))
 
 
 def _shown(value: Any) -> str:

@@ -15,6 +15,7 @@ from app.adapters.problems.config import Config
 from app.adapters.problems.languages import language_of
 from app.adapters.problems.reading import Reader
 from app.adapters.problems.text import decoded, source_text
+from app.domain import regions
 from app.domain.evaluation import Trial
 from app.domain.imports import ImportPolicy
 from app.domain.problem import Evaluator, Job, Limits, Mode, Problem
@@ -87,6 +88,7 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
             *config.notices,
             *suggestions.remarks(config, templates),
             *_misnamed(files),
+            *_damaged(named, edit.enforce_blocks),
             *_too_long(named, edit.max_code_chars),
             *_without_stand_in(suffix, options),
             *_importing(named, shape.imports(config, options)),
@@ -218,6 +220,15 @@ def _instructions(values: Mapping[str, Any], templates: Mapping[str, str]) -> st
     if own is not None:
         return own
     return "" if message == "system_message" else message
+
+
+def _damaged(named: Mapping[str, Program], enforced: bool) -> list[str]:
+    faults = {title: regions.parse(seed.source).fault for title, seed in named.items()}
+    return [
+        f"{title}, {fault}: its EVOLVE-BLOCK markers restrict nothing, every line may change."
+        for title, fault in faults.items()
+        if fault and enforced
+    ]
 
 
 def _too_long(named: Mapping[str, Program], max_chars: int) -> list[str]:
