@@ -101,6 +101,10 @@ def _write_json(path: Path, value: Any) -> None:
 
 def _write_text(path: Path, write_to: Callable[[TextIO], object]) -> None:
     part = path.with_name(f".{path.name}.part")
-    with part.open("w", encoding="utf-8", errors="replace", newline="") as out:
-        write_to(out)
-    part.replace(path)
+    try:
+        with part.open("w", encoding="utf-8", errors="replace", newline="") as out:
+            write_to(out)
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise

@@ -1,6 +1,8 @@
 """Plots of a run, on matplotlib's object-oriented side: no display, no global state."""
 
+import io
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ PALETTE = (
 def evolution(rows: Sequence[Row], baselines: Mapping[str, float], title: str) -> Figure:
     """Draws each proposal's fitness and the best so far, over the proposals settled.
 
-    Fitness far below everything else is left out of view and counted in the corner: one bad child
+    Fitness far below everything else is left out of view and counted above: one bad child
     must not flatten the rest.
 
     Args:
@@ -45,8 +47,8 @@ def evolution(rows: Sequence[Row], baselines: Mapping[str, float], title: str) -
         *_columns(measured), s=14, color=DOT, edgecolors="none", label="a proposal", rasterized=True
     )
     axes.step(*_columns(best), where="post", color=BEST, linewidth=2, zorder=3, label="best so far")
-    for (name, fitness), color in zip(sorted(baselines.items()), _cycle(PALETTE), strict=False):
-        label = f"{name}  {fitness:.6g}"
+    for (names, fitness), color in zip(_levels(baselines), _cycle(PALETTE), strict=False):
+        label = f"{names}  {fitness:.6g}"
         axes.axhline(fitness, linestyle="--", linewidth=1.2, color=color, label=label)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlim(0, max(len(children), 1) * 1.01)
@@ -54,7 +56,7 @@ def evolution(rows: Sequence[Row], baselines: Mapping[str, float], title: str) -
     hidden = _focus(axes, [value for _, value in measured], shown)
     if hidden:
         note = f"{hidden} of {len(measured)} below the view"
-        axes.text(0.99, 0.02, note, transform=axes.transAxes, ha="right", color=SOFT, fontsize=9)
+        axes.set_title(note, loc="right", color=SOFT, fontsize=9)
     _legend(axes)
     return figure
 
@@ -93,9 +95,17 @@ def failures(rows: Sequence[Row], title: str) -> Figure:
 
 def save(figure: Figure, path: Path) -> None:
     """Writes a PNG beside its place and moves it there, so that a reader never sees half."""
-    part = path.with_suffix(".part")
-    figure.savefig(part, format="png", dpi=DOTS_PER_INCH, bbox_inches="tight")
-    part.replace(path)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a box stands for it
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format="png", dpi=DOTS_PER_INCH, bbox_inches="tight")
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_bytes(drawn.getbuffer())
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def _figure(title: str, across: str, up: str) -> tuple[Figure, Axes]:
@@ -129,6 +139,14 @@ def _empty(figure: Figure, axes: Axes, told: str) -> Figure:
     axes.set_xticks([])
     axes.set_yticks([])
     return figure
+
+
+def _levels(baselines: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Returns the baselines, fittest first, those of one fitness as one: a line hides a line."""
+    together: dict[float, list[str]] = {}
+    for name, fitness in sorted(baselines.items()):
+        together.setdefault(fitness, []).append(name)
+    return [("\n".join(together[level]), level) for level in sorted(together, reverse=True)]
 
 
 def _columns(pairs: Sequence[tuple[int, float]]) -> tuple[list[int], list[float]]:

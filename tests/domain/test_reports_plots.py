@@ -1,3 +1,4 @@
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -69,7 +70,7 @@ def test_a_bad_child_does_not_flatten_the_rest():
     [axes] = evolution(rows, {}, "run").axes
 
     assert axes.get_ylim()[0] > -1.0
-    assert any("1 of 101 below" in text.get_text() for text in axes.texts)
+    assert "1 of 101 below" in axes.get_title("right")
 
 
 def test_baselines_are_named_with_their_fitness():
@@ -123,3 +124,31 @@ def test_axes_are_labelled_with_their_ranges():
 
     assert axes.get_xlabel() == "size  [0, 8], 4 bins"
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "2", "4", "6", "8"]
+
+
+def test_baselines_of_one_fitness_share_a_line():
+    told = {"first fit": 0.25, "best fit": 0.5, "initial program": 0.5}
+
+    [axes] = evolution([row(0, 1.0, 1.0)], told, "run").axes
+
+    labels = axes.get_legend_handles_labels()[1][-2:]
+    assert labels == ["best fit\ninitial program  0.5", "first fit  0.25"]
+
+
+def test_a_title_without_a_glyph_is_drawn_without_a_word(tmp_path: Path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert drawn(evolution([], {}, "名前"), tmp_path / "a.png").startswith(PNG)
+
+
+def test_a_picture_that_cannot_be_written_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def full(self: Path, target: Path) -> Path:
+        raise OSError(28, "No space left on device", str(self))
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(OSError, match="No space"):
+        save(failures([], "run"), tmp_path / "a.png")
+
+    assert list(tmp_path.iterdir()) == []
