@@ -1,5 +1,6 @@
 """`evoq list-runs`, `show`, `watch`: reads of the ledger."""
 
+import os
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -7,7 +8,9 @@ from typing import Any
 
 from rich.table import Table
 
+from app.adapters.model.specs import model_spec
 from app.adapters.model.standing import Standing, published
+from app.adapters.model.standing import shown as address
 from app.adapters.queue.address import client_url
 from app.cli.costing import cost_rows
 from app.cli.display import duration, number, shown
@@ -112,13 +115,18 @@ def show(name: str, screen: Screen) -> None:
 
 
 def _endpoints(run: Run, redis_url: str) -> list[Standing]:
-    """Returns where the endpoints that any worker asks stand; none for a run that asks nobody."""
-    if run.state.final or not ModelSettings(**run.settings["llm"]).every:
+    """Returns where the run's endpoints stand, all workers together; none if it asks nobody."""
+    models = [] if run.state.final else ModelSettings(**run.settings["llm"]).every
+    if not models:
         return []
     try:
-        return published(client_url(redis_url))
+        found = published(client_url(redis_url))
     except OSError:  # a run can be shown without the queue
         return []
+    if any(one.base_url is None and one.provider is None for one in models):
+        return found  # the workers' environment says which is the run's
+    asked = {address(model_spec(one, os.environ.get).base_url) for one in models}
+    return [one for one in found if one.endpoint in asked]
 
 
 def watch(name: str, screen: Screen) -> int:

@@ -226,7 +226,10 @@ class OpenAIModel:
                 )
         except openai.APIStatusError as error:
             return self._refused(error, body, first)
-        except (TimeoutError, openai.APITimeoutError) as error:
+        except openai.APITimeoutError as error:  # the client has no time-out: none was connected
+            reason = f"cannot be connected to ({error.__cause__})"
+            return _Passing(Ended.FAILED, reason, cause=error)
+        except TimeoutError as error:
             waited = time.monotonic() - started
             return _Passing(Ended.TIMED_OUT, f"no answer within {waited:.1f} s", cause=error)
         except openai.OpenAIError as error:
