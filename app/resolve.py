@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from app.adapters.problems.keys import KEYS
 from app.choices import ADDRESSES, Choices, Misused, known_setting
 from app.domain.operator import Role
 from app.domain.pressure import Caps
@@ -25,6 +26,8 @@ WITHOUT_A_MODEL = {"tune": 0.75, "mutate": 0.25}
 
 FEW = 8
 """In flight in either stage on one machine without a model, where the settings do not say."""
+
+PROBLEMS_OWN = "the problem's configuration"
 
 _MODELS, _ROLES = ("llm.model", "llm.models"), "llm.roles."
 """Who names models here means none that the problem names for a role."""
@@ -67,7 +70,7 @@ def resolved(layers: Sequence[Choices], suggestions: Mapping[str, Any]) -> Resol
         asked = {name: value for name, value in asked.items() if not name.startswith(_ROLES)}
     merged: dict[str, Any] = {}
     sources: dict[str, str] = {}
-    for layer in (Choices("the problem's configuration", asked), *reversed(layers)):
+    for layer in (Choices(PROBLEMS_OWN, asked), *reversed(layers)):
         for name in layer.values:
             _make_room(merged, name)
         for name, value in layer.values.items():
@@ -159,7 +162,8 @@ def operators(
     lacking = sorted(set(asking) & set(mix)) if not settings.llm.mix else []
     if lacking:
         raise Misused(
-            f"{', '.join(lacking)} ask a language model, and none is configured",
+            f"{' and '.join(lacking)} {'asks' if len(lacking) == 1 else 'ask'} a language model, "
+            f"and none is configured",
             where="search.operators",
             remedy="Name a model, as --set llm.model=NAME, or use tune and mutate, which ask none.",
         )
@@ -207,7 +211,7 @@ def without_judges(found: Resolved) -> tuple[Resolved, list[str]]:
     llm = found.settings.llm
     if not llm.feedback or llm.asked(Role.JUDGE):
         return found, []
-    if found.sources.get("llm.feedback") != "the problem's configuration":
+    if found.sources.get("llm.feedback") != PROBLEMS_OWN:
         raise Misused(
             "judges are asked for, and no language model is configured",
             where="llm.feedback",
@@ -302,11 +306,15 @@ def _make_room(tree: dict[str, Any], name: str) -> None:
 def _invalid(error: ValidationError, sources: Mapping[str, str]) -> Misused:
     first = error.errors(include_url=False)[0]
     name = ".".join(str(part) for part in first["loc"])
+    near = (f"{name}.", name)
     origin = next(
-        (s for key, s in sources.items() if name == key or name.startswith(f"{key}.")), ""
+        (s for key, s in sources.items() if name.startswith(f"{key}.") or key.startswith(near)), ""
     )
+    said = first["msg"].removeprefix("Value error, ")
+    if origin == PROBLEMS_OWN:
+        name = next((key.name for key in KEYS if key.setting == name), name)
     return Misused(
-        f"`{name}`: {first['msg'][0].lower()}{first['msg'][1:]}",
+        f"`{name}`: {said[0].lower()}{said[1:]}",
         where=origin or name,
         value=repr(first["input"])[:120],
         remedy="Correct the value, or leave it out to have the default.",

@@ -1,9 +1,11 @@
 """The command line: every command by name, and the one handler of errors."""
 
+import inspect
+import io
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import typer
@@ -13,6 +15,9 @@ from app.cli.examples import examples
 from app.cli.faults import FAILED, MISUSED, USAGE_ERROR, Fault, fault_of, print_document, report
 
 NAME = "evoq"
+_INTERRUPTED = 130
+"""What Typer makes of Ctrl-C; no command of ours returns it."""
+
 application = typer.Typer(
     name=NAME,
     help="Evolves programs: asks for children, measures them in a sandbox, keeps the best.",
@@ -23,8 +28,15 @@ application = typer.Typer(
     rich_markup_mode="rich",
 )
 
+
+def _described(command: Callable[..., None]) -> str:
+    """Returns a command's docstring with its lines joined: the terminal's width folds them."""
+    paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split("\n")) for paragraph in paragraphs)
+
+
 for _name, _command in COMMANDS.items():
-    application.command(_name, epilog=examples(_name))(_command)
+    application.command(_name, help=_described(_command), epilog=examples(_name))(_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -40,8 +52,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def status_of(given: list[str]) -> int:
     """Runs one command and returns its exit status; no error passes."""
     as_json, debug = "--json" in given, "--debug" in given
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # an ASCII terminal must not end a run
+            stream.reconfigure(errors="replace")
     try:
         status = application(args=given, prog_name=NAME, standalone_mode=False)
+        if status == _INTERRUPTED:
+            raise KeyboardInterrupt
     except USAGE_ERROR as error:
         return _usage(error, as_json=as_json)
     except (KeyboardInterrupt, typer.Abort):

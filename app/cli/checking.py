@@ -9,7 +9,7 @@ from rich.table import Table
 
 from app.adapters.sandbox.choose import AnySandbox
 from app.cli.display import number
-from app.cli.faults import DONE, FAILED, Failed
+from app.cli.faults import DONE, FAILED, Failed, Fault
 from app.cli.measuring import Measurement, measure, open_cells, protection_lines
 from app.cli.order import layers_of, load
 from app.cli.overhead import overhead
@@ -21,6 +21,8 @@ from app.engine.modes import PYTHON, compared
 from app.resolve import resolved
 
 MOST_NAMES = 20
+WHOLE = "evaluate"
+"""The one stage of a problem without stages: naming it says nothing."""
 
 
 def check(
@@ -56,15 +58,17 @@ def check(
         screen.say(text)
     _print_measurements([(name, seed) for name, seed in seeds], screen)
     screen.say(cost.told)
-    if both and not told_apart:
+    if both and not told_apart and usable:
         screen.say(f"modes: {_agreement(problem)}")
     for notice in notices:
         screen.note(f"notice: {notice}")
     if usable:
         screen.say("A run can begin.")
     else:
-        told["error"] = {"kind": "problem", "what": "every seed failed"}
-        screen.note("error: every seed failed; a run of this problem could not begin.")
+        what = "every seed failed"
+        message = f"{what}; a run of this problem could not begin."
+        told["error"] = Fault("problem", message, what).document()
+        screen.note(f"error: {message}")
     screen.answer(told)
     return DONE if usable else FAILED
 
@@ -204,4 +208,6 @@ def _print_measurements(measured: Sequence[tuple[str, Measurement]], screen: Scr
             screen.say(f"{name}: fitness {number(one.fitness)} in {spent}{label} ({metrics})")
         else:
             detail = one.failure.detail.strip() or "no detail"
-            screen.say(f"{name}: failed, {one.failure.kind.value} after {spent}: {detail}")
+            kind, stage = one.failure.kind.value, one.stages[-1:]
+            where = f" in {stage[0]}" if stage and stage[0] != WHOLE else ""
+            screen.say(f"{name}: failed, {kind}{where} after {spent}: {detail}")

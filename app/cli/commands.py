@@ -37,7 +37,9 @@ Iterations = Annotated[
 def run(
     problem: Problem,
     iterations: Iterations = None,
-    seed: Annotated[int | None, typer.Option("--seed", metavar="S", min=0)] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", metavar="S", min=0, help="Of every draw; 42 otherwise.")
+    ] = None,
     name: Annotated[
         str | None, typer.Option("--name", help="Name of the run; PROBLEM-NUMBER otherwise.")
     ] = None,

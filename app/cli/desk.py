@@ -55,12 +55,8 @@ class Desk:
         The first Ctrl-C pauses an embedded run and waits for what is in flight; a deployment's run
         is left alone.
         """
-        try:
-            with Interruption() as stop:
-                self._watch(run, stop)
-        except KeyboardInterrupt:
-            self.screen.note(f"stopped at once; `evoq resume {run.name}` goes on")
-            raise
+        with Interruption() as stop:
+            self._watch(run, stop)
         return end(self.store, run.id, problem, folder, self.screen, stays=self.stays)
 
     def _watch(self, run: Run, stop: Interruption) -> None:

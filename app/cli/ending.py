@@ -8,7 +8,7 @@ from rich.table import Table
 
 from app.cli.costing import total
 from app.cli.display import duration, number
-from app.cli.faults import DONE, FAILED
+from app.cli.faults import DONE, FAILED, Failed, Fault
 from app.cli.screen import Screen
 from app.domain.problem import Problem
 from app.domain.run import RunState
@@ -35,7 +35,15 @@ def end(
     from app.reports import folder as results
 
     summary = summarise(store, run, problem)
-    results.write(store, summary, problem, folder)
+    try:
+        results.write(store, summary, problem, folder)
+    except OSError as error:
+        name = summary.run.name
+        raise Failed(
+            f"{error.filename or folder}: the results of {name}, which is "
+            f"{summary.run.state.value}, could not be written ({error.strerror}). The ledger has "
+            f"everything: free some space, then `evoq resume {name} --out DIR` writes them"
+        ) from error
     if not screen.json:
         show_best(summary, problem, screen)
     told = document(summary, str(folder))
@@ -48,8 +56,9 @@ def end(
     if summary.costs.models:
         screen.say(f"cost so far: {total(summary.costs)}")
     if failed:
-        screen.note(failed)
-        told["error"] = {"kind": summary.run.state.value, "what": failed}
+        broken = "error: " if summary.run.state is RunState.FAILED else ""
+        screen.note(f"{broken}{failed}")
+        told["error"] = Fault(summary.run.state.value, failed, failed).document()
     screen.answer(told)
     return FAILED if failed else DONE
 
@@ -69,7 +78,10 @@ def outcome(summary: Summary, *, stays: bool) -> str:
         case RunState.PAUSED:
             return f"{run.name} is paused{why}: {again}"
         case RunState.FAILED:
-            return f"error: {run.name} failed{why}"
+            return (
+                f"{run.name} failed{why}. A run keeps its problem's files as they were: what is "
+                f"mended in them needs a new `evoq run`, anything else {again}"
+            )
         case RunState.CANCELLED:
             return f"{run.name} was cancelled{why}: {again}"
 

@@ -20,6 +20,8 @@ from app.ports import Store
 from app.resolve import require_bounds
 from app.settings import QueueSettings, RunSettings
 
+NOTHING_BEGUN = "no run had begun"
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -59,12 +61,18 @@ def start(asked: Asked, screen: Screen) -> int:
         screen.note(f"notice: {notice}")
     needs = evaluator_of(order.problem)
     inline = asked.reproducible
-    with desk(at, order.settings, inline=inline, screen=screen, evaluator=needs) as work:
-        name = asked.name or _free_name(work.store, order.problem)
-        folder = writable((asked.out or RESULTS / name).absolute())
-        _keep(at, name, Memory(str(folder), asked.reproducible), screen)
-        run = lifecycle.start(work.ctx, order.problem, order.new_run(name))
-        return _follow(work, run, order.problem, folder, detach=asked.detach)
+    hint = NOTHING_BEGUN
+    try:
+        with desk(at, order.settings, inline=inline, screen=screen, evaluator=needs) as work:
+            name = asked.name or _free_name(work.store, order.problem)
+            folder = writable((asked.out or RESULTS / name).absolute())
+            _keep(at, name, Memory(str(folder), asked.reproducible), screen)
+            run = lifecycle.start(work.ctx, order.problem, order.new_run(name))
+            hint = f"`evoq resume {name}` goes on"
+            return _follow(work, run, order.problem, folder, detach=asked.detach)
+    except (KeyboardInterrupt, BrokenPipeError):
+        screen.note(f"stopped at once; {hint}")
+        raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +102,20 @@ def go_on(again: Again, screen: Screen) -> int:
         folder = writable(Path(memory.out).absolute())
         _keep(at, before.name, replace(memory, out=str(folder)), screen)
         inline = memory.reproducible and not at.deployed
-        with desk(at, settings, inline=inline, screen=screen, spare=before.id) as work:
-            problem = work.ctx.problem(before.problem)
-            if not lifecycle.resume(work.ctx, before.id, budget):
-                screen.note(
-                    f"notice: {before.name} has spent its budget; --iterations N raises it, or "
-                    f"--set budget.KEY=VALUE another cap"
-                )
-            with work.store.begin() as tx:
-                run = tx.run(before.id)
-            return _follow(work, run, problem, folder, detach=again.detach)
+        try:
+            with desk(at, settings, inline=inline, screen=screen, spare=before.id) as work:
+                problem = work.ctx.problem(before.problem)
+                if not lifecycle.resume(work.ctx, before.id, budget):
+                    screen.note(
+                        f"notice: {before.name} has spent its budget; --iterations N raises it, or "
+                        f"--set budget.KEY=VALUE another cap"
+                    )
+                with work.store.begin() as tx:
+                    run = tx.run(before.id)
+                return _follow(work, run, problem, folder, detach=again.detach)
+        except (KeyboardInterrupt, BrokenPipeError):
+            screen.note(f"stopped at once; `evoq resume {before.name}` goes on")
+            raise
 
 
 def find(store: Store, name: str) -> Run:

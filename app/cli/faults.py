@@ -35,6 +35,10 @@ class Fault:
     remedy: str = ""
     code: int = FAILED
 
+    def document(self) -> dict[str, str]:
+        """Returns the fault as JSON values."""
+        return {name: value for name, value in asdict(self).items() if name != "code"}
+
 
 def fault_of(error: BaseException) -> Fault:
     """Returns how an error is shown; one that is not expected is called an internal error."""
@@ -51,7 +55,9 @@ def fault_of(error: BaseException) -> Fault:
         case ProblemError():
             return Fault("problem", text, error.what, error.where, error.value, error.remedy)
         case EvaluatorBroken():
-            return Fault("evaluator", f"the evaluator cannot be used: {text}", text)
+            remedy = "Correct it; packages it needs go into a requirements.txt beside it."
+            told = f"the evaluator cannot be used: {text}. {remedy}"
+            return Fault("evaluator", told, text, remedy=remedy)
         case Misconfigured():
             return Fault("misconfigured", text, text)
         case Unavailable():
@@ -89,6 +95,5 @@ def report(fault: Fault, *, as_json: bool) -> None:
 
 def print_document(fault: Fault) -> None:
     """Prints a fault as the one JSON document."""
-    shown = {name: value for name, value in asdict(fault).items() if name != "code"}
-    sys.stdout.write(json.dumps({"error": shown}, indent=2) + "\n")
+    sys.stdout.write(json.dumps({"error": fault.document()}, indent=2) + "\n")
     sys.stdout.flush()

@@ -29,6 +29,7 @@ from app.engine.lifecycle import FOUNDING
 from app.entries import NewRun
 from app.model_settings import Provider
 from app.resolve import (
+    PROBLEMS_OWN,
     Resolved,
     caps,
     operators,
@@ -122,7 +123,7 @@ def load(paths: Sequence[Path], layers: Layers, *, strict: bool) -> Loaded:
     """Loads the problem that the paths and the layers describe.
 
     Raises:
-      Misused: A path does not exist.
+      Misused: A path does not exist, or a setting cannot be meant.
       ProblemError: It cannot be loaded.
     """
     for path in paths:
@@ -130,6 +131,7 @@ def load(paths: Sequence[Path], layers: Layers, *, strict: bool) -> Loaded:
             raise Misused(
                 "no such file or folder", where=str(path), remedy="Check the spelling of the path."
             )
+    resolved(layers.choices, {})  # what was said here is wrong usage before it shapes a problem
     problem = bootstrap.load_problem(
         paths, config=layers.config, strict=strict, options=problem_options(layers.choices)
     )
@@ -158,7 +160,7 @@ def ordered(loaded: Loaded, *, local: bool) -> Order:
     notices += told
     known = every_operator(ask)
     asking = [name for name, operator in known.items() if operator.asks_model]
-    suggested = found.sources.get("search.operators") == "the problem's configuration"
+    suggested = found.sources.get("search.operators") == PROBLEMS_OWN
     settings = found.settings
     if suggested and not settings.llm.mix:
         settings = settings.model_copy(
@@ -228,7 +230,7 @@ def _with_keys(found: Resolved) -> tuple[Resolved, list[str]]:
     keys = ", ".join(variables)
     asking = [name for name in found.sources if name.rpartition(".")[2] in ("model", "models")]
     asking += [name for name in found.sources if name.startswith("llm.roles")]
-    if {found.sources[name] for name in asking} == {"the problem's configuration"}:
+    if {found.sources[name] for name in asking} == {PROBLEMS_OWN}:
         return without_models(found), [
             f"no key is set ({keys}) for {names}, which the problem's configuration names: this "
             f"run asks no model and uses tune and mutate instead."

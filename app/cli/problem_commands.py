@@ -47,7 +47,9 @@ def prompt(
     operator: Annotated[
         str | None, typer.Option("--operator", metavar="NAME", help="Whose prompt; diff otherwise.")
     ] = None,
-    island: Annotated[int, typer.Option("--island", metavar="N", min=0)] = 0,
+    island: Annotated[
+        int, typer.Option("--island", metavar="N", min=0, help="With --run: whose turn it is.")
+    ] = 0,
     config: Config = None,
     assignments: Assignments = None,
     as_json: Json = False,

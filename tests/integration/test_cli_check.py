@@ -45,6 +45,16 @@ def test_check_tells_what_was_understood_and_what_the_seeds_scored(evoq: Evoq, t
     assert "complexity" in seed["features"]
 
 
+def test_a_failure_names_the_stage_that_it_happened_in(evoq: Evoq, tmp_path: Path):
+    broken = STAGED.replace("return evaluate(program_path)", "raise ValueError('seven')")
+
+    said = evoq("check", problem_folder(tmp_path / "problem", evaluator=broken))
+
+    assert "failed, runtime in evaluate_stage2 after" in said.out
+    assert "modes:" not in said.out
+    assert "every seed failed" in said.err
+
+
 def test_check_without_json_is_for_people(evoq: Evoq, tmp_path: Path):
     said = evoq("check", problem_folder(tmp_path / "problem"))
 

@@ -420,3 +420,24 @@ def test_a_model_that_stays_away_pauses_the_run_and_spends_nothing(
     assert "500" in said.json["reason"]
     assert f"evoq resume {name}" in said.err
     assert "Traceback" not in said.err
+
+
+def test_results_that_cannot_be_written_are_still_in_the_ledger(
+    evoq: Evoq, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = problem_folder(place / "full")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", "best.json")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("app.reports.folder.write", full)
+        said = evoq("run", folder, "--iterations", "2", "--name", "full", "--json")
+    again = evoq("resume", "full", "--json")
+
+    assert said.code == 1
+    assert "best.json" in said.json["error"]["what"]
+    assert "No space left" in said.json["error"]["what"]
+    assert "`evoq resume full --out DIR`" in said.err
+    assert (again.code, again.json["iterations"]) == (0, 2)
+    assert {path.name for path in Path(again.json["out"]).iterdir()} == FILES

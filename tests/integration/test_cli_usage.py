@@ -1,6 +1,7 @@
 """The command line itself: help, wrong usage, errors; starts nothing."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,9 @@ def test_wrong_usage_is_one_document_when_one_was_asked_for(evoq: Evoq):
         (["--set", "search.islands=0"], "search.islands"),
         (["--set", "search.operators={rewrite: 1}"], "llm.model"),
         (["--set", "redis_url=redis://localhost"], "EVOQ_DATABASE_URL"),
+        (["--set", "sandbox.mode=guardd"], "sandbox.mode"),
+        (["--set", "llm.provider=nobody"], "`llm.provider`: no provider"),
+        (["--set", "llm.roles.refinr.model=m"], "the command line: `llm.roles`: no role"),
         (["--name", "a/b"], "--name"),
         (["--name", "12"], "--name"),
         (["--detach"], "evoq up"),
@@ -162,6 +166,48 @@ def test_a_database_that_is_down_is_one_message(
     assert "127.0.0.1" in said.json["error"]["what"]
     assert "hunter2" not in said.out + said.err
     assert "Traceback" not in said.err
+
+
+def test_an_interrupt_before_a_run_says_that_none_began(
+    evoq: Evoq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = problem_folder(tmp_path / "problem")
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("app.cli.execution.desk", interrupted)
+    said = evoq("run", folder, "--json")
+
+    assert said.code == 1
+    assert said.json["error"]["kind"] == "interrupted"
+    assert "no run had begun" in said.err
+
+
+def test_a_terminal_that_knows_ascii_only_ends_no_command(repository: Path, tmp_path: Path):
+    problem_folder(tmp_path / "ünï")
+    environment = {**os.environ, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
+    environment["PYTHONIOENCODING"] = "ascii:strict"
+
+    done = subprocess.run(
+        [sys.executable, "-c", "from app.cli import main; main()", "prompt", str(tmp_path / "ünï")],
+        cwd=repository,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.isascii()
+
+
+def test_the_lines_of_a_help_text_are_the_terminals(evoq: Evoq, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "400")
+
+    said = evoq("run", "--help")
+
+    assert "started here and ended with it. Ctrl-C pauses the run" in said.out
 
 
 def test_help_imports_nothing_heavy(repository: Path):
