@@ -82,6 +82,17 @@ def test_closing_leaves_no_process_and_no_file(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_closing_a_cell_without_walls_waits_for_no_process_that_has_ended() -> None:
+    seconds = []
+    for _ in range(3):
+        sandbox = ProcessSandbox(PoolSettings(max_cells=1, spares=0), levels=("bare",))
+        sandbox.run(JOB)
+        began = time.monotonic()
+        sandbox.close()
+        seconds.append(time.monotonic() - began)
+    assert min(seconds) < 1.0
+
+
 def test_a_closed_sandbox_is_unavailable() -> None:
     sandbox = ProcessSandbox()
     sandbox.close()

@@ -82,9 +82,15 @@ def abandon(room: Room, *children: int) -> None:
     if not room.own_processes:  # elsewhere the kernel ends all with the first process
         for pid in children:
             kill(pid)
-        end_all(room, frozenset(), (), lambda: None)
+        end_all(room, frozenset(), (), _reap)
         shutil.rmtree(os.path.dirname(room.work), ignore_errors=True)
     os._exit(0)
+
+
+def _reap() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
 
 
 def kill(pid: int) -> None:
