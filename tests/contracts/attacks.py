@@ -169,8 +169,8 @@ CONTAINMENT = (
     _attack("thread bomb", "import threading, time\ndef solve(x):\n    while True:\n"
             "        threading.Thread(target=time.sleep, args=(99,)).start()"),
     _attack("descriptor exhaustion", "import os\ndef solve(x):\n    while True: os.dup(0)"),
-    _attack("disk fill", "def solve(x):\n    n = 0\n    while True:\n"
-            "        with open(f'/tmp/f{n}', 'wb') as f: f.write(b'x' * (1 << 20))\n        n += 1"),
+    _attack("disk fill", "import tempfile\ndef solve(x):\n    n, place = 0, tempfile.mkdtemp()\n    while True:\n"
+            "        with open(f'{place}/f{n}', 'wb') as f: f.write(b'x' * (1 << 20))\n        n += 1"),
     _attack("giant file", "def solve(x):\n    with open('big', 'wb') as f:\n"
             "        for _ in range(1000): f.write(b'x' * (1 << 20))"),
     _attack("inode fill", "def solve(x):\n    n = 0\n    while True:\n"

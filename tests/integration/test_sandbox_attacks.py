@@ -7,6 +7,7 @@ import pytest
 from app.adapters.sandbox.process import ProcessSandbox
 from app.ports import Sandbox
 from tests.contracts.sandbox_attacks import AttackContract
+from tests.contracts.sandbox_neighbours import NeighbourContract
 from tests.integration.test_sandbox_docker import docker_sandbox
 from tests.integration.test_sandbox_process import sandbox_behind
 
@@ -36,14 +37,14 @@ def containers() -> Iterator[Sandbox]:
     sandbox.close()
 
 
-class TestProcessesUnderAttack(AttackContract):
+class TestProcessesUnderAttack(AttackContract, NeighbourContract):
     @pytest.fixture
     def sandbox(self, processes: Sandbox) -> Sandbox:
         return processes
 
 
 @pytest.mark.slow
-class TestUnprivilegedProcessesUnderAttack(AttackContract):
+class TestUnprivilegedProcessesUnderAttack(AttackContract, NeighbourContract):
     @pytest.fixture
     def sandbox(self, unprivileged: Sandbox) -> Sandbox:
         return unprivileged
@@ -51,7 +52,7 @@ class TestUnprivilegedProcessesUnderAttack(AttackContract):
 
 @pytest.mark.slow
 @pytest.mark.docker
-class TestContainersUnderAttack(AttackContract):
+class TestContainersUnderAttack(AttackContract, NeighbourContract):
     @pytest.fixture
     def sandbox(self, containers: Sandbox) -> Sandbox:
         return containers

@@ -14,11 +14,10 @@ import select
 import signal
 import sys
 import time
-from dataclasses import replace
 from typing import Any
 
 from . import census, frames, kernel, landlock, loader, walls
-from .room import UIDS, Room, forget_foreign_paths, in_container, make_places
+from .room import NESTED, ONE, UIDS, Room, forget_foreign_paths, in_container, make_places
 from .seccomp import Filter, Openings
 from .trial import Trial
 from .warm import Cell
@@ -56,17 +55,22 @@ def main(modules: dict[str, str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     kernel.hide_memory()
     _preload([*_USUAL, *boot["preload"]])
+    # The loopback interface is the evaluator's where a program is apart from it.
+    shared = boot["mode"] == "compatible"
     for_programs = Openings(
-        internet=room.network_closed, local=room.own_root, memory_files=room.counted_memory,
-        others=room.identities == UIDS,
+        internet=room.network_closed and shared, local=room.own_root, locks=room.own_files,
+        memory_files=room.counted_memory, others=room.identities == UIDS,
     )  # fmt: skip
     sieve = Filter(for_programs)
-    for_evaluator = replace(for_programs, local=True, memory_files=True, others=True)
+    for_evaluator = Openings(
+        internet=room.network_closed, local=True, locks=True, memory_files=True, others=True
+    )
     started = loader.start(room, boot["mode"], host_in, (sieve, Filter(for_evaluator)))
     answer = _first_word(started, host_in, room, time.monotonic() + boot["boot_seconds"])
     if "broken" in answer:
         frames.write_frame(host_out, answer)
         census.abandon(room, started.pid)
+    room.imported = room.present()
     gc.collect()
     gc.freeze()
     cell = Cell(
@@ -155,6 +159,13 @@ def _serve_one(cell: Cell) -> None:
     trial.run()
 
 
+def _evaluator_hidden(room: Room, sieve: Filter) -> bool:
+    """Whether no program reads of the evaluator's processes or reaches its abstract sockets."""
+    processes = room.identities == NESTED or landlock.version() > 0
+    sockets = landlock.has_scopes() or (room.identities == ONE and sieve.available)
+    return processes and sockets
+
+
 def _describe(room: Room, sieve: Filter) -> dict[str, Any]:
     return {
         "identities": room.identities,
@@ -164,6 +175,7 @@ def _describe(room: Room, sieve: Filter) -> dict[str, Any]:
         "counted_memory": room.counted_memory,
         "filter": sieve.available,
         "fence": landlock.version() > 0,
-        "signals_fenced": landlock.fences_signals(),
+        "evaluator_hidden": _evaluator_hidden(room, sieve),
+        "scopes": landlock.has_scopes(),
         "reasons": list(room.reasons),
     }

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import kernel, landlock, limits
-from .room import NESTED, UIDS, Room, become, enter_nested
+from .nested import enter_nested
+from .room import NESTED, SHARED_MEMORY, UIDS, Room, become
 from .seccomp import Filter
 
 _NESTED_COUNTING_FROM = (5, 14)  # since then RLIMIT_NPROC counts within a user namespace
@@ -24,12 +25,14 @@ class Seat:
       directory: Its working and temporary directory.
       hidden: Directories it must not see.
       read_only: Directories it must not change.
+      apart: Whether the evaluator is another process, of which it must see nothing.
     """
 
     uid: int
     directory: str
     hidden: tuple[str, ...]
     read_only: tuple[str, ...]
+    apart: bool
 
 
 def program_environment(directory: str) -> dict[str, str]:
@@ -58,9 +61,7 @@ def confine(room: Room, seat: Seat, bounds: dict[str, Any], sieve: Filter) -> No
         become(seat.uid)
         kernel.die_with_parent()
     elif room.identities == NESTED:
-        used = {os.path.dirname(path) for path in room.kept}
-        fresh = tuple(place for place in room.shared_places if place not in used)
-        enter_nested(seat.hidden, seat.read_only, fresh)
+        enter_nested(seat.hidden, seat.read_only, room.shared_places, room.kept)
     else:
         kernel.keep_capabilities()  # the worker may be root
         kernel.die_with_parent()
@@ -70,7 +71,12 @@ def confine(room: Room, seat: Seat, bounds: dict[str, Any], sieve: Filter) -> No
     kernel.no_new_privileges()
     kernel.hide_memory()
     if not room.own_root:
-        landlock.fence((seat.directory, *seat.read_only), (seat.directory,))
+        seen = (*landlock.of_machine(), seat.directory, *seat.read_only)
+        landlock.fence(seen, (seat.directory,))
+    elif seat.apart and room.identities == UIDS:
+        landlock.fence((*landlock.of_cell(), *seat.read_only), (seat.directory, SHARED_MEMORY))
+    elif seat.apart:
+        landlock.scope_sockets()
     sieve.install()
 
 

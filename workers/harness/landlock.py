@@ -1,7 +1,8 @@
-"""A file system fence (Landlock) for cells that could not have a root directory of their own.
+"""Fences (Landlock) that a process puts around itself, with no privilege and for good.
 
-It needs no privilege, and from Linux 6.12 on it also keeps a program from signalling anything
-outside its fence.
+Where a cell could not have a root directory of its own, a fence keeps programs from the machine's
+files.  Where evaluator and program share a list of processes, it keeps the program from what
+`/proc` says of the other.  From Linux 6.12 on it also holds back signals and abstract sockets.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIRECTORY = 1, 2, 4, 8
 _FIRST_RIGHTS = (1 << 13) - 1
 _REFER, _TRUNCATE, _DEVICE_IOCTL = 1 << 13, 1 << 14, 1 << 15
 _TCP = 3
-_ABSTRACT_SOCKETS_AND_SIGNALS = 3
+_ABSTRACT_SOCKETS, _SIGNALS = 1, 2
 _VERSION_SCOPES, _VERSION_TCP = 6, 4
 
 _READABLE = (
@@ -27,6 +28,9 @@ _READABLE = (
     "/etc/alternatives", "/etc/ssl", "/etc/passwd", "/etc/group", "/dev/zero", "/dev/random",
     "/dev/urandom", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/sys/devices/system/cpu",
 )  # fmt: skip
+_NOT_WHOLE = frozenset({"proc", "tmp", "cell", "dev"})
+_OF_ALL = ("cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems", "sys")
+_DEVICES = ("zero", "full", "random", "urandom")
 
 
 def version() -> int:
@@ -35,16 +39,43 @@ def version() -> int:
     return max(0, int(answer))
 
 
-def fences_signals() -> bool:
-    """Returns whether a fence also holds back signals."""
+def has_scopes() -> bool:
+    """Returns whether a fence also holds back signals and abstract sockets."""
     return version() >= _VERSION_SCOPES
+
+
+def of_machine() -> tuple[str, ...]:
+    """Returns what a program may read where the machine's own root directory is in sight."""
+    homes = (sys.prefix, sys.base_prefix, os.path.dirname(os.path.realpath(sys.executable)))
+    return (*_READABLE, *homes, *room.package_folders())
+
+
+def of_cell() -> tuple[str, ...]:
+    """Returns what a program may read of a cell's own root: all but other processes and places.
+
+    `/proc/self` is that of the process that asks.
+    """
+    whole = tuple("/" + name for name in os.listdir("/") if name not in _NOT_WHOLE)
+    devices = tuple("/dev/" + name for name in _DEVICES)
+    of_all = tuple("/proc/" + name for name in _OF_ALL)
+    return (*of_machine(), *whole, *devices, *of_all, "/proc/self")
+
+
+def scope_sockets() -> None:
+    """Keeps this process and all it will start from abstract sockets that others listen on.
+
+    Kernels before 6.12 cannot.
+    """
+    if has_scopes():
+        attributes = struct.pack("=QQQ", 0, 0, _ABSTRACT_SOCKETS)
+        _restrict(_ruleset(attributes))
 
 
 def fence(readable: tuple[str, ...], writable: tuple[str, ...]) -> bool:
     """Returns whether this process and all it will start now see only what is allowed.
 
     Args:
-      readable: Files and directories beyond the system's and the interpreter's.
+      readable: Files and directories.
       writable: Directories in which everything but devices may be made.
     """
     known = version()
@@ -56,24 +87,30 @@ def fence(readable: tuple[str, ...], writable: tuple[str, ...]) -> bool:
     rights |= _DEVICE_IOCTL if known >= 5 else 0
     attributes = struct.pack("=Q", rights)
     attributes += struct.pack("=Q", _TCP) if known >= _VERSION_TCP else b""
-    attributes += (
-        struct.pack("=Q", _ABSTRACT_SOCKETS_AND_SIGNALS) if known >= _VERSION_SCOPES else b""
-    )
-    ruleset = kernel.check(
-        kernel.libc.syscall(_CREATE, attributes, ctypes.c_size_t(len(attributes)), 0),
-        "landlock_create_ruleset",
-    )
-    homes = (sys.prefix, sys.base_prefix, os.path.dirname(os.path.realpath(sys.executable)))
-    for path in (*_READABLE, *homes, *room.package_folders(), *readable):
+    scopes = _ABSTRACT_SOCKETS | _SIGNALS
+    attributes += struct.pack("=Q", scopes) if known >= _VERSION_SCOPES else b""
+    ruleset = _ruleset(attributes)
+    for path in readable:
         _allow(ruleset, path, _EXECUTE | _READ_FILE | _READ_DIRECTORY)
     truncate = rights & _TRUNCATE
     _allow(ruleset, "/dev/null", _READ_FILE | _WRITE_FILE | truncate)
     for path in writable:
         _allow(ruleset, path, rights & ~_DEVICE_IOCTL)
+    _restrict(ruleset)
+    return True
+
+
+def _ruleset(attributes: bytes) -> int:
+    return kernel.check(
+        kernel.libc.syscall(_CREATE, attributes, ctypes.c_size_t(len(attributes)), 0),
+        "landlock_create_ruleset",
+    )
+
+
+def _restrict(ruleset: int) -> None:
     kernel.no_new_privileges()
     kernel.check(kernel.libc.syscall(_RESTRICT, ruleset, 0), "landlock_restrict_self")
     os.close(ruleset)
-    return True
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:

@@ -19,7 +19,7 @@ import sys
 import traceback
 from typing import Any
 
-from . import confine, frames, kernel, limits, result
+from . import confine, frames, kernel, landlock, limits, result
 from .confine import Seat
 from .room import NESTED, UIDS, Room, become
 from .seccomp import Filter
@@ -94,6 +94,9 @@ def _serve(
     os.closerange(channel.fileno() + 1, 1 << 16)
     kernel.no_new_privileges()
     kernel.hide_memory()
+    if mode == "guarded":
+        landlock.scope_sockets()
+        _keep_sockets_in_files()
     try:
         module = _import(room, entry)
     except BaseException as error:
@@ -124,6 +127,13 @@ def _serve(
         _say(channel, {"status": status, "cpu": cpu_seconds, "peak_kib": usage.ru_maxrss})
 
 
+def _keep_sockets_in_files() -> None:
+    """Keeps `multiprocessing` from abstract sockets, which know no identity (CVE-2022-42919)."""
+    import multiprocessing.util
+
+    vars(multiprocessing.util)["abstract_sockets_supported"] = False
+
+
 def _say(channel: socket.socket, message: dict[str, Any]) -> None:
     channel.send(json.dumps(message).encode())
 
@@ -143,7 +153,7 @@ def _receive_files(room: Room, mode: str, host_in: int) -> str:
             os._exit(0)
         with open(path, "wb") as file:
             file.write(contents)
-    os.environ.update(confine.program_environment("/tmp"))
+    os.environ.update(confine.program_environment(room.temporary))
     os.environ.update(header["environment"])
     return os.path.join(room.evaluator, header["entry"])
 
@@ -177,9 +187,16 @@ def _trial(
     os.set_inheritable(results, False)  # what the evaluator starts must not answer for it
     directory, paths, bounds = request["directory"], request["paths"], request["limits"]
     os.environ.update(TMPDIR=directory, HOME=directory, EVOQ_PROGRAM_SOURCE=request["sources"])
+    tempfile = sys.modules.get("tempfile")
+    if tempfile is not None and vars(tempfile).get("tempdir") == room.temporary:
+        vars(tempfile)["tempdir"] = (
+            None  # found out while it was imported, and shared by all trials
+        )
     if mode == "compatible":
         files = (room.evaluator, room.library)
-        confine.confine(room, Seat(request["uid"], directory, (), files), bounds, sieves[0])
+        confine.confine(
+            room, Seat(request["uid"], directory, (), files, apart=False), bounds, sieves[0]
+        )
     else:
         kernel.die_with_parent()
         limits.apply(bounds, 0)

@@ -74,7 +74,7 @@ def _shared(
     paths = [f"{home}/{name}" for name in names]
     for path, source in zip(paths, sources, strict=True):
         _write(room, path, source, uid)
-    players = [Seated(Seat(uid, home, (), ()), path, None) for path in paths]
+    players = [Seated(Seat(uid, home, (), (), apart=False), path, None) for path in paths]
     request = {"paths": paths, "sources": os.pathsep.join(paths), "directory": home, "uid": uid}
     return players, request
 
@@ -110,8 +110,8 @@ def _guarded(
         ).encode()  # fmt: skip
         _write(room, f"{evaluator}/{name}", memoryview(text), room.first_uid)
         others = tuple(home for home in homes if home != homes[index])
-        hidden = (room.evaluator, room.rpc, evaluator, *others)
-        place = Seat(uid, homes[index], hidden, (room.library,))
+        hidden = (room.evaluator, room.temporary, room.rpc, evaluator, *others)
+        place = Seat(uid, homes[index], hidden, (room.library,), apart=True)
         players.append(Seated(place, path, _listener(room, address)))
     request = {
         "paths": [f"{evaluator}/{name}" for name in names],

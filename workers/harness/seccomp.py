@@ -83,6 +83,8 @@ _REFUSED: dict[str, tuple[int, int]] = {
     "mq_open": (240, 180),
     "vhangup": (153, 58),
     "memfd_secret": (447, 447),
+    "inotify_init": (253, -1),
+    "inotify_init1": (294, 26),
     "process_madvise": (440, 440),
     "process_mrelease": (448, 448),
 }
@@ -100,6 +102,9 @@ _OF_OTHERS: dict[str, tuple[int, int, int]] = {
     "ioprio_set": (251, 30, 1),
 }
 
+_FCNTL = (72, 25)
+_LEASE, _NOTIFY = 1024, 1026  # of a file that others open, too
+_FLOCK = (73, 32)
 _CLONE = (56, 220)
 _CLONE3 = (435, 435)
 _SOCKET = (41, 198)
@@ -125,12 +130,14 @@ class Openings:
       local: Named sockets of the machine: its files are out of sight.
       memory_files: Files in memory: a cgroup counts them.
       others: Settings of other processes: they have another identity.
+      locks: Locks of whole files, which need no right to write: nobody else has these files.
     """
 
     internet: bool
     local: bool
     memory_files: bool
     others: bool
+    locks: bool
 
 
 def rules(machine: str, openings: Openings) -> list[Instruction]:
@@ -166,6 +173,15 @@ def rules(machine: str, openings: Openings) -> list[Instruction]:
     add(_ANY_BIT, _NAMESPACE_FLAGS, 0, 1)
     add(_RETURN, _KILL)
     add(_LOAD, _NUMBER_AT)
+    add(_EQUAL, _FCNTL[column], 0, 5)
+    add(_LOAD, _FIRST_ARGUMENT_AT + _ARGUMENT_BYTES)
+    add(_EQUAL, _LEASE, 1, 0)
+    add(_EQUAL, _NOTIFY, 0, 1)
+    add(_RETURN, _ERRNO | errno.EPERM)
+    add(_LOAD, _NUMBER_AT)
+    if not openings.locks:
+        add(_EQUAL, _FLOCK[column], 0, 1)
+        add(_RETURN, _ERRNO | errno.ENOLCK)
     for *calls, argument in () if openings.others else _OF_OTHERS.values():
         add(_EQUAL, calls[column], 0, 4)
         add(_LOAD, _FIRST_ARGUMENT_AT + argument * _ARGUMENT_BYTES)

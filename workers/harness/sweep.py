@@ -16,15 +16,16 @@ _SYSV_TABLES = ("/proc/sysvipc/shm", "/proc/sysvipc/sem", "/proc/sysvipc/msg")
 def clean_files(room: Room, directory: str, uids: tuple[int, ...]) -> list[str]:
     """Removes the trial's directory and all it left in shared places; returns what would not go."""
     _remove_flat(directory)
-    places = [directory, *room.shared_places]
-    if _leftovers(places, room.kept):
+    places, kept = [directory, *room.shared_places], room.kept | room.imported
+    left = _leftovers(places, kept)
+    if left:
         if room.identities == UIDS:
             for uid in uids:
-                census.as_identity(uid, partial(_empty, places, room.kept))
+                census.as_identity(uid, partial(_remove_all, left))
         else:
-            _empty(places, room.kept)
+            _remove_all(left)
         _remove_flat(directory)
-    return _leftovers(places, room.kept) + _ipc_objects(room)
+    return _leftovers(places, kept) + _ipc_objects(room)
 
 
 def _remove_flat(directory: str) -> None:
@@ -45,8 +46,8 @@ def _leftovers(places: list[str], kept: frozenset[str]) -> list[str]:
     return [path for path in found if path not in kept]
 
 
-def _empty(places: list[str], kept: frozenset[str]) -> None:
-    for path in _leftovers(places, kept):
+def _remove_all(paths: list[str]) -> None:
+    for path in paths:
         _remove(path)
 
 

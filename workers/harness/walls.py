@@ -7,7 +7,7 @@ import os
 import sys
 from dataclasses import replace
 
-from . import kernel, room
+from . import kernel, nested, room
 from .room import Room
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -73,7 +73,7 @@ def _attempt(level: str, scratch: str, offset: int) -> Room | str:
     verdict = os.read(verdict_in, 1000)
     os.close(verdict_in)
     if verdict == b"\0":
-        room.wait_in_place_of(outer, scratch=scratch)
+        nested.wait_in_place_of(outer, scratch=scratch)
     os.waitpid(outer, 0)
     return verdict.decode() or "the attempt ended without a word"
 
@@ -85,21 +85,21 @@ def _build(level: str, scratch: str, offset: int) -> Room:
         kernel.unshare(_NAMESPACES)
     else:
         kernel.unshare(_NAMESPACES | kernel.NEWUSER)
-        room.map_identity(room.INSIDE_ID, uid, gid)
+        nested.map_identity(nested.INSIDE_ID, uid, gid)
     failure_in, failure_out = os.pipe()
     inner = os.fork()
     if inner:
         os.close(failure_out)
         reason = os.read(failure_in, 1000)
         if reason == b"\0":
-            room.wait_in_place_of(inner)  # the verdict is `inner`'s to give, as it goes on
+            nested.wait_in_place_of(inner)  # the verdict is `inner`'s to give, as it goes on
         os.waitpid(inner, 0)
         raise OSError(errno.EPERM, reason.decode() or "the first process inside ended")
     os.close(failure_in)
     kernel.die_with_parent()
     try:
         kernel.bring_loopback_up()
-        _make_root(scratch)
+        _make_root(scratch, "hidepid=2" if level == PRIVILEGED else "")
         kept = (kernel.CAP_KILL, kernel.CAP_SETGID, kernel.CAP_SETUID)
         kernel.keep_capabilities(*(kept if level == PRIVILEGED else ()))
     except OSError as error:
@@ -109,7 +109,7 @@ def _build(level: str, scratch: str, offset: int) -> Room:
     os.close(failure_out)
     return Room(
         evaluator="/cell/eval/files", work="/cell/work", rpc="/cell/rpc",
-        library="/cell/eval/library", shared_places=("/tmp", "/dev/shm"),
+        library="/cell/eval/library", shared_places=("/tmp", room.SHARED_MEMORY),
         own_processes=True, own_root=True, network_closed=True,
         identities=room.UIDS if level == PRIVILEGED else room.NESTED,
         first_uid=first if level == PRIVILEGED else 0,
@@ -117,7 +117,8 @@ def _build(level: str, scratch: str, offset: int) -> Room:
     )  # fmt: skip
 
 
-def _make_root(scratch: str) -> None:
+def _make_root(scratch: str, of_processes: str) -> None:
+    """Makes the cell's root directory; `of_processes` are the options of its `/proc`."""
     kernel.mount("none", "/", flags=kernel.REC | kernel.PRIVATE)
     root = os.path.join(scratch, "root")
     os.mkdir(root, 0o755)
@@ -140,7 +141,7 @@ def _make_root(scratch: str) -> None:
         os.symlink(target, f"{root}/dev/{name}")
     os.makedirs(root + "/proc")
     flags = kernel.NOSUID | kernel.NODEV | kernel.NOEXEC
-    kernel.mount("proc", root + "/proc", "proc", flags)
+    kernel.mount("proc", root + "/proc", "proc", flags, of_processes)
     old = root + "/old"
     os.mkdir(old)
     kernel.pivot_root(root, old)

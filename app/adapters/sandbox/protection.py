@@ -28,11 +28,16 @@ _NAMESPACES = f"allow unprivileged user namespaces (sysctl kernel.unprivileged_u
 def protections_of(walls: Mapping[str, Any]) -> list[Protection]:
     """Returns the protections that a cell reported when it booted."""
     fenced = walls["filter"] and walls["fence"]
-    apart = walls["identities"] != "one" or (fenced and walls["signals_fenced"])
+    apart = walls["identities"] != "one" or (fenced and walls["scopes"])
     rows = (
         ("limits of CPU, files, processes and output, and a deadline", True, ""),
         ("memory limit of all processes together by a cgroup", walls["counted_memory"], _CGROUPS),
         ("programs apart from the evaluator and the worker", apart, _NAMESPACES),
+        (
+            "the evaluator's processes and abstract sockets out of sight",
+            walls["evaluator_hidden"],
+            "run on Linux 6.12 or later, with Landlock",
+        ),
         ("the machine's processes out of sight", walls["own_processes"] or fenced, _NAMESPACES),
         ("the machine's files out of sight", walls["own_root"] or fenced, _NAMESPACES),
         ("no network", walls["network_closed"] or walls["filter"], _NAMESPACES),
