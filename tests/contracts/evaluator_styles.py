@@ -13,6 +13,7 @@ LIMITS = Limits(wall_seconds=20.0, cpu_seconds=15.0, memory_mib=512)
 
 PROGRAM = b'''\
 """A program."""
+import os
 import sys
 
 RATE = 1.5
@@ -53,6 +54,82 @@ def ask_back(f, x):
 
 def expected(x):
     return x
+
+
+class Bag:
+    def __init__(self, n):
+        self.n = n
+
+    def __iter__(self):
+        return iter([Answer(k) for k in range(self.n)])
+
+    def __len__(self):
+        return self.n
+
+    def grow(self):
+        self.n += 1
+        return self.n
+
+
+class Restless:
+    """Never the same twice."""
+
+    def __init__(self):
+        self.looks = 0
+
+    def look(self):
+        self.looks += 1
+        return self.looks
+
+    value = property(look)
+
+    def __float__(self):
+        return float(self.look())
+
+    def __len__(self):
+        return self.look()
+
+    def __getitem__(self, index):
+        return self.look()
+
+    def __str__(self):
+        return str(self.look())
+
+    def __iter__(self):
+        return iter([Restless() for _ in range(self.look())])
+
+
+class Endless:
+    """Begins anew whenever it has ended."""
+
+    def __init__(self):
+        self.looks = 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.looks += 1
+        if self.looks % 3 == 0:
+            raise StopIteration
+        return self.looks
+
+
+def count(path):
+    with open(path) as file:
+        return len(file.read())
+
+
+def write():
+    path = os.path.abspath("written.txt")
+    with open(path, "w") as file:
+        file.write("text")
+    return path
+
+
+def write_at(path):
+    with open(path, "w") as file:
+        file.write("text")
 
 
 if __name__ == "__main__":
@@ -116,6 +193,14 @@ ALIKE = {
         "return {'v': a.value, 'f': float(a), 't': bool(a), 'i': isinstance(a, p.Answer),\n"
         "        'n': isinstance(3, p.Answer)}"
     ),
+    "an object that changes when it is called": (
+        "bag = load(path).Bag(3)\nfirst = [len(bag), bag.n, len(list(bag))]\nbag.grow()\n"
+        "return {'f': first, 's': [len(bag), bag.n, len(list(bag))], 'l': bag.n}"
+    ),
+    "a long object": "return {'v': sum(float(one) for one in load(path).Bag(2500))}",
+    "two loops over one generator": (
+        "g = load(path).numbers(5)\nfirst = next(g)\nreturn {'v': [first, sum(g), list(g)]}"
+    ),
     "a class": "return {'v': load(path).Answer(7).value}",
     "a generator": "return {'v': sum(load(path).numbers(5)), 'l': list(load(path).numbers(3))}",
     "a coroutine": (
@@ -177,6 +262,20 @@ GUARDED_ONLY_FAILS = {
         "class Box:\n    x = 1\nreturn {'v': float(load(path).answer(Box()))}",
         "cannot cross in guarded mode",
     ),
+    "a file of the evaluator": (
+        "with tempfile.NamedTemporaryFile('w') as file:\n    file.write('text'); file.flush()\n"
+        "    return {'v': load(path).count(file.name)}",
+        "Pass what is in it",
+    ),
+    "a file of the evaluator by its keyword": (
+        "with tempfile.NamedTemporaryFile('w') as file:\n    file.write('text'); file.flush()\n"
+        "    return {'v': load(path).count(path=file.name)}",
+        "Pass what is in it",
+    ),
+    "a file of the program": (
+        "return {'v': len(open(load(path).write()).read())}",
+        "Let the program return what is in it",
+    ),
 }
 
 
@@ -213,6 +312,14 @@ class EvaluatorStyleContract:
         assert words in outcome.failure.detail
         assert "sandbox.mode=compatible" in outcome.failure.detail
 
+    def test_a_program_that_writes_where_it_may_not_is_told_where_it_may(
+        self, sandbox: Sandbox
+    ) -> None:
+        outcome = self.run(sandbox, "load(path).write_at('/tmp/text')\nreturn {}", Mode.GUARDED)
+        if outcome.failure is not None:  # else this /tmp is the program's own
+            assert outcome.failure.kind is FailureKind.RUNTIME
+            assert "tempfile.gettempdir()" in outcome.failure.detail
+
     def test_the_text_at_the_path_says_where_the_text_is(self, sandbox: Sandbox) -> None:
         found = self.metrics(sandbox, "return {'t': open(path).read()}", Mode.GUARDED)
         assert "EVOQ_PROGRAM_SOURCE" in found["t"]
@@ -228,6 +335,22 @@ class EvaluatorStyleContract:
     ) -> None:
         body = "a = load(path).answer(3)\nreturn {'e': a == 99, 'n': a != 99, 'o': 99 == a}"
         assert self.metrics(sandbox, body, Mode.GUARDED) == {"e": False, "n": True, "o": False}
+
+    def test_an_object_is_what_it_was_when_it_was_looked_at(self, sandbox: Sandbox) -> None:
+        body = (
+            "p = load(path)\nr = p.Restless()\n"
+            "looks = (lambda: r.value, lambda: float(r), lambda: len(r), lambda: r[0],\n"
+            "         lambda: str(r), lambda: [float(one) for one in r],\n"
+            "         lambda: [one.value for one in r])\n"
+            "return {str(n): look() == look() for n, look in enumerate(looks)}"
+        )
+        found = self.metrics(sandbox, body, Mode.GUARDED)
+        assert found == dict.fromkeys(found, True)
+        assert len(found) == 7
+
+    def test_an_iterator_that_has_ended_has_ended(self, sandbox: Sandbox) -> None:
+        body = "e = load(path).Endless()\nreturn {'v': [list(e), list(e), list(e)]}"
+        assert self.metrics(sandbox, body, Mode.GUARDED) == {"v": [[1, 2], [], []]}
 
     def test_a_killed_script_ends_with_its_program(self, sandbox: Sandbox) -> None:
         body = (

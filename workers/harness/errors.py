@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 MAX_MESSAGE = 2000
+REMEDY = ", or set sandbox.mode=compatible, in which scores are unverified."
 FAITHFUL: dict[str, type[Exception]] = {
     kind.__name__: kind
     for kind in (

@@ -16,6 +16,7 @@ import operator
 import socket
 import sys
 import traceback
+from time import monotonic
 from typing import Any
 
 from . import alarms, script, wire
@@ -30,8 +31,9 @@ SPECIAL = (
 
 _BUILT_IN: dict[str, Any] = {
     "__bool__": bool, "__contains__": operator.contains, "__float__": float, "__int__": int,
-    "__str__": str, "__iter__": iter, "__len__": len,
+    "__str__": str, "__iter__": lambda target: _parts(target), "__len__": len,
 }  # fmt: skip
+_PARTS_AT_ONCE, _PARTS_SECONDS = 1000, 0.1
 _MAX_MESSAGE = 2000
 _MAX_TRACE_FRAMES = 6
 
@@ -142,7 +144,7 @@ class Player:
     def _describe(self, error: BaseException) -> tuple[str, str, str, str]:
         """Returns the exception's class name, text, failure kind and frames in the program."""
         try:
-            message = str(error)[:_MAX_MESSAGE]
+            message = str(error)[:_MAX_MESSAGE] + _about_place(error)
         except BaseException:
             message = "<an exception that cannot be printed>"
         return (
@@ -216,6 +218,13 @@ def kind_of(error: BaseException, importing: bool) -> str:
     return "runtime"
 
 
+def _about_place(error: BaseException) -> str:
+    """Returns where a program may write that wrote where it may not."""
+    if not isinstance(error, PermissionError) or not str(error.filename).startswith("/tmp"):
+        return ""
+    return " (a program's directory for temporary files is tempfile.gettempdir())"
+
+
 def _undecodable(error: BaseException) -> bool:
     """Whether the source's bytes, not something the program read, could not be compiled."""
     frame = error.__traceback__
@@ -236,6 +245,23 @@ def _call(function: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
         if inner is None and not _accepts(function, arguments, keywords):
             raise WrongSignature(str(error)) from None
         raise
+
+
+def _parts(target: Any) -> list[Any] | None:
+    """Returns an object's first parts and an iterator over the rest, None where these are all.
+
+    None instead of both says that the object is an iterator itself.
+    """
+    rest = iter(target)
+    if rest is target:
+        return None
+    first: list[Any] = []
+    until = monotonic() + _PARTS_SECONDS
+    for part in rest:
+        first.append(part)
+        if len(first) >= _PARTS_AT_ONCE or monotonic() > until:
+            return [first, rest]
+    return [first, None]
 
 
 def _special(name: str) -> Any:

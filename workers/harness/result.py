@@ -8,11 +8,13 @@ with a clear message: a float that is not finite becomes {"__nonfinite__": "nan"
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
 from typing import Any
 
 from .arity import refused_by_program
+from .errors import REMEDY
 from .player import kind_of
 
 _MAX_DEPTH = 32
@@ -84,7 +86,21 @@ def raised(
         else [frame for frame in frames if frame.filename.startswith(evaluator_root)]
     )
     place = "\n".join(_placed(frame, frame in inside) for frame in shown[-6:])
-    return failure(kind, _detail(error, place))
+    about = "" if shared else _about_programs_file(error, paths)
+    return failure(kind, _detail(error, f"{about}{place}"))
+
+
+def _about_programs_file(error: BaseException, paths: tuple[str, ...]) -> str:
+    """Returns what to do where the evaluator did not get at a file of a program."""
+    if not isinstance(error, OSError) or not paths:
+        return ""
+    trial = os.path.dirname(os.path.dirname(paths[0]))
+    if not str(error.filename).startswith(f"{trial}/p"):
+        return ""
+    return (
+        "A file of the program is out of the evaluator's sight in guarded mode. Let the program "
+        f"return what is in it{REMEDY}\n"
+    )
 
 
 def _placed(frame: traceback.FrameSummary, of_program: bool) -> str:

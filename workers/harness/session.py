@@ -1,4 +1,4 @@
-"""The evaluator's connection to a program, and what stands for the program's objects there."""
+"""The evaluator's connection to a program."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import threading
 from typing import Any
 
 from . import wire
-from .errors import CannotCross, ProgramCrashed, exception
+from .errors import REMEDY, CannotCross, ProgramCrashed, exception
+from .proxy import Proxy
 
-REMEDY = ", or set sandbox.mode=compatible, in which scores are unverified."
+_READING = frozenset({"global", "attribute", "isinstance", "import"})
+_RUNNING = frozenset({"__next__", "__setitem__", "__enter__", "__exit__"})
 
 
 class Session:
@@ -19,6 +21,11 @@ class Session:
 
     A call that was interrupted or answered wrongly ends the connection, and the next one makes a
     new one.  A forked child of the evaluator makes its own.
+
+    Attributes:
+      generation: How many processes of the program there have been.
+      ended: Numbers of iterators that have said they are at their end.
+      own_iterators: Numbers of objects that have said they are their own iterators.
     """
 
     def __init__(self, address: str) -> None:
@@ -28,7 +35,23 @@ class Session:
         self._owner = os.getpid()
         self._numbers = itertools.count(1)
         self._callbacks: dict[int, Any] = {}
+        self._seen: dict[bytes, Any] = {}
         self.generation = 0
+        self.ended: set[int] = set()
+        self.own_iterators: set[int] = set()
+
+    def read(self, *request: Any) -> Any:
+        """Returns what was answered to this question since the program last ran, or asks it.
+
+        Raises:
+          Exception: What the program raised; it is asked again next time.
+        """
+        self._forget_after_fork()
+        with self._lock:
+            question = b"".join(map(bytes, self._request(list(request))))
+            if question not in self._seen:
+                self._seen[question] = self.ask(*request)
+            return self._seen[question]
 
     def ask(self, *request: Any) -> Any:
         """Returns the program's answer to one request.
@@ -36,9 +59,10 @@ class Session:
         Raises:
           Exception: What the program raised, as a class of the same name where that is built in.
         """
-        if os.getpid() != self._owner:  # a lock or socket inherited through fork is not ours
-            self._owner, self._lock, self._sock = os.getpid(), threading.RLock(), None
+        self._forget_after_fork()
         with self._lock:
+            if _runs(request):
+                self._seen.clear()
             whole = False
             try:
                 answer = self._exchange(request)
@@ -48,6 +72,8 @@ class Session:
             finally:
                 if not whole:
                     self._hang_up()
+                if _runs(request):  # it may have called back, and looked, and gone on
+                    self._seen.clear()
         if answer[1] == "returned":
             return answer[2]
         if answer[1] == "stopped":
@@ -55,7 +81,12 @@ class Session:
             if request[0] != "special" or request[2] != "__next__":
                 raise wire.WireError("not an answer to this request")
             raise StopIteration
-        raise exception(*(str(part) for part in answer[2:6]))
+        name, message, kind, trace = (str(part) for part in answer[2:6])
+        raise exception(name, message + _about_paths(name, request), kind, trace)
+
+    def _forget_after_fork(self) -> None:
+        if os.getpid() != self._owner:  # a lock or socket inherited through fork is not ours
+            self._owner, self._lock, self._sock = os.getpid(), threading.RLock(), None
 
     def _exchange(self, request: tuple[Any, ...]) -> list[Any]:
         if self._sock is None:
@@ -63,6 +94,8 @@ class Session:
             sock.connect(self._address)
             self._sock = sock
             self.generation += 1
+            for known in (self._seen, self.ended, self.own_iterators):
+                known.clear()
         number = next(self._numbers)
         wire.send_frame(self._sock, self._request([number, *request]))
         if request[0] == "main":
@@ -91,6 +124,7 @@ class Session:
     def _serve_callback(self, call: list[Any]) -> None:
         assert self._sock is not None
         _, number, arguments, keywords = call
+        self._seen.clear()
         try:
             value = self._callbacks[number](*arguments, **keywords)
             reply = wire.encode(["returned", value], self._export)
@@ -122,80 +156,24 @@ class Session:
         return Proxy(self, number, self.generation)
 
 
-class Proxy:
-    """An object of the program that cannot cross: everything about it is asked for there.
+def _runs(request: tuple[Any, ...]) -> bool:
+    """Whether a request lets the program do more than tell of itself."""
+    if request[0] == "special":
+        return request[2] in _RUNNING
+    return request[0] not in _READING
 
-    Comparisons and arithmetic are not passed on: an object that equals everything would be a score.
-    """
 
-    __slots__ = ("_evoq",)
-
-    def __init__(self, session: Session, number: int, generation: int) -> None:
-        object.__setattr__(self, "_evoq", (session, number, generation))
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name.endswith("__"):
-            raise AttributeError(name)
-        return self._ask("attribute", name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self._ask("set", name, value)
-
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        return self._ask("call", list(arguments), keywords)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._ask("special", "__getitem__", [index])
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        self._ask("special", "__setitem__", [index, value])
-
-    def __contains__(self, value: Any) -> bool:
-        return bool(self._ask("special", "__contains__", [value]))
-
-    def __len__(self) -> int:
-        return int(self._ask("special", "__len__", []))
-
-    def __bool__(self) -> bool:
-        return self._ask("special", "__bool__", []) is True
-
-    def __float__(self) -> float:
-        return float(self._ask("special", "__float__", []))
-
-    def __int__(self) -> int:
-        return int(self._ask("special", "__int__", []))
-
-    def __str__(self) -> str:
-        return str(self._ask("special", "__str__", []))
-
-    def __iter__(self) -> Any:
-        return self._ask("special", "__iter__", [])
-
-    def __next__(self) -> Any:
-        return self._ask("special", "__next__", [])
-
-    def __enter__(self) -> Any:
-        return self._ask("special", "__enter__", [])
-
-    def __exit__(self, *exception: object) -> None:
-        self._ask("special", "__exit__", [None, None, None])
-
-    def __instancecheck__(self, value: Any) -> bool:
-        if not isinstance(value, Proxy) or value._evoq[0] is not self._evoq[0]:
-            return False
-        return self._ask("isinstance", value) is True
-
-    def __mro_entries__(self, bases: Any) -> Any:
-        raise CannotCross(
-            "the evaluator derives a class from one of the program's, which lives in another "
-            f"process in guarded mode. Use its objects{REMEDY}"
-        )
-
-    def __repr__(self) -> str:
-        return f"<object {self._evoq[1]} of the program>"
-
-    def _ask(self, operation: str, *rest: Any) -> Any:
-        session, number, generation = self._evoq
-        if generation != session.generation:
-            raise ProgramCrashed("this object was lost when the program's process ended")
-        return session.ask(operation, number, *rest)
+def _about_paths(name: str, request: tuple[Any, ...]) -> str:
+    """Returns what to do where the program did not find a file that the evaluator spoke of."""
+    if name not in ("FileNotFoundError", "PermissionError", "NotADirectoryError"):
+        return ""
+    lists = [part for part in request[1:] if isinstance(part, list)]
+    lists += [list(part.values()) for part in request[1:] if isinstance(part, dict)]
+    texts = [one for one in itertools.chain(*lists) if isinstance(one, str) and "/" in one]
+    given = next((text for text in texts if os.path.exists(text)), None)
+    if given is None:
+        return ""
+    return (
+        f" (the evaluator passed {given[:200]!r}, a file of its own: in guarded mode a program "
+        f"sees none of them. Pass what is in it{REMEDY[:-1]})"
+    )

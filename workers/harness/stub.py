@@ -60,7 +60,7 @@ def bind(
             raise exception(
                 "AttributeError", f"the program defines no {name!r}", "invalid_signature", ""
             )
-        return session.ask("global", name)
+        return session.read("global", name)
 
     whole = own_file and place.get("__spec__") is not None
     kept = set() if own_file else _evaluators_own(place, names)
