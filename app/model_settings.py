@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from app.domain.budget import Tariff
 from app.domain.judging import Judge, Judges
@@ -19,6 +19,9 @@ from app.domain.refining import Refining
 
 REFINER_SHARE = 0.5
 OPENAI_KEY = "OPENAI_API_KEY"
+_SAMPLED = ("n", "seed", "temperature", "top_p", "max_tokens", "max_completion_tokens")
+_OWN_FIELDS = frozenset(("model", "messages", "stream", "reasoning_effort", *_SAMPLED))
+_OWN_FIELDS_ARE_SET = "it has a setting of its own, or is set by the step that asks"
 
 
 class Provider(enum.StrEnum):
@@ -69,11 +72,23 @@ class Asked(BaseModel):
         None, ge=1, description="requests of the whole deployment at one endpoint; none: no limit"
     )
     reasoning_effort: str | None = None
+    extra_body: dict[str, JsonValue] | None = Field(
+        None,
+        description="further fields of each request, such as vLLM's top_k, structured_outputs",
+    )
     usd_per_million_prompt_tokens: float | None = Field(None, ge=0)
     usd_per_million_cached_tokens: float | None = Field(
         None, ge=0, description="prompt tokens the endpoint had read before; none: as the others"
     )
     usd_per_million_completion_tokens: float | None = Field(None, ge=0)
+
+    @field_validator("extra_body")
+    @classmethod
+    def _no_field_twice(cls, told: dict[str, JsonValue] | None) -> dict[str, JsonValue] | None:
+        taken = sorted(_OWN_FIELDS & set(told or ()))
+        if taken:
+            raise ValueError(f"{taken[0]!r} is not for extra_body: {_OWN_FIELDS_ARE_SET}")
+        return told
 
     @field_validator("provider", mode="before")
     @classmethod

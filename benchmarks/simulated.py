@@ -6,7 +6,8 @@ Everything else is the product: the tasks, the steps, the ledger, the queue.  St
 Environment: SIMULATED_MODEL_SECONDS and SIMULATED_EVALUATION_SECONDS, slept through;
 SIMULATED_MODEL_SLOTS and SIMULATED_EVALUATION_SLOTS, how many sleep at once at most, in this
 process; SIMULATED_MODEL=settings asks the model of the run's settings instead, through the adapter
-that the product asks it through (its endpoint may be a simulation too).
+that the product asks it through (its endpoint may be a simulation too); SIMULATED_PROMPTS is a file
+that its prompts are written to.
 """
 
 import hashlib
@@ -17,6 +18,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import workers.context
 from app import bootstrap
@@ -27,6 +29,7 @@ from app.domain.problem import Axis, Evaluator, Job, Outcome, Problem
 from app.domain.program import Program, ProgramId
 from app.domain.run import Run
 from app.engine.context import Context
+from app.ports import LanguageModel
 
 DIGEST = "51" * 32
 SOURCE = "# EVOLVE-BLOCK-START\nx = {x:.6f}\ny = {y:.6f}\n# EVOLVE-BLOCK-END\n"
@@ -128,7 +131,8 @@ def simulated_context() -> Context:
     )
     asked = replace(real, sandbox=sandbox, problem=lambda digest: told)
     if os.environ.get("SIMULATED_MODEL") == "settings":
-        return asked
+        noted = os.environ.get("SIMULATED_PROMPTS")
+        return _noting(asked, Path(noted)) if noted else asked
     model = SimulatedModel(
         float(os.environ.get("SIMULATED_MODEL_SECONDS", "0")),
         int(os.environ.get("SIMULATED_MODEL_SLOTS", "64")),
@@ -138,6 +142,26 @@ def simulated_context() -> Context:
         return model
 
     return replace(asked, model=ask)
+
+
+class NotingModel:
+    """Writes every prompt down and asks it, as one text: so vLLM's own client can ask the same."""
+
+    def __init__(self, model: LanguageModel, path: Path) -> None:
+        self.name = model.name
+        self._model = model
+        self._path = path
+
+    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        asked = [replace(one, system="", user=f"{one.system}\n{one.user}") for one in prompts]
+        lines = "".join(json.dumps({"prompt": one.user}) + "\n" for one in asked)
+        with self._path.open("a") as written:
+            written.write(lines)
+        return self._model.complete(asked)
+
+
+def _noting(ctx: Context, path: Path) -> Context:
+    return replace(ctx, model=lambda run: NotingModel(ctx.model(run), path))
 
 
 workers.context.worker_context = simulated_context

@@ -2,10 +2,11 @@
 
 import pytest
 
+from app.adapters.model import chat
 from app.adapters.model.presets import PRESETS
 from app.adapters.model.specs import model_spec
 from app.choices import Choices, Misused, assigned
-from app.domain.operator import Role
+from app.domain.operator import Prompt, Role
 from app.model_settings import ModelSettings, Provider
 from app.resolve import resolved, without_models
 
@@ -148,3 +149,28 @@ def test_a_run_without_models_has_none_in_any_role():
     found = resolved([Choices("f", {"llm.model": "m", "llm.roles": {"judge": {"model": "j"}}})], {})
 
     assert without_models(found).settings.llm.every == []
+
+
+def test_an_endpoints_own_fields_go_with_every_request_and_into_the_digest():
+    told = llm("llm.model=m", 'llm.extra_body={"top_k": 20, "structured_outputs": {"regex": "a+"}}')
+    spec = model_spec(told.asked()[0], {}.get)
+
+    body = chat.request(spec, Prompt("", "hi"), seed=1)
+
+    assert (body["top_k"], body["structured_outputs"]) == (20, {"regex": "a+"})
+    assert chat.parameters(spec, body)["top_k"] == 20
+
+
+def test_a_roles_own_fields_take_the_place_of_the_sections():
+    told = llm(
+        "llm.model=m", 'llm.extra_body={"top_k": 20}', 'llm.roles.judge.extra_body={"min_p": 0.1}'
+    )
+
+    assert told.asked(Role.JUDGE)[0].extra_body == {"min_p": 0.1}
+    assert told.asked()[0].extra_body == {"top_k": 20}
+
+
+@pytest.mark.parametrize("field", ["messages", "n", "seed", "max_tokens", "temperature", "stream"])
+def test_a_field_with_a_setting_of_its_own_is_not_taken_twice(field: str):
+    with pytest.raises(ValueError, match=f"'{field}' is not for extra_body"):
+        llm("llm.model=m", f"llm.extra_body={{{field}: 1}}")

@@ -202,3 +202,13 @@ def test_what_a_killed_worker_had_in_its_charge_is_killed_with_it(
 
 def alive(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+def test_further_fields_are_sampling_parameters_of_the_engine():
+    engine = Canned(str)
+    spec = ModelSpec("tiny", base_url=IN_PROCESS, extra_body={"top_k": 20, "ignore_eos": True})
+
+    [reply] = VllmModel(spec, engine).complete([Prompt("", "a")])
+
+    assert (engine.asked[0].sampling["top_k"], engine.asked[0].sampling["ignore_eos"]) == (20, True)
+    assert reply.parameters["top_k"] == 20

@@ -123,7 +123,7 @@ def test_many_conversations_run_in_one_batch(engine: Steered):
 
 
 def test_a_prompt_that_does_not_fit_is_refused_with_the_remedy(engine: Steered):
-    with pytest.raises(Misconfigured, match="max_prompt_chars"):
+    with pytest.raises(Misconfigured, match="max_prompt_tokens"):
         provider(engine).complete([Prompt("", "z" * 40_000)])
 
 

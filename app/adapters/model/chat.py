@@ -34,6 +34,7 @@ class ModelSpec:
       parallel_generations: Requests of the whole deployment at the endpoint; None: no such limit.
       seeded: Whether a seed is sent, where the endpoint takes one.
       system_message: Takes the place of every prompt's system text; None leaves it.
+      extra_body: Fields of the request that only this endpoint knows; see `app.model_settings`.
       prompt_usd, cached_usd, completion_usd: Price of a million tokens; None: not known, and for
         cached prompt tokens that of the others.
     """
@@ -59,6 +60,7 @@ class ModelSpec:
     seeded: bool = True
     reasoning_effort: str | None = None
     system_message: str | None = None
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
     prompt_usd: float | None = None
     cached_usd: float | None = None
     completion_usd: float | None = None
@@ -102,7 +104,7 @@ def request(
     shaped = dict(spec.preset.shape(asked))
     if "max_tokens" in untaken and "max_tokens" in shaped:
         shaped["max_completion_tokens"] = shaped["max_tokens"]
-    return {name: value for name, value in shaped.items() if name not in untaken}
+    return {k: v for k, v in shaped.items() if k not in untaken} | dict(spec.extra_body)
 
 
 def parameters(spec: ModelSpec, asked: Mapping[str, Any]) -> dict[str, Any]:

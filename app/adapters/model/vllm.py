@@ -77,6 +77,7 @@ class VllmModel:
     def _answered(self, prompts: Sequence[Prompt]) -> list[Completion]:
         body = self._body(prompts[0], len(prompts))
         sampling = {name: body[name] for name in _SAMPLED if name in body}
+        sampling |= self._spec.extra_body
         began = time.monotonic()
         generated = self._engine.ask(
             Question(body["messages"], sampling), self._spec.deadline_seconds

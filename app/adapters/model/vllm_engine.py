@@ -155,9 +155,12 @@ class VllmEngine:
     def parameters(self, question: Question) -> Any:
         """Returns vLLM's SamplingParams of a question."""
         from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
+        from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
-        return SamplingParams(output_kind=RequestOutputKind.FINAL_ONLY, **question.sampling)
+        told = dict(question.sampling)
+        if "structured_outputs" in told:
+            told["structured_outputs"] = StructuredOutputsParams(**told["structured_outputs"])
+        return SamplingParams(output_kind=RequestOutputKind.FINAL_ONLY, **told)
 
     def _run(self, work: Coroutine[Any, Any, _Result], seconds: float) -> _Result:
         if self._loop is None:
@@ -183,10 +186,11 @@ class VllmEngine:
                 return await self._generate(engine, question)
             except EngineDeadError as error:
                 raise Unavailable("the vLLM engine died; it is being rebuilt") from error
-            except (VLLMClientError, ValueError) as error:
+            except (VLLMClientError, ValueError, TypeError) as error:
                 raise Misconfigured(
                     f"the vLLM engine refuses a request for {self.launch.served_name}: {error}; "
-                    "check prompts.max_prompt_chars and llm.max_tokens against --max-model-len"
+                    "check llm.extra_body, and prompts.max_prompt_tokens and llm.max_tokens "
+                    "against --max-model-len"
                 ) from error
             except VLLMError as error:  # a full queue, and what else vLLM calls its own fault
                 raise Unavailable(f"the vLLM engine: {type(error).__name__}: {error}") from error
