@@ -189,7 +189,7 @@ def _run(
 
 @dataclass(slots=True)
 class _Seen:
-    """When a round was at work, by the server's own metrics, looked at twenty times a second."""
+    """When a round was at work, by the server's own metrics, looked at four times a second."""
 
     first: float = 0.0
     last: float = 0.0
@@ -206,7 +206,7 @@ def _watched(metrics: str, over: Callable[[], bool]) -> _Seen:
         if generated > made:
             seen.last, made = now, generated
         seen.peak = max(seen.peak, running)
-        time.sleep(0.05)
+        time.sleep(0.25)
     return seen
 
 

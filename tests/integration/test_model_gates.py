@@ -18,6 +18,7 @@ from app.adapters.model.gate import Ended, Outcome
 from app.adapters.model.gates import Gates, Sharing, bounds
 from app.adapters.model.gauge import Queue, address, read
 from app.adapters.model.openai import OpenAIModel
+from app.adapters.model.places import Places
 from app.adapters.model.presets import PRESETS
 from app.adapters.model.standing import Standing, published, shown
 from app.adapters.model.window import Bounds
@@ -87,7 +88,7 @@ async def settled(turns: int = 5) -> None:
 
 def test_a_gate_admits_in_order_and_no_more_than_its_window() -> None:
     async def work() -> None:
-        gate = AdaptiveGate("e", Bounds(1, 2, 2), asyncio.Semaphore(9))
+        gate = AdaptiveGate("e", Bounds(1, 2, 2), Places(lambda: 9))
         came: list[int] = []
 
         async def one(n: int) -> None:
@@ -110,7 +111,7 @@ def test_a_gate_admits_in_order_and_no_more_than_its_window() -> None:
 
 def test_endpoints_share_the_places_of_their_worker() -> None:
     async def work() -> None:
-        places = asyncio.Semaphore(1)
+        places = Places(lambda: 1)
         one, other = (AdaptiveGate(name, Bounds(1, 8, 8), places) for name in "ab")
         await one.acquire()
         waits = asyncio.create_task(other.acquire())
@@ -122,11 +123,83 @@ def test_endpoints_share_the_places_of_their_worker() -> None:
     run(work)
 
 
+def test_every_sample_of_a_request_takes_a_place() -> None:
+    async def work() -> None:
+        gate = AdaptiveGate("e", Bounds(1, 8, 8), Places(lambda: 99))
+        await gate.acquire(5)
+        waits = asyncio.create_task(gate.acquire(4))
+        behind = asyncio.create_task(gate.acquire(1))
+        await settled()
+        assert (gate.standing.in_flight, gate.standing.waiting) == (5, 5)
+        await gate.release(Outcome(Ended.ANSWERED, 1.0, samples=5))
+        await asyncio.gather(waits, behind)
+        assert gate.standing.in_flight == 5
+
+    run(work)
+
+
+def test_a_request_of_more_samples_than_the_window_goes_alone() -> None:
+    async def work() -> None:
+        gate = AdaptiveGate("e", Bounds(1, 2, 2), Places(lambda: 99))
+        await gate.acquire(1)
+        waits = asyncio.create_task(gate.acquire(4))
+        await settled()
+        assert not waits.done()
+        await gate.release(ANSWERED)
+        await waits
+
+    run(work)
+
+
+def test_a_request_that_is_sent_again_does_not_stand_in_line_again() -> None:
+    async def work() -> None:
+        gate = AdaptiveGate("e", Bounds(1, 1, 1), Places(lambda: 99))
+        await gate.acquire()
+        later = asyncio.create_task(gate.acquire())
+        await settled()
+        again = asyncio.create_task(gate.acquire(again=True))
+        await settled()
+        await gate.release(ANSWERED)
+        await again
+        assert not later.done()
+        later.cancel()
+
+    run(work)
+
+
+def test_a_rate_limit_holds_every_request_until_its_time_is_over() -> None:
+    async def work() -> None:
+        gate = AdaptiveGate("e", Bounds(1, 8, 8), Places(lambda: 99))
+        for _ in range(8):
+            await gate.acquire()
+        for _ in range(8):
+            await gate.release(Outcome(Ended.BUSY, 0.01, retry_after_seconds=0.5))
+        began = time.monotonic()
+        await gate.acquire()
+        assert 0.3 <= time.monotonic() - began < 10.0
+        await gate.close()
+
+    run(work)
+
+
+def test_one_refusal_among_many_answers_holds_nobody_else() -> None:
+    async def work() -> None:
+        gate = AdaptiveGate("e", Bounds(1, 8, 8), Places(lambda: 99))
+        for _ in range(8):
+            await gate.acquire()
+        await gate.release(Outcome(Ended.BUSY, 0.01, retry_after_seconds=600.0))
+        for _ in range(4):
+            await gate.release(ANSWERED)
+        await asyncio.wait_for(gate.acquire(), 5.0)
+
+    run(work)
+
+
 @pytest.mark.parametrize("ended", [Ended.BUSY, Ended.FAILED, Ended.TIMED_OUT])
 def test_a_refusal_shrinks_the_window(ended: Ended) -> None:
     async def work() -> None:
         now = 100.0
-        gate = AdaptiveGate("e", Bounds(1, 10, 10), asyncio.Semaphore(99), clock=lambda: now)
+        gate = AdaptiveGate("e", Bounds(1, 10, 10), Places(lambda: 99), clock=lambda: now)
         for _ in range(10):
             await gate.acquire()
         await gate.release(Outcome(ended, 0.1))
@@ -139,7 +212,7 @@ def test_a_refusal_shrinks_the_window(ended: Ended) -> None:
 def test_a_worker_logs_a_window_that_moved_by_a_quarter(caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
         now = 100.0
-        gate = AdaptiveGate("e", Bounds(1, 20, 20), asyncio.Semaphore(99), clock=lambda: now)
+        gate = AdaptiveGate("e", Bounds(1, 20, 20), Places(lambda: 99), clock=lambda: now)
         for _ in range(20):
             await gate.acquire()
         for n in range(20):
@@ -155,7 +228,7 @@ def test_a_worker_logs_a_window_that_moved_by_a_quarter(caplog: pytest.LogCaptur
 @pytest.mark.parametrize("ended", [Ended.REFUSED, Ended.LEFT])
 def test_what_says_nothing_of_the_load_leaves_the_window(ended: Ended) -> None:
     async def work() -> None:
-        gate = AdaptiveGate("e", Bounds(1, 4, 4), asyncio.Semaphore(99))
+        gate = AdaptiveGate("e", Bounds(1, 4, 4), Places(lambda: 99))
         for _ in range(50):
             await gate.acquire()
             await gate.release(Outcome(ended, 0.1))

@@ -108,6 +108,52 @@ def test_a_busy_worker_does_not_starve_another(address: str) -> None:
     assert gauge.done["modest"] == 10
 
 
+def test_slots_of_one_request_are_taken_together_and_within_the_limit(address: str) -> None:
+    inside, most = 0, 0
+
+    async def act(*workers: Limiter) -> None:
+        async def one(worker: Limiter, wanted: int) -> None:
+            nonlocal inside, most
+            names = await worker.take("e", 6, wanted)
+            assert len(names) == wanted
+            inside += wanted
+            most = max(most, inside)
+            await asyncio.sleep(0.01)
+            inside -= wanted
+            await worker.give("e", names)
+
+        await asyncio.gather(*(one(workers[n % 3], 1 + n % 5) for n in range(60)))
+
+    run(address, 3, act)
+    assert most <= 6
+
+
+def test_a_request_of_many_slots_is_not_starved_by_single_ones(address: str) -> None:
+    gauge = Gauge()
+
+    async def act(busy: Limiter, modest: Limiter) -> None:
+        load = [asyncio.create_task(gauge.work(busy, 4, 0.02, "busy")) for _ in range(400)]
+        await asyncio.sleep(0.2)
+        before = gauge.done["busy"]
+        for _ in range(5):
+            await modest.give("e", await modest.take("e", 4, 4))
+        assert gauge.done["busy"] - before <= 100
+        for one in load:
+            one.cancel()
+        await asyncio.gather(*load, return_exceptions=True)
+
+    run(address, 2, act)
+
+
+def test_more_slots_than_there_are_is_all_of_them(address: str) -> None:
+    async def act(worker: Limiter) -> None:
+        names = await worker.take("e", 2, 8)
+        assert len(names) == 2
+        await worker.give("e", names)
+
+    run(address, 1, act)
+
+
 def test_requests_of_one_worker_are_served_in_order(address: str) -> None:
     order: list[int] = []
 

@@ -472,7 +472,7 @@ def test_the_gate_is_told_how_every_request_ended() -> None:
 
 def test_a_place_that_never_becomes_free_is_unavailable_in_time() -> None:
     class Shut(FixedGate):
-        async def acquire(self) -> None:
+        async def acquire(self, samples: int = 1, *, again: bool = False) -> None:
             await asyncio.Event().wait()
 
     exchange = Exchange(lambda spec: Shut(1))

@@ -8,7 +8,9 @@ from collections.abc import Awaitable, Callable
 
 from app.adapters.model.gate import Ended, Outcome
 from app.adapters.model.gauge import Queue
+from app.adapters.model.hold import Hold
 from app.adapters.model.limiter import Limiter
+from app.adapters.model.places import Places
 from app.adapters.model.standing import RECENT_SECONDS, Standing
 from app.adapters.model.window import Bounds, Window
 
@@ -30,7 +32,7 @@ class AdaptiveGate:
         self,
         endpoint: str,
         bounds: Bounds,
-        worker: asyncio.Semaphore,
+        worker: Places,
         *,
         most: int | None = None,
         limiter: Limiter | None = None,
@@ -55,47 +57,55 @@ class AdaptiveGate:
         self._look = look
         self._clock = clock
         self._window = Window.opened(bounds, clock())
+        self._hold = Hold()
+        self._held: asyncio.TimerHandle | None = None
         self._told = bounds.start
-        self._admitted = self._sent = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._places = Places(self._open)
+        self._sent = 0
         self._slots: list[str] = []
         self._recent: deque[tuple[float, Ended]] = deque()
         self._looking: asyncio.Task[None] | None = None
         self._blind_until = 0.0
 
-    async def acquire(self) -> None:
+    async def acquire(self, samples: int = 1, *, again: bool = False) -> None:
         """Waits for a place in the window, one of this worker, and one of the deployment."""
-        await self._enter()
+        await self._places.take(samples, first=again)
         try:
-            await self._worker.acquire()
+            await self._worker.take(samples, first=again)
             try:
                 if self._limiter is not None and self._most is not None:
-                    self._slots.append(await self._limiter.take(self._endpoint, self._most))
+                    slots = await self._limiter.take(self._endpoint, self._most, samples)
+                    self._slots.extend(slots)
             except BaseException:
-                self._worker.release()
+                self._worker.give(samples)
                 raise
         except BaseException:
-            self._leave()
+            self._places.give(samples)
             raise
-        self._sent += 1
+        self._sent += samples
+        self._hold = self._hold.asked()
         if self._look is not None and (self._looking is None or self._looking.done()):
             self._looking = asyncio.create_task(self._watch(self._look))
 
     async def release(self, outcome: Outcome) -> None:
         """Hands the places back, and sets the window by what the request told."""
-        now = self._clock()
-        sent_at, in_flight = now - outcome.latency_seconds, self._sent
+        now, samples = self._clock(), outcome.samples
+        told = now, now - outcome.latency_seconds, self._sent, samples
         self._recent.append((now, outcome.ended))
         if outcome.ended is Ended.ANSWERED:
-            self._window = self._window.served(now, sent_at, in_flight)
+            self._window = self._window.served(*told)
+            self._hold = self._hold.served(told[1])
         elif outcome.ended in _REFUSED:
-            self._window = self._window.refused(now, sent_at, in_flight)
-        self._sent -= 1
-        self._worker.release()
-        self._leave()
+            self._window = self._window.refused(*told)
+            alone = self._sent // samples
+            self._hold = self._hold.refused(now, outcome.retry_after_seconds, alone)
+        self._sent -= samples
+        self._worker.give(samples)
+        self._places.give(samples)
         self._tell()
         if self._limiter is not None:
-            await self._limiter.give(self._endpoint, self._slots.pop())
+            slots, self._slots = self._slots[:samples], self._slots[samples:]
+            await self._limiter.give(self._endpoint, slots)
 
     @property
     def standing(self) -> Standing:
@@ -107,40 +117,31 @@ class AdaptiveGate:
             window.open,
             window.bounds.most,
             self._sent,
-            len(self._waiting) + self._admitted - self._sent,
+            self._places.waiting + self._places.taken - self._sent,
             round(window.failing, 3),
             dict(Counter(ended.value for _, ended in self._recent)),
         )
 
     async def close(self) -> None:
         """Stops looking at the engine.  Idempotent."""
+        if self._held is not None:
+            self._held.cancel()
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
 
-    async def _enter(self) -> None:
-        if self._admitted < self._window.open and not self._waiting:
-            self._admitted += 1
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._leave()
-            raise
+    def _open(self) -> int:
+        """Returns how many places there are now; none while the endpoint asks to be left alone."""
+        left = self._hold.until - self._clock()
+        if left <= 0:
+            return self._window.open
+        if self._held is None:
+            self._held = asyncio.get_running_loop().call_later(left, self._over)
+        return 0
 
-    def _leave(self) -> None:
-        self._admitted -= 1
-        self._admit()
-
-    def _admit(self) -> None:
-        while self._waiting and self._admitted < self._window.open:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                self._admitted += 1
-                turn.set_result(None)
+    def _over(self) -> None:
+        self._held = None
+        self._places.admit()
 
     async def _watch(self, look: Callable[[], Awaitable[Queue | None]]) -> None:
         """Looks at the engine's queue for as long as anything is in flight."""
@@ -151,7 +152,7 @@ class AdaptiveGate:
                 self._blind_until = now + BLIND_SECONDS
                 return
             self._window = self._window.queued(now, queue.running, queue.waiting)
-            self._admit()
+            self._places.admit()
             self._tell()
             await asyncio.sleep(LOOK_SECONDS)
 

@@ -1,9 +1,10 @@
 """What stands before an endpoint: who may ask it now, and what every answer tells of its load."""
 
-import asyncio
 import enum
 from dataclasses import dataclass
 from typing import Protocol
+
+from app.adapters.model.places import Places
 
 
 class Ended(enum.StrEnum):
@@ -24,11 +25,13 @@ class Outcome:
     Attributes:
       latency_seconds: From sending to the answer or to its absence.
       retry_after_seconds: How long the endpoint asks to be left alone; 0.0 where it does not say.
+      samples: It asked for, each of which takes a place.
     """
 
     ended: Ended
     latency_seconds: float = 0.0
     retry_after_seconds: float = 0.0
+    samples: int = 1
 
 
 class Gate(Protocol):
@@ -38,8 +41,12 @@ class Gate(Protocol):
     `acquire` that returns is followed by one `release`; one that is cancelled or raises is not.
     """
 
-    async def acquire(self) -> None:
+    async def acquire(self, samples: int = 1, *, again: bool = False) -> None:
         """Waits until one more request may be sent.
+
+        Args:
+          samples: It asks for; the outcome says the same number.
+          again: Whether it was sent before: it does not stand in line a second time.
 
         Raises:
           Unavailable: Who decides cannot be reached.
@@ -55,10 +62,10 @@ class FixedGate:
     """Admits so many requests at once, whatever they tell."""
 
     def __init__(self, places: int) -> None:
-        self._places = asyncio.Semaphore(places)
+        self._places = Places(lambda: places)
 
-    async def acquire(self) -> None:
-        await self._places.acquire()
+    async def acquire(self, samples: int = 1, *, again: bool = False) -> None:
+        await self._places.take(samples, first=again)
 
-    async def release(self, outcome: Outcome) -> None:  # noqa: ARG002
-        self._places.release()
+    async def release(self, outcome: Outcome) -> None:
+        self._places.give(outcome.samples)

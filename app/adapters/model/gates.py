@@ -12,6 +12,7 @@ from app.adapters.model.adaptive import AdaptiveGate
 from app.adapters.model.chat import ModelSpec
 from app.adapters.model.gauge import Gauge
 from app.adapters.model.limiter import Limiter, connected
+from app.adapters.model.places import Places
 from app.adapters.model.standing import publish, shown
 from app.adapters.model.window import Bounds
 
@@ -79,7 +80,7 @@ class _Shared:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sharing: Sharing, worker: str) -> None:
         self.loop = loop
-        self.places = asyncio.Semaphore(sharing.max_in_flight or _UNLIMITED)
+        self.places = Places(lambda: sharing.max_in_flight or _UNLIMITED)
         address = sharing.redis_url
         self.limiter = Limiter(connected(address)) if address else None
         self._redis = connected(address) if address else None

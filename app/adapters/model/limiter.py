@@ -10,8 +10,9 @@ import itertools
 import logging
 import random
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from uuid import uuid4
 
 from redis.asyncio import Redis
@@ -63,26 +64,32 @@ class Limiter:
           endpoint: What is counted together.
           most: How many the deployment may hold; >= 1.
         """
-        name = await self.take(endpoint, most)
+        names = await self.take(endpoint, most)
         try:
             yield
         finally:
-            await self.give(endpoint, name)
+            await self.give(endpoint, names)
 
-    async def take(self, endpoint: str, most: int) -> str:
-        """Waits for a slot as `slot` does; returns what to give back."""
+    async def take(self, endpoint: str, most: int, wanted: int = 1) -> list[str]:
+        """Waits for slots as `slot` does, all at once; returns what to give back.
+
+        Args:
+          endpoint: What is counted together.
+          most: How many the deployment may hold; >= 1.
+          wanted: How many; with more than `most`, for all there are.
+        """
         line = self._lines.get(endpoint)
         if line is None:
             slots = Slots(self._redis, endpoint, self._worker, self._lease_seconds)
             line = self._lines[endpoint] = _Line(slots, self._worker, self._lease_seconds)
-        return await line.take(most)
+        return await line.take(most, min(wanted, most))
 
-    async def give(self, endpoint: str, name: str) -> None:
-        """Gives a slot back; where Redis cannot be told, its lease ends by itself."""
-        await self._lines[endpoint].give(name)
+    async def give(self, endpoint: str, names: Sequence[str]) -> None:
+        """Gives slots back; where Redis cannot be told, their leases end by themselves."""
+        await self._lines[endpoint].give(names)
 
     def waiting(self, endpoint: str) -> int:
-        """Returns how many requests of this process stand in line for an endpoint."""
+        """Returns how many slots this process stands in line for at an endpoint."""
         line = self._lines.get(endpoint)
         return line.waiting if line else 0
 
@@ -94,6 +101,20 @@ class Limiter:
         await self._redis.aclose()
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Slots that a request waits for, all of them or none.
+
+    Attributes:
+      most: How many the deployment may hold.
+      wanted: From 1 to `most`.
+    """
+
+    granted: "asyncio.Future[list[str]]"
+    most: int
+    wanted: int
+
+
 class _Line:
     """Requests of this process that hold or await a slot of one endpoint."""
 
@@ -102,7 +123,7 @@ class _Line:
         self._lease_seconds = lease_seconds
         self._names = (f"{worker}/{n}" for n in itertools.count())
         self._held: set[str] = set()
-        self._asking: deque[tuple[asyncio.Future[str], int]] = deque()
+        self._asking: deque[_Asked] = deque()
         self._owed: list[str] = []
         self._counted = 0
         self._alone: int | None = None
@@ -112,12 +133,12 @@ class _Line:
 
     @property
     def waiting(self) -> int:
-        return len(self._asking)
+        return sum(one.wanted for one in self._asking)
 
-    async def take(self, most: int) -> str:
-        """Waits for a slot; returns the name it is held under."""
-        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._asking.append((future, most))
+    async def take(self, most: int, wanted: int) -> list[str]:
+        """Waits for slots; returns the names they are held under."""
+        future: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
+        self._asking.append(_Asked(future, most, wanted))
         if self._buyer is None or self._buyer.done():
             self._buyer = asyncio.create_task(self._buy())
             self._buyer.add_done_callback(self._ended)
@@ -128,14 +149,14 @@ class _Line:
                 await self.give(future.result())
             raise
 
-    async def give(self, name: str) -> None:
-        """Gives a slot back; where Redis cannot be told, the lease ends by itself."""
-        self._held.discard(name)
+    async def give(self, names: Sequence[str]) -> None:
+        """Gives slots back; where Redis cannot be told, the leases end by themselves."""
+        self._held.difference_update(names)
         self._freed.set()
         try:
-            await self._slots.give([name])
+            await self._slots.give(names)
         except _LOST as error:
-            self._owed.append(name)
+            self._owed += names
             self._lose(error)
 
     async def close(self) -> None:
@@ -152,7 +173,7 @@ class _Line:
         """Passes on what nobody foresaw, so that nobody waits for a buyer that is gone."""
         error = None if buyer.cancelled() else buyer.exception()
         while error is not None and self._asking:
-            future, _ = self._asking.popleft()
+            future = self._asking.popleft().granted
             if not future.done():
                 future.set_exception(error)
 
@@ -165,7 +186,7 @@ class _Line:
                     in_line = False
                     await self._slots.leave()
                     continue
-                asking, granted = len(self._asking), await self._ask()
+                asking, granted = self.waiting, await self._ask()
                 in_line = granted.slots < asking
                 if in_line:
                     look = min(LOOK_SECONDS, granted.ends_seconds or LOOK_SECONDS)
@@ -176,33 +197,33 @@ class _Line:
 
     def _wanted(self) -> int:
         """Returns how many still ask; those who gave up are forgotten."""
-        self._asking = deque(one for one in self._asking if not one[0].done())
+        self._asking = deque(one for one in self._asking if not one.granted.done())
         return len(self._asking)
 
     async def _ask(self) -> Granted:
-        most = self._asking[0][1]
-        alike = sum(1 for _ in itertools.takewhile(lambda one: one[1] == most, self._asking))
-        names = list(itertools.islice(self._names, min(alike, most)))
+        first = self._asking[0]
+        alike = itertools.takewhile(lambda one: one.most == first.most, self._asking)
+        wanted = min(sum(one.wanted for one in alike), first.most)
+        names = list(itertools.islice(self._names, wanted))
         if self._alone is not None:
             await self._tell()  # first, or more is granted than is free
-        granted = await self._slots.take(most, len(self._asking), names)
-        unwanted = [name for name in names[: granted.slots] if not self._hand(name)]
+        granted = await self._slots.take(first.most, self.waiting, names, first.wanted)
+        unwanted = self._hand(names[: granted.slots])
         if unwanted:
             await self._slots.give(unwanted)
         self._found()
         return granted
 
-    def _hand(self, name: str) -> bool:
-        """Hands a slot to the first who still asks; False where nobody does."""
-        while self._asking:
-            future, _ = self._asking.popleft()
-            if not future.done():
-                self._held.add(name)
-                future.set_result(name)
-                if self._keeper is None or self._keeper.done():
-                    self._keeper = asyncio.create_task(self._keep())
-                return True
-        return False
+    def _hand(self, names: list[str]) -> list[str]:
+        """Hands slots to the first who ask, as far as there are enough; returns what is left."""
+        while self._wanted() and len(names) >= self._asking[0].wanted:
+            one = self._asking.popleft()
+            own, names = names[: one.wanted], names[one.wanted :]
+            self._held.update(own)
+            one.granted.set_result(own)
+            if self._keeper is None or self._keeper.done():
+                self._keeper = asyncio.create_task(self._keep())
+        return names
 
     async def _keep(self) -> None:
         """Keeps the leases of what is held, also at a Redis that forgot them."""
@@ -247,8 +268,8 @@ class _Line:
         """Hands out what this worker may hold without Redis, for a moment."""
         ends = asyncio.get_running_loop().time() + ALONE_SECONDS * random.uniform(0.5, 1)
         while (left := ends - asyncio.get_running_loop().time()) > 0:
-            while self._wanted() and len(self._held) < (self._alone or 1):
-                self._hand(next(self._names))
+            while self._wanted() and self._fits_alone(self._asking[0].wanted):
+                self._hand(list(itertools.islice(self._names, self._asking[0].wanted)))
             if not self._asking:
                 return
             self._freed.clear()
@@ -256,3 +277,6 @@ class _Line:
                 await asyncio.wait_for(self._freed.wait(), left)
             except TimeoutError:
                 return
+
+    def _fits_alone(self, wanted: int) -> bool:
+        return not self._held or len(self._held) + wanted <= (self._alone or 1)

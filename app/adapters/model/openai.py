@@ -79,7 +79,8 @@ class OpenAIModel:
         self._breaker = breaker
         self._sleep = sleep
         self._jitter = Random()  # differs between processes on purpose, and shapes no result
-        self._samples = _MOST_SAMPLES if spec.preset.samples else 1
+        most = min(_MOST_SAMPLES, spec.max_in_flight, spec.parallel_generations or _MOST_SAMPLES)
+        self._samples = most if spec.preset.samples else 1
         self._untaken: set[str] = set()
         self._attempts = Attempts(spec.min_timeout_seconds, spec.timeout_seconds)
 
@@ -158,7 +159,7 @@ class OpenAIModel:
         spec = self._spec
         left, attempt, hung = spec.deadline_seconds, 0, 0
         while True:
-            await self._place()
+            await self._place(len(prompts), again=attempt > 0)
             started = time.monotonic()
             last = attempt == spec.retries
             bound = self._attempts.limited(min(spec.timeout_seconds, left), None if last else hung)
@@ -180,11 +181,11 @@ class OpenAIModel:
             left -= pause
             await self._sleep(pause)
 
-    async def _place(self) -> None:
+    async def _place(self, samples: int, *, again: bool) -> None:
         spec = self._spec
         try:
             async with asyncio.timeout(spec.deadline_seconds):
-                await self._exchange.gate(spec).acquire()
+                await self._exchange.gate(spec).acquire(samples, again=again)
         except TimeoutError as error:
             raise Unavailable(
                 f"model {spec.name!r} at {spec.base_url}: none of its places became free within "
@@ -207,7 +208,8 @@ class OpenAIModel:
             ended = Ended.REFUSED
             raise
         finally:
-            outcome = Outcome(ended, time.monotonic() - started, retry_after)
+            took = time.monotonic() - started
+            outcome = Outcome(ended, took, retry_after, len(prompts))
             await self._exchange.gate(self._spec).release(outcome)
 
     async def _ask(

@@ -21,31 +21,38 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 """
 _TAKE = f"""
-local held, line, seen = KEYS[1], KEYS[2], KEYS[3]
+local held, line, seen, needs = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local worker, most, lease, patience = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
-local asking, wanted = tonumber(ARGV[5]), #ARGV - 5
+local asking, least, wanted = tonumber(ARGV[5]), tonumber(ARGV[6]), #ARGV - 6
 {_CLOCK}
 redis.call('ZREMRANGEBYSCORE', held, '-inf', now)
 for _, gone in ipairs(redis.call('ZRANGEBYSCORE', seen, '-inf', now - patience)) do
     redis.call('ZREM', line, gone)
     redis.call('ZREM', seen, gone)
+    redis.call('HDEL', needs, gone)
 end
 local free = most - redis.call('ZCARD', held)
-local before = redis.call('ZRANK', line, worker)
+local rank = redis.call('ZRANK', line, worker)
 local others = redis.call('ZCARD', line)
-if before then others = others - 1 else before = others end
-local granted = 0
-if free > before then
-    local share = math.max(1, math.floor(free / (others + 1)))
-    granted = math.min(wanted, share, free - before)
+local ahead = redis.call('ZRANGE', line, 0, rank and rank - 1 or -1)
+if rank then others = others - 1 end
+if rank == 0 then ahead = {{}} end
+local before = 0
+for _, other in ipairs(ahead) do
+    before = before + tonumber(redis.call('HGET', needs, other) or 1)
 end
+local share = math.max(least, math.floor(free / (others + 1)))
+local granted = math.min(wanted, share, free - before)
+if granted < least then granted = 0 end
 for n = 1, granted do
-    redis.call('ZADD', held, now + lease, ARGV[5 + n])
+    redis.call('ZADD', held, now + lease, ARGV[6 + n])
 end
 if granted >= asking then
     redis.call('ZREM', line, worker)
     redis.call('ZREM', seen, worker)
+    redis.call('HDEL', needs, worker)
 else
+    redis.call('HSET', needs, worker, least)
     if granted > 0 then redis.call('ZREM', line, worker) end
     redis.call('ZADD', line, 'NX', now, worker)
     redis.call('ZADD', seen, now, worker)
@@ -57,10 +64,11 @@ return {{granted, ends}}
 """
 """Grants as many slots as are free for this worker, or gives it a place in the line.
 
-Who was granted some and wants more goes to the end of the line.
+Fewer than the first of its requests needs are of no use to it and are not granted; who stands ahead
+is left as many as it needs.  Who was granted some and wants more goes to the end of the line.
 """
 _GIVE = f"""
-local held, line, wake = KEYS[1], KEYS[2], KEYS[4]
+local held, line, wake = KEYS[1], KEYS[2], KEYS[5]
 {_CLOCK}
 local freed = redis.call('ZREM', held, unpack(ARGV, 2))
 for _, worker in ipairs(redis.call('ZRANGE', line, 0, freed - 1)) do
@@ -81,7 +89,8 @@ return redis.call('ZCARD', held)
 _LEAVE = """
 redis.call('ZREM', KEYS[2], ARGV[1])
 redis.call('ZREM', KEYS[3], ARGV[1])
-return redis.call('DEL', KEYS[4] .. ARGV[1])
+redis.call('HDEL', KEYS[4], ARGV[1])
+return redis.call('DEL', KEYS[5] .. ARGV[1])
 """
 
 
@@ -111,7 +120,7 @@ class Slots:
           lease_seconds: How long a slot is held without being kept.
         """
         root = f"evoq:slots:{{{sha256(endpoint.encode()).hexdigest()[:16]}}}"
-        self._keys = (f"{root}:held", f"{root}:line", f"{root}:seen", f"{root}:wake:")
+        self._keys = tuple(f"{root}:{name}" for name in ("held", "line", "seen", "needs", "wake:"))
         self._redis = redis
         self._worker = worker
         self._lease_micros = int(lease_seconds * 1e6)
@@ -120,17 +129,18 @@ class Slots:
         self._keep = redis.register_script(_KEEP)
         self._leave = redis.register_script(_LEAVE)
 
-    async def take(self, most: int, asking: int, names: Sequence[str]) -> Granted:
+    async def take(self, most: int, asking: int, names: Sequence[str], least: int = 1) -> Granted:
         """Asks for slots under these names.
 
         Args:
           most: How many all workers may hold together.
           asking: How many are wanted in all; with fewer granted, this worker stands in line.
           names: One a slot, each used once.
+          least: Fewer are not granted; from 1 to `most`.
         """
         patience = int(PATIENCE_SECONDS * 1e6)
-        told: list[str | int] = [self._worker, most, self._lease_micros, patience, asking, *names]
-        granted, ends = await self._take(keys=self._keys[:3], args=told)
+        told: list[str | int] = [self._worker, most, self._lease_micros, patience, asking, least]
+        granted, ends = await self._take(keys=self._keys[:4], args=[*told, *names])
         return Granted(int(granted), int(ends) / 1e6)
 
     async def give(self, names: Sequence[str]) -> None:
@@ -144,7 +154,7 @@ class Slots:
 
     async def woken(self, seconds: float) -> None:
         """Waits until a slot was given back for this worker, or so many seconds have passed."""
-        await self._redis.blpop([f"{self._keys[3]}{self._worker}"], timeout=seconds)
+        await self._redis.blpop([f"{self._keys[4]}{self._worker}"], timeout=seconds)
 
     async def leave(self) -> None:
         """Leaves the line."""

@@ -109,30 +109,31 @@ class Window:
         """How many requests may be in flight now; at least one, or nothing would be learnt."""
         return max(1, int(self.size) - self.debt)
 
-    def served(self, now: float, sent_at: float, in_flight: int) -> "Window":
+    def served(self, now: float, sent_at: float, in_flight: int, places: int = 1) -> "Window":
         """Returns the window after an answer.
 
         Args:
           now: Seconds by a clock that never goes back.
           sent_at: When the request was sent, by the same clock.
-          in_flight: Requests in flight, the answered one included.
+          in_flight: Places of requests in flight, those of the answered one included.
+          places: Of the request: one for each sample that it asks for.
         """
         took = max(now - sent_at, SHORTEST_ROUND_TRIP_SECONDS)
         known = self.round_trip_seconds
         size = self.size
         if in_flight >= USED * int(size) and now >= self.held_until and self.before is None:
-            size = min(size + self._rise(), float(self.bounds.most))
+            size = min(size + places * self._rise(), float(self.bounds.most))
         after = replace(
             self,
             size=size,
-            debt=max(0, self.debt - 1),
-            spell=self.spell.answered(in_flight, served=1),
+            debt=max(0, self.debt - places),
+            spell=self.spell.answered(in_flight, served=places),
             round_trip_seconds=took if known is None else known + SMOOTHING * (took - known),
             streak=0,
         )
         return after._closed(now)
 
-    def refused(self, now: float, sent_at: float, in_flight: int) -> "Window":
+    def refused(self, now: float, sent_at: float, in_flight: int, places: int = 1) -> "Window":
         """Returns the window after a 429, a 5xx or a time-out; arguments as for `served`.
 
         The first refusal shrinks it at once, unless the endpoint is known to fail by itself.  Those
@@ -140,8 +141,8 @@ class Window:
         """
         after = replace(
             self,
-            debt=min(self.debt + 1, max(0, int(self.size) - 1)),
-            spell=self.spell.answered(in_flight, refused=1),
+            debt=min(self.debt + places, max(0, int(self.size) - 1)),
+            spell=self.spell.answered(in_flight, refused=places),
             streak=self.streak + 1,
             refused_at=self.refused_at if self.streak else now,
         )
