@@ -1,7 +1,7 @@
 """How near the whole stack comes to what its model and its sandboxes could do; all SIMULATED.
 
     python -m benchmarks.saturation                         # 32 x 64: 0.8 s and 2 s, 60 s; the goal is 31/s
-    python -m benchmarks.saturation --in-flight 128 --evaluations 256 --threads 160 --cpu-threads 288
+    python -m benchmarks.saturation --in-flight 128 --evaluations 256 --threads 160
     python -m benchmarks.saturation --faults                # 10 % 429s, 5 % 5xx, 2 % hangs against none
 
 Real: Postgres, Valkey, Celery workers and beat as processes, the steps, the ledger, prompts, the
@@ -83,7 +83,9 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--model-seconds", type=float, default=0.8)
     parser.add_argument("--evaluation-seconds", type=float, default=2.0)
     parser.add_argument("--threads", type=int, help="that generate; 25 %% above --in-flight")
-    parser.add_argument("--cpu-threads", type=int, help="that evaluate; 12 %% above --evaluations")
+    parser.add_argument(
+        "--cpu-threads", type=int, help="of each worker that evaluates; 12 %% above --evaluations"
+    )
     parser.add_argument("--buffer", type=int, help="planned proposals; three times --in-flight")
     parser.add_argument(
         "--measured", action="store_true", help="let the run size what is in flight by itself"
@@ -203,12 +205,16 @@ def _finished(told: argparse.Namespace, faults: dict[str, float]) -> Finished:
 
 
 def environment(told: argparse.Namespace, evaluation_seconds: float) -> dict[str, str]:
+    """Returns what workers are told; those that evaluate share the places of the simulation."""
+    evaluating = sum("cpu" in queues.split(",") for queues in told.workers)
     return {
         "SIMULATED_MODEL": "settings",
         "SIMULATED_EVALUATION_SECONDS": str(evaluation_seconds),
-        "SIMULATED_EVALUATION_SLOTS": str(told.evaluations),
+        "SIMULATED_EVALUATION_SLOTS": str(told.evaluations // evaluating),
         "EVOQ_GENERATE_CONCURRENCY": str(told.threads or told.in_flight * 5 // 4),
-        "EVOQ_EVALUATE_CONCURRENCY": str(told.cpu_threads or told.evaluations * 9 // 8),
+        "EVOQ_EVALUATE_CONCURRENCY": str(
+            told.cpu_threads or told.evaluations * 9 // 8 // evaluating
+        ),
         "EVOQ_DATABASE_CONNECTIONS": "32",
     }
 

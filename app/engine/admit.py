@@ -1,5 +1,6 @@
 """Admission: the one door to the archive."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,22 +33,36 @@ def offer(ctx: Context, tx: Transaction, run: Run, offers: Sequence[Offer]) -> N
     learning = any(axis.provisional or not axis.ranged for axis in run.axes)
     if learning or any(one.cohort.founding for one in offers):
         run = _lock_and_learn(tx, run, offers)
-    strategy = ctx.strategy(run)
+    door = _Door(tx, run, ctx.strategy(run), [one.cohort.id for one in offers])
     taken = [
-        entrant
-        for one in offers
-        for entrant in one.entrants
-        if _taken(tx, run, strategy, one.cohort, entrant)
+        entrant for one in offers for entrant in one.entrants if _taken(door, one.cohort, entrant)
     ]
     if taken:
-        _announce_best(tx, run, [one.cohort.id for one in offers], taken)
+        _announce_best(door, taken)
 
 
-def _taken(tx: Transaction, run: Run, strategy: Strategy, cohort: Cohort, entrant: Entrant) -> bool:
+class _Door:
+    """The archive of a run, while a transaction offers it the entrants of some cohorts."""
+
+    def __init__(
+        self, tx: Transaction, run: Run, strategy: Strategy, cohorts: Sequence[CohortId]
+    ) -> None:
+        self.tx = tx
+        self.run = run
+        self.strategy = strategy
+        self._cohorts = cohorts
+
+    @functools.cached_property
+    def best(self) -> float | None:
+        """Fitness of the run's best but for those cohorts'; None while there is none."""
+        return self.tx.best_fitness(self.run.id, besides=self._cohorts)
+
+
+def _taken(door: _Door, cohort: Cohort, entrant: Entrant) -> bool:
     took = False
-    for island in range(run.islands) if cohort.founding else (cohort.island,):
-        elite = _offer(tx, run, strategy, cohort, island, entrant)
-        _announce(tx, run, cohort, island, entrant, elite)
+    for island in range(door.run.islands) if cohort.founding else (cohort.island,):
+        elite = _offer(door, cohort, island, entrant)
+        _announce(door.tx, door.run, cohort, island, entrant, elite)
         took = took or elite is not None
     return took
 
@@ -67,25 +82,23 @@ def _lock_and_learn(tx: Transaction, run: Run, offers: Sequence[Offer]) -> Run:
     return tx.run(run.id)
 
 
-def _offer(
-    tx: Transaction, run: Run, strategy: Strategy, cohort: Cohort, island: int, entrant: Entrant
-) -> Elite | None:
+def _offer(door: _Door, cohort: Cohort, island: int, entrant: Entrant) -> Elite | None:
     """Offers an entrant to its cell; a child of an earlier epoch is not offered at all."""
-    elite = entrant.elite(strategy.niche(entrant))
+    elite = entrant.elite(door.strategy.niche(entrant))
     member = cohort.member(entrant.program)
     draft = member.draft if member else None
     for locked in (False, True):
-        view = tx.island(run.id, island, lock=locked)
-        epoch = view.epoch  # read before the cell, so that a change in between is noticed
-        if draft is not None and draft.epoch != epoch:
-            return None
+        view = door.tx.island(door.run.id, island, lock=locked)
         before = view.cell(elite.cell)
-        after = strategy.occupancy(before, elite)
+        if draft is not None and draft.epoch != view.epoch:
+            return None
+        after = door.strategy.occupancy(before, elite)
         if after is before:
             return None
-        if tx.put_cell(run.id, island, after, seen=None if locked else view):
+        _ = door.best  # read before entering, which locks the island
+        if door.tx.put_cell(door.run.id, island, after, seen=None if locked else view):
             return elite
-    raise AssertionError(f"island {island} of run {run.id} changed while it was locked")
+    raise AssertionError(f"island {island} of run {door.run.id} changed while it was locked")
 
 
 def admit(
@@ -131,14 +144,12 @@ def _announce(
     )
 
 
-def _announce_best(
-    tx: Transaction, run: Run, cohorts: Sequence[CohortId], taken: Sequence[Entrant]
-) -> None:
+def _announce_best(door: _Door, taken: Sequence[Entrant]) -> None:
     """Emits `improved` for each new best of the run; two islands at once may both claim it."""
-    best = tx.best_fitness(run.id, besides=cohorts)
+    best = door.best
     for entrant in taken:
         if best is None or entrant.fitness > best:
             best = entrant.fitness
-            settled = run.proposals - tx.backlog(run.id).unsettled
+            settled = door.run.proposals - door.tx.backlog(door.run.id).unsettled
             facts = {"program": entrant.program, "fitness": best, "settled": settled}
-            tx.emit(run.id, EventKind.IMPROVED, facts)
+            door.tx.emit(door.run.id, EventKind.IMPROVED, facts)

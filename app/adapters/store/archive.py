@@ -23,10 +23,12 @@ _NUMBERED = """
         AND number = ANY(%(numbers)s)
 """
 _CELL = """
-    SELECT * FROM elites WHERE run = %(run)s AND island = %(island)s AND cell = CAST(%(cell)s
-        AS jsonb)
-    ORDER BY rank
+    SELECT islands.epoch, islands.admitted, islands.cells, elites.*
+    FROM islands LEFT JOIN elites ON elites.run = islands.run AND elites.island = islands."index"
+        AND elites.cell = CAST(%(cell)s AS jsonb)
+    WHERE islands.run = %(run)s AND islands."index" = %(island)s ORDER BY elites.rank
 """
+"""With the island as it was at the same moment; one row without an elite where there is none."""
 _PUT = """
     WITH old AS (
         SELECT number FROM elites
@@ -108,7 +110,10 @@ class SqlIsland:
 
     def cell(self, key: CellKey) -> Cell:
         told = {"run": self._run, "island": self._index, "cell": as_json(list(key))}
-        return Cell(key, tuple(elite_of(one) for one in rows(self._c, _CELL, told)))
+        found = rows(self._c, _CELL, told)
+        if self._row is None:
+            self._row = found[0]
+        return Cell(key, tuple(elite_of(one) for one in found if one.program is not None))
 
 
 def island(c: Connection, run: int, index: int, *, lock: bool) -> SqlIsland:

@@ -20,19 +20,19 @@ def clean(text: str) -> str:
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
-def run_of(row: Any) -> Run:
-    """Builds a run from a row of the columns `runs.RUN_COLUMNS` names."""
+def built(row: Any, founded: Any) -> Run:
+    """Builds a run from a row of what changes of it, and one of what does not."""
     return Run(
         id=row.id,
-        name=row.name,
-        problem=row.problem,
-        problem_name=row.problem_name,
-        strategy=row.strategy,
-        settings=_parsed(row.settings),
-        operators=_parsed(row.operators),
+        name=founded.name,
+        problem=founded.problem,
+        problem_name=founded.problem_name,
+        strategy=founded.strategy,
+        settings=founded.settings,
+        operators=founded.operators,
         axes=_axes(row.axes),
-        seed=row.seed,
-        islands=row.islands,
+        seed=founded.seed,
+        islands=founded.islands,
         budget=Budget(row.budget, row.budget_wall_seconds, row.budget_tokens, row.budget_cost_usd),
         limits=Limits(row.generating, row.evaluating, row.generate_batch, row.evaluate_batch),
         state=RunState(row.state),
@@ -45,13 +45,6 @@ def run_of(row: Any) -> Run:
         longest_prompt_tokens=row.longest_prompt_tokens,
         elapsed_seconds=row.elapsed_seconds,
     )
-
-
-@functools.lru_cache(maxsize=256)
-def _parsed(text: str) -> Mapping[str, Any]:
-    """Returns a mapping that every run with the same text shares."""
-    parsed: dict[str, Any] = json.loads(text)
-    return parsed
 
 
 @functools.lru_cache(maxsize=256)

@@ -10,11 +10,10 @@ from app.adapters.store.codec import (
     evaluation_json,
     evaluation_of,
     member_of,
-    run_of,
     trial_of,
 )
 from app.adapters.store.driver import row, rows, write
-from app.adapters.store.runs import RUN_COLUMNS, as_json
+from app.adapters.store.runs import RUN_COLUMNS, as_json, run_of
 from app.domain.cohort import Cohort, CohortId, TrialId
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.operator import Draft, Role
@@ -42,8 +41,7 @@ _CLAIM = f"""
             cohorts.attempts, {_MEMBERS.format(cohort="cohorts.id")} AS members
     )
     SELECT (SELECT json_agg(claimed ORDER BY id) FROM claimed) AS claimed, {RUN_COLUMNS}
-    FROM runs JOIN problems ON problems.digest = runs.problem
-    WHERE runs.id = (SELECT min(run) FROM claimed)
+    FROM runs WHERE runs.id = (SELECT min(run) FROM claimed)
 """
 _LOCK = f"""
     WITH locked AS (
@@ -51,8 +49,7 @@ _LOCK = f"""
         WHERE id = ANY(%(cohorts)s) ORDER BY id FOR UPDATE
     )
     SELECT (SELECT json_agg(locked ORDER BY id) FROM locked) AS locked, {RUN_COLUMNS}
-    FROM runs JOIN problems ON problems.digest = runs.problem
-    WHERE runs.id = (SELECT min(run) FROM locked)
+    FROM runs WHERE runs.id = (SELECT min(run) FROM locked)
 """
 _CONTENTS = f"""
     SELECT cohorts.id, {_MEMBERS.format(cohort="cohorts.id")} AS members,
@@ -119,7 +116,7 @@ def claim_cohorts(
     found = row(c, _CLAIM, {"cohorts": list(cohorts), "lease": lease})
     if found is None:
         return None
-    run = run_of(found)
+    run = run_of(c, found)
     for one in found.claimed:
         if one["attempts"] > attempts:
             raise Exhausted(run.id, one["id"], attempts)
@@ -130,7 +127,7 @@ def cohort(c: Connection, cohort: CohortId) -> tuple[Run, Cohort]:
     found = row(c, _LOCK, {"cohorts": [cohort]})
     held = row(c, _CONTENTS_OF_ONE, {"cohort": cohort})
     [locked] = found.locked
-    return run_of(found), _cohort(locked, held.members, _tested(held))
+    return run_of(c, found), _cohort(locked, held.members, _tested(held))
 
 
 def _cohort(
@@ -155,13 +152,13 @@ def _tested(held: Any) -> list[tuple[Trial, Evaluation | None]]:
 
 def planned(c: Connection, cohorts: Sequence[CohortId]) -> tuple[Run, set[CohortId]]:
     found = row(c, _LOCK, {"cohorts": list(cohorts)})
-    run = run_of(found)
+    run = run_of(c, found)
     return run, set() if run.state.final else {o["id"] for o in found.locked if not o["bred"]}
 
 
 def record(c: Connection, measured: Sequence[Measured]) -> tuple[Run, list[Cohort]] | None:
     found = row(c, _LOCK, {"cohorts": sorted({one.cohort for one in measured})})
-    run = run_of(found)
+    run = run_of(c, found)
     if run.state.final:
         return None
     evaluations = {one.id: one.evaluation for one in measured}

@@ -10,21 +10,30 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from app.adapters.store import tables as t
-from app.adapters.store.codec import clean, run_of
+from app.adapters.store.codec import built, clean
 from app.adapters.store.driver import row, rows, value, write
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.run import Budget, Run, RunState
 from app.entries import NewRun, Spent
 
 ELAPSED = "extract(epoch FROM clock_timestamp() - runs.created_at)::float8 AS elapsed_seconds"
-_COLUMNS = ", ".join(
-    f"runs.{column.name}::text" if isinstance(column.type, JSONB) else f"runs.{column.name}"
-    for column in t.runs.columns
+_NEVER_CHANGES = ("name", "problem", "strategy", "settings", "operators", "seed", "islands")
+RUN_COLUMNS = ", ".join(
+    [
+        f"runs.{column.name}::text" if isinstance(column.type, JSONB) else f"runs.{column.name}"
+        for column in t.runs.columns
+        if column.name not in _NEVER_CHANGES
+    ]
+    + [ELAPSED]
 )
-RUN_COLUMNS = f"{_COLUMNS}, problems.name AS problem_name, {ELAPSED}"
-"""JSON as text: `run_of` meets the same settings thousands of times, and parses them once."""
-
-_RUN = f"SELECT {RUN_COLUMNS} FROM runs JOIN problems ON problems.digest = runs.problem"
+"""What `run_of` is told.  JSON as text: it meets the same grid thousands of times, and parses it
+once."""
+_FOUNDED = f"""
+    SELECT runs.id, {", ".join(f"runs.{name}" for name in _NEVER_CHANGES)},
+        problems.name AS problem_name
+    FROM runs JOIN problems ON problems.digest = runs.problem WHERE runs.id = ANY(%(runs)s)
+"""
+_RUN = f"SELECT {RUN_COLUMNS} FROM runs"
 _ONE = f"{_RUN} WHERE runs.id = %(run)s"
 _NAMED = f"{_RUN} WHERE runs.name = %(name)s OR runs.id = %(id)s ORDER BY runs.name = %(name)s DESC"
 _NEWEST = f"{_RUN} ORDER BY runs.id DESC LIMIT %(limit)s"
@@ -116,21 +125,38 @@ def add_run(c: Connection, new: NewRun) -> Run:
     return run(c, added.id)
 
 
+def run_of(c: Connection, found: Any) -> Run:
+    """Builds a run from a row with `RUN_COLUMNS`."""
+    [one] = runs_of(c, [found])
+    return one
+
+
+def runs_of(c: Connection, found: Sequence[Any]) -> list[Run]:
+    """Builds runs; what never changes of one, its settings above all, a connection reads once."""
+    known = c.info.setdefault(__name__, {})
+    unknown = [one.id for one in found if (one.id, one.created_at) not in known]
+    if unknown:
+        moments = {one.id: one.created_at for one in found}
+        for founded in rows(c, _FOUNDED, {"runs": unknown}):
+            known[founded.id, moments[founded.id]] = founded
+    return [built(one, known[one.id, one.created_at]) for one in found]
+
+
 def run(c: Connection, run: int) -> Run:
     found = row(c, _ONE, {"run": run})
     if found is None:
         raise LookupError(f"the ledger holds no run {run}")
-    return run_of(found)
+    return run_of(c, found)
 
 
 def run_named(c: Connection, name: str) -> Run | None:
     number = int(name) if name.isascii() and name.isdigit() and len(name) < 19 else -1
     found = row(c, _NAMED, {"name": name, "id": number})
-    return run_of(found) if found else None
+    return run_of(c, found) if found else None
 
 
 def runs(c: Connection, limit: int) -> list[Run]:
-    return [run_of(one) for one in rows(c, _NEWEST, {"limit": limit})]
+    return runs_of(c, rows(c, _NEWEST, {"limit": limit}))
 
 
 def running(c: Connection) -> list[int]:

@@ -86,16 +86,16 @@ class SqlStore:
 
 
 def _commit(connection: Connection, tx: SqlTransaction) -> None:
-    """Writes the events and commits, in one round trip.
+    """Writes what was held back and commits, in one round trip.
 
-    The events take the run's row lock, for which everybody waits.  In two round trips it would be
-    held until this process, one of many on a busy machine, has its next turn.
+    It takes the run's row lock, for which everybody waits.  In two round trips it would be held
+    until this process, one of many on a busy machine, has its next turn.
     """
-    if not tx.events_held:
+    if not tx.holds_back:
         connection.commit()
         return
     with pipeline(connection):
-        tx.flush_events()
+        tx.write_last()
         connection.commit()
 
 

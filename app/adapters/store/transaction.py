@@ -1,6 +1,7 @@
 """One open transaction: the ledger's intentions, each carried out by its aggregate's module."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection
@@ -45,24 +46,28 @@ from app.entries import (
 class SqlTransaction:
     """See `app.ledger.Transaction`.
 
-    Events are held back and written last, so that the run's row lock, which numbers them, is the
-    last lock taken and the shortest held.
+    Completions and events are held back and written last, so that the run's row lock, which
+    accounts for the ones and numbers the others, is the last lock taken and the shortest held.
     """
 
     def __init__(self, connection: Connection) -> None:
         self._c = connection
+        self._completions: list[Callable[[], None]] = []
         self._events: dict[int, list[tuple[EventKind, Mapping[str, Any]]]] = {}
 
     def emit(self, run: int, kind: EventKind, data: Mapping[str, Any]) -> None:
         self._events.setdefault(run, []).append((kind, data))
 
     @property
-    def events_held(self) -> bool:
-        """Whether there is anything to flush."""
-        return bool(self._events)
+    def holds_back(self) -> bool:
+        """Whether there is anything left to write."""
+        return bool(self._events or self._completions)
 
-    def flush_events(self) -> None:
-        """Writes what was emitted; called once, right before the commit."""
+    def write_last(self) -> None:
+        """Writes what was held back; called once, right before the commit."""
+        for save in self._completions:
+            save()
+        self._completions.clear()
         for run, batch in sorted(self._events.items()):
             stored_history.write_events(self._c, run, batch)
         self._events.clear()
@@ -182,7 +187,8 @@ class SqlTransaction:
         completions: Sequence[Completion],
         booked: Booked,
     ) -> None:
-        stored_completions.save(self._c, cohort, drafts, turn, prompts, completions, booked)
+        told = (cohort, drafts, turn, prompts, completions, booked)
+        self._completions.append(partial(stored_completions.save, self._c, *told))
 
     def recall(self, asked: Sequence[Asked]) -> list[Completion | None]:
         return stored_completions.recall(self._c, asked)

@@ -5,9 +5,9 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from app.adapters.store.codec import run_of, trial_of
+from app.adapters.store.codec import trial_of
 from app.adapters.store.driver import row, values, write
-from app.adapters.store.runs import RUN_COLUMNS, as_json
+from app.adapters.store.runs import RUN_COLUMNS, as_json, run_of
 from app.domain.cohort import Cohort, CohortId, TrialId
 from app.domain.evaluation import Trial
 from app.domain.program import Program, ProgramId
@@ -38,8 +38,7 @@ _CLAIM = f"""
         (SELECT json_agg(json_build_array(programs.id, programs.source, programs.language))
             FROM programs WHERE programs.id IN (SELECT unnest(players) FROM claimed)) AS programs,
         {RUN_COLUMNS}
-    FROM runs JOIN problems ON problems.digest = runs.problem
-    WHERE runs.id = (SELECT min(run) FROM claimed)
+    FROM runs WHERE runs.id = (SELECT min(run) FROM claimed)
 """
 _RENEW = """
     UPDATE {table} SET leased_until = now() + %(lease)s * interval '1 second'
@@ -87,7 +86,7 @@ def claim_trials(
     found = row(c, _CLAIM, {"trials": list(trials), "lease": lease})
     if found is None:
         return None
-    run = run_of(found)
+    run = run_of(c, found)
     for one in found.claimed:
         if one["attempts"] > attempts:
             raise Exhausted(run.id, one["id"], attempts)
