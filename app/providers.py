@@ -53,7 +53,8 @@ class Providers:
         self._store = store
         self._environment = environment
         self._engine = engine
-        gates = Gates(_sharing(settings) if settings else Sharing())
+        sharing = _sharing(settings) if settings else Sharing()
+        gates = Gates(sharing, engine.queue) if engine else Gates(sharing)
         self._exchange = Exchange(gates, gates.close)
 
     def model(self, told: ModelSettings, seed: int, run: str = "") -> LanguageModel:
@@ -106,7 +107,7 @@ class Providers:
         if choice.provider is Provider.REPLAY:
             return ReplayModel(spec.name, self._store)
         if self._engine is not None and spec.base_url == IN_PROCESS:
-            return VllmModel(spec, self._engine, seed=seed)
+            return VllmModel(spec, self._engine, self._exchange, seed=seed)
         return OpenAIModel(spec, self._exchange, seed=seed, breaker=breaker)
 
     def _mix(

@@ -99,10 +99,12 @@ def _beside(told: argparse.Namespace, spec: ModelSpec, folder: Path) -> dict[str
 def _inside(told: argparse.Namespace, spec: ModelSpec) -> dict[str, object]:
     engine = VllmEngine(Launch(told.model, "tiny", SOUND))
     engine.start(lambda line: print(line, file=sys.stderr))
-    model = VllmModel(spec, engine)
+    exchange = Exchange()
+    model = VllmModel(spec, engine, exchange)
     rates = [
         _rate(model, _prompts(told, number), told.concurrency) for number in range(told.rounds + 1)
     ]
+    exchange.close()
     engine.close()
     return {"what": "tokens per second, the engine inside the process", "our_adapter": rates[1:]}
 

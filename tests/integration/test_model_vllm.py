@@ -6,7 +6,8 @@ The engine itself, loaded for real, is tested in `tests/vllm`.
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +16,10 @@ import psutil
 import pytest
 
 from app.adapters.model.chat import ModelSpec
+from app.adapters.model.exchange import Exchange
+from app.adapters.model.gate import Ended, FixedGate, Outcome
+from app.adapters.model.gates import Gates, Sharing
+from app.adapters.model.gauge import Queue
 from app.adapters.model.vllm import IN_PROCESS, VllmModel
 from app.adapters.model.vllm_engine import Choice, Generated, Question, VllmEngine
 from app.adapters.model.vllm_loading import Launch
@@ -34,20 +39,57 @@ class Canned:
         self.asked: list[Question] = []
         self._answer = answer
 
-    def ask(self, question: Question, seconds: float) -> Generated:
+    def submit(self, question: Question) -> "Future[Generated]":
         self.asked.append(question)
         text = self._answer(question.messages[-1]["content"])
         choice = Choice(text, "stop", len(text))
-        return Generated((choice,) * question.sampling.get("n", 1), 10, 4)
+        answer: Future[Generated] = Future()
+        answer.set_result(Generated((choice,) * question.sampling.get("n", 1), 10, 4))
+        return answer
+
+
+class Batching:
+    """SIMULATED: an engine with so many places; the others wait in it, and it says how many."""
+
+    def __init__(self, places: int, seconds: float) -> None:
+        self.most_waiting = 0
+        self._seconds = seconds
+        self._running = self._waiting = 0
+        self._pool = ThreadPoolExecutor(places)
+
+    def submit(self, question: Question) -> "Future[Generated]":
+        self._waiting += 1
+        return self._pool.submit(self._generate)
+
+    def queue(self) -> Queue:
+        self.most_waiting = self._waiting
+        return Queue(self._running, self._waiting)
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+    def _generate(self) -> Generated:
+        self._waiting, self._running = self._waiting - 1, self._running + 1
+        time.sleep(self._seconds)
+        self._running -= 1
+        return Generated((Choice("x", "stop", 1),), 1, 0)
+
+
+@pytest.fixture
+def exchange() -> Iterator[Exchange]:
+    opened = Exchange()
+    yield opened
+    opened.close()
 
 
 class TestVllmModel(LanguageModelContract):
     @pytest.fixture
-    def serve(self) -> Serve:
-        return lambda answer: VllmModel(ModelSpec("tiny", base_url=IN_PROCESS), Canned(answer))
+    def serve(self, exchange: Exchange) -> Serve:
+        spec = ModelSpec("tiny", base_url=IN_PROCESS)
+        return lambda answer: VllmModel(spec, Canned(answer), exchange)
 
 
-def test_prompts_of_one_text_are_one_request_and_their_prompt_counts_once():
+def test_prompts_of_one_text_are_one_request_and_their_prompt_counts_once(exchange: Exchange):
     engine = Canned(str.upper)
     spec = ModelSpec(
         "tiny",
@@ -59,7 +101,7 @@ def test_prompts_of_one_text_are_one_request_and_their_prompt_counts_once():
     )
     prompts = [Prompt("s", "a", 1), Prompt("s", "b", 2), Prompt("s", "a", 3)]
 
-    replies = VllmModel(spec, engine).complete(prompts)
+    replies = VllmModel(spec, engine, exchange).complete(prompts)
 
     by_text = {question.messages[-1]["content"]: question for question in engine.asked}
     assert len(engine.asked) == 2
@@ -73,9 +115,10 @@ def test_prompts_of_one_text_are_one_request_and_their_prompt_counts_once():
     assert [reply.cost_usd for reply in replies] == [6.0, 6.0, 0.0]
 
 
-def test_samples_and_runs_are_told_apart_by_seed():
+def test_samples_and_runs_are_told_apart_by_seed(exchange: Exchange):
     def seed(sample: int, run: int) -> object:
-        model = VllmModel(ModelSpec("tiny", base_url=IN_PROCESS), engine := Canned(str), seed=run)
+        spec = ModelSpec("tiny", base_url=IN_PROCESS)
+        model = VllmModel(spec, engine := Canned(str), exchange, seed=run)
         model.complete([Prompt("", "a", sample)])
         return engine.asked[0].sampling["seed"]
 
@@ -204,11 +247,71 @@ def alive(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
-def test_further_fields_are_sampling_parameters_of_the_engine():
+def test_further_fields_are_sampling_parameters_of_the_engine(exchange: Exchange):
     engine = Canned(str)
     spec = ModelSpec("tiny", base_url=IN_PROCESS, extra_body={"top_k": 20, "ignore_eos": True})
 
-    [reply] = VllmModel(spec, engine).complete([Prompt("", "a")])
+    [reply] = VllmModel(spec, engine, exchange).complete([Prompt("", "a")])
 
     assert (engine.asked[0].sampling["top_k"], engine.asked[0].sampling["ignore_eos"]) == (20, True)
     assert reply.parameters["top_k"] == 20
+
+
+def test_the_window_follows_the_queue_of_the_engine_in_the_worker():
+    engine = Batching(places=8, seconds=0.2)
+    gates = Gates(Sharing(), engine.queue)
+    exchange = Exchange(gates, gates.close)
+    spec = ModelSpec("tiny", base_url=IN_PROCESS, target_in_flight=48, parallel_generations=60)
+    model = VllmModel(spec, engine, exchange)
+
+    with ThreadPoolExecutor(48) as pool:
+        list(pool.map(lambda n: model.complete([Prompt("", "hi", n)]), range(400)))
+    gate = exchange.gate(spec)
+
+    assert gate.standing.window <= 16
+    assert engine.most_waiting <= 8
+    exchange.close()
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    ("fault", "ended"),
+    [(Unavailable("died"), Ended.FAILED), (Misconfigured("no"), Ended.REFUSED)],
+)
+def test_the_gate_is_told_how_a_request_to_the_engine_ended(fault: Unavailable, ended: Ended):
+    told: list[Outcome] = []
+
+    class Note(FixedGate):
+        async def release(self, outcome: Outcome) -> None:
+            told.append(outcome)
+            await super().release(outcome)
+
+    class Failing:
+        def submit(self, question: Question) -> "Future[Generated]":
+            answer: Future[Generated] = Future()
+            answer.set_exception(fault)
+            return answer
+
+    exchange = Exchange(lambda spec: Note(4))
+    model = VllmModel(ModelSpec("tiny", base_url=IN_PROCESS), Failing(), exchange)
+    with pytest.raises(type(fault)):
+        model.complete([Prompt("", "a", n) for n in range(3)])
+
+    assert [(one.ended, one.samples) for one in told] == [(ended, 3)]
+    exchange.close()
+
+
+def test_an_engine_that_gives_no_answer_is_left_in_time_and_its_request_aborted():
+    class Silent:
+        answer: "Future[Generated]" = Future()
+
+        def submit(self, question: Question) -> "Future[Generated]":
+            return self.answer
+
+    engine, exchange = Silent(), Exchange()
+    spec = ModelSpec("tiny", base_url=IN_PROCESS, deadline_seconds=0.2)
+    with pytest.raises(Unavailable, match=r"no answer within 0\.2 s"):
+        VllmModel(spec, engine, exchange).complete([Prompt("", "a")])
+
+    assert engine.answer.cancelled()
+    exchange.close()

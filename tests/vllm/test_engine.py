@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from app.adapters.model.chat import ModelSpec
+from app.adapters.model.exchange import Exchange
+from app.adapters.model.gates import Gates, Sharing
 from app.adapters.model.vllm import IN_PROCESS, VllmModel
 from app.adapters.model.vllm_engine import Question, VllmEngine
 from app.adapters.model.vllm_loading import Launch
@@ -18,6 +20,10 @@ from tests.vllm.engine_arguments import FRAGILE
 
 # vLLM and torch warn of their own future; they are imported by the fixture, not by these modules.
 pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+Ask = Callable[..., VllmModel]
+"""Returns a model of the engine, asked with these differences."""
 
 
 class Steered(VllmEngine):
@@ -57,29 +63,42 @@ def unsteered(engine: Steered) -> None:
     engine.wanted = None
 
 
-def provider(engine: Steered, **told: Any) -> VllmModel:
-    shape = {"name": "tiny", "base_url": IN_PROCESS, "max_tokens": 32, "deadline_seconds": 300.0}
-    return VllmModel(ModelSpec(**{**shape, **told}), engine, seed=1)
+@pytest.fixture(scope="session")
+def exchange(engine: Steered) -> Iterator[Exchange]:
+    gates = Gates(Sharing(), engine.queue)
+    opened = Exchange(gates, gates.close)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def provider(engine: Steered, exchange: Exchange) -> Ask:
+    def provider(**told: Any) -> VllmModel:
+        shape = {"name": "tiny", "base_url": IN_PROCESS, "max_tokens": 32}
+        spec = ModelSpec(**{**shape, "deadline_seconds": 300.0, **told})
+        return VllmModel(spec, engine, exchange, seed=1)
+
+    return provider
 
 
 class TestTheEngineInTheWorker(LanguageModelContract):
     @pytest.fixture
-    def serve(self, engine: Steered) -> Serve:
+    def serve(self, engine: Steered, provider: Ask) -> Serve:
         def serve(answer: Callable[[str], str]) -> VllmModel:
             engine.wanted = answer
-            return provider(engine)
+            return provider()
 
         return serve
 
 
 def test_samples_of_one_text_are_one_request_and_differ(
-    engine: Steered, monkeypatch: pytest.MonkeyPatch
+    engine: Steered, provider: Ask, monkeypatch: pytest.MonkeyPatch
 ):
     asked: list[Question] = []
-    real = engine.ask
-    monkeypatch.setattr(engine, "ask", lambda q, s: asked.append(q) or real(q, s))
+    real = engine.submit
+    monkeypatch.setattr(engine, "submit", lambda q: asked.append(q) or real(q))
 
-    replies = provider(engine).complete([Prompt("s", "again", sample=n) for n in range(6)])
+    replies = provider().complete([Prompt("s", "again", sample=n) for n in range(6)])
 
     assert [question.sampling["n"] for question in asked] == [6]
     assert len({reply.text for reply in replies}) > 3
@@ -88,22 +107,22 @@ def test_samples_of_one_text_are_one_request_and_differ(
     assert all(reply.completion_tokens > 0 for reply in replies)
 
 
-def test_the_same_prompt_and_sample_are_answered_alike(engine: Steered):
+def test_the_same_prompt_and_sample_are_answered_alike(engine: Steered, provider: Ask):
     first, again, other = (
-        provider(engine).complete([Prompt("s", "again", sample=sample)])[0] for sample in (1, 1, 2)
+        provider().complete([Prompt("s", "again", sample=sample)])[0] for sample in (1, 1, 2)
     )
 
     assert first.text == again.text != other.text
     assert first.parameters == again.parameters
 
 
-def test_a_limit_on_tokens_is_kept_and_said(engine: Steered):
-    [reply] = provider(engine, max_tokens=5).complete([Prompt("", "hello")])
+def test_a_limit_on_tokens_is_kept_and_said(engine: Steered, provider: Ask):
+    [reply] = provider(max_tokens=5).complete([Prompt("", "hello")])
 
     assert (reply.finish, reply.completion_tokens) == ("length", 5)
 
 
-def test_many_conversations_run_in_one_batch(engine: Steered):
+def test_many_conversations_run_in_one_batch(engine: Steered, provider: Ask):
     seen: list[int] = []
     over = threading.Event()
 
@@ -113,7 +132,7 @@ def test_many_conversations_run_in_one_batch(engine: Steered):
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    asked = provider(engine, max_tokens=256)
+    asked = provider(max_tokens=256)
     with ThreadPoolExecutor(96) as pool:
         list(pool.map(lambda n: asked.complete([Prompt("", f"{n}", sample=n)]), range(128)))
     over.set()
@@ -122,25 +141,27 @@ def test_many_conversations_run_in_one_batch(engine: Steered):
     assert max(seen) >= 64
 
 
-def test_a_prompt_that_does_not_fit_is_refused_with_the_remedy(engine: Steered):
+def test_a_prompt_that_does_not_fit_is_refused_with_the_remedy(engine: Steered, provider: Ask):
     with pytest.raises(Misconfigured, match="max_prompt_tokens"):
-        provider(engine).complete([Prompt("", "z" * 40_000)])
+        provider().complete([Prompt("", "z" * 40_000)])
 
 
-def test_one_that_gives_no_answer_in_time_is_unavailable_and_frees_its_place(engine: Steered):
+def test_one_that_gives_no_answer_in_time_is_unavailable_and_frees_its_place(
+    engine: Steered, provider: Ask
+):
     with pytest.raises(Unavailable):
-        provider(engine, max_tokens=8000, deadline_seconds=0.2).complete([Prompt("", "hello")])
+        provider(max_tokens=8000, deadline_seconds=0.2).complete([Prompt("", "hello")])
 
-    provider(engine).complete([Prompt("", "and on")])
+    provider().complete([Prompt("", "and on")])
     assert "0 running" in engine.health()
 
 
-def test_a_dead_engine_is_unavailable_and_is_rebuilt_for_the_next(engine: Steered):
+def test_a_dead_engine_is_unavailable_and_is_rebuilt_for_the_next(engine: Steered, provider: Ask):
     long_and_seeded = Prompt("", "z" * 6000)
 
     with pytest.raises(Unavailable, match="died"):
-        provider(engine).complete([long_and_seeded])
-    [reply] = provider(engine).complete([Prompt("", "hello")])
+        provider().complete([long_and_seeded])
+    [reply] = provider().complete([Prompt("", "hello")])
 
     assert reply.completion_tokens > 0
     assert "tiny: 0 running" in engine.health()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
@@ -10,10 +11,11 @@ from redis.exceptions import RedisError
 
 from app.adapters.model.adaptive import AdaptiveGate
 from app.adapters.model.chat import ModelSpec
-from app.adapters.model.gauge import Gauge
+from app.adapters.model.gauge import Gauge, Queue
 from app.adapters.model.limiter import Limiter, connected
 from app.adapters.model.places import Places
 from app.adapters.model.standing import publish, shown
+from app.adapters.model.vllm import IN_PROCESS
 from app.adapters.model.window import Bounds
 
 TOLD_SECONDS = 2.0
@@ -43,9 +45,15 @@ class Sharing:
 class Gates:
     """Makes the gate of an endpoint, on the event loop that asks for it."""
 
-    def __init__(self, sharing: Sharing) -> None:
-        """Connects to nothing."""
+    def __init__(self, sharing: Sharing, inside: Callable[[], Queue | None] = lambda: None) -> None:
+        """Connects to nothing.
+
+        Args:
+          sharing: What this process is told of its share.
+          inside: Returns the queue of the engine in this process; None where it has none.
+        """
         self._sharing = sharing
+        self._inside = inside
         self._worker = uuid4().hex[:12]
         self._shared: _Shared | None = None
 
@@ -56,17 +64,21 @@ class Gates:
             self._shared = _Shared(loop, self._sharing, self._worker)
         most = _least(spec.parallel_generations, self._sharing.parallel_generations)
         told = self._sharing.target_in_flight
-        gauge = None if spec.preset.needs_key else Gauge(spec.base_url)
+        own = spec.base_url == IN_PROCESS  # an endpoint that no other worker asks
+        gauge = None if own or spec.preset.needs_key else Gauge(spec.base_url)
         gate = AdaptiveGate(
             shown(spec.base_url),
             bounds(spec if told is None else replace(spec, target_in_flight=told), most),
             self._shared.places,
             most=most,
-            limiter=self._shared.limiter,
-            look=gauge.look if gauge else None,
+            limiter=None if own else self._shared.limiter,
+            look=self._look_inside if own else gauge.look if gauge else None,
         )
         self._shared.add(gate, gauge)
         return gate
+
+    async def _look_inside(self) -> Queue | None:
+        return self._inside()
 
     async def close(self) -> None:
         """Closes what the gates hold; called on their loop.  Idempotent."""

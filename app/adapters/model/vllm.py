@@ -1,26 +1,28 @@
 """The model of an engine in this worker: many conversations in flight, samples as one request."""
 
+import asyncio
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from hashlib import sha256
 from typing import Any, Protocol
 
 from app.adapters.model import chat
 from app.adapters.model.chat import ModelSpec
+from app.adapters.model.exchange import Exchange
+from app.adapters.model.gate import Ended, Outcome
 from app.adapters.model.vllm_engine import Choice, Generated, Question
 from app.domain.operator import Completion, Prompt
+from app.ports import Misconfigured, Unavailable
 
 IN_PROCESS = "vllm://this-worker"
 """Stands for the address of a model that this process serves itself."""
 
-_AT_ONCE = 32  # texts of one call that are asked side by side; more calls bring more
-
 
 class Engine(Protocol):
-    """What answers; see `VllmEngine.ask`."""
+    """What answers; see `VllmEngine.submit`."""
 
-    def ask(self, question: Question, seconds: float) -> Generated: ...
+    def submit(self, question: Question) -> "Future[Generated]": ...
 
 
 class VllmModel:
@@ -30,16 +32,20 @@ class VllmModel:
     is asked for again by the step.
     """
 
-    def __init__(self, spec: ModelSpec, engine: Engine, *, seed: int = 0) -> None:
+    def __init__(
+        self, spec: ModelSpec, engine: Engine, exchange: Exchange, *, seed: int = 0
+    ) -> None:
         """Keeps what it is told.
 
         Args:
           spec: The model; its address is not asked, and names the engine in the ledger.
           engine: The process's; not closed here.
+          exchange: The process's, with the gate before the engine; not closed here.
           seed: Tells apart the runs whose prompts are alike.
         """
         self._spec = spec
         self._engine = engine
+        self._exchange = exchange
         self._seed = seed
 
     @property
@@ -53,40 +59,71 @@ class VllmModel:
           Misconfigured: The engine refuses what is asked.
           Unavailable: The engine died over it, or gave no answer within the deadline.
         """
-        alike: dict[tuple[str, str, str], list[int]] = {}
-        for place, one in enumerate(prompts):
-            alike.setdefault((one.system, one.user, one.role), []).append(place)
-        groups = list(alike.values())
-        asked = [[prompts[place] for place in places] for places in groups]
-        if len(asked) <= 1:
-            answered = [self._answered(one) for one in asked]
-        else:
-            with ThreadPoolExecutor(min(len(asked), _AT_ONCE)) as pool:
-                answered = list(pool.map(self._answered, asked))
-        found = {
-            place: reply
-            for places, replies in zip(groups, answered, strict=True)
-            for place, reply in zip(places, replies, strict=True)
-        }
-        return [found[place] for place in range(len(prompts))]
+        if not prompts:
+            return []
+        return self._exchange.run(self._every(prompts), 2 * self._spec.deadline_seconds)
 
     def parameters(self, prompt: Prompt) -> dict[str, Any]:
         """Returns what shapes the answer to a prompt; see `Completion.parameters`."""
         return chat.parameters(self._spec, self._body(prompt, 1))
 
-    def _answered(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    async def _every(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        alike: dict[tuple[str, str, str], list[int]] = {}
+        for place, one in enumerate(prompts):
+            alike.setdefault((one.system, one.user, one.role), []).append(place)
+        most = self._spec.max_in_flight
+        batches = [
+            places[start : start + most]
+            for places in alike.values()
+            for start in range(0, len(places), most)
+        ]
+        asked = [self._answered([prompts[place] for place in batch]) for batch in batches]
+        found: dict[int, Completion] = {}
+        ended = await asyncio.gather(*asked, return_exceptions=True)
+        for batch, end in zip(batches, ended, strict=True):
+            if isinstance(end, BaseException):  # told once every request has ended
+                raise end
+            found |= zip(batch, end, strict=True)
+        return [found[place] for place in range(len(prompts))]
+
+    async def _answered(self, prompts: Sequence[Prompt]) -> list[Completion]:
         body = self._body(prompts[0], len(prompts))
         sampling = {name: body[name] for name in _SAMPLED if name in body}
         sampling |= self._spec.extra_body
-        began = time.monotonic()
-        generated = self._engine.ask(
-            Question(body["messages"], sampling), self._spec.deadline_seconds
-        )
-        seconds = time.monotonic() - began
+        await self._place(len(prompts))
+        began, ended = time.monotonic(), Ended.LEFT
+        try:
+            async with asyncio.timeout(self._spec.deadline_seconds):
+                submitted = self._engine.submit(Question(body["messages"], sampling))
+                generated = await asyncio.wrap_future(submitted)
+            ended = Ended.ANSWERED
+        except TimeoutError as error:
+            ended = Ended.TIMED_OUT
+            raise self._late("the vLLM engine gave no answer") from error
+        except Misconfigured:
+            ended = Ended.REFUSED
+            raise
+        except Unavailable:
+            ended = Ended.FAILED
+            raise
+        finally:
+            seconds = time.monotonic() - began
+            outcome = Outcome(ended, seconds, samples=len(prompts))
+            await self._exchange.gate(self._spec).release(outcome)
         return [
             self._completion(prompt, choice, generated if not number else None, seconds)
             for number, (prompt, choice) in enumerate(zip(prompts, generated.choices, strict=True))
         ]
+
+    async def _place(self, samples: int) -> None:
+        try:
+            async with asyncio.timeout(self._spec.deadline_seconds):
+                await self._exchange.gate(self._spec).acquire(samples)
+        except TimeoutError as error:
+            raise self._late("no place at the vLLM engine became free") from error
+
+    def _late(self, what: str) -> Unavailable:
+        return Unavailable(f"{what} within {self._spec.deadline_seconds:g} s")
 
     def _body(self, prompt: Prompt, samples: int) -> dict[str, Any]:
         digest = sha256(f"{self._seed}/{prompt.role}/{prompt.sample}".encode()).digest()

@@ -9,19 +9,17 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import CancelledError, Future
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
+from app.adapters.model.gauge import RUNNING, WAITING, Queue
 from app.adapters.model.vllm_loading import Launch, gauge, load, serve_metrics
 from app.adapters.model.vllm_orphans import Orphans
 from app.ports import Misconfigured, Unavailable
 
-_Result = TypeVar("_Result")
-
 _PROGRESS_SECONDS = 10.0
-_LATE_SECONDS = 5.0
 _CLOSE_SECONDS = 30.0
 _MOST_REBUILDS = 3  # within the hour: beyond that it is not bad luck
 _REBUILDS_SECONDS = 3600.0
@@ -115,24 +113,35 @@ class VllmEngine:
                 serve_metrics(self.launch.metrics_port)
             progress(f"vllm: ready after {time.monotonic() - began:.0f} s; {self.health()}")
 
-    def ask(self, question: Question, seconds: float) -> Generated:
-        """Returns the answer; called from any thread, and by many at once.
+    def submit(self, question: Question) -> "Future[Generated]":
+        """Hands a question over; called from any thread, and by many at once.
 
-        While a dead engine is being rebuilt callers wait for the new one, within their time.
+        While a dead engine is being rebuilt the question waits for the new one.  Whoever waits no
+        longer cancels the future, which aborts the request.
+
+        Returns:
+          The answer to come.  It raises Misconfigured where the engine refuses this request and
+          would refuse it again, and Unavailable where it died over it or is gone for good.
 
         Raises:
-          Misconfigured: The engine refuses this request, and would refuse it again.
-          Unavailable: It died over it, gave no answer in time, or is gone for good.
+          Unavailable: It is not loaded, or was ended.
         """
-        return self._run(self._ask(question, seconds), seconds)
+        if self._loop is None:
+            raise Unavailable(self._given_up or "the vLLM engine of this worker is not loaded")
+        return asyncio.run_coroutine_threadsafe(self._ask(question), self._loop)
+
+    def queue(self) -> Queue | None:
+        """Returns what the engine works at and lets wait, by its own gauges; None without one."""
+        if self._engine is None or self._engine.errored:
+            return None
+        return Queue(int(gauge(RUNNING)), int(gauge(WAITING)))
 
     def health(self) -> str:
         """Returns one line: what is served, from vLLM's own gauges."""
         if self._engine is None or self._engine.errored:
             return f"model {self.launch.served_name} is not loaded"
         running, waiting, cache = (
-            gauge(f"vllm:{name}")
-            for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
+            gauge(name) for name in (RUNNING, WAITING, "vllm:kv_cache_usage_perc")
         )
         config = self._engine.vllm_config
         return (
@@ -162,38 +171,23 @@ class VllmEngine:
             told["structured_outputs"] = StructuredOutputsParams(**told["structured_outputs"])
         return SamplingParams(output_kind=RequestOutputKind.FINAL_ONLY, **told)
 
-    def _run(self, work: Coroutine[Any, Any, _Result], seconds: float) -> _Result:
-        if self._loop is None:
-            work.close()
-            raise Unavailable(self._given_up or "the vLLM engine of this worker is not loaded")
-        handed = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return handed.result(seconds + _LATE_SECONDS)
-        except CancelledError as error:
-            raise Unavailable("the vLLM engine of this worker was ended meanwhile") from error
-        except TimeoutError as error:
-            raise Unavailable(f"the vLLM engine gave no answer within {seconds:g} s") from error
-        finally:
-            handed.cancel()  # which aborts the request, if it is still there
-
-    async def _ask(self, question: Question, seconds: float) -> Generated:
+    async def _ask(self, question: Question) -> Generated:
         from vllm.exceptions import VLLMClientError, VLLMError
         from vllm.v1.engine.exceptions import EngineDeadError
 
-        async with asyncio.timeout(seconds):
-            engine = await self._alive()
-            try:
-                return await self._generate(engine, question)
-            except EngineDeadError as error:
-                raise Unavailable("the vLLM engine died; it is being rebuilt") from error
-            except (VLLMClientError, ValueError, TypeError) as error:
-                raise Misconfigured(
-                    f"the vLLM engine refuses a request for {self.launch.served_name}: {error}; "
-                    "check llm.extra_body, and prompts.max_prompt_tokens and llm.max_tokens "
-                    "against --max-model-len"
-                ) from error
-            except VLLMError as error:  # a full queue, and what else vLLM calls its own fault
-                raise Unavailable(f"the vLLM engine: {type(error).__name__}: {error}") from error
+        engine = await self._alive()
+        try:
+            return await self._generate(engine, question)
+        except EngineDeadError as error:
+            raise Unavailable("the vLLM engine died; it is being rebuilt") from error
+        except (VLLMClientError, ValueError, TypeError) as error:
+            raise Misconfigured(
+                f"the vLLM engine refuses a request for {self.launch.served_name}: {error}; "
+                "check llm.extra_body, and prompts.max_prompt_tokens and llm.max_tokens "
+                "against --max-model-len"
+            ) from error
+        except VLLMError as error:  # a full queue, and what else vLLM calls its own fault
+            raise Unavailable(f"the vLLM engine: {type(error).__name__}: {error}") from error
 
     async def _generate(self, engine: Any, question: Question) -> Generated:
         from vllm.renderers.params import ChatParams
