@@ -89,7 +89,7 @@ def _edited(parent: Program, donors: list[ast.expr], rng: Random) -> list[Change
 def _workpiece(text: str, donors: list[ast.expr], rng: Random) -> Workpiece:
     source = Source.of(text)
     places = sites(source)
-    own = [site.node for site in places if graftable(site.node)]
+    own = [site.node for site in places]
     foreign = donors if len(donors) <= _DONORS else rng.sample(donors, _DONORS)
     return Workpiece(source, places, [*own, *foreign], _numpy(source.tree))
 

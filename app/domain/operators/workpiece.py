@@ -78,6 +78,7 @@ def draw_donor(
         and free_names(donor) <= names
         and (truth or number(donor) is None)
         and not (isinstance(donor, ast.Name) and donor.id in SAFE_BUILTINS)
+        and graftable(donor)
     ]
     return copy.deepcopy(rng.choice(fitting)) if fitting else None  # it may hold the site itself
 
