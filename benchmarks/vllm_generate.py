@@ -127,7 +127,7 @@ def _environment(told: argparse.Namespace, prompts: Path) -> dict[str, str]:
     return {
         "SIMULATED_MODEL": "settings",
         "SIMULATED_PROMPTS": str(prompts),
-        "EVOQ_GENERATE_CONCURRENCY": str(told.concurrency * 5 // 4),
+        "EVOQ_GENERATE_CONCURRENCY": str(2 * told.concurrency),  # as many are ready as are answered
         "EVOQ_EVALUATE_CONCURRENCY": "2",
         "EVOQ_LLM_MAX_IN_FLIGHT": str(told.concurrency),
     }

@@ -1,12 +1,18 @@
 """Completions in the ledger: all that shaped them, and found again by it."""
 
+import itertools
+from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from app.adapters.model.cached import CachedModel
+from app.adapters.model.scripted import ScriptedModel
 from app.adapters.store.sql import SqlStore
 from app.domain.budget import Booked
 from app.domain.operator import Completion, Prompt, Role
 from app.entries import Asked, Plan
+from tests.contracts.language_model import LanguageModelContract, Serve
 from tests.engine.conftest import new_run
 from tests.engine.toy import problem
 
@@ -108,6 +114,53 @@ def test_only_what_was_never_answered_is_asked_and_the_rest_is_marked(store: Sql
     hit = replies[1]
     assert (hit.cost_usd, hit.latency_seconds, hit.prompt_tokens) == (0.0, 0.0, 100)
     assert hit.role is Role.JUDGE
+
+
+class TestACacheThatKnowsNothing(LanguageModelContract):
+    @pytest.fixture
+    def serve(self, store: SqlStore) -> Serve:
+        return lambda said: CachedModel(ScriptedModel(lambda prompt: said(prompt.user)), store)
+
+
+class Nobody:
+    """A model that must not be asked."""
+
+    name = "nobody"
+
+    def parameters(self, prompt: Prompt) -> dict[str, object]:
+        return {"model": self.name}
+
+    def complete(self, prompts: list[Prompt]) -> list[Completion]:
+        assert not prompts, "the ledger answers these"
+        return []
+
+
+class Answered:
+    """What a warm cache is to whoever asks it."""
+
+    def __init__(self, store: SqlStore, cohort: int, said: Callable[[str], str]) -> None:
+        self._store, self._cohort, self._said = store, cohort, said
+        self._nobody = Nobody()
+        self._cached = CachedModel(self._nobody, store)
+        self._turns = itertools.count()
+        self.name = self._cached.name
+
+    def complete(self, prompts: list[Prompt]) -> list[Completion]:
+        replies = [
+            replace(ANSWER, text=self._said(one.user), parameters=self._nobody.parameters(one))
+            for one in prompts
+        ]
+        with self._store.begin() as tx:
+            _, cohort = tx.cohort(self._cohort)
+            tx.save_completions(cohort, (), next(self._turns), prompts, replies, Booked())
+        return self._cached.complete(prompts)
+
+
+class TestACacheThatKnowsEverything(LanguageModelContract):
+    @pytest.fixture
+    def serve(self, store: SqlStore) -> Serve:
+        cohort = a_cohort(store)
+        return lambda said: Answered(store, cohort, said)
 
 
 def test_a_reused_completion_is_no_source_for_others(store: SqlStore) -> None:
