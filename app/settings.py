@@ -90,7 +90,9 @@ class SandboxSettings(Section):
     seccomp: str = Field(
         "", description="system call profile of containers: a path, or `engine`; none: ours"
     )
-    cpus: float = Field(1.0, gt=0, description="CPUs' time that one container may take")
+    cpus: float = Field(
+        1.0, gt=0, description="CPUs' time that the programs of one container may take"
+    )
     cells: int = Field(4, ge=1, description="trials of one worker at once, each in a warm cell")
     spares: int = Field(1, ge=0, description="booted cells kept ready beyond those")
     trials_per_cell: int = Field(500, ge=1, description="trials after which a cell is replaced")

@@ -5,7 +5,7 @@ import ast
 _ATTEMPTS = 8
 
 
-def syntax_tree(text: str) -> ast.Module:
+def syntax_tree(text: str | bytes) -> ast.Module:
     """Returns the tree of a program; see `ast.parse`.
 
     CPython before 3.11.8 and 3.12.2 counts the depth of all threads in one place, and a switch

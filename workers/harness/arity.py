@@ -50,7 +50,8 @@ def _call_at(code: types.CodeType, offset: int) -> ast.Call | None:
     try:
         with open(code.co_filename, encoding="utf-8") as file:
             tree = ast.parse(file.read())
-    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+    # SystemError: CPython 3.11 counts the depth of all threads' trees in one place.
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError, SystemError):
         return None
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):

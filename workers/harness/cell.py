@@ -55,6 +55,7 @@ def main(modules: dict[str, str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     kernel.hide_memory()
     _preload([*_USUAL, *boot["preload"]])
+    room.readable = landlock.of_cell() if room.own_root else landlock.of_machine()
     # The loopback interface is the evaluator's where a program is apart from it.
     shared = boot["mode"] == "compatible"
     for_programs = Openings(

@@ -71,10 +71,9 @@ def confine(room: Room, seat: Seat, bounds: dict[str, Any], sieve: Filter) -> No
     kernel.no_new_privileges()
     kernel.hide_memory()
     if not room.own_root:
-        seen = (*landlock.of_machine(), seat.directory, *seat.read_only)
-        landlock.fence(seen, (seat.directory,))
+        landlock.fence((*room.readable, *seat.read_only), (seat.directory,))
     elif seat.apart and room.identities == UIDS:
-        landlock.fence((*landlock.of_cell(), *seat.read_only), (seat.directory, SHARED_MEMORY))
+        landlock.fence((*room.readable, *seat.read_only), (seat.directory, SHARED_MEMORY))
     elif seat.apart:
         landlock.scope_sockets()
     sieve.install()

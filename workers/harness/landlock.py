@@ -46,19 +46,28 @@ def has_scopes() -> bool:
 
 def of_machine() -> tuple[str, ...]:
     """Returns what a program may read where the machine's own root directory is in sight."""
-    homes = (sys.prefix, sys.base_prefix, os.path.dirname(os.path.realpath(sys.executable)))
-    return (*_READABLE, *homes, *room.package_folders())
+    return (*_READABLE, *_homes(), *room.package_folders())
 
 
 def of_cell() -> tuple[str, ...]:
     """Returns what a program may read of a cell's own root: all but other processes and places.
 
-    `/proc/self` is that of the process that asks.
+    `/proc/self` is that of the process that puts up the fence.
     """
-    whole = tuple("/" + name for name in os.listdir("/") if name not in _NOT_WHOLE)
-    devices = tuple("/dev/" + name for name in _DEVICES)
-    of_all = tuple("/proc/" + name for name in _OF_ALL)
-    return (*of_machine(), *whole, *devices, *of_all, "/proc/self")
+    whole = ["/" + name for name in os.listdir("/") if name not in _NOT_WHOLE]
+    whole = [path for path in whole if not os.path.islink(path)]
+    devices = ["/dev/" + name for name in _DEVICES]
+    of_all = ["/proc/" + name for name in _OF_ALL]
+    elsewhere = [
+        path for path in (*_homes(), *room.package_folders())
+        if not any(path.startswith(top + "/") for top in whole)
+    ]  # fmt: skip
+    paths = [*whole, *devices, *of_all, *elsewhere]
+    return (*(path for path in paths if os.path.exists(path)), "/proc/self")
+
+
+def _homes() -> tuple[str, str, str]:
+    return sys.prefix, sys.base_prefix, os.path.dirname(os.path.realpath(sys.executable))
 
 
 def scope_sockets() -> None:

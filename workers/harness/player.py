@@ -207,7 +207,7 @@ def kind_of(error: BaseException, importing: bool) -> str:
         return "invalid_result"
     if isinstance(error, WrongSignature):
         return "invalid_signature"
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or _short_of_memory(error):
         return "memory"
     if isinstance(error, SyntaxError) or (importing and _undecodable(error)):
         return "syntax"
@@ -216,6 +216,10 @@ def kind_of(error: BaseException, importing: bool) -> str:
     if isinstance(error, OSError) and error.errno in (errno.EFBIG, errno.ENOSPC, errno.EDQUOT):
         return "output_limit"
     return "runtime"
+
+
+def _short_of_memory(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno == errno.ENOMEM
 
 
 def _about_place(error: BaseException) -> str:

@@ -44,6 +44,7 @@ class Room:
       uid_count: How many throw-away identities there are.
       kept: What was in the shared places from the beginning, such as an interpreter under /tmp.
       imported: What is there since the evaluator was imported.
+      readable: What programs behind a fence may read beside their own directory.
       reasons: What was tried and refused, one line each.
     """
 
@@ -62,6 +63,7 @@ class Room:
     uid_count: int = 0
     kept: frozenset[str] = frozenset()
     imported: frozenset[str] = frozenset()
+    readable: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
 
     @property

@@ -73,7 +73,9 @@ def bind(
             names[name] = session.ask("global", name)
     names["__getattr__"] = fetch
     names["__dir__"] = lambda: sorted(known)
-    names["__all__"] = [name for name in known if not name.startswith("_")]
+    # An evaluator that imports all names keeps its own built-ins.
+    shown = known.keys() - vars(builtins).keys()
+    names["__all__"] = sorted(name for name in shown if not name.startswith("_"))
 
 
 def _run(session: Session) -> None:

@@ -12,7 +12,7 @@ import traceback
 from typing import Any
 
 from . import census, confine, frames, limits, sweep
-from .capture import Capture, Collector
+from .outlets import Outlets
 from .player import Player
 from .room import NESTED
 from .seating import Seated, seat
@@ -48,7 +48,7 @@ class Trial:
         self._cpu_seconds = 0.0
         self._peak_kib = 0
         self._null = os.open("/dev/null", os.O_RDWR)
-        self._pipes = [os.pipe() for _ in range(5)]
+        self._outlets = Outlets(cell.results, cell.streams)
 
     # Its life.
 
@@ -69,14 +69,8 @@ class Trial:
 
     def _watch(self, deadline: float) -> None:
         cell = self._cell
-        results, *streams = self._pipes
-        self._readers: dict[int, Capture | Collector] = {results[0]: cell.results}
-        self._readers.update(zip((pipe[0] for pipe in streams), cell.streams, strict=True))
-        for reader in self._readers:
-            os.set_blocking(reader, False)
-        cell.loader.start(self._request, [results[1], streams[0][1], streams[1][1]])
-        for pipe in (results, streams[0], streams[1]):
-            os.close(pipe[1])
+        cell.loader.start(self._request, self._outlets.of_evaluator())
+        self._outlets.close_evaluators()
         for index, player in enumerate(self._players):
             if player.listener is not None:
                 self._prepare(index)
@@ -85,7 +79,7 @@ class Trial:
         poll.register(cell.wake, select.POLLIN)
         poll.register(cell.loader.channel, select.POLLIN)
         listeners = {p.listener.fileno(): p for p in self._players if p.listener is not None}
-        for fd in (*self._readers, *listeners):
+        for fd in (*self._outlets.sinks, *listeners):
             poll.register(fd, select.POLLIN)
         quiet_until = time.monotonic() + _POLL_SECONDS
         while self._report is None and not self._loader_lost and not self._stopped_by:
@@ -108,17 +102,10 @@ class Trial:
                 elif fd in listeners:
                     self._start_program(listeners[fd])
                 else:
-                    self._read(fd, poll)
-
-    def _read(self, fd: int, poll: select.poll) -> None:
-        try:
-            if not self._readers[fd].read(fd):
-                poll.unregister(fd)
-        except BlockingIOError:
-            return
-        printed = sum(stream.total for stream in self._cell.streams)
-        if printed > self._bounds["output_bytes"] or self._cell.results.overflowed:
-            self._stopped_by = "output_limit"
+                    if not self._outlets.read(fd):
+                        poll.unregister(fd)
+                    if self._outlets.overflowing(self._bounds["output_bytes"]):
+                        self._stopped_by = "output_limit"
 
     def _hear_loader(self) -> None:
         message = self._cell.loader.receive()
@@ -166,7 +153,7 @@ class Trial:
 
     def _become(self, player: Seated, line: socket.socket) -> None:
         cell = self._cell
-        limits.take_streams(self._null, self._pipes[3][1], self._pipes[4][1])
+        limits.take_streams(self._null, *self._outlets.of_programs())
         limits.close_all_but((line.fileno(),))
         limits.default_signals()
         limits.set_environment(confine.program_environment(player.seat.directory))
@@ -248,12 +235,7 @@ class Trial:
             str(pid)
             for pid in census.end_all(cell.room, known_pids, self._program_uids(), self._reap)
         ]
-        for reader, sink in self._readers.items():
-            _read_rest(reader, sink)
-        for pipe in self._pipes:
-            os.close(pipe[0])
-        for pipe in self._pipes[3:]:
-            os.close(pipe[1])
+        self._outlets.finish()
         os.close(self._null)
         for player in self._players:
             if player.listener is not None:
@@ -299,12 +281,3 @@ class Trial:
 def _drain(fd: int) -> None:
     with contextlib.suppress(BlockingIOError):
         os.read(fd, 4096)
-
-
-def _read_rest(fd: int, sink: Capture | Collector) -> None:
-    try:
-        for _ in range(64):
-            if not sink.read(fd):
-                return
-    except BlockingIOError:
-        pass

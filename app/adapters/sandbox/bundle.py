@@ -7,6 +7,8 @@ import struct
 from collections.abc import Mapping
 from importlib import resources
 
+from app.domain.syntax import syntax_tree
+
 _PACKAGE = "workers.harness"
 
 # Small, imported by evaluators and programs alike, and safe to fork after importing.
@@ -74,7 +76,7 @@ def preloads(files: Mapping[str, bytes]) -> list[str]:
         if not name.endswith(".py"):
             continue
         try:
-            tree = ast.parse(contents)
+            tree = syntax_tree(contents)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue  # the cell reports it, with its place
         for node in ast.walk(tree):
