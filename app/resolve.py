@@ -174,7 +174,7 @@ def require_bounds(budget: Budget, llm: ModelSettings) -> None:
     """Makes sure that caps on tokens and money can be kept.
 
     Raises:
-      Misused: A model has no price, or may answer at any length.
+      Misused: A model has no price, or may answer at any length, or one proposal may take more.
     """
     if budget.tokens is None and budget.cost_usd is None:
         return
@@ -200,6 +200,18 @@ def require_bounds(budget: Budget, llm: ModelSettings) -> None:
             remedy="Set llm.usd_per_million_prompt_tokens and llm.usd_per_million_completion_tokens"
             ", or those of the model or role; or cap budget.tokens instead.",
         )
+    asks, each = 1 + llm.repair_turns, llm.tariff.reservation(0)
+    needs = {"tokens": asks * each.tokens, "cost_usd": asks * each.cost_usd}
+    for name, least in needs.items():
+        cap: float | None = {"tokens": budget.tokens, "cost_usd": budget.cost_usd}[name]
+        if cap is not None and cap < least:
+            raise Misused(
+                f"one proposal may take {least:g}, prompts not counted, so none could be asked for",
+                where=f"budget.{name}",
+                value=f"{cap:g}",
+                remedy=f"Raise it, or lower llm.max_tokens (the longest answer is "
+                f"{llm.tariff.max_tokens}) or llm.repair_turns ({llm.repair_turns}).",
+            )
 
 
 def without_judges(found: Resolved) -> tuple[Resolved, list[str]]:

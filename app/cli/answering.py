@@ -31,7 +31,10 @@ def answer(name: str, reply: str | None, prompt: str | None, screen: Screen) -> 
     if reply is None:
         _show(run, chosen, waiting, screen)
         return
-    write(folder, chosen.name, _read(reply))
+    text = _read(reply)
+    if not text.strip():
+        raise Failed(f"{reply}: is empty, and {chosen.name} still waits. Write the answer into it")
+    write(folder, chosen.name, text)
     left = [one.name for one in waiting if one is not chosen]
     screen.say(f"answered {chosen.name}; {len(left)} more wait")
     screen.answer({"run": run.name, "answered": chosen.name, "waiting": left})

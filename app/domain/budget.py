@@ -179,13 +179,13 @@ def _exceeded(
         return ""
     if budget.tokens is not None and standing.tokens + completions * each.tokens > budget.tokens:
         return (
-            f"budget of {budget.tokens} tokens spent: {standing.tokens} are used, and a completion "
-            f"may take {each.tokens}"
+            f"budget of {budget.tokens} tokens spent: {standing.tokens} are used, and what is "
+            f"asked next may take {asks * each.tokens} in {asks} completion(s)"
         )
     usd = standing.cost_usd + completions * each.cost_usd
     if budget.cost_usd is not None and usd > budget.cost_usd:
         return (
-            f"budget of ${budget.cost_usd:g} spent: ${standing.cost_usd:.6g} are used, and a "
-            f"completion may cost ${each.cost_usd:.6g}"
+            f"budget of ${budget.cost_usd:g} spent: ${standing.cost_usd:.6g} are used, and what is "
+            f"asked next may cost ${asks * each.cost_usd:.6g} in {asks} completion(s)"
         )
     return ""

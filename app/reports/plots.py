@@ -44,7 +44,7 @@ def evolution(rows: Sequence[Row], baselines: Mapping[str, float], title: str) -
     if not measured and not best:
         return _empty(figure, axes, "no proposal has been measured yet")
     axes.scatter(
-        *_columns(measured), s=14, color=DOT, edgecolors="none", label="a proposal", rasterized=True
+        *_columns(measured), s=14, color=DOT, edgecolors="none", label="a proposal", zorder=2.5
     )
     axes.step(*_columns(best), where="post", color=BEST, linewidth=2, zorder=3, label="best so far")
     for (names, fitness), color in zip(_levels(baselines), _cycle(PALETTE), strict=False):

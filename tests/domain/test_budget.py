@@ -40,7 +40,8 @@ def test_what_is_in_flight_is_counted_as_spent() -> None:
     found = room(Budget(100, tokens=1500), standing, TARIFF, some(9))
     assert found.cohorts == 2
     assert found.reason == (
-        "budget of 1500 tokens spent: 500 are used, and a completion may take 200"
+        "budget of 1500 tokens spent: 500 are used, and what is asked next may take 200 in 1 "
+        "completion(s)"
     )
 
 

@@ -79,3 +79,15 @@ def test_a_reply_that_cannot_be_read_is_none(evoq: Evoq, folder: Path):
     assert said.code == 1
     assert "nowhere: cannot be read" in said.err
     assert evoq("answer", "asking").out == "Q1\n"
+
+
+def test_an_empty_reply_is_none(evoq: Evoq, folder: Path):
+    ask(folder, 1)
+    empty = folder / "empty.txt"
+    empty.write_text(" \n")
+
+    said = evoq("answer", "asking", "--reply", empty)
+
+    assert said.code == 1
+    assert "empty.txt: is empty" in said.err
+    assert evoq("answer", "asking").out == "Q1\n"

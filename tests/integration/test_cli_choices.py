@@ -244,10 +244,27 @@ def test_a_cap_on_money_needs_prices_and_a_cap_on_tokens_a_longest_completion():
     assert llm.tariff == Tariff(9000, 2.0, 3.0)
     require_bounds(Budget(1, cost_usd=1.0), llm)
     free = ModelSettings(model="a", roles={"judge": {"usd_per_million_prompt_tokens": 1}})
-    require_bounds(Budget(1, tokens=5), free)
+    require_bounds(Budget(1, tokens=50_000), free)
     with pytest.raises(Misused, match=r"no price is known of a") as caught:
         require_bounds(Budget(1, cost_usd=1.0), free)
     assert "usd_per_million_prompt_tokens" in caught.value.remedy
     with pytest.raises(Misused, match="as it likes"):
         require_bounds(Budget(1, tokens=5), ModelSettings(model="a", max_tokens=None))
     require_bounds(Budget(1, tokens=5, cost_usd=1.0), ModelSettings())
+
+
+@pytest.mark.parametrize(
+    ("budget", "where", "least"),
+    [
+        (Budget(9, tokens=8000), "tokens", "8192"),
+        (Budget(9, cost_usd=0.02), "cost_usd", "0.032768"),
+    ],
+)
+def test_a_cap_below_what_one_proposal_may_take_is_refused(budget: Budget, where: str, least: str):
+    priced = {"usd_per_million_prompt_tokens": 1, "usd_per_million_completion_tokens": 4}
+
+    with pytest.raises(Misused, match=rf"budget\.{where}: one proposal may take {least}") as caught:
+        require_bounds(budget, ModelSettings(model="a", **priced))
+
+    assert "llm.max_tokens (the longest answer is 4096)" in caught.value.remedy
+    require_bounds(budget, ModelSettings(model="a", max_tokens=500, **priced))
