@@ -2,6 +2,7 @@
 
 import base64
 import json
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -42,6 +43,15 @@ def test_a_run_submitted_to_the_deployment_spends_its_budget_without_gpu_or_key(
     assert set(run["failures"].values()) <= set(range(40))
     operators = deployment.sql("SELECT operators FROM runs WHERE name = 'small'")[0][0]
     assert set(json.loads(operators)) == {"tune", "mutate"}
+
+
+def test_a_command_does_not_wait_for_a_model_server_that_is_not_there(
+    deployment: Deployment,
+) -> None:
+    began = time.monotonic()
+    deployment.evoq("list-runs")
+
+    assert time.monotonic() - began < 15.0
 
 
 def test_a_detached_run_goes_on_by_itself(deployment: Deployment) -> None:
