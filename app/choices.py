@@ -5,13 +5,14 @@ Pure: texts and mappings in, values out.
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import yaml
 from pydantic import BaseModel
 
 from app.adapters.problems.keys import KEYS
+from app.domain.problem import Limits
 from app.domain.prompt_rules import PromptRules
 from app.model_settings import ModelSettings
 from app.settings import RunSettings
@@ -152,7 +153,8 @@ _OF_PROBLEM = (
 
 def problem_options(layers: Sequence[Choices]) -> dict[str, Any]:
     """Returns what shapes the problem itself and must be known before it is loaded."""
-    shaping = ("sandbox.mode", "sandbox.image", "sandbox.wall_seconds", "sandbox.memory_mib")
+    limits = (f"sandbox.{limit.name}" for limit in fields(Limits))
+    shaping = ("sandbox.mode", "sandbox.image", *limits)
     variables = "problem.environment."
     found: dict[str, Any] = {}
     for name, value in ((n, v) for layer in reversed(layers) for n, v in layer.values.items()):

@@ -47,8 +47,8 @@ class Asked(BaseModel):
     provider: Provider | None = Field(None, description="who serves it: address, key and quirks")
     base_url: str | None = Field(None, description="OpenAI-compatible endpoint")
     api_key_variable: str | None = Field(None, description="environment variable of the key")
-    temperature: float | None = Field(None, ge=0, le=2)
-    top_p: float | None = Field(None, gt=0, le=1)
+    temperature: float | None = Field(None, ge=0, le=2, description="of sampling")
+    top_p: float | None = Field(None, gt=0, le=1, description="of sampling; none: the endpoint's")
     max_tokens: int | None = Field(None, ge=1, description="longest completion, reasoning included")
     timeout_seconds: float | None = Field(None, gt=0, description="of one attempt, at most")
     min_timeout_seconds: float | None = Field(
@@ -71,16 +71,20 @@ class Asked(BaseModel):
     parallel_generations: int | None = Field(
         None, ge=1, description="requests of the whole deployment at one endpoint; none: no limit"
     )
-    reasoning_effort: str | None = None
+    reasoning_effort: str | None = Field(None, description="for models that take one")
     extra_body: dict[str, JsonValue] | None = Field(
         None,
         description="further fields of each request, such as vLLM's top_k, structured_outputs",
     )
-    usd_per_million_prompt_tokens: float | None = Field(None, ge=0)
+    usd_per_million_prompt_tokens: float | None = Field(
+        None, ge=0, description="price; none: nobody knows"
+    )
     usd_per_million_cached_tokens: float | None = Field(
         None, ge=0, description="prompt tokens the endpoint had read before; none: as the others"
     )
-    usd_per_million_completion_tokens: float | None = Field(None, ge=0)
+    usd_per_million_completion_tokens: float | None = Field(
+        None, ge=0, description="price; none: nobody knows"
+    )
 
     @field_validator("extra_body")
     @classmethod
@@ -114,7 +118,9 @@ class ModelChoice(Asked):
 class RoleSettings(Asked):
     """Who answers in one role; without a model, the models of the section `llm`."""
 
-    models: list[ModelChoice] = Field(default_factory=list)
+    models: list[ModelChoice] = Field(
+        default_factory=list, description="a mix: each a `name`, a `weight` and what differs for it"
+    )
     model: str | None = Field(None, description="shorthand for one model of weight 1")
 
     failover_after: int | None = Field(
@@ -133,7 +139,7 @@ class RoleSettings(Asked):
 class ModelSettings(RoleSettings):
     """The language model.  Without a model name there is none, and no operator asks one."""
 
-    temperature: float | None = Field(0.7, ge=0, le=2)
+    temperature: float | None = Field(0.7, ge=0, le=2, description="of sampling")
     max_tokens: int | None = Field(4096, ge=1, description="longest completion, with reasoning")
     timeout_seconds: float | None = Field(60.0, gt=0, description="of one attempt, at most")
     min_timeout_seconds: float | None = Field(

@@ -22,7 +22,9 @@ class BudgetSettings(Section):
     """Hard caps of a run; what is in flight counts."""
 
     proposals: int = Field(100, ge=1, description="children the run may ask for")
-    wall_seconds: float | None = Field(None, gt=0, description="from the start of the run")
+    wall_seconds: float | None = Field(
+        None, gt=0, description="from the run's creation on, pauses included"
+    )
     tokens: int | None = Field(None, ge=1, description="prompt and completion tokens together")
     cost_usd: float | None = Field(None, gt=0, description="price of the model's completions")
 
@@ -30,13 +32,17 @@ class BudgetSettings(Section):
 class SearchSettings(Section):
     """How a run searches.  Names and defaults are OpenEvolve's where it has them."""
 
-    strategy: Literal["map_elites"] = "map_elites"
-    seed: int = Field(42, ge=0)
-    islands: int = Field(5, ge=1, le=1000)
+    strategy: Literal["map_elites"] = Field("map_elites", description="recipe of the search")
+    seed: int = Field(42, ge=0, description="of every draw")
+    islands: int = Field(5, ge=1, le=1000, description="sub-populations")
     migration_interval: int = Field(50, ge=1, description="cohorts per island between migrations")
     migration_rate: float = Field(0.1, ge=0, le=1, description="share of an island's cells offered")
-    exploration_ratio: float = Field(0.2, ge=0, le=1)
-    exploitation_ratio: float = Field(0.7, ge=0, le=1)
+    exploration_ratio: float = Field(
+        0.2, ge=0, le=1, description="share of parents drawn from all of an island's cells alike"
+    )
+    exploitation_ratio: float = Field(
+        0.7, ge=0, le=1, description="share drawn from the fittest alike; the rest by rank"
+    )
     archive_size: int = Field(100, ge=1, description="fittest elites exploitation draws from")
     top_programs: int = Field(3, ge=0, description="fittest programs shown to the model")
     inspirations: int = Field(2, ge=0, description="other programs shown to the model")
@@ -67,8 +73,12 @@ class QueueSettings(Section):
     evaluating: int | None = Field(
         None, ge=1, description="proposals under test beyond which none is planned; none: likewise"
     )
-    lease_seconds: float = Field(30.0, gt=0)
-    ring_again_seconds: float = Field(30.0, gt=0)
+    lease_seconds: float = Field(
+        30.0, gt=0, description="how long a step of a killed worker is left alone"
+    )
+    ring_again_seconds: float = Field(
+        30.0, gt=0, description="how long a step that nobody began waits to be rung for again"
+    )
     patience_seconds: float = Field(
         180.0, gt=0, description="an embedded run that waits so long for what is down is paused"
     )
@@ -78,7 +88,9 @@ class QueueSettings(Section):
 class SandboxSettings(Section):
     """How programs are isolated."""
 
-    backend: Literal["auto", "process", "docker"] = "auto"
+    backend: Literal["auto", "process", "docker"] = Field(
+        "auto", description="auto: containers where an engine answers, else child processes"
+    )
     mode: Literal["guarded", "compatible"] | None = Field(
         None, description="none: what the problem says, else guarded"
     )
@@ -97,13 +109,23 @@ class SandboxSettings(Section):
     spares: int = Field(1, ge=0, description="booted cells kept ready beyond those")
     trials_per_cell: int = Field(500, ge=1, description="trials after which a cell is replaced")
     minutes_per_cell: float = Field(30.0, gt=0, description="age at which a cell is replaced")
-    one_container_per_trial: bool = False
+    one_container_per_trial: bool = Field(False, description="no cell serves two trials")
     environments: str = Field(
         "", description="folder of virtual environments of problems; none: the user's cache"
     )
     build_minutes: float = Field(30.0, gt=0, description="longest build of an image")
     wall_seconds: float | None = Field(None, gt=0, description="overrides the problem's time-out")
     memory_mib: int | None = Field(None, ge=16, description="overrides the problem's limit")
+    cpu_seconds: float | None = Field(None, gt=0, description="overrides the problem's limit")
+    output_bytes: int | None = Field(
+        None, ge=1, description="of standard output and error; none: 1 MiB"
+    )
+    result_bytes: int | None = Field(
+        None, ge=1, description="of metrics and artifacts together; none: 1 MiB"
+    )
+    file_bytes: int | None = Field(None, ge=1, description="of each file; none: 32 MiB")
+    processes: int | None = Field(None, ge=1, description="at once; none: 64")
+    open_files: int | None = Field(None, ge=3, description="of one process; none: 256")
 
 
 class PriceSettings(Section):
@@ -128,7 +150,7 @@ class RunSettings(Section):
     llm: ModelSettings = ModelSettings()
     sandbox: SandboxSettings = SandboxSettings()
     prices: PriceSettings = PriceSettings()
-    prompts: dict[str, Any] = Field(default_factory=dict)
+    prompts: dict[str, Any] = Field(default_factory=dict, description="see prompts.md")
     problem: dict[str, Any] = Field(default_factory=dict, description="options of the problem")
 
 
