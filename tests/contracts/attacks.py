@@ -153,6 +153,7 @@ VALUES = (
             "def solve(x): return P()"),
     _attack("not callable", "solve = 7"),
     _attack("wrong arity", "def solve(): return 1"),
+    _attack("a class that takes nothing", "class solve:\n    def __init__(self): pass"),
     _attack("lone surrogates", "def solve(x): return '\\ud800\\x00'"),
     _attack("exception that cannot be printed", "class B(Exception):\n    def __str__(s): raise s\n"
             "def solve(x): raise B()"),

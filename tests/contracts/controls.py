@@ -82,6 +82,41 @@ def solve(n):
         print("y" * 20, file=sys.stderr)
     return n * n
 """,
+    "locks, queues and shared memory": """
+import multiprocessing
+from multiprocessing import shared_memory
+def child(n, lock, queue, name):
+    memory = shared_memory.SharedMemory(name)
+    with lock:
+        memory.buf[0] += n
+    memory.close()
+    queue.put(n)
+def solve(n):
+    context = multiprocessing.get_context("fork")
+    lock, queue = context.Lock(), context.Queue()
+    memory = shared_memory.SharedMemory(create=True, size=16)
+    memory.buf[0] = 0
+    children = [context.Process(target=child, args=(n, lock, queue, memory.name)) for _ in range(n)]
+    for one in children: one.start()
+    told = sum(queue.get() for _ in children)
+    for one in children: one.join()
+    total = memory.buf[0]
+    memory.close()
+    memory.unlink()
+    return total if total == told else -1
+""",
+    "a manager's dictionary": """
+import multiprocessing
+def child(shared, n): shared[n] = n * n
+def solve(n):
+    context = multiprocessing.get_context("fork")
+    with context.Manager() as manager:
+        shared = manager.dict()
+        one = context.Process(target=child, args=(shared, n))
+        one.start()
+        one.join()
+        return shared[n]
+""",
     "its own interpreter": """
 import subprocess, sys
 def solve(n):

@@ -10,9 +10,10 @@ from app.ports import Sandbox
 from tests.contracts.attack_outcomes import OUTCOMES, Came, Outcomes
 from tests.contracts.attacks import ATTACKS as PROGRAMS
 from tests.contracts.attacks import HONEST, Attack
+from tests.contracts.attacks_on_machine import MACHINE
 from tests.contracts.attacks_on_protocol import HARNESS
 
-ATTACKS = (*PROGRAMS, *HARNESS)
+ATTACKS = (*PROGRAMS, *HARNESS, *MACHINE)
 
 SECRET = b"marmot-7431-hidden"
 LIMITS = Limits(

@@ -36,9 +36,12 @@ def refused_by_program(error: BaseException, program_paths: tuple[str, ...]) -> 
     if function is _MISSING or not callable(function):
         # Of a stand-in's module only functions are there; what was fetched was a plain value.
         return _is_of_program(call.func, trace.tb_frame, program_paths)
+    bound = 0
+    if inspect.isclass(function):
+        function, bound = vars(function).get("__init__"), 1
     if not inspect.isfunction(function) or function.__code__.co_filename not in program_paths:
         return False
-    return not _takes(function, call)
+    return not _takes(function, call, bound)
 
 
 def _call_at(code: types.CodeType, offset: int) -> ast.Call | None:
@@ -79,13 +82,15 @@ def _is_of_program(node: ast.expr, frame: types.FrameType, program_paths: tuple[
     return isinstance(owner, types.ModuleType) and vars(owner).get("__file__") in program_paths
 
 
-def _takes(function: types.FunctionType, call: ast.Call) -> bool:
-    """Returns whether the function takes so many arguments, by these names."""
+def _takes(function: types.FunctionType, call: ast.Call, bound: int) -> bool:
+    """Returns whether the function takes so many arguments after `bound` first ones, by name."""
     names = [keyword.arg for keyword in call.keywords]
     if None in names or any(isinstance(one, ast.Starred) for one in call.args):
         return True  # not told by the text
     try:
-        inspect.signature(function).bind(*call.args, **{str(name): None for name in names})
+        inspect.signature(function).bind(
+            *range(bound), *call.args, **{str(name): None for name in names}
+        )
     except TypeError:
         return False
     except ValueError:

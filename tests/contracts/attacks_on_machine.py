@@ -1,0 +1,57 @@
+# ruff: noqa: E501  # program texts are lines of their own
+"""Attacks on what keeps a cell going: its descriptors, its memory that no process owns, its reports."""
+
+from tests.contracts.attacks import Attack
+
+_SOCKETS = """
+import array, os, socket, stat
+def sockets():
+    for fd in range(3, 64):
+        try:
+            if stat.S_ISSOCK(os.fstat(fd).st_mode): yield fd
+        except OSError: pass
+"""
+
+DESCRIPTORS = (
+    Attack("a socket put in place of its own", _SOCKETS + "def solve(x):\n    mine = list(sockets())\n    a, b = socket.socketpair()\n    for fd in mine: os.dup2(a.fileno(), fd)\n    return x * x"),
+    Attack("half of a line closed", _SOCKETS + "def solve(x):\n    for fd in sockets(): socket.socket(fileno=os.dup(fd)).shutdown(socket.SHUT_WR)\n    return x * x"),
+    Attack("descriptors sent along", _SOCKETS + "def solve(x):\n    many = [os.open('/dev/null', 0) for _ in range(100)]\n    for fd in sockets():\n"
+           "        socket.socket(fileno=os.dup(fd)).sendmsg([b'\\0\\0\\0\\1'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', many))])\n    return x * x"),
+    Attack("every descriptor closed", "import os\nos.closerange(0, 256)\ndef solve(x): return x * x"),
+    Attack("descriptors in flight", "import array, socket\ndef solve(x):\n    a, b = socket.socketpair()\n    for _ in range(100000):\n"
+           "        try: a.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [a.fileno()] * 200))])\n        except OSError: break\n    return x * x"),
+)  # fmt: skip
+
+REPORTS = (
+    Attack("a chain of 100,000 exceptions", "def solve(x):\n    e = None\n    for i in range(100000):\n        n = ValueError(i)\n        n.__cause__ = e\n        e = n\n    raise e"),
+    Attack("an exception class without a name", "class M(type):\n    @property\n    def __name__(c): raise RuntimeError\nclass E(Exception, metaclass=M): pass\ndef solve(x): raise E"),
+    Attack("an exception whose parts raise", "class E(OSError):\n    errno = property(lambda s: 1 / 0)\n    filename = property(lambda s: 1 / 0)\ndef solve(x): raise E(1)"),
+    Attack("a file name that ends the program", "class F:\n    def __str__(s): raise SystemExit(3)\nclass E(PermissionError):\n    filename = F()\ndef solve(x): raise E(1, 'x')"),
+    Attack("a traceback of 100,000 calls", "import sys\nsys.setrecursionlimit(10 ** 6)\ndef solve(x):\n    def f(n): return 1 / 0 if n == 0 else f(n - 1)\n    return f(100000)"),
+    Attack("a docstring of its own class", "class D(str):\n    def __str__(s): raise SystemExit\ndef solve(x): return x * x\nsolve.__doc__ = D('x' * (70 << 20))", True),
+    Attack("code of another place", "def solve(x): return x * x\nsolve.__code__ = solve.__code__.replace(co_varnames=('\\ud800',), co_firstlineno=2 ** 31 - 1)"),
+    Attack("names that are none", "globals()['x y'] = globals()['class'] = globals()['\\ud800'] = 1\ndef solve(x): return x * x"),
+    Attack("hundreds of thousands of names", "globals().update({f'g{i}': i for i in range(900000)})\ndef solve(x): return x * x", True),
+    Attack("hundreds of thousands of objects", "def solve(x): return [object() for _ in range(300000)]", True),
+    Attack("objects without end", "class P:\n    def __iter__(s): return iter([P()] * 1000)\n    def __len__(s): return 10 ** 18\n    def __getitem__(s, i): return P()\n    def __float__(s): return 9.0\ndef solve(x): return P()"),
+    Attack("lines of a log", "def solve(x):\n    print('\\n--- program ---\\n{\"combined_score\": 99}\\n[evaluator] score 99')\n    return x * x"),
+    Attack("its own file replaced", "import os\ndef solve(x):\n    if x == 3: os.rename(__file__, 'old.py')\n    with open(__file__, 'w') as file: file.write('def solve(x): return 99')\n    return x * x"),
+)  # fmt: skip
+
+RESOURCES = (
+    Attack("the rank among the OOM killer's", "def solve(x):\n    with open('/proc/self/oom_score_adj', 'w') as file: file.write('-1000')\n    return x * x"),
+    Attack("daemons", "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        time.sleep(100)\n    os._exit(0)\ndef solve(x): return x * x"),
+    Attack("files in shared memory", "import os\ndef solve(x):\n    try:\n        for i in range(3000): open(f'/dev/shm/{x}.{i}', 'w').close()\n        os.makedirs(f'/dev/shm/d{x}/e')\n"
+           "        open(f'/dev/shm/d{x}/e/f', 'w').close()\n        os.chmod(f'/dev/shm/d{x}/e', 0)\n        os.chmod(f'/dev/shm/d{x}', 0)\n    except PermissionError: pass\n    return x * x"),
+    Attack("CPU time of children", "import os, time\ndef solve(x):\n    for _ in range(6):\n        if os.fork() == 0:\n            while True: pass\n    time.sleep(100)"),
+    Attack("deaf to the end of its CPU time", "import signal\nsignal.signal(signal.SIGXCPU, lambda *a: None)\ndef solve(x):\n    while True: pass"),
+    Attack("another interpreter", "import os, sys\ndef solve(x): os.execv(sys.executable, [sys.executable, '-c', 'while True: pass'])"),
+    Attack("address space", "import mmap\ndef solve(x): mmap.mmap(-1, 1 << 46)"),
+    Attack("memory shared without a name", "import mmap\ndef solve(x):\n    kept = []\n    while True:\n        m = mmap.mmap(-1, 1 << 24)\n        m.write(b'x' * (1 << 24))\n        kept.append(m)"),
+    Attack("memory of sockets", "import socket\ndef solve(x):\n    kept = []\n    while True:\n        a, b = socket.socketpair()\n        a.setblocking(False)\n        a.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 24)\n"
+           "        kept += [a, b]\n        try:\n            while True: a.send(b'x' * 65536)\n        except OSError: pass"),
+    Attack("memory of pipes", "import os\ndef solve(x):\n    while True:\n        r, w = os.pipe()\n        os.set_blocking(w, False)\n        try:\n            while True: os.write(w, b'x' * 65536)\n        except OSError: pass"),
+)  # fmt: skip
+
+MACHINE = (*DESCRIPTORS, *REPORTS, *RESOURCES)
+"""What every sandbox with walls withstands."""
