@@ -17,7 +17,16 @@ Step: TypeAlias = Literal["produce", "generate", "evaluate", "judge"]
 
 
 class Unavailable(Exception):
-    """A port could not be reached.  Retrying the same step later is safe and is the remedy."""
+    """A port could not be reached.  Retrying the same step later is safe and is the remedy.
+
+    Attributes:
+      unanswered: Of a model: completions that were asked for and may be billed, though nobody was
+        answered.
+    """
+
+    def __init__(self, *told: object, unanswered: int = 0) -> None:
+        super().__init__(*told)
+        self.unanswered = unanswered
 
 
 class Misconfigured(Unavailable):

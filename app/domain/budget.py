@@ -12,10 +12,17 @@ from dataclasses import dataclass
 
 from app.domain.operator import Completion, Prompt
 from app.domain.run import Budget
+from app.domain.tokens import estimated
 
 PROMPT_GROWTH = 2.0
 """Prompts grow with programs, attempts and elites while earlier ones are in flight; in the first
 minute of a run they were seen to grow by 1.9 between two plans."""
+
+
+PROMPT_MARGIN = 1.25
+"""Times the estimate of a prompt's tokens, which was seen to be as little as 0.92 of them."""
+FRAME_TOKENS = 64
+"""What an endpoint's own form adds to a prompt, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +72,14 @@ def booked(
     """Returns what completions add to a run's account.
 
     A run with a cap on tokens or money books a completion that its endpoint did not count at one
-    token a byte, which is more than any tokenizer makes of it: a cap may end a run early, not late.
+    token a byte, which is more than any tokenizer makes of it, and a request that was never
+    answered at the longest answer it allowed: a cap may end a run early, not late.
     """
     tokens, usd, longest = 0, 0.0, 0
     for prompt, one in zip(prompts, completions, strict=True):
+        if one.unanswered and capped(budget):
+            lost = unanswered(tariff, prompt, one.unanswered)
+            tokens, usd = tokens + lost.tokens, usd + lost.cost_usd
         asked, answered, cost = one.prompt_tokens, one.completion_tokens, one.cost_usd
         if not asked and capped(budget):
             asked = len(f"{prompt.system}{prompt.user}".encode(errors="replace"))
@@ -78,6 +89,40 @@ def booked(
         if not one.reused:
             tokens, usd = tokens + asked + answered, usd + (cost or 0.0)
     return Booked(tokens, usd, longest)
+
+
+def longest_tokens(prompt: Prompt) -> int:
+    """Returns how many tokens an endpoint may count for a prompt."""
+    text = f"{prompt.system}{prompt.user}"
+    bytes_and_frame = len(text.encode(errors="replace")) + FRAME_TOKENS
+    return min(bytes_and_frame, math.ceil(estimated(text) * PROMPT_MARGIN) + FRAME_TOKENS)
+
+
+def unanswered(tariff: Tariff, prompt: Prompt, times: int) -> "Price":
+    """Returns what requests may cost that an endpoint took and never answered."""
+    prompt_tokens = longest_tokens(prompt)
+    usd = (prompt_tokens * tariff.prompt_usd + tariff.max_tokens * tariff.completion_usd) / 1e6
+    return Price(times * (prompt_tokens + tariff.max_tokens), times * usd)
+
+
+def surprising(prompts: Sequence[Prompt], longest_prompt_tokens: int) -> int:
+    """Returns the longest prompt's tokens where they are more than is set aside; 0 otherwise.
+
+    Args:
+      prompts: About to be asked.
+      longest_prompt_tokens: Of the prompts before; what is set aside follows from it.
+    """
+    room = math.ceil(longest_prompt_tokens * PROMPT_GROWTH)
+    longest = max((longest_tokens(one) for one in prompts), default=0)
+    return longest if longest > room else 0
+
+
+def fits(budget: Budget, standing: "Standing", tariff: Tariff) -> bool:
+    """Returns whether what is in flight is within the caps, each at what is set aside for it."""
+    each = tariff.reservation(standing.longest_prompt_tokens)
+    return not _exceeded(
+        budget, standing, standing.proposals, each, standing.waiting, asks=1, timed=False
+    )
 
 
 def capped(budget: Budget) -> bool:
@@ -161,12 +206,19 @@ def overtime(budget: Budget, elapsed_seconds: float) -> bool:
 
 
 def _exceeded(
-    budget: Budget, standing: Standing, proposals: int, each: Price, completions: int, *, asks: int
+    budget: Budget,
+    standing: Standing,
+    proposals: int,
+    each: Price,
+    completions: int,
+    *,
+    asks: int,
+    timed: bool = True,
 ) -> str:
     """Returns which cap so many proposals and completions would exceed; "" where none."""
     if proposals > budget.proposals:
         return f"budget of {budget.proposals} proposals spent"
-    if budget.wall_seconds is not None:
+    if timed and budget.wall_seconds is not None:
         left = budget.wall_seconds - standing.elapsed_seconds
         if left <= 0:
             return f"budget of {budget.wall_seconds:g} s spent"

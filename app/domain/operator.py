@@ -69,6 +69,7 @@ class Completion:
       reused: Whether it was read from a store: its tokens and its cost were spent earlier.
       parameters: What shaped it beside its prompt and its sample: endpoint, model, temperature,
         seed… (JSON values, no secret); empty where the provider does not say.
+      unanswered: Requests for it that were sent before and never answered: they may be billed.
     """
 
     text: str
@@ -83,6 +84,7 @@ class Completion:
     revision: str = ""
     reused: bool = False
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    unanswered: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,24 @@
 """Budget: what the ledger says of a run's account, and which plans still fit."""
 
+import math
 from collections.abc import Mapping, Sequence
 
-from app.domain.budget import Room, Standing, Tariff, Wanted, capped, room
+from app.domain.budget import (
+    PROMPT_GROWTH,
+    Booked,
+    Price,
+    Room,
+    Standing,
+    Tariff,
+    Wanted,
+    capped,
+    fits,
+    room,
+    surprising,
+    unanswered,
+)
+from app.domain.cohort import Cohort
+from app.domain.operator import Prompt
 from app.domain.run import Run
 from app.engine.context import Context
 from app.entries import Plan
@@ -26,6 +42,44 @@ def affordable(ctx: Context, tx: Transaction, run: Run, plans: Sequence[Plan]) -
 def tariff(run: Run) -> Tariff:
     """Returns the most that one completion of the run may take, by its settings."""
     return ModelSettings(**run.settings["llm"]).tariff if capped(run.budget) else Tariff()
+
+
+def set_aside(ctx: Context, run: Run, cohort: Cohort, turn: int, prompts: Sequence[Prompt]) -> str:
+    """Sets more aside for prompts that are longer than was foreseen, before they are asked.
+
+    Returns:
+      Why the budget has no room for them; "" where it has.
+    """
+    if not capped(run.budget) or not surprising(prompts, run.longest_prompt_tokens):
+        return ""
+    with ctx.store.begin() as tx:
+        tokens = surprising(prompts, tx.run(run.id).longest_prompt_tokens)
+        if tokens:
+            raised = Booked(longest_prompt_tokens=math.ceil(tokens / PROMPT_GROWTH))
+            tx.save_completions(cohort, (), turn, (), (), raised)
+    if not tokens:
+        return ""
+    with ctx.store.begin() as tx:
+        standing = _standing(ctx, tx, run)
+    if fits(run.budget, standing, tariff(run)):
+        return ""
+    return f"the budget has no room for a prompt of {tokens} tokens beside what is in flight"
+
+
+def lost(
+    ctx: Context, run: Run, cohort: Cohort, turn: int, prompts: Sequence[Prompt], n: int
+) -> None:
+    """Books `n` requests that may be billed and were never answered, at the dearest."""
+    if not n or not capped(run.budget):
+        return
+    each = max((unanswered(tariff(run), one, 1) for one in prompts), key=_dear, default=Price())
+    with ctx.store.begin() as tx:
+        cost = Booked(n * each.tokens, n * each.cost_usd)
+        tx.save_completions(cohort, (), turn, (), (), cost)
+
+
+def _dear(price: Price) -> tuple[float, int]:
+    return price.cost_usd, price.tokens
 
 
 def account(run: Run) -> Standing:

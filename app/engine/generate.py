@@ -12,10 +12,11 @@ from app.domain.operator import Brief, Child, Completion, Draft, Prompt
 from app.domain.refining import assigned, scheduled
 from app.domain.run import Run
 from app.engine.briefing import brief_of
-from app.engine.budget import tariff
+from app.engine.budget import lost, set_aside, tariff
 from app.engine.context import Context
 from app.engine.enter import Bred, enter
 from app.engine.faults import broken, misconfigured
+from app.engine.lifecycle import cut
 from app.ledger import Exhausted, Transaction
 from app.model_settings import refining
 from app.ports import Misconfigured, Unavailable
@@ -42,6 +43,10 @@ def generate(ctx: Context, *cohort_ids: CohortId) -> None:
         _breed(ctx, run, conversations)
 
 
+class Unaffordable(Exception):
+    """A conversation may not go on: what it asks next could exceed the run's budget."""
+
+
 @dataclass(frozen=True, slots=True)
 class Claimed:
     """A cohort this worker has leased, with all its operator is told.
@@ -59,6 +64,7 @@ class Claimed:
 def _breed(ctx: Context, run: Run, claimed: Sequence[Claimed]) -> None:
     """Converses until a model cannot be reached; enters what was bred, whatever came then."""
     bred: list[Bred] = []
+    left = [one.cohort.id for one in claimed]
     fault: Unavailable | None = None
     with ExitStack() as kept:
         for one in claimed:
@@ -66,14 +72,16 @@ def _breed(ctx: Context, run: Run, claimed: Sequence[Claimed]) -> None:
         for one in claimed:
             try:
                 bred.append(_bred(ctx, one))
+            except Unaffordable as error:
+                cut(ctx, one.cohort.id, str(error))
             except Unavailable as error:
                 fault = error
                 break
+            left.remove(one.cohort.id)
     if bred:
         enter(ctx, bred)
     if fault is None:
         return
-    left = [one.cohort.id for one in claimed[len(bred) :]]
     with ctx.store.begin() as tx:
         tx.release(left, [], ctx.pace.retry_seconds)
         tx.explain(run.id, f"waiting: {fault}")
@@ -171,8 +179,15 @@ def _turn(ctx: Context, claimed: Claimed, turn: int, prompts: list[Prompt]) -> l
     heard = claimed.heard.get(turn)
     if heard is not None and len(heard) == len(prompts):
         return heard
-    run = claimed.run
-    replies = ctx.model(run).complete(prompts)
+    run, cohort = claimed.run, claimed.cohort
+    reason = set_aside(ctx, run, cohort, turn, prompts)
+    if reason:
+        raise Unaffordable(reason)
+    try:
+        replies = ctx.model(run).complete(prompts)
+    except Unavailable as error:
+        lost(ctx, run, cohort, turn, prompts, error.unanswered)
+        raise
     with ctx.store.begin() as tx:
         account = booked(run.budget, tariff(run), prompts, replies)
         drafts = () if turn else claimed.brief.drafts

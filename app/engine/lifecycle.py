@@ -1,7 +1,7 @@
 """Lifecycle: a run is started, paused, resumed, cancelled."""
 
 from app.domain.budget import spent
-from app.domain.cohort import State
+from app.domain.cohort import CohortId, State
 from app.domain.events import EventKind
 from app.domain.operator import Draft
 from app.domain.problem import Problem
@@ -85,9 +85,14 @@ def cut_unsettled(ctx: Context, run: int, reason: str) -> None:
     with ctx.store.begin() as tx:
         open_cohorts = tx.unsettled_cohorts(run)
     for cohort_id in open_cohorts:
-        with ctx.store.begin() as tx:
-            known, cohort = tx.cohort(cohort_id)
-            open_members = [member for member in cohort.members if not member.state.final]
-            for member in open_members:
-                settle_event(tx, known, cohort, member, EventKind.CUT, reason=reason)
-            tx.enter([cohort], [Child(m.id, State.CUT, m.program) for m in open_members])
+        cut(ctx, cohort_id, reason)
+
+
+def cut(ctx: Context, cohort_id: CohortId, reason: str) -> None:
+    """Cuts what is in flight of one cohort."""
+    with ctx.store.begin() as tx:
+        known, cohort = tx.cohort(cohort_id)
+        open_members = [member for member in cohort.members if not member.state.final]
+        for member in open_members:
+            settle_event(tx, known, cohort, member, EventKind.CUT, reason=reason)
+        tx.enter([cohort], [Child(m.id, State.CUT, m.program) for m in open_members])

@@ -8,6 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from app.domain.budget import (
+    FRAME_TOKENS,
     PROMPT_GROWTH,
     Booked,
     Room,
@@ -15,8 +16,11 @@ from app.domain.budget import (
     Tariff,
     Wanted,
     booked,
+    fits,
+    longest_tokens,
     room,
     spent,
+    surprising,
 )
 from app.domain.operator import Completion, Prompt
 from app.domain.run import Budget
@@ -90,6 +94,35 @@ def test_what_an_endpoint_does_not_count_is_booked_at_a_token_a_byte_where_it_is
     assert booked(Budget(10), TARIFF, prompts, replies) == Booked()
     assert booked(Budget(10, tokens=99), TARIFF, prompts, replies) == Booked(
         11, (7 * 1.0 + 4 * 10.0) / 1e6, 7
+    )
+
+
+def test_a_request_that_was_never_answered_is_booked_at_the_longest_answer() -> None:
+    prompt = Prompt("", "a b c d")
+    one = Completion("x", prompt_tokens=4, completion_tokens=1, cost_usd=0.0, unanswered=2)
+    each = longest_tokens(prompt) + TARIFF.max_tokens
+
+    assert booked(Budget(9, tokens=1), TARIFF, [prompt], [one]).tokens == 5 + 2 * each
+    assert booked(Budget(9), TARIFF, [prompt], [one]).tokens == 5, "nothing is capped"
+
+
+def test_a_prompt_that_is_longer_than_was_set_aside_is_noticed_before_it_is_asked() -> None:
+    prompt = Prompt("", "word " * 1000)
+    tokens = longest_tokens(prompt)
+
+    assert 1000 + FRAME_TOKENS <= tokens <= 2 * 1000 + FRAME_TOKENS
+    assert surprising([Prompt("", "hi"), prompt], 100) == tokens
+    assert surprising([prompt], math.ceil(tokens / PROMPT_GROWTH)) == 0
+    assert longest_tokens(Prompt("", "§" * 10)) <= 20 + FRAME_TOKENS, "a token a byte at most"
+
+
+def test_what_is_in_flight_fits_where_all_of_it_could_be_paid() -> None:
+    standing = Standing(5, tokens=500, waiting=3, longest_prompt_tokens=50)  # 200 a completion
+
+    assert fits(Budget(5, tokens=1100), standing, TARIFF)
+    assert not fits(Budget(5, tokens=1099), standing, TARIFF)
+    assert fits(
+        Budget(5, tokens=1100, wall_seconds=1.0), replace(standing, elapsed_seconds=9), TARIFF
     )
 
 

@@ -1,6 +1,7 @@
 """A run ends at its budget of tokens, money and time, and goes on with a larger one."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -9,12 +10,14 @@ from app.adapters.queue.inline import InlineExecutor
 from app.domain.budget import PROMPT_GROWTH
 from app.domain.cohort import State
 from app.domain.events import EventKind
-from app.domain.operator import Brief, Completion, Conversation, Operator, Prompt
+from app.domain.operator import Brief, Completion, Conversation, Offspring, Operator, Prompt
+from app.domain.program import Program
 from app.domain.run import Budget, Run, RunState
 from app.engine import lifecycle, steps
 from app.engine.context import Context
 from app.entries import NewRun
 from app.model_settings import ModelSettings
+from app.ports import Unavailable
 from app.settings import QueueSettings, RunSettings, SearchSettings
 from tests.engine.conftest import new_run, table
 from tests.engine.toy import problem
@@ -158,6 +161,67 @@ def test_an_endpoint_that_counts_no_tokens_cannot_exceed_a_cap(ctx: Context) -> 
 
     assert run.reason.startswith("budget of 2000 tokens spent")
     assert 0 < run.tokens <= 2000
+
+
+def _growing(brief: Brief) -> Conversation:
+    """Asks with prompts that grow by far more than is foreseen, every seventh time."""
+    ordinal = brief.drafts[0].ordinal
+    words = 4000 if ordinal % 7 == 6 else 20
+    replies = yield [Prompt("", "word " * words, ordinal)]
+    return [Offspring(Program(reply.text)) for reply in replies]
+
+
+class Counting(Metered):
+    """Counts a prompt's tokens as they are, and says the longest that is allowed."""
+
+    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        return [
+            replace(one, prompt_tokens=len(prompt.user.split()), completion_tokens=MAX_TOKENS)
+            for prompt, one in zip(prompts, super().complete(prompts), strict=True)
+        ]
+
+
+@pytest.mark.parametrize("tokens", [300, 3000, 7000, 12_000])
+def test_a_prompt_much_longer_than_all_before_exceeds_no_cap(ctx: Context, tokens: int) -> None:
+    model = Counting()
+    operators = {**ctx.operators, "asked": Operator("asked", _growing)}
+    ctx = replace(ctx, model=lambda run: model, operators=operators)
+    started = lifecycle.start(ctx, problem(), asking(Budget(500, tokens=tokens)))
+
+    run = drained(ctx, started.id)
+
+    assert run.state is RunState.FINISHED
+    assert 0 < run.tokens <= tokens
+    with ctx.store.begin() as tx:
+        assert all(state.final for state in tx.states(run.id))
+        cut = [one for one in tx.events(run.id) if one.kind is EventKind.CUT]
+    if tokens == 3000:
+        assert any("no room for a prompt of" in one.data["reason"] for one in cut)
+
+
+def test_requests_that_nobody_answered_count_as_paid(ctx: Context) -> None:
+    class Deaf(Metered):
+        def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+            if self.asked == 3:
+                self.asked += 1
+                raise Unavailable("no answer within 2 s", unanswered=2)
+            return super().complete(prompts)
+
+    model = Deaf()
+    ctx = replace(ctx, model=lambda run: model, pace=replace(ctx.pace, retry_seconds=0.0))
+    started = lifecycle.start(ctx, problem(), asking(Budget(500, tokens=3000)))
+    before = 0
+    while model.asked < 4:
+        with ctx.store.begin() as tx:
+            before = tx.run(started.id).tokens
+        bell = _next(ctx)
+        assert bell is not None
+        with suppress(Unavailable):
+            table(ctx)[bell[0]](bell[1])
+
+    with ctx.store.begin() as tx:
+        run = tx.run(started.id)
+    assert run.tokens >= before + 2 * MAX_TOKENS
 
 
 def _chatty(brief: Brief) -> Conversation:

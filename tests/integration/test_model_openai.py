@@ -317,6 +317,16 @@ def test_an_endpoint_that_never_answers_is_given_up_in_time() -> None:
     assert time.monotonic() - started < 10.0
 
 
+def test_requests_that_may_be_billed_are_told_with_the_answer_and_with_its_absence() -> None:
+    answer = in_turn(Reply(hang_seconds=30.0), refused(500), Reply(body=b"{}"), said("x"))
+    with conversation(answer, timeout_seconds=0.3) as (model, _, _):
+        [reply] = model.complete([Prompt("", "hi")])
+    assert (reply.text, reply.unanswered) == ("x", 2)
+
+    with conversation(in_turn(Reply(hang_seconds=30.0)), timeout_seconds=0.3, retries=1) as told:
+        assert fault(told[0]).unanswered == 2
+
+
 def test_the_deadline_bounds_all_attempts_together() -> None:
     hangs = in_turn(Reply(hang_seconds=30.0))
     with conversation(hangs, timeout_seconds=60.0, retries=50, deadline_seconds=0.5) as (m, e, _):

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -116,11 +116,13 @@ class Ensemble:
                 continue
             if not member.tells:
                 member.breaker.answered()
-            return answers
+            unanswered = -(-sum(one.unanswered for one in faults) // len(prompts))
+            return [replace(one, unanswered=one.unanswered + unanswered) for one in answers]
         fault = f"no model is up: {'; '.join(told)}"
         if len(faults) == len(told) and all(isinstance(one, Misconfigured) for one in faults):
             raise Misconfigured(fault) from faults[-1]
-        raise Unavailable(fault) from (faults[-1] if faults else None)
+        unanswered = sum(one.unanswered for one in faults)
+        raise Unavailable(fault, unanswered=unanswered) from (faults[-1] if faults else None)
 
     def _line(self, first: int, prompt: Prompt) -> list[int]:
         others = [n for n in range(len(self._members)) if n != first]

@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from random import Random
 from typing import Any
@@ -19,6 +19,7 @@ from app.adapters.model.chat import ModelSpec
 from app.adapters.model.exchange import Exchange
 from app.adapters.model.gate import Ended, Outcome
 from app.adapters.model.patience import Attempts
+from app.adapters.model.refusals import Passing, Untaken
 from app.domain.operator import Completion, Prompt
 from app.ports import Misconfigured, Unavailable
 
@@ -28,25 +29,7 @@ _MOST_SAMPLES = 8  # Google's limit on candidates; more are asked for in several
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Passing:
-    """Why one attempt came to nothing, though the next may not."""
-
-    ended: Ended
-    reason: str
-    retry_after_seconds: float = 0.0
-    cause: BaseException | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Untaken:
-    """The model does not take a parameter, and can be asked without it."""
-
-    parameter: str
-    message: str
-
-
-_Answer = list[Completion] | _Passing | _Untaken
+_Answer = list[Completion] | Passing | Untaken
 
 
 class OpenAIModel:
@@ -157,7 +140,7 @@ class OpenAIModel:
     async def _answered(self, prompts: Sequence[Prompt]) -> list[Completion]:
         """Returns at least one answer; empty when the endpoint turns out to take no `n`."""
         spec = self._spec
-        left, attempt, hung = spec.deadline_seconds, 0, 0
+        left, attempt, hung, unanswered = spec.deadline_seconds, 0, 0, 0
         while True:
             await self._place(len(prompts), again=attempt > 0)
             started = time.monotonic()
@@ -166,17 +149,19 @@ class OpenAIModel:
             answer = await self._attempt(prompts, bound)
             left -= time.monotonic() - started
             if isinstance(answer, list):
-                return answer
-            if isinstance(answer, _Untaken):
+                return [replace(one, unanswered=unanswered) for one in answer]
+            if isinstance(answer, Untaken):
                 if self._leave_out(answer) == "n":
                     return []
                 continue
             hung += answer.ended is Ended.TIMED_OUT
+            unanswered += answer.billed
             pause, attempt = self._pause(attempt, answer), attempt + 1
             if self._given_up(answer, left) or attempt > spec.retries or pause >= left:
                 raise Unavailable(
                     f"model {spec.name!r} at {spec.base_url}: {answer.reason}, after {attempt}"
-                    " attempt(s). It is asked again later; if this lasts, check the endpoint"
+                    " attempt(s). It is asked again later; if this lasts, check the endpoint",
+                    unanswered=unanswered * len(prompts),
                 ) from answer.cause
             left -= pause
             await self._sleep(pause)
@@ -199,7 +184,7 @@ class OpenAIModel:
         try:
             answer = await self._ask(prompts, bound)
             ended = Ended.ANSWERED if isinstance(answer, list) else Ended.REFUSED
-            if isinstance(answer, _Passing):
+            if isinstance(answer, Passing):
                 ended, retry_after = answer.ended, answer.retry_after_seconds
             elif self._breaker is not None:
                 self._breaker.answered()
@@ -230,18 +215,21 @@ class OpenAIModel:
             return self._refused(error, body, first)
         except openai.APITimeoutError as error:  # the client has no time-out: none was connected
             reason = f"cannot be connected to ({error.__cause__})"
-            return _Passing(Ended.FAILED, reason, cause=error)
+            return Passing(Ended.FAILED, reason, cause=error)
         except TimeoutError as error:
             waited = time.monotonic() - started
-            return _Passing(Ended.TIMED_OUT, f"no answer within {waited:.1f} s", cause=error)
+            reason = f"no answer within {waited:.1f} s"
+            return Passing(Ended.TIMED_OUT, reason, cause=error, billed=True)
         except openai.OpenAIError as error:
             reason = f"{error} ({error.__cause__!r})"
-            return _Passing(Ended.FAILED, reason, cause=error)
+            sent = not isinstance(error.__cause__, httpx2.ConnectError)
+            return Passing(Ended.FAILED, reason, cause=error, billed=sent)
         content, took = response.content, time.monotonic() - started
         self._attempts.answered(took)
         answers = chat.completions(spec, prompts, content, took)
         if not answers:
-            return _Passing(Ended.FAILED, f"not a chat completion: {content[:80]!r}")
+            reason = f"not a chat completion: {content[:80]!r}"
+            return Passing(Ended.FAILED, reason, billed=True)
         return [
             replace(answer, parameters=self.parameters(prompt))
             for answer, prompt in zip(answers, prompts, strict=False)
@@ -255,7 +243,7 @@ class OpenAIModel:
             withheld = Completion("", self._spec.name, "content_filter", role=prompt.role)
             return [replace(withheld, parameters=self.parameters(prompt))]
         if refusals.passing(status, error.code):
-            return _Passing(
+            return Passing(
                 Ended.BUSY if refusals.busy(status) else Ended.FAILED,
                 f"HTTP {status}",
                 refusals.retry_after_seconds(error.response.headers, error.response.text),
@@ -263,10 +251,10 @@ class OpenAIModel:
             )
         untaken = refusals.parameter(body, status, error.param, error.message)
         if untaken is not None:
-            return _Untaken(untaken, error.message)
+            return Untaken(untaken, error.message)
         raise Misconfigured(refusals.refusal(self._spec, status, error.message)) from error
 
-    def _leave_out(self, found: _Untaken) -> str:
+    def _leave_out(self, found: Untaken) -> str:
         """Remembers what the model does not take, and says so once."""
         if found.parameter not in self._untaken:
             self._untaken.add(found.parameter)
@@ -274,7 +262,7 @@ class OpenAIModel:
             log.warning(told, self._spec.name, found.parameter, found.message[:200])
         return found.parameter
 
-    def _given_up(self, answer: _Passing, left: float) -> bool:
+    def _given_up(self, answer: Passing, left: float) -> bool:
         """Tells the breaker of a failed attempt; returns whether others should be asked now."""
         if self._breaker is None:
             return False
@@ -284,7 +272,7 @@ class OpenAIModel:
             self._breaker.failed()
         return self._breaker.open
 
-    def _pause(self, attempt: int, answer: _Passing) -> float:
+    def _pause(self, attempt: int, answer: Passing) -> float:
         """Draws the pause before the next attempt: full jitter on top of what was asked for.
 
         After a first time-out there is none: it was waited long enough.

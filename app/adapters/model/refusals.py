@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 from app.adapters.model.chat import ModelSpec
+from app.adapters.model.gate import Ended
 
 _RETRIED = frozenset((408, 409, 425, 429))
 _BUSY = frozenset((429, 503))
@@ -26,6 +28,29 @@ _REMEDIES = {
     403: "this key may not use this model: choose another model or another key",
     404: "check llm.base_url (it usually ends in /v1) and the model's name",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Passing:
+    """Why one attempt came to nothing, though the next may not.
+
+    Attributes:
+      billed: Whether the endpoint took the request and may have done its work.
+    """
+
+    ended: Ended
+    reason: str
+    retry_after_seconds: float = 0.0
+    cause: BaseException | None = None
+    billed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Untaken:
+    """The model does not take a parameter, and can be asked without it."""
+
+    parameter: str
+    message: str
 
 
 def passing(status: int, code: str | None) -> bool:
