@@ -34,6 +34,11 @@ class Caps:
     generating: int | None = None
     evaluating: int | None = None
 
+    @property
+    def fixed(self) -> bool:
+        """Whether no limit is measured: only how long steps take is."""
+        return self.generating is not None and self.evaluating is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Flow:

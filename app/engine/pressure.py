@@ -25,7 +25,8 @@ def pressure(tx: Transaction, run: Run, backlog: Backlog) -> Pressure:
     """Measures a run: one bounded read."""
     queue = run.settings["queue"]
     caps = Caps(queue["generating"], queue["evaluating"])
-    settled = min(run.proposals - backlog.unsettled, window(backlog.unsettled))
+    wanted = window(0 if caps.fixed else backlog.unsettled)
+    settled = min(run.proposals - backlog.unsettled, wanted)
     return Pressure(caps, tx.flow(run.id, settled))
 
 
