@@ -104,7 +104,7 @@ def panel(look: Look, stuck: str) -> Group:
     run, progress = look.run, look.progress
     table = Table.grid(padding=(0, 3))
     bar = ProgressBar(total=run.budget.proposals, completed=progress.done, width=40)
-    since = f"  (at proposal {progress.best_at})" if progress.improvements else ""
+    since = f"  (after {progress.best_at} proposals)" if progress.improvements else ""
     table.add_row(Text(run.name, style="bold"), bar, f"{progress.done}/{run.budget.proposals}")
     table.add_row("best", Text(f"{number(progress.best)}{since}", style="bold green"), "")
     table.add_row("rate", f"{_rate(look)}   ETA {_eta(look)}", run.state.value)

@@ -12,6 +12,7 @@ from app.engine.context import Context
 from app.ports import Executor, Store
 
 HOME = ".evoq"
+POSTGRES = "postgresql"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def place(layers: Sequence[Choices] | None = None) -> Place:
       layers: Earlier ones win; None means the environment alone.
 
     Raises:
-      Misused: Only one of the two addresses is given.
+      Misused: Only one of the two addresses is given, or the database's is of none of ours.
     """
     told = addresses([surrounding(os.environ)] if layers is None else layers)
     given = [name for name in ("database_url", "redis_url") if name in told]
@@ -64,6 +65,14 @@ def place(layers: Sequence[Choices] | None = None) -> Place:
             where=f"EVOQ_{absent.upper()}",
             remedy=f"Give both for a deployment (EVOQ_{absent.upper()}, or --set {absent}=…), or "
             f"neither to run embedded.",
+        )
+    scheme, address, _ = told.get("database_url", f"{POSTGRES}://").partition("://")
+    if not address or scheme.partition("+")[0] != POSTGRES:
+        raise Misused(
+            "not the address of a Postgres",
+            where="EVOQ_DATABASE_URL",
+            value=f"{scheme}://…" if address else "no scheme",  # the rest may hold a password
+            remedy="Write postgresql://USER:PASSWORD@HOST:5432/NAME.",
         )
     home = Path(told.get("home", HOME)).expanduser()
     return Place(home, told.get("database_url"), told.get("redis_url"))
@@ -145,8 +154,8 @@ def require_queue(redis_url: str) -> None:
             client.ping()
     except (redis.RedisError, ValueError, OSError) as error:
         raise Failed(
-            f"the queue (EVOQ_REDIS_URL) cannot be reached: {error}. Start Redis, or correct the "
-            f"address"
+            f"the queue (EVOQ_REDIS_URL) cannot be reached: {str(error).rstrip('.')}. Start Redis, "
+            f"or correct the address"
         ) from error
 
 

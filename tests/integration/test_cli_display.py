@@ -71,7 +71,7 @@ def test_the_live_display_has_the_same_facts():
     for fact in (
         "100/400",
         "-4.25",
-        "at proposal 90",
+        "after 90 proposals",
         "2.0/s",
         "2 min 30 s",
         "runtime 10",

@@ -210,6 +210,20 @@ def test_the_lines_of_a_help_text_are_the_terminals(evoq: Evoq, monkeypatch: pyt
     assert "started here and ended with it. Ctrl-C pauses the run" in said.out
 
 
+@pytest.mark.parametrize("address", ["mysql://u:hunter2@h/db", "u:hunter2@h/db", "postgres://h/db"])
+def test_an_address_that_is_no_postgres_is_wrong_usage(
+    evoq: Evoq, monkeypatch: pytest.MonkeyPatch, address: str
+):
+    monkeypatch.setenv("EVOQ_DATABASE_URL", address)
+    monkeypatch.setenv("EVOQ_REDIS_URL", "redis://127.0.0.1:1/0")
+
+    said = evoq("list-runs", "--json")
+
+    assert said.code == 2
+    assert "postgresql://USER:PASSWORD" in said.json["error"]["remedy"]
+    assert "hunter2" not in said.out + said.err
+
+
 def test_help_imports_nothing_heavy(repository: Path):
     heavy = ("matplotlib", "celery", "sqlalchemy", "openai", "docker", "pydantic", "numpy")
     script = (
