@@ -1,0 +1,77 @@
+"""Cells of a Docker engine without privileges: walls, kinds of failure, attacks, in small.
+
+The whole contract and suite were run by hand; here is what a rootless engine could do differently.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from app.adapters.sandbox.docker import DockerSandbox
+from app.adapters.sandbox.pool import PoolSettings
+from app.domain.evaluation import FailureKind
+from app.domain.problem import Job, Mode
+from app.ports import Sandbox
+from tests.contracts.attack_outcomes import OUTCOMES
+from tests.contracts.sandbox import FRUGAL, SQUARE, kind, metrics, problem
+from tests.contracts.sandbox_attacks import ATTACKS, HONEST, SECRET, AttackContract, came, score
+from tests.contracts.sandbox_neighbours import LOOKING, NeighbourContract
+from tests.integration.rootless_engine import rootless_engine
+from tests.integration.test_sandbox_docker import docker_sandbox, require_engine
+
+pytestmark = [pytest.mark.docker, pytest.mark.slow]
+
+CHOSEN = (
+    "read hidden files", "roots in proc", "own memory scan", "fork bomb", "kill everything",
+    "memory block by block", "become root", "ptrace", "mount", "unshare", "keyring", "raw socket",
+    "inode fill", "daemons",
+)  # fmt: skip
+NEIGHBOURS = (
+    "a file under /tmp", "shared memory by its name", "a server on an abstract address",
+    "arguments and environment of other processes",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def rootless() -> Iterator[DockerSandbox]:
+    require_engine()
+    engine = rootless_engine()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("DOCKER_HOST", engine.address)
+        sandbox = docker_sandbox(PoolSettings(max_cells=4, spares=0))
+        yield sandbox
+        sandbox.close()
+    engine.stop()
+
+
+def test_only_what_needs_cgroups_may_be_missing(rootless: DockerSandbox) -> None:
+    missing = [wall.name for wall in rootless.protections() if not wall.on]
+    assert all("cgroup" in name for name in missing)
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_program_is_scored(rootless: Sandbox, mode: Mode) -> None:
+    job = Job(problem(), "evaluate", ((".py", SQUARE),), mode=mode)
+    assert metrics(rootless.run(job)) == {"combined_score": 25}
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_cpu_time_is_limited(rootless: Sandbox, mode: Mode) -> None:
+    job = Job(problem(), "evaluate", ((".py", b"while True:\n    pass\n"),), FRUGAL, mode)
+    assert kind(rootless.run(job)) is FailureKind.TIMEOUT
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_an_attack_gains_nothing(rootless: Sandbox, name: str) -> None:
+    attack = next(attack for attack in ATTACKS if attack.name == name)
+    outcome = AttackContract.attack(rootless, Mode.GUARDED, attack.source)
+    assert came(outcome) in OUTCOMES[name].guarded, outcome
+    assert SECRET not in repr(outcome).encode()
+    after = AttackContract.attack(rootless, Mode.GUARDED, HONEST)
+    assert (after.failure, score(after)) == (None, 0.5)
+
+
+@pytest.mark.parametrize("name", NEIGHBOURS)
+def test_nothing_of_the_evaluator_is_found(rootless: Sandbox, name: str) -> None:
+    assert name in LOOKING
+    NeighbourContract().test_nothing_of_the_evaluator_is_found(rootless, name)
