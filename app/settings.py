@@ -58,6 +58,9 @@ class SearchSettings(Section):
         ge=1,
         description="evaluations after which the ranges of open axes are learnt and frozen",
     )
+    stop_fitness: float | None = Field(
+        None, allow_inf_nan=False, description="stop when the best program is at least so fit"
+    )
     stop_patience: int | None = Field(
         None, ge=1, description="stop after so many settled proposals without improvement"
     )

@@ -114,9 +114,13 @@ def _room(
 
 
 def _stalled(tx: Transaction, run: Run, backlog: Backlog) -> str:
-    """Returns why a run without improvement plans no more; "" while it does."""
+    """Returns why a run that is good enough, or without improvement, plans no more; else ""."""
     search = run.settings["search"]
-    patience = search["stop_patience"]
+    enough, patience = search.get("stop_fitness"), search["stop_patience"]
+    if enough is not None:  # older runs were never told
+        best = tx.best_fitness(run.id)
+        if best is not None and best >= enough:
+            return f"fitness {best:.6g} is at least {enough:g}, as search.stop_fitness asks"
     if patience is None:
         return ""
     improvements = tx.events(run.id, kinds=(EventKind.IMPROVED,))

@@ -44,6 +44,26 @@ def test_the_same_seed_gives_the_same_events(ctx: Context) -> None:
     assert history("first") == history("second")
 
 
+def test_a_run_stops_when_its_best_is_fit_enough(ctx: Context) -> None:
+    run_id = run_to_the_end(ctx, problem(), new_run(problem(), budget=60, stop_fitness=-2.5))
+    with ctx.store.begin() as tx:
+        run, best = tx.run(run_id), tx.best_fitness(run_id)
+    assert run.state is RunState.FINISHED
+    assert 0 < run.proposals < 60
+    assert best is not None
+    assert best >= -2.5
+    assert "as search.stop_fitness asks" in run.reason
+
+
+def test_a_run_stops_when_nothing_improves_for_long(ctx: Context) -> None:
+    toy = problem()
+    run_id = run_to_the_end(ctx, toy, new_run(toy, budget=60, stop_patience=7, stop_threshold=1e9))
+    with ctx.store.begin() as tx:
+        run = tx.run(run_id)
+    assert (run.state, run.proposals) == (RunState.FINISHED, 7)
+    assert run.reason == "no improvement in 7 proposals"
+
+
 def test_a_seed_is_evaluated_once_and_founds_every_island(ctx: Context) -> None:
     run_id = run_to_the_end(ctx, problem(), new_run(problem(), budget=1, islands=4))
     with ctx.store.begin() as tx:
