@@ -17,7 +17,7 @@ from app.domain.problem import Problem
 from app.domain.run import Run
 from app.engine import lifecycle
 from app.ports import Store
-from app.resolve import require_bounds
+from app.prerequisites import require_bounds
 from app.settings import QueueSettings, RunSettings
 
 NOTHING_BEGUN = "no run had begun"

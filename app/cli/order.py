@@ -28,13 +28,12 @@ from app.domain.run import Budget
 from app.engine.lifecycle import FOUNDING
 from app.entries import NewRun
 from app.model_settings import Provider
+from app.prerequisites import require_bounds, require_refining
 from app.resolve import (
     PROBLEMS_OWN,
     Resolved,
     caps,
     operators,
-    require_bounds,
-    require_refining,
     resolved,
     without_judges,
     without_models,

@@ -10,7 +10,8 @@ from app.domain.program import Program
 from app.domain.refining import Refining, scheduled
 from app.domain.refining import assigned as in_roles
 from app.model_settings import refining
-from app.resolve import require_refining, resolved
+from app.prerequisites import require_refining
+from app.resolve import resolved
 
 PARENT = Program("x = 0\n")
 OTHERS = [Program(f"x = {n}\n") for n in range(1, 5)]

@@ -17,12 +17,12 @@ from app.domain.budget import Tariff
 from app.domain.pressure import Caps
 from app.domain.run import Budget
 from app.model_settings import ModelSettings
+from app.prerequisites import require_bounds
 from app.resolve import (
     WITH_A_MODEL,
     WITHOUT_A_MODEL,
     caps,
     operators,
-    require_bounds,
     resolved,
 )
 from app.settings import QueueSettings, RunSettings
