@@ -20,14 +20,12 @@ from dataclasses import asdict, dataclass
 import psycopg
 
 from app.domain.pressure import STARTING
-from app.domain.run import Budget, Limits, Run, RunState
+from app.domain.run import Limits, Run, RunState
 from app.engine import lifecycle
-from app.entries import NewRun
 from app.settings import ModelSettings, QueueSettings, RunSettings, SearchSettings
 from benchmarks import slot_loop
 from benchmarks.mock_server import latencies, metric, simulated_model
-from benchmarks.simulated import problem
-from benchmarks.stack import Stack, running_stack
+from benchmarks.stack import Stack, begin, running_stack
 
 FAULTS = {"--rate-429": 0.10, "--rate-5xx": 0.05, "--rate-hang": 0.02}
 ENDLESS = 10_000_000
@@ -222,28 +220,18 @@ def environment(told: argparse.Namespace, evaluation_seconds: float) -> dict[str
 def start(
     stack: Stack, told: argparse.Namespace, base_url: str, proposals: int, timeout: float
 ) -> Run:
-    simulated = problem()
     model = ModelSettings(model="mock", base_url=base_url, timeout_seconds=timeout, max_tokens=400)
     limits = Limits(told.buffer or 3 * told.in_flight, 2 * told.evaluations)
     queue = QueueSettings(generating=limits.generating, evaluating=limits.evaluating)
     settings = RunSettings(
         search=SearchSettings(seed=1), llm=model, queue=QueueSettings() if told.measured else queue
     )
-    return lifecycle.start(
-        stack.ctx,
-        simulated,
-        NewRun(
-            name="saturation",
-            problem=simulated.digest,
-            strategy="map_elites",
-            settings=settings.model_dump(mode="json"),
-            operators={"rewrite": 1.0},
-            axes=simulated.axes,
-            seed=1,
-            islands=5,
-            budget=Budget(proposals),
-            limits=STARTING if told.measured else limits,
-        ),
+    return begin(
+        stack,
+        name="saturation",
+        settings=settings,
+        proposals=proposals,
+        limits=STARTING if told.measured else limits,
     )
 
 

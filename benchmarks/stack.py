@@ -14,10 +14,14 @@ import psutil
 from app.adapters.store import schema
 from app.adapters.store.sql import SqlStore
 from app.bootstrap import celery_executor, context, open_store
+from app.domain.run import Budget, Limits, Run
 from app.embedded.postgres import EmbeddedPostgres
 from app.embedded.valkey import EmbeddedValkey
+from app.engine import lifecycle
 from app.engine.context import Context
-from benchmarks.simulated import SimulatedSandbox
+from app.entries import NewRun
+from app.settings import RunSettings
+from benchmarks.simulated import SimulatedSandbox, problem
 
 CELERY = (sys.executable, "-m", "celery", "-A", "benchmarks.simulated")
 
@@ -70,6 +74,27 @@ class Stack:
     database_url: str
     folder: Path
     spent: Spent
+
+
+def begin(stack: Stack, *, name: str, settings: RunSettings, proposals: int, limits: Limits) -> Run:
+    """Starts a run of the simulated problem, which the stack's workers go on with."""
+    simulated = problem()
+    return lifecycle.start(
+        stack.ctx,
+        simulated,
+        NewRun(
+            name=name,
+            problem=simulated.digest,
+            strategy="map_elites",
+            settings=settings.model_dump(mode="json"),
+            operators={"rewrite": 1.0},
+            axes=simulated.axes,
+            seed=settings.search.seed,
+            islands=5,
+            budget=Budget(proposals),
+            limits=limits,
+        ),
+    )
 
 
 @contextmanager

@@ -16,12 +16,9 @@ import time
 from dataclasses import asdict, dataclass
 from statistics import median
 
-from app.domain.run import Budget, Limits, RunState
-from app.engine import lifecycle
-from app.entries import NewRun
+from app.domain.run import Limits, RunState
 from app.settings import QueueSettings, RunSettings, SearchSettings
-from benchmarks.simulated import problem
-from benchmarks.stack import Stack, deployed_stack, running_stack
+from benchmarks.stack import Stack, begin, deployed_stack, running_stack
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +69,11 @@ def _arguments() -> argparse.Namespace:
 
 def _measure(stack: Stack, told: argparse.Namespace) -> list[Window]:
     ctx, spent_so_far = stack.ctx, stack.spent.cpu_seconds
-    simulated = problem()
     limits = Limits(told.buffer or told.in_flight, told.in_flight)
     queue = QueueSettings(generating=limits.generating, evaluating=limits.evaluating)
     settings = RunSettings(search=SearchSettings(seed=1), queue=queue)
-    run = lifecycle.start(
-        ctx,
-        simulated,
-        NewRun(
-            name="throughput",
-            problem=simulated.digest,
-            strategy="map_elites",
-            settings=settings.model_dump(mode="json"),
-            operators={"rewrite": 1.0},
-            axes=simulated.axes,
-            seed=1,
-            islands=5,
-            budget=Budget(told.proposals),
-            limits=limits,
-        ),
+    run = begin(
+        stack, name="throughput", settings=settings, proposals=told.proposals, limits=limits
     )
     windows: list[Window] = []
     mark, before, cpu = time.monotonic(), 0, spent_so_far()
