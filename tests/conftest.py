@@ -5,11 +5,13 @@ from pathlib import Path
 
 import psycopg
 import pytest
+import redis
 from hypothesis import settings
 
 from app.adapters.store import schema
 from app.adapters.store.sql import SqlStore
 from app.embedded.postgres import EmbeddedPostgres
+from app.embedded.valkey import EmbeddedValkey
 
 settings.register_profile("shared machine", deadline=None)
 settings.load_profile("shared machine")
@@ -45,6 +47,21 @@ def store(database: str) -> Iterator[SqlStore]:
     opened = SqlStore(database)
     yield opened
     opened.close()
+
+
+@pytest.fixture(scope="session")
+def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real Valkey; `broker` empties it."""
+    with EmbeddedValkey(tmp_path_factory.mktemp("valkey")) as address:
+        yield address
+
+
+@pytest.fixture
+def broker(valkey: str) -> Iterator[redis.Redis]:
+    """A client of an empty Valkey."""
+    with redis.Redis.from_url(valkey) as client:
+        client.flushall()
+        yield client
 
 
 @pytest.fixture(scope="session")

@@ -12,23 +12,9 @@ import redis
 
 from app.adapters.queue.address import broker_url
 from app.celery import Misled, configuration, modules, threads
-from app.embedded.valkey import EmbeddedValkey
 from tests.integration.worker_double import install, until
 
 CELERY = (sys.executable, "-m", "celery", "-A", "app")
-
-
-@pytest.fixture(scope="module")
-def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with EmbeddedValkey(tmp_path_factory.mktemp("valkey")) as address:
-        yield address
-
-
-@pytest.fixture
-def broker(valkey: str) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(valkey) as client:
-        client.flushall()
-        yield client
 
 
 class Running:

@@ -24,19 +24,6 @@ def application(redis_url: str) -> Celery:
     return built
 
 
-@pytest.fixture(scope="module")
-def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with EmbeddedValkey(tmp_path_factory.mktemp("valkey")) as address:
-        yield address
-
-
-@pytest.fixture
-def broker(valkey: str) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(valkey) as client:
-        client.flushall()
-        yield client
-
-
 class TestInlineExecutor(ExecutorContract):
     @pytest.fixture
     def executor(self) -> Executor:
