@@ -179,6 +179,7 @@ OUTCOMES: dict[str, Outcomes] = {
     "files in shared memory": same(HONEST),
     "CPU time of children": same({Kind.TIMEOUT}),
     "deaf to the end of its CPU time": same({Kind.TIMEOUT}),
+    "a core dump": same({Kind.RUNTIME}),
     "another interpreter": same({Kind.TIMEOUT}),
     "address space": same({Kind.MEMORY}),
     "memory shared without a name": same({Kind.MEMORY, Kind.TIMEOUT}),

@@ -45,6 +45,8 @@ RESOURCES = (
            "        open(f'/dev/shm/d{x}/e/f', 'w').close()\n        os.chmod(f'/dev/shm/d{x}/e', 0)\n        os.chmod(f'/dev/shm/d{x}', 0)\n    except PermissionError: pass\n    return x * x"),
     Attack("CPU time of children", "import os, time\ndef solve(x):\n    for _ in range(6):\n        if os.fork() == 0:\n            while True: pass\n    time.sleep(100)"),
     Attack("deaf to the end of its CPU time", "import signal\nsignal.signal(signal.SIGXCPU, lambda *a: None)\ndef solve(x):\n    while True: pass"),
+    Attack("a core dump", "import ctypes, os, resource\nctypes.CDLL(None).prctl(4, 1, 0, 0, 0)\nif max(resource.getrlimit(resource.RLIMIT_CORE)) > 1: raise SystemExit('it worked')\n"
+           "def solve(x): os.abort()"),
     Attack("another interpreter", "import os, sys\ndef solve(x): os.execv(sys.executable, [sys.executable, '-c', 'while True: pass'])"),
     Attack("address space", "import mmap\ndef solve(x): mmap.mmap(-1, 1 << 46)"),
     Attack("memory shared without a name", "import mmap\ndef solve(x):\n    kept = []\n    while True:\n        m = mmap.mmap(-1, 1 << 24)\n        m.write(b'x' * (1 << 24))\n        kept.append(m)"),

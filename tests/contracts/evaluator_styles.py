@@ -115,6 +115,10 @@ class Endless:
         return self.looks
 
 
+def sorted(values):
+    return [99]
+
+
 def count(path):
     with open(path) as file:
         return len(file.read())
@@ -335,6 +339,14 @@ class EvaluatorStyleContract:
     ) -> None:
         body = "a = load(path).answer(3)\nreturn {'e': a == 99, 'n': a != 99, 'o': 99 == a}"
         assert self.metrics(sandbox, body, Mode.GUARDED) == {"e": False, "n": True, "o": False}
+
+    def test_an_import_of_all_names_replaces_no_built_in(self, sandbox: Sandbox) -> None:
+        body = (
+            "sys.path.insert(0, os.path.dirname(path))\nnames = {}\n"
+            "exec('from program import *\\nv = solve(5)\\ns = sorted([2, 1])', names)\n"
+            "return {'v': names['v'], 's': names['s']}"
+        )
+        assert self.metrics(sandbox, body, Mode.GUARDED) == {"v": 25, "s": [1, 2]}
 
     def test_an_object_is_what_it_was_when_it_was_looked_at(self, sandbox: Sandbox) -> None:
         body = (

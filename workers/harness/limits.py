@@ -13,6 +13,7 @@ _STANDARD_STREAMS = 3
 _HIGHEST_DESCRIPTOR = 1 << 16
 _MOST_KILLABLE = "1000"
 _LOCKED_BYTES = 65_536
+_CORE_BYTES = 1  # too small for a file; and 1, not 0, keeps the kernel from the machine's handler
 
 
 def apply(limits: dict[str, Any], processes: int) -> None:
@@ -24,7 +25,7 @@ def apply(limits: dict[str, Any], processes: int) -> None:
     """
     cpu_seconds = max(1, int(limits["cpu_seconds"] + 0.999))
     memory_bytes = int(limits["memory_mib"]) << 20
-    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_CORE, _CORE_BYTES)
     _limit(resource.RLIMIT_FSIZE, int(limits["file_bytes"]))
     _limit(resource.RLIMIT_NOFILE, int(limits["open_files"]))
     _limit(resource.RLIMIT_DATA, memory_bytes)

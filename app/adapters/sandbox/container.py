@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from docker.errors import APIError
-from docker.types import LogConfig, Ulimit
+from docker.types import LogConfig
 
 from app.adapters.sandbox.bundle import BOOTSTRAP, ENVIRONMENT
 from app.adapters.sandbox.cell import whole_cell_mib
@@ -96,7 +96,6 @@ def create(engine: Any, image: str, limits: Limits, settings: ContainerSettings)
         ipc_mode="private",
         shm_size="64m",
         tmpfs=_TMPFS,
-        ulimits=[Ulimit(name="core", soft=0, hard=0)],
         log_config=LogConfig(type="none"),
         auto_remove=True,
         runtime=settings.runtime if settings.runtime else None,

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import socket
 from collections.abc import Iterator
 from math import ceil
 from pathlib import Path
@@ -54,12 +55,21 @@ def _connected(seconds: int) -> Any:
     answer open.
     """
     place = kwargs_from_env()
+    _knock(os.environ.get("DOCKER_HOST") or f"unix://{_SOCKET}", seconds)
     first = docker.APIClient(version=_ANY_VERSION, timeout=seconds, **place)
     try:
         version = first.version(api_version=False)["ApiVersion"]
     finally:
         first.close()
     return docker.APIClient(version=version, timeout=seconds, **place)
+
+
+def _knock(address: str, seconds: int) -> None:
+    """Raises OSError where nobody listens on a socket file: the library would leave it open."""
+    if address.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as line:
+            line.settimeout(seconds)
+            line.connect(address.removeprefix("unix://"))
 
 
 def has_image(engine: Any, image: str) -> bool:
