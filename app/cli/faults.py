@@ -55,9 +55,7 @@ def fault_of(error: BaseException) -> Fault:
         case ProblemError():
             return Fault("problem", text, error.what, error.where, error.value, error.remedy)
         case EvaluatorBroken():
-            remedy = "Correct it; packages it needs go into a requirements.txt beside it."
-            told = f"the evaluator cannot be used: {text}. {remedy}"
-            return Fault("evaluator", told, text, remedy=remedy)
+            return Fault("evaluator", f"the evaluator cannot be used: {text}", text)
         case Misconfigured():
             return Fault("misconfigured", text, text)
         case Unavailable():

@@ -41,8 +41,12 @@ def drawn(name, seed, count, size):
 def read(path):
     """Returns the instances of an OR-Library text file, or of FunSearch's or EoH's JSON."""
     path = Path(path)
-    text = path.read_text()
-    found = _from_json(json.loads(text)) if path.suffix == ".json" else _from_or_library(text)
+    try:
+        text = path.read_text()
+        found = _from_json(json.loads(text)) if path.suffix == ".json" else _from_or_library(text)
+    except (ValueError, TypeError, KeyError, AttributeError, StopIteration, RuntimeError) as error:
+        what = "neither an OR-Library binpack file nor FunSearch's or EoH's .json"
+        raise ValueError(f"{path.name}: {what} ({type(error).__name__}: {error})") from error
     if not found:
         raise ValueError(f"{path.name}: no instance found")
     return found

@@ -96,6 +96,16 @@ def test_an_evaluator_that_cannot_be_imported_says_where(evoq: Evoq, tmp_path: P
     assert "Traceback" not in said.err
 
 
+def test_a_package_that_an_evaluator_lacks_is_told_with_the_remedy(evoq: Evoq, tmp_path: Path):
+    lacking = f"import nowhere_to_be_found\n{EVALUATOR}"
+
+    said = evoq("check", problem_folder(tmp_path / "problem", evaluator=lacking))
+
+    assert said.code == 1
+    assert "No module named 'nowhere_to_be_found'" in said.err
+    assert "requirements.txt" in said.err
+
+
 def test_evaluate_answers_in_the_order_of_the_files(evoq: Evoq, tmp_path: Path):
     folder = problem_folder(tmp_path / "problem")
     values = {"far.py": "0.0", "near.py": "9.5", "loud.py": "1 / 0", "broken.py": "("}

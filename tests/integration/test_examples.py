@@ -213,3 +213,28 @@ def test_published_packings_that_need_slack_are_refused(circles, name, slack):
     circles.verify(circles.exact(shrunk))
     with pytest.raises(circles.InvalidPacking, match="overlap"):
         circles.verify(circles.exact(packing))
+
+
+@pytest.fixture
+def instances() -> Iterator[ModuleType]:
+    """How bin packing reads instances, which is this repository's own code."""
+    path = EXAMPLES / "online_bin_packing" / "instances.py"
+    spec = importlib.util.spec_from_file_location("bin_packing_instances", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("a.txt", "hello"), ("a.txt", "2\nx 150 3 1\n20 30 40"), ("a.json", "[]"), ("a.json", "{")],
+)
+def test_a_file_of_another_kind_is_named(instances, name, text, tmp_path):
+    (tmp_path / name).write_text(text)
+
+    with pytest.raises(ValueError, match=rf"{name}: neither an OR-Library"):
+        instances.read(tmp_path / name)

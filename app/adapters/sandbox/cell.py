@@ -18,6 +18,8 @@ _RESULT_OVERHEAD_BYTES = 65_536  # as in the harness's `warm`
 _EXTRA_MEMORY_MIB = 128
 _BACKSTOP_SECONDS = 5.0  # after the deadline: ending and cleaning inside the cell
 
+_REMEDY = "Correct it; a package it needs goes into a requirements.txt beside it"
+
 
 class CellLost(Exception):
     """The cell ended or spoke nonsense; a fresh one may do better."""
@@ -115,7 +117,7 @@ class Cell:
         answer = self._boot(settings, evaluator, mode, limits)
         if "broken" in answer:
             channel.close()
-            raise EvaluatorBroken(str(answer["broken"]))
+            raise EvaluatorBroken(f"{answer['broken']}. {_REMEDY}")
         self._functions = frozenset(answer["functions"])
         self.walls: dict[str, Any] = answer["walls"]
         self.boot_seconds = time.monotonic() - self.started
