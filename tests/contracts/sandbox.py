@@ -369,6 +369,39 @@ def solve(x):
         second = metrics(sandbox.run(self.job(mode, SQUARE, function="scratch")))
         assert first == second
 
+    def test_temporary_files_of_the_import_stay_as_they_were(
+        self, sandbox: Sandbox, mode: Mode
+    ) -> None:
+        text = b"""
+import importlib.util, os, tempfile
+NOTES = os.path.join(tempfile.mkdtemp(), "notes")
+with open(NOTES, "w") as file:
+    file.write("marmot")
+
+def evaluate(path):
+    spec = importlib.util.spec_from_file_location("program", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    apart = tempfile.gettempdir() != os.path.dirname(os.path.dirname(NOTES))
+    return {"solved": module.solve(5), "read": len(open(NOTES).read()), "apart": apart}
+"""
+        change = b"""
+import contextlib, os, sys
+def solve(x):
+    frame = sys._getframe()
+    while frame is not None:
+        path = frame.f_globals.get("NOTES", "/cell/eval/tmp/notes")
+        for action in (os.unlink, lambda path: os.chmod(path, 0o777), lambda path: open(path, "w")):
+            with contextlib.suppress(OSError):
+                action(path)
+        frame = frame.f_back
+    return x * x
+"""
+        evaluator = Evaluator("notes", {"evaluator.py": text})
+        for program in (change, SQUARE):
+            found = metrics(sandbox.run(self.job(mode, program, evaluator=evaluator)))
+            assert found == {"solved": 25, "read": 6, "apart": True}
+
     def test_files_of_a_program_do_not_outlive_it(self, sandbox: Sandbox, mode: Mode) -> None:
         plant = b"""
 import os, tempfile

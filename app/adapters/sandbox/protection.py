@@ -36,7 +36,7 @@ def protections_of(walls: Mapping[str, Any]) -> list[Protection]:
         (
             "the evaluator's processes and abstract sockets out of sight",
             walls["evaluator_hidden"],
-            "run on Linux 6.12 or later, with Landlock",
+            "run on Linux 6.12 or later with Landlock, and not under gVisor",
         ),
         ("the machine's processes out of sight", walls["own_processes"] or fenced, _NAMESPACES),
         ("the machine's files out of sight", walls["own_root"] or fenced, _NAMESPACES),
