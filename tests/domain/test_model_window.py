@@ -20,6 +20,8 @@ class Simulation:
     Attributes:
       capacity: Requests it works at, by the time.
       failing: Share of the requests that it refuses whatever its load.
+      spread: Sigma of the latency's logarithm; with 0.0 answers come in waves.
+      callers: Who ask at once, at most.
       samples: (time, window, in service) at every answer.
     """
 
@@ -29,6 +31,8 @@ class Simulation:
     failing: float = 0.0
     dead: Callable[[float], bool] = lambda now: False
     refusal_seconds: float = 0.005
+    spread: float = 0.3
+    callers: int = 10_000
     now: float = 0.0
     in_flight: int = 0
     working: int = 0
@@ -42,7 +46,7 @@ class Simulation:
         events: list[tuple[float, int, float, bool]] = []
         order = 0
         while self.now < seconds:
-            while self.in_flight < self.window.open:
+            while self.in_flight < min(self.window.open, self.callers):
                 self.in_flight += 1
                 order += 1
                 refused = (
@@ -51,7 +55,8 @@ class Simulation:
                     or rng.random() < self.failing
                 )
                 self.working += not refused
-                takes = self.refusal_seconds if refused else SECONDS * rng.lognormvariate(0, 0.3)
+                served_in = SECONDS * rng.lognormvariate(0, self.spread)
+                takes = self.refusal_seconds if refused else served_in
                 heapq.heappush(events, (self.now + takes, order, self.now, refused))
             self.now, _, sent_at, refused = heapq.heappop(events)
             answered = self.window.refused if refused else self.window.served
@@ -122,6 +127,14 @@ def test_an_endpoint_that_fails_by_itself_keeps_its_window(seed: int) -> None:
     clean = 32 / (SECONDS * MEAN) * 60
     assert len(simulated.served) >= 0.85 * clean
     assert simulated.window.failing > 0.05
+
+
+@pytest.mark.parametrize("seed", range(1, 13))
+def test_failures_that_come_in_waves_are_not_taken_for_a_full_endpoint(seed: int) -> None:
+    opened = Window.opened(Bounds(1, 32, 128), 0.0)
+    simulated = Simulation(opened, lambda now: 1000, seed, failing=0.17, spread=0.02, callers=40)
+    simulated.run(30)
+    assert len(simulated.served) >= 0.85 * 32 / SECONDS * 30
 
 
 @pytest.mark.parametrize("seed", [1, 2])

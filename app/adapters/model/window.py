@@ -19,6 +19,11 @@ GENTLE, FIRM, HARSH = 0.9, 0.75, 0.5
 """What is left of a window: after one refusal, after several, after little else."""
 SEVERAL = 0.08
 """Share of refusals that one refusal in a while does not explain."""
+CROWDED = 0.3
+"""Share of refusals from which on empty slots are the endpoint's limit: one that is full refuses
+one request for each it serves."""
+PARTING = 0.35
+"""Where between the two explanations of refusals a test decides."""
 SPELL = 40
 """Answers from which a share of refusals is read."""
 SLOWEST_ROUNDS = 80
@@ -219,7 +224,7 @@ class Window:
             return self
         smoothed = self.smoothed + SMOOTHING * (spell.share - self.smoothed)
         judged = replace(self, smoothed=smoothed, spells=self.spells + 1)
-        if self.debt > max(2.0, self.size * (1 - FIRM)):
+        if self.debt > max(2.0, self.size * (1 - FIRM)) and spell.share >= CROWDED:
             judged = judged._crowded(now)
         else:
             judged = judged._tested(now) if self.before else judged._judged(now)
@@ -254,7 +259,12 @@ class Window:
             size = max(self.size, self.before.size)
             return replace(ended, size=size, threshold=size, ceiling=size, failing=rate, debt=0)
         ended = replace(ended, failing=_worth(min(self.failing, share)))
-        return ended._judged(now) if ended._alarming else ended
+        if not ended._alarming:
+            return ended
+        again = ended._judged(now)
+        if again.before is None:
+            return again
+        return replace(again, before=replace(again.before, size=self.before.size))
 
     @property
     def _alarming(self) -> bool:
@@ -266,11 +276,11 @@ class Window:
     def _expected(self, before: Before) -> float:
         """Returns the share of refusals that parts the two explanations of those before.
 
-        Half way between what a window too large explains, and what an endpoint explains that fails
-        whatever it is asked.
+        Nearer to what a window too large explains than to what an endpoint explains that fails
+        whatever it is asked: that share was measured when it was high by chance, too.
         """
         crowded = max(self.failing, 1.0 - (1.0 - before.share) * before.size / self.size)
-        return (before.share + crowded) / 2
+        return crowded + (before.share - crowded) * PARTING
 
 
 def _worth(rate: float) -> float:
