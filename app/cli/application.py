@@ -6,7 +6,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -27,6 +27,23 @@ application = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"{version('evoqueue')}\n")
+        raise typer.Exit
+
+
+@application.callback(epilog=examples(""))
+def evoq(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Holds what the command itself takes."""
 
 
 def _described(command: Callable[..., None]) -> str:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,15 @@ def test_every_command_has_help_with_examples_and_takes_json(evoq: Evoq, command
     assert "--json" in said.out
     assert "Examples:" in said.out
     assert f"evoq {command}" in said.out
+
+
+def test_the_version_is_that_of_the_distribution(evoq: Evoq):
+    said = evoq("--version")
+
+    assert (said.code, said.err) == (0, "")
+    assert said.out == f"{version('evoqueue')}\n"
+    assert "Evolves programs" in evoq("--help").out
+    assert evoq().code == 2
 
 
 def test_a_command_that_does_not_exist_is_wrong_usage(evoq: Evoq):

@@ -1,0 +1,54 @@
+"""What the documents name exists: commands, settings, other documents and their headings."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.adapters.problems.keys import KEYS
+from app.choices import known_setting
+from app.cli.commands import COMMANDS
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+_LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
+_SETTING = re.compile(
+    r"(?:`|--set )(budget|search|queue|llm|sandbox|prices|prompts|problem)\.([a-z_]+)"
+)
+
+
+def headings(path: Path) -> Iterator[str]:
+    for line in path.read_text().splitlines():
+        if line.startswith("#"):
+            plain = re.sub(r"[^\w\- ]", "", line.lstrip("#").strip().lower())
+            yield plain.replace(" ", "-")
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_of_a_document_leads_somewhere(path: Path):
+    for target, anchor in _LINK.findall(path.read_text()):
+        if target.startswith("http"):
+            continue
+        found = path.parent / target if target else path
+        assert found.exists(), target
+        assert not anchor or anchor in headings(found), f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_setting_and_command_of_a_document_exists(path: Path):
+    text = path.read_text()
+    theirs = {key.name for key in KEYS}  # of OpenEvolve's config.yaml
+    named = {(section, name) for section, name in _SETTING.findall(text)}
+
+    unknown = [f"{s}.{n}" for s, n in named if not known_setting(s, n) and f"{s}.{n}" not in theirs]
+    commands = set(re.findall(r"(?:^|`|bin/)evoq ([a-z][a-z-]+)", text, re.MULTILINE))
+
+    assert unknown == []
+    assert commands <= set(COMMANDS)
+
+
+def test_the_page_on_the_command_names_every_one():
+    text = (ROOT / "docs" / "cli.md").read_text()
+
+    assert [name for name in COMMANDS if f"evoq {name}" not in text] == []
