@@ -82,7 +82,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--evaluation-seconds", type=float, default=2.0)
     parser.add_argument("--threads", type=int, help="that generate; 25 %% above --in-flight")
     parser.add_argument(
-        "--cpu-threads", type=int, help="of each worker that evaluates; 12 %% above --evaluations"
+        "--cpu-threads", type=int, help="of each worker that evaluates; 25 %% above --evaluations"
     )
     parser.add_argument("--buffer", type=int, help="planned proposals; three times --in-flight")
     parser.add_argument(
@@ -211,7 +211,7 @@ def environment(told: argparse.Namespace, evaluation_seconds: float) -> dict[str
         "SIMULATED_EVALUATION_SLOTS": str(told.evaluations // evaluating),
         "EVOQ_GENERATE_CONCURRENCY": str(told.threads or told.in_flight * 5 // 4),
         "EVOQ_EVALUATE_CONCURRENCY": str(
-            told.cpu_threads or told.evaluations * 9 // 8 // evaluating
+            told.cpu_threads or told.evaluations * 5 // 4 // evaluating
         ),
         "EVOQ_DATABASE_CONNECTIONS": "32",
     }
