@@ -1,9 +1,10 @@
 """The ledger's side of a transaction: intentions, not rows.
 
 Booleans are compare-and-sets: *True* means the caller is the first.  Locks are taken in one order
-everywhere: programs by id, a cohort, islands by index, the run.  Two transactions can therefore
-wait for each other, but never in a circle.  Events are buffered and written last, under the run's
-row lock, so their numbers have no gaps and their order is commit order.
+everywhere: programs by id, cohorts by id, fingerprints sorted, islands by index, the run.  Two
+transactions can therefore wait for each other, but never in a circle.  Limits, completions and
+events are buffered and written last, under the run's row lock, so that the events' numbers have no
+gaps and their order is commit order.
 """
 
 from collections.abc import Mapping, Sequence

@@ -46,13 +46,13 @@ from app.entries import (
 class SqlTransaction:
     """See `app.ledger.Transaction`.
 
-    Completions and events are held back and written last, so that the run's row lock, which
-    accounts for the ones and numbers the others, is the last lock taken and the shortest held.
+    What writes the run's row is held back and written last (completions, which it accounts for,
+    limits, events, which it numbers), so that its lock is the last taken and the shortest held.
     """
 
     def __init__(self, connection: Connection) -> None:
         self._c = connection
-        self._completions: list[Callable[[], None]] = []
+        self._last: list[Callable[[], None]] = []
         self._events: dict[int, list[tuple[EventKind, Mapping[str, Any]]]] = {}
 
     def emit(self, run: int, kind: EventKind, data: Mapping[str, Any]) -> None:
@@ -61,13 +61,13 @@ class SqlTransaction:
     @property
     def holds_back(self) -> bool:
         """Whether there is anything left to write."""
-        return bool(self._events or self._completions)
+        return bool(self._events or self._last)
 
     def write_last(self) -> None:
         """Writes what was held back; called once, right before the commit."""
-        for save in self._completions:
-            save()
-        self._completions.clear()
+        for write in self._last:
+            write()
+        self._last.clear()
         for run, batch in sorted(self._events.items()):
             stored_history.write_events(self._c, run, batch)
         self._events.clear()
@@ -111,7 +111,7 @@ class SqlTransaction:
         stored_runs.set_axes(self._c, run, axes)
 
     def set_limits(self, run: int, limits: Limits) -> None:
-        stored_flow.set_limits(self._c, run, limits)
+        self._last.append(partial(stored_flow.set_limits, self._c, run, limits))
 
     def set_budget(self, run: int, budget: Budget) -> None:
         stored_runs.set_budget(self._c, run, budget)
@@ -188,7 +188,7 @@ class SqlTransaction:
         booked: Booked,
     ) -> None:
         told = (cohort, drafts, turn, prompts, completions, booked)
-        self._completions.append(partial(stored_completions.save, self._c, *told))
+        self._last.append(partial(stored_completions.save, self._c, *told))
 
     def recall(self, asked: Sequence[Asked]) -> list[Completion | None]:
         return stored_completions.recall(self._c, asked)
