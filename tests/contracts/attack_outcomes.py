@@ -150,7 +150,7 @@ OUTCOMES: dict[str, Outcomes] = {
     "a generator that ends the loop": same({Kind.RUNTIME}),
     "a generator that is closed": same({Kind.RUNTIME}),
     "a text of many commas": same(WRONG),
-    "a legal value of 60 MB": same(WRONG),
+    "a legal value of 60 MB": same(WRONG | {Kind.TIMEOUT}),  # a crowded machine is slower
     "a NumPy number": same(HONEST),
     "an exception with a nameless class": same({Kind.RUNTIME}),
     "an exception that says it is another": same({Kind.MEMORY}),

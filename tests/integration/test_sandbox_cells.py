@@ -318,7 +318,7 @@ def test_a_sweep_removes_the_dead_and_spares_the_living() -> None:
 
 def containers_left_of(pid: int) -> list[str]:
     """Returns the ids of a worker's containers, giving the engine time to remove them."""
-    until = time.monotonic() + 15.0
+    until = time.monotonic() + 60.0
     command = ["docker", "ps", "-aq", "--filter", f"label=evoqueue.pid={pid}"]
     while True:
         listed = subprocess.run(command, capture_output=True, text=True, check=True)
