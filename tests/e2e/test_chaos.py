@@ -6,7 +6,7 @@ from tests.e2e.deployment import Deployment, until
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1500)]
 
-PROPOSALS = 300
+PROPOSALS = 500
 RUN = "chaos"
 MINE = f"run = (SELECT id FROM runs WHERE name = '{RUN}')"
 SETTLING = "('admitted', 'refused', 'cut', 'failed')"
@@ -60,12 +60,12 @@ def test_a_run_survives_killed_workers_a_flushed_queue_and_a_restarted_ledger(
     )
 
     faults = [
-        (25, lambda: kill(deployment, "worker-cpu")),
-        (60, lambda: kill(deployment, "worker-gpu")),
-        (100, lambda: flush(deployment)),
-        (150, lambda: restart_postgres(deployment)),
-        (200, lambda: flush(deployment)),
-        (240, lambda: kill(deployment, "worker-cpu")),
+        (40, lambda: kill(deployment, "worker-cpu")),
+        (100, lambda: kill(deployment, "worker-gpu")),
+        (160, lambda: flush(deployment)),
+        (240, lambda: restart_postgres(deployment)),
+        (320, lambda: flush(deployment)),
+        (380, lambda: kill(deployment, "worker-cpu")),
     ]
     for threshold, fault in faults:
         until(
