@@ -1,7 +1,7 @@
 """How near the whole stack comes to what its model and its sandboxes could do; all SIMULATED.
 
     python -m benchmarks.saturation                         # 32 x 64: 0.8 s and 2 s, 60 s; the goal is 31/s
-    python -m benchmarks.saturation --in-flight 128 --evaluations 256 --threads 160
+    python -m benchmarks.saturation --in-flight 128 --evaluations 256
     python -m benchmarks.saturation --faults                # 10 % 429s, 5 % 5xx, 2 % hangs against none
 
 Real: Postgres, Valkey, Celery workers and beat as processes, the steps, the ledger, prompts, the
@@ -80,7 +80,9 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--evaluations", type=int, default=64, help="that sleep at once")
     parser.add_argument("--model-seconds", type=float, default=0.8)
     parser.add_argument("--evaluation-seconds", type=float, default=2.0)
-    parser.add_argument("--threads", type=int, help="that generate; 25 %% above --in-flight")
+    parser.add_argument(
+        "--threads", type=int, help="that generate; half as many again as --in-flight"
+    )
     parser.add_argument(
         "--cpu-threads", type=int, help="of each worker that evaluates; 25 %% above --evaluations"
     )
@@ -88,7 +90,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--measured", action="store_true", help="let the run size what is in flight by itself"
     )
-    parser.add_argument("--workers", nargs="+", default=["gpu,control", "cpu"])
+    parser.add_argument("--workers", nargs="+", default=["gpu", "cpu,control"])
     parser.add_argument("--warm-up", type=float, default=20.0)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--no-control", action="store_true")
@@ -209,7 +211,7 @@ def environment(told: argparse.Namespace, evaluation_seconds: float) -> dict[str
         "SIMULATED_MODEL": "settings",
         "SIMULATED_EVALUATION_SECONDS": str(evaluation_seconds),
         "SIMULATED_EVALUATION_SLOTS": str(told.evaluations // evaluating),
-        "EVOQ_GENERATE_CONCURRENCY": str(told.threads or told.in_flight * 5 // 4),
+        "EVOQ_GENERATE_CONCURRENCY": str(told.threads or told.in_flight * 3 // 2),
         "EVOQ_EVALUATE_CONCURRENCY": str(
             told.cpu_threads or told.evaluations * 5 // 4 // evaluating
         ),

@@ -102,7 +102,7 @@ def running_stack(workers: Sequence[str], told: Mapping[str, str]) -> Iterator[S
     """Starts Postgres, Valkey, workers and beat, and ends them.
 
     Args:
-      workers: The queues of each worker, such as `gpu,control`.
+      workers: The queues of each worker, such as `cpu,control`.
       told: Environment variables of the workers; this process has them too while it lasts.
     """
     with ExitStack() as stack:

@@ -60,7 +60,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--window", type=int, default=500, help="proposals per measurement")
     parser.add_argument("--model-seconds", type=float, default=0.0)
     parser.add_argument("--evaluation-seconds", type=float, default=0.0)
-    parser.add_argument("--workers", nargs="+", default=["gpu,control", "cpu"])
+    parser.add_argument("--workers", nargs="+", default=["gpu", "cpu,control"])
     parser.add_argument(
         "--deployed", action="store_true", help="the stack runs already: see benchmarks.deployed"
     )

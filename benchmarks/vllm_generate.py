@@ -86,7 +86,7 @@ def _beside(told: argparse.Namespace, folder: Path) -> dict[str, object]:
     theirs: list[Round] = []
     with (
         vllm_server(told.model, folder / "server.log") as base_url,
-        running_stack(["gpu,control", "cpu"], _environment(told, prompts)) as stack,
+        running_stack(["gpu", "cpu,control"], _environment(told, prompts)) as stack,
     ):
         metrics = base_url.replace("/v1", "/metrics")
         _run(stack, told, base_url, metrics, 0)  # warms all
@@ -116,7 +116,7 @@ def _inside(told: argparse.Namespace, folder: Path) -> dict[str, object]:
         "EVOQ_VLLM_METRICS_PORT": str(port),
     }
     prompts = folder / "prompts.jsonl"
-    with running_stack(["gpu,control", "cpu"], _environment(told, prompts) | engine) as stack:
+    with running_stack(["gpu", "cpu,control"], _environment(told, prompts) | engine) as stack:
         metrics = f"http://127.0.0.1:{port}/metrics"
         rounds = [_run(stack, told, None, metrics, number) for number in range(told.rounds + 1)]
     return {

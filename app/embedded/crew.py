@@ -56,7 +56,10 @@ class Post:
 
 
 def posts(crew: Crew, environment: Mapping[str, str]) -> list[Post]:
-    """Returns the processes of a crew: one for generating and control, evaluators, beat."""
+    """Returns the processes of a crew: one that generates, evaluators, beat.
+
+    Whoever generates has the most to do in Python, so planning is with the evaluators.
+    """
     quiet = ("--without-gossip", "--without-mingle")
     threads = {
         "EVOQ_GENERATE_CONCURRENCY": str(crew.generators),
@@ -64,11 +67,11 @@ def posts(crew: Crew, environment: Mapping[str, str]) -> list[Post]:
     }
     told = {**threads, **environment}
     return [
-        Post("worker-gpu", (*CELERY, "worker", "-Q", "gpu,control", *quiet, "-n", "gpu@%h"), told),
+        Post("worker-gpu", (*CELERY, "worker", "-Q", "gpu", *quiet, "-n", "gpu@%h"), told),
         *(
             Post(
                 f"worker-cpu-{n}",
-                (*CELERY, "worker", "-Q", "cpu", *quiet, "-n", f"cpu-{n}@%h"),
+                (*CELERY, "worker", "-Q", "cpu,control", *quiet, "-n", f"cpu-{n}@%h"),
                 told,
             )
             for n in range(1, crew.evaluators + 1)
