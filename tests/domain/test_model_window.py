@@ -95,7 +95,8 @@ def test_the_window_finds_the_capacity_and_stays_there(capacity: int, seed: int)
     assert min(steady) >= 0.75 * middle
     assert 0.75 * capacity <= middle <= 1.25 * capacity
     refused = sum(1 for at in simulated.refused if at >= 60)
-    assert refused <= 0.02 * sum(1 for at in simulated.served if at >= 60)
+    most = 0.02 if capacity > 8 else 0.04  # three refusals tell, and a small window is soon there
+    assert refused <= most * sum(1 for at in simulated.served if at >= 60)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -135,6 +136,30 @@ def test_failures_that_come_in_waves_are_not_taken_for_a_full_endpoint(seed: int
     simulated = Simulation(opened, lambda now: 1000, seed, failing=0.17, spread=0.02, callers=40)
     simulated.run(30)
     assert len(simulated.served) >= 0.85 * 32 / SECONDS * 30
+
+
+@pytest.mark.parametrize("spread", [0.02, 0.3])
+@pytest.mark.parametrize("failing", [0.01, 0.03, 0.06, 0.1, 0.17, 0.25])
+def test_few_endpoints_that_fail_by_themselves_are_misread(failing: float, spread: float) -> None:
+    mean = MEAN if spread == 0.3 else 1.0
+    kept = []
+    for seed in range(200, 220):
+        opened = Window.opened(Bounds(1, 32, 32), 0.0)
+        one = Simulation(
+            opened, lambda now: 1000, seed, failing=failing, spread=spread, callers=40
+        ).run(30)
+        kept.append(len(one.served) / (32 / (SECONDS * mean) * 30))
+    kept.sort()
+    assert kept[10] >= 0.93
+    assert kept[1] >= 0.8
+
+
+def test_a_refusal_now_and_then_costs_no_window() -> None:
+    window = Window.opened(Bounds(1, 32, 64), 0.0)
+    for n in range(400):
+        answered = window.refused if n % 20 == 0 else window.served
+        window = answered(n / 40, n / 40 - 0.8, 32)
+    assert window.size >= 32
 
 
 @pytest.mark.parametrize("seed", [1, 2])

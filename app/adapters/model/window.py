@@ -3,38 +3,39 @@
 Pure: answers and the clock go in, the next window comes out.  One window serves one endpoint as
 one process sees it.
 
-Source: Jacobson, Congestion Avoidance and Control (1988): slow start and AIMD.  Departures: a
-decrease grows with the share of refusals, as in Data Center TCP (Alizadeh et al., 2010), and is a
-tenth for a single one, because a halved window idles a paid endpoint; the rise is slow near the
-last ceiling and quicker away from it, as in CUBIC (Ha et al., 2008); a share of refusals that does
-not fall with the window is the endpoint's own failure rate, and shrinks the window no more.
+Source: Jacobson, Congestion Avoidance and Control (1988): slow start and AIMD.  Departures: no
+single refusal counts, since any endpoint refuses one now and then, but evidence against chance
+(`app.adapters.model.evidence`); a decrease is a tenth, because a halved window idles a paid
+endpoint, and grows with the share of refusals, as in Data Center TCP (Alizadeh et al., 2010); the
+rise is slow near the last ceiling and quicker away from it, as in CUBIC (Ha et al., 2008); a share
+of refusals that does not fall with the window is the endpoint's own failure rate, and shrinks the
+window no more.
 """
 
 import math
 from dataclasses import dataclass, replace
 
+from app.adapters.model import evidence
 from app.adapters.model.spell import Spell
 
 GENTLE, FIRM, HARSH = 0.9, 0.75, 0.5
-"""What is left of a window: after one refusal, after several, after little else."""
-SEVERAL = 0.08
-"""Share of refusals that one refusal in a while does not explain."""
+"""What is left of a window: after a few refusals, after several, after little else."""
+SEVERAL = 0.15
+"""Share of refusals in a spell that a refusal now and then does not explain."""
 CROWDED = 0.3
 """Share of refusals from which on empty slots are the endpoint's limit: one that is full refuses
 one request for each it serves."""
-PARTING = 0.35
-"""Where between the two explanations of refusals a test decides."""
 SPELL = 40
 """Answers from which a share of refusals is read."""
-SLOWEST_ROUNDS = 80
-"""Round trips in which a window near its ceiling would double: eight make up for a decrease."""
+SLOWEST_ROUNDS = 320
+"""Round trips in which a window near its ceiling would double: 32 make up for a decrease."""
+LONGEST_TEST = 4 * SPELL
+"""Answers after which a test ends with what is likelier."""
 USED = 0.9
 """Share of the window in flight from which on it counts as used."""
 RETEST_SPELLS = 40
 """Spells after which an endpoint's own failure rate is measured again."""
 SMOOTHING, SIGMAS = 0.2, 3.0
-NEGLIGIBLE = 0.02
-"""A failure rate below which an endpoint counts as sound."""
 FIRST_ROUND_TRIP_SECONDS, SHORTEST_ROUND_TRIP_SECONDS = 1.0, 0.02
 QUEUE_ALLOWED = 0.1
 """Requests waiting in an engine, per running one, that keep it fed."""
@@ -86,6 +87,8 @@ class Window:
       streak: Refusals since something was last served, the first of them at `refused_at`.
       spells: Since the failure rate was last measured.
       before: None unless a test is on.
+      fullness: Evidence of late that the endpoint is full: logarithm of the odds against chance.
+      trusted: The largest window that was given up for refusals; comes back if they were chance.
     """
 
     bounds: Bounds
@@ -103,6 +106,8 @@ class Window:
     refused_at: float = 0.0
     spells: int = 0
     before: Before | None = None
+    fullness: float = 0.0
+    trusted: float = 0.0
 
     @classmethod
     def opened(cls, bounds: Bounds, now: float) -> "Window":
@@ -135,14 +140,15 @@ class Window:
             spell=self.spell.answered(in_flight, served=places),
             round_trip_seconds=took if known is None else known + SMOOTHING * (took - known),
             streak=0,
+            fullness=max(0.0, self.fullness + places * evidence.of_service(self._by_itself)),
         )
         return after._closed(now)
 
     def refused(self, now: float, sent_at: float, in_flight: int, places: int = 1) -> "Window":
         """Returns the window after a 429, a 5xx or a time-out; arguments as for `served`.
 
-        The first refusal shrinks it at once, unless the endpoint is known to fail by itself.  Those
-        sent before a decrease say nothing about it.
+        A few in a row shrink it at once: chance seldom explains them, an endpoint that is full
+        does.  Those sent before a decrease say nothing about it.
         """
         after = replace(
             self,
@@ -153,9 +159,11 @@ class Window:
         )
         if after.streak >= 3 and now - after.refused_at >= 2 * after._round_trip:
             return after._out(now)
-        sound = self.failing == 0.0 and self.before is None
-        if sound and sent_at >= self.decreased_at and after._may_decrease(now):
-            after = after._decreased(now, GENTLE)
+        if self.before is None and sent_at >= self.decreased_at:
+            found = after.fullness + places * evidence.of_refusal(self._by_itself)
+            after = replace(after, fullness=min(found, 2 * evidence.SURE))
+            if found >= evidence.SURE and after._may_decrease(now):
+                after = replace(after._decreased(now, GENTLE), fullness=0.0)
         return after._closed(now)
 
     def queued(self, now: float, running: int, waiting: int) -> "Window":
@@ -174,6 +182,17 @@ class Window:
             return held
         kept = (running + allowed / 2) / (running + waiting)
         return held._decreased(now, min(GENTLE, max(HARSH, kept)))
+
+    @property
+    def _by_itself(self) -> float:
+        return evidence.by_itself(self.failing, self.smoothed)
+
+    @property
+    def _odds(self) -> float:
+        assert self.before is not None
+        share, size = self.before.share, self.before.size
+        fits = 1.0 - (1.0 - share) * size / self.size
+        return evidence.chance(self.spell, share, max(self.failing, fits))
 
     @property
     def _round_trip(self) -> float:
@@ -222,20 +241,30 @@ class Window:
         enough = spell.answers >= max(SPELL, spell.size * (2 if self.failing else 1))
         if not enough or now - max(spell.since, self.decreased_at) < self._round_trip:
             return self
-        smoothed = self.smoothed + SMOOTHING * (spell.share - self.smoothed)
-        judged = replace(self, smoothed=smoothed, spells=self.spells + 1)
+        if self.before and abs(self._odds) < evidence.SURE_OF_TEST and spell.answers < LONGEST_TEST:
+            return self
+        judged = replace(self, spells=self.spells + 1)
         if self.debt > max(2.0, self.size * (1 - FIRM)) and spell.share >= CROWDED:
             judged = judged._crowded(now)
         else:
             judged = judged._tested(now) if self.before else judged._judged(now)
-        return replace(judged, spell=Spell(now, judged.size))
+        return replace(
+            judged, spell=Spell(now, judged.size), smoothed=self._smoothed_by(spell.share)
+        )
+
+    def _smoothed_by(self, share: float) -> float:
+        """Returns the share of refusals of late; a full endpoint's is not one by chance."""
+        if share >= CROWDED:
+            return self.smoothed
+        return self.smoothed + (SMOOTHING if self.smoothed else 1.0) * (share - self.smoothed)
 
     def _crowded(self, now: float) -> "Window":
         """Returns the window of an endpoint that serves one request for each it refuses.
 
         Chance does not leave so many slots empty: what was in flight is what it bears.
         """
-        return replace(self._decreased(now, GENTLE), before=None, failing=0.0, debt=0)
+        shrunk = self._decreased(now, GENTLE)
+        return replace(shrunk, before=None, failing=0.0, debt=0, trusted=0.0)
 
     def _judged(self, now: float) -> "Window":
         """Returns the window after a spell: smaller, and put to the test, where it is refused."""
@@ -253,12 +282,14 @@ class Window:
         """Returns the window after a test: wider again if the smaller one was refused as much."""
         assert self.before is not None
         share = self.spell.share
-        ended = replace(self, before=None, smoothed=share, spells=0)
-        if share > self._expected(self.before):
+        ended = replace(self, before=None, smoothed=share, spells=0, fullness=0.0)
+        if self._odds > 0:
             rate = (share + self.before.share) / 2
-            size = max(self.size, self.before.size)
-            return replace(ended, size=size, threshold=size, ceiling=size, failing=rate, debt=0)
-        ended = replace(ended, failing=_worth(min(self.failing, share)))
+            size = max(self.size, self.before.size, self.trusted)
+            back = replace(ended, size=size, threshold=size, ceiling=size)
+            return replace(back, failing=rate, debt=0, trusted=0.0)
+        trusted = max(self.trusted, self.before.size)
+        ended = replace(ended, failing=_worth(min(self.failing, share)), trusted=trusted)
         if not ended._alarming:
             return ended
         again = ended._judged(now)
@@ -273,15 +304,6 @@ class Window:
         noise = SIGMAS * math.sqrt(n * rate * (1 - rate))
         return self.spell.refused > n * rate + max(n * SEVERAL, noise)
 
-    def _expected(self, before: Before) -> float:
-        """Returns the share of refusals that parts the two explanations of those before.
-
-        Nearer to what a window too large explains than to what an endpoint explains that fails
-        whatever it is asked: that share was measured when it was high by chance, too.
-        """
-        crowded = max(self.failing, 1.0 - (1.0 - before.share) * before.size / self.size)
-        return crowded + (before.share - crowded) * PARTING
-
 
 def _worth(rate: float) -> float:
-    return rate if rate >= NEGLIGIBLE else 0.0
+    return rate if rate >= evidence.NEGLIGIBLE else 0.0

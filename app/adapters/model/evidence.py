@@ -1,0 +1,54 @@
+"""What refusals tell of an endpoint: that it is full, or that it fails by itself now and then.
+
+Pure.  An endpoint that is full refuses one request for each it serves; one that fails by itself
+refuses the same share whatever is asked of it.
+
+Sources: Page, Continuous Inspection Schemes (1954), for the sum of evidence that never falls below
+zero; Wald, Sequential Tests of Statistical Hypotheses (1945), for the test of two shares.
+"""
+
+import math
+
+from app.adapters.model.spell import Spell
+
+FULL = 0.5
+"""Share of refusals of an endpoint that is full."""
+LEAST_FAILING, MOST_FAILING = 0.05, 0.35
+"""What any endpoint is thought to refuse by itself, at the least and at the most."""
+SURE = 6.9
+"""Logarithm of the odds at which an endpoint counts as full: a thousand to one."""
+SURE_OF_TEST = 4.6
+"""Logarithm of the odds at which a test ends, either way: a hundred to one."""
+NEGLIGIBLE = 0.02
+"""A failure rate below which an endpoint counts as sound."""
+BY_CHANCE = 0.7
+"""What to expect again of a share that was looked at because it was high."""
+
+
+def by_itself(*shares: float) -> float:
+    """Returns what share an endpoint may well refuse by itself, where these were seen."""
+    return min(MOST_FAILING, max(LEAST_FAILING, *shares))
+
+
+def of_refusal(failing: float) -> float:
+    """Returns by how much one refusal speaks for a full endpoint, and against chance."""
+    return math.log(FULL / failing)
+
+
+def of_service(failing: float) -> float:
+    """Returns by how much one served request does; it is negative."""
+    return math.log((1 - FULL) / (1 - failing))
+
+
+def chance(spell: Spell, before: float, fits: float) -> float:
+    """Returns the logarithm of the odds that a smaller window is refused as much as the larger was.
+
+    Args:
+      spell: What the smaller window was answered.
+      before: The share of refusals of the larger, which shrank it.
+      fits: What would be left of it if the larger window was too large.
+    """
+    crowded = max(fits, NEGLIGIBLE)
+    same = min(MOST_FAILING, max(BY_CHANCE * before, 2 * crowded))
+    refused = spell.refused * math.log(same / crowded)
+    return refused + spell.served * math.log((1 - same) / (1 - crowded))
