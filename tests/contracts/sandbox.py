@@ -261,7 +261,7 @@ class SandboxContract:
             (b"import os\ndef solve(x):\n    os.kill(os.getpid(), 11)\n", FailureKind.RUNTIME),
             (b"import nowhere_to_be_found\n", FailureKind.IMPORT_BLOCKED),
             (b"def other(x):\n    return 1\n", FailureKind.INVALID_SIGNATURE),
-            (b"import mmap\ndef solve(x):\n    mmap.mmap(-1, 1 << 46)\n", FailureKind.MEMORY),
+            (b"import mmap\ndef solve(x):\n    mmap.mmap(-1, 1 << 47)\n", FailureKind.MEMORY),
             (b"def solve(x):\n    return 'a' * (1 << 40)\n", FailureKind.MEMORY),
             (
                 b"def solve(x):\n    while True:\n        print('x' * 10000)\n",
