@@ -2,12 +2,17 @@
 
 import heapq
 import itertools
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from app.adapters.model import evidence
+from app.adapters.model.spell import Spell
 from app.adapters.model.window import Bounds, Window
 
 SECONDS = 0.8
@@ -204,6 +209,37 @@ def test_it_stays_within_its_bounds() -> None:
     for n in range(200):
         window = window.refused(20 + n, 20 + n - 0.1, 12)
     assert int(window.size) == 4
+
+
+@given(
+    start=st.integers(1, 64),
+    answers=st.lists(st.tuples(st.booleans(), st.floats(0.0, 2.0)), min_size=1, max_size=40),
+    times=st.integers(1, 12),
+)
+def test_no_order_of_answers_ends_it_or_leaves_its_bounds(
+    start: int, answers: list[tuple[bool, float]], times: int
+) -> None:
+    window, now = Window.opened(Bounds(1, start, 64), 0.0), 0.0
+    for refused, apart in answers * times:
+        now += apart
+        answered = window.refused if refused else window.served
+        window = answered(now, now - 0.5, window.open)
+        assert 1 <= window.open <= 64
+
+
+def test_an_endpoint_that_refuses_everything_at_once_is_survived() -> None:
+    window = Window.opened(Bounds(1, 2, 64), 0.0)
+    for n in range(2000):
+        window = window.refused(n * 0.03, n * 0.03 - 0.01, window.open)
+    assert window.open == 1
+
+
+def test_a_share_that_fell_with_the_window_is_read_as_a_full_endpoint() -> None:
+    spell = Spell(0.0, 22.0, served=38, refused=2)
+    assert evidence.chance(spell, 0.6, 0.42) < -evidence.SURE_OF_TEST
+    assert evidence.chance(Spell(0.0, 22.0, served=16, refused=24), 0.6, 0.42) > 0
+    for before in (0.0, 0.01, 0.3, 1.0):
+        assert math.isfinite(evidence.chance(spell, before, 1.0))
 
 
 @pytest.mark.parametrize("bounds", [(0, 1, 1), (2, 1, 3), (1, 4, 3)])

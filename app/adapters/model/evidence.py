@@ -45,10 +45,11 @@ def chance(spell: Spell, before: float, fits: float) -> float:
 
     Args:
       spell: What the smaller window was answered.
-      before: The share of refusals of the larger, which shrank it.
-      fits: What would be left of it if the larger window was too large.
+      before: The share of refusals of the larger, which shrank it; 0 to 1.
+      fits: What would be left of it if the larger window was too large; at least half is taken to
+        go, or nothing could be told.
     """
-    crowded = max(fits, NEGLIGIBLE)
-    same = min(MOST_FAILING, max(BY_CHANCE * before, 2 * crowded))
+    crowded = max(NEGLIGIBLE / 2, min(max(fits, NEGLIGIBLE), before / 2))
+    same = max(BY_CHANCE * before, (crowded + before) / 2, 2 * NEGLIGIBLE)
     refused = spell.refused * math.log(same / crowded)
     return refused + spell.served * math.log((1 - same) / (1 - crowded))

@@ -81,6 +81,7 @@ class Window:
       ceiling: Where it was last refused.
       debt: Slots of refused requests, each empty until another request is served.
       failing: The endpoint's own share of refusals, which no smaller window lowers.
+      smoothed: The share of refusals of late, by the last spells.
       round_trip_seconds: Smoothed time from asking to being served; None before the first.
       decreased_at: When it last shrank; by the caller's clock, in seconds.
       held_until: It does not rise before.
@@ -282,7 +283,7 @@ class Window:
         """Returns the window after a test: wider again if the smaller one was refused as much."""
         assert self.before is not None
         share = self.spell.share
-        ended = replace(self, before=None, smoothed=share, spells=0, fullness=0.0)
+        ended = replace(self, before=None, spells=0, fullness=0.0)
         if self._odds > 0:
             rate = (share + self.before.share) / 2
             size = max(self.size, self.before.size, self.trusted)
