@@ -250,7 +250,9 @@ def test_the_window_finds_what_an_endpoint_takes() -> None:
         ask(model, 350, 40)
         assert 9 <= gate.standing.window <= 15
         assert gate.standing.recent["answered"] == 700
-        assert gate.standing.recent["busy"] - before <= 30, "a refusal now and then, not each time"
+        assert gate.standing.recent["busy"] - before <= 60, (
+            "a few in a row now and then, not each time"
+        )
 
 
 def model_spec(model: OpenAIModel) -> ModelSpec:
