@@ -23,7 +23,7 @@ def test_a_folder_without_requirements_needs_nothing() -> None:
     assert from_requirements(PROGRAM) is None
     assert from_dockerfile(PROGRAM) is None
     assert needed(b"# nothing yet\n\n") == set()
-    assert needed(b"--index-url https://example.org/simple\n") == set()
+    assert needed(b"--prefer-binary\n") == set()
 
 
 def test_only_what_requirements_refer_to_shapes_their_environment() -> None:

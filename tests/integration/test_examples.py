@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -134,11 +135,11 @@ def test_the_known_minimum_scores_best(sandbox):
     assert score(sandbox, problem, known) == pytest.approx(1.5187, abs=1e-4)
 
 
-@pytest.fixture(scope="module")
-def circles() -> Iterator[ModuleType]:
-    """The evaluator of the circles, which is this repository's own code and imports no program."""
-    path = EXAMPLES / "circle_packing" / "evaluator.py"
-    spec = importlib.util.spec_from_file_location("circle_packing_evaluator", path)
+@contextmanager
+def own_module(example: str, name: str) -> Iterator[ModuleType]:
+    """Imports a file of an example, which is this repository's own code and imports no program."""
+    path = EXAMPLES / example / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"{example}_{name}", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -146,6 +147,12 @@ def circles() -> Iterator[ModuleType]:
     spec.loader.exec_module(module)
     yield module
     del sys.modules[spec.name]
+
+
+@pytest.fixture(scope="module")
+def circles() -> Iterator[ModuleType]:
+    with own_module("circle_packing", "evaluator") as module:
+        yield module
 
 
 def grid(radius: float) -> list[list[float]]:
@@ -217,16 +224,8 @@ def test_published_packings_that_need_slack_are_refused(circles, name, slack):
 
 @pytest.fixture
 def instances() -> Iterator[ModuleType]:
-    """How bin packing reads instances, which is this repository's own code."""
-    path = EXAMPLES / "online_bin_packing" / "instances.py"
-    spec = importlib.util.spec_from_file_location("bin_packing_instances", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+    with own_module("online_bin_packing", "instances") as module:
+        yield module
 
 
 @pytest.mark.parametrize(
