@@ -71,7 +71,8 @@ class SimulatedSandbox:
                 time.sleep(self._seconds)
         x, y = _numbers(job.programs[0][1])
         score = -((x - 1.0) ** 2) - (y + 2.0) ** 2
-        return Outcome(json.dumps({"combined_score": score, "x": x, "y": y}).encode(), None)
+        result = json.dumps({"combined_score": score, "x": x, "y": y}).encode()
+        return Outcome(result, None, wall_seconds=self._seconds)
 
     def close(self) -> None: ...
 
@@ -102,6 +103,7 @@ def _interpret(trial: Trial, programs: Mapping[ProgramId, Program], outcome: Out
         scores={player: {"combined_score": measured["combined_score"]}},
         metrics={player: measured},
         features={player: {"x": measured["x"], "y": measured["y"]}},
+        wall_seconds=outcome.wall_seconds,
     )
 
 
