@@ -18,6 +18,7 @@ from app.adapters.problems.loading import load, reload
 from app.adapters.queue.celery import CeleryExecutor
 from app.adapters.queue.inline import InlineExecutor
 from app.adapters.sandbox.choose import AnySandbox, choose
+from app.adapters.store.group_commit import GroupCommit
 from app.adapters.store.leases import LeaseKeeper
 from app.adapters.store.sql import SqlStore
 from app.adapters.store.timekeeper import Timekeeper
@@ -145,6 +146,7 @@ def context(
         problem=ProblemCatalogue(store),
         operators=operators(ask),
         pace=Pace(pace.lease_seconds, pace.ring_again_seconds, attempts=pace.attempts),
+        share=GroupCommit().share,
     )
     if keep_leases:
         return replace(built, keep=LeaseKeeper(store, pace.lease_seconds).keep)

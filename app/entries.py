@@ -1,12 +1,13 @@
 """What is entered into the ledger, and what reports read of it: plain values."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.domain.cohort import CohortId, ProposalId, State, TrialId
+from app.domain.budget import Booked
+from app.domain.cohort import Cohort, CohortId, ProposalId, State, TrialId
 from app.domain.evaluation import Evaluation, Failure, Trial
-from app.domain.operator import Draft, Role
+from app.domain.operator import Completion, Draft, Prompt, Role
 from app.domain.problem import Axis, ProblemDigest
 from app.domain.program import Program, ProgramId
 from app.domain.run import Budget, Limits
@@ -118,6 +119,26 @@ class Account:
     reused_tokens: int
     latency_seconds: float
     cost_usd: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A turn of a cohort's conversation, as it is saved.
+
+    Attributes:
+      number: From 0 on; those of judges from 1,000 on.
+      booked: What it adds to the run's account.
+      prompts: What was asked; () where only the account changes.
+      completions: One a prompt.
+      drafts: The parents that were drawn, one a member; () if they are saved already.
+    """
+
+    cohort: Cohort
+    number: int
+    booked: Booked
+    prompts: Sequence[Prompt] = ()
+    completions: Sequence[Completion] = ()
+    drafts: Sequence[Draft] = ()
 
 
 @dataclass(frozen=True, slots=True)

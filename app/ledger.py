@@ -11,16 +11,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from app.domain.archive import Cell, IslandView
-from app.domain.budget import Booked
 from app.domain.cohort import Cohort, CohortId, TrialId
 from app.domain.evaluation import Trial
 from app.domain.events import EventKind
-from app.domain.operator import Ancestry, Completion, Draft, Known, Prompt
+from app.domain.operator import Ancestry, Completion, Known
 from app.domain.pressure import Flow
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
 from app.domain.run import Budget, Limits, Run, RunState
-from app.entries import Asked, Backlog, Child, Leased, Measured, NewRun, Plan, Worker
+from app.entries import Asked, Backlog, Child, Leased, Measured, NewRun, Plan, Turn, Worker
 from app.history import History
 
 
@@ -145,10 +144,8 @@ class Transaction(History, Protocol):
 
     def claim_cohorts(
         self, cohorts: Sequence[CohortId], lease_seconds: float, *, attempts: int
-    ) -> tuple[Run, list[Cohort]] | None:
-        """Leases planned cohorts of one running or paused run, but for those somebody holds.
-
-        None if nothing is left to lease.
+    ) -> list[tuple[Run, Cohort]]:
+        """Leases planned cohorts of running or paused runs, but for those somebody holds.
 
         Raises:
           Exhausted: One was attempted `attempts` times and never finished.
@@ -176,19 +173,8 @@ class Transaction(History, Protocol):
         """Returns what a model has answered in the cohort's conversation, by turn from 0."""
         ...
 
-    def save_completions(
-        self,
-        cohort: Cohort,
-        drafts: Sequence[Draft],
-        turn: int,
-        prompts: Sequence[Prompt],
-        completions: Sequence[Completion],
-        booked: Booked,
-    ) -> None:
-        """Stores what a model answered, and adds it to the run's account, in one statement.
-
-        With it go the parents that were drawn, if any are given.
-        """
+    def save_completions(self, turns: Sequence[Turn]) -> None:
+        """Stores what models answered to cohorts of one run, and adds it to the run's account."""
         ...
 
     def recall(self, asked: Sequence[Asked]) -> list[Completion | None]:
@@ -212,10 +198,8 @@ class Transaction(History, Protocol):
 
     def claim_trials(
         self, trials: Sequence[TrialId], lease_seconds: float, *, attempts: int
-    ) -> tuple[Run, list[Leased]] | None:
-        """Leases trials of one run that have no evaluation yet, but for those somebody holds.
-
-        None if nothing is left to lease.
+    ) -> list[tuple[Run, Leased]]:
+        """Leases trials of runs that have no evaluation yet, but for those somebody holds.
 
         Raises:
           Exhausted: One was attempted `attempts` times and never finished.

@@ -21,7 +21,7 @@ from app.domain.cohort import Cohort
 from app.domain.operator import Prompt
 from app.domain.run import Run
 from app.engine.context import Context
-from app.entries import Plan
+from app.entries import Plan, Turn
 from app.ledger import Transaction
 from app.model_settings import ModelSettings, judges_of
 
@@ -56,7 +56,7 @@ def set_aside(ctx: Context, run: Run, cohort: Cohort, turn: int, prompts: Sequen
         tokens = surprising(prompts, tx.run(run.id).longest_prompt_tokens)
         if tokens:
             raised = Booked(longest_prompt_tokens=math.ceil(tokens / PROMPT_GROWTH))
-            tx.save_completions(cohort, (), turn, (), (), raised)
+            tx.save_completions([Turn(cohort, turn, raised)])
     if not tokens:
         return ""
     with ctx.store.begin() as tx:
@@ -75,7 +75,7 @@ def lost(
     each = max((unanswered(tariff(run), one, 1) for one in prompts), key=_dear, default=Price())
     with ctx.store.begin() as tx:
         cost = Booked(n * each.tokens, n * each.cost_usd)
-        tx.save_completions(cohort, (), turn, (), (), cost)
+        tx.save_completions([Turn(cohort, turn, cost)])
 
 
 def _dear(price: Price) -> tuple[float, int]:

@@ -11,6 +11,7 @@ from app.domain.problem import Problem, ProblemDigest
 from app.domain.run import Run
 from app.domain.strategies import RECIPES
 from app.domain.strategy import Recipe, Strategy, Terms
+from app.engine.sharing import Share, alone
 from app.ports import Executor, LanguageModel, Sandbox, Store
 
 
@@ -49,6 +50,7 @@ class Context:
       problem: Returns a problem by digest; cached by whoever provides it.
       keep: Renews a lease for as long as the context manager is open.
       work: Counts a step for a run for as long as the context manager is open.
+      share: Lets threads of this process that want the same transaction share one.
     """
 
     store: Store
@@ -61,6 +63,7 @@ class Context:
     pace: Pace = Pace()
     keep: Callable[[Literal["cohort", "trial"], int], AbstractContextManager[None]] = _not_kept
     work: Callable[[int], AbstractContextManager[None]] = _not_counted
+    share: Share = alone
 
     def strategy(self, run: Run) -> Strategy:
         """Builds the run's strategy from its settings, its problem and its grid as it stands."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Self
 
 from app.domain.cohort import Cohort, Member, State
@@ -45,6 +46,11 @@ class Bred:
 
 def enter(ctx: Context, bred: Sequence[Bred]) -> None:
     """Enters the children of a run's cohorts, each once whoever else tries; lets them go on."""
+    ctx.share(("enter", bred[0].cohort.run), bred, partial(_enter, ctx))
+
+
+def _enter(ctx: Context, bred: Sequence[Bred]) -> None:
+    bred = list({one.cohort.id: one for one in bred}.values())
     offspring = [c for one in bred for c in one.children if isinstance(c, Offspring)]
     with ctx.store.begin() as tx:
         tx.put_programs([child.program for child in offspring])

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
 
 from app.domain.cohort import TrialId
 from app.domain.events import EventKind
@@ -13,9 +15,22 @@ from app.engine.context import Context
 from app.engine.faults import broken, evaluator_broken
 from app.engine.modes import comparable, compared
 from app.engine.ring import ring
+from app.engine.sharing import taken
 from app.entries import Leased, Measured
 from app.ledger import Exhausted
 from app.ports import Unavailable
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a trial.
+
+    Attributes:
+      notice: What a person should be told; "" for nothing.
+    """
+
+    measured: Measured
+    notice: str = ""
 
 
 def evaluate(ctx: Context, *trial_ids: TrialId) -> None:
@@ -28,14 +43,14 @@ def evaluate(ctx: Context, *trial_ids: TrialId) -> None:
         recorded, and the leases of the rest have been given back.
     """
     try:
-        with ctx.store.begin() as tx:
-            found = tx.claim_trials(trial_ids, ctx.pace.lease_seconds, attempts=ctx.pace.attempts)
+        found = ctx.share("lease trials", trial_ids, partial(_lease, ctx))
     except Exhausted as error:
         broken(ctx, "trial", error)
         return
-    if found is None:
+    mine = taken(found, trial_ids)
+    if not mine:
         return
-    run, leased = found
+    run, leased = mine[0][0], [one for _, one in mine]
     opinions = [one.id for one in leased if one.trial.stage == STAGE]
     if opinions:  # `reap` rings without looking
         with ctx.store.begin() as tx:
@@ -45,24 +60,27 @@ def evaluate(ctx: Context, *trial_ids: TrialId) -> None:
         _test(ctx, run, [one for one in leased if one.trial.stage != STAGE])
 
 
+def _lease(ctx: Context, trial_ids: Sequence[TrialId]) -> dict[TrialId, tuple[Run, Leased]]:
+    with ctx.store.begin() as tx:
+        leased = tx.claim_trials(trial_ids, ctx.pace.lease_seconds, attempts=ctx.pace.attempts)
+    return {one.id: (run, one) for run, one in leased}
+
+
 def _test(ctx: Context, run: Run, leased: Sequence[Leased]) -> None:
     """Measures trials until one cannot be; records what was measured, whatever came then."""
-    measured: list[Measured] = []
-    notices: list[str] = []
+    measured: list[Result] = []
     fault: Unavailable | EvaluatorBroken | None = None
     with ExitStack() as kept:
         for one in leased:
             kept.enter_context(ctx.keep("trial", one.id))
         for one in leased:
             try:
-                evaluation, notice = _measured(ctx, run, one)
+                measured.append(_measured(ctx, run, one))
             except (Unavailable, EvaluatorBroken) as error:
                 fault = error
                 break
-            measured.append(evaluation)
-            notices += [notice] if notice else []
     if measured:
-        recorded(ctx, measured, notices)
+        record(ctx, run, measured)
     if fault is None:
         return
     left = [one.id for one in leased[len(measured) :]]
@@ -75,8 +93,8 @@ def _test(ctx: Context, run: Run, leased: Sequence[Leased]) -> None:
     raise fault
 
 
-def _measured(ctx: Context, run: Run, leased: Leased) -> tuple[Measured, str]:
-    """Runs one trial; returns what came of it, and what a person should be told, or ""."""
+def _measured(ctx: Context, run: Run, leased: Leased) -> Result:
+    """Runs one trial."""
     trial, programs = leased.trial, leased.programs
     problem = ctx.problem(run.problem)
     job = problem.prepare(trial, programs)
@@ -84,17 +102,21 @@ def _measured(ctx: Context, run: Run, leased: Leased) -> tuple[Measured, str]:
     notice = ""
     if comparable(run, problem, trial, job):
         notice = compared(ctx.sandbox, problem, trial, programs, evaluation)
-    return Measured(leased.id, leased.cohort, evaluation), notice
+    return Result(Measured(leased.id, leased.cohort, evaluation), notice)
 
 
-def recorded(ctx: Context, measured: Sequence[Measured], notices: Sequence[str] = ()) -> None:
-    """Records evaluations that are their trials' first, and lets the cohorts take the next step."""
+def record(ctx: Context, run: Run, results: Sequence[Result]) -> None:
+    """Records results that are their trials' first, and lets the cohorts take the next step."""
+    ctx.share(("record", run.id), results, partial(_record, ctx))
+
+
+def _record(ctx: Context, results: Sequence[Result]) -> None:
     with ctx.store.begin() as tx:
-        found = tx.record(measured)
+        found = tx.record([one.measured for one in results])
         if found is None:
             return
         run, cohorts = found
-        for notice in notices:
+        for notice in (one.notice for one in results if one.notice):
             tx.emit(run.id, EventKind.NOTICED, {"text": notice})
         came = advance(ctx, tx, run, cohorts)
         if run.reason:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 
 from app.domain.budget import booked
 from app.domain.cohort import Cohort, CohortId
@@ -17,6 +18,9 @@ from app.engine.context import Context
 from app.engine.enter import Bred, enter
 from app.engine.faults import broken, misconfigured
 from app.engine.lifecycle import cut
+from app.engine.saving import save
+from app.engine.sharing import taken
+from app.entries import Turn
 from app.ledger import Exhausted, Transaction
 from app.model_settings import refining
 from app.ports import Misconfigured, Unavailable
@@ -36,11 +40,11 @@ def generate(ctx: Context, *cohort_ids: CohortId) -> None:
     except Exhausted as error:
         broken(ctx, "cohort", error)
         return
-    if claimed is None:
+    if not claimed:
         return
-    run, conversations = claimed
+    run = claimed[0].run
     with ctx.work(run.id):
-        _breed(ctx, run, conversations)
+        _breed(ctx, run, claimed)
 
 
 class Unaffordable(Exception):
@@ -108,13 +112,19 @@ def _importable(policy: ImportPolicy, child: Child) -> Child:
     return policy.refusal(child.program) or child
 
 
-def _claim(ctx: Context, cohort_ids: Sequence[CohortId]) -> tuple[Run, list[Claimed]] | None:
+def _claim(ctx: Context, cohort_ids: Sequence[CohortId]) -> list[Claimed]:
+    leased = ctx.share("lease cohorts", cohort_ids, partial(_lease, ctx))
+    mine = taken(leased, cohort_ids)
+    if not mine:
+        return []
     with ctx.store.begin() as tx:
-        found = tx.claim_cohorts(cohort_ids, ctx.pace.lease_seconds, attempts=ctx.pace.attempts)
-        if found is None:
-            return None
-        run, cohorts = found
-        return run, [_briefed(ctx, tx, run, cohort) for cohort in cohorts]
+        return [_briefed(ctx, tx, run, cohort) for run, cohort in mine]
+
+
+def _lease(ctx: Context, cohort_ids: Sequence[CohortId]) -> dict[CohortId, tuple[Run, Cohort]]:
+    with ctx.store.begin() as tx:
+        leased = tx.claim_cohorts(cohort_ids, ctx.pace.lease_seconds, attempts=ctx.pace.attempts)
+    return {cohort.id: (run, cohort) for run, cohort in leased}
 
 
 def _briefed(ctx: Context, tx: Transaction, run: Run, cohort: Cohort) -> Claimed:
@@ -188,8 +198,7 @@ def _turn(ctx: Context, claimed: Claimed, turn: int, prompts: list[Prompt]) -> l
     except Unavailable as error:
         lost(ctx, run, cohort, turn, prompts, error.unanswered)
         raise
-    with ctx.store.begin() as tx:
-        account = booked(run.budget, tariff(run), prompts, replies)
-        drafts = () if turn else claimed.brief.drafts
-        tx.save_completions(claimed.cohort, drafts, turn, prompts, replies, account)
+    account = booked(run.budget, tariff(run), prompts, replies)
+    drafts = () if turn else claimed.brief.drafts
+    save(ctx, run, Turn(cohort, turn, account, prompts, replies, drafts))
     return replies

@@ -11,9 +11,10 @@ from app.domain.prompt_rules import PromptRules
 from app.domain.run import Run
 from app.engine.budget import tariff
 from app.engine.context import Context
-from app.engine.evaluate import recorded
+from app.engine.evaluate import Result, record
 from app.engine.faults import broken, misconfigured
-from app.entries import Measured
+from app.engine.saving import save
+from app.entries import Measured, Turn
 from app.ledger import Exhausted
 from app.model_settings import judges_of
 from app.ports import Misconfigured, Unavailable
@@ -48,7 +49,7 @@ def judge(ctx: Context, trial_id: TrialId) -> None:
                 misconfigured(ctx, run, error)
                 return
             raise
-        recorded(ctx, [Measured(trial_id, claimed.cohort.id, evaluation)])
+        record(ctx, run, [Result(Measured(trial_id, claimed.cohort.id, evaluation))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +71,9 @@ class _Claimed:
 def _claim(ctx: Context, trial_id: TrialId) -> _Claimed | None:
     with ctx.store.begin() as tx:
         found = tx.claim_trials([trial_id], ctx.pace.lease_seconds, attempts=ctx.pace.attempts)
-        if found is None:
+        if not found:
             return None
-        run, [leased] = found
+        [(run, leased)] = found
         [player] = leased.trial.players
         _, cohort = tx.cohort(leased.cohort)
         heard = tx.completions(cohort.id)
@@ -93,6 +94,5 @@ def _opinion(ctx: Context, claimed: _Claimed) -> Evaluation:
         prompts = questions(claimed.judges, claimed.case, rules, instructions)
         replies = ctx.model(run).complete(prompts)
         account = booked(run.budget, tariff(run), prompts, replies)
-        with ctx.store.begin() as tx:
-            tx.save_completions(claimed.cohort, (), claimed.turn, prompts, replies, account)
+        save(ctx, run, Turn(claimed.cohort, claimed.turn, account, prompts, replies))
     return opinion(claimed.judges, claimed.case, replies)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from app.adapters.queue.inline import InlineExecutor
+from app.adapters.store.group_commit import GroupCommit
 from app.adapters.store.sql import SqlStore
 from app.domain.operators.seed import SEED
 from app.domain.problem import Problem
@@ -33,6 +34,7 @@ def ctx(store: SqlStore) -> Context:
         executor=InlineExecutor(),
         problem=lambda digest: toy,
         operators={one.name: one for one in (SEED, NUDGE, ASKED)},
+        share=GroupCommit().share,
     )
 
 

@@ -54,7 +54,8 @@ class Numbers:
 
     name = "numbers"
 
-    def __init__(self, away: int = -1, text: str = "") -> None:
+    def __init__(self, away: int = -1, text: str = "", tokens: int = 0) -> None:
+        self.tokens = tokens
         self.asked = 0
         self.away = away
         self.text = text
@@ -63,13 +64,17 @@ class Numbers:
         self.asked += 1
         if self.asked - 1 == self.away:
             raise Unavailable("the model is away")
-        return [Completion(self.text or f"x = {self.asked}\n", "numbers") for _ in prompts]
+        text = self.text or f"x = {self.asked}\n"
+        return [Completion(text, "numbers", completion_tokens=self.tokens) for _ in prompts]
 
 
-def planned(ctx: Context, cohorts: int, operator: str = "nudge") -> tuple[Run, tuple[int, ...]]:
+def planned(
+    ctx: Context, cohorts: int, operator: str = "nudge", name: str = "toy-run"
+) -> tuple[Run, tuple[int, ...]]:
     """Returns a run whose seed is in, and cohorts that were planned and not yet bred."""
     toy = problem()
-    new = replace(new_run(toy, budget=cohorts, in_flight=cohorts), operators={operator: 1.0})
+    new = new_run(toy, budget=cohorts, in_flight=cohorts)
+    new = replace(new, name=name, operators={operator: 1.0})
     run = lifecycle.start(ctx, toy, new)
     for _ in range(3):
         step, subjects, _ = ctx.executor.take()  # type: ignore[attr-defined]
@@ -114,13 +119,13 @@ def test_a_batch_run_twice_is_run_once(ctx: Context) -> None:
 def test_what_somebody_else_holds_is_left_out_of_a_batch(ctx: Context) -> None:
     run, cohorts = planned(ctx, 4)
     with ctx.store.begin() as tx:
-        assert tx.claim_cohorts(cohorts[1:2], 30, attempts=5) is not None
+        assert tx.claim_cohorts(cohorts[1:2], 30, attempts=5)
     steps.generate(ctx, *cohorts)
     _, trials, _ = ctx.executor.take()  # type: ignore[attr-defined]
     with ctx.store.begin() as tx:
         held = tx.claim_trials(trials[:1], 30, attempts=5)
         backlog = tx.backlog(run.id)
-    assert held is not None
+    assert held
     assert backlog.generating == 1
     steps.evaluate(ctx, *trials)
     assert len(settled(ctx, run)) == 4 - 2

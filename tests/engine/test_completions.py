@@ -11,7 +11,7 @@ from app.adapters.model.scripted import ScriptedModel
 from app.adapters.store.sql import SqlStore
 from app.domain.budget import Booked
 from app.domain.operator import Completion, Prompt, Role
-from app.entries import Asked, Plan
+from app.entries import Asked, Plan, Turn
 from tests.contracts.language_model import LanguageModelContract, Serve
 from tests.engine.conftest import new_run
 from tests.engine.toy import problem
@@ -45,7 +45,8 @@ def a_cohort(store: SqlStore, name: str = "toy-run") -> int:
 def answered(store: SqlStore, cohort: int, *replies: Completion) -> None:
     with store.begin() as tx:
         _, held = tx.cohort(cohort)
-        tx.save_completions(held, (), 0, [PROMPT] * len(replies), replies, Booked(120, 0.25, 100))
+        turn = Turn(held, 0, Booked(120, 0.25, 100), [PROMPT] * len(replies), replies)
+        tx.save_completions([turn])
 
 
 def test_a_completion_comes_back_with_all_that_is_known_of_it(store: SqlStore) -> None:
@@ -152,7 +153,7 @@ class Answered:
         ]
         with self._store.begin() as tx:
             _, cohort = tx.cohort(self._cohort)
-            tx.save_completions(cohort, (), next(self._turns), prompts, replies, Booked())
+            tx.save_completions([Turn(cohort, next(self._turns), Booked(), prompts, replies)])
         return self._cached.complete(prompts)
 
 

@@ -142,7 +142,7 @@ def test_an_opinion_that_was_paid_for_is_not_asked_again(
     def dies(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("app.engine.judge.recorded", dies)
+    monkeypatch.setattr("app.engine.judge.record", dies)
     with pytest.raises(MemoryError):
         steps.judge(ctx, bells[0])
     monkeypatch.undo()

@@ -13,7 +13,7 @@ from app.domain.operator import Completion, Prompt
 from app.domain.run import RunState
 from app.engine import lifecycle
 from app.engine.context import Context
-from app.entries import NewRun
+from app.entries import NewRun, Turn
 from tests.contracts.language_model import LanguageModelContract, Serve
 from tests.engine.conftest import new_run, run_to_the_end
 from tests.engine.toy import ASKED, problem
@@ -32,7 +32,7 @@ class Recorded:
         with self._store.begin() as tx:
             _, cohort = tx.cohort(self._cohort)
             turn = len(tx.completions(self._cohort))
-            tx.save_completions(cohort, (), turn, prompts, answers, Booked())
+            tx.save_completions([Turn(cohort, turn, Booked(), prompts, answers)])
         return self._replay.complete(prompts)
 
 

@@ -19,7 +19,7 @@ from app.domain.budget import Booked
 from app.domain.operator import Prompt, Role
 from app.domain.program import Program
 from app.domain.run import Budget, RunState
-from app.entries import Plan
+from app.entries import Plan, Turn
 from app.ledger import Exhausted
 from app.ports import Unavailable
 from tests.engine.conftest import new_run
@@ -53,12 +53,12 @@ def test_a_cohort_is_leased_to_one_worker_until_its_lease_runs_out(store: SqlSto
     with store.begin() as tx:
         [cohort] = tx.add_cohorts(run, [Plan(0, "nudge", (0,))], ring_again_seconds=30)
     with store.begin() as tx:
-        assert tx.claim_cohorts([cohort], 30, attempts=5) is not None
+        assert tx.claim_cohorts([cohort], 30, attempts=5)
     with store.begin() as tx:
-        assert tx.claim_cohorts([cohort], 30, attempts=5) is None
+        assert not tx.claim_cohorts([cohort], 30, attempts=5)
         tx.renew([cohort], [], 0.0)
     with store.begin() as tx:
-        assert tx.claim_cohorts([cohort], 0, attempts=5) is not None
+        assert tx.claim_cohorts([cohort], 0, attempts=5)
 
 
 def test_attempts_are_capped_and_a_released_lease_is_no_attempt(store: SqlStore) -> None:
@@ -67,10 +67,10 @@ def test_attempts_are_capped_and_a_released_lease_is_no_attempt(store: SqlStore)
         [cohort] = tx.add_cohorts(run, [Plan(0, "nudge", (0,))], ring_again_seconds=30)
     for _ in range(5):
         with store.begin() as tx:
-            assert tx.claim_cohorts([cohort], 0, attempts=1) is not None
+            assert tx.claim_cohorts([cohort], 0, attempts=1)
             tx.release([cohort], [], 0.0)
     with store.begin() as tx:
-        assert tx.claim_cohorts([cohort], 0, attempts=1) is not None
+        assert tx.claim_cohorts([cohort], 0, attempts=1)
     with pytest.raises(Exhausted), store.begin() as tx:
         tx.claim_cohorts([cohort], 0, attempts=1)
 
@@ -283,7 +283,7 @@ def test_rows_of_an_older_schema_survive_every_migration_and_the_way_back(
             Role.GENERATOR,
         )
         new = replace(old, cost_usd=None, reused=True)
-        tx.save_completions(cohort, (), 1, [Prompt("", "again")], [new], Booked())
+        tx.save_completions([Turn(cohort, 1, Booked(), [Prompt("", "again")], [new])])
     store.close()
     for _ in range(steps):
         schema.downgrade(empty_database, "-1")

@@ -18,7 +18,7 @@ from app.domain.cohort import Cohort, CohortId, TrialId
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.operator import Draft, Role
 from app.domain.run import Run
-from app.entries import Child, Measured
+from app.entries import Child, Measured, Turn
 from app.ledger import Exhausted
 
 _MEMBERS = """
@@ -40,8 +40,9 @@ _CLAIM = f"""
         RETURNING cohorts.run, cohorts.id, cohorts.island, cohorts.operator, cohorts.founding,
             cohorts.attempts, {_MEMBERS.format(cohort="cohorts.id")} AS members
     )
-    SELECT (SELECT json_agg(claimed ORDER BY id) FROM claimed) AS claimed, {RUN_COLUMNS}
-    FROM runs WHERE runs.id = (SELECT min(run) FROM claimed)
+    SELECT mine.claimed, {RUN_COLUMNS}
+    FROM (SELECT run, json_agg(claimed ORDER BY id) AS claimed FROM claimed GROUP BY run) AS mine
+    JOIN runs ON runs.id = mine.run
 """
 _LOCK = f"""
     WITH locked AS (
@@ -112,15 +113,15 @@ DRAFTED = """
 
 def claim_cohorts(
     c: Connection, cohorts: Sequence[CohortId], lease: float, attempts: int
-) -> tuple[Run, list[Cohort]] | None:
-    found = row(c, _CLAIM, {"cohorts": list(cohorts), "lease": lease})
-    if found is None:
-        return None
-    run = run_of(c, found)
-    for one in found.claimed:
-        if one["attempts"] > attempts:
-            raise Exhausted(run.id, one["id"], attempts)
-    return run, [_cohort(one, one["members"], ()) for one in found.claimed]
+) -> list[tuple[Run, Cohort]]:
+    claimed = []
+    for found in rows(c, _CLAIM, {"cohorts": sorted(cohorts), "lease": lease}):
+        run = run_of(c, found)
+        for one in found.claimed:
+            if one["attempts"] > attempts:
+                raise Exhausted(run.id, one["id"], attempts)
+            claimed.append((run, _cohort(one, one["members"], ())))
+    return claimed
 
 
 def cohort(c: Connection, cohort: CohortId) -> tuple[Run, Cohort]:
@@ -218,11 +219,12 @@ def draft_columns(draft: Draft | None) -> dict[str, Any]:
     }
 
 
-def drafted(cohort: Cohort, drafts: Sequence[Draft]) -> dict[str, Any]:
-    """Returns what `DRAFTED` is told of members that had no draft; `drafts` may be empty."""
+def drafted(turns: Sequence[Turn]) -> dict[str, Any]:
+    """Returns what `DRAFTED` is told of members that had no draft."""
     new = [
         {"id": member.id, **draft_columns(draft)}
-        for member, draft in zip(cohort.members, drafts, strict=bool(drafts))
+        for turn in turns
+        for member, draft in zip(turn.cohort.members, turn.drafts, strict=bool(turn.drafts))
         if member.draft is None
     ]
     return {"ids": [one["id"] for one in new], "drafts": as_json(new)}

@@ -10,10 +10,9 @@ from app.adapters.store.codec import clean
 from app.adapters.store.cohorts import DRAFTED, drafted
 from app.adapters.store.driver import rows, write
 from app.adapters.store.runs import as_json
-from app.domain.budget import Booked
-from app.domain.cohort import Cohort, CohortId
-from app.domain.operator import Completion, Draft, Prompt, Role
-from app.entries import Account, Asked
+from app.domain.cohort import CohortId
+from app.domain.operator import Completion, Role
+from app.entries import Account, Asked, Turn
 
 _OF_COHORT = "SELECT * FROM completions WHERE cohort = %(cohort)s ORDER BY turn, place"
 _SAVE = f"""
@@ -26,12 +25,13 @@ _SAVE = f"""
     INSERT INTO completions (cohort, turn, place, text, model, finish, prompt_tokens,
         completion_tokens, latency_seconds, cost_usd, role, revision, cached_tokens, reused,
         prompt, sample, parameters)
-    SELECT %(cohort)s, %(turn)s, place, text, model, finish, prompt_tokens, completion_tokens,
+    SELECT cohort, turn, place, text, model, finish, prompt_tokens, completion_tokens,
         latency_seconds, cost_usd, role, revision, cached_tokens, reused, prompt, sample, parameters
     FROM json_to_recordset(CAST(%(saved)s AS json)) AS saved(
-        place int, text text, model text, finish text, prompt_tokens int, completion_tokens int,
-        latency_seconds float8, cost_usd float8, role text, revision text, cached_tokens int,
-        reused bool, prompt text, sample int, parameters jsonb
+        cohort bigint, turn int, place int, text text, model text, finish text,
+        prompt_tokens int, completion_tokens int, latency_seconds float8, cost_usd float8,
+        role text, revision text, cached_tokens int, reused bool, prompt text, sample int,
+        parameters jsonb
     )
 """
 """The run is counted on after the proposals are written: locks are taken in one order."""
@@ -79,37 +79,30 @@ def of_cohort(c: Connection, cohort: CohortId) -> dict[int, list[Completion]]:
     return turns
 
 
-def save(
-    c: Connection,
-    cohort: Cohort,
-    drafts: Sequence[Draft],
-    turn: int,
-    prompts: Sequence[Prompt],
-    completions: Sequence[Completion],
-    booked: Booked,
-) -> None:
+def save(c: Connection, turns: Sequence[Turn]) -> None:
     saved = [
         {
             **asdict(one),
             "text": clean(one.text),
+            "cohort": turn.cohort.id,
+            "turn": turn.number,
             "place": place,
             "prompt": prompt.digest,
             "sample": prompt.sample,
         }
-        for place, (prompt, one) in enumerate(zip(prompts, completions, strict=True))
+        for turn in turns
+        for place, (prompt, one) in enumerate(zip(turn.prompts, turn.completions, strict=True))
     ]
     write(
         c,
         _SAVE,
         {
-            "cohort": cohort.id,
-            "run": cohort.run,
-            "turn": turn,
-            **drafted(cohort, drafts),
+            "run": turns[0].cohort.run,
+            **drafted(turns),
             "saved": as_json(saved),
-            "tokens": booked.tokens,
-            "cost_usd": booked.cost_usd,
-            "longest": booked.longest_prompt_tokens,
+            "tokens": sum(turn.booked.tokens for turn in turns),
+            "cost_usd": sum(turn.booked.cost_usd for turn in turns),
+            "longest": max(turn.booked.longest_prompt_tokens for turn in turns),
         },
     )
 

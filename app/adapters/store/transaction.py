@@ -18,11 +18,10 @@ from app.adapters.store import runs as stored_runs
 from app.adapters.store import shifts as stored_shifts
 from app.adapters.store import trials as stored_trials
 from app.domain.archive import Cell, Elite, IslandView
-from app.domain.budget import Booked
 from app.domain.cohort import Cohort, CohortId, State, TrialId
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.events import Event, EventKind
-from app.domain.operator import Ancestry, Completion, Draft, Known, Prompt
+from app.domain.operator import Ancestry, Completion, Known
 from app.domain.pressure import Flow
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
@@ -39,6 +38,7 @@ from app.entries import (
     Settled,
     Shift,
     Spent,
+    Turn,
     Worker,
 )
 
@@ -163,7 +163,7 @@ class SqlTransaction:
 
     def claim_cohorts(
         self, cohorts: Sequence[CohortId], lease_seconds: float, *, attempts: int
-    ) -> tuple[Run, list[Cohort]] | None:
+    ) -> list[tuple[Run, Cohort]]:
         return stored_cohorts.claim_cohorts(self._c, cohorts, lease_seconds, attempts)
 
     def cohort(self, cohort: CohortId) -> tuple[Run, Cohort]:
@@ -178,17 +178,8 @@ class SqlTransaction:
     def completions(self, cohort: CohortId) -> Mapping[int, list[Completion]]:
         return stored_completions.of_cohort(self._c, cohort)
 
-    def save_completions(
-        self,
-        cohort: Cohort,
-        drafts: Sequence[Draft],
-        turn: int,
-        prompts: Sequence[Prompt],
-        completions: Sequence[Completion],
-        booked: Booked,
-    ) -> None:
-        told = (cohort, drafts, turn, prompts, completions, booked)
-        self._last.append(partial(stored_completions.save, self._c, *told))
+    def save_completions(self, turns: Sequence[Turn]) -> None:
+        self._last.append(partial(stored_completions.save, self._c, turns))
 
     def recall(self, asked: Sequence[Asked]) -> list[Completion | None]:
         return stored_completions.recall(self._c, asked)
@@ -206,7 +197,7 @@ class SqlTransaction:
 
     def claim_trials(
         self, trials: Sequence[TrialId], lease_seconds: float, *, attempts: int
-    ) -> tuple[Run, list[Leased]] | None:
+    ) -> list[tuple[Run, Leased]]:
         return stored_trials.claim_trials(self._c, trials, lease_seconds, attempts)
 
     def record(self, measured: Sequence[Measured]) -> tuple[Run, list[Cohort]] | None:

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from app.adapters.store.codec import trial_of
-from app.adapters.store.driver import row, values, write
+from app.adapters.store.driver import rows, values, write
 from app.adapters.store.runs import RUN_COLUMNS, as_json, run_of
 from app.domain.cohort import Cohort, CohortId, TrialId
 from app.domain.evaluation import Trial
@@ -34,11 +34,14 @@ _CLAIM = f"""
         RETURNING trials.run, trials.id, trials.cohort, trials.stage, trials.players, trials.cases,
             trials.attempts
     )
-    SELECT (SELECT json_agg(claimed ORDER BY id) FROM claimed) AS claimed,
+    SELECT mine.claimed,
         (SELECT json_agg(json_build_array(programs.id, programs.source, programs.language))
-            FROM programs WHERE programs.id IN (SELECT unnest(players) FROM claimed)) AS programs,
+            FROM programs WHERE programs.id IN (
+                SELECT unnest(players) FROM claimed WHERE claimed.run = mine.run
+            )) AS programs,
         {RUN_COLUMNS}
-    FROM runs WHERE runs.id = (SELECT min(run) FROM claimed)
+    FROM (SELECT run, json_agg(claimed ORDER BY id) AS claimed FROM claimed GROUP BY run) AS mine
+    JOIN runs ON runs.id = mine.run
 """
 _RENEW = """
     UPDATE {table} SET leased_until = now() + %(lease)s * interval '1 second'
@@ -82,16 +85,16 @@ def add_trials(
 
 def claim_trials(
     c: Connection, trials: Sequence[TrialId], lease: float, attempts: int
-) -> tuple[Run, list[Leased]] | None:
-    found = row(c, _CLAIM, {"trials": list(trials), "lease": lease})
-    if found is None:
-        return None
-    run = run_of(c, found)
-    for one in found.claimed:
-        if one["attempts"] > attempts:
-            raise Exhausted(run.id, one["id"], attempts)
-    programs = {one: Program(source, language) for one, source, language in found.programs}
-    return run, [_leased(one, programs) for one in found.claimed]
+) -> list[tuple[Run, Leased]]:
+    claimed = []
+    for found in rows(c, _CLAIM, {"trials": sorted(trials), "lease": lease}):
+        run = run_of(c, found)
+        programs = {one: Program(source, language) for one, source, language in found.programs}
+        for one in found.claimed:
+            if one["attempts"] > attempts:
+                raise Exhausted(run.id, one["id"], attempts)
+            claimed.append((run, _leased(one, programs)))
+    return claimed
 
 
 def _leased(claimed: Mapping[str, Any], programs: Mapping[ProgramId, Program]) -> Leased:

@@ -1,0 +1,130 @@
+"""Group commit: who comes while somebody is at work shares the next transaction."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from app.adapters.store.group_commit import GroupCommit
+from app.engine.sharing import taken
+
+
+class Gate:
+    """Work that takes note of what it is told, and does not end while it is held."""
+
+    def __init__(self) -> None:
+        self.told: list[list[int]] = []
+        self.began = threading.Event()
+        self.held = threading.Event()
+        self.poison = -1
+
+    def __call__(self, subjects: Sequence[int]) -> dict[int, str]:
+        self.told.append(list(subjects))
+        self.began.set()
+        assert self.held.wait(10)
+        if self.poison in subjects:
+            raise ValueError(f"{self.poison} in {sorted(subjects)}")
+        return {one: f"<{one}>" for one in subjects}
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate()
+
+
+def gathered(
+    group: GroupCommit, gate: Gate, *subjects: Sequence[int]
+) -> list[Future[dict[int, str]]]:
+    """Has the first go to work, and the others wait for it, in their order."""
+    pool = ThreadPoolExecutor(len(subjects))
+    futures = []
+    for n, one in enumerate(subjects):
+        futures.append(pool.submit(group.share, "kind", one, gate))
+        assert gate.began.wait(10)
+        until(lambda n=n: len(group._waiting["kind"]) == n)
+    gate.held.set()
+    pool.shutdown()
+    return futures
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_nobody_waits_for_company(gate: Gate) -> None:
+    gate.held.set()
+    group = GroupCommit()
+    assert [group.share("kind", [n], gate) for n in range(3)] == [{n: f"<{n}>"} for n in range(3)]
+    assert gate.told == [[0], [1], [2]]
+    assert not group._waiting
+
+
+def test_who_comes_meanwhile_shares_the_next_one(gate: Gate) -> None:
+    first, second, third = gathered(GroupCommit(), gate, [1], [2, 3], [4])
+    assert gate.told == [[1], [2, 3, 4]]
+    assert first.result() == {1: "<1>"}
+    assert second.result() == third.result() == {2: "<2>", 3: "<3>", 4: "<4>"}
+
+
+def test_a_group_is_bounded_and_what_is_left_is_the_next(gate: Gate) -> None:
+    group = GroupCommit(most=3)
+    gathered(group, gate, [0], [1, 2, 3, 4, 5], [6, 7], [8], [9])
+    assert gate.told == [[0], [1, 2, 3, 4, 5], [6, 7, 8], [9]]
+    assert not group._waiting
+
+
+def test_kinds_do_not_wait_for_each_other(gate: Gate) -> None:
+    group = GroupCommit()
+    with ThreadPoolExecutor(1) as pool:
+        held = pool.submit(group.share, "one", [1], gate)
+        assert gate.began.wait(10)
+        assert group.share("two", [2], list) == [2]
+        gate.held.set()
+        assert held.result() == {1: "<1>"}
+
+
+def test_an_error_is_the_leaders_and_the_others_go_on_alone(gate: Gate) -> None:
+    gate.poison = 3
+    group = GroupCommit()
+    first, leader, culprit, other = gathered(group, gate, [1], [2], [3], [4])
+    assert first.result() == {1: "<1>"}
+    with pytest.raises(ValueError, match=r"3 in \[2, 3, 4\]"):
+        leader.result()
+    with pytest.raises(ValueError, match=r"3 in \[3\]"):
+        culprit.result()
+    assert other.result() == {4: "<4>"}
+    assert not group._waiting
+
+
+def test_work_goes_on_after_the_first_one_failed(gate: Gate) -> None:
+    gate.poison = 1
+    first, second, third = gathered(GroupCommit(), gate, [1], [2], [3])
+    with pytest.raises(ValueError, match=r"1 in \[1\]"):
+        first.result()
+    assert second.result() == third.result() == {2: "<2>", 3: "<3>"}
+
+
+def test_what_a_group_found_is_taken_once() -> None:
+    found = {1: "a", 2: "b"}
+    assert taken(found, [2, 3, 2]) == ["b"]
+    assert taken(found, [1, 2]) == ["a"]
+
+
+def test_many_threads_are_each_served_once() -> None:
+    group, counted, lock = GroupCommit(most=8), [], threading.Lock()
+
+    def work(subjects: Sequence[int]) -> dict[int, int]:
+        with lock:
+            counted.extend(subjects)
+        time.sleep(0.001)
+        return {one: -one for one in subjects}
+
+    with ThreadPoolExecutor(64) as pool:
+        answers = list(pool.map(lambda n: group.share(n % 2, [n], work)[n], range(2000)))
+    assert answers == [-n for n in range(2000)]
+    assert sorted(counted) == list(range(2000))

@@ -1,0 +1,103 @@
+"""Transactions that threads share: each subject is one thread's, and its run's."""
+
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.domain.operator import Draft, Offspring
+from app.domain.program import Program
+from app.engine import steps
+from app.engine.context import Context
+from app.engine.enter import Bred, enter
+from app.engine.sharing import alone
+from tests.engine.test_batches import Bells, Numbers, planned, settled
+
+THREADS = 2
+
+
+class Together:
+    """Has both threads share one kind of transaction; they wait for each other before it."""
+
+    def __init__(self, kind: Hashable) -> None:
+        self._kind = kind
+        self._barrier = threading.Barrier(THREADS, timeout=20)
+        self._subjects: list[Any] = []
+        self._result: Any = None
+
+    def __call__(
+        self, kind: Hashable, subjects: Sequence[Any], work: Callable[[Sequence[Any]], Any], /
+    ) -> Any:
+        if kind != self._kind:
+            return alone(kind, subjects, work)
+        self._subjects.extend(subjects)
+        if self._barrier.wait() == 0:
+            gathered, self._subjects = self._subjects, []
+            self._result = work(gathered)
+        self._barrier.wait()
+        return self._result
+
+
+@pytest.fixture
+def ctx(ctx: Context) -> Context:
+    return replace(ctx, executor=Bells())
+
+
+def at_once(step: Callable[..., None], ctx: Context, subjects: Sequence[int]) -> None:
+    with ThreadPoolExecutor(THREADS) as pool:
+        for done in [pool.submit(step, ctx, subject) for subject in subjects]:
+            done.result()
+
+
+def test_a_cohort_that_two_threads_lease_at_once_is_bred_by_one(ctx: Context) -> None:
+    model = Numbers()
+    ctx = replace(ctx, model=lambda run: model)
+    run, [cohort] = planned(ctx, 1, "asked")
+    at_once(steps.generate, replace(ctx, share=Together("lease cohorts")), [cohort, cohort])
+    _, [trial], _ = ctx.executor.take()  # type: ignore[attr-defined]
+    assert model.asked == 2  # its operator has two turns
+    tested = ctx.sandbox.runs  # type: ignore[attr-defined]
+    at_once(steps.evaluate, replace(ctx, share=Together("lease trials")), [trial, trial])
+    assert ctx.sandbox.runs == tested + 1  # type: ignore[attr-defined]
+    assert settled(ctx, run) == [0]
+
+
+def test_cohorts_of_two_runs_leased_at_once_go_each_to_its_own(ctx: Context) -> None:
+    one, [first] = planned(ctx, 1, name="one")
+    other, [second] = planned(ctx, 1, name="other")
+    at_once(steps.generate, replace(ctx, share=Together("lease cohorts")), [first, second])
+    trials = [trial for _ in range(2) for trial in ctx.executor.take()[1]]  # type: ignore[attr-defined]
+    at_once(steps.evaluate, replace(ctx, share=Together("lease trials")), trials)
+    assert settled(ctx, one) == settled(ctx, other) == [0]
+
+
+def test_what_two_threads_bred_of_one_cohort_is_entered_once(ctx: Context) -> None:
+    run, [cohort] = planned(ctx, 1)
+    with ctx.store.begin() as tx:
+        [(_, leased)] = tx.claim_cohorts([cohort], 30, attempts=5)
+        [parent] = tx.island(run.id, leased.island).best(1)
+    draft = Draft(leased.members[0].ordinal, leased.island, 0, 1, (parent.program,), ())
+    leased = replace(leased, members=(replace(leased.members[0], draft=draft),))
+    twice = [Bred.of(leased, [Offspring(Program(f"x = {n}.0\n"))]) for n in (1, 2)]
+    enter(ctx, twice)
+    [(step, trials, _)] = ctx.executor.rung  # type: ignore[attr-defined]
+    assert (step, len(trials)) == ("evaluate", 1)
+    steps.evaluate(ctx, *trials)
+    assert settled(ctx, run) == [0]
+
+
+def test_turns_saved_at_once_are_booked_together(ctx: Context) -> None:
+    model = Numbers(tokens=7)
+    ctx = replace(ctx, model=lambda run: model)
+    run, cohorts = planned(ctx, 2, "asked")
+    at_once(steps.generate, replace(ctx, share=Together(("save", run.id))), cohorts)
+    with ctx.store.begin() as tx:
+        found = [tx.completions(cohort) for cohort in cohorts]
+        spent = tx.run(run.id).tokens
+    assert [sorted(one) for one in found] == [[0, 1], [0, 1]]
+    said = sorted(reply.text for one in found for [reply] in one.values())
+    assert said == [f"x = {n}\n" for n in (1, 2, 3, 4)]
+    assert spent == 4 * 7
