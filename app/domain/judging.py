@@ -99,6 +99,15 @@ def opinion(judges: Judges, case: Case, replies: Sequence[Completion]) -> Evalua
     return _evaluation(judges, case, {name: _mean(own) for name, own in values.items()}, texts)
 
 
+def unheard(case: Case, reason: str) -> Evaluation:
+    """Returns the evaluation of judges that were not asked: it changes nothing, and says why."""
+    return Evaluation(
+        metrics={case.program.id: {}},
+        artifacts={"judges": reason},
+        verified=all(one.verified for one in case.evaluations),
+    )
+
+
 def _evaluation(
     judges: Judges, case: Case, means: Mapping[str, float], texts: Mapping[str, str]
 ) -> Evaluation:

@@ -5,22 +5,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
-from app.domain.budget import booked
 from app.domain.cohort import Cohort, CohortId
 from app.domain.evaluation import Failure
 from app.domain.imports import ImportPolicy
 from app.domain.operator import Brief, Child, Completion, Draft, Prompt
 from app.domain.refining import assigned, scheduled
 from app.domain.run import Run
+from app.engine.ask import Unaffordable, ask
 from app.engine.briefing import brief_of
-from app.engine.budget import lost, set_aside, tariff
 from app.engine.context import Context
 from app.engine.enter import Bred, enter
 from app.engine.faults import broken, misconfigured
 from app.engine.lifecycle import cut
-from app.engine.saving import save
 from app.engine.sharing import taken
-from app.entries import Turn
 from app.ledger import Exhausted, Transaction
 from app.model_settings import refining
 from app.ports import Misconfigured, Unavailable
@@ -45,10 +42,6 @@ def generate(ctx: Context, *cohort_ids: CohortId) -> None:
     run = claimed[0].run
     with ctx.work(run.id):
         _breed(ctx, run, claimed)
-
-
-class Unaffordable(Exception):
-    """A conversation may not go on: what it asks next could exceed the run's budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,16 +182,5 @@ def _turn(ctx: Context, claimed: Claimed, turn: int, prompts: list[Prompt]) -> l
     heard = claimed.heard.get(turn)
     if heard is not None and len(heard) == len(prompts):
         return heard
-    run, cohort = claimed.run, claimed.cohort
-    reason = set_aside(ctx, run, cohort, turn, prompts)
-    if reason:
-        raise Unaffordable(reason)
-    try:
-        replies = ctx.model(run).complete(prompts)
-    except Unavailable as error:
-        lost(ctx, run, cohort, turn, prompts, error.unanswered)
-        raise
-    account = booked(run.budget, tariff(run), prompts, replies)
     drafts = () if turn else claimed.brief.drafts
-    save(ctx, run, Turn(cohort, turn, account, prompts, replies, drafts))
-    return replies
+    return ask(ctx, claimed.run, claimed.cohort, turn, prompts, drafts)

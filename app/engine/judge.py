@@ -2,19 +2,17 @@
 
 from dataclasses import dataclass
 
-from app.domain.budget import booked
 from app.domain.cohort import Cohort, TrialId
 from app.domain.evaluation import Evaluation
-from app.domain.judging import Case, Judges, opinion, questions
+from app.domain.judging import Case, Judges, opinion, questions, unheard
 from app.domain.operator import Completion
 from app.domain.prompt_rules import PromptRules
 from app.domain.run import Run
-from app.engine.budget import tariff
+from app.engine.ask import Unaffordable, ask
 from app.engine.context import Context
 from app.engine.evaluate import Result, record
 from app.engine.faults import broken, misconfigured
-from app.engine.saving import save
-from app.entries import Measured, Turn
+from app.entries import Measured
 from app.ledger import Exhausted
 from app.model_settings import judges_of
 from app.ports import Misconfigured, Unavailable
@@ -86,13 +84,14 @@ def _claim(ctx: Context, trial_id: TrialId) -> _Claimed | None:
 
 
 def _opinion(ctx: Context, claimed: _Claimed) -> Evaluation:
-    """Asks the judges; what they answer is saved before it is read."""
+    """Asks the judges, unless they were asked before; they go unheard where none is affordable."""
     run, replies = claimed.run, claimed.heard
     if replies is None:
         rules = PromptRules.of(run.settings["prompts"])
         instructions = ctx.problem(run.problem).instructions
         prompts = questions(claimed.judges, claimed.case, rules, instructions)
-        replies = ctx.model(run).complete(prompts)
-        account = booked(run.budget, tariff(run), prompts, replies)
-        save(ctx, run, Turn(claimed.cohort, claimed.turn, account, prompts, replies))
+        try:
+            replies = ask(ctx, run, claimed.cohort, claimed.turn, prompts)
+        except Unaffordable as error:
+            return unheard(claimed.case, str(error))
     return opinion(claimed.judges, claimed.case, replies)

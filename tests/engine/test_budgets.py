@@ -10,7 +10,7 @@ from app.adapters.queue.inline import InlineExecutor
 from app.domain.budget import PROMPT_GROWTH
 from app.domain.cohort import State
 from app.domain.events import EventKind
-from app.domain.operator import Brief, Completion, Conversation, Offspring, Operator, Prompt
+from app.domain.operator import Brief, Completion, Conversation, Offspring, Operator, Prompt, Role
 from app.domain.program import Program
 from app.domain.run import Budget, Run, RunState
 from app.engine import lifecycle, steps
@@ -197,6 +197,61 @@ def test_a_prompt_much_longer_than_all_before_exceeds_no_cap(ctx: Context, token
         cut = [one for one in tx.events(run.id) if one.kind is EventKind.CUT]
     if tokens == 3000:
         assert any("no room for a prompt of" in one.data["reason"] for one in cut)
+
+
+class Judged(Counting):
+    """Writes a program that is much longer than all before, every seventh time."""
+
+    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        return [
+            one if prompt.role is Role.JUDGE or prompt.sample % 7 != 6 else replace(one, text=LONG)
+            for prompt, one in zip(prompts, super().complete(prompts), strict=True)
+        ]
+
+
+LONG = f"x = 1.0  # {'word ' * 4000}\n"
+
+
+def judged(budget: Budget) -> NewRun:
+    new = asking(budget)
+    llm = {**new.settings["llm"], "feedback": True, "roles": {"judge": {"model": "metered"}}}
+    return replace(new, settings={**new.settings, "llm": llm})
+
+
+@pytest.mark.parametrize("tokens", [300, 3000, 9000, 20_000])
+def test_a_judges_prompt_much_longer_than_all_before_exceeds_no_cap(
+    ctx: Context, tokens: int
+) -> None:
+    model = Judged()
+    ctx = replace(ctx, model=lambda run: model)
+    started = lifecycle.start(ctx, problem(), judged(Budget(500, tokens=tokens)))
+
+    run = drained(ctx, started.id)
+
+    assert run.state is RunState.FINISHED
+    assert 0 < run.tokens <= tokens
+    with ctx.store.begin() as tx:
+        assert all(state.final for state in tx.states(run.id))
+        said = [one.artifacts.get("judges", "") for one in tx.evaluations(run.id, Program(LONG).id)]
+    if tokens == 3000:
+        assert any("no room for a prompt of" in one for one in said)
+
+
+def test_a_judge_that_never_answered_counts_as_paid(ctx: Context) -> None:
+    class DeafJudge(Metered):
+        def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+            if prompts[0].role is Role.JUDGE:
+                raise Unavailable("no answer within 2 s", unanswered=1)
+            return super().complete(prompts)
+
+    model = DeafJudge()
+    ctx = replace(ctx, model=lambda run: model)
+    started = lifecycle.start(ctx, problem(), judged(Budget(500, tokens=3000)))
+    with pytest.raises(Unavailable):
+        drained(ctx, started.id)
+
+    with ctx.store.begin() as tx:
+        assert tx.run(started.id).tokens >= MAX_TOKENS
 
 
 def test_requests_that_nobody_answered_count_as_paid(ctx: Context) -> None:
