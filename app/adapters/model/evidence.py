@@ -21,6 +21,9 @@ SURE_OF_TEST = 4.6
 """Logarithm of the odds at which a test ends, either way: a hundred to one."""
 NEGLIGIBLE = 0.02
 """A failure rate below which an endpoint counts as sound."""
+SEVERAL, SIGMAS = 0.15, 3.0
+"""What a refusal now and then does not explain: such a share beyond the known one, and beyond so
+many of its deviations."""
 BY_CHANCE = 0.7
 """What to expect again of a share that was looked at because it was high."""
 
@@ -28,6 +31,11 @@ BY_CHANCE = 0.7
 def by_itself(*shares: float) -> float:
     """Returns what share an endpoint may well refuse by itself, where these were seen."""
     return min(MOST_FAILING, max(LEAST_FAILING, *shares))
+
+
+def worth_knowing(rate: float) -> float:
+    """Returns a failure rate; 0 where it is too small to matter."""
+    return rate if rate >= NEGLIGIBLE else 0.0
 
 
 def of_refusal(failing: float) -> float:
@@ -38,6 +46,13 @@ def of_refusal(failing: float) -> float:
 def of_service(failing: float) -> float:
     """Returns by how much one served request does; it is negative."""
     return math.log((1 - FULL) / (1 - failing))
+
+
+def alarming(spell: Spell, failing: float) -> bool:
+    """Returns whether clearly more was refused than the endpoint refuses by itself."""
+    n = spell.answers
+    noise = SIGMAS * math.sqrt(n * failing * (1 - failing))
+    return spell.refused > n * failing + max(n * SEVERAL, noise)
 
 
 def chance(spell: Spell, before: float, fits: float) -> float:

@@ -20,8 +20,6 @@ from app.adapters.model.spell import Spell
 
 GENTLE, FIRM, HARSH = 0.9, 0.75, 0.5
 """What is left of a window: after a few refusals, after several, after little else."""
-SEVERAL = 0.15
-"""Share of refusals in a spell that a refusal now and then does not explain."""
 CROWDED = 0.3
 """Share of refusals from which on empty slots are the endpoint's limit: one that is full refuses
 one request for each it serves."""
@@ -35,7 +33,7 @@ USED = 0.9
 """Share of the window in flight from which on it counts as used."""
 RETEST_SPELLS = 40
 """Spells after which an endpoint's own failure rate is measured again."""
-SMOOTHING, SIGMAS = 0.2, 3.0
+SMOOTHING = 0.2
 FIRST_ROUND_TRIP_SECONDS, SHORTEST_ROUND_TRIP_SECONDS = 1.0, 0.02
 QUEUE_ALLOWED = 0.1
 """Requests waiting in an engine, per running one, that keep it fed."""
@@ -270,14 +268,14 @@ class Window:
     def _judged(self, now: float) -> "Window":
         """Returns the window after a spell: smaller, and put to the test, where it is refused."""
         share = self.spell.share
-        if self._alarming:
+        if evidence.alarming(self.spell, self.failing):
             kept = max(HARSH, min(FIRM, 1.0 - share / 2))
             before = Before(max(self._base, self.spell.size), share)
             return replace(self._decreased(now, kept), before=before)
         if self.failing > 0.0 and self.spells >= RETEST_SPELLS:
             return replace(self._decreased(now, FIRM), before=Before(self._base, self.smoothed))
         failing = self.failing + SMOOTHING / 2 * (share - self.failing)
-        return replace(self, failing=_worth(failing) if self.failing else 0.0)
+        return replace(self, failing=evidence.worth_knowing(failing) if self.failing else 0.0)
 
     def _tested(self, now: float) -> "Window":
         """Returns the window after a test: wider again if the smaller one was refused as much."""
@@ -290,21 +288,12 @@ class Window:
             back = replace(ended, size=size, threshold=size, ceiling=size)
             return replace(back, failing=rate, debt=0, trusted=0.0)
         trusted = max(self.trusted, self.before.size)
-        ended = replace(ended, failing=_worth(min(self.failing, share)), trusted=trusted)
-        if not ended._alarming:
+        ended = replace(
+            ended, failing=evidence.worth_knowing(min(self.failing, share)), trusted=trusted
+        )
+        if not evidence.alarming(ended.spell, ended.failing):
             return ended
         again = ended._judged(now)
         if again.before is None:
             return again
         return replace(again, before=replace(again.before, size=self.before.size))
-
-    @property
-    def _alarming(self) -> bool:
-        """Whether clearly more was refused than the endpoint refuses by itself."""
-        n, rate = self.spell.answers, self.failing
-        noise = SIGMAS * math.sqrt(n * rate * (1 - rate))
-        return self.spell.refused > n * rate + max(n * SEVERAL, noise)
-
-
-def _worth(rate: float) -> float:
-    return rate if rate >= evidence.NEGLIGIBLE else 0.0
