@@ -54,16 +54,17 @@ def resume(ctx: Context, run: int, budget: Budget | None = None) -> bool:
     Returns:
       Whether there is anything left to do.
     """
+    before = (RunState.PAUSED, RunState.FAILED, RunState.CANCELLED, RunState.FINISHED)
     with ctx.store.begin() as tx:
         known = tx.run(run)
+        if known.state in before:
+            tx.forget_attempts(run)  # locks cohorts: before the run
         if budget is not None:
             tx.set_budget(run, budget)
             known = tx.run(run)
         if known.state is RunState.FINISHED and spent(known.budget, account(known)):
             return False
-        before = (RunState.PAUSED, RunState.FAILED, RunState.CANCELLED, RunState.FINISHED)
         if tx.set_state(run, before, RunState.RUNNING):
-            tx.forget_attempts(run)
             tx.emit(run, EventKind.RESUMED, {"budget": known.budget.proposals})
     ctx.executor.submit("produce", [run])
     return True

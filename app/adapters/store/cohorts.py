@@ -47,11 +47,12 @@ _CLAIM = f"""
 _LOCK = f"""
     WITH locked AS (
         SELECT id, run, island, operator, founding, bred FROM cohorts
-        WHERE id = ANY(%(cohorts)s) ORDER BY id FOR UPDATE
+        WHERE id = ANY(%(cohorts)s) ORDER BY id FOR NO KEY UPDATE
     )
     SELECT (SELECT json_agg(locked ORDER BY id) FROM locked) AS locked, {RUN_COLUMNS}
     FROM runs WHERE runs.id = (SELECT min(run) FROM locked)
 """
+"""Not `FOR UPDATE`: who saves a completion holds its run, and refers to a cohort after that."""
 _CONTENTS = f"""
     SELECT cohorts.id, {_MEMBERS.format(cohort="cohorts.id")} AS members,
         (SELECT json_agg(trial ORDER BY trial.id) FROM (

@@ -62,7 +62,9 @@ _OVERDUE = """
 """
 _FORGET = """
     UPDATE {table} SET attempts = 0, leased_until = NULL, ring_at = now()
-    WHERE run = %(run)s AND {waiting}
+    WHERE id IN (
+        SELECT id FROM {table} WHERE run = %(run)s AND {waiting} ORDER BY id FOR NO KEY UPDATE
+    )
 """
 _WAITING = {"cohorts": "NOT bred", "trials": "evaluation IS NULL"}
 

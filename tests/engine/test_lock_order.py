@@ -1,0 +1,133 @@
+"""Locks are taken in one order: who holds a cohort may go on to its run, whatever others do."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pytest
+
+from app.domain.budget import Booked
+from app.domain.cohort import Cohort, CohortId, State
+from app.domain.evaluation import Evaluation, Failure, FailureKind
+from app.domain.events import EventKind
+from app.domain.operator import Completion, Draft, Prompt
+from app.domain.run import Run
+from app.engine import lifecycle, steps
+from app.engine.context import Context
+from app.entries import Child, Measured, Turn
+from tests.engine.test_batches import Bells, planned
+
+FAILED = Failure(FailureKind.RUNTIME, "no")
+
+
+@pytest.fixture
+def ctx(ctx: Context) -> Context:
+    return replace(ctx, executor=Bells())
+
+
+def blocked(database: str) -> bool:
+    with psycopg.connect(database.replace("+psycopg", "")) as c:
+        query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        return c.execute(query).fetchone() != (0,)
+
+
+def settles(database: str, work: Callable[[], Any]) -> Future[Any]:
+    """Starts work in a thread; returns once it has ended or waits for a lock."""
+    pool = ThreadPoolExecutor(1)
+    future = pool.submit(work)
+    pool.shutdown(wait=False)
+    deadline = time.monotonic() + 20
+    while not future.done() and not blocked(database):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return future
+
+
+def leased(ctx: Context, cohorts: tuple[CohortId, ...]) -> list[Cohort]:
+    with ctx.store.begin() as tx:
+        return [one for _, one in tx.claim_cohorts(cohorts, 30, attempts=5)]
+
+
+def turn(cohort: Cohort) -> Turn:
+    [member] = cohort.members
+    draft = Draft(member.ordinal, cohort.island, 0, 1, ())
+    said = Completion("x = 1.0", "numbers", completion_tokens=7)
+    return Turn(cohort, 0, Booked(tokens=7), [Prompt("", "", member.ordinal)], [said], [draft])
+
+
+def save(ctx: Context, *turns: Turn) -> None:
+    with ctx.store.begin() as tx:
+        tx.save_completions(turns)
+
+
+def resume(ctx: Context, run: Run, cohort: Cohort) -> None:
+    lifecycle.resume(ctx, run.id)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [lambda ctx, run, cohort: save(ctx, turn(cohort)), resume],
+    ids=["a turn is saved", "the run is resumed"],
+)
+def test_who_holds_a_cohort_may_go_on_to_its_run(
+    ctx: Context, database: str, other: Callable[[Context, Run, Cohort], None]
+) -> None:
+    run, cohorts = planned(ctx, 1)
+    [cohort] = leased(ctx, cohorts)
+    lifecycle.pause(ctx, run.id)
+    with ctx.store.begin() as tx:
+        tx.cohort(cohort.id)
+        done = settles(database, lambda: other(ctx, run, cohort))
+        tx.emit(run.id, EventKind.NOTICED, {"text": "first"})
+    done.result(20)
+
+
+def locked(database: str, table: str, lower: int, higher: int, work: Callable[[], Any]) -> None:
+    """Locks two rows in their order, while work that will want both is under way."""
+    with psycopg.connect(database.replace("+psycopg", "")) as c:
+        query = f"SELECT FROM {table} WHERE id = %s FOR UPDATE"
+        c.execute(query, [lower])
+        done = settles(database, work)
+        c.execute(query, [higher])
+    done.result(20)
+
+
+def test_turns_saved_together_lock_their_proposals_in_order(ctx: Context, database: str) -> None:
+    _, cohorts = planned(ctx, 2)
+    first, second = leased(ctx, cohorts)
+    ids = [one.members[0].id for one in (first, second)]
+    locked(database, "proposals", *ids, lambda: save(ctx, turn(second), turn(first)))
+
+
+def test_results_recorded_together_lock_their_trials_in_order(ctx: Context, database: str) -> None:
+    _, cohorts = planned(ctx, 12)
+    steps.generate(ctx, *cohorts)
+    _, trials, _ = ctx.executor.take()  # type: ignore[attr-defined]
+    with ctx.store.begin() as tx:
+        first, second = [one for _, one in tx.claim_trials(trials[:2], 30, attempts=5)]
+    failed = Evaluation(failure=FAILED, verified=True)
+
+    def record() -> None:
+        with ctx.store.begin() as tx:
+            tx.record([Measured(one.id, one.cohort, failed) for one in (second, first)])
+
+    locked(database, "trials", first.id, second.id, record)
+
+
+def test_children_entered_together_lock_their_proposals_in_order(
+    ctx: Context, database: str
+) -> None:
+    _, cohorts = planned(ctx, 2)
+    first, second = leased(ctx, cohorts)
+    ids = [one.members[0].id for one in (first, second)]
+    entries = [Child(one, State.FAILED, failure=FAILED) for one in reversed(ids)]
+
+    def enter() -> None:
+        with ctx.store.begin() as tx:
+            tx.planned(cohorts)
+            tx.enter([second, first], entries)
+
+    locked(database, "proposals", *ids, enter)
