@@ -79,8 +79,8 @@ def _test(ctx: Context, run: Run, leased: Sequence[Leased]) -> None:
             except (Unavailable, EvaluatorBroken) as error:
                 fault = error
                 break
-    if measured:
-        record(ctx, run, measured)
+        if measured:
+            record(ctx, run, measured)
     if fault is None:
         return
     left = [one.id for one in leased[len(measured) :]]

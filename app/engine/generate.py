@@ -33,15 +33,22 @@ def generate(ctx: Context, *cohort_ids: CohortId) -> None:
         the leases of the rest have been given back.
     """
     try:
-        claimed = _claim(ctx, cohort_ids)
+        found = ctx.share("lease cohorts", cohort_ids, partial(_lease, ctx))
     except Exhausted as error:
         broken(ctx, "cohort", error)
         return
-    if not claimed:
+    leased = taken(found, cohort_ids)
+    if not leased:
         return
-    run = claimed[0].run
+    run = leased[0][0]
     with ctx.work(run.id):
-        _breed(ctx, run, claimed)
+        _breed(ctx, run, [cohort for _, cohort in leased])
+
+
+def _lease(ctx: Context, cohort_ids: Sequence[CohortId]) -> dict[CohortId, tuple[Run, Cohort]]:
+    with ctx.store.begin() as tx:
+        leased = tx.claim_cohorts(cohort_ids, ctx.pace.lease_seconds, attempts=ctx.pace.attempts)
+    return {cohort.id: (run, cohort) for run, cohort in leased}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +65,25 @@ class Claimed:
     heard: Mapping[int, list[Completion]]
 
 
-def _breed(ctx: Context, run: Run, claimed: Sequence[Claimed]) -> None:
-    """Converses until a model cannot be reached; enters what was bred, whatever came then."""
+def _breed(ctx: Context, run: Run, leased: Sequence[Cohort]) -> None:
+    """Converses until a port cannot be reached; enters what was bred, whatever came then."""
     bred: list[Bred] = []
-    left = [one.cohort.id for one in claimed]
+    left = [cohort.id for cohort in leased]
     fault: Unavailable | None = None
     with ExitStack() as kept:
-        for one in claimed:
-            kept.enter_context(ctx.keep("cohort", one.cohort.id))
-        for one in claimed:
-            try:
-                bred.append(_bred(ctx, one))
-            except Unaffordable as error:
-                cut(ctx, one.cohort.id, str(error))
-            except Unavailable as error:
-                fault = error
-                break
-            left.remove(one.cohort.id)
-    if bred:
-        enter(ctx, bred)
+        for cohort in leased:
+            kept.enter_context(ctx.keep("cohort", cohort.id))
+        try:
+            for one in _briefed(ctx, run, leased):
+                try:
+                    bred.append(_bred(ctx, one))
+                except Unaffordable as error:
+                    cut(ctx, one.cohort.id, str(error))
+                left.remove(one.cohort.id)
+        except Unavailable as error:
+            fault = error
+        if bred:
+            enter(ctx, bred)
     if fault is None:
         return
     with ctx.store.begin() as tx:
@@ -105,22 +112,12 @@ def _importable(policy: ImportPolicy, child: Child) -> Child:
     return policy.refusal(child.program) or child
 
 
-def _claim(ctx: Context, cohort_ids: Sequence[CohortId]) -> list[Claimed]:
-    leased = ctx.share("lease cohorts", cohort_ids, partial(_lease, ctx))
-    mine = taken(leased, cohort_ids)
-    if not mine:
-        return []
+def _briefed(ctx: Context, run: Run, leased: Sequence[Cohort]) -> list[Claimed]:
     with ctx.store.begin() as tx:
-        return [_briefed(ctx, tx, run, cohort) for run, cohort in mine]
+        return [_claimed(ctx, tx, run, cohort) for cohort in leased]
 
 
-def _lease(ctx: Context, cohort_ids: Sequence[CohortId]) -> dict[CohortId, tuple[Run, Cohort]]:
-    with ctx.store.begin() as tx:
-        leased = tx.claim_cohorts(cohort_ids, ctx.pace.lease_seconds, attempts=ctx.pace.attempts)
-    return {cohort.id: (run, cohort) for run, cohort in leased}
-
-
-def _briefed(ctx: Context, tx: Transaction, run: Run, cohort: Cohort) -> Claimed:
+def _claimed(ctx: Context, tx: Transaction, run: Run, cohort: Cohort) -> Claimed:
     again = all(member.draft is not None for member in cohort.members)
     drafts = _drafts(ctx, tx, run, cohort)
     problem, operator = ctx.problem(run.problem), ctx.operators[cohort.operator]

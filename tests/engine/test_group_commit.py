@@ -19,13 +19,14 @@ class Gate:
         self.began = threading.Event()
         self.held = threading.Event()
         self.poison = -1
+        self.error: type[BaseException] = ValueError
 
     def __call__(self, subjects: Sequence[int]) -> dict[int, str]:
         self.told.append(list(subjects))
         self.began.set()
         assert self.held.wait(10)
         if self.poison in subjects:
-            raise ValueError(f"{self.poison} in {sorted(subjects)}")
+            raise self.error(f"{self.poison} in {sorted(subjects)}")
         return {one: f"<{one}>" for one in subjects}
 
 
@@ -88,16 +89,31 @@ def test_kinds_do_not_wait_for_each_other(gate: Gate) -> None:
         assert held.result() == {1: "<1>"}
 
 
-def test_an_error_is_the_leaders_and_the_others_go_on_alone(gate: Gate) -> None:
+def test_an_error_of_a_group_is_met_by_the_one_who_brought_it(
+    gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
     gate.poison = 3
     group = GroupCommit()
     first, leader, culprit, other = gathered(group, gate, [1], [2], [3], [4])
     assert first.result() == {1: "<1>"}
-    with pytest.raises(ValueError, match=r"3 in \[2, 3, 4\]"):
-        leader.result()
+    assert leader.result() == {2: "<2>"}
     with pytest.raises(ValueError, match=r"3 in \[3\]"):
         culprit.result()
     assert other.result() == {4: "<4>"}
+    assert gate.told[:2] == [[1], [2, 3, 4]]
+    assert sorted(gate.told[2:]) == [[2], [3], [4]]
+    assert "for 3 threads failed, each tries alone: 3 in [2, 3, 4]" in caplog.text
+    assert not group._waiting
+
+
+def test_a_leader_whose_thread_ends_leaves_nobody_waiting(gate: Gate) -> None:
+    gate.error, gate.poison = SystemExit, 2
+    group = GroupCommit()
+    first, leader, other = gathered(group, gate, [1], [2], [3])
+    assert first.result() == {1: "<1>"}
+    with pytest.raises(SystemExit):
+        leader.result()
+    assert other.result() == {3: "<3>"}
     assert not group._waiting
 
 

@@ -1,5 +1,6 @@
 """Group commit: threads that want the same transaction at the same time share one."""
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
@@ -8,6 +9,8 @@ from typing import Any, TypeVar
 
 Subject = TypeVar("Subject")
 Result = TypeVar("Result")
+
+log = logging.getLogger(__name__)
 
 MOST = 32
 """Subjects of one transaction: whoever waits for its locks waits for all of them."""
@@ -18,14 +21,15 @@ class _Member:
     """A thread that takes part.
 
     Attributes:
-      turn: Set when it need wait no longer: its group is `done`, or it leads `group`, or neither,
-        and it is on its own.
+      turn: Set when it need wait no longer: it is served, or leads, or neither, and is on its own.
+      leads: Those it works for besides itself; None where it leads nobody, not even itself.
+      served: Whether a transaction that returned `result` was for it, too.
     """
 
     subjects: Sequence[Any]
     turn: threading.Event = field(default_factory=threading.Event)
-    group: "list[_Member]" = field(default_factory=list)
-    done: bool = False
+    leads: "list[_Member] | None" = None
+    served: bool = False
     result: Any = None
 
 
@@ -59,41 +63,53 @@ class GroupCommit:
     ) -> Result:
         """See `app.engine.sharing.Share`.
 
-        An error is that of whoever led its group; every other member is on its own then, so that
-        one subject's fault is met by the one who brought it.
+        Where a group's transaction fails, every member tries on its own, its leader too: one
+        subject's fault is met by the one who brought it, and costs nobody else what it holds.
         """
         me = _Member(subjects)
         if self._queued(kind, me):
             me.turn.wait()
-        else:
-            me.group = [me]
-        if me.done:
-            found: Result = me.result
-            return found
-        if not me.group:
+        if me.leads is not None:
+            self._lead(kind, me, me.leads, work)
+        if not me.served:
             return work(subjects)
-        return self._lead(kind, me.group, work)
+        found: Result = me.result
+        return found
 
     def _queued(self, kind: Hashable, me: _Member) -> bool:
-        """Returns whether somebody is at work, for whom `me` now waits."""
+        """Returns whether somebody is at work, for whom `me` now waits; else it leads itself."""
         with self._lock:
             queue = self._waiting.get(kind)
             if queue is None:
                 self._waiting[kind] = deque()
+                me.leads = []
                 return False
             queue.append(me)
             return True
 
     def _lead(
-        self, kind: Hashable, group: list[_Member], work: Callable[[Sequence[Any]], Result]
-    ) -> Result:
+        self,
+        kind: Hashable,
+        me: _Member,
+        others: Sequence[_Member],
+        work: Callable[[Sequence[Any]], Any],
+    ) -> None:
+        """Serves the group, or nobody where its transaction fails; has the next group begin.
+
+        Raises:
+          BaseException: What `work` raised, where the group is its leader alone.
+        """
+        group = [me, *others]
         try:
             result = work([subject for member in group for subject in member.subjects])
             for member in group:
-                member.result, member.done = result, True
-            return result
+                member.result, member.served = result, True
+        except Exception as error:
+            if not others:
+                raise
+            log.warning("%s for %d threads failed, each tries alone: %s", kind, len(group), error)
         finally:
-            for member in group:
+            for member in others:
                 member.turn.set()
             self._pass_on(kind)
 
@@ -105,8 +121,8 @@ class GroupCommit:
                 del self._waiting[kind]
                 return
             first = queue.popleft()
-            first.group, subjects = [first], len(first.subjects)
+            first.leads, subjects = [], len(first.subjects)
             while queue and subjects + len(queue[0].subjects) <= self._most:
                 subjects += len(queue[0].subjects)
-                first.group.append(queue.popleft())
+                first.leads.append(queue.popleft())
         first.turn.set()
