@@ -1,12 +1,12 @@
 """The chat protocol as plain values: what is asked, and what was answered."""
 
-import json
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from app.adapters.model.presets import UNKNOWN, openai
 from app.adapters.model.presets.preset import Preset
+from app.adapters.model.said import document
 from app.domain.operator import Completion, Prompt
 
 OPENAI_URL = openai.PRESET.base_url
@@ -127,17 +127,15 @@ def completions(
     """Reads the body of a 200: as many completions as there are choices, at most one a prompt.
 
     A completion without a text is the model's answer, and empty; a body without choices is none,
-    and gives an empty list.  Usage is told of a request as a whole: the prompt's tokens are the
-    first one's, the others share by length, so that all together are what was told.
+    and gives an empty list, as does a choice that broke off behind the endpoint.  Usage is told of
+    a request as a whole: the prompt's tokens are the first one's, the others share by length, so
+    that all together are what was told.
     """
-    try:
-        match json.loads(content):
-            case {"choices": [*choices], **rest}:
-                answers = [one for one in map(_answer, choices) if one is not None]
-            case _:
-                return []
-    except ValueError:  # not JSON, or not even UTF-8
-        return []
+    match document(content):
+        case {"choices": [*choices], **rest}:
+            answers = [one for one in map(_answer, choices) if one is not None]
+        case _:
+            return []
     told = rest.get("usage")
     answers = answers[: len(prompts)]
     spent = _shared(_spent(told if isinstance(told, dict) else {}), [len(a.text) for a in answers])
@@ -168,14 +166,32 @@ class _Answer:
 
 def _answer(choice: object) -> _Answer | None:
     match choice:
+        case {"error": {}} | {"finish_reason": "error"}:  # OpenRouter's; see `said.error_in`
+            return None
         case {"message": {**message}, **rest}:
-            text, finish = message.get("content"), rest.get("finish_reason")
-            if not text and isinstance(message.get("refusal"), str):
-                text, finish = message["refusal"], "refusal"
-            return _Answer(
-                text if isinstance(text, str) else "", finish if isinstance(finish, str) else ""
-            )
+            text, finish = _text(message.get("content")), rest.get("finish_reason")
+            refusal = message.get("refusal")
+            if not text and isinstance(refusal, str):
+                return _Answer(refusal, "refusal")
+            return _Answer(text, finish if isinstance(finish, str) else "")
     return None
+
+
+def _text(content: Any) -> str:
+    """Returns the text of a message; Mistral's reasoning models send it in parts.
+
+    Source: https://docs.mistral.ai/capabilities/reasoning.
+    """
+    match content:
+        case str():
+            return content
+        case [*parts]:
+            return "".join(
+                part["text"]
+                for part in parts
+                if isinstance(part, dict) and isinstance(part.get("text"), str)
+            )
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,11 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
+import aiohttp
 import httpx2
 import openai
 
-from app.adapters.model import chat, refusals
+from app.adapters.model import chat, refusals, said
 from app.adapters.model.breaker import Breaker
 from app.adapters.model.chat import ModelSpec
 from app.adapters.model.exchange import Exchange
@@ -158,11 +159,8 @@ class OpenAIModel:
             unanswered += answer.billed
             pause, attempt = self._pause(attempt, answer), attempt + 1
             if self._given_up(answer, left) or attempt > spec.retries or pause >= left:
-                raise Unavailable(
-                    f"model {spec.name!r} at {spec.base_url}: {answer.reason}, after {attempt}"
-                    " attempt(s). It is asked again later; if this lasts, check the endpoint",
-                    unanswered=unanswered * len(prompts),
-                ) from answer.cause
+                told, lost = refusals.given_up(spec, answer, attempt), unanswered * len(prompts)
+                raise Unavailable(told, unanswered=lost) from answer.cause
             left -= pause
             await self._sleep(pause)
 
@@ -212,54 +210,61 @@ class OpenAIModel:
                     "/chat/completions", cast_to=httpx2.Response, body=body
                 )
         except openai.APIStatusError as error:
-            return self._refused(error, body, first)
-        except openai.APITimeoutError as error:  # the client has no time-out: none was connected
-            reason = f"cannot be connected to ({error.__cause__})"
-            return Passing(Ended.FAILED, reason, cause=error)
+            return self._refused(error.response, error.status_code, body, first)
         except TimeoutError as error:
             waited = time.monotonic() - started
             reason = f"no answer within {waited:.1f} s"
             return Passing(Ended.TIMED_OUT, reason, cause=error, billed=True)
-        except openai.OpenAIError as error:
-            reason = f"{error} ({error.__cause__!r})"
-            sent = not isinstance(error.__cause__, httpx2.ConnectError)
-            return Passing(Ended.FAILED, reason, cause=error, billed=sent)
-        content, took = response.content, time.monotonic() - started
+        except (openai.OpenAIError, aiohttp.ClientError) as error:
+            return refusals.broken(error)
+        took = time.monotonic() - started
         self._attempts.answered(took)
-        answers = chat.completions(spec, prompts, content, took)
+        answers = chat.completions(spec, prompts, response.content, took)
         if not answers:
-            reason = f"not a chat completion: {content[:80]!r}"
-            return Passing(Ended.FAILED, reason, billed=True)
+            return self._no_completion(response, body, first)
         return [
             replace(answer, parameters=self.parameters(prompt))
             for answer, prompt in zip(answers, prompts, strict=False)
         ]
 
-    def _refused(
-        self, error: openai.APIStatusError, body: dict[str, Any], prompt: Prompt
+    def _no_completion(
+        self, response: httpx2.Response, body: dict[str, Any], prompt: Prompt
     ) -> _Answer:
-        status = error.status_code
-        if refusals.withheld(error.code):
+        """Returns what a 200 that answers nothing means: an error that it tells of, or garbage."""
+        found = said.error_in(said.document(response.content))
+        if found is not None and found.status:
+            answer = self._refused(response, found.status, body, prompt)
+            return replace(answer, billed=True) if isinstance(answer, Passing) else answer
+        text = refusals.shown(self._spec, response.text)
+        return Passing(Ended.FAILED, f"not a chat completion: {text[:80]!r}", billed=True)
+
+    def _refused(
+        self, response: httpx2.Response, status: int, body: dict[str, Any], prompt: Prompt
+    ) -> _Answer:
+        if response.request.method != "POST":
+            raise Misconfigured(refusals.moved(self._spec, str(response.url)))
+        found = said.read(response.text)
+        if refusals.withheld(found.kinds):
             withheld = Completion("", self._spec.name, "content_filter", role=prompt.role)
             return [replace(withheld, parameters=self.parameters(prompt))]
-        if refusals.passing(status, error.code):
+        if refusals.passing(status, found.kinds):
             return Passing(
                 Ended.BUSY if refusals.busy(status) else Ended.FAILED,
                 f"HTTP {status}",
-                refusals.retry_after_seconds(error.response.headers, error.response.text),
-                error,
+                refusals.retry_after_seconds(response.headers, response.text),
+                said=refusals.shown(self._spec, found.message),
             )
-        untaken = refusals.parameter(body, status, error.param, error.message)
+        untaken = refusals.parameter(body, status, found)
         if untaken is not None:
-            return Untaken(untaken, error.message)
-        raise Misconfigured(refusals.refusal(self._spec, status, error.message)) from error
+            return Untaken(untaken, refusals.shown(self._spec, found.message))
+        raise Misconfigured(refusals.refusal(self._spec, status, found)) from None
 
     def _leave_out(self, found: Untaken) -> str:
         """Remembers what the model does not take, and says so once."""
         if found.parameter not in self._untaken:
             self._untaken.add(found.parameter)
             told = "%s does not take %s, which is left out from now on: %s"
-            log.warning(told, self._spec.name, found.parameter, found.message[:200])
+            log.warning(told, self._spec.name, found.parameter, found.message)
         return found.parameter
 
     def _given_up(self, answer: Passing, left: float) -> bool:

@@ -1,18 +1,27 @@
 """What an endpoint's refusal means: ask again, ask otherwise, or tell a person."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+import aiohttp
+import httpx2
+import openai
+
 from app.adapters.model.chat import ModelSpec
 from app.adapters.model.gate import Ended
+from app.adapters.model.said import Said
 
 _RETRIED = frozenset((408, 409, 425, 429))
 _BUSY = frozenset((429, 503))
 _WITHHELD = frozenset(("content_filter", "content_policy_violation"))
+_NO_QUOTA = "insufficient_quota"
+_BAD_KEY = re.compile(r"api[ _-]?key", re.IGNORECASE)
+_NO_CREDIT = re.compile(r"credit|billing|quota", re.IGNORECASE)
+_LONGEST_SAID = 400
 _ADJUSTABLE = ("max_tokens", "top_p", "temperature", "reasoning_effort", "seed", "n")
 _UNKNOWN = re.compile(
     r"unsupported|not support|unknown|unrecognized|unexpected|not permitted|not allowed|deprecated"
@@ -35,7 +44,9 @@ class Passing:
     """Why one attempt came to nothing, though the next may not.
 
     Attributes:
+      cause: None where its text could hold what an endpoint repeated of a request.
       billed: Whether the endpoint took the request and may have done its work.
+      said: In the endpoint's words, without the key; "" where it said nothing.
     """
 
     ended: Ended
@@ -43,6 +54,7 @@ class Passing:
     retry_after_seconds: float = 0.0
     cause: BaseException | None = None
     billed: bool = False
+    said: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +65,24 @@ class Untaken:
     message: str
 
 
-def passing(status: int, code: str | None) -> bool:
+def broken(error: openai.OpenAIError | aiohttp.ClientError) -> Passing:
+    """Returns what a connection means that was never made, or broke.
+
+    The transport calls all of these time-outs; only what lies under them tells which it was.
+    """
+    causes: list[BaseException] = [error]
+    while (under := causes[-1].__cause__) is not None:
+        causes.append(under)
+    unmade = (aiohttp.ClientConnectorError, httpx2.ConnectError, httpx2.UnsupportedProtocol)
+    if any(isinstance(one, unmade) for one in causes):
+        return Passing(Ended.FAILED, f"cannot be connected to ({causes[-1]})", cause=error)
+    reason = f"the connection broke ({causes[-1]!r})"
+    return Passing(Ended.FAILED, reason, cause=error, billed=True)
+
+
+def passing(status: int, kinds: Collection[str]) -> bool:
     """Says whether a refused request may succeed when it is repeated."""
-    return (status in _RETRIED and code != "insufficient_quota") or status >= 500
+    return (status in _RETRIED and _NO_QUOTA not in kinds) or status >= 500
 
 
 def busy(status: int) -> bool:
@@ -66,34 +93,62 @@ def busy(status: int) -> bool:
     return status in _BUSY
 
 
-def withheld(code: str | None) -> bool:
+def withheld(kinds: Collection[str]) -> bool:
     """Says whether it was the prompt's subject that was refused."""
-    return code in _WITHHELD
+    return not _WITHHELD.isdisjoint(kinds)
 
 
-def parameter(asked: Mapping[str, Any], status: int, param: str | None, message: str) -> str | None:
+def parameter(asked: Mapping[str, Any], status: int, said: Said) -> str | None:
     """Returns the parameter a model does not take and can be asked without; None for others.
 
     Endpoints say it in their own words; what is misread here costs one more refusal.
     """
-    if status not in (400, 422) or not _UNKNOWN.search(message):
+    if status not in (400, 422) or not _UNKNOWN.search(said.message):
         return None
     sent = [name for name in _ADJUSTABLE if name in asked]
-    if param is not None:
-        return param if param in sent else None
-    return next((one for one in sent if re.search(rf"(?<![\w.]){one}(?![\w.])", message)), None)
+    if said.param is not None:
+        return said.param if said.param in sent else None
+    words = (rf"(?<![\w.]){one}(?![\w.])" for one in sent)
+    found = zip(sent, words, strict=True)
+    return next((one for one, word in found if re.search(word, said.message)), None)
 
 
-def refusal(spec: ModelSpec, status: int, message: str) -> str:
+def refusal(spec: ModelSpec, status: int, said: Said) -> str:
     """Returns what a person needs to know of a request that no retry will help."""
-    remedy = _REMEDIES.get(status, "read the endpoint's message above")
-    if status == 429:
-        remedy = _REMEDIES[402]
-    if status == 401:
+    meant = status
+    if status == 429 or (status == 400 and _NO_CREDIT.search(said.message)):
+        meant = 402
+    elif status == 400 and _BAD_KEY.search(said.message):
+        meant = 401
+    remedy = _REMEDIES.get(meant, "read the endpoint's message above")
+    if meant == 401:
         state = "set" if spec.api_key else "not set"
         remedy += f" ({spec.key_variable}, which is {state})"
-    said = message.replace(spec.api_key, "<key>") if spec.api_key else message
-    return f"model {spec.name!r} at {spec.base_url} answered HTTP {status}: {said[:400]}; {remedy}"
+    words = shown(spec, said.message) or "nothing more"
+    return f"model {spec.name!r} at {spec.base_url} answered HTTP {status}: {words}; {remedy}"
+
+
+def given_up(spec: ModelSpec, last: Passing, attempts: int) -> str:
+    """Returns what a person may want to know of requests that came to nothing for now."""
+    words = f": {last.said.rstrip('.')}" if last.said else ""
+    return (
+        f"model {spec.name!r} at {spec.base_url}: {last.reason}, after {attempts} attempt(s){words}"
+        ". It is asked again later; if this lasts, check the endpoint"
+    )
+
+
+def moved(spec: ModelSpec, address: str) -> str:
+    """Returns what a person needs to know of a redirection on which the request was lost."""
+    target = shown(spec, address).partition("?")[0].removesuffix("/chat/completions")
+    return (
+        f"model {spec.name!r} at {spec.base_url}: the endpoint redirects to {target}, and the "
+        "request is lost on the way: set llm.base_url to where it is"
+    )
+
+
+def shown(spec: ModelSpec, text: str) -> str:
+    """Returns what may be shown of an endpoint's words: no key, and not too much."""
+    return (text.replace(spec.api_key, "<key>") if spec.api_key else text)[:_LONGEST_SAID]
 
 
 def retry_after_seconds(headers: Mapping[str, str], body: str = "") -> float:
@@ -108,5 +163,7 @@ def retry_after_seconds(headers: Mapping[str, str], body: str = "") -> float:
         then = parsedate_to_datetime(value)
     except ValueError:
         return 0.0
-    seconds = (then - datetime.now(then.tzinfo or UTC)).total_seconds()
+    if then.tzinfo is None:  # `asctime`, or a zone of -0000: HTTP's dates are all Greenwich's
+        then = then.replace(tzinfo=UTC)
+    seconds = (then - datetime.now(UTC)).total_seconds()
     return max(0.0, min(seconds, _LONGEST_SECONDS))

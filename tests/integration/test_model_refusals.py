@@ -1,0 +1,271 @@
+"""What endpoints really say when they refuse, each in a shape of its own; see `said.py`."""
+
+import json
+import logging
+import socket
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from app.adapters.model.chat import ModelSpec
+from app.adapters.model.exchange import Exchange
+from app.adapters.model.openai import OpenAIModel
+from app.domain.operator import Prompt
+from app.ports import Misconfigured, Unavailable
+from tests.integration.test_model_openai import KEY, Reply, conversation, fault, in_turn, said
+
+
+def told(status: int, document: Any, **headers: str) -> Reply:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Reply(status, json.dumps(document).encode(), named)
+
+
+def google(code: int, message: str, **more: Any) -> Reply:
+    return told(code, [{"error": {"code": code, "message": message, **more}}])
+
+
+@pytest.mark.parametrize(
+    ("reply", "says"),
+    [
+        (google(404, "models/gemini-9 is not found", status="NOT_FOUND"), "gemini-9 is not found"),
+        (told(400, {"detail": "no such adapter"}), "no such adapter"),
+        (
+            told(422, {"detail": [{"loc": ["body", "messages"], "msg": "Field required"}]}),
+            "messages: Field required",
+        ),
+        (told(400, {"error": "model not loaded"}), "model not loaded"),
+        (told(400, {"object": "error", "message": "too long", "code": 400}), "too long"),
+        (Reply(403, b"<html>\n <title>Just a moment</title>"), "<title>Just a moment</title>"),
+        (
+            told(
+                400,
+                {
+                    "error": {
+                        "message": "Provider returned error",
+                        "metadata": {"raw": "prompt is longer than 8192"},
+                    }
+                },
+            ),
+            "prompt is longer than 8192",
+        ),
+    ],
+)
+def test_a_refusal_of_any_shape_is_told_in_the_endpoints_words(reply: Reply, says: str) -> None:
+    with conversation(in_turn(reply)) as (model, endpoint, _):
+        error = fault(model)
+
+    assert isinstance(error, Misconfigured)
+    assert says in str(error)
+    assert len(endpoint.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        google(400, 'Invalid JSON payload received. Unknown name "top_p": Cannot find field.'),
+        told(
+            422,
+            {"detail": [{"loc": ["body", "top_p"], "msg": "Extra inputs are not permitted"}]},
+        ),
+    ],
+)
+def test_a_parameter_is_left_out_whatever_the_shape_of_its_refusal(reply: Reply) -> None:
+    with conversation(in_turn(reply, said("x")), top_p=0.9) as (model, endpoint, _):
+        [answer] = model.complete([Prompt("", "hi")])
+
+    assert answer.text == "x"
+    assert ["top_p" in one for one in endpoint.asked] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("reply", "remedy"),
+    [
+        (
+            google(
+                400,
+                "API key not valid. Please pass a valid API key.",
+                status="INVALID_ARGUMENT",
+                details=[{"reason": "API_KEY_INVALID"}],
+            ),
+            "check the key",
+        ),
+        (
+            told(
+                400,
+                {
+                    "type": "error",
+                    "error": {
+                        "type": "invalid_request_error",
+                        "message": "Your credit balance is too low to access the Anthropic API.",
+                    },
+                },
+            ),
+            "no credit left",
+        ),
+        (
+            told(429, {"error": {"message": "no quota", "type": "insufficient_quota"}}),
+            "no credit left",
+        ),
+    ],
+)
+def test_the_remedy_follows_what_was_said_and_not_the_status_alone(
+    reply: Reply, remedy: str
+) -> None:
+    with conversation(in_turn(reply)) as (model, endpoint, _):
+        error = fault(model)
+
+    assert isinstance(error, Misconfigured)
+    assert remedy in str(error)
+    assert len(endpoint.asked) == 1
+
+
+def test_a_fault_that_may_pass_is_told_with_what_the_endpoint_said() -> None:
+    reply = told(503, {"error": {"code": 503, "message": "Loading model"}})
+    with conversation(in_turn(reply), retries=1) as (model, _, _):
+        error = fault(model)
+
+    assert "HTTP 503, after 2 attempt(s)" in str(error)
+    assert "Loading model" in str(error)
+
+
+def test_an_error_in_the_body_of_a_200_counts_as_its_own_status() -> None:
+    poor = told(200, {"error": {"code": 402, "message": "Insufficient credits"}})
+    with conversation(in_turn(poor)) as (model, endpoint, _):
+        error = fault(model)
+
+    assert isinstance(error, Misconfigured)
+    assert "Insufficient credits" in str(error)
+    assert len(endpoint.asked) == 1
+
+    busy = told(200, {"error": {"code": 429, "message": "slow down"}})
+    with conversation(in_turn(busy, said("x"))) as (model, endpoint, _):
+        [answer] = model.complete([Prompt("", "hi")])
+
+    assert (answer.text, len(endpoint.asked)) == ("x", 2)
+
+
+@pytest.mark.parametrize("named", [{"error": {"code": 502, "message": "overloaded"}}, {}])
+def test_an_answer_that_broke_off_upstream_is_asked_for_again(named: dict[str, Any]) -> None:
+    choice = {"message": {"role": "assistant", "content": "def f("}, "finish_reason": "error"}
+    broken = told(200, {"choices": [{**choice, **named}]})
+    with conversation(in_turn(broken, said("x"))) as (model, _, _):
+        [answer] = model.complete([Prompt("", "hi")])
+
+    assert (answer.text, answer.unanswered) == ("x", 1)
+
+
+def test_an_answer_in_parts_is_the_text_of_its_parts() -> None:
+    parts = [
+        {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
+        {"type": "text", "text": "def f():\n"},
+        {"type": "text", "text": "    return 1\n"},
+    ]
+    with conversation(in_turn(said(parts))) as (model, _, _):  # type: ignore[arg-type]  # Mistral's
+        [answer] = model.complete([Prompt("", "hi")])
+
+    assert answer.text == "def f():\n    return 1\n"
+
+
+@pytest.mark.parametrize(
+    "written", ["%a %b %d %H:%M:%S %Y", "%a, %d %b %Y %H:%M:%S", "%a, %d %b %Y %H:%M:%S -0000"]
+)
+def test_a_date_without_a_zone_is_greenwich_time(written: str) -> None:
+    then = (datetime.now(UTC) + timedelta(seconds=5)).strftime(written)
+    answer = in_turn(told(429, {}, Retry_After=then), said("x"))
+    with conversation(answer, retry_delay_seconds=0.0) as (model, _, pauses):
+        model.complete([Prompt("", "hi")])
+
+    assert 1.0 <= pauses[0] <= 5.0
+
+
+def test_a_body_nested_too_deep_is_the_machinerys_fault() -> None:
+    with conversation(in_turn(Reply(body=b"[" * 200_000)), retries=0) as (model, _, _):
+        error = fault(model)
+
+    assert "not a chat completion" in str(error)
+
+
+@contextmanager
+def bytes_of(answer: bytes) -> Iterator[str]:
+    """Yields the address of a server that takes a request, sends these bytes and hangs up."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/v1"
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def asked_once(**spec: Any) -> Unavailable:
+    exchange = Exchange()
+    try:
+        return fault(OpenAIModel(ModelSpec("echo", retries=0, **spec), exchange))
+    finally:
+        exchange.close()
+
+
+@pytest.mark.parametrize("answer", [b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\ncont"])
+def test_a_connection_that_ends_before_the_answer_may_be_billed(answer: bytes) -> None:
+    with bytes_of(answer) as url:
+        error = asked_once(base_url=url)
+
+    assert not isinstance(error, Misconfigured)
+    assert "cannot be connected to" not in str(error)
+    assert error.unanswered == 1
+
+
+def test_a_connection_that_was_never_made_is_not_billed() -> None:
+    error = asked_once(base_url="http://127.0.0.1:1/v1")
+
+    assert "cannot be connected to" in str(error)
+    assert error.unanswered == 0
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        told(401, {"error": {"message": f"no such key: {KEY}"}}),
+        told(500, {"error": {"message": f"no such key: {KEY}"}}),
+        Reply(body=b"x" * 60 + KEY.encode()),
+    ],
+)
+def test_a_key_that_the_endpoint_repeats_is_in_no_message_and_no_traceback(reply: Reply) -> None:
+    with conversation(in_turn(reply), retries=0) as (model, _, _):
+        error = fault(model)
+
+    whole = "".join(traceback.format_exception(error))
+    assert "sk-test" not in whole
+
+
+def test_a_key_that_the_endpoint_repeats_is_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    reply = told(400, {"error": {"message": f"{KEY}: unsupported parameter seed"}})
+    with conversation(in_turn(reply, said("x"))) as (model, _, _), caplog.at_level(logging.INFO):
+        model.complete([Prompt("", "hi")])
+
+    assert "does not take seed" in caplog.text
+    assert KEY not in caplog.text
+
+
+def test_a_redirection_that_lost_the_request_is_named() -> None:
+    def answer(path: str) -> Callable[[dict[str, Any]], Reply]:
+        return in_turn(Reply(301, headers={"location": path}))
+
+    with conversation(answer("/elsewhere/v1/chat/completions")) as (model, endpoint, _):
+        error = fault(model)
+
+    assert isinstance(error, Misconfigured)
+    assert endpoint.url.replace("/v1", "/elsewhere/v1") in str(error)
