@@ -73,7 +73,7 @@ def _findings(screen: Screen) -> Iterator[Finding]:
     yield from (_deployment(at) if at.deployed else _embedded(at))
     yield _docker()
     yield from _sandbox(at, screen)
-    yield _model()
+    yield _model(at)
     yield _disk(at)
     yield _gpu()
 
@@ -191,18 +191,19 @@ def _sandbox(at: Place, screen: Screen) -> Iterator[Finding]:
         yield Finding("sandbox", one.on, one.name, one.remedy)
 
 
-def _model() -> Finding:
-    found = [
-        model_spec(model, os.environ.get)
+def _model(at: Place) -> Finding:
+    asked = {
+        (spec.name, spec.base_url, spec.key_variable): spec
         for model in resolved([surrounding(os.environ)], {}).settings.llm.every
-    ]
-    if not found:
+        for spec in [model_spec(model, os.environ.get)]
+    }
+    if not asked:
         key = OPENAI_KEY
         said = f"; {key} is set" if os.environ.get(key) else ""
         remedy = "name one with --set llm.model=NAME or EVOQ_LLM__MODEL"
         return Finding("model", False, f"none named{said}: tune and mutate are used", remedy)
     told, remedies = [], []
-    for spec in dict.fromkeys(found):
+    for spec in asked.values():
         if spec.preset is NO_ENDPOINT:
             told.append(f"{spec.name}, who is not asked over HTTP")
             continue
@@ -213,8 +214,16 @@ def _model() -> Finding:
             continue
         said = _endpoint(spec.base_url, spec.api_key)
         told.append(f"{spec.name} at {spec.base_url}: {said or 'answers'}")
-        remedies += ["start the endpoint, or correct llm.base_url and the key"] if said else []
+        remedies += [_reaching(at)] if said else []
     return Finding("model", not remedies, "; ".join(told), "; ".join(dict.fromkeys(remedies)))
+
+
+def _reaching(at: Place) -> str:
+    """Returns what to do about an endpoint that cannot be reached from here."""
+    remedy = "start the endpoint, or correct llm.base_url and the key"
+    if at.deployed:
+        return f"{remedy}; only gpu workers ask it: `evoq doctor` beside one says what they see"
+    return remedy
 
 
 def _endpoint(url: str, key: str) -> str:

@@ -8,6 +8,8 @@ from app.domain.events import SETTLING, Event, EventKind
 
 WINDOW = 100
 """Settlements that the rate is taken over."""
+TELLING_SECONDS = 1.0
+"""What fewer settlements must be spread over before they say anything of a rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +42,16 @@ class Progress:
     def rate(self, now_seconds: float) -> float | None:
         """Returns settlements a second over the last `WINDOW`; None while too few are known.
 
+        Proposals that one transaction settles come within microseconds of each other.
+
         Args:
           now_seconds: After the run's creation; a run that stands still slows down by it.
         """
         if len(self.recent) < 2:
             return None
         span = max(now_seconds, self.recent[-1]) - self.recent[0]
-        return (len(self.recent) - 1) / span if span > 0 else None
+        least = 0.0 if len(self.recent) == WINDOW else TELLING_SECONDS
+        return (len(self.recent) - 1) / span if span > least else None
 
     def eta_seconds(self, budget: int, now_seconds: float) -> float | None:
         """Returns how long the rest of the budget takes at this rate; None while unknown."""

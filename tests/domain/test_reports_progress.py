@@ -75,6 +75,21 @@ def test_the_rate_is_taken_over_the_window_only():
     assert progress.rate(quick[-1].seconds) == pytest.approx(10.0)
 
 
+def test_what_one_transaction_settled_says_nothing_of_a_rate():
+    together = [Event(n, EventKind.CUT, 5.0 + n / 1e6, {"proposal": n}) for n in range(28)]
+
+    progress = fold(Progress(), together)
+
+    assert progress.rate(5.001) is None
+    assert progress.rate(7.0) == pytest.approx(27 / 2, rel=1e-3)
+
+
+def test_a_whole_window_says_how_fast_it_was_however_fast():
+    quick = [Event(n, EventKind.CUT, 5.0 + n / 400, {"proposal": n}) for n in range(WINDOW)]
+
+    assert fold(Progress(), quick).rate(quick[-1].seconds) == pytest.approx(400.0)
+
+
 def test_a_run_that_stands_still_slows_down():
     progress = fold(Progress(), [settled(n, EventKind.CUT) for n in range(1, 12)])
 

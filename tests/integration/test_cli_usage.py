@@ -11,6 +11,7 @@ import pytest
 
 from app.cli.commands import COMMANDS
 from tests.integration.cli import Evoq, problem_folder
+from tests.integration.mock_llm import mock_llm
 
 
 @pytest.fixture
@@ -176,6 +177,43 @@ def test_a_database_that_is_down_is_one_message(
     assert "127.0.0.1" in said.json["error"]["what"]
     assert "hunter2" not in said.out + said.err
     assert "Traceback" not in said.err
+
+
+def test_the_doctor_says_whether_each_endpoint_answers(
+    evoq: Evoq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("EVOQ_HOME", str(tmp_path))
+    monkeypatch.setenv("EVOQ_SANDBOX__BACKEND", "process")
+    monkeypatch.setenv("EVOQ_LLM__MODEL", "small")
+    monkeypatch.setenv("EVOQ_LLM__ROLES", '{"judge": {"temperature": 0}}')
+
+    with mock_llm() as answering:
+        monkeypatch.setenv("EVOQ_LLM__BASE_URL", answering.base_url)
+        up = evoq("doctor", "--json")
+    down = evoq("doctor", "--json")
+
+    [answers] = (one for one in up.json if one["name"] == "model")
+    assert answers["ok"]
+    assert answers["detail"] == f"small at {answering.base_url}: answers"
+    [silent] = (one for one in down.json if one["name"] == "model")
+    assert not silent["ok"]
+    assert silent["remedy"] == "start the endpoint, or correct llm.base_url and the key"
+
+
+def test_the_doctor_of_a_deployment_says_who_must_reach_the_model(
+    evoq: Evoq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("EVOQ_DATABASE_URL", "postgresql+psycopg://u:hunter2@127.0.0.1:1/db")
+    monkeypatch.setenv("EVOQ_REDIS_URL", "redis://127.0.0.1:1/0")
+    monkeypatch.setenv("EVOQ_SANDBOX__BACKEND", "process")
+    monkeypatch.setenv("EVOQ_LLM__MODEL", "small")
+    monkeypatch.setenv("EVOQ_LLM__BASE_URL", "http://127.0.0.1:1/v1")
+    monkeypatch.chdir(tmp_path)
+
+    said = evoq("doctor", "--json")
+
+    [model] = (one for one in said.json if one["name"] == "model")
+    assert "only gpu workers ask it" in model["remedy"]
 
 
 def test_an_interrupt_before_a_run_says_that_none_began(
