@@ -8,9 +8,10 @@ inherits no provider.
 import enum
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Annotated, Any
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from app.domain.budget import Tariff
 from app.domain.judging import Judge, Judges
@@ -39,13 +40,35 @@ class Provider(enum.StrEnum):
     REPLAY = "replay"
 
 
+def sound_address(address: str) -> str:
+    """Returns the address of an endpoint.
+
+    Raises:
+      ValueError: It cannot be asked, or holds a secret: settings are kept and shown.
+    """
+    try:
+        parts = urlsplit(address)
+        whole = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is no number, a bracket that is not closed
+        whole = False
+    if not whole or any(one.isspace() for one in address):
+        raise ValueError("it is no address: write http://HOST:PORT/v1 or https://HOST/v1")
+    if "@" in parts.netloc:
+        raise ValueError("no user or password: give a key, in the variable of api_key_variable")
+    if parts.query or parts.fragment or parts.path.rstrip("/").endswith("/chat/completions"):
+        raise ValueError("it must end where /chat/completions is appended, usually with /v1")
+    return address
+
+
 class Asked(BaseModel):
     """How a model is asked; None: inherited, or left to the provider."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     provider: Provider | None = Field(None, description="who serves it: address, key and quirks")
-    base_url: str | None = Field(None, description="OpenAI-compatible endpoint")
+    base_url: Annotated[str, AfterValidator(sound_address)] | None = Field(
+        None, description="OpenAI-compatible endpoint"
+    )
     api_key_variable: str | None = Field(None, description="environment variable of the key")
     temperature: float | None = Field(None, ge=0, le=2, description="of sampling")
     top_p: float | None = Field(None, gt=0, le=1, description="of sampling; none: the endpoint's")

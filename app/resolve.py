@@ -18,6 +18,7 @@ from app.domain.pressure import Caps
 from app.domain.prompt_rules import PromptRules
 from app.domain.prompt_templates import TEMPLATES
 from app.model_settings import ModelChoice
+from app.reports.redaction import redacted
 from app.settings import RunSettings
 
 WITH_A_MODEL = {"diff": 0.5, "rewrite": 0.5}
@@ -267,6 +268,6 @@ def _invalid(error: ValidationError, sources: Mapping[str, str]) -> Misused:
     return Misused(
         f"`{name}`: {said[0].lower()}{said[1:]}",
         where=origin or name,
-        value=repr(first["input"])[:120],
+        value=repr(redacted(first["input"]))[:120],
         remedy="Correct the value, or leave it out to have the default.",
     )

@@ -8,6 +8,7 @@ from app.adapters.model.specs import model_spec
 from app.choices import Choices, Misused, assigned
 from app.domain.operator import Prompt, Role
 from app.model_settings import ModelSettings, Provider
+from app.ports import Misconfigured
 from app.resolve import resolved, without_models
 
 
@@ -107,6 +108,57 @@ def test_a_provider_replaces_the_address_that_the_problem_suggests():
     found = resolved([assigned(["llm.provider=ollama", "llm.model=m"])], suggestions).settings.llm
 
     assert model_spec(found.asked()[0], {}.get).base_url == "http://localhost:11434/v1"
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("127.0.0.1:8000/v1", "http://HOST:PORT/v1"),
+        ("localhost:8000/v1", "http://HOST:PORT/v1"),
+        ("ftp://far/v1", "http://HOST:PORT/v1"),
+        ("http://", "http://HOST:PORT/v1"),
+        ("http://far:port/v1", "http://HOST:PORT/v1"),
+        ("http://far:99999/v1", "http://HOST:PORT/v1"),
+        ("http://[::1/v1", "http://HOST:PORT/v1"),
+        ("http://far/v 1", "http://HOST:PORT/v1"),
+        ("http://me:hunter2@far/v1", "api_key_variable"),
+        ("https://far/openai/v1?api-version=3", "/chat/completions"),
+        ("http://far/v1/chat/completions", "/chat/completions"),
+    ],
+)
+@pytest.mark.parametrize("place", ["llm.base_url", "llm.roles.judge.base_url", "llm.models"])
+def test_an_address_that_cannot_be_asked_is_refused_and_shows_no_password(place, address, says):
+    told = f"[{{name: m, base_url: '{address}'}}]" if place == "llm.models" else address
+
+    with pytest.raises(Misused) as refused:
+        llm("llm.model=m", f"{place}={told}")
+
+    assert says in str(refused.value)
+    assert "hunter2" not in f"{refused.value} {refused.value.value}"
+
+
+def test_an_address_in_the_environment_is_looked_at_as_well():
+    [choice] = llm("llm.model=m").asked()
+
+    with pytest.raises(Misconfigured, match="OPENAI_BASE_URL"):
+        model_spec(choice, {"OPENAI_BASE_URL": "far:8000/v1"}.get)
+
+
+def test_a_key_is_read_without_the_newline_that_its_file_ends_with():
+    [choice] = llm("llm.model=m").asked()
+
+    assert model_spec(choice, {"OPENAI_API_KEY": "sk-1\n"}.get).api_key == "sk-1"
+    assert model_spec(choice, {"OPENAI_API_KEY": "\n"}.get).api_key == ""
+
+
+@pytest.mark.parametrize("key", ["sk-\n1", "sk-ä1", "sk-\x001"])
+def test_a_key_that_no_header_may_hold_is_named_and_not_shown(key):
+    [choice] = llm("llm.model=m").asked()
+
+    with pytest.raises(Misconfigured, match=r"OPENAI_API_KEY .*: character 4 ") as refused:
+        model_spec(choice, {"OPENAI_API_KEY": key}.get)
+
+    assert "sk-" not in str(refused.value)
 
 
 def test_a_provider_and_an_address_of_one_source_are_both_meant():

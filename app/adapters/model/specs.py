@@ -5,7 +5,10 @@ from collections.abc import Callable
 from app.adapters.model import presets
 from app.adapters.model.chat import OPENAI_URL, ModelSpec
 from app.adapters.model.presets.preset import Preset
-from app.model_settings import OPENAI_KEY, ModelChoice
+from app.model_settings import OPENAI_KEY, ModelChoice, sound_address
+from app.ports import Misconfigured
+
+_ADDRESS = "OPENAI_BASE_URL"
 
 Environment = Callable[[str], str | None]
 """Looks a variable up; None where it is not set."""
@@ -16,6 +19,9 @@ def model_spec(choice: ModelChoice, environment: Environment) -> ModelSpec:
 
     Where no provider is named, a known host's key is looked for in the variable of its provider and
     then, as OpenEvolve has it, in OpenAI's.
+
+    Raises:
+      Misconfigured: A key or an address in the environment is none.
     """
     preset, address = _endpoint(choice, environment)
     own = choice.provider is not None or environment(preset.key_variable)
@@ -30,7 +36,7 @@ def model_spec(choice: ModelChoice, environment: Environment) -> ModelSpec:
     }
     return ModelSpec(
         base_url=address,
-        api_key=environment(variable) or "",
+        api_key=_key(variable, environment),
         key_variable=variable,
         preset=preset,
         **{"temperature": None, **told},
@@ -42,5 +48,22 @@ def _endpoint(choice: ModelChoice, environment: Environment) -> tuple[Preset, st
     if choice.provider is not None:
         preset = presets.PRESETS[choice.provider]
         return preset, choice.base_url or preset.base_url
-    address = choice.base_url or environment("OPENAI_BASE_URL") or OPENAI_URL
+    if choice.base_url:
+        return presets.at(choice.base_url), choice.base_url
+    try:
+        address = sound_address(environment(_ADDRESS) or OPENAI_URL)
+    except ValueError as error:
+        raise Misconfigured(f"{_ADDRESS} in the worker's environment: {error}") from error
     return presets.at(address), address
+
+
+def _key(variable: str, environment: Environment) -> str:
+    """Returns a key without the newline that files of secrets end with; "" where there is none."""
+    key = (environment(variable) or "").strip()
+    if not (key.isascii() and key.isprintable()):
+        place = next(n for n, one in enumerate(key, 1) if not " " <= one <= "~")
+        raise Misconfigured(
+            f"the key in {variable} cannot be sent: character {place} is not printable ASCII. Copy "
+            "it again"
+        )
+    return key
