@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from app.embedded.errors import EmbeddedError
+from app.embedded.errors import EmbeddedError, remedy
 
 LAUNCHER = Path(__file__).with_name("launch.py")
 SAME_START_SECONDS = 2.0
@@ -122,7 +122,7 @@ def launch(
         write_record(record, name, process.pid)
     except OSError as error:
         raise EmbeddedError(
-            f"cannot start {name} in {folder}: {error}: make the folder writable, or choose another"
+            f"cannot start {name} in {folder}: {error}: {remedy(str(error))}"
         ) from error
     return Child(name, process, record, ending)
 

@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +155,7 @@ class Keeper:
         """Starts again what has died; tells the clients when that is of no use."""
         for server, name in ((self._postgres, "postgres"), (self._valkey, "valkey")):
             if not server.running and name not in self._given_up:
-                print(f"{name} ended; starting it again", flush=True)
+                _note(f"{name} ended; starting it again")
                 try:
                     server.start()
                 except EmbeddedError as error:
@@ -166,7 +167,7 @@ class Keeper:
                 self._announce(given_up)
 
     def _announce(self, fault: str) -> None:
-        print(fault, flush=True)
+        _note(fault)
         for client in self._clients:
             self._tell(client, {"fault": fault})
 
@@ -203,24 +204,34 @@ class Watched:
         Returns:
           Why it is given up, once; otherwise nothing.
         """
-        now = time.monotonic()
         if self._again_at is not None:
-            if now >= self._again_at:
-                self._begin()
-            return ""
+            return self._begin_again() if time.monotonic() >= self._again_at else ""
         if self._child is None or self._child.exit_status is None:
             return ""
         status = self._child.exit_status
         self.stop()
         self._child = None
+        return self._failed(f"ended with status {status}")
+
+    def _begin_again(self) -> str:
+        """Starts it; what cannot be started now, on a full disk for one, may be a little later."""
+        try:
+            self._begin()
+        except EmbeddedError as error:
+            return self._failed(str(error))
+        return ""
+
+    def _failed(self, how: str) -> str:
+        """Says when it is due again, or why it is given up."""
+        now = time.monotonic()
         early = now - self._begun < SHORT_LIFE_SECONDS
         self._short_lives = self._short_lives + 1 if early else 1
         if self._short_lives >= SHORT_LIVES:
             return (
                 f"{self._post.name} ended {self._short_lives} times within a minute of its start, "
-                f"last with status {status} ({self._log}):\n{tail(self._log)}"
+                f"the last time: {how} ({self._log}):\n{tail(self._log)}"
             )
-        print(f"{self._post.name} ended with status {status}; starting it again", flush=True)
+        _note(f"{self._post.name}: {how}; starting it again")
         self._again_at = now + 0.5 * 2**self._short_lives
         return ""
 
@@ -250,6 +261,12 @@ class Watched:
             ending=WORKERS_END,
             environment=self._post.environment,
         )
+
+
+def _note(text: str) -> None:
+    """Writes to the keeper's log; a disk that is full ends nobody."""
+    with suppress(OSError):
+        print(text, flush=True)
 
 
 def _require_free(port: int) -> None:

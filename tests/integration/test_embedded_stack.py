@@ -232,6 +232,25 @@ def test_a_killed_worker_and_a_killed_server_come_back(
     stack.stop()
 
 
+def test_a_worker_that_cannot_be_started_for_a_while_comes_back(
+    root: Path, make: Callable[..., EmbeddedStack]
+) -> None:
+    stack = make()
+    stack.start()
+    before = identities(root)["worker-cpu-1"]
+    log = root / "log" / "worker-cpu-1.log"
+    log.unlink()
+    log.mkdir()  # as on a full disk, nothing can be written there
+    psutil.Process(before.pid).kill()
+    told = root / "log" / "keeper.log"
+    until(lambda: "cannot start worker-cpu-1" in told.read_text(), 30, "the failing start")
+    log.rmdir()
+    until(lambda: living(identities(root)) == CREW | SERVERS, 30, "its return")
+    assert identities(root)["worker-cpu-1"] != before
+    stack.check()
+    stack.stop()
+
+
 @pytest.mark.slow
 def test_a_worker_that_never_lives_is_given_up_with_the_reason(
     tmp_path: Path, make: Callable[..., EmbeddedStack]
