@@ -34,6 +34,9 @@ from app.settings import QueueSettings, SandboxSettings, Settings
 
 _INFRA = Path(__file__).parents[1] / "infra"
 
+LEDGER_PATIENCE_SECONDS = 20.0
+"""How long a step waits for a Postgres that is away: a restart is shorter, a lease longer."""
+
 log = logging.getLogger(__name__)
 
 
@@ -46,7 +49,11 @@ def worker_context(settings: Settings | None = None) -> Context:
     told = settings or Settings()
     if told.database_url is None:
         raise Misconfigured("EVOQ_DATABASE_URL is not set: give the ledger's address")
-    store = open_store(told.database_url.get_secret_value(), connections=told.database_connections)
+    store = open_store(
+        told.database_url.get_secret_value(),
+        connections=told.database_connections,
+        patience_seconds=LEDGER_PATIENCE_SECONDS,
+    )
     from app.celery import app
 
     return context(
@@ -77,9 +84,11 @@ def _leave(reason: str) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def open_store(database_url: str, *, connections: int = 16) -> SqlStore:
+def open_store(
+    database_url: str, *, connections: int = 16, patience_seconds: float = 0.0
+) -> SqlStore:
     """Returns the ledger; no connection is opened before the first transaction."""
-    return SqlStore(database_url, connections=connections)
+    return SqlStore(database_url, connections=connections, patience_seconds=patience_seconds)
 
 
 def clocked(ctx: Context, queues: Collection[str]) -> tuple[Context, Timekeeper]:

@@ -11,6 +11,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from app.adapters.store.driver import pipeline
+from app.adapters.store.outage import Outage
 from app.adapters.store.transaction import SqlTransaction
 from app.ports import Unavailable
 
@@ -35,9 +36,18 @@ class SqlStore:
       url: SQLAlchemy address, `postgresql+psycopg://…`.
       connections: Largest number held at once by this process; opened as they are needed.
       wait_seconds: How long a transaction waits for a connection before it is `Unavailable`.
+      patience_seconds: How long one waits for a server that cannot be connected to.
     """
 
-    def __init__(self, url: str, *, connections: int = 16, wait_seconds: float = 30.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        connections: int = 16,
+        wait_seconds: float = 30.0,
+        patience_seconds: float = 0.0,
+    ) -> None:
+        self._outage = Outage(patience_seconds)
         self._engine: Engine = create_engine(
             url,
             pool_size=connections,
@@ -56,7 +66,7 @@ class SqlStore:
     def begin(self) -> Iterator[SqlTransaction]:
         """Opens a transaction; see `app.ports.Store.begin`."""
         try:
-            with self._engine.connect() as connection:
+            with self._outage.outlast(self._engine.connect) as connection:
                 connection.begin()
                 tx = SqlTransaction(connection)
                 try:

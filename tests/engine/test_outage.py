@@ -1,0 +1,83 @@
+"""A ledger that is away for a moment: steps wait for it instead of losing what was rung for."""
+
+import logging
+import threading
+from pathlib import Path
+
+import pytest
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import OperationalError
+
+from app.adapters.store.outage import Outage
+from app.adapters.store.sql import SqlStore
+
+
+class Away:
+    """A server that refuses so many connections."""
+
+    def __init__(self, refusals: int) -> None:
+        self.left = refusals
+
+    def __call__(self) -> str:
+        if self.left:
+            self.left -= 1
+            raise OperationalError("connect", None, ConnectionRefusedError("nobody listens"))
+        return "a connection"
+
+
+def test_a_server_that_comes_back_within_the_patience_is_waited_for() -> None:
+    assert Outage(30.0, again_seconds=0.0).outlast(Away(5)) == "a connection"
+
+
+def test_one_that_stays_away_is_told_as_it_was() -> None:
+    with pytest.raises(OperationalError, match="nobody listens"):
+        Outage(0.05, again_seconds=0.01).outlast(Away(1000))
+
+
+def test_without_patience_nobody_waits() -> None:
+    away = Away(1)
+
+    with pytest.raises(OperationalError):
+        Outage(0.0).outlast(away)
+    assert away() == "a connection"
+
+
+def test_an_outage_is_said_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    outage = Outage(30.0, again_seconds=0.0)
+
+    with caplog.at_level(logging.WARNING):
+        outage.outlast(Away(5))
+        outage.outlast(Away(0))
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "the database does not answer, waiting for it: nobody listens",
+        "the database answers again",
+    ]
+
+
+def test_a_transaction_waits_for_a_server_that_is_not_there_yet(
+    database: str, tmp_path: Path
+) -> None:
+    address = make_url(database)
+    sockets, later = address.query["host"], tmp_path / "s"
+    store = SqlStore(_at(address, later), patience_seconds=60.0)
+    began = threading.Event()
+
+    def step() -> None:
+        with store.begin() as tx:
+            tx.running()
+            began.set()
+
+    waiting = threading.Thread(target=step)
+    waiting.start()
+    try:
+        assert not began.wait(1.0)
+    finally:
+        later.symlink_to(str(sockets))
+        waiting.join(60.0)
+    assert began.is_set()
+    store.close()
+
+
+def _at(address: URL, sockets: Path) -> str:
+    return address.set(query={"host": str(sockets)}).render_as_string(hide_password=False)
