@@ -211,22 +211,39 @@ def test_a_database_that_is_down_is_unavailable() -> None:
     nowhere.close()
 
 
-def test_a_connection_the_server_ended_is_unavailable_and_the_next_one_works(
-    store: SqlStore, database: str
-) -> None:
-    with store.begin() as tx:
-        tx.running()
+def end_connections(database: str) -> None:
     everyone_else = (
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
         " WHERE pid <> pg_backend_pid() AND application_name = 'evoqueue'"
     )
     with psycopg.connect(database.replace("+psycopg", "")) as connection:
         connection.execute(everyone_else)
-    toy = problem()
-    with pytest.raises(Unavailable, match="database"), store.begin() as tx:
-        tx.run_named("anything")
+
+
+def test_a_connection_the_server_ended_is_unavailable_and_the_next_one_works(
+    store: SqlStore, database: str
+) -> None:
+    def ended() -> None:
+        with store.begin() as tx:
+            tx.running()
+            end_connections(database)
+            tx.run_named("anything")
+
+    with pytest.raises(Unavailable, match="database"):
+        ended()
     with store.begin() as tx:
-        tx.add_problem(toy)
+        tx.add_problem(problem())
+
+
+def test_connections_that_ended_while_they_were_idle_are_replaced(
+    store: SqlStore, database: str
+) -> None:
+    with store.begin() as one, store.begin() as two:
+        one.running()
+        two.running()
+    end_connections(database)
+    with store.begin() as one, store.begin() as two:
+        assert one.running() == two.running() == []
 
 
 def test_the_schema_goes_up_and_down_and_says_when_it_is_behind(empty_database: str) -> None:

@@ -56,6 +56,11 @@ def pipeline(c: Connection) -> AbstractContextManager[object]:
     return _driver(c).pipeline()
 
 
+def commit(c: Connection) -> None:
+    """Commits as part of a pipeline; SQLAlchemy still holds the transaction, and ends it."""
+    _driver(c).commit()
+
+
 def _driver(c: Connection) -> psycopg.Connection[Any]:
     driver = c.connection.driver_connection
     assert isinstance(driver, psycopg.Connection)

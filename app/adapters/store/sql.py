@@ -1,16 +1,17 @@
 """The Store port on Postgres."""
 
+import select
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import psycopg
 from psycopg import errors
-from sqlalchemy import Connection, Engine, create_engine
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.exc import InterfaceError, InvalidatePoolError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from app.adapters.store.driver import pipeline
+from app.adapters.store.driver import commit, pipeline
 from app.adapters.store.outage import Outage
 from app.adapters.store.transaction import SqlTransaction
 from app.ports import Unavailable
@@ -24,6 +25,14 @@ _SESSION = (
 A plan is made once and kept, often while the tables are empty, when a scan looks as cheap as an
 index: scans are ruled out, or they would be run for as long as nobody analyses the tables.
 """
+
+_PROBES: dict[str, Any] = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,  # milliseconds
+}
+"""A server that has vanished is noticed within half a minute: threads wait for one that asks it."""
 
 _OURS = (errors.DeadlockDetected, errors.UndefinedTable, errors.UndefinedColumn)
 """Operational errors that another attempt would not cure: a lock order broken, a schema behind."""
@@ -59,8 +68,10 @@ class SqlStore:
                 "application_name": "evoqueue",
                 "options": _SESSION,
                 "prepare_threshold": 1,
+                **_PROBES,
             },
         )
+        event.listen(self._engine, "checkout", _refuse_ended)
 
     @contextmanager
     def begin(self) -> Iterator[SqlTransaction]:
@@ -73,7 +84,7 @@ class SqlStore:
                     yield tx
                     _commit(connection, tx)
                 except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-                    self._give_up(connection, error)
+                    _give_up(connection, error)
         except (OperationalError, InterfaceError) as error:
             if isinstance(error.orig, _OURS):
                 raise
@@ -81,32 +92,44 @@ class SqlStore:
         except PoolTimeout as error:
             raise Unavailable(f"no database connection became free: {error}") from error
 
-    def _give_up(self, connection: Connection, error: psycopg.Error) -> NoReturn:
-        """Passes a driver's error on; where the server has gone, every idle connection goes too."""
-        if isinstance(error, _OURS):
-            raise error
-        if connection.connection.driver_connection.closed:  # type: ignore[union-attr]  # psycopg's
-            connection.invalidate(error)
-            self._engine.dispose()
-        raise Unavailable(f"the database: {_first_line(error)}") from error
-
     def close(self) -> None:
         """Closes every pooled connection.  Idempotent."""
         self._engine.dispose()
+
+
+def _refuse_ended(driver: Any, record: object, proxy: object) -> None:  # noqa: ARG001
+    """Has a connection replaced, and all that are older, that the server has ended meanwhile.
+
+    It sends nothing to one that is idle but its end, so that this costs no round trip.
+    """
+    poll = select.poll()
+    poll.register(driver.fileno(), select.POLLIN)
+    if poll.poll(0):
+        raise InvalidatePoolError("the server has ended an idle connection")
+
+
+def _give_up(connection: Connection, error: psycopg.Error) -> NoReturn:
+    """Passes a driver's error on; a connection that has ended is used no more."""
+    if isinstance(error, _OURS):
+        raise error
+    if connection.connection.driver_connection.closed:  # type: ignore[union-attr]  # psycopg's
+        connection.invalidate(error)
+    raise Unavailable(f"the database: {_first_line(error)}") from error
 
 
 def _commit(connection: Connection, tx: SqlTransaction) -> None:
     """Writes what was held back and commits, in one round trip.
 
     It takes the run's row lock, for which everybody waits.  In two round trips it would be held
-    until this process, one of many on a busy machine, has its next turn.
+    until this process, one of many on a busy machine, has its next turn.  The driver commits:
+    SQLAlchemy would not roll back after a commit that failed, and whoever came next to this
+    connection would find it in a transaction that is aborted.
     """
-    if not tx.holds_back:
-        connection.commit()
-        return
-    with pipeline(connection):
-        tx.write_last()
-        connection.commit()
+    if tx.holds_back:
+        with pipeline(connection):
+            tx.write_last()
+            commit(connection)
+    connection.commit()
 
 
 def _first_line(error: BaseException | None) -> str:
