@@ -174,7 +174,10 @@ class Transaction(History, Protocol):
         ...
 
     def save_completions(self, turns: Sequence[Turn]) -> None:
-        """Stores what models answered to cohorts of one run, and adds it to the run's account."""
+        """Stores what models answered to cohorts of one run, and adds it to the run's account.
+
+        A turn whose very answers are stored already is left as it is, and not booked again.
+        """
         ...
 
     def recall(self, asked: Sequence[Asked]) -> list[Completion | None]:

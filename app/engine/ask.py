@@ -37,7 +37,8 @@ def ask(
 
     Raises:
       Unaffordable: A prompt is longer than was foreseen, and the budget has no room for it.
-      Unavailable: The model cannot be reached; what may be billed all the same is booked.
+      Unavailable: The model cannot be reached; what may be billed all the same is booked.  Or the
+        ledger cannot, twice in a row; what was answered is lost.
     """
     reason = set_aside(ctx, run, cohort, number, prompts)
     if reason:
@@ -48,11 +49,19 @@ def ask(
         lost(ctx, run, cohort, number, prompts, error.unanswered)
         raise
     account = booked(run.budget, tariff(run), prompts, replies)
-    turn = Turn(cohort, number, account, prompts, replies, drafts)
-    ctx.share(("save", run.id), [turn], partial(_save, ctx))
+    _save(ctx, Turn(cohort, number, account, prompts, replies, drafts))
     return replies
 
 
-def _save(ctx: Context, turns: Sequence[Turn]) -> None:
+def _save(ctx: Context, turn: Turn) -> None:
+    """Saves a turn; a connection that was cut is no reason to lose what was paid for."""
+    run = turn.cohort.run
+    try:
+        ctx.share(("save", run), [turn], partial(_saved, ctx))
+    except Unavailable:
+        ctx.share(("save", run), [turn], partial(_saved, ctx))
+
+
+def _saved(ctx: Context, turns: Sequence[Turn]) -> None:
     with ctx.store.begin() as tx:
         tx.save_completions(turns)

@@ -1,7 +1,6 @@
 """Steps told several subjects at once: what fails is given back, what is done is kept."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +13,7 @@ from app.domain.problem import EvaluatorBroken, Job, Outcome
 from app.domain.run import Run, RunState
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
-from app.ledger import Transaction
-from app.ports import Store, Unavailable
+from app.ports import Unavailable
 from app.reports.pressure import stages
 from tests.engine.conftest import new_run, table
 from tests.engine.toy import ToySandbox, problem
@@ -160,32 +158,6 @@ def test_a_model_that_goes_away_costs_a_batch_nothing_that_was_bred(ctx: Context
         _, trials, _ = ctx.executor.take()  # type: ignore[attr-defined]
         steps.evaluate(ctx, *trials)
     assert settled(ctx, run) == list(range(4))
-
-
-class AwayAt:
-    """A ledger that cannot be reached for the transaction of that number."""
-
-    def __init__(self, store: Store, number: int) -> None:
-        self._store = store
-        self._number = number
-        self._begun = 0
-
-    def begin(self) -> AbstractContextManager[Transaction]:
-        self._begun += 1
-        if self._begun == self._number:
-            raise Unavailable("the ledger is away")
-        return self._store.begin()
-
-    def close(self) -> None: ...
-
-
-def test_a_ledger_that_goes_away_after_the_lease_costs_no_attempt(ctx: Context) -> None:
-    run, cohorts = planned(ctx, 3)
-    with pytest.raises(Unavailable, match="the ledger is away"):
-        steps.generate(replace(ctx, store=AwayAt(ctx.store, 2)), *cohorts)
-    with ctx.store.begin() as tx:
-        assert tx.run(run.id).reason == "waiting: the ledger is away"
-        assert len(tx.claim_cohorts(cohorts, 30, attempts=1)) == 3
 
 
 def test_a_sandbox_that_goes_away_costs_a_batch_nothing_that_was_measured(ctx: Context) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from psycopg.errors import UniqueViolation
 
 from app.adapters.model.cached import CachedModel
 from app.adapters.model.scripted import ScriptedModel
@@ -60,6 +61,32 @@ def test_a_completion_comes_back_with_all_that_is_known_of_it(store: SqlStore) -
     assert first == replace(ANSWER, text="hi there \ufffd")
     assert second.cost_usd is None
     assert (run.tokens, run.cost_usd, run.longest_prompt_tokens) == (120, 0.25, 100)
+
+
+def test_a_turn_saved_twice_is_stored_and_booked_once(store: SqlStore) -> None:
+    cohort = a_cohort(store)
+    two = (ANSWER, replace(ANSWER, text="hi again"))
+
+    answered(store, cohort, *two)
+    answered(store, cohort, *two)
+
+    with store.begin() as tx:
+        assert [one.text for one in tx.completions(cohort)[0]] == ["hi there \ufffd", "hi again"]
+        run, _ = tx.cohort(cohort)
+    assert (run.tokens, run.cost_usd) == (120, 0.25)
+
+
+def test_another_answer_to_a_saved_turn_is_refused_and_its_connection_goes_on(
+    store: SqlStore,
+) -> None:
+    cohort = a_cohort(store)
+    answered(store, cohort, ANSWER)
+
+    with pytest.raises(UniqueViolation, match="completions_key"):
+        answered(store, cohort, replace(ANSWER, latency_seconds=1.6))
+
+    with store.begin() as tx:
+        assert tx.cohort(cohort)[0].tokens == 120
 
 
 def test_it_is_found_by_all_that_shaped_it_and_by_nothing_less(store: SqlStore) -> None:

@@ -16,25 +16,43 @@ from app.entries import Account, Asked, Turn
 
 _OF_COHORT = "SELECT * FROM completions WHERE cohort = %(cohort)s ORDER BY turn, place"
 _SAVE = f"""
-    WITH drafted AS ({DRAFTED}), counted AS (
-        UPDATE runs SET tokens = tokens + %(tokens)s, cost_usd = cost_usd + %(cost_usd)s,
-            longest_prompt_tokens = greatest(longest_prompt_tokens, %(longest)s)
+    WITH drafted AS ({DRAFTED}), told AS (
+        SELECT * FROM json_to_recordset(CAST(%(saved)s AS json)) AS told(
+            cohort bigint, turn int, place int, text text, model text, finish text,
+            prompt_tokens int, completion_tokens int, latency_seconds float8, cost_usd float8,
+            role text, revision text, cached_tokens int, reused bool, prompt text, sample int,
+            parameters jsonb
+        )
+    ), heard AS (
+        SELECT cohort, turn FROM told JOIN completions USING (cohort, turn, place)
+        WHERE told.text = completions.text AND told.latency_seconds = completions.latency_seconds
+    ), account AS (
+        SELECT coalesce(sum(tokens), 0) AS tokens, coalesce(sum(cost_usd), 0) AS cost_usd,
+            coalesce(max(longest), 0) AS longest
+        FROM json_to_recordset(CAST(%(booked)s AS json)) AS booked(
+            cohort bigint, turn int, tokens bigint, cost_usd float8, longest int
+        )
+        WHERE (cohort, turn) NOT IN (SELECT cohort, turn FROM heard)
+    ), counted AS (
+        UPDATE runs SET tokens = runs.tokens + account.tokens,
+            cost_usd = runs.cost_usd + account.cost_usd,
+            longest_prompt_tokens = greatest(longest_prompt_tokens, account.longest)
+        FROM account
         WHERE id = %(run)s AND (SELECT count(*) FROM drafted) >= 0
-            AND (%(tokens)s > 0 OR %(cost_usd)s > 0 OR %(longest)s > longest_prompt_tokens)
+            AND (account.tokens > 0 OR account.cost_usd > 0
+                OR account.longest > longest_prompt_tokens)
     )
     INSERT INTO completions (cohort, turn, place, text, model, finish, prompt_tokens,
         completion_tokens, latency_seconds, cost_usd, role, revision, cached_tokens, reused,
         prompt, sample, parameters)
     SELECT cohort, turn, place, text, model, finish, prompt_tokens, completion_tokens,
         latency_seconds, cost_usd, role, revision, cached_tokens, reused, prompt, sample, parameters
-    FROM json_to_recordset(CAST(%(saved)s AS json)) AS saved(
-        cohort bigint, turn int, place int, text text, model text, finish text,
-        prompt_tokens int, completion_tokens int, latency_seconds float8, cost_usd float8,
-        role text, revision text, cached_tokens int, reused bool, prompt text, sample int,
-        parameters jsonb
-    )
+    FROM told WHERE (cohort, turn) NOT IN (SELECT cohort, turn FROM heard)
 """
-"""The run is counted on after the proposals are written: locks are taken in one order."""
+"""The run is counted on after the proposals are written: locks are taken in one order.
+
+A turn whose very answers are there was saved before, by a commit whose confirmation was lost.
+"""
 _RECALL = """
     SELECT asked.place AS asked_place, found.*
     FROM json_to_recordset(CAST(%(asked)s AS json)) AS asked(
@@ -93,18 +111,18 @@ def save(c: Connection, turns: Sequence[Turn]) -> None:
         for turn in turns
         for place, (prompt, one) in enumerate(zip(turn.prompts, turn.completions, strict=True))
     ]
-    write(
-        c,
-        _SAVE,
+    booked = [
         {
-            "run": turns[0].cohort.run,
-            **drafted(turns),
-            "saved": as_json(saved),
-            "tokens": sum(turn.booked.tokens for turn in turns),
-            "cost_usd": sum(turn.booked.cost_usd for turn in turns),
-            "longest": max(turn.booked.longest_prompt_tokens for turn in turns),
-        },
-    )
+            "cohort": turn.cohort.id,
+            "turn": turn.number,
+            "tokens": turn.booked.tokens,
+            "cost_usd": turn.booked.cost_usd,
+            "longest": turn.booked.longest_prompt_tokens,
+        }
+        for turn in turns
+    ]
+    told = {"saved": as_json(saved), "booked": as_json(booked), **drafted(turns)}
+    write(c, _SAVE, {"run": turns[0].cohort.run, **told})
 
 
 def recall(c: Connection, asked: Sequence[Asked]) -> list[Completion | None]:

@@ -102,10 +102,14 @@ def _refuse_ended(driver: Any, record: object, proxy: object) -> None:  # noqa: 
 
     It sends nothing to one that is idle but its end, so that this costs no round trip.
     """
-    poll = select.poll()
-    poll.register(driver.fileno(), select.POLLIN)
-    if poll.poll(0):
+    if driver.closed or _readable(driver.fileno()):
         raise InvalidatePoolError("the server has ended an idle connection")
+
+
+def _readable(descriptor: int) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _give_up(connection: Connection, error: psycopg.Error) -> NoReturn:
