@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,39 @@ def test_a_prompt_is_answered_once(tmp_path: Path) -> None:
 
     with pytest.raises(LookupError, match="waits for an answer"):
         answer(tmp_path, waiting.name, "no")
+
+
+def test_a_prompt_that_several_workers_write_at_once_is_one_file(tmp_path: Path) -> None:
+    texts = [f"{n} {'long ' * 40_000}" for n in range(25)]
+
+    def ask(_: int) -> list[str]:
+        faults = []
+        for n, text in enumerate(texts):
+            with pytest.raises(Unavailable) as caught:
+                model(tmp_path).complete([Prompt("", text, n)])
+            faults += [str(caught.value)] if isinstance(caught.value, Misconfigured) else []
+        return faults
+
+    with ThreadPoolExecutor(6) as pool:
+        assert not [fault for faults in pool.map(ask, range(6)) for fault in faults]
+
+    assert sorted(one.text for one in unanswered(tmp_path)) == sorted(f"{t}\n" for t in texts)
+    assert len(list(tmp_path.iterdir())) == len(texts)
+
+
+def test_a_reply_is_read_though_its_prompt_is_gone_and_an_editor_marked_its_encoding(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(Unavailable):
+        model(tmp_path).complete([Prompt("", "hello")])
+    [asked] = tmp_path.iterdir()
+    name = asked.name.removesuffix(".prompt.md")
+    (tmp_path / f"{name}.reply.md").write_bytes(b"\xef\xbb\xbfyes\r\n")
+    asked.unlink()
+
+    [reply] = HumanModel("ada", tmp_path, wait_seconds=5.0).complete([Prompt("", "hello")])
+
+    assert reply.text == "yes\n"
 
 
 def test_a_folder_that_cannot_be_written_needs_a_person(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from app.domain.operator import Completion, Prompt
 from app.ports import Misconfigured, Unavailable
@@ -82,8 +83,8 @@ class HumanModel:
                 self._sleep(_LOOK_SECONDS)
         except OSError as error:
             raise Misconfigured(
-                f"{self._folder}: prompts for a person cannot be kept here ({error.strerror}): set "
-                "llm.answers to a folder that every worker can write"
+                f"{error.filename or self._folder}: prompts for a person cannot be kept here "
+                f"({error.strerror}): set llm.answers to a folder that every worker can write"
             ) from error
         raise Unavailable(
             f"{len(prompts) - len(replies)} prompt(s) in {self._folder} wait for a person: see "
@@ -99,20 +100,22 @@ class HumanModel:
         for other in self._folder.glob(f"{prompt.sample}-*{PROMPT}"):
             if not _reply_of(other).exists():
                 other.unlink(missing_ok=True)
-        written = path.with_suffix(".writing")
         parts = [f"# System\n\n{prompt.system}\n" if prompt.system else "", f"{prompt.user}\n"]
-        written.write_text("\n".join(filter(None, parts)), "utf-8", "replace")
-        written.replace(path)
+        _write(path, "\n".join(filter(None, parts)))
 
     def _reply(self, prompt: Prompt) -> Completion | None:
         asked = self._folder / f"{_name(prompt)}{PROMPT}"
         path = _reply_of(asked)
-        if not path.exists() or self._clock() - path.stat().st_mtime < _SETTLED_SECONDS:
+        if not path.exists():
             return None
+        answered = path.stat().st_mtime
+        if self._clock() - answered < _SETTLED_SECONDS:
+            return None
+        began = asked.stat().st_mtime if asked.exists() else answered
         return Completion(
-            path.read_text("utf-8", "replace"),
+            path.read_text("utf-8-sig", "replace"),
             self._name,
-            latency_seconds=max(0.0, path.stat().st_mtime - asked.stat().st_mtime),
+            latency_seconds=max(0.0, answered - began),
             role=prompt.role,
             parameters=self.parameters(prompt),
         )
@@ -135,9 +138,7 @@ def answer(folder: Path, name: str, text: str) -> None:
     """
     if name not in [one.name for one in unanswered(folder)]:
         raise LookupError(f"no prompt {name!r} in {folder} waits for an answer")
-    written = folder / f"{name}.writing"
-    written.write_text(text, "utf-8")
-    written.replace(folder / f"{name}{REPLY}")
+    _write(folder / f"{name}{REPLY}", text)
 
 
 def _name(prompt: Prompt) -> str:
@@ -146,3 +147,10 @@ def _name(prompt: Prompt) -> str:
 
 def _reply_of(path: Path) -> Path:
     return path.with_name(path.name.removesuffix(PROMPT) + REPLY)
+
+
+def _write(path: Path, text: str) -> None:
+    """Writes a file as a whole; of several workers that do at once, the last one's stays."""
+    written = path.with_name(f"{path.name}.{uuid4().hex}.writing")
+    written.write_text(text, "utf-8", "replace")
+    written.replace(path)
