@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from app.mock_llm.batch import Speed
 from app.mock_llm.endpoint import Endpoint, Simulation
 from app.mock_llm.faults import FaultRates
 from app.mock_llm.measures import NOTICE
+from app.mock_llm.reading import PREFIX
 from app.mock_llm.replies import mutating, read_script, scripted
 from app.mock_llm.server import listening, serve
 
@@ -72,14 +74,9 @@ def simulated(wanted: Wanted) -> Simulation:
     """
     told = wanted.completion_tokens
     return Simulation(
-        models=frozenset(wanted.models),
+        models=_models(wanted.models),
         latency=_amount("--latency", wanted.latency),
-        speed=Speed(
-            wanted.tokens_per_second,
-            wanted.batch_slowdown,
-            wanted.max_num_seqs,
-            wanted.max_num_queued_reqs,
-        ),
+        speed=_speed(wanted),
         completion_tokens=None if told is None else _amount("--completion-tokens", told),
         faults=_faults(wanted),
         replies=mutating if wanted.replies is None else scripted(_script(wanted.replies)),
@@ -95,7 +92,39 @@ def _amount(option: str, text: str) -> Amount:
         raise Misused(str(error), where=option, remedy=remedy) from error
 
 
+def _models(names: tuple[str, ...]) -> frozenset[str]:
+    models = frozenset(name.removeprefix(PREFIX) for name in names)
+    if "" in models:
+        remedy = "Give a name, or leave the option out to serve any."
+        raise Misused("a model has no name", where="--model", remedy=remedy)
+    return models
+
+
+def _speed(wanted: Wanted) -> Speed:
+    for option, value in (
+        ("--tokens-per-second", wanted.tokens_per_second),
+        ("--batch-slowdown", wanted.batch_slowdown),
+    ):
+        if value is not None and not math.isfinite(value):
+            raise Misused(
+                f"{value:g} is no number", where=option, remedy="For example 60, or 0.02."
+            )
+    return Speed(
+        wanted.tokens_per_second,
+        wanted.batch_slowdown,
+        wanted.max_num_seqs,
+        wanted.max_num_queued_reqs,
+    )
+
+
 def _faults(wanted: Wanted) -> FaultRates:
+    asks = wanted.retry_after
+    if asks is not None and not 0 <= asks < math.inf:
+        remedy = "Give seconds, 0 or more."
+        raise Misused(f"{asks:g} is no time", where="--retry-after", remedy=remedy)
+    if asks is not None and not wanted.rate_429:
+        what, remedy = "no 429 is injected that could ask for it", "Add --rate-429 SHARE."
+        raise Misused(what, where="--retry-after", remedy=remedy)
     try:
         return FaultRates(
             wanted.rate_429,

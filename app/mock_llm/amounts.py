@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
+LARGEST_SIGMA = 10.0
+"""A sixth of all draws are then above 22,000 times the median; far beyond, they are no numbers."""
 FORMS = "NUMBER, normal:MEAN,DEVIATION or lognormal:MEDIAN,SIGMA"
 
 
@@ -51,6 +53,8 @@ def read_amount(text: str) -> Amount:
     sound = all(math.isfinite(number) and number >= 0 for number in numbers)
     if sound and not colon and len(numbers) == 1:
         return Amount("fixed", numbers[0])
-    if sound and len(numbers) == 2 and (form == "normal" or form == "lognormal"):
-        return Amount("normal" if form == "normal" else "lognormal", *numbers)
+    if sound and len(numbers) == 2 and form == "normal":
+        return Amount("normal", *numbers)
+    if sound and len(numbers) == 2 and form == "lognormal" and numbers[1] <= LARGEST_SIGMA:
+        return Amount("lognormal", *numbers)
     raise ValueError(f"{text!r} is no amount: write {FORMS}, all 0 or more")

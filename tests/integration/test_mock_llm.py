@@ -214,6 +214,15 @@ def test_a_taken_port_is_said_with_the_remedy(capsys: pytest.CaptureFixture[str]
         (["--rate-5xx", "-1"], "0 to 1"),
         (["--replies", "nowhere.jsonl"], "nowhere.jsonl"),
         (["--host", "192.0.2.1"], "address"),
+        (["--latency", "lognormal:1,11"], "--latency"),
+        (["--latency", "lognormal:1"], "--latency"),
+        (["--latency", "lognormal:x"], "--latency"),
+        (["--tokens-per-second", "inf"], "--tokens-per-second"),
+        (["--batch-slowdown", "inf"], "--batch-slowdown"),
+        (["--rate-429", "0.1", "--retry-after", "nan"], "--retry-after"),
+        (["--rate-429", "0.1", "--retry-after", "-1"], "--retry-after"),
+        (["--retry-after", "1"], "--rate-429"),
+        (["--model", ""], "--model"),
     ],
 )
 def test_wrong_options_are_said_with_the_remedy(
