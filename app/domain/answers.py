@@ -11,11 +11,14 @@ WITHHELD = frozenset(("content_filter", "refusal"))
 _NAMES = r"(?:think|thinking|thought|thoughts|reasoning|seed:think)"
 _OPEN = rf"(?:<{_NAMES}>|\[THINK\]|◁think▷)"
 _CLOSED = rf"(?:</{_NAMES}>|\[/THINK\]|◁/think▷)"
-_THOUGHT = re.compile(rf"^[ \t]*{_OPEN}.*?{_CLOSED}", re.DOTALL | re.MULTILINE)
+_OPENING = re.compile(rf"^[ \t]*{_OPEN}", re.MULTILINE)
+_CLOSING = re.compile(_CLOSED)
 _ENDED_THOUGHT = re.compile(rf"\A.*(?:^[ \t]*{_CLOSED}|{_CLOSED}[ \t]*$)", re.DOTALL | re.MULTILINE)
-_OPEN_THOUGHT = re.compile(rf"^[ \t]*{_OPEN}.*\Z", re.DOTALL | re.MULTILINE)
 _FINAL = re.compile(r"\A.*<\|channel\|>final(?:<\|constrain\|>\w+)?<\|message\|>", re.DOTALL)
-_END = re.compile(r"(?:\s*(?:<\|(?:im_end|eot_id|endoftext|end|return|end_of_text)\|>|</s>))+\s*\Z")
+_ENDS = (
+    *("<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<|end|>", "<|return|>", "<|end_of_text|>"),
+    "</s>",
+)
 
 _REFUSAL = re.compile(
     r"""\W*(?:(?:i['’]?m|i\ am)\ (?:(?:really|very|so|truly)\ )?sorry|sorry|i\ apologi[sz]e
@@ -50,10 +53,43 @@ def without_thoughts(text: str) -> str:
     the rest of the reply with it.  Of a reply with channels the final one counts, and marks that
     end a turn are taken off.
     """
-    kept = _FINAL.sub("", text)
-    kept = _THOUGHT.sub("", kept)
-    kept = _ENDED_THOUGHT.sub("", kept)
-    return _END.sub("\n", _OPEN_THOUGHT.sub("", kept))
+    kept = _without_opened(_FINAL.sub("", text))
+    return _without_ends(_ENDED_THOUGHT.sub("", kept))
+
+
+def _without_opened(text: str) -> str:
+    """Returns a text without its thoughts that have a start; read once, whatever their number."""
+    parts: list[str] = []
+    at = 0
+    for opening in _OPENING.finditer(text):
+        if opening.start() < at:
+            continue
+        parts.append(text[at : opening.start()])
+        closing = _CLOSING.search(text, opening.end())
+        if closing is None:
+            return "".join(parts)
+        at = closing.end()
+    return "".join([*parts, text[at:]])
+
+
+def _without_ends(text: str) -> str:
+    """Returns a text with a line end in the place of marks that end a turn, if it has any.
+
+    Step by step from the end: a pattern that is tried at every character takes the square of a long
+    run of white space, which is what models write that have lost their way.
+    """
+    end, marked = _filled(text, len(text)), False
+    while text.endswith(_ENDS, 0, end):
+        mark = next(one for one in _ENDS if text.endswith(one, 0, end))
+        end, marked = _filled(text, end - len(mark)), True
+    return text[:end] + "\n" if marked else text
+
+
+def _filled(text: str, end: int) -> int:
+    """Returns where the white space before `end` begins."""
+    while end and text[end - 1].isspace():
+        end -= 1
+    return end
 
 
 def no_code(reply: Completion, detail: str) -> Failure:

@@ -14,6 +14,7 @@ from app.domain.replies import Tell, as_child, changed, syntax_fault
 from app.domain.syntax import syntax_tree
 
 _FAKE = "def completed():\n"
+_CUTS = 20  # of a body, each at a syntax error: prose after a function takes one or two
 
 
 def read_completed(
@@ -135,7 +136,9 @@ def _trimmed(text: str, indent: str) -> str:
     rows = text.strip("\n").split("\n")
     if rows and rows[0].strip() and not rows[0][0].isspace():
         rows = [indent + row if row.strip() else row for row in rows]
-    while rows:
+    for _ in range(_CUTS):
+        if not rows:
+            break
         try:
             tree = syntax_tree(_FAKE + "\n".join(rows) + "\n")
         except SyntaxError as error:

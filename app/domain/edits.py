@@ -10,6 +10,8 @@ FUZZY_RATIO = 0.92
 """Likeness from which a passage is taken for the one meant: one letter in twelve may differ."""
 FUZZY_MARGIN = 0.05
 """How much less alike every other passage must be: nearer rivals make the search ambiguous."""
+_FUZZY_PAIRS = 10_000_000
+"""Pairs of characters that one search may be compared over: a second's work; then it is refused."""
 _FUZZY_CHARS = 40  # shorter searches are too easily alike: `a + b` and `a - b` differ in one letter
 _SHOWN_LINES, _SHOWN_CHARS = 12, 160
 _COMPARED_LINES = 4  # of a search found nowhere: enough to point at something, and quick
@@ -116,35 +118,63 @@ def _shifted(section: Sequence[str], indent: str) -> list[str]:
 def _alike(text: list[str], wanted: list[str]) -> list[_Place]:
     """Returns the likest passage, and with it every rival that makes it uncertain.
 
-    A rival lies elsewhere and is hardly less alike, or overlaps and is exactly as alike.
+    A rival lies elsewhere and is hardly less alike, or overlaps and is exactly as alike.  Of most
+    passages a bound of the likeness says enough: they are compared from the highest bound down, and
+    below the best found only those that lie elsewhere.  [] where that takes too long.
     """
-    scored = _scored(text, wanted)
-    if not scored or scored[0][0] < FUZZY_RATIO:
+    likeness = _Likeness(wanted)
+    if likeness.chars < _FUZZY_CHARS:
         return []
-    best, place = scored[0]
-    found = [place]
-    for ratio, other in scored[1:]:
-        apart = all(other.end <= one.first or one.end <= other.first for one in found)
-        if (apart and ratio >= best - FUZZY_MARGIN) or ratio == best:
+    scored: list[tuple[float, _Place]] = []
+    best = _Scored(0.0, _Place(0, 0))
+    for bound, place in _bounded(text, wanted, likeness):
+        if bound < best.ratio and (_overlap(place, best.place) or bound < best.rivalled):
+            continue
+        ratio = likeness.of(text[place.first : place.end])
+        if likeness.pairs > _FUZZY_PAIRS:
+            return []
+        scored.append((ratio, place))
+        if ratio > best.ratio:
+            best = _Scored(ratio, place)
+    if best.ratio < FUZZY_RATIO:
+        return []
+    found = [best.place]
+    for ratio, other in sorted(scored, key=lambda pair: -pair[0]):
+        apart = not any(_overlap(other, one) for one in found)
+        if other != best.place and ((apart and ratio >= best.rivalled) or ratio == best.ratio):
             found.append(other)
     return found
 
 
-def _scored(text: list[str], wanted: list[str]) -> list[tuple[float, _Place]]:
-    """Returns the passages that may count or rival, the likest first."""
-    likeness = _Likeness(wanted)
-    if likeness.chars < _FUZZY_CHARS:
-        return []
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    ratio: float
+    place: _Place
+
+    @property
+    def rivalled(self) -> float:
+        """The likeness from which a passage elsewhere is a rival."""
+        return self.ratio - FUZZY_MARGIN
+
+
+def _overlap(one: _Place, other: _Place) -> bool:
+    return one.first < other.end and other.first < one.end
+
+
+def _bounded(
+    text: list[str], wanted: list[str], likeness: "_Likeness"
+) -> list[tuple[float, _Place]]:
+    """Returns the passages that may count or rival, that with the highest bound first."""
     least = FUZZY_RATIO - FUZZY_MARGIN
-    scored: list[tuple[float, _Place]] = []
+    bounded: list[tuple[float, _Place]] = []
     for size in {len(wanted), len(wanted) - 1, len(wanted) + 1} - {0}:
         for first in range(len(text) - size + 1):
             if not text[first] or not text[first + size - 1]:
                 continue  # a passage with blank lines at its ends is a smaller passage
-            ratio = likeness.of(text[first : first + size], least)
-            if ratio >= least:
-                scored.append((ratio, _Place(first, first + size, _lead(text[first], wanted[0]))))
-    return sorted(scored, key=lambda pair: -pair[0])
+            bound = likeness.bound(text[first : first + size], least)
+            if bound >= least:
+                bounded.append((bound, _Place(first, first + size, _lead(text[first], wanted[0]))))
+    return sorted(bounded, key=lambda pair: -pair[0])
 
 
 def _lead(have: str, want: str) -> str:
@@ -153,19 +183,47 @@ def _lead(have: str, want: str) -> str:
 
 
 class _Likeness:
-    """Compares passages with one search, indentation aside."""
+    """Compares passages with one search, indentation aside.
+
+    Attributes:
+      pairs: Of characters, over which passages have been compared; a measure of time.
+    """
 
     def __init__(self, wanted: list[str]) -> None:
-        joined = _stripped(wanted)
-        self.chars = len(joined)
-        self._matcher = SequenceMatcher(None, "", joined, autojunk=False)
+        self._wanted = _stripped(wanted)
+        self.chars = len(self._wanted)
+        self.pairs = 0
+        self._matcher = SequenceMatcher(None, "", self._wanted, autojunk=False)
 
-    def of(self, passage: list[str], least: float) -> float:
-        """Returns a ratio from 0 to 1, or 0 as soon as it is certain to be under `least`."""
+    def bound(self, passage: list[str], least: float) -> float:
+        """Returns what the ratio cannot exceed, or 0 as soon as it is certain to be under `least`.
+
+        Source: `difflib`'s quick ratio, by the letters that both have.
+        """
         self._matcher.set_seq1(_stripped(passage))
-        if self._matcher.real_quick_ratio() < least or self._matcher.quick_ratio() < least:
+        if self._matcher.real_quick_ratio() < least:
             return 0.0
-        return self._matcher.ratio()
+        bound = self._matcher.quick_ratio()
+        return bound if bound >= least else 0.0
+
+    def of(self, passage: list[str]) -> float:
+        """Returns a ratio from 0 to 1; what is equal at both ends is not compared."""
+        have, want = _stripped(passage), self._wanted
+        head = _equal_head(have, want)
+        tail = _equal_head(have[head:][::-1], want[head:][::-1])
+        inner, sought = have[head : len(have) - tail], want[head : len(want) - tail]
+        self.pairs += len(inner) * len(sought)
+        if self.pairs > _FUZZY_PAIRS:
+            return 0.0
+        blocks = SequenceMatcher(None, inner, sought, autojunk=False).get_matching_blocks()
+        equal = head + tail + sum(block.size for block in blocks)
+        return 2.0 * equal / (len(have) + len(want)) if have or want else 1.0
+
+
+def _equal_head(one: str, other: str) -> int:
+    """Returns how many characters two texts begin with alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _stripped(passage: list[str]) -> str:
@@ -178,8 +236,8 @@ def _nearest(text: list[str], wanted: list[str]) -> str:
     compared = min(size, _COMPARED_LINES)
     likeness, best, at = _Likeness(wanted[:compared]), 0.4, -1
     for first in range(len(text) - size + 1):
-        ratio = likeness.of(text[first : first + compared], best)
-        if ratio > best:
+        passage = text[first : first + compared]
+        if likeness.bound(passage, best) > best and (ratio := likeness.of(passage)) > best:
             best, at = ratio, first
     if at < 0:
         return "Nothing in the program resembles it."

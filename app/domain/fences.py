@@ -8,7 +8,7 @@ from app.domain.program import Program, fingerprint
 from app.domain.regions import parse
 from app.domain.syntax import syntax_tree
 
-_FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^`\n]*")
+_FENCE = re.compile(r"([ \t]*+)(`{3,}+|~{3,}+)[ \t]*+([\w+#.-]*+)[^`\n]*+")
 _ALIASES = {"py": "python", "python3": "python", "c++": "cpp", "js": "javascript", "rs": "rust"}
 
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from app.domain.answers import without_thoughts
 from app.domain.evaluation import COMBINED, Evaluation, fitness
 from app.domain.operator import Completion, Prompt, Role
 from app.domain.program import Program
@@ -26,7 +27,7 @@ STAGE = "judged"
 OWN_SHARE = 0.7
 _BEYOND = 1e9  # no score is as large
 _CHARS = 20_480  # of one judge's text, as of any artifact
-_FENCED = re.compile(r"```(?:json)?\s*\n(.*?)```", re.DOTALL)
+_FENCED = re.compile(r"```(?:json)?[ \t\r]*+\n(.*?)```", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +142,14 @@ def _measured(case: Case) -> dict[str, float]:
 
 
 def _read(text: str) -> dict[str, Any] | None:
-    """Returns the JSON object of a reply, fenced or bare; None where there is none."""
+    """Returns the JSON object of a reply, fenced or bare; None where there is none to be read."""
+    text = without_thoughts(text)
     fenced = _FENCED.search(text)
     bare = text[text.find("{") : text.rfind("}") + 1]
     for one in ([fenced.group(1)] if fenced else []) + [bare]:
         try:
             found = json.loads(one)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(found, dict):
             return found

@@ -20,7 +20,7 @@ CUT_FIRST = ("inspiration", "ancestor", "program", "attempt", "failure", "artifa
 """What is left out of a prompt that is too long: all of the first kind before any of the next."""
 
 _CHANGES_CHARS = 800
-_ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|\x1b[@-_]")
+_ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*+(?:\x07|\x1b\\)|\x1b[@-_]")
 _LONG_TOKEN = re.compile(r"[A-Za-z0-9]{32,}")
 _ASSIGNED = re.compile(r"(?i)\b(password|passwd|token|secret|api[_-]?key)(\s*[=:]\s*)\S+")
 _KEY = re.compile(r"\b(?:sk|pk|ghp|xox[bp])[-_][A-Za-z0-9_-]{8,}")

@@ -74,6 +74,8 @@ def test_without_a_combined_score_the_judges_are_cases_beside_the_others():
         'Here you are:\n```json\n{"clear": 0.5}\n```\nGood luck!',
         '```\n{"clear": 0.5}\n```',
         'I think {"clear": 0.5} says it.',
+        '<think>\nPerhaps {"clear": 0.9}? No.\n</think>\n{"clear": 0.5}',
+        '<think>\n```json\n{"clear": 0.9}\n```\n</think>\n```json\r\n{"clear": 0.5}\r\n```',
     ],
 )
 def test_an_object_is_found_fenced_and_bare(text):
