@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 
+from app.adapters.store.group_commit import GroupCommit
 from app.domain.operator import Draft, Offspring
 from app.domain.program import Program
+from app.domain.run import RunState
 from app.engine import steps
-from app.engine.context import Context
+from app.engine.context import Context, Pace
 from app.engine.enter import Bred, enter
 from app.engine.sharing import alone
 from tests.engine.test_batches import Bells, Numbers, planned, settled
+from tests.engine.test_group_commit import until
 
 THREADS = 2
 
@@ -101,3 +104,27 @@ def test_turns_saved_at_once_are_booked_together(ctx: Context) -> None:
     said = sorted(reply.text for one in found for [reply] in one.values())
     assert said == [f"x = {n}\n" for n in (1, 2, 3, 4)]
     assert spent == 4 * 7
+
+
+@pytest.mark.parametrize("leads", [True, False], ids=["who leads", "who follows"])
+def test_a_cohort_started_too_often_fails_its_run_and_no_other_of_the_group(
+    ctx: Context, leads: bool
+) -> None:
+    ctx = replace(ctx, pace=Pace(attempts=1))
+    worn, [first] = planned(ctx, 1, name="worn")
+    sound, [second] = planned(ctx, 1, name="sound")
+    with ctx.store.begin() as tx:
+        tx.claim_cohorts([first], 0.0, attempts=1)
+    group, release = GroupCommit(), threading.Event()
+    ctx = replace(ctx, share=group.share)
+    with ThreadPoolExecutor(3) as pool:
+        pool.submit(group.share, "lease cohorts", [], lambda _: release.wait(20))
+        until(lambda: "lease cohorts" in group._waiting)
+        for n, cohort in enumerate((first, second) if leads else (second, first), 1):
+            pool.submit(steps.generate, ctx, cohort)
+            until(lambda n=n: len(group._waiting["lease cohorts"]) == n)
+        release.set()
+    with ctx.store.begin() as tx:
+        assert tx.run(worn.id).state is RunState.FAILED
+        assert tx.run(sound.id).state is RunState.RUNNING
+        assert tx.backlog(sound.id).generating == 0
