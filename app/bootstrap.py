@@ -37,6 +37,9 @@ _INFRA = Path(__file__).parents[1] / "infra"
 LEDGER_PATIENCE_SECONDS = 20.0
 """How long a step waits for a Postgres that is away: a restart is shorter, a lease longer."""
 
+LEDGER_IDLE_SECONDS = 60.0
+"""How long a worker that is frozen keeps its locks: no transaction of a step waits for anything."""
+
 log = logging.getLogger(__name__)
 
 
@@ -53,6 +56,7 @@ def worker_context(settings: Settings | None = None) -> Context:
         told.database_url.get_secret_value(),
         connections=told.database_connections,
         patience_seconds=LEDGER_PATIENCE_SECONDS,
+        idle_seconds=LEDGER_IDLE_SECONDS,
     )
     from app.celery import app
 
@@ -85,10 +89,19 @@ def _leave(reason: str) -> None:
 
 
 def open_store(
-    database_url: str, *, connections: int = 16, patience_seconds: float = 0.0
+    database_url: str,
+    *,
+    connections: int = 16,
+    patience_seconds: float = 0.0,
+    idle_seconds: float = 0.0,
 ) -> SqlStore:
     """Returns the ledger; no connection is opened before the first transaction."""
-    return SqlStore(database_url, connections=connections, patience_seconds=patience_seconds)
+    return SqlStore(
+        database_url,
+        connections=connections,
+        patience_seconds=patience_seconds,
+        idle_seconds=idle_seconds,
+    )
 
 
 def clocked(ctx: Context, queues: Collection[str]) -> tuple[Context, Timekeeper]:

@@ -235,6 +235,24 @@ def test_a_connection_the_server_ended_is_unavailable_and_the_next_one_works(
         tx.add_problem(problem())
 
 
+def test_a_process_that_is_frozen_loses_its_locks(store: SqlStore, database: str) -> None:
+    run = a_run(store)
+    hasty = SqlStore(database, idle_seconds=0.3)
+
+    def frozen() -> None:
+        with hasty.begin() as tx:
+            tx.islands(run, lock=True)
+            with store.begin() as other:
+                other.islands(run, lock=True)
+            tx.run(run)
+
+    with pytest.raises(Unavailable, match="idle-in-transaction timeout"):
+        frozen()
+    with hasty.begin() as tx:
+        assert tx.run(run).id == run
+    hasty.close()
+
+
 def test_connections_that_ended_while_they_were_idle_are_replaced(
     store: SqlStore, database: str
 ) -> None:

@@ -26,6 +26,7 @@ A plan is made once and kept, often while the tables are empty, when a scan look
 index: scans are ruled out, or they would be run for as long as nobody analyses the tables.
 """
 
+_IDLE = "idle_in_transaction_session_timeout"
 _PROBES: dict[str, Any] = {
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -33,6 +34,13 @@ _PROBES: dict[str, Any] = {
     "tcp_user_timeout": 30_000,  # milliseconds
 }
 """A server that has vanished is noticed within half a minute: threads wait for one that asks it."""
+
+_GONE = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    errors.IdleInTransactionSessionTimeout,
+)
+"""What the driver raises where the server, or the way to it, is the reason."""
 
 _OURS = (errors.DeadlockDetected, errors.UndefinedTable, errors.UndefinedColumn)
 """Operational errors that another attempt would not cure: a lock order broken, a schema behind."""
@@ -46,6 +54,8 @@ class SqlStore:
       connections: Largest number held at once by this process; opened as they are needed.
       wait_seconds: How long a transaction waits for a connection before it is `Unavailable`.
       patience_seconds: How long one waits for a server that cannot be connected to.
+      idle_seconds: How long a transaction may leave the server without a statement before it is
+        ended, its locks with it: its process is frozen, or cut off.  0.0: for ever.
     """
 
     def __init__(
@@ -55,6 +65,7 @@ class SqlStore:
         connections: int = 16,
         wait_seconds: float = 30.0,
         patience_seconds: float = 0.0,
+        idle_seconds: float = 0.0,
     ) -> None:
         self._outage = Outage(patience_seconds)
         self._engine: Engine = create_engine(
@@ -66,7 +77,7 @@ class SqlStore:
             connect_args={
                 "connect_timeout": 10,
                 "application_name": "evoqueue",
-                "options": _SESSION,
+                "options": f"{_SESSION} -c {_IDLE}={round(1000 * idle_seconds)}",
                 "prepare_threshold": 1,
                 **_PROBES,
             },
@@ -83,7 +94,7 @@ class SqlStore:
                 try:
                     yield tx
                     _commit(connection, tx)
-                except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                except _GONE as error:
                     _give_up(connection, error)
         except (OperationalError, InterfaceError) as error:
             if isinstance(error.orig, _OURS):
