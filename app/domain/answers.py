@@ -1,6 +1,7 @@
 """Answers: what a completion says once reasoning and the marks of chat formats are taken off."""
 
 import re
+from dataclasses import dataclass
 
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Completion
@@ -13,6 +14,7 @@ _OPEN = rf"(?:<{_NAMES}>|\[THINK\]|◁think▷)"
 _CLOSED = rf"(?:</{_NAMES}>|\[/THINK\]|◁/think▷)"
 _OPENING = re.compile(rf"^[ \t]*{_OPEN}", re.MULTILINE)
 _CLOSING = re.compile(_CLOSED)
+_FENCE_MARK = re.compile(r"^[ \t]*+(?:`{3}|~{3})", re.MULTILINE)
 _ENDED_THOUGHT = re.compile(rf"\A.*(?:^[ \t]*{_CLOSED}|{_CLOSED}[ \t]*$)", re.DOTALL | re.MULTILINE)
 _FINAL = re.compile(r"\A.*<\|channel\|>final(?:<\|constrain\|>\w+)?<\|message\|>", re.DOTALL)
 _ENDS = (
@@ -50,26 +52,44 @@ def without_thoughts(text: str) -> str:
     """Returns a reply without its reasoning, which some endpoints leave in the text.
 
     A thought whose start was part of the prompt ends with a tag alone; one that never ends takes
-    the rest of the reply with it.  Of a reply with channels the final one counts, and marks that
-    end a turn are taken off.
+    the rest of the reply with it.  A pair of tags inside a fence is the program's: prompts that
+    evolve are full of them.  Of a reply with channels the final one counts, and marks that end a
+    turn are taken off.
     """
-    kept = _without_opened(_FINAL.sub("", text))
-    return _without_ends(_ENDED_THOUGHT.sub("", kept))
+    parts = _said(_FINAL.sub("", text))
+    for at, part in reversed(list(enumerate(parts))):
+        ended = None if part.fenced else _ENDED_THOUGHT.match(part.text)
+        if ended is not None:
+            parts = [_Part(part.text[ended.end() :]), *parts[at + 1 :]]
+            break
+    return _without_ends("".join(part.text for part in parts))
 
 
-def _without_opened(text: str) -> str:
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A piece of what a reply says; `fenced` where it is a pair of tags in a fence."""
+
+    text: str
+    fenced: bool = False
+
+
+def _said(text: str) -> list[_Part]:
     """Returns a text without its thoughts that have a start; read once, whatever their number."""
-    parts: list[str] = []
-    at = 0
+    parts: list[_Part] = []
+    at, marks = 0, 0
     for opening in _OPENING.finditer(text):
         if opening.start() < at:
             continue
-        parts.append(text[at : opening.start()])
+        parts.append(_Part(text[at : opening.start()]))
+        marks += len(_FENCE_MARK.findall(parts[-1].text))
         closing = _CLOSING.search(text, opening.end())
         if closing is None:
-            return "".join(parts)
+            return parts
         at = closing.end()
-    return "".join([*parts, text[at:]])
+        thought = text[opening.start() : at]
+        if marks % 2 and not _FENCE_MARK.search(thought):
+            parts.append(_Part(thought, fenced=True))
+    return [*parts, _Part(text[at:])]
 
 
 def _without_ends(text: str) -> str:

@@ -9,6 +9,9 @@ from app.domain.regions import parse
 from app.domain.syntax import syntax_tree
 
 _FENCE = re.compile(r"([ \t]*+)(`{3,}+|~{3,}+)[ \t]*+([\w+#.-]*+)[^`\n]*+")
+_DEEPER = 4  # columns from which a fence inside another belongs to the program, as in CommonMark
+PROSE = frozenset({"text", "txt", "markdown", "md", "plaintext"})
+"""Languages whose programs have no grammar, and may hold fences of their own."""
 _ALIASES = {"py": "python", "python3": "python", "c++": "cpp", "js": "javascript", "rs": "rust"}
 
 
@@ -22,24 +25,36 @@ class Fence:
 
 
 def fences(text: str) -> list[Fence]:
-    """Returns the fenced passages in order, each without the indentation of its fence."""
+    """Returns the fenced passages in order, each without the indentation of its fence.
+
+    Fences deep inside a passage are its own, as are labelled ones in a passage of prose.
+    """
     found: list[Fence] = []
     opening: re.Match[str] | None = None
     body: list[str] = []
+    inner = False
     for line in text.split("\n"):
         match = _FENCE.fullmatch(line)
         if opening is None:
-            opening, body = match, []
-        elif (
-            match is not None and not match.group(3) and match.group(2).startswith(opening.group(2))
-        ):
-            found.append(_fence(opening, body, True))
-            opening = None
-        else:
-            body.append(line)
+            opening, body, inner = match, [], False
+            continue
+        if match is not None and _depth(match) < _depth(opening) + _DEEPER:
+            if match.group(3):
+                inner = inner or canonical(opening.group(3)) in PROSE
+            elif inner:
+                inner = False
+            elif match.group(2).startswith(opening.group(2)):
+                found.append(_fence(opening, body, True))
+                opening = None
+                continue
+        body.append(line)
     if opening is not None:
         found.append(_fence(opening, body, False))
     return found
+
+
+def _depth(fence: re.Match[str]) -> int:
+    return len(fence.group(1).expandtabs(_DEEPER))
 
 
 def _fence(opening: re.Match[str], body: list[str], closed: bool) -> Fence:

@@ -8,14 +8,13 @@ from app.domain.differences import edits_between, summary
 from app.domain.edit_blocks import Blocks, parse_blocks
 from app.domain.edits import Edit, apply_edits
 from app.domain.evaluation import Failure, FailureKind
-from app.domain.fences import Fence, chosen, fences, whole
+from app.domain.fences import PROSE, Fence, chosen, fences, whole
 from app.domain.operator import Child, Completion, Offspring
 from app.domain.problem import EditRules
 from app.domain.program import Program, fingerprint
 from app.domain.regions import enforce
 from app.domain.syntax import syntax_tree
 
-_PROSE = frozenset({"text", "txt", "markdown", "md", "plaintext"})
 _LONGEST_TOLD = 12  # more edits than that are a rewrite, and not worth telling one by one
 
 Tell = Callable[[Sequence[Edit]], str]
@@ -76,15 +75,24 @@ def _edited(
         source = apply_edits(parent.source, blocks.edits)
         if isinstance(source, Failure):
             return source
-        return as_child(source, parent, rules, tell(blocks.edits))
+        return _edited_child(source, parent, rules, tell, tell(blocks.edits))
     failure = _cut(reply, Failure(FailureKind.BAD_EDIT, blocks.unfinished))
     if reply.finish != "length" or not blocks.edits:
         return failure
     source = apply_edits(parent.source, blocks.edits, certain=True)
     if isinstance(source, Failure):
         return failure
-    child = as_child(source, parent, rules, tell(blocks.edits) + "\n(The reply was cut off here.)")
+    told = tell(blocks.edits) + "\n(The reply was cut off here.)"
+    child = _edited_child(source, parent, rules, tell, told)
     return child if isinstance(child, Offspring) else failure
+
+
+def _edited_child(source: str, parent: Program, rules: EditRules, tell: Tell, told: str) -> Child:
+    """Returns an edited source as a child; what the regions undid is no change to tell of."""
+    child = as_child(source, parent, rules, told)
+    if isinstance(child, Offspring) and child.program.source != source:
+        return changed(child, parent, tell, told)
+    return child
 
 
 def _cut(reply: Completion, failure: Failure) -> Failure:
@@ -154,7 +162,7 @@ def _is_program(text: str, language: str) -> bool:
 
     A word of apology is a Python expression; so a Python program must do more than name things.
     """
-    if language in _PROSE:
+    if language in PROSE:
         return True
     if language != "python":
         return False

@@ -68,6 +68,28 @@ def test_a_longer_fence_holds_shorter_ones() -> None:
     assert source_of(rewritten(text, FREE)) == 'x = """\n```\n"""\n'
 
 
+def test_a_fence_in_a_docstring_does_not_end_the_program() -> None:
+    source = 'def f():\n    """Doubles.\n\n    ```\n    f()\n    ```\n    """\n    return 2\n'
+
+    assert source_of(rewritten(fenced(source), FREE)) == source
+
+
+def test_a_fence_with_a_label_in_prose_does_not_end_it() -> None:
+    source = "Answer with code:\n```python\nx = 1\n```\nand nothing else.\n"
+
+    child = rewritten(fenced(source, "markdown"), Program("Answer.\n", "markdown"))
+
+    assert source_of(child) == source
+
+
+@pytest.mark.parametrize("name", ["thinking", "reasoning", "think"])
+def test_tags_of_reasoning_in_a_fence_are_the_programs(name: str) -> None:
+    source = f"Answer so:\n<{name}>\nsteps\n</{name}>\nthen the answer.\n"
+    reply = f"<think>\nLet me see.\n</think>\n{fenced(source, 'text')}"
+
+    assert source_of(rewritten(reply, Program("Answer.\n", "text"))) == source
+
+
 def test_an_unfenced_program_is_taken_where_it_parses() -> None:
     assert source_of(rewritten("x = 5\n", FREE)) == "x = 5\n"
 
@@ -233,6 +255,15 @@ def test_edits_outside_the_regions_alone_are_a_bad_edit() -> None:
     child = edited("<<<<<<< SEARCH\nprint(x)\n=======\nprint(2)\n>>>>>>> REPLACE")
 
     assert failure_of(child).kind is FailureKind.BAD_EDIT
+
+
+def test_an_edit_that_the_regions_undid_is_not_told_of() -> None:
+    outside = "<<<<<<< SEARCH\nprint(x)\n=======\nprint(2)\n>>>>>>> REPLACE\n"
+    child = edited(outside + "<<<<<<< SEARCH\nx = 1\n=======\nx = 2\n>>>>>>> REPLACE")
+
+    assert source_of(child) == CHILD
+    assert isinstance(child, Offspring)
+    assert child.changes == "Change 1: 'x = 1' to 'x = 2'"
 
 
 def test_edits_that_change_nothing_are_unchanged() -> None:
