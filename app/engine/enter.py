@@ -14,6 +14,7 @@ from app.domain.run import Run
 from app.engine.advance import Advance, advance, settle_event
 from app.engine.context import Context
 from app.engine.ring import ring
+from app.engine.sharing import taken
 from app.entries import Child as Entry
 from app.ledger import Transaction
 
@@ -46,10 +47,13 @@ class Bred:
 
 def enter(ctx: Context, bred: Sequence[Bred]) -> None:
     """Enters the children of a run's cohorts, each once whoever else tries; lets them go on."""
-    ctx.share(("enter", bred[0].cohort.run), bred, partial(_enter, ctx))
+    run_id = bred[0].cohort.run
+    found = ctx.share(("enter", run_id), bred, partial(_enter, ctx))
+    for run, came in taken(found, [run_id]):
+        ring(ctx, run, came)
 
 
-def _enter(ctx: Context, bred: Sequence[Bred]) -> None:
+def _enter(ctx: Context, bred: Sequence[Bred]) -> dict[int, tuple[Run, Advance]]:
     bred = list({one.cohort.id: one for one in bred}.values())
     offspring = [c for one in bred for c in one.children if isinstance(c, Offspring)]
     with ctx.store.begin() as tx:
@@ -58,7 +62,7 @@ def _enter(ctx: Context, bred: Sequence[Bred]) -> None:
         came = _entered(ctx, tx, run, [one for one in bred if one.cohort.id in planned])
         if run.reason:
             tx.explain(run.id, "")
-    ring(ctx, run, came)
+    return {run.id: (run, came)}
 
 
 def _entered(ctx: Context, tx: Transaction, run: Run, bred: Sequence[Bred]) -> Advance:

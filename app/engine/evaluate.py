@@ -10,7 +10,7 @@ from app.domain.events import EventKind
 from app.domain.judging import STAGE
 from app.domain.problem import EvaluatorBroken
 from app.domain.run import Run
-from app.engine.advance import advance
+from app.engine.advance import Advance, advance
 from app.engine.context import Context
 from app.engine.faults import broken, evaluator_broken
 from app.engine.modes import comparable, compared
@@ -107,18 +107,20 @@ def _measured(ctx: Context, run: Run, leased: Leased) -> Result:
 
 def record(ctx: Context, run: Run, results: Sequence[Result]) -> None:
     """Records results that are their trials' first, and lets the cohorts take the next step."""
-    ctx.share(("record", run.id), results, partial(_record, ctx))
+    found = ctx.share(("record", run.id), results, partial(_record, ctx))
+    for now, came in taken(found, [run.id]):
+        ring(ctx, now, came)
 
 
-def _record(ctx: Context, results: Sequence[Result]) -> None:
+def _record(ctx: Context, results: Sequence[Result]) -> dict[int, tuple[Run, Advance]]:
     with ctx.store.begin() as tx:
         found = tx.record([one.measured for one in results])
         if found is None:
-            return
+            return {}
         run, cohorts = found
         for notice in (one.notice for one in results if one.notice):
             tx.emit(run.id, EventKind.NOTICED, {"text": notice})
         came = advance(ctx, tx, run, cohorts)
         if run.reason:
             tx.explain(run.id, "")
-    ring(ctx, run, came)
+    return {run.id: (run, came)}

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Any
 
@@ -104,6 +104,31 @@ def test_turns_saved_at_once_are_booked_together(ctx: Context) -> None:
     said = sorted(reply.text for one in found for [reply] in one.values())
     assert said == [f"x = {n}\n" for n in (1, 2, 3, 4)]
     assert spent == 4 * 7
+
+
+class Hanging(Bells):
+    """Takes note of bells for trials only once it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on = threading.Event()
+
+    def submit(self, step: Any, subjects: Sequence[int], *, together: int = 1) -> None:
+        assert self.go_on.wait(20)
+        super().submit(step, subjects, together=together)
+
+
+def test_nobody_waits_for_the_bell_of_a_transaction_that_is_shared(ctx: Context) -> None:
+    run, cohorts = planned(ctx, 2)
+    queue = Hanging()
+    ctx = replace(ctx, executor=queue, share=Together(("enter", run.id)))
+    with ThreadPoolExecutor(THREADS) as pool:
+        entering = [pool.submit(steps.generate, ctx, cohort) for cohort in cohorts]
+        done, ringing = wait(entering, timeout=10, return_when=FIRST_COMPLETED)
+        queue.go_on.set()
+    assert len(done) == len(ringing) == 1
+    [(step, trials, _)] = queue.rung
+    assert (step, len(trials)) == ("evaluate", 2)
 
 
 @pytest.mark.parametrize("leads", [True, False], ids=["who leads", "who follows"])
