@@ -21,7 +21,7 @@ class Away:
     def __call__(self) -> str:
         if self.left:
             self.left -= 1
-            raise OperationalError("connect", None, ConnectionRefusedError("nobody listens"))
+            raise OperationalError("connect", None, OSError("nobody listens\nIs it up?"))
         return "a connection"
 
 

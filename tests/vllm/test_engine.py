@@ -172,6 +172,17 @@ def test_a_model_that_is_not_there_is_said_before_any_step(tmp_path):
         VllmEngine(Launch(str(tmp_path), "none", FRAGILE)).start()
 
 
+def test_a_folder_that_is_not_there_is_not_taken_for_a_name_on_the_hub(tmp_path):
+    with pytest.raises(Misconfigured, match="there is no such folder"):
+        VllmEngine(Launch(str(tmp_path / "typo"), "none", FRAGILE)).start()
+
+
+def test_an_engine_that_finds_too_little_memory_says_where_it_is_told_of_it(model: str):
+    greedy = FRAGILE.replace("64M", "50000G")
+    with pytest.raises(Misconfigured, match="memory, context and devices is in EVOQ_VLLM_ARGS"):
+        VllmEngine(Launch(model, "tiny", greedy)).start()
+
+
 def test_arguments_that_vllm_does_not_know_are_said_before_any_step(model: str):
-    with pytest.raises(Misconfigured, match="cannot load"):
+    with pytest.raises(Misconfigured, match="cannot load it: it does not take EVOQ_VLLM_ARGS"):
         VllmEngine(Launch(model, "tiny", "--no-such-argument 1")).start()

@@ -5,6 +5,7 @@ vLLM is imported when the engine is loaded, so that this module can be imported 
 
 import shlex
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from app.ports import Misconfigured
@@ -42,15 +43,35 @@ def load(launch: Launch) -> Any:
             f"EVOQ_VLLM_MODEL is {launch.model!r}, and vLLM cannot be imported: {error}; install "
             "evoqueue[gpu], or unset the variable to ask a server"
         ) from error
+    if _named_as_path(launch.model) and not Path(launch.model).exists():
+        raise Misconfigured(
+            f"{_cannot(launch)}: there is no such folder; give one that has the model's "
+            "config.json, or the model's name on the hub"
+        )
     parser = AsyncEngineArgs.add_cli_args(FlexibleArgumentParser(exit_on_error=False))
     try:
         given = parser.parse_args(["--model", launch.model, *shlex.split(launch.arguments)])
         return AsyncLLM.from_engine_args(AsyncEngineArgs.from_cli_args(given))
     except (Exception, SystemExit) as error:  # the parser exits; vLLM raises what it likes
-        raise Misconfigured(
-            f"EVOQ_VLLM_MODEL is {launch.model!r}, and vLLM cannot load it: "
-            f"{type(error).__name__}: {str(error)[:400]}; its own messages are above"
-        ) from error
+        raise Misconfigured(f"{_cannot(launch)}: {_cause(launch, error)}") from error
+
+
+def _cannot(launch: Launch) -> str:
+    return f"EVOQ_VLLM_MODEL is {launch.model!r}, and vLLM cannot load it"
+
+
+def _named_as_path(model: str) -> bool:
+    """Returns whether this is no name on the hub, which has one slash, between two words."""
+    return model.startswith(("/", "./", "../", "~"))
+
+
+def _cause(launch: Launch, error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"it does not take EVOQ_VLLM_ARGS {launch.arguments!r}; what it says is above"
+    return (
+        f"{type(error).__name__}: {str(error)[:400]}; its own messages are above, and what it is "
+        "told of memory, context and devices is in EVOQ_VLLM_ARGS"
+    )
 
 
 def gauge(name: str) -> float:

@@ -53,7 +53,8 @@ class Outage:
     def _tell(self, error: OperationalError | InterfaceError) -> None:
         if not self._told:
             self._told = True
-            _LOG.warning("the database does not answer, waiting for it: %s", error.orig)
+            why = str(error.orig).strip().split("\n")[0]
+            _LOG.warning("the database does not answer, waiting for it: %s", why)
 
     def _recovered(self) -> None:
         if self._told:
