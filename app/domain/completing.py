@@ -6,7 +6,7 @@ import re
 from app.domain.answers import answer, cut_off, no_code
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.fences import Fence, fences
-from app.domain.functions import Function, cut_up, earlier_calls, renamed
+from app.domain.functions import Function, cut_up, earlier_calls, renamed, rows_in_strings
 from app.domain.operator import Child, Completion
 from app.domain.problem import EditRules
 from app.domain.program import Program
@@ -69,7 +69,7 @@ def _chosen(found: list[Fence], name: str) -> Fence | None:
 
 
 def _body(text: str, own: Function, number: int) -> str | Failure:
-    if re.search(r"^def \w", text, re.MULTILINE):
+    if re.search(r"^(?:async )?def \w", text, re.MULTILINE):
         return _from_function(text, own, number)
     body = _trimmed(text, own.indent)
     if not body:
@@ -108,13 +108,16 @@ def _from_function(text: str, own: Function, number: int) -> str | Failure:
 def _beside(tree: ast.Module, text: str, taken: set[str], own: Function) -> str:
     """Returns imports, constants and helpers of a reply, to stand at the start of the body."""
     program = own.source("")
-    kinds = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.FunctionDef)
+    values = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign)
+    kinds = (*values, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     parts = []
     for node in tree.body:
         if not isinstance(node, kinds) or (
             isinstance(node, ast.FunctionDef) and node.name in taken
         ):
             continue
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            continue  # stands at the beginning of a file or nowhere
         segment = ast.get_source_segment(text, node) or ""
         if segment and f"\n{segment}\n" not in f"\n{program}\n":
             parts.append(_indented(segment + "\n", "", own.indent))
@@ -124,8 +127,11 @@ def _beside(tree: ast.Module, text: str, taken: set[str], own: Function) -> str:
 def _indented(text: str, before: str, after: str) -> str:
     if before == after:
         return text
-    rows = [after + row.removeprefix(before) if row.strip() else row for row in text.split("\n")]
-    return "\n".join(rows)
+    kept = rows_in_strings(text)
+    return "\n".join(
+        after + row.removeprefix(before) if row.strip() and number not in kept else row
+        for number, row in enumerate(text.split("\n"), 1)
+    )
 
 
 def _trimmed(text: str, indent: str) -> str:
@@ -135,7 +141,7 @@ def _trimmed(text: str, indent: str) -> str:
     """
     rows = text.strip("\n").split("\n")
     if rows and rows[0].strip() and not rows[0][0].isspace():
-        rows = [indent + row if row.strip() else row for row in rows]
+        rows = _indented("\n".join(rows), "", indent).split("\n")
     for _ in range(_CUTS):
         if not rows:
             break

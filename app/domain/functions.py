@@ -145,6 +145,13 @@ def earlier_calls(body: str, name: str) -> list[str]:
     return [one.string for one in _tokens(body) if version.fullmatch(one.string)]
 
 
+def rows_in_strings(text: str) -> frozenset[int]:
+    """Returns the rows, from 1, that begin inside a string: their white space is its value."""
+    return frozenset(
+        row for one in _tokens(text) for row in range(one.start[0] + 1, one.end[0] + 1)
+    )
+
+
 def _functions(source: str) -> list[ast.FunctionDef]:
     try:
         tree = syntax_tree(source)

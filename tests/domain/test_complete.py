@@ -175,12 +175,34 @@ def test_what_a_reply_defines_beside_the_function_goes_into_its_body() -> None:
     compile(source, "x", "exec")
 
 
+def test_a_class_beside_the_function_goes_into_its_body_and_a_future_import_nowhere() -> None:
+    reply = (
+        "from __future__ import annotations\n\nclass Gap:\n    size = 3\n\n"
+        "def priority_v1(item, bins):\n    return Gap.size * bins"
+    )
+    source = source_of(completed(brief_of(BLOCKS), reply))
+
+    assert "    class Gap:\n        size = 3\n    return Gap.size * bins\n" in source
+    compile(source, "x", "exec")  # which refuses a future import inside a function
+
+
+@pytest.mark.parametrize("head", ["def priority_v1(item, bins):\n", ""])
+def test_the_lines_of_a_string_keep_their_white_space(head: str) -> None:
+    indent = "  " if head else ""
+    reply = f'{head}{indent}text = """\n1 2\n    3\n"""\n{indent}return len(text) * bins\n'
+    source = source_of(completed(brief_of(BLOCKS), reply))
+
+    assert 'text = """\n1 2\n    3\n"""\n    return len(text) * bins\n' in source
+
+
 @pytest.mark.parametrize(
     ("reply", "kind", "says"),
     [
         ("def priority_v1(item, bins):\n    return 2 * priority_v0(item, bins)",
          FailureKind.BAD_EDIT, "priority_v0"),
         ("def priority_v1(x, bins):\n    return x", FailureKind.BAD_EDIT, "(item, bins)"),
+        ("async def priority_v1(item, bins):\n    return -bins", FailureKind.NO_CODE,
+         "priority_v1"),
         ("def other(a):\n    return 1\n\ndef more(a):\n    return 2", FailureKind.NO_CODE,
          "priority_v1"),
         ("def priority_v1(item, bins):\n    return (", FailureKind.SYNTAX, "line 2"),
