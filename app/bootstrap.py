@@ -30,7 +30,7 @@ from app.engine.context import Context, Pace
 from app.entries import WORKER_KINDS, Worker
 from app.model_settings import ModelSettings
 from app.ports import Executor, LanguageModel, Misconfigured, Sandbox, Store
-from app.settings import QueueSettings, SandboxSettings, Settings
+from app.settings import QueueSettings, SandboxSettings, Settings, wrong_variables
 
 _INFRA = Path(__file__).parents[1] / "infra"
 
@@ -47,9 +47,9 @@ def worker_context(settings: Settings | None = None) -> Context:
     """Builds the context of a Celery worker from its environment.
 
     Raises:
-      Misconfigured: The environment gives no database.
+      Misconfigured: The environment gives no database, or a variable that cannot be used.
     """
-    told = settings or Settings()
+    told = settings or own_settings()
     if told.database_url is None:
         raise Misconfigured("EVOQ_DATABASE_URL is not set: give the ledger's address")
     store = open_store(
@@ -70,10 +70,21 @@ def worker_context(settings: Settings | None = None) -> Context:
     )
 
 
+def own_settings() -> Settings:
+    """Returns what this process is told by its environment.
+
+    Raises:
+      Misconfigured: A variable cannot be used.
+    """
+    for variable, why in wrong_variables().items():
+        raise Misconfigured(f"{variable}: {why}")
+    return Settings()
+
+
 @functools.cache
 def worker_engine() -> VllmEngine | None:
     """Returns the engine that `EVOQ_VLLM_MODEL` names, not yet loaded; None where it names none."""
-    told = Settings()
+    told = own_settings()
     if told.vllm_model is None:
         return None
     launch = Launch(
@@ -111,7 +122,7 @@ def clocked(ctx: Context, queues: Collection[str]) -> tuple[Context, Timekeeper]
     """
     kind = next(kind for kind in WORKER_KINDS if kind in queues)
     name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    clock = Timekeeper(ctx.store, Worker(name, kind, Settings().prices.of(kind)))
+    clock = Timekeeper(ctx.store, Worker(name, kind, own_settings().prices.of(kind)))
     clock.start()
     return replace(ctx, work=clock.work), clock
 

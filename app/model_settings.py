@@ -9,14 +9,22 @@ import enum
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    field_validator,
+    model_validator,
+)
 
 from app.domain.budget import Tariff
 from app.domain.judging import Judge, Judges
 from app.domain.operator import Role
 from app.domain.refining import Refining
+from app.model_address import sound_address
 
 REFINER_SHARE = 0.5
 OPENAI_KEY = "OPENAI_API_KEY"
@@ -38,26 +46,6 @@ class Provider(enum.StrEnum):
     OLLAMA = "ollama"
     HUMAN = "human"
     REPLAY = "replay"
-
-
-def sound_address(address: str) -> str:
-    """Returns the address of an endpoint.
-
-    Raises:
-      ValueError: It cannot be asked, or holds a secret: settings are kept and shown.
-    """
-    try:
-        parts = urlsplit(address)
-        whole = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # a port that is no number, a bracket that is not closed
-        whole = False
-    if not whole or any(one.isspace() for one in address):
-        raise ValueError("it is no address: write http://HOST:PORT/v1 or https://HOST/v1")
-    if "@" in parts.netloc:
-        raise ValueError("no user or password: give a key, in the variable of api_key_variable")
-    if parts.query or parts.fragment or parts.path.rstrip("/").endswith("/chat/completions"):
-        raise ValueError("it must end where /chat/completions is appended, usually with /v1")
-    return address
 
 
 class Asked(BaseModel):
@@ -152,6 +140,13 @@ class RoleSettings(Asked):
     failover_rest_seconds: float | None = Field(
         None, gt=0, description="how long, the first time; doubled while it stays down"
     )
+
+    @model_validator(mode="after")
+    def _somebody_is_asked(self) -> "RoleSettings":
+        if self.mix and not any(one.weight for one in self.mix):
+            names = ", ".join(one.name for one in self.mix)
+            raise ValueError(f"none of {names} has a weight above 0: all are reserves, of nobody")
+        return self
 
     @property
     def mix(self) -> list[ModelChoice]:

@@ -93,6 +93,7 @@ def opened(
       Unavailable: The database cannot be reached.
       EmbeddedError: The stack cannot run here.
       Failed: The database's schema is not the one this version needs.
+      Misused: A variable, which the workers of the stack would see, cannot be used.
     """
     if at.database_url is not None and at.redis_url is not None:
         require_current(at.database_url)
@@ -101,7 +102,10 @@ def opened(
         return
     from app.adapters.store.schema import upgrade
     from app.embedded.stack import EmbeddedStack
+    from app.settings import wrong_variables
 
+    for variable, why in wrong_variables().items():
+        raise Misused(why, where=variable, remedy="Correct the variable, or leave it out.")
     stack = EmbeddedStack(at.home, upgrade, environment=environment)
     try:
         found = stack.start(workers=workers)

@@ -7,7 +7,7 @@ from app.adapters.model.presets import PRESETS
 from app.adapters.model.specs import model_spec
 from app.choices import Choices, Misused, assigned
 from app.domain.operator import Prompt, Role
-from app.model_settings import ModelSettings, Provider
+from app.model_settings import ModelChoice, ModelSettings, Provider
 from app.ports import Misconfigured
 from app.resolve import resolved, without_models
 
@@ -135,6 +135,18 @@ def test_an_address_that_cannot_be_asked_is_refused_and_shows_no_password(place,
 
     assert says in str(refused.value)
     assert "hunter2" not in f"{refused.value} {refused.value.value}"
+
+
+@pytest.mark.parametrize("place", ["llm", "llm.roles.judge"])
+def test_a_mix_in_which_all_are_reserves_is_refused(place):
+    with pytest.raises(Misused, match="none of a, b has a weight above 0"):
+        llm(f"{place}.models=[{{name: a, weight: 0}}, {{name: b, weight: 0}}]")
+
+
+def test_a_reserve_beside_the_one_model_is_no_mix_of_reserves():
+    told = ModelSettings(model="main", models=[ModelChoice(name="spare", weight=0)])
+
+    assert [(one.name, one.weight) for one in told.asked()] == [("spare", 0), ("main", 1)]
 
 
 def test_an_address_in_the_environment_is_looked_at_as_well():

@@ -159,6 +159,25 @@ def test_a_wrong_environment_is_named_in_one_line(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("queue", ["gpu", "cpu"])
+def test_a_worker_with_a_number_that_is_none_names_the_variable_and_ends(
+    tmp_path: Path, valkey: str, queue: str
+) -> None:
+    told = {"EVOQ_REDIS_URL": valkey, "EVOQ_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"}
+    done = subprocess.run(
+        [*CELERY, "worker", "-Q", queue],
+        env={**os.environ, **told, "EVOQ_LLM_MAX_IN_FLIGHT": "0"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert done.returncode == 1
+    assert "this worker cannot work: EVOQ_LLM_MAX_IN_FLIGHT: input should be" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_importing_the_application_needs_no_environment() -> None:
     clean = {k: v for k, v in os.environ.items() if not k.startswith("EVOQ_")}
     repository = Path(__file__).parents[2]

@@ -215,6 +215,21 @@ def test_a_model_that_refuses_the_key_pauses_the_run_and_says_so(
     assert "Traceback" not in said.err
 
 
+@pytest.mark.parametrize("text", ["0", "many"])
+def test_a_variable_that_the_workers_could_not_use_is_named_before_they_start(
+    evoq: Evoq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+):
+    folder = problem_folder(tmp_path / "knobs")
+    monkeypatch.setenv("EVOQ_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("EVOQ_LLM_PARALLEL_GENERATIONS", text)
+
+    said = evoq("run", folder, "--iterations", "4")
+
+    assert said.code == 2
+    assert "EVOQ_LLM_PARALLEL_GENERATIONS" in said.err
+    assert repr(text) in said.err
+
+
 def test_a_detached_run_is_submitted_to_the_stack_that_is_up(evoq: Evoq, place: Path):
     folder = problem_folder(place / "left")
     with kept_up(place / ".evoq"):

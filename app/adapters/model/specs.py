@@ -5,7 +5,8 @@ from collections.abc import Callable
 from app.adapters.model import presets
 from app.adapters.model.chat import OPENAI_URL, ModelSpec
 from app.adapters.model.presets.preset import Preset
-from app.model_settings import OPENAI_KEY, ModelChoice, sound_address
+from app.model_address import sound_address
+from app.model_settings import OPENAI_KEY, ModelChoice
 from app.ports import Misconfigured
 
 _ADDRESS = "OPENAI_BASE_URL"
