@@ -271,6 +271,14 @@ def test_artifacts_are_left_out_where_they_are_not_wanted() -> None:
         ("token = hunter2", "hunter2"),
         ("PASSWORD: hunter2", "hunter2"),
         ("used sk-abcdefgh1234 here", "abcdefgh"),
+        ("OPENAI_API_KEY=abc123", "abc123"),
+        ("AWS_SECRET_ACCESS_KEY=wJal/K7+q", "wJal"),
+        ('{"password": "hunter2 and more", "n": 3}', "more"),
+        ("{'access_token': 'hunter2'}", "hunter2"),
+        ("Authorization: Bearer abc.def-ghi", "abc.def"),
+        ("postgres://user:hunter2@host/db", "hunter2"),
+        ("github_pat_11ABCDEFG0abc", "11ABC"),
+        ("AKIAIOSFODNN7EXAMPLE", "IOSFODNN"),
         ("a" * 40, "aaaa"),
     ],
 )
@@ -279,7 +287,11 @@ def test_what_looks_like_a_secret_is_taken_out(text: str, secret: str) -> None:
 
 
 def test_ordinary_output_is_left_alone() -> None:
-    text = "Traceback: line 3, ValueError: 12 != 13"
+    text = (
+        "Traceback: line 3, ValueError: 12 != 13\n"
+        "tokens: 512, tokenizer: bpe, key = 3, a basic classification\n"
+        "see https://example.org/a@b and {'keys': [1, 2]}"
+    )
 
     assert redacted(text) == text
 

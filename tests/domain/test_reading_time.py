@@ -56,7 +56,8 @@ def test_a_reply_is_read_in_time_that_grows_with_its_length(name: str, form: str
 
 
 @pytest.mark.parametrize(
-    "text", ["\x1b]" * (CHARS // 2), "\x1b[0" * (CHARS // 3), "token " * (CHARS // 6)]
+    "text",
+    ["\x1b]" * (CHARS // 2), "\x1b[0" * (CHARS // 3), "token " * (CHARS // 6), "a_" * (CHARS // 2)],
 )
 def test_output_is_redacted_in_time_that_grows_with_its_length(text: str) -> None:
     assert seconds_of(lambda: redacted(text)) < SECONDS
