@@ -243,6 +243,42 @@ def test_what_a_killed_worker_had_in_its_charge_is_killed_with_it(
         child.kill()
 
 
+SHARING = """
+import multiprocessing, time
+from app.adapters.model.vllm_orphans import Orphans
+
+if __name__ == "__main__":
+    orphans, spawn = Orphans(), multiprocessing.get_context("spawn")
+    with orphans.adopted():
+        lock = spawn.Lock()
+        child = spawn.Process(target=time.sleep, args=(60,))
+        child.start()
+    print(child.pid, lock._semlock.name, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere semaphores are not to be seen")
+def test_what_a_killed_worker_shared_with_its_engine_is_removed(repository: Path):
+    worker = subprocess.Popen(
+        [sys.executable, "-c", SHARING], stdout=subprocess.PIPE, cwd=repository, text=True
+    )
+    assert worker.stdout is not None
+    pid, name = worker.stdout.readline().split()
+    child, shared = psutil.Process(int(pid)), Path("/dev/shm") / f"sem.{name.removeprefix('/')}"
+    assert shared.exists()
+
+    worker.kill()
+    worker.wait()
+    worker.stdout.close()
+    deadline = time.monotonic() + 20
+    while (alive(child) or shared.exists()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+    assert not alive(child)
+    assert not shared.exists()
+
+
 def alive(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 

@@ -14,6 +14,9 @@ import psutil
 # Ends when its standard input does: when whoever holds the other end closes it, or is no more.
 _WATCH = 'read gone; kill -KILL "$@" 2>/dev/null'
 
+_TRACKER = "multiprocessing.resource_tracker"
+"""Spared: it ends once the others have, and removes the semaphores and memory that they shared."""
+
 
 @dataclass(slots=True)
 class Orphans:
@@ -50,4 +53,12 @@ class Orphans:
 
 
 def _children() -> set[int]:
-    return {child.pid for child in psutil.Process().children(recursive=True)}
+    children = psutil.Process().children(recursive=True)
+    return {child.pid for child in children if not _tracks(child)}
+
+
+def _tracks(child: psutil.Process) -> bool:
+    try:
+        return any(_TRACKER in word for word in child.cmdline())
+    except psutil.NoSuchProcess:
+        return False
