@@ -107,8 +107,8 @@ def go_on(again: Again, screen: Screen) -> int:
                 problem = work.ctx.problem(before.problem)
                 if not lifecycle.resume(work.ctx, before.id, budget):
                     screen.note(
-                        f"notice: {before.name} has spent its budget; --iterations N raises it, or "
-                        f"--set budget.KEY=VALUE another cap"
+                        f"notice: {before.name} goes no further: {before.reason}; a larger "
+                        f"--iterations N or --set budget.KEY=VALUE goes on"
                     )
                 with work.store.begin() as tx:
                     run = tx.run(before.id)

@@ -125,6 +125,9 @@ def test_a_run_ends_with_its_answer_and_its_files_and_can_be_looked_at(evoq: Evo
 
     longer = evoq("resume", "first", "--iterations", "15", "--json")
     assert (longer.code, longer.json["iterations"]) == (0, 15)
+    shorter = evoq("resume", "first", "--iterations", "9")
+    assert shorter.code == 0
+    assert "first goes no further: budget of 15 proposals spent; a larger" in shorter.err
     assert Path(longer.json["out"]) == out
 
 
