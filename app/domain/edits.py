@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from app.domain.evaluation import Failure, FailureKind
+from app.domain.regions import parse
 
 FUZZY_RATIO = 0.92
 """Likeness from which a passage is taken for the one meant: one letter in twelve may differ."""
@@ -34,23 +35,27 @@ class _Place:
     )
 
 
-def apply_edits(source: str, edits: Sequence[Edit], *, certain: bool = False) -> str | Failure:
+def apply_edits(
+    source: str, edits: Sequence[Edit], *, certain: bool = False, inside: bool = False
+) -> str | Failure:
     """Returns the source with every edit applied in order, each to the result of the one before.
 
-    A search is looked for exactly (the first place counts), then without regard to white space at
-    line ends, then to the depth of indentation, then by likeness.  All but the exact search must
-    point at one place only.  One edit that does not apply refuses them all: half a change is
-    rarely what was meant.
+    A search is looked for exactly (the first place counts, see `inside`), then without regard to
+    white space at line ends, then to the depth of indentation, then by likeness.  All but the exact
+    search must point at one place only.  One edit that does not apply refuses them all: half a
+    change is rarely what was meant.
 
     Args:
       source: What is edited.
       edits: In the order in which they apply.
       certain: Whether a search must be found exactly, and once: nothing is tolerated.
+      inside: Whether an exact search that is found in EVOLVE-BLOCK regions and elsewhere means the
+        regions.
     """
     newline = "\r\n" if "\r\n" in source else "\n"
     text = source.replace("\r\n", "\n").split("\n")
     for number, edit in enumerate(edits, 1):
-        place = _certain(text, edit.search) if certain else _find(text, edit.search)
+        place = _certain(text, edit.search) if certain else _find(text, edit.search, inside=inside)
         if isinstance(place, str):
             return Failure(
                 FailureKind.BAD_EDIT,
@@ -75,11 +80,18 @@ def _certain(text: list[str], search: tuple[str, ...]) -> _Place | str:
     return found[0] if len(found) == 1 else f"matches exactly at {len(found)} places, not at one."
 
 
-def _find(text: list[str], search: tuple[str, ...]) -> _Place | str:
+def _first(text: list[str], places: list[_Place], *, inside: bool) -> _Place:
+    """Returns the first place; `inside`: the first with a line in a region, where there is one."""
+    blocks = parse("\n".join(text)).blocks if inside and len(places) > 1 else ()
+    within = (one for one in places if any(one.first < b.end and b.first < one.end for b in blocks))
+    return next(within, places[0])
+
+
+def _find(text: list[str], search: tuple[str, ...], *, inside: bool) -> _Place | str:
     """Returns where the search points, or why it points at no one place."""
     exact = _exact(text, search)
     if exact:
-        return exact[0]
+        return _first(text, exact, inside=inside)
     size, span = len(search), range(len(text) - len(search) + 1)
     wanted = [line.rstrip() for line in search]
     bare = [line.rstrip() for line in text]

@@ -72,7 +72,7 @@ def _edited(
     reply: Completion, blocks: Blocks, parent: Program, rules: EditRules, tell: Tell
 ) -> Child:
     if not blocks.unfinished:
-        source = apply_edits(parent.source, blocks.edits)
+        source = apply_edits(parent.source, blocks.edits, inside=rules.enforce_blocks)
         if isinstance(source, Failure):
             return source
         return _edited_child(source, parent, rules, tell, tell(blocks.edits))

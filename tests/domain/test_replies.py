@@ -257,6 +257,20 @@ def test_edits_outside_the_regions_alone_are_a_bad_edit() -> None:
     assert failure_of(child).kind is FailureKind.BAD_EDIT
 
 
+TWICE = Program("x = 1\n# EVOLVE-BLOCK-START\nx = 1\ny = x\n# EVOLVE-BLOCK-END\n")
+
+
+@pytest.mark.parametrize(("enforced", "changed"), [(True, 2), (False, 0)])
+def test_a_search_found_inside_and_outside_means_what_may_change(
+    enforced: bool, changed: int
+) -> None:
+    reply = "<<<<<<< SEARCH\nx = 1\n=======\nx = 2\n>>>>>>> REPLACE"
+    child = read_edited(Completion(reply), TWICE, EditRules(enforce_blocks=enforced))
+
+    lines = source_of(child).split("\n")
+    assert [number for number, line in enumerate(lines) if line == "x = 2"] == [changed]
+
+
 def test_an_edit_that_the_regions_undid_is_not_told_of() -> None:
     outside = "<<<<<<< SEARCH\nprint(x)\n=======\nprint(2)\n>>>>>>> REPLACE\n"
     child = edited(outside + "<<<<<<< SEARCH\nx = 1\n=======\nx = 2\n>>>>>>> REPLACE")
