@@ -145,3 +145,9 @@ def _check_template(name: str, text: str, variations: frozenset[str]) -> None:
             f"template {name!r} refers to {unknown}; it is given {', '.join(sorted(allowed))}."
             " A literal brace is doubled"
         )
+    try:
+        text.format(**dict.fromkeys(allowed, ""))
+    except (ValueError, LookupError) as error:
+        raise ValueError(
+            f"template {name!r} cannot be filled: {error}; everything it is given is a text"
+        ) from error

@@ -358,6 +358,8 @@ def test_variations_are_drawn_by_the_brief_and_only_where_wanted() -> None:
         ({"templates": {"top_program": "{current_program}"}}, "'top_program' refers to"),
         ({"templates": {"diff_user": "{language.__class__}"}}, "refers to"),
         ({"templates": {"diff_user": "{"}}, "'diff_user'"),
+        ({"templates": {"diff_user": "{fitness_score:.2f}"}}, "'diff_user' cannot be filled"),
+        ({"templates": {"diff_user": "{metrics:{programme}}"}}, "'diff_user' cannot be filled"),
         ({"templates": "diff_user"}, "prompts.templates must be a mapping"),
         ({"template_variations": {"a": []}}, "none of them empty"),
         ({"max_artifact_bytes": "20"}, "must be a whole number, not negative, and is '20'"),
