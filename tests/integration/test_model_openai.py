@@ -183,6 +183,25 @@ def test_without_prices_the_cost_is_not_known_and_not_nothing() -> None:
     assert reply.cost_usd is None
 
 
+@pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": None}, {"prompt_tokens": 10**30}])
+def test_without_usage_the_cost_is_not_known_and_not_nothing(usage: Any) -> None:
+    answer = in_turn(said("x", usage=usage))
+    with conversation(answer, prompt_usd=2.0, completion_usd=10.0) as (model, _, _):
+        [reply] = model.complete([Prompt("", "hi")])
+
+    assert reply.cost_usd is None
+    assert (reply.prompt_tokens, reply.completion_tokens) == (0, 0)
+
+
+def test_tokens_that_are_written_as_fractions_count() -> None:
+    answer = in_turn(said("x", usage={"prompt_tokens": 10.0, "completion_tokens": 5.0}))
+    with conversation(answer, prompt_usd=2.0, completion_usd=10.0) as (model, _, _):
+        [reply] = model.complete([Prompt("", "hi")])
+
+    assert (reply.prompt_tokens, reply.completion_tokens) == (10, 5)
+    assert reply.cost_usd == pytest.approx(70e-6)
+
+
 def test_a_plain_model_is_asked_with_its_temperature_and_a_seed() -> None:
     with conversation(in_turn(said("x")), temperature=0.3, top_p=0.9, max_tokens=77) as (m, e, _):
         m.complete([Prompt("system text", "user text", sample=1)])

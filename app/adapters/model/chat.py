@@ -9,6 +9,7 @@ from app.adapters.model.presets.preset import Preset
 from app.adapters.model.said import document
 from app.domain.operator import Completion, Prompt
 
+_MOST_TOKENS = 2**31 - 1  # what the ledger counts to; more is no count
 OPENAI_URL = openai.PRESET.base_url
 
 
@@ -129,7 +130,7 @@ def completions(
     A completion without a text is the model's answer, and empty; a body without choices is none,
     and gives an empty list, as does a choice that broke off behind the endpoint.  Usage is told of
     a request as a whole: the prompt's tokens are the first one's, the others share by length, so
-    that all together are what was told.
+    that all together are what was told; where it is not told, no cost is known.
     """
     match document(content):
         case {"choices": [*choices], **rest}:
@@ -138,7 +139,9 @@ def completions(
             return []
     told = rest.get("usage")
     answers = answers[: len(prompts)]
-    spent = _shared(_spent(told if isinstance(told, dict) else {}), [len(a.text) for a in answers])
+    whole = _spent(told if isinstance(told, dict) else {})
+    spent = _shared(whole, [len(one.text) for one in answers])
+    counted = whole.prompt > 0 or whole.completion > 0
     return [
         Completion(
             text=answer.text,
@@ -147,7 +150,7 @@ def completions(
             prompt_tokens=own.prompt,
             completion_tokens=own.completion,
             latency_seconds=latency_seconds,
-            cost_usd=_cost_usd(spec, own),
+            cost_usd=_cost_usd(spec, own) if counted else None,
             cached_tokens=own.cached,
             role=prompt.role,
             revision=_revision(spec, rest),
@@ -243,5 +246,6 @@ def _revision(spec: ModelSpec, answered: Mapping[Any, Any]) -> str:
 
 
 def _count(usage: Mapping[str, Any], name: str) -> int:
+    """Returns a number of tokens; some servers write it as 12.0."""
     value = usage.get(name)
-    return value if isinstance(value, int) and value > 0 else 0
+    return int(value) if isinstance(value, int | float) and 0 < value <= _MOST_TOKENS else 0
