@@ -302,3 +302,25 @@ def test_a_redis_that_dies_and_comes_back_stops_nobody(
     assert gauge.most == 3
     assert "does not answer" in caplog.text
     assert "answers again" in caplog.text
+
+
+def test_workers_that_lose_their_redis_hold_no_more_than_the_limit_together(
+    server: EmbeddedValkey, address: str
+) -> None:
+    gauge = Gauge()
+
+    async def act(early: Limiter, late: Limiter) -> None:
+        names = await early.take("e", 8, 8)
+        await early.give("e", names[:7])
+        names += await late.take("e", 8, 7)
+        await asyncio.to_thread(server.stop)
+        gauge.inside = 8
+        load = [asyncio.create_task(gauge.work(early, 8, 0.05)) for _ in range(20)]
+        await asyncio.sleep(0.5)
+        gauge.inside -= 1
+        await early.give("e", names[7:8])
+        await asyncio.gather(*load)
+
+    run(address, 2, act)
+    assert gauge.done[""] == 20
+    assert gauge.most == 8

@@ -151,13 +151,14 @@ class _Line:
 
     async def give(self, names: Sequence[str]) -> None:
         """Gives slots back; where Redis cannot be told, the leases end by themselves."""
+        held = len(self._held)
         self._held.difference_update(names)
         self._freed.set()
         try:
             await self._slots.give(names)
         except _LOST as error:
             self._owed += names
-            self._lose(error)
+            self._lose(error, held)
 
     async def close(self) -> None:
         tasks = [task for task in (self._buyer, self._keeper) if task is not None]
@@ -248,9 +249,13 @@ class _Line:
             del self._owed[: len(owed)]
         self._found()
 
-    def _lose(self, error: BaseException) -> None:
+    def _lose(self, error: BaseException, held: int = 0) -> None:
+        """Goes on alone, with no more than is held, or was before slots were given back in vain.
+
+        What was held earlier may be others' by now.
+        """
         if self._alone is None:
-            self._alone = max(1, self._counted)
+            self._alone = max(1, min(self._counted, max(held, len(self._held))))
             _LOG.warning(
                 "the queue does not answer (%s): until it does, this worker keeps %d completions "
                 "in flight at most",
