@@ -24,13 +24,14 @@ _ENDS = (
 
 _REFUSAL = re.compile(
     r"""\W*(?:(?:i['’]?m|i\ am)\ (?:(?:really|very|so|truly)\ )?sorry|sorry|i\ apologi[sz]e
-        |my\ apologies|unfortunately|as\ an?\ ai\b[^.\n]{0,60})?
+        |my\ apologies|unfortunately|as\ an?\ (?:ai|(?:large\ )?language\ model)\b[^.\n]{0,60})?
         \W*(?:but\W+)?(?:i\W+)?
-        (?:can(?:no|['’])t|can\ not|could\ not|won['’]t|will\ not|must\ decline\ to
+        (?:(?:must\ (?:respectfully\ )?decline|refuse\ to|(?:am|['’]?m)\ not\ comfortable)\b
+        |(?:can(?:no|['’])t|can\ not|could\ not|(?:won['’]t|will\ not)(?:\ be\ able\ to)?
         |(?:am|['’]?m)\ (?:not\ able|unable)\ to)
-        \W+(?:\w+\W+)?
+        \W+(?:in\ good\ conscience\W+|\w+\W+)?
         (?:help|assist|comply|fulfil|fulfill|provide|create|generate|write|answer|respond|engage
-        |do\ (?:this|that))\b""",
+        |do\ (?:this|that))\b)""",
     re.IGNORECASE | re.VERBOSE,
 )
 _LONGEST_REFUSAL = 1_500  # a refusal is short; a long text without code is something else

@@ -94,7 +94,10 @@ def test_an_unfenced_program_is_taken_where_it_parses() -> None:
     assert source_of(rewritten("x = 5\n", FREE)) == "x = 5\n"
 
 
-@pytest.mark.parametrize("text", ["Sorry", "I cannot improve it further.", "x == 1"])
+@pytest.mark.parametrize(
+    "text",
+    ["Sorry", "I cannot improve it further.", "I cannot see how to write it better.", "x == 1"],
+)
 def test_prose_is_no_program_even_where_python_could_read_it(text: str) -> None:
     assert failure_of(rewritten(text, FREE)).kind is FailureKind.NO_CODE
 
@@ -164,6 +167,12 @@ def test_a_withheld_reply_is_refused() -> None:
         "I apologize, but I am not able to do that.",
         "Unfortunately, I won't generate this.",
         "As an AI language model, I cannot write such a program.",
+        "As a large language model, I can't help with that.",
+        "I cannot in good conscience help with that.",
+        "I won't be able to help with that.",
+        "I must respectfully decline.",
+        "I'm sorry, but I'm not comfortable helping with this.",
+        "I refuse to write this.",
     ],
 )
 def test_a_model_that_declines_is_refused(text: str) -> None:
