@@ -6,6 +6,7 @@ EVOLVE-BLOCK regions.
 
 import ast
 import builtins
+import functools
 from random import Random
 
 from app.domain.evaluation import Failure, FailureKind
@@ -59,7 +60,7 @@ def mutated(brief: Brief, draft: Draft) -> Child:
     rng = brief.rng(f"mutate/{draft.ordinal}")
     muses = rng.sample(draft.inspirations, min(_MUSES, len(draft.inspirations)))
     donors = [node for one in muses for node in _donors(brief.known[one])]
-    before, suspected = fingerprint(parent), unbound(syntax_tree(parent.source))
+    before, suspected = _of_parent(parent)
     for _ in range(_ATTEMPTS):
         changes = _edited(parent, donors, rng)
         if not changes:
@@ -70,6 +71,12 @@ def mutated(brief: Brief, draft: Draft) -> Child:
     return Failure(
         FailureKind.UNCHANGED, f"No edit made a new program of its parent in {_ATTEMPTS} attempts."
     )
+
+
+@functools.lru_cache(maxsize=64)  # the same few elites are parents again and again
+def _of_parent(parent: Program) -> tuple[str, frozenset[str]]:
+    """Returns a parent's fingerprint, and the names it is suspected to read unbound."""
+    return fingerprint(parent), unbound(syntax_tree(parent.source))
 
 
 def _edited(parent: Program, donors: list[ast.expr], rng: Random) -> list[Change]:
