@@ -17,7 +17,8 @@ from app.domain.prompt_rules import PromptRules
 from app.domain.tokens import fits
 
 _QUOTED_SHARE = 5  # a repair quotes the reply up to a fifth of the prompt: budgets expect a quarter
-_QUOTED_CHARS = 2_000  # and this much in any case
+_QUOTED_CHARS = 2_000  # and this much in any case that has room for it
+_QUOTED_CHARS_AT_LEAST = 500  # with less of it, nobody knows what is to be repaired
 
 Write = Callable[[Shown, Scribe], str]
 """Makes the user text from what is shown."""
@@ -66,18 +67,29 @@ def complete_prompt(brief: Brief, draft: Draft, name: str, programs: Sequence[Kn
     return within_budget(brief, draft, write, parts)
 
 
-def repair_prompt(brief: Brief, asked: Prompt, reply: Completion, failure: Failure) -> Prompt:
+def repair_prompt(
+    brief: Brief, asked: Prompt, reply: Completion, failure: Failure
+) -> Prompt | None:
     """Returns the prompt that asks again: the first one, then the reply and what was wrong.
 
     The first one stands unchanged at the beginning, so that endpoints need not read it again.
+    None where the budget of tokens has no room for more.
     """
-    quoted = without_thoughts(reply.text).strip() or "(nothing but reasoning)"
-    room = max(_QUOTED_CHARS, len(asked.user) // _QUOTED_SHARE)
-    if len(quoted) > room:
-        quoted = f"{quoted[: room // 2]}\n[...]\n{quoted[-room // 2 :]}"
-    scribe = _scribe(brief, PromptRules.of(brief.prompts), f"repair/{asked.sample}")
-    values = {"reply": quoted, "failure": failure.kind.value, "detail": failure.detail}
-    return replace(asked, user=asked.user + scribe.filled("repair_user", values))
+    rules = PromptRules.of(brief.prompts)
+    for most in (max(_QUOTED_CHARS, len(asked.user) // _QUOTED_SHARE), _QUOTED_CHARS_AT_LEAST):
+        quoted = _quoted(reply, most)
+        values = {"reply": quoted, "failure": failure.kind.value, "detail": failure.detail}
+        scribe = _scribe(brief, rules, f"repair/{asked.sample}")
+        user = asked.user + scribe.filled("repair_user", values)
+        if fits(asked.system + user, rules.max_prompt_tokens):
+            return replace(asked, user=user)
+    return None
+
+
+def _quoted(reply: Completion, most: int) -> str:
+    """Returns a reply's head and tail, of about `most` characters together."""
+    text = without_thoughts(reply.text).strip() or "(nothing but reasoning)"
+    return text if len(text) <= most else f"{text[: most // 2]}\n[...]\n{text[-most // 2 :]}"
 
 
 def within_budget(brief: Brief, draft: Draft, write: Write, parts: Shown | None = None) -> Prompt:

@@ -4,6 +4,7 @@ import pytest
 
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Ancestry, Brief, Completion, Draft, FailedChild, Known, Prompt
+from app.domain.operators.diff import DIFF
 from app.domain.program import Program
 from app.domain.prompt_parts import redacted
 from app.domain.prompt_rules import PromptRules
@@ -227,6 +228,7 @@ def test_a_repair_begins_with_the_prompt_it_repairs_and_shows_reply_and_fault() 
 
     again = repair_prompt(brief, first, Completion("<think>hm</think>\nmy blocks"), fault)
 
+    assert again is not None
     assert again.user.startswith(first.user)
     assert "my blocks" in again.user
     assert "hm" not in again.user.removeprefix(first.user)
@@ -239,7 +241,32 @@ def test_a_repair_quotes_a_long_reply_in_part() -> None:
     reply = Completion("a" * 50_000)
     again = repair_prompt(brief, asked(brief), reply, Failure(FailureKind.NO_CODE, "None."))
 
+    assert again is not None
     assert len(again.user) < len(asked(brief).user) + 3_000
+
+
+def repaired(room: int) -> tuple[Prompt, list[Prompt]]:
+    """Returns a first prompt, and what is asked again with room for so many tokens beside it."""
+    within = estimated(asked(brief_of()).system + asked(brief_of()).user) + room
+    brief = replace(brief_of(max_prompt_tokens=within), repair_turns=1)
+    conversation = DIFF.converse(brief)
+    [first] = next(conversation)
+    try:
+        return first, conversation.send([Completion("```python\n" + "word " * 2_000 + "\n```")])
+    except StopIteration as ended:
+        [child] = ended.value
+        assert isinstance(child, Failure)
+        return first, []
+
+
+def test_a_repair_is_as_long_as_there_is_room_for_and_else_not_asked() -> None:
+    first, [long] = repaired(2_000)
+    _, [short] = repaired(400)
+    _, none = repaired(100)
+
+    assert len(long.user) > len(short.user) > len(first.user)
+    assert estimated(short.system + short.user) <= estimated(first.system + first.user) + 400
+    assert not none
 
 
 def test_diff_and_rewrite_ask_for_their_own_form() -> None:

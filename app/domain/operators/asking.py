@@ -31,8 +31,11 @@ def asked(brief: Brief, prompts: Sequence[Prompt], read: Read) -> Conversation:
         again: list[Prompt] = []
         places: list[int] = []
         for place, child in enumerate(children):
-            if isinstance(child, Failure) and _repairable(child, replies[place]):
-                again.append(repair_prompt(brief, prompts[place], replies[place], child))
+            if not isinstance(child, Failure) or not _repairable(child, replies[place]):
+                continue
+            repair = repair_prompt(brief, prompts[place], replies[place], child)
+            if repair is not None:
+                again.append(repair)
                 places.append(place)
         if not again:
             break
