@@ -1,6 +1,5 @@
 """The parts of a prompt: which of a brief's programs and texts are shown, and each as text."""
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from random import Random
@@ -8,6 +7,7 @@ from random import Random
 from app.domain.feedback import shown_artifacts, told
 from app.domain.operator import Brief, Draft, FailedChild, Known
 from app.domain.prompt_rules import PromptRules
+from app.domain.security_filter import redacted
 
 ATTEMPTS = 3
 """Children of the parent that are shown, newest first."""
@@ -20,19 +20,6 @@ CUT_FIRST = ("inspiration", "ancestor", "program", "attempt", "failure", "artifa
 """What is left out of a prompt that is too long: all of the first kind before any of the next."""
 
 _CHANGES_CHARS = 800
-_ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*+(?:\x07|\x1b\\)|\x1b[@-_]")
-_LONG_TOKEN = re.compile(r"[A-Za-z0-9]{32,}")
-_ASSIGNED = re.compile(
-    r"""(?ix)\b((?:\w*_)? (?:password|passwd|token|secret|(?:api|access|private)[_-]?key))
-        (["']?\s*[=:]\s*) (?:"[^"\n]*" | '[^'\n]*' | [^\s,;}]+)"""
-)
-_HEADER = re.compile(
-    r"""(?ix)\b(authorization["']?\s*[:=]\s*["']?(?:(?:bearer|basic|token)\s+)?)[^\s"',;]+"""
-)
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]{1,200}@")
-_KEY = re.compile(
-    r"\b(?:(?:sk|pk|ghp|github_pat|hf|xox[abp])[-_][\w-]{8,}|AKIA[A-Z0-9]{16}|AIza[\w-]{16,})"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,20 +250,6 @@ def focus(parts: Shown, rules: PromptRules) -> str:
     if limit is not None and len(parent.program.source) > limit:
         texts.append("Consider simplifying the program.")
     return " ".join(texts)
-
-
-def redacted(text: str) -> str:
-    """Returns a text without terminal codes and without what looks like a secret.
-
-    Source: OpenEvolve 0.4.0's artifact filter; common forms of API keys, names that end
-    like a secret's, quoted or not, and credentials of requests and addresses are added.
-    """
-    text = _ANSI.sub("", text)
-    text = _KEY.sub("<REDACTED_KEY>", text)
-    text = _ASSIGNED.sub(r"\1\2<REDACTED>", text)
-    text = _HEADER.sub(r"\1<REDACTED>", text)
-    text = _CREDENTIALS.sub("<REDACTED>@", text)
-    return _LONG_TOKEN.sub("<REDACTED_TOKEN>", text)
 
 
 def rank(known: Known) -> float:

@@ -17,8 +17,8 @@ from app.domain.judging import Case, Judge, Judges, opinion
 from app.domain.operator import Completion
 from app.domain.problem import EditRules
 from app.domain.program import Program
-from app.domain.prompt_parts import redacted
 from app.domain.replies import read_edited, read_rewritten
+from app.domain.security_filter import redacted
 
 PARENT = Program("def f(x):\n    return x\n")
 CHARS = 200_000
