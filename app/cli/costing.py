@@ -55,9 +55,10 @@ def _tokens(found: Costs) -> str:
     cached = f" ({rate:.0%} of them read before by the endpoint)" if rate is not None else ""
     reused = sum(one.reused_tokens for one in found.models)
     saved = f"; {reused:,} not spent again" if reused else ""
-    return (
-        f"{found.prompt_tokens:,} of prompts{cached}, {found.completion_tokens:,} of answers{saved}"
-    )
+    more = found.uncounted_tokens
+    booked = f"; {more:,} more booked for what was not answered or not counted" if more else ""
+    answers = f"{found.completion_tokens:,} of answers"
+    return f"{found.prompt_tokens:,} of prompts{cached}, {answers}{booked}{saved}"
 
 
 def _account(one: Account) -> str:

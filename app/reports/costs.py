@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from app.domain.run import Run
 from app.entries import Account, Shift
 from app.ledger import Transaction
 
@@ -16,11 +17,14 @@ class Costs:
       models: One a role and model, in that order.
       workers: One a kind; what workers wrote so far, which is some seconds behind.
       admitted: Programs that all of it was for.
+      booked_tokens: What counts against the budget: with what requests may have taken that nobody
+        answered, and with what an endpoint did not count.
     """
 
     models: tuple[Account, ...] = ()
     workers: tuple[Shift, ...] = ()
     admitted: int = 0
+    booked_tokens: int = 0
 
     @property
     def prompt_tokens(self) -> int:
@@ -29,6 +33,11 @@ class Costs:
     @property
     def completion_tokens(self) -> int:
         return sum(one.completion_tokens for one in self.models)
+
+    @property
+    def uncounted_tokens(self) -> int:
+        """What is booked beyond the tokens of completions."""
+        return max(0, self.booked_tokens - self.prompt_tokens - self.completion_tokens)
 
     @property
     def prefix_hit_rate(self) -> float | None:
@@ -63,9 +72,9 @@ class Costs:
         return self.cost_usd / self.admitted
 
 
-def costs(tx: Transaction, run: int, admitted: int) -> Costs:
+def costs(tx: Transaction, run: Run, admitted: int) -> Costs:
     """Reads what a run cost: two queries, a row for each role and model, and each kind."""
-    return Costs(tuple(tx.accounts(run)), tuple(tx.shifts(run)), admitted)
+    return Costs(tuple(tx.accounts(run.id)), tuple(tx.shifts(run.id)), admitted, run.tokens)
 
 
 def costs_document(found: Costs) -> dict[str, Any]:
@@ -76,6 +85,7 @@ def costs_document(found: Costs) -> dict[str, Any]:
         "unpriced": sum(one.unpriced for one in found.models),
         "prompt_tokens": found.prompt_tokens,
         "completion_tokens": found.completion_tokens,
+        "booked_tokens": found.booked_tokens,
         "prefix_hit_rate": found.prefix_hit_rate,
         "models_usd": found.models_usd,
         "workers_usd": found.workers_usd,

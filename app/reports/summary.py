@@ -92,7 +92,7 @@ def summarise(store: Store, run: int, problem: Problem) -> Summary:
             baselines=_baselines(tx, run, problem),
             seconds=last[0].seconds if last else 0.0,
             notices=notices(tx, run),
-            costs=costs(tx, run, admitted),
+            costs=costs(tx, known, admitted),
             stages=None if known.state.final else stages(tx, known, tx.backlog(run)),
         )
 

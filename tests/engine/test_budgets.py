@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from app.adapters.queue.inline import InlineExecutor
+from app.cli.costing import cost_rows
 from app.domain.budget import PROMPT_GROWTH
 from app.domain.cohort import State
 from app.domain.events import EventKind
@@ -18,6 +19,7 @@ from app.engine.context import Context
 from app.entries import NewRun
 from app.model_settings import ModelSettings
 from app.ports import Unavailable
+from app.reports.costs import costs
 from app.settings import QueueSettings, RunSettings, SearchSettings
 from tests.engine.conftest import new_run, table
 from tests.engine.toy import problem
@@ -276,7 +278,11 @@ def test_requests_that_nobody_answered_count_as_paid(ctx: Context) -> None:
 
     with ctx.store.begin() as tx:
         run = tx.run(started.id)
+        found = costs(tx, run, 0)
     assert run.tokens >= before + 2 * MAX_TOKENS
+    assert found.booked_tokens == run.tokens
+    assert found.uncounted_tokens >= 2 * MAX_TOKENS
+    assert f"{found.uncounted_tokens:,} more booked" in cost_rows(found)["tokens"]
 
 
 def _chatty(brief: Brief) -> Conversation:
