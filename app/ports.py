@@ -83,8 +83,12 @@ class Executor(Protocol):
 class Store(Protocol):
     """The ledger: the only state that outlives a process."""
 
-    def begin(self) -> AbstractContextManager[Transaction]:
+    def begin(self, *, snapshot: bool = False) -> AbstractContextManager[Transaction]:
         """Opens a transaction that commits on a clean exit and rolls back on an exception.
+
+        Args:
+          snapshot: Whether all is read as it was at one moment, and nothing may be written;
+            otherwise each read sees what was committed before it.
 
         Raises:
           Unavailable: The database cannot be reached, or ended the transaction.

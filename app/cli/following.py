@@ -93,37 +93,34 @@ class Tail:
         self._progress: Progress | None = None
 
     def look(self) -> Look:
-        """Reads what is new."""
-        with self._store.begin() as tx:
-            if self._progress is None:
-                self._progress = self._standing(tx)
+        """Reads what is new.
+
+        All of one moment: what settled between two reads would be counted here, and once more by
+        its event.
+        """
+        with self._store.begin(snapshot=True) as tx:
             run = tx.run(self._run)
+            if self._progress is None:
+                self._progress = _standing(tx, run)
             while page := tx.events(run.id, after=self._progress.seq, limit=PAGE):
                 self._progress = fold(self._progress, page)
                 if len(page) < PAGE:
                     break
             return Look(run, self._progress, tx.backlog(run.id))
 
-    def _standing(self, tx: Transaction) -> Progress:
-        """Reads what the run has come to, and up to which event.
 
-        Each statement sees what was committed before it: what settles between two of them would be
-        counted here and once more by its event, so a run that moved meanwhile is read again.
-        """
-        while True:
-            run = tx.run(self._run)
-            states = tx.states(run.id)
-            progress = Progress(
-                seq=run.events,
-                done=sum(n for state, n in states.items() if state.final),
-                admitted=states.get(State.ADMITTED, 0),
-                cut=states.get(State.CUT, 0),
-                failures=tx.failures(run.id),
-                best=tx.best_fitness(run.id),
-                notices=notices(tx, run.id),
-            )
-            if tx.run(run.id).events == run.events:
-                return progress
+def _standing(tx: Transaction, run: Run) -> Progress:
+    """Reads what a run has come to, and up to which event."""
+    states = tx.states(run.id)
+    return Progress(
+        seq=run.events,
+        done=sum(n for state, n in states.items() if state.final),
+        admitted=states.get(State.ADMITTED, 0),
+        cut=states.get(State.CUT, 0),
+        failures=tx.failures(run.id),
+        best=tx.best_fitness(run.id),
+        notices=notices(tx, run.id),
+    )
 
 
 class Follower:

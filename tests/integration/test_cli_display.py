@@ -1,17 +1,13 @@
 """What a person sees of a run that goes on."""
 
 import io
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from app.cli.display import PlainLines, duration, line, panel, shown
-from app.cli.following import Look, Tail
-from app.domain.cohort import State
-from app.domain.events import Event, EventKind
+from app.cli.following import Look
 from app.domain.problem import Axis
 from app.domain.run import Budget, Limits, Run, RunState
 from app.entries import Backlog
@@ -115,43 +111,3 @@ def test_lines_come_at_the_end_and_not_at_every_look():
 )
 def test_durations_are_for_people(seconds: float, text: str):
     assert duration(seconds) == text
-
-
-class Settling:
-    """A ledger in which a proposal settles while a run is looked at for the first time."""
-
-    def __init__(self) -> None:
-        self._settled = 0
-
-    @contextmanager
-    def begin(self) -> "Iterator[Settling]":
-        yield self
-
-    def run(self, run: int) -> Run:
-        return replace(RUN, id=run, events=self._settled)
-
-    def states(self, run: int) -> dict[State, int]:
-        self._settled = 1
-        return {State.FAILED: 1}
-
-    def failures(self, run: int) -> dict[str, int]:
-        return {"syntax": self._settled}
-
-    def best_fitness(self, run: int) -> None:
-        return None
-
-    def backlog(self, run: int) -> Backlog:
-        return Backlog()
-
-    def events(
-        self, run: int, *, after: int = 0, limit: int, kinds: tuple[EventKind, ...] = ()
-    ) -> list[Event]:
-        facts = {"proposal": 0, "failure": "syntax"}
-        known = [Event(n, EventKind.FAILED, 1.0, facts) for n in range(1, self._settled + 1)]
-        return [one for one in known if one.seq > after and (not kinds or one.kind in kinds)]
-
-
-def test_what_settles_during_the_first_look_is_counted_once():
-    look = Tail(Settling(), 1).look()  # type: ignore[arg-type]  # what it reads of a store
-
-    assert (look.progress.done, look.progress.failures) == (1, {"syntax": 1})

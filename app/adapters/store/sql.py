@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import InterfaceError, InvalidatePoolError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from app.adapters.store.driver import commit, pipeline
+from app.adapters.store.driver import commit, pipeline, write
 from app.adapters.store.outage import Outage
 from app.adapters.store.transaction import SqlTransaction
 from app.ports import Unavailable
@@ -27,6 +27,7 @@ index: scans are ruled out, or they would be run for as long as nobody analyses 
 """
 
 _IDLE = "idle_in_transaction_session_timeout"
+_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 _PROBES: dict[str, Any] = {
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -85,13 +86,15 @@ class SqlStore:
         event.listen(self._engine, "checkout", _refuse_ended)
 
     @contextmanager
-    def begin(self) -> Iterator[SqlTransaction]:
+    def begin(self, *, snapshot: bool = False) -> Iterator[SqlTransaction]:
         """Opens a transaction; see `app.ports.Store.begin`."""
         try:
             with self._outage.outlast(self._engine.connect) as connection:
                 connection.begin()
                 tx = SqlTransaction(connection)
                 try:
+                    if snapshot:
+                        write(connection, _SNAPSHOT, {})
                     yield tx
                     _commit(connection, tx)
                 except _GONE as error:

@@ -1,0 +1,51 @@
+"""Looking at a run that goes on meanwhile."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from app.cli.following import Tail
+from app.engine import steps
+from app.engine.context import Context
+from app.ports import Store
+from tests.engine.test_batches import Bells, planned
+
+
+class Meanwhile:
+    """A ledger in which something happens at every read of the states of proposals."""
+
+    def __init__(self, store: Store, happens: Callable[[], None]) -> None:
+        self._store, self._happens = store, happens
+
+    @contextmanager
+    def begin(self, *, snapshot: bool = False) -> "Iterator[Meanwhile]":
+        with self._store.begin(snapshot=snapshot) as tx:
+            self._tx = tx
+            yield self
+
+    def states(self, run: int) -> Any:
+        found = self._tx.states(run)
+        self._happens()
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tx, name)
+
+
+def test_what_settles_while_a_run_is_looked_at_is_counted_once(ctx: Context) -> None:
+    ctx = replace(ctx, executor=Bells())
+    run, cohorts = planned(ctx, 2)
+    left = list(cohorts)
+
+    def settle() -> None:
+        steps.generate(ctx, left.pop())
+        _, trials, _ = ctx.executor.take()  # type: ignore[attr-defined]
+        steps.evaluate(ctx, *trials)
+
+    tail = Tail(Meanwhile(ctx.store, settle), run.id)  # type: ignore[arg-type]
+    first, second = tail.look(), tail.look()
+    assert len(left) == 1
+    with ctx.store.begin() as tx:
+        final = sum(n for state, n in tx.states(run.id).items() if state.final)
+    assert (first.progress.done, second.progress.done) == (final - 1, final)
