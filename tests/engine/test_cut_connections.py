@@ -132,21 +132,7 @@ def test_two_processes_whose_connections_are_cut_lose_no_step_no_answer_and_no_t
     )
     new = replace(new_run(toy, budget=BUDGET, in_flight=128, islands=3), operators={"asked": 1.0})
     run = lifecycle.start(ctx, toy, new)
-    stop, errors = threading.Event(), []
-
-    def work(process: Context) -> None:
-        answer = table(process)
-        while not stop.is_set():
-            bell = queue.take()
-            if bell is None:
-                stop.wait(0.005)
-                continue
-            try:
-                answer[bell[0]](*bell[1])
-            except Unavailable:
-                continue
-            except Exception as error:
-                errors.append(repr(error))
+    stop, errors = threading.Event(), list[str]()
 
     with ExitStack() as stack:
         processes = []
@@ -157,7 +143,9 @@ def test_two_processes_whose_connections_are_cut_lose_no_step_no_answer_and_no_t
             stack.callback(keeper.close)
             processes.append(replace(ctx, store=store, share=GroupCommit().share, keep=keeper.keep))
         threads = [
-            threading.Thread(target=work, args=(one,), daemon=True)
+            threading.Thread(
+                target=queue.serve, args=(table(one), stop, errors, (Unavailable,)), daemon=True
+            )
             for one in processes
             for _ in range(THREADS)
         ]
