@@ -104,6 +104,23 @@ def test_the_window_finds_the_capacity_and_stays_there(capacity: int, seed: int)
     assert refused <= most * sum(1 for at in simulated.served if at >= 60)
 
 
+@pytest.mark.parametrize("spread", [0.02, 0.3])
+@pytest.mark.parametrize("refusal_seconds", [0.08, 0.2, 0.4, 0.8])
+def test_an_endpoint_that_refuses_slowly_is_not_taken_for_one_that_fails(
+    refusal_seconds: float, spread: float
+) -> None:
+    refused = []
+    for seed in range(20):
+        opened = Window.opened(Bounds(1, 40, 128), 0.0)
+        one = Simulation(
+            opened, lambda now: 12, seed, refusal_seconds=refusal_seconds, spread=spread
+        ).run(96)
+        refused.append(sum(at > 32 for at in one.refused) / sum(at > 32 for at in one.served))
+    refused.sort()
+    assert refused[10] <= 0.15
+    assert refused[18] <= 0.4
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize(("first", "then"), [(64, 16), (16, 64), (128, 100), (40, 160)])
 def test_the_window_follows_a_capacity_that_changes(first: int, then: int, seed: int) -> None:
