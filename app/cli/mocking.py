@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import ipaddress
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,8 +54,7 @@ def mock_llm(wanted: Wanted, screen: Screen) -> None:
     except OSError as error:
         raise _no_socket(wanted, error) from error
     port = listener.getsockname()[1]
-    host = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
-    address = f"http://{host}:{port}/v1"
+    address = f"http://{asked_at(wanted.host)}:{port}/v1"
     screen.say(f"SIMULATED model at {address}: no real model answers here")
     for line in _described(wanted):
         screen.say(f"  {line}")
@@ -64,6 +64,20 @@ def mock_llm(wanted: Wanted, screen: Screen) -> None:
     with Interruption() as stop:
         endpoint = asyncio.run(serve(simulation, listener, lambda: stop.asked))
     screen.say(_summary(endpoint))
+
+
+def asked_at(host: str) -> str:
+    """Returns the host part of an address at which this machine reaches a listener on `host`.
+
+    Who listens on every address (0.0.0.0, ::) is reached at the loopback's.
+    """
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host
+    if address.is_unspecified:
+        return "127.0.0.1" if address.version == 4 else "[::1]"
+    return host if address.version == 4 else f"[{host}]"
 
 
 def simulated(wanted: Wanted) -> Simulation:
