@@ -30,7 +30,8 @@ from app.engine.context import Context, Pace
 from app.entries import WORKER_KINDS, Worker
 from app.model_settings import ModelSettings
 from app.ports import Executor, LanguageModel, Misconfigured, Sandbox, Store
-from app.settings import QueueSettings, SandboxSettings, Settings, wrong_variables
+from app.settings import QueueSettings, SandboxSettings, Settings
+from app.variables import wrong_variables
 
 _INFRA = Path(__file__).parents[1] / "infra"
 

@@ -16,11 +16,10 @@ from app.domain.problem import Limits
 from app.domain.prompt_rules import PromptRules
 from app.model_settings import ModelSettings
 from app.settings import RunSettings
+from app.variables import PREFIX, misspelt
 
 ADDRESSES = ("database_url", "redis_url", "home")
 """Settings of the connection, not of the run."""
-
-PREFIX = "EVOQ_"
 
 _SECTIONS: dict[str, type[BaseModel] | None] = {
     name: field.annotation
@@ -84,8 +83,12 @@ def surrounding(environment: Mapping[str, str]) -> Choices:
     """Returns what variables such as `EVOQ_SEARCH__ISLANDS` and `EVOQ_DATABASE_URL` say.
 
     Raises:
-      Misused: A variable of a known section names no setting of it.
+      Misused: A variable of a known section names no setting of it, or a name is misspelt.
     """
+    for variable, meant in misspelt(name for name, text in environment.items() if text).items():
+        raise Misused(
+            "there is no such variable", where=variable, remedy=f"The closest known one is {meant}."
+        )
     values: dict[str, Any] = {}
     for variable, text in sorted(environment.items()):
         if not variable.startswith(PREFIX) or text == "":

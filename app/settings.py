@@ -6,7 +6,7 @@ configuration file, the problem's own suggestions, the default here.
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.model_settings import ModelSettings
@@ -193,17 +193,3 @@ class Settings(BaseSettings):
     def deployed(self) -> bool:
         """Whether both addresses of a deployment are given."""
         return self.database_url is not None and self.redis_url is not None
-
-
-def wrong_variables() -> dict[str, str]:
-    """Returns the variables of this process that cannot be used, each with why; mostly none."""
-    try:
-        Settings()
-    except ValidationError as error:
-        return {
-            "EVOQ_" + "__".join(str(part) for part in one["loc"]).upper(): (
-                f"{one['msg'][:1].lower()}{one['msg'][1:]}, not {one['input']!r}"
-            )
-            for one in error.errors(include_url=False)
-        }
-    return {}

@@ -102,7 +102,7 @@ def opened(
         return
     from app.adapters.store.schema import upgrade
     from app.embedded.stack import EmbeddedStack
-    from app.settings import wrong_variables
+    from app.variables import wrong_variables
 
     for variable, why in wrong_variables().items():
         raise Misused(why, where=variable, remedy="Correct the variable, or leave it out.")

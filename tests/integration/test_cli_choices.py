@@ -26,6 +26,7 @@ from app.resolve import (
     resolved,
 )
 from app.settings import QueueSettings, RunSettings
+from app.variables import wrong_variables
 
 ASKING = ("diff", "rewrite")
 KNOWN = ("diff", "mutate", "rewrite", "tune")
@@ -76,8 +77,47 @@ def test_an_unknown_variable_of_a_section_is_refused_by_its_name():
         surrounding({"EVOQ_SEARCH__ILANDS": "3"})
 
 
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("EVOQ_LLM_MODEL", "EVOQ_LLM__MODEL"),
+        ("EVOQ_SEARCH_ISLANDS", "EVOQ_SEARCH__ISLANDS"),
+        ("EVOQ_LLM_MAX_INFLIGHT", "EVOQ_LLM_MAX_IN_FLIGHT"),
+        ("EVOQ_VLM_MODEL", "EVOQ_VLLM_MODEL"),
+        ("EVOQ_DATABASE_URI", "EVOQ_DATABASE_URL"),
+        ("EVOQ_GENERATE_CONCURENCY", "EVOQ_GENERATE_CONCURRENCY"),
+    ],
+)
+def test_a_variable_that_is_nearly_one_of_ours_is_refused_with_the_one_meant(variable, meant):
+    with pytest.raises(Misused) as refused:
+        surrounding({variable: "3"})
+
+    assert refused.value.where == variable
+    assert f"closest known one is {meant}." in refused.value.remedy
+
+
+def test_a_process_names_all_its_variables_that_cannot_be_used(monkeypatch):
+    monkeypatch.setenv("EVOQ_LLM_TARGET_INFLIGHT", "9")
+    monkeypatch.setenv("EVOQ_LLM_MAX_IN_FLIGHT", "many")
+    found = wrong_variables()
+
+    assert set(found) == {"EVOQ_LLM_TARGET_INFLIGHT", "EVOQ_LLM_MAX_IN_FLIGHT"}
+    assert "did you mean EVOQ_LLM_TARGET_IN_FLIGHT?" in found["EVOQ_LLM_TARGET_INFLIGHT"]
+    assert found["EVOQ_LLM_MAX_IN_FLIGHT"].endswith("not 'many'")
+
+
 def test_variables_that_are_not_settings_are_left_alone():
-    told = surrounding({"EVOQ_GENERATE_CONCURRENCY": "4", "EVOQ_TASK_EVENTS": "true"})
+    told = surrounding(
+        {
+            "EVOQ_GENERATE_CONCURRENCY": "4",
+            "EVOQ_TASK_EVENTS": "true",
+            "EVOQ_LLM_MAX_IN_FLIGHT": "9",
+            "EVOQ_PROBLEM_DATA": "/data",
+            "EVOQ_SHARED": "/shared",
+            "EVOQ_TEST_VLLM_MODEL": "/model",
+            "EVOQ_LLM_MODEL": "",
+        }
+    )
 
     assert told.values == {}
 
