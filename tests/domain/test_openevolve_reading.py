@@ -241,7 +241,7 @@ def test_artifacts_are_clipped_and_cleaned_and_searched_for_secrets(base):
 
     kept = reading(base, raw=raw, config="prompt: {max_artifact_bytes: 100}\n").artifacts
 
-    assert kept["log"] == "bold\n password = <REDACTED> token=<REDACTED> key <REDACTED_TOKEN>"
+    assert kept["log"] == "bold\n password = <REDACTED>, token=<REDACTED> key <REDACTED_TOKEN>"
     assert "[400 characters left out]" in kept["long"]
     assert len(kept["long"]) < 140
 

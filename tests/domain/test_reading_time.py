@@ -67,6 +67,26 @@ def test_terminal_codes_are_taken_out_whichever_way_they_end() -> None:
     assert redacted("a\x1b]0;title\x07b\x1b]8;;address\x1b\\c\x1b[31md") == "abcd"
 
 
+KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIE/owI+BAAK\nab/c==\n-----END RSA PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (f"read\n{KEY}\nend", "read\n<REDACTED_PRIVATE_KEY>\nend"),
+        (repr(KEY), "'<REDACTED_PRIVATE_KEY>'"),
+        (
+            f"{KEY} and {KEY.replace('RSA ', '')}",
+            "<REDACTED_PRIVATE_KEY> and <REDACTED_PRIVATE_KEY>",
+        ),
+        (f"cut off {KEY[:60]}", "cut off <REDACTED_PRIVATE_KEY>"),
+        ("-----BEGIN PUBLIC KEY-----", "-----BEGIN PUBLIC KEY-----"),
+    ],
+)
+def test_private_keys_are_taken_out_whole(text: str, told: str) -> None:
+    assert redacted(text) == told
+
+
 @pytest.mark.parametrize(
     "text",
     ["```json\n" + "\n" * CHARS, '{"a":' * (CHARS // 5), '{"a":' * 9000 + "1" + "}" * 9000],

@@ -3,34 +3,20 @@
 import re
 from collections.abc import Mapping
 
+from app.domain.security_filter import redacted
+
 MAX_ARTIFACTS = 64
 MAX_TOTAL_CHARS = 262_144
 MAX_NAME_CHARS = 100
 OUTPUT_CHARS = 4_096
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
-_TOKEN = re.compile(r"[A-Za-z0-9]{32,}")
-_ASSIGNED = re.compile(
-    r"(?i)((?:password|passwd|token|secret|api[_-]?key)[\"']?\s{0,4}[=:]\s{0,4})"
-    r"(\"[^\"\n]{0,500}\"|'[^'\n]{0,500}'|\S+)"
-)
-_KEY = re.compile(r"\b(?:sk-|AIza|ghp_|github_pat_|hf_|xox[abp]-)[A-Za-z0-9_\-]{16,}")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
 
 def clean(text: str) -> str:
     """Returns text that any database, terminal and JSON document takes: no escapes, no NUL."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", _ANSI.sub("", text.replace("\r\n", "\n")))
-
-
-def without_secrets(text: str) -> str:
-    """Returns the text with what looks like a secret replaced.
-
-    Replaced are runs of 32 and more letters and digits, keys of well-known shapes, and what
-    follows `password=`, `token:` and the like.
-    """
-    text = _ASSIGNED.sub(r"\1<REDACTED>", text)
-    return _TOKEN.sub("<REDACTED_TOKEN>", _KEY.sub("<REDACTED_TOKEN>", text))
 
 
 def clipped(text: str, chars: int) -> str:
@@ -52,7 +38,7 @@ def bounded(texts: Mapping[str, str], *, chars: int, redact: bool) -> dict[str, 
     for raw, text in texts.items():
         name = clean(raw)[:MAX_NAME_CHARS]
         shown = clean(clipped(text, 4 * chars + OUTPUT_CHARS))  # a search need not see it all
-        shown = clipped(without_secrets(shown) if redact else shown, chars)
+        shown = clipped(redacted(shown) if redact else shown, chars)
         if not shown:
             continue
         if len(kept) == MAX_ARTIFACTS or len(shown) > room:

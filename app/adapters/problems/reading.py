@@ -11,6 +11,7 @@ from app.domain.evaluation import COMBINED, Evaluation, Failure, FailureKind, Tr
 from app.domain.features import BUILT_IN, built_in
 from app.domain.problem import Outcome
 from app.domain.program import Program, ProgramId
+from app.domain.security_filter import redacted
 
 ERROR = "error"
 TIMEOUT = "timeout"
@@ -88,7 +89,7 @@ class Reader:
         }
         detail = artifacts.clipped(artifacts.clean(failure.detail), chars)
         if self.redact:
-            detail = artifacts.without_secrets(detail)
+            detail = redacted(detail)
         return Evaluation(
             artifacts=self._bounded({**printed, **texts}) if self.keep_artifacts else {},
             failure=Failure(failure.kind, detail, failure.culprit),
