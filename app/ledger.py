@@ -7,7 +7,7 @@ events are buffered and written last, under the run's row lock, so that the even
 gaps and their order is commit order.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from app.domain.archive import Cell, IslandView
@@ -173,10 +173,14 @@ class Transaction(History, Protocol):
         """Returns what a model has answered in the cohort's conversation, by turn from 0."""
         ...
 
-    def save_completions(self, turns: Sequence[Turn]) -> None:
+    def save_completions(self, turns: Sequence[Turn]) -> Callable[[], list[Turn]]:
         """Stores what models answered to cohorts of one run, and adds it to the run's account.
 
-        A turn whose very answers are stored already is left as it is, and not booked again.
+        A turn whose very answers are stored already is left as it is, and not booked again.  One
+        to which another worker's answers are stored is booked, and those stay; so do its drafts.
+
+        Returns:
+          What says, once the transaction has committed, which of the turns those others were.
         """
         ...
 

@@ -10,6 +10,9 @@ from app.cli.screen import Screen
 from app.entries import Account, Shift, Spent
 from app.reports.costs import Costs
 
+_LEAST_USD = 1e-9
+"""Less is what sums in another order differ by."""
+
 
 def costs(screen: Screen) -> None:
     """Shows what all runs cost, and the workers' time that none of them had."""
@@ -55,10 +58,16 @@ def _tokens(found: Costs) -> str:
     cached = f" ({rate:.0%} of them read before by the endpoint)" if rate is not None else ""
     reused = sum(one.reused_tokens for one in found.models)
     saved = f"; {reused:,} not spent again" if reused else ""
-    more = found.uncounted_tokens
-    booked = f"; {more:,} more booked for what was not answered or not counted" if more else ""
+    booked = f"; {_uncounted(found)}" if found.uncounted_tokens else ""
     answers = f"{found.completion_tokens:,} of answers"
     return f"{found.prompt_tokens:,} of prompts{cached}, {answers}{booked}{saved}"
+
+
+def _uncounted(found: Costs) -> str:
+    usd = found.uncounted_usd
+    price = f" ({dollars(usd)})" if usd >= _LEAST_USD else ""
+    what = "answered twice, not answered or not counted"
+    return f"{found.uncounted_tokens:,} more booked{price} for what was {what}"
 
 
 def _account(one: Account) -> str:

@@ -17,6 +17,14 @@ class Unaffordable(Exception):
     """A conversation may not go on: what it asks next could exceed the run's budget."""
 
 
+class Overtaken(Exception):
+    """Another worker was answered the same before, and goes on; what this one heard is booked.
+
+    The lease had run out.  Who comes second leaves the step to who was first, or both would pay for
+    every turn from here on; should that one end, the step is rung for as after any worker's end.
+    """
+
+
 def ask(
     ctx: Context,
     run: Run,
@@ -37,6 +45,7 @@ def ask(
 
     Raises:
       Unaffordable: A prompt is longer than was foreseen, and the budget has no room for it.
+      Overtaken: Other answers to this turn are stored.
       Unavailable: The model cannot be reached; what may be billed all the same is booked.  Or the
         ledger cannot, twice in a row; what was answered is lost.
     """
@@ -57,11 +66,14 @@ def _save(ctx: Context, turn: Turn) -> None:
     """Saves a turn; a connection that was cut is no reason to lose what was paid for."""
     run = turn.cohort.run
     try:
-        ctx.share(("save", run), [turn], partial(_saved, ctx))
+        overtaken = ctx.share(("save", run), [turn], partial(_saved, ctx))
     except Unavailable:
-        ctx.share(("save", run), [turn], partial(_saved, ctx))
+        overtaken = ctx.share(("save", run), [turn], partial(_saved, ctx))
+    if any(one is turn for one in overtaken):
+        raise Overtaken(f"turn {turn.number} of cohort {turn.cohort.id} was answered before")
 
 
-def _saved(ctx: Context, turns: Sequence[Turn]) -> None:
+def _saved(ctx: Context, turns: Sequence[Turn]) -> list[Turn]:
     with ctx.store.begin() as tx:
-        tx.save_completions(turns)
+        overtaken = tx.save_completions(turns)
+    return overtaken()

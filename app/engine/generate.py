@@ -1,7 +1,7 @@
 """Generate: a cohort's parents are drawn, its operator speaks, its children enter the ledger."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -11,7 +11,7 @@ from app.domain.imports import ImportPolicy
 from app.domain.operator import Brief, Child, Completion, Draft, Prompt
 from app.domain.refining import assigned, scheduled
 from app.domain.run import Run
-from app.engine.ask import Unaffordable, ask
+from app.engine.ask import Overtaken, Unaffordable, ask
 from app.engine.briefing import brief_of
 from app.engine.context import Context
 from app.engine.enter import Bred, enter
@@ -76,7 +76,8 @@ def _breed(ctx: Context, run: Run, leased: Sequence[Cohort]) -> None:
         try:
             for one in _briefed(ctx, run, leased):
                 try:
-                    bred.append(_bred(ctx, one))
+                    with suppress(Overtaken):
+                        bred.append(_bred(ctx, one))
                 except Unaffordable as error:
                     cut(ctx, one.cohort.id, str(error))
                 left.remove(one.cohort.id)

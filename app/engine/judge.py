@@ -8,7 +8,7 @@ from app.domain.judging import Case, Judges, opinion, questions, unheard
 from app.domain.operator import Completion
 from app.domain.prompt_rules import PromptRules
 from app.domain.run import Run
-from app.engine.ask import Unaffordable, ask
+from app.engine.ask import Overtaken, Unaffordable, ask
 from app.engine.context import Context
 from app.engine.evaluate import Result, record
 from app.engine.faults import broken, misconfigured
@@ -39,6 +39,8 @@ def judge(ctx: Context, trial_id: TrialId) -> None:
         try:
             with ctx.keep("trial", trial_id):
                 evaluation = _opinion(ctx, claimed)
+        except Overtaken:
+            return
         except Unavailable as error:
             with ctx.store.begin() as tx:
                 tx.release([], [trial_id], ctx.pace.retry_seconds)

@@ -17,14 +17,16 @@ class Costs:
       models: One a role and model, in that order.
       workers: One a kind; what workers wrote so far, which is some seconds behind.
       admitted: Programs that all of it was for.
-      booked_tokens: What counts against the budget: with what requests may have taken that nobody
-        answered, and with what an endpoint did not count.
+      booked_tokens, booked_usd: What counts against the budget: with what requests may have taken
+        that nobody answered, with what an endpoint did not count, and with answers to what another
+        worker had asked too.
     """
 
     models: tuple[Account, ...] = ()
     workers: tuple[Shift, ...] = ()
     admitted: int = 0
     booked_tokens: int = 0
+    booked_usd: float = 0.0
 
     @property
     def prompt_tokens(self) -> int:
@@ -38,6 +40,11 @@ class Costs:
     def uncounted_tokens(self) -> int:
         """What is booked beyond the tokens of completions."""
         return max(0, self.booked_tokens - self.prompt_tokens - self.completion_tokens)
+
+    @property
+    def uncounted_usd(self) -> float:
+        """What is booked beyond the prices of completions."""
+        return max(0.0, self.booked_usd - (self.models_usd or 0.0))
 
     @property
     def prefix_hit_rate(self) -> float | None:
@@ -74,7 +81,8 @@ class Costs:
 
 def costs(tx: Transaction, run: Run, admitted: int) -> Costs:
     """Reads what a run cost: two queries, a row for each role and model, and each kind."""
-    return Costs(tuple(tx.accounts(run.id)), tuple(tx.shifts(run.id)), admitted, run.tokens)
+    models, workers = tuple(tx.accounts(run.id)), tuple(tx.shifts(run.id))
+    return Costs(models, workers, admitted, run.tokens, run.cost_usd)
 
 
 def costs_document(found: Costs) -> dict[str, Any]:
@@ -86,6 +94,7 @@ def costs_document(found: Costs) -> dict[str, Any]:
         "prompt_tokens": found.prompt_tokens,
         "completion_tokens": found.completion_tokens,
         "booked_tokens": found.booked_tokens,
+        "booked_usd": found.booked_usd,
         "prefix_hit_rate": found.prefix_hit_rate,
         "models_usd": found.models_usd,
         "workers_usd": found.workers_usd,

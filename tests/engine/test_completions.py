@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from psycopg.errors import UniqueViolation
+from psycopg.errors import ForeignKeyViolation
 
 from app.adapters.model.cached import CachedModel
 from app.adapters.model.scripted import ScriptedModel
@@ -46,8 +46,13 @@ def a_cohort(store: SqlStore, name: str = "toy-run") -> int:
 def answered(store: SqlStore, cohort: int, *replies: Completion) -> None:
     with store.begin() as tx:
         _, held = tx.cohort(cohort)
-        turn = Turn(held, 0, Booked(120, 0.25, 100), [PROMPT] * len(replies), replies)
-        tx.save_completions([turn])
+    saved(store, Turn(held, 0, Booked(120, 0.25, 100), [PROMPT] * len(replies), replies))
+
+
+def saved(store: SqlStore, *turns: Turn) -> list[Turn]:
+    with store.begin() as tx:
+        overtaken = tx.save_completions(turns)
+    return overtaken()
 
 
 def test_a_completion_comes_back_with_all_that_is_known_of_it(store: SqlStore) -> None:
@@ -76,17 +81,18 @@ def test_a_turn_saved_twice_is_stored_and_booked_once(store: SqlStore) -> None:
     assert (run.tokens, run.cost_usd) == (120, 0.25)
 
 
-def test_another_answer_to_a_saved_turn_is_refused_and_its_connection_goes_on(
+def test_an_answer_to_what_nobody_asked_is_refused_and_its_connection_goes_on(
     store: SqlStore,
 ) -> None:
     cohort = a_cohort(store)
-    answered(store, cohort, ANSWER)
+    with store.begin() as tx:
+        _, held = tx.cohort(cohort)
 
-    with pytest.raises(UniqueViolation, match="completions_key"):
-        answered(store, cohort, replace(ANSWER, latency_seconds=1.6))
+    with pytest.raises(ForeignKeyViolation, match="completions_cohort_exists"):
+        saved(store, Turn(replace(held, id=cohort + 1), 0, Booked(120), [PROMPT], [ANSWER]))
 
     with store.begin() as tx:
-        assert tx.cohort(cohort)[0].tokens == 120
+        assert tx.cohort(cohort)[0].tokens == 0
 
 
 def test_it_is_found_by_all_that_shaped_it_and_by_nothing_less(store: SqlStore) -> None:

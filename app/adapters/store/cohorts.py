@@ -106,10 +106,12 @@ DRAFTED = """
         id bigint, epoch int, generation int, parents text[], inspirations text[], role text
     )
     WHERE proposals.id = ANY(%(ids)s) AND proposals.id = draft.id
-        AND proposals.state = 'planned'
-    RETURNING 1
+        AND proposals.epoch IS NULL
+    RETURNING proposals.cohort
 """
-"""Writes the parents that were drawn, as part of a statement; told with `drafted`."""
+"""Writes the parents that were drawn, as part of a statement, and returns the cohorts of those who
+had none, such as were cut; told with `drafted`.
+"""
 
 
 def claim_cohorts(

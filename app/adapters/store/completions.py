@@ -1,6 +1,6 @@
 """What models answered: written once, before it is read, and found again by what was asked."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from app.adapters.store.codec import clean
 from app.adapters.store.cohorts import DRAFTED, drafted
-from app.adapters.store.driver import rows, write
+from app.adapters.store.driver import rows, rows_later
 from app.adapters.store.runs import as_json
 from app.domain.cohort import CohortId
 from app.domain.operator import Completion, Role
@@ -18,40 +18,52 @@ _OF_COHORT = "SELECT * FROM completions WHERE cohort = %(cohort)s ORDER BY turn,
 _SAVE = f"""
     WITH drafted AS ({DRAFTED}), told AS (
         SELECT * FROM json_to_recordset(CAST(%(saved)s AS json)) AS told(
-            cohort bigint, turn int, place int, text text, model text, finish text,
-            prompt_tokens int, completion_tokens int, latency_seconds float8, cost_usd float8,
-            role text, revision text, cached_tokens int, reused bool, prompt text, sample int,
-            parameters jsonb
+            nth int, draws boolean, cohort bigint, turn int, place int, text text, model text,
+            finish text, prompt_tokens int, completion_tokens int, latency_seconds float8,
+            cost_usd float8, role text, revision text, cached_tokens int, reused bool, prompt text,
+            sample int, parameters jsonb
         )
     ), heard AS (
-        SELECT cohort, turn FROM told JOIN completions USING (cohort, turn, place)
+        SELECT nth FROM told JOIN completions USING (cohort, turn, place)
         WHERE told.text = completions.text AND told.latency_seconds = completions.latency_seconds
+    ), stored AS (
+        INSERT INTO completions (cohort, turn, place, text, model, finish, prompt_tokens,
+            completion_tokens, latency_seconds, cost_usd, role, revision, cached_tokens, reused,
+            prompt, sample, parameters)
+        SELECT cohort, turn, place, text, model, finish, prompt_tokens, completion_tokens,
+            latency_seconds, cost_usd, role, revision, cached_tokens, reused, prompt, sample,
+            parameters
+        FROM told
+        WHERE (SELECT count(*) FROM drafted) >= 0 AND nth NOT IN (SELECT nth FROM heard)
+            AND (NOT draws OR cohort IN (SELECT cohort FROM drafted))
+        ORDER BY cohort, turn, place
+        ON CONFLICT (cohort, turn, place) DO NOTHING
+        RETURNING cohort, turn, place
     ), account AS (
         SELECT coalesce(sum(tokens), 0) AS tokens, coalesce(sum(cost_usd), 0) AS cost_usd,
             coalesce(max(longest), 0) AS longest
         FROM json_to_recordset(CAST(%(booked)s AS json)) AS booked(
-            cohort bigint, turn int, tokens bigint, cost_usd float8, longest int
+            nth int, tokens bigint, cost_usd float8, longest int
         )
-        WHERE (cohort, turn) NOT IN (SELECT cohort, turn FROM heard)
+        WHERE nth NOT IN (SELECT nth FROM heard)
     ), counted AS (
         UPDATE runs SET tokens = runs.tokens + account.tokens,
             cost_usd = runs.cost_usd + account.cost_usd,
             longest_prompt_tokens = greatest(longest_prompt_tokens, account.longest)
         FROM account
-        WHERE id = %(run)s AND (SELECT count(*) FROM drafted) >= 0
+        WHERE id = %(run)s AND (SELECT count(*) FROM stored) >= 0
             AND (account.tokens > 0 OR account.cost_usd > 0
                 OR account.longest > longest_prompt_tokens)
     )
-    INSERT INTO completions (cohort, turn, place, text, model, finish, prompt_tokens,
-        completion_tokens, latency_seconds, cost_usd, role, revision, cached_tokens, reused,
-        prompt, sample, parameters)
-    SELECT cohort, turn, place, text, model, finish, prompt_tokens, completion_tokens,
-        latency_seconds, cost_usd, role, revision, cached_tokens, reused, prompt, sample, parameters
-    FROM told WHERE (cohort, turn) NOT IN (SELECT cohort, turn FROM heard)
+    SELECT DISTINCT nth FROM told
+    WHERE nth NOT IN (SELECT nth FROM heard)
+        AND (cohort, turn, place) NOT IN (SELECT cohort, turn, place FROM stored)
 """
-"""The run is counted on after the proposals are written: locks are taken in one order.
+"""Proposals are written first, then completions, both in order, then the run is counted on: locks
+are taken in one order.
 
-A turn whose very answers are there was saved before, by a commit whose confirmation was lost.
+A turn whose very answers are there was saved before, by a commit whose confirmation was lost.  One
+that draws parents where others have been drawn meanwhile answers a question nobody stored.
 """
 _RECALL = """
     SELECT asked.place AS asked_place, found.*
@@ -97,34 +109,6 @@ def of_cohort(c: Connection, cohort: CohortId) -> dict[int, list[Completion]]:
     return turns
 
 
-def save(c: Connection, turns: Sequence[Turn]) -> None:
-    saved = [
-        {
-            **asdict(one),
-            "text": clean(one.text),
-            "cohort": turn.cohort.id,
-            "turn": turn.number,
-            "place": place,
-            "prompt": prompt.digest,
-            "sample": prompt.sample,
-        }
-        for turn in turns
-        for place, (prompt, one) in enumerate(zip(turn.prompts, turn.completions, strict=True))
-    ]
-    booked = [
-        {
-            "cohort": turn.cohort.id,
-            "turn": turn.number,
-            "tokens": turn.booked.tokens,
-            "cost_usd": turn.booked.cost_usd,
-            "longest": turn.booked.longest_prompt_tokens,
-        }
-        for turn in turns
-    ]
-    told = {"saved": as_json(saved), "booked": as_json(booked), **drafted(turns)}
-    write(c, _SAVE, {"run": turns[0].cohort.run, **told})
-
-
 def recall(c: Connection, asked: Sequence[Asked]) -> list[Completion | None]:
     told = [{"place": place, **asdict(one)} for place, one in enumerate(asked)]
     found = {one.asked_place: one for one in rows(c, _RECALL, {"asked": as_json(told)})}
@@ -139,6 +123,71 @@ def replay(c: Connection, run: int, asked: Sequence[tuple[str, int]]) -> list[Co
     told = [{"place": n, "prompt": prompt, "sample": s} for n, (prompt, s) in enumerate(asked)]
     found = {one.asked_place: one for one in rows(c, _REPLAY, {"run": run, "asked": as_json(told)})}
     return [_completion(found[n]) if n in found else None for n in range(len(asked))]
+
+
+class Saving:
+    """Turns of one run on their way into the ledger."""
+
+    def __init__(self, turns: Sequence[Turn]) -> None:
+        """Writes nothing yet.
+
+        Args:
+          turns: At least one.  Of two with answers to the same, as threads that share a transaction
+            may bring them, the first is stored.
+        """
+        self._turns = turns
+        first: dict[tuple[CohortId, int], int] = {}
+        for nth, turn in enumerate(turns):
+            if turn.completions:
+                first.setdefault((turn.cohort.id, turn.number), nth)
+        self._first = sorted(first.values())
+        self._found: Callable[[], list[Any]] = list
+
+    def write(self, c: Connection) -> None:
+        """Runs the statement, as part of a pipeline."""
+        stored = [self._turns[nth] for nth in self._first]
+        told = {
+            "run": self._turns[0].cohort.run,
+            "saved": as_json([row for nth in self._first for row in self._rows(nth)]),
+            "booked": as_json([self._booked(nth) for nth in range(len(self._turns))]),
+        }
+        self._found = rows_later(c, _SAVE, {**told, **drafted(stored)})
+
+    def overtaken(self) -> list[Turn]:
+        """Returns the turns to which other answers are stored; asked after the commit."""
+        late = {one.nth for one in self._found()}
+        return [
+            turn
+            for nth, turn in enumerate(self._turns)
+            if turn.completions and (nth in late or nth not in self._first)
+        ]
+
+    def _rows(self, nth: int) -> list[dict[str, Any]]:
+        turn = self._turns[nth]
+        draws = bool(turn.drafts) and any(one.draft is None for one in turn.cohort.members)
+        return [
+            {
+                **asdict(one),
+                "text": clean(one.text),
+                "nth": nth,
+                "draws": draws,
+                "cohort": turn.cohort.id,
+                "turn": turn.number,
+                "place": place,
+                "prompt": prompt.digest,
+                "sample": prompt.sample,
+            }
+            for place, (prompt, one) in enumerate(zip(turn.prompts, turn.completions, strict=True))
+        ]
+
+    def _booked(self, nth: int) -> dict[str, Any]:
+        booked = self._turns[nth].booked
+        return {
+            "nth": nth,
+            "tokens": booked.tokens,
+            "cost_usd": booked.cost_usd,
+            "longest": booked.longest_prompt_tokens,
+        }
 
 
 def _completion(row: Any) -> Completion:

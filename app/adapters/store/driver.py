@@ -5,7 +5,7 @@ for every proposal skips its compilation and result machinery, which costs a mul
 statement: see `docs/decisions/hot-statements.md`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -49,6 +49,13 @@ def write(c: Connection, statement: str, told: Mapping[str, Any]) -> int:
     """Runs a statement that returns nothing; returns how many rows it wrote."""
     with _driver(c).cursor() as cursor:
         return cursor.execute(statement, told).rowcount
+
+
+def rows_later(c: Connection, statement: str, told: Mapping[str, Any]) -> Callable[[], list[Any]]:
+    """Runs a statement as part of a pipeline; its rows can be asked for after that has ended."""
+    cursor = _driver(c).cursor(row_factory=namedtuple_row)
+    cursor.execute(statement, told)
+    return cursor.fetchall
 
 
 def pipeline(c: Connection) -> AbstractContextManager[object]:

@@ -178,8 +178,10 @@ class SqlTransaction:
     def completions(self, cohort: CohortId) -> Mapping[int, list[Completion]]:
         return stored_completions.of_cohort(self._c, cohort)
 
-    def save_completions(self, turns: Sequence[Turn]) -> None:
-        self._last.append(partial(stored_completions.save, self._c, turns))
+    def save_completions(self, turns: Sequence[Turn]) -> Callable[[], list[Turn]]:
+        saving = stored_completions.Saving(turns)
+        self._last.append(partial(saving.write, self._c))
+        return saving.overtaken
 
     def recall(self, asked: Sequence[Asked]) -> list[Completion | None]:
         return stored_completions.recall(self._c, asked)
