@@ -6,15 +6,24 @@ from pathlib import Path
 import psycopg
 import pytest
 import redis
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from app.adapters.store import schema
 from app.adapters.store.sql import SqlStore
 from app.embedded.postgres import EmbeddedPostgres
 from app.embedded.valkey import EmbeddedValkey
 
-settings.register_profile("shared machine", deadline=None)
+settings.register_profile(
+    "shared machine",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("exploring", deadline=None, max_examples=3000)
 settings.load_profile("shared machine")
+"""No property fails by the time it took, or by the examples that were drawn this time: they are the
+same each time.  `--hypothesis-profile=exploring` draws others, and many more.
+"""
 
 
 @pytest.fixture(scope="session")
