@@ -1,5 +1,6 @@
 """The progress of a run: a live display on a terminal, plain lines on a pipe."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,15 +40,16 @@ def shown(console: Console, hint: str) -> Iterator[Callable[[Look], None]]:
 class Stillness:
     """Notices that nothing settles."""
 
-    def __init__(self, hint: str) -> None:
+    def __init__(self, hint: str, clock: Callable[[], float] = time.monotonic) -> None:
         """Begins now."""
         self._hint = hint
+        self._clock = clock
         self._done = -1
-        self._since = time.monotonic()
+        self._since = clock()
 
     def told(self, look: Look) -> str:
         """Returns what to say about it; "" while things move."""
-        now = time.monotonic()
+        now = self._clock()
         if look.progress.done != self._done or look.still:
             self._done, self._since = look.progress.done, now
         if now - self._since < STUCK_SECONDS:
@@ -60,19 +62,28 @@ class Stillness:
 
 
 class PlainLines:
-    """One line at an improvement, and one every few seconds."""
+    """One line at an improvement, and one every few seconds.
 
-    def __init__(self, console: Console, hint: str) -> None:
+    Args:
+      console: Where to.
+      hint: Where to look when nothing settles for a while.
+      clock: Seconds that only rise.
+    """
+
+    def __init__(
+        self, console: Console, hint: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """Prints nothing yet."""
         self._console = console
-        self._watch = Stillness(hint)
-        self._last_at = 0.0
+        self._clock = clock
+        self._watch = Stillness(hint, clock)
+        self._last_at = -math.inf
         self._last = ""
         self._improvements = 0
 
     def __call__(self, look: Look) -> None:
         """Prints a line if it is due."""
-        now = time.monotonic()
+        now = self._clock()
         improved = look.progress.improvements > self._improvements
         due = EVERY_SECONDS if not improved else APART_SECONDS
         if now - self._last_at < due and not look.still:

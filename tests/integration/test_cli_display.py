@@ -93,16 +93,18 @@ def test_a_pipe_gets_plain_lines_and_a_terminal_does_not():
     assert "\x1b[" in live.getvalue()
 
 
-def test_lines_come_at_the_end_and_not_at_every_look():
+def test_lines_come_every_few_seconds_and_at_the_end_and_not_at_every_look():
     console, out = printed(terminal=False)
-    show = PlainLines(console, "look there")
+    seconds = 0.0
+    show = PlainLines(console, "look there", clock=lambda: seconds)
 
     for done in range(50):
-        show(replace(LOOK, progress=replace(PROGRESS, done=done)))
+        seconds = done / 8
+        show(replace(LOOK, progress=replace(PROGRESS, improvements=0, done=done)))
     show(replace(LOOK, run=replace(RUN, state=RunState.FINISHED)))
 
     lines = out.getvalue().splitlines()
-    assert len(lines) == 2
+    assert [line.split()[2] for line in lines] == ["0/400", "40/400", "100/400"]
     assert "finished" in lines[-1]
 
 
