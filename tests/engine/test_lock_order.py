@@ -39,7 +39,7 @@ def settles(database: str, work: Callable[[], Any]) -> Future[Any]:
     pool = ThreadPoolExecutor(1)
     future = pool.submit(work)
     pool.shutdown(wait=False)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not future.done() and not blocked(database):
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -82,7 +82,7 @@ def test_who_holds_a_cohort_may_go_on_to_its_run(
         tx.cohort(cohort.id)
         done = settles(database, lambda: other(ctx, run, cohort))
         tx.emit(run.id, EventKind.NOTICED, {"text": "first"})
-    done.result(20)
+    done.result(60)
 
 
 def locked(database: str, table: str, lower: int, higher: int, work: Callable[[], Any]) -> None:
@@ -92,7 +92,7 @@ def locked(database: str, table: str, lower: int, higher: int, work: Callable[[]
         c.execute(query, [lower])
         done = settles(database, work)
         c.execute(query, [higher])
-    done.result(20)
+    done.result(60)
 
 
 def test_turns_saved_together_lock_their_proposals_in_order(ctx: Context, database: str) -> None:

@@ -60,7 +60,7 @@ def test_a_transaction_waits_for_a_server_that_is_not_there_yet(
 ) -> None:
     address = make_url(database)
     sockets, later = address.query["host"], tmp_path / "s"
-    store = SqlStore(_at(address, later), patience_seconds=60.0)
+    store = SqlStore(_at(address, later), patience_seconds=120.0)
     began = threading.Event()
 
     def step() -> None:
@@ -74,7 +74,7 @@ def test_a_transaction_waits_for_a_server_that_is_not_there_yet(
         assert not began.wait(1.0)
     finally:
         later.symlink_to(str(sockets))
-        waiting.join(60.0)
+        waiting.join(120.0)
     assert began.is_set()
     store.close()
 

@@ -27,7 +27,7 @@ class Together:
 
     def __init__(self, kind: Hashable) -> None:
         self._kind = kind
-        self._barrier = threading.Barrier(THREADS, timeout=20)
+        self._barrier = threading.Barrier(THREADS, timeout=60)
         self._subjects: list[Any] = []
         self._result: Any = None
 
@@ -114,7 +114,7 @@ class Hanging(Bells):
         self.go_on = threading.Event()
 
     def submit(self, step: Any, subjects: Sequence[int], *, together: int = 1) -> None:
-        assert self.go_on.wait(20)
+        assert self.go_on.wait(120)
         super().submit(step, subjects, together=together)
 
 
@@ -124,7 +124,7 @@ def test_nobody_waits_for_the_bell_of_a_transaction_that_is_shared(ctx: Context)
     ctx = replace(ctx, executor=queue, share=Together(("enter", run.id)))
     with ThreadPoolExecutor(THREADS) as pool:
         entering = [pool.submit(steps.generate, ctx, cohort) for cohort in cohorts]
-        done, ringing = wait(entering, timeout=10, return_when=FIRST_COMPLETED)
+        done, ringing = wait(entering, timeout=60, return_when=FIRST_COMPLETED)
         queue.go_on.set()
     assert len(done) == len(ringing) == 1
     [(step, trials, _)] = queue.rung
@@ -143,7 +143,7 @@ def test_a_cohort_started_too_often_fails_its_run_and_no_other_of_the_group(
     group, release = GroupCommit(), threading.Event()
     ctx = replace(ctx, share=group.share)
     with ThreadPoolExecutor(3) as pool:
-        pool.submit(group.share, "lease cohorts", [], lambda _: release.wait(20))
+        pool.submit(group.share, "lease cohorts", [], lambda _: release.wait(60))
         until(lambda: "lease cohorts" in group._waiting)
         for n, cohort in enumerate((first, second) if leads else (second, first), 1):
             pool.submit(steps.generate, ctx, cohort)

@@ -98,7 +98,7 @@ def test_a_server_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     server = server_of(tmp_path)
     parent.kill()
     parent.wait()
-    until(lambda: not server.is_running(), 20, "the server's end")
+    until(lambda: not server.is_running(), what="the server's end")
     close_socket_folder(tmp_path)
 
 
@@ -111,7 +111,7 @@ def test_a_crashed_server_comes_back_at_the_same_address_with_what_it_had_writte
         connection.execute("SET synchronous_commit = on")
         connection.execute("CREATE TABLE kept AS SELECT 3 AS answer")
     server_of(tmp_path).send_signal(signal.SIGKILL)
-    until(lambda: not server.running, 10, "the crash")
+    until(lambda: not server.running, what="the crash")
     assert server.start() == url
     assert ask(url, "SELECT answer FROM kept") == 3
     server.stop()
@@ -227,13 +227,13 @@ def test_an_ordinary_user_needs_nothing_of_root(open_folder: Path) -> None:
         env={"PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(site)]), "HOME": "/nonexistent"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
     assert done.stdout == "works as 65534\n", done.stderr
     for record in (open_folder / "p" / "postgres.pid", open_folder / "v" / "valkey.pid"):
         identity = read_record(record)
         assert identity is not None
-        until(lambda left=identity: left.running() is None, 20, f"the end of {identity.name}")
+        until(lambda left=identity: left.running() is None, what=f"the end of {identity.name}")
 
 
 def test_a_folder_that_cannot_be_made_is_named_with_a_remedy(tmp_path: Path) -> None:

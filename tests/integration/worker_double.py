@@ -89,8 +89,8 @@ def install(folder: Path, **more: str) -> dict[str, str]:
     }
 
 
-def until(condition: Callable[[], object], seconds: float = 30.0, what: str = "it") -> None:
-    """Waits for a condition, and fails when it does not come."""
+def until(condition: Callable[[], object], seconds: float = 120.0, what: str = "it") -> None:
+    """Waits for a condition, and fails when it does not come, on a machine however busy."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not happen within {seconds} s"
