@@ -75,10 +75,10 @@ def test_an_attempt_under_way_is_bounded_by_what_is_learnt_meanwhile() -> None:
         for _ in range(FEWEST):
             attempts.answered(0.05)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(hanging, 20.0)
+            await hanging
         return asyncio.get_running_loop().time() - began
 
-    assert asyncio.run(work()) < 10.0
+    assert asyncio.run(work()) < 45.0
 
 
 def test_the_last_attempt_has_all_of_its_time() -> None:
@@ -90,6 +90,6 @@ def test_the_last_attempt_has_all_of_its_time() -> None:
             await asyncio.sleep(0.2)
         with pytest.raises(TimeoutError):
             async with attempts.limited(60.0, hung_before=0):
-                await asyncio.sleep(20.0)
+                await asyncio.Event().wait()
 
     asyncio.run(work())

@@ -1,4 +1,5 @@
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -265,10 +266,12 @@ def test_artifacts_are_bounded_in_number_and_in_all():
     assert "n199" in kept["left_out"]
 
 
-@pytest.mark.timeout(5)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("unit", ["a-", "token", "token=", "\x1b[", "\x1b]", "'", "sk-"])
 def test_searching_a_megabyte_for_secrets_is_quick(unit):
+    started = time.thread_time()
     artifacts.bounded({"x": unit * 300_000}, chars=20_000, redact=True)
+    assert time.thread_time() - started < 5.0
 
 
 def test_a_match_of_two_is_not_an_openevolve_trial(base):

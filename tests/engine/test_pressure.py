@@ -1,5 +1,6 @@
 """Back-pressure from a real ledger: what is measured, and what is planned because of it."""
 
+import time
 from dataclasses import replace
 
 import psycopg
@@ -85,11 +86,13 @@ def test_the_ledger_knows_rate_and_times(ctx: Context, store: SqlStore, database
     drain(ctx)
     with psycopg.connect(database.replace("+psycopg", "")) as connection:
         connection.execute("UPDATE trials SET wall_seconds = 1.5")
+    began = time.monotonic()
     stretch(database, run.id, 20.0)
     flow = measured(store, run.id, 41)
+    passed = time.monotonic() - began
     assert flow is not None
     assert flow.settled == 41
-    assert flow.span_seconds == pytest.approx(20.0 * 40 / 61, abs=1.5)
+    assert 0.0 <= flow.span_seconds - 20.0 * 40 / 61 <= passed
     assert flow.generating_seconds == pytest.approx(0.5), "two turns of one prompt"
     assert 1.0 < flow.evaluating_seconds <= 1.5, "duplicates were never tested"
 
