@@ -129,7 +129,7 @@ class Turn:
       number: From 0 on; those of judges from 1,000 on.
       booked: What it adds to the run's account.
       prompts: What was asked; () where only the account changes.
-      completions: One a prompt.
+      completions: One a prompt; None where there is none yet, or where it is saved already.
       drafts: The parents that were drawn, one a member; () if they are saved already.
     """
 
@@ -137,7 +137,7 @@ class Turn:
     number: int
     booked: Booked
     prompts: Sequence[Prompt] = ()
-    completions: Sequence[Completion] = ()
+    completions: Sequence[Completion | None] = ()
     drafts: Sequence[Draft] = ()
 
 

@@ -169,8 +169,8 @@ class Transaction(History, Protocol):
 
     # Completions
 
-    def completions(self, cohort: CohortId) -> Mapping[int, list[Completion]]:
-        """Returns what a model has answered in the cohort's conversation, by turn from 0."""
+    def completions(self, cohort: CohortId) -> Mapping[int, Mapping[int, Completion]]:
+        """Returns what a model has answered in the cohort's conversation, by turn and place."""
         ...
 
     def save_completions(self, turns: Sequence[Turn]) -> Callable[[], list[Turn]]:

@@ -5,13 +5,16 @@ Machinery that is down raises `Unavailable`, and the step that met it is tried a
 program's own misbehaviour never raises: it is a `Failure` inside an `Evaluation`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from types import MappingProxyType
 from typing import Literal, Protocol, TypeAlias
 
 from app.domain.operator import Completion, Prompt
 from app.domain.problem import Job, Outcome
 from app.ledger import Transaction
+
+_NOTHING: Mapping[int, Completion] = MappingProxyType({})
 
 Step: TypeAlias = Literal["produce", "generate", "evaluate", "judge"]
 
@@ -22,11 +25,19 @@ class Unavailable(Exception):
     Attributes:
       unanswered: Of a model: completions that were asked for and may be billed, though nobody was
         answered.
+      answered: Of a model: the completions that did come, by the place of their prompt in the call.
+        They were paid for; whoever asks again asks for the others only.
     """
 
-    def __init__(self, *told: object, unanswered: int = 0) -> None:
+    def __init__(
+        self,
+        *told: object,
+        unanswered: int = 0,
+        answered: Mapping[int, Completion] = _NOTHING,
+    ) -> None:
         super().__init__(*told)
         self.unanswered = unanswered
+        self.answered = dict(answered)
 
 
 class Misconfigured(Unavailable):
@@ -43,7 +54,8 @@ class LanguageModel(Protocol):
         """Returns one completion a prompt, in order.
 
         Raises:
-          Unavailable: The model cannot be reached, or will not answer whatever is asked.
+          Unavailable: The model cannot be reached, or will not answer whatever is asked.  Raised
+            once nothing is asked any more, with the prompts that were `answered` all the same.
         """
         ...
 

@@ -53,6 +53,9 @@ class Price:
     cost_usd: float = 0.0
 
 
+NOTHING = Price()
+
+
 @dataclass(frozen=True, slots=True)
 class Booked:
     """What a turn of a conversation adds to its run's account.

@@ -1,9 +1,10 @@
 """Asking: models are asked within a run's budget, and answers are saved before they are read."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
-from app.domain.budget import booked
+from app.domain.budget import NOTHING, Booked, Price, booked
 from app.domain.cohort import Cohort
 from app.domain.operator import Completion, Draft, Prompt
 from app.domain.run import Run
@@ -31,6 +32,7 @@ def ask(
     cohort: Cohort,
     number: int,
     prompts: Sequence[Prompt],
+    heard: Mapping[int, Completion],
     drafts: Sequence[Draft] = (),
 ) -> list[Completion]:
     """Asks the prompts of one turn of a cohort's conversation; returns an answer each, in order.
@@ -41,29 +43,51 @@ def ask(
       cohort: Whose conversation it is.
       number: The turn's.
       prompts: At least one.
+      heard: What was answered when this step ran before, by place; it is not asked again.
       drafts: The parents that were drawn for it, one a member, to be saved with the answers.
 
     Raises:
       Unaffordable: A prompt is longer than was foreseen, and the budget has no room for it.
       Overtaken: Other answers to this turn are stored.
-      Unavailable: The model cannot be reached; what may be billed all the same is booked.  Or the
-        ledger cannot, twice in a row; what was answered is lost.
+      Unavailable: The model cannot be reached; what it answered all the same is saved, and what may
+        be billed is booked.  Or the ledger cannot, twice in a row; what was answered is lost.
     """
-    reason = set_aside(ctx, run, cohort, number, prompts)
-    if reason:
-        raise Unaffordable(reason)
-    try:
-        replies = ctx.model(run).complete(prompts)
-    except Unavailable as error:
-        lost(ctx, run, cohort, number, prompts, error.unanswered)
-        raise
-    account = booked(run.budget, tariff(run), prompts, replies)
-    _save(ctx, Turn(cohort, number, account, prompts, replies, drafts))
-    return replies
+    missing = [place for place in range(len(prompts)) if place not in heard]
+    if missing:
+        asked = [prompts[place] for place in missing]
+        reason = set_aside(ctx, run, cohort, number, asked)
+        if reason:
+            raise Unaffordable(reason)
+        turn = Turn(cohort, number, Booked(), prompts, drafts=drafts)
+        try:
+            fresh = dict(zip(missing, ctx.model(run).complete(asked), strict=True))
+        except Unavailable as error:
+            answered = {missing[place]: one for place, one in error.answered.items()}
+            unheard = [prompts[place] for place in missing if place not in answered]
+            _save(ctx, _answered(run, turn, answered, lost(run, unheard, error.unanswered)))
+            raise
+        _save(ctx, _answered(run, turn, fresh))
+        heard = {**heard, **fresh}
+    return [heard[place] for place in range(len(prompts))]
+
+
+def _answered(
+    run: Run, turn: Turn, answered: Mapping[int, Completion], lost: Price = NOTHING
+) -> Turn:
+    """Returns a turn with its answers, by place, and with what they and others may have taken."""
+    paid = [turn.prompts[place] for place in answered], list(answered.values())
+    account = booked(run.budget, tariff(run), *paid)
+    tokens, usd = account.tokens + lost.tokens, account.cost_usd + lost.cost_usd
+    completions = [answered.get(place) for place in range(len(turn.prompts))]
+    return replace(
+        turn, booked=replace(account, tokens=tokens, cost_usd=usd), completions=completions
+    )
 
 
 def _save(ctx: Context, turn: Turn) -> None:
     """Saves a turn; a connection that was cut is no reason to lose what was paid for."""
+    if not any(turn.completions) and turn.booked == Booked():
+        return
     run = turn.cohort.run
     try:
         overtaken = ctx.share(("save", run), [turn], partial(_saved, ctx))

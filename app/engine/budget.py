@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from app.domain.budget import (
+    NOTHING,
     PROMPT_GROWTH,
     Booked,
     Price,
@@ -66,16 +67,15 @@ def set_aside(ctx: Context, run: Run, cohort: Cohort, turn: int, prompts: Sequen
     return f"the budget has no room for a prompt of {tokens} tokens beside what is in flight"
 
 
-def lost(
-    ctx: Context, run: Run, cohort: Cohort, turn: int, prompts: Sequence[Prompt], n: int
-) -> None:
-    """Books `n` requests that may be billed and were never answered, at the dearest."""
+def lost(run: Run, prompts: Sequence[Prompt], n: int) -> Price:
+    """Returns what `n` requests may take that were never answered, at the dearest prompt's.
+
+    Nothing where no cap asks for it.
+    """
     if not n or not capped(run.budget):
-        return
-    each = max((unanswered(tariff(run), one, 1) for one in prompts), key=_dear, default=Price())
-    with ctx.store.begin() as tx:
-        cost = Booked(n * each.tokens, n * each.cost_usd)
-        tx.save_completions([Turn(cohort, turn, cost)])
+        return NOTHING
+    each = max((unanswered(tariff(run), one, 1) for one in prompts), key=_dear, default=NOTHING)
+    return Price(n * each.tokens, n * each.cost_usd)
 
 
 def _dear(price: Price) -> tuple[float, int]:

@@ -56,13 +56,13 @@ class Claimed:
     """A cohort this worker has leased, with all its operator is told.
 
     Attributes:
-      heard: What a model answered when this step ran before, by turn.
+      heard: What a model answered when this step ran before, by turn and place.
     """
 
     run: Run
     cohort: Cohort
     brief: Brief
-    heard: Mapping[int, list[Completion]]
+    heard: Mapping[int, Mapping[int, Completion]]
 
 
 def _breed(ctx: Context, run: Run, leased: Sequence[Cohort]) -> None:
@@ -177,8 +177,6 @@ def converse(ctx: Context, claimed: Claimed) -> list[Child]:
 def _turn(ctx: Context, claimed: Claimed, turn: int, prompts: list[Prompt]) -> list[Completion]:
     if not prompts:
         return []
-    heard = claimed.heard.get(turn)
-    if heard is not None and len(heard) == len(prompts):
-        return heard
+    heard = claimed.heard.get(turn, {})
     drafts = () if turn else claimed.brief.drafts
-    return ask(ctx, claimed.run, claimed.cohort, turn, prompts, drafts)
+    return ask(ctx, claimed.run, claimed.cohort, turn, prompts, heard, drafts)

@@ -1,5 +1,6 @@
 """Judge: models are asked what they think of a program, and its cohort takes the next step."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.domain.cohort import Cohort, TrialId
@@ -57,7 +58,7 @@ class _Claimed:
     """A trial of opinion this worker has leased.
 
     Attributes:
-      heard: What the judges answered when this step ran before; None when it did not come so far.
+      heard: What judges answered when this step ran before, by place.
     """
 
     run: Run
@@ -65,7 +66,7 @@ class _Claimed:
     judges: Judges
     case: Case
     turn: int
-    heard: list[Completion] | None
+    heard: Mapping[int, Completion]
 
 
 def _claim(ctx: Context, trial_id: TrialId) -> _Claimed | None:
@@ -82,18 +83,17 @@ def _claim(ctx: Context, trial_id: TrialId) -> _Claimed | None:
         raise ValueError(f"trial {trial_id} asks for an opinion that run {run.id} does not want")
     turn = FIRST_TURN + cohort.members.index(member)
     case = Case(leased.programs[player], cohort.evaluations(player), member.ordinal)
-    return _Claimed(run, cohort, judges, case, turn, heard.get(turn))
+    return _Claimed(run, cohort, judges, case, turn, heard.get(turn, {}))
 
 
 def _opinion(ctx: Context, claimed: _Claimed) -> Evaluation:
-    """Asks the judges, unless they were asked before; they go unheard where none is affordable."""
-    run, replies = claimed.run, claimed.heard
-    if replies is None:
-        rules = PromptRules.of(run.settings["prompts"])
-        instructions = ctx.problem(run.problem).instructions
-        prompts = questions(claimed.judges, claimed.case, rules, instructions)
-        try:
-            replies = ask(ctx, run, claimed.cohort, claimed.turn, prompts)
-        except Unaffordable as error:
-            return unheard(claimed.case, str(error))
+    """Asks the judges that were not heard before; none is where the budget has no room for it."""
+    run = claimed.run
+    rules = PromptRules.of(run.settings["prompts"])
+    instructions = ctx.problem(run.problem).instructions
+    prompts = questions(claimed.judges, claimed.case, rules, instructions)
+    try:
+        replies = ask(ctx, run, claimed.cohort, claimed.turn, prompts, claimed.heard)
+    except Unaffordable as error:
+        return unheard(claimed.case, str(error))
     return opinion(claimed.judges, claimed.case, replies)

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from app.domain.operator import Prompt, Role
-from app.ports import LanguageModel
+from app.ports import LanguageModel, Unavailable
 
 Serve = Callable[[Callable[[str], str]], LanguageModel]
 """Returns a model whose answer is a function of the prompt's user text."""
@@ -65,3 +65,22 @@ class LanguageModelContract:
 
         with ThreadPoolExecutor(8) as pool:
             assert list(pool.map(ask, range(40))) == [f"<thread {n}>" for n in range(40)]
+
+
+class PartialAnswersContract(LanguageModelContract):
+    """Inherit where `serve` may be given a function that raises `Unavailable` for a text."""
+
+    def test_a_call_that_failed_tells_what_was_answered_by_place(self, serve: Serve) -> None:
+        def said(text: str) -> str:
+            if "lost" in text:
+                raise Unavailable("no answer")
+            return text.upper()
+
+        texts = ["one", "lost", "three", "one", "lost too"]
+        prompts = [Prompt("", text, sample=n) for n, text in enumerate(texts)]
+
+        with pytest.raises(Unavailable) as caught:
+            serve(said).complete(prompts)
+
+        found = {place: one.text for place, one in caught.value.answered.items()}
+        assert found == {0: "ONE", 2: "THREE", 3: "ONE"}

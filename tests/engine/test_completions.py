@@ -13,7 +13,7 @@ from app.adapters.store.sql import SqlStore
 from app.domain.budget import Booked
 from app.domain.operator import Completion, Prompt, Role
 from app.entries import Asked, Plan, Turn
-from tests.contracts.language_model import LanguageModelContract, Serve
+from tests.contracts.language_model import LanguageModelContract, PartialAnswersContract, Serve
 from tests.engine.conftest import new_run
 from tests.engine.toy import problem
 
@@ -61,7 +61,7 @@ def test_a_completion_comes_back_with_all_that_is_known_of_it(store: SqlStore) -
     answered(store, cohort, ANSWER, replace(ANSWER, cost_usd=None))
 
     with store.begin() as tx:
-        [first, second] = tx.completions(cohort)[0]
+        [first, second] = tx.completions(cohort)[0].values()
         run, _ = tx.cohort(cohort)
     assert first == replace(ANSWER, text="hi there \ufffd")
     assert second.cost_usd is None
@@ -76,8 +76,9 @@ def test_a_turn_saved_twice_is_stored_and_booked_once(store: SqlStore) -> None:
     answered(store, cohort, *two)
 
     with store.begin() as tx:
-        assert [one.text for one in tx.completions(cohort)[0]] == ["hi there \ufffd", "hi again"]
+        texts = [one.text for one in tx.completions(cohort)[0].values()]
         run, _ = tx.cohort(cohort)
+    assert texts == ["hi there \ufffd", "hi again"]
     assert (run.tokens, run.cost_usd) == (120, 0.25)
 
 
@@ -150,7 +151,7 @@ def test_only_what_was_never_answered_is_asked_and_the_rest_is_marked(store: Sql
     assert hit.role is Role.JUDGE
 
 
-class TestACacheThatKnowsNothing(LanguageModelContract):
+class TestACacheThatKnowsNothing(PartialAnswersContract):
     @pytest.fixture
     def serve(self, store: SqlStore) -> Serve:
         return lambda said: CachedModel(ScriptedModel(lambda prompt: said(prompt.user)), store)

@@ -74,7 +74,7 @@ def test_an_answer_that_another_worker_had_first_is_booked_and_makes_no_program(
     with ctx.store.begin() as tx:
         turns = tx.completions(*cohorts)
         found, spent = costs(tx, tx.run(run.id), 1), tx.run(run.id)
-    texts = [one.text for turn in turns.values() for one in turn]
+    texts = [one.text for turn in turns.values() for one in turn.values()]
     assert texts == ["x = 2\n", "x = 3\n"]  # its operator has two turns
     assert model.asked == 3
     assert (spent.tokens, spent.cost_usd) == (3 * TOKENS, 3 * USD)
@@ -155,7 +155,7 @@ def saved(ctx: Context, *turns: Turn) -> list[Turn]:
 
 def texts(ctx: Context, cohort: CohortId) -> list[str]:
     with ctx.store.begin() as tx:
-        return [one.text for turn in tx.completions(cohort).values() for one in turn]
+        return [one.text for turn in tx.completions(cohort).values() for one in turn.values()]
 
 
 def booked(ctx: Context, run: Run) -> int:

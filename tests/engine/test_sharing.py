@@ -101,7 +101,7 @@ def test_turns_saved_at_once_are_booked_together(ctx: Context) -> None:
         found = [tx.completions(cohort) for cohort in cohorts]
         spent = tx.run(run.id).tokens
     assert [sorted(one) for one in found] == [[0, 1], [0, 1]]
-    said = sorted(reply.text for one in found for [reply] in one.values())
+    said = sorted(reply.text for one in found for turn in one.values() for reply in turn.values())
     assert said == [f"x = {n}\n" for n in (1, 2, 3, 4)]
     assert spent == 4 * 7
 

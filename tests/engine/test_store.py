@@ -322,7 +322,7 @@ def test_rows_of_an_older_schema_survive_every_migration_and_the_way_back(
     store = SqlStore(empty_database)
     with store.begin() as tx:
         run, cohort = tx.cohort(1)
-        [[old]] = tx.completions(1).values()
+        [[old]] = [turn.values() for turn in tx.completions(1).values()]
         assert (run.name, run.tokens, run.cost_usd, run.budget.cost_usd) == ("old", 12, 0.0, None)
         assert (old.text, old.latency_seconds, old.cost_usd, old.role) == (
             *("hello", 0.5, 0.25),

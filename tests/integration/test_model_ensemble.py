@@ -18,7 +18,7 @@ from app.adapters.model.roles import RoleModels
 from app.adapters.model.scripted import ScriptedModel
 from app.domain.operator import Completion, Prompt, Role
 from app.ports import LanguageModel, Misconfigured, Unavailable
-from tests.contracts.language_model import LanguageModelContract, Serve
+from tests.contracts.language_model import PartialAnswersContract, Serve
 from tests.integration.test_model_openai import Endpoint, Pauses, Reply, in_turn, refused, said
 
 
@@ -49,7 +49,7 @@ def prompts(count: int) -> list[Prompt]:
     return [Prompt("", "hi", sample=n) for n in range(count)]
 
 
-class TestEnsemble(LanguageModelContract):
+class TestEnsemble(PartialAnswersContract):
     @pytest.fixture
     def serve(self) -> Serve:
         return lambda answer: ensemble(
@@ -58,7 +58,7 @@ class TestEnsemble(LanguageModelContract):
         )
 
 
-class TestEnsembleWhoseFirstModelIsDown(LanguageModelContract):
+class TestEnsembleWhoseFirstModelIsDown(PartialAnswersContract):
     @pytest.fixture
     def serve(self) -> Serve:
         return lambda answer: ensemble(
@@ -66,7 +66,7 @@ class TestEnsembleWhoseFirstModelIsDown(LanguageModelContract):
         )
 
 
-class TestRoleModels(LanguageModelContract):
+class TestRoleModels(PartialAnswersContract):
     @pytest.fixture
     def serve(self) -> Serve:
         def serve(answer: Any) -> RoleModels:
@@ -95,6 +95,34 @@ def test_a_prompt_for_one_of_the_models_goes_to_that_one_while_it_is_up() -> Non
     assert [one.model for one in model.complete(asked)][:3] == ["mild", "strict", "mild"]
     strict.fault = Unavailable("gone")
     assert [one.model for one in model.complete(asked[1:2])] == ["mild"]
+
+
+class Half(Named):
+    """Answers every other prompt, and one request more may be billed."""
+
+    def complete(self, prompts: Any) -> list[Completion]:
+        answered = dict(list(enumerate(super().complete(prompts)))[::2])
+        raise Unavailable("half", unanswered=1, answered=answered)
+
+
+def test_a_model_that_answers_a_part_leaves_the_rest_to_the_next() -> None:
+    model = ensemble(Half("first"), Half("second"), Named("last"), weights=(1.0, 0.0, 0.0))
+
+    replies = model.complete(prompts(5))
+
+    assert [one.model for one in replies] == ["first", "second", "first", "last", "first"]
+    assert [one.unanswered for one in replies] == [0, 0, 0, 2, 0]
+
+
+def test_what_some_models_answered_is_told_when_none_is_left_for_the_rest() -> None:
+    model = ensemble(Half("first"), Half("second"), weights=(1.0, 0.0))
+
+    with pytest.raises(Unavailable, match="no model is up") as caught:
+        model.complete(prompts(5))
+
+    answered = {place: one.model for place, one in caught.value.answered.items()}
+    assert answered == {0: "first", 1: "second", 2: "first", 4: "first"}
+    assert caught.value.unanswered == 2
 
 
 def test_a_model_that_is_down_leaves_its_prompts_to_the_others_and_is_left_alone() -> None:

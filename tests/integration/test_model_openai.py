@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -21,7 +22,7 @@ from app.adapters.model.presets import openai
 from app.adapters.model.scripted import ScriptedModel
 from app.domain.operator import Prompt
 from app.ports import Misconfigured, Unavailable
-from tests.contracts.language_model import LanguageModelContract, Serve
+from tests.contracts.language_model import PartialAnswersContract, Serve
 
 KEY = "sk-test-0123456789abcdef"
 
@@ -128,14 +129,21 @@ def in_turn(*replies: Reply) -> Callable[[dict[str, Any]], Reply]:
     return lambda _: left.pop(0) if len(left) > 1 else left[0]
 
 
-class TestOpenAIModel(LanguageModelContract):
+def _spoken(answer: Callable[[str], str], body: dict[str, Any]) -> Reply:
+    try:
+        return said(answer(body["messages"][-1]["content"]))
+    except Unavailable:
+        return refused(400)
+
+
+class TestOpenAIModel(PartialAnswersContract):
     @pytest.fixture
     def serve(self) -> Iterator[Serve]:
         opened: list[Endpoint] = []
         exchange = Exchange()
 
         def serve(answer: Callable[[str], str]) -> OpenAIModel:
-            endpoint = Endpoint(lambda body: said(answer(body["messages"][-1]["content"])))
+            endpoint = Endpoint(partial(_spoken, answer))
             opened.append(endpoint)
             return OpenAIModel(ModelSpec("echo", base_url=endpoint.url, api_key=KEY), exchange)
 
@@ -145,7 +153,7 @@ class TestOpenAIModel(LanguageModelContract):
             endpoint.close()
 
 
-class TestScriptedModel(LanguageModelContract):
+class TestScriptedModel(PartialAnswersContract):
     @pytest.fixture
     def serve(self) -> Serve:
         return lambda answer: ScriptedModel(lambda prompt: answer(prompt.user))

@@ -28,7 +28,7 @@ from app.domain.operator import Prompt
 from app.model_settings import ModelSettings
 from app.ports import Misconfigured, Unavailable
 from app.providers import Providers
-from tests.contracts.language_model import LanguageModelContract, Serve
+from tests.contracts.language_model import PartialAnswersContract, Serve
 from workers import gpu
 
 
@@ -82,7 +82,7 @@ def exchange() -> Iterator[Exchange]:
     opened.close()
 
 
-class TestVllmModel(LanguageModelContract):
+class TestVllmModel(PartialAnswersContract):
     @pytest.fixture
     def serve(self, exchange: Exchange) -> Serve:
         spec = ModelSpec("tiny", base_url=IN_PROCESS)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from app.adapters.model.parts import ended, joined
 from app.domain.operator import Completion, Prompt
 from app.entries import Asked
 from app.ports import Store
@@ -49,12 +50,10 @@ class CachedModel:
         ]
         with self._store.begin() as tx:
             found = tx.recall(asked)
-        missing = [prompt for prompt, one in zip(prompts, found, strict=True) if one is None]
-        fresh = iter(self._model.complete(missing) if missing else ())
-        return [
-            next(fresh) if one is None else _reused(one, prompt)
-            for prompt, one in zip(prompts, found, strict=True)
-        ]
+        known = {n: _reused(one, prompts[n]) for n, one in enumerate(found) if one is not None}
+        missing = [n for n in range(len(prompts)) if n not in known]
+        fresh = ended(self._model.complete, [prompts[n] for n in missing]) if missing else []
+        return joined([list(known), missing], [list(known.values()), fresh])
 
 
 def _reused(one: Completion, prompt: Prompt) -> Completion:

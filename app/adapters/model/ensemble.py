@@ -9,6 +9,7 @@ from typing import Any
 
 from app.adapters.model.breaker import Breaker
 from app.adapters.model.cached import Described
+from app.adapters.model.parts import Ended, joined
 from app.domain.operator import Completion, Prompt
 from app.ports import Misconfigured, Unavailable
 
@@ -72,16 +73,11 @@ class Ensemble:
         asked = [[prompts[place] for place in places] for _, places in groups]
         firsts = [first for (first, _, _), _ in groups]
         if len(groups) == 1:
-            answered = [self._answered(firsts[0], asked[0])]
+            ends = [self._ended(firsts[0], asked[0])]
         else:
             with ThreadPoolExecutor(max(1, min(len(groups), _AT_ONCE))) as pool:
-                answered = list(pool.map(self._answered, firsts, asked))
-        found = {
-            place: reply
-            for (_, places), replies in zip(groups, answered, strict=True)
-            for place, reply in zip(places, replies, strict=True)
-        }
-        return [found[place] for place in range(len(prompts))]
+                ends = list(pool.map(self._ended, firsts, asked))
+        return joined([places for _, places in groups], ends)
 
     def parameters(self, prompt: Prompt) -> Mapping[str, Any]:
         """Returns what shapes the answer of the model that is drawn for a prompt."""
@@ -97,32 +93,38 @@ class Ensemble:
         weights = [member.weight for member in self._members]
         return self._rng(prompt).choices(range(len(weights)), weights)[0]
 
-    def _answered(self, first: int, prompts: Sequence[Prompt]) -> list[Completion]:
-        """Asks the drawn model, then the others, then the reserves."""
+    def _ended(self, first: int, prompts: Sequence[Prompt]) -> Ended:
+        """Asks the drawn model, then the others, then the reserves, each for what is missing."""
         faults: list[Unavailable] = []
         told = []
+        answered: dict[int, Completion] = {}
         for number in self._line(first, prompts[0]):
             member = self._members[number]
             if not member.breaker.admits():
                 seconds = member.breaker.rest_seconds
                 told.append(f"{member.model.name} is left alone for {seconds:.0f} s")
                 continue
+            missing = [place for place in range(len(prompts)) if place not in answered]
             try:
-                answers = member.model.complete(prompts)
+                answers = member.model.complete([prompts[place] for place in missing])
             except Unavailable as error:
+                answered |= {missing[place]: one for place, one in error.answered.items()}
                 self._failed(member, error)
                 faults.append(error)
                 told.append(str(error))
                 continue
             if not member.tells:
                 member.breaker.answered()
-            unanswered = -(-sum(one.unanswered for one in faults) // len(prompts))
-            return [replace(one, unanswered=one.unanswered + unanswered) for one in answers]
-        fault = f"no model is up: {'; '.join(told)}"
-        if len(faults) == len(told) and all(isinstance(one, Misconfigured) for one in faults):
-            raise Misconfigured(fault) from faults[-1]
+            unanswered = -(-sum(one.unanswered for one in faults) // len(missing))
+            more = [replace(one, unanswered=one.unanswered + unanswered) for one in answers]
+            answered |= zip(missing, more, strict=True)
+            return [answered[place] for place in range(len(prompts))]
+        all_need_a_person = all(isinstance(one, Misconfigured) for one in faults)
+        kind = Misconfigured if all_need_a_person and len(faults) == len(told) else Unavailable
         unanswered = sum(one.unanswered for one in faults)
-        raise Unavailable(fault, unanswered=unanswered) from (faults[-1] if faults else None)
+        fault = kind(f"no model is up: {'; '.join(told)}", unanswered=unanswered, answered=answered)
+        fault.__cause__ = faults[-1] if faults else None
+        return fault
 
     def _line(self, first: int, prompt: Prompt) -> list[int]:
         others = [n for n in range(len(self._members)) if n != first]

@@ -88,7 +88,8 @@ class HumanModel:
             ) from error
         raise Unavailable(
             f"{len(prompts) - len(replies)} prompt(s) in {self._folder} wait for a person: see "
-            "`evoq answer`"
+            "`evoq answer`",
+            answered={n: one for n, one in enumerate(found) if one is not None},
         )
 
     def _ask(self, prompt: Prompt) -> None:

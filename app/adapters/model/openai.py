@@ -19,6 +19,7 @@ from app.adapters.model.breaker import Breaker
 from app.adapters.model.chat import ModelSpec
 from app.adapters.model.exchange import Exchange
 from app.adapters.model.gate import Ended, Outcome
+from app.adapters.model.parts import all_ended, joined
 from app.adapters.model.patience import Attempts
 from app.adapters.model.refusals import Passing, Untaken
 from app.domain.operator import Completion, Prompt
@@ -110,33 +111,22 @@ class OpenAIModel:
             for places in alike.values()
             for start in range(0, len(places), self._samples)
         ]
+        if len(prompts) == 1:
+            return await self._batch(prompts)
         asked = [self._batch([prompts[place] for place in batch]) for batch in batches]
-        if len(asked) == 1:
-            answers = [await asked[0]]
-        else:  # every request ends before one's fault is told: nothing is left behind
-            ended = await asyncio.gather(*asked, return_exceptions=True)
-            answers = []
-            for end in ended:
-                if isinstance(end, BaseException):
-                    raise end
-                answers.append(end)
-        found = {
-            place: reply
-            for batch, replies in zip(batches, answers, strict=True)
-            for place, reply in zip(batch, replies, strict=True)
-        }
-        return [found[place] for place in range(len(prompts))]
+        return joined(batches, await all_ended(asked))
 
     async def _batch(self, prompts: Sequence[Prompt]) -> list[Completion]:
         """Returns the answers to prompts of one text; those `n` did not bring are asked singly."""
         answers: list[Completion] = []
         if len(prompts) == 1 or self._samples > 1:
             answers = await self._answered(prompts)
-        if len(answers) < len(prompts):
-            self._samples = 1
-            missing = [self._answered([one]) for one in prompts[len(answers) :]]
-            answers += [one for [one] in await asyncio.gather(*missing)]
-        return answers
+        if len(answers) == len(prompts):
+            return answers
+        self._samples = 1
+        missing = range(len(answers), len(prompts))
+        ends = await all_ended([self._answered([prompts[place]]) for place in missing])
+        return joined([range(len(answers)), *([place] for place in missing)], [answers, *ends])
 
     async def _answered(self, prompts: Sequence[Prompt]) -> list[Completion]:
         """Returns at least one answer; empty when the endpoint turns out to take no `n`."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from app.adapters.model.parts import ended, joined
 from app.domain.operator import Completion, Prompt, Role
 from app.ports import LanguageModel
 
@@ -30,15 +31,12 @@ class RoleModels:
             places.setdefault(prompt.role, []).append(place)
         if len(places) == 1:
             return self._model(prompts[0].role).complete(prompts)
-        answered: dict[int, Completion] = {}
         with ThreadPoolExecutor(max(1, len(places))) as pool:
-            asked = {
-                role: pool.submit(self._model(role).complete, [prompts[n] for n in own])
+            asked = [
+                pool.submit(ended, self._model(role).complete, [prompts[n] for n in own])
                 for role, own in places.items()
-            }
-            for role, own in places.items():
-                answered |= zip(own, asked[role].result(), strict=True)
-        return [answered[place] for place in range(len(prompts))]
+            ]
+        return joined(list(places.values()), [one.result() for one in asked])
 
     def _model(self, role: Role) -> LanguageModel:
         return self._models.get(role, self._generator)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from app.adapters.model.parts import ended, joined
 from app.domain.operator import Completion, Prompt
 
 
@@ -21,7 +22,9 @@ class ScriptedModel:
         return {}
 
     def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
-        return [
-            Completion(self._answer(prompt), model=self.name, role=prompt.role)
-            for prompt in prompts
-        ]
+        """Returns one completion a prompt, in order; the function may raise `Unavailable`."""
+        ends = [ended(self._said, [prompt]) for prompt in prompts]
+        return joined([[place] for place in range(len(prompts))], ends)
+
+    def _said(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        return [Completion(self._answer(one), self.name, role=one.role) for one in prompts]

@@ -11,6 +11,7 @@ from app.adapters.model import chat
 from app.adapters.model.chat import ModelSpec
 from app.adapters.model.exchange import Exchange
 from app.adapters.model.gate import Ended, Outcome
+from app.adapters.model.parts import all_ended, joined
 from app.adapters.model.vllm_engine import Choice, Generated, Question
 from app.domain.operator import Completion, Prompt
 from app.ports import Misconfigured, Unavailable
@@ -78,13 +79,7 @@ class VllmModel:
             for start in range(0, len(places), most)
         ]
         asked = [self._answered([prompts[place] for place in batch]) for batch in batches]
-        found: dict[int, Completion] = {}
-        ended = await asyncio.gather(*asked, return_exceptions=True)
-        for batch, end in zip(batches, ended, strict=True):
-            if isinstance(end, BaseException):  # told once every request has ended
-                raise end
-            found |= zip(batch, end, strict=True)
-        return [found[place] for place in range(len(prompts))]
+        return joined(batches, await all_ended(asked))
 
     async def _answered(self, prompts: Sequence[Prompt]) -> list[Completion]:
         body = self._body(prompts[0], len(prompts))

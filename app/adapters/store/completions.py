@@ -102,10 +102,10 @@ _REPLAY = """
 """
 
 
-def of_cohort(c: Connection, cohort: CohortId) -> dict[int, list[Completion]]:
-    turns: dict[int, list[Completion]] = {}
+def of_cohort(c: Connection, cohort: CohortId) -> dict[int, dict[int, Completion]]:
+    turns: dict[int, dict[int, Completion]] = {}
     for one in rows(c, _OF_COHORT, {"cohort": cohort}):
-        turns.setdefault(one.turn, []).append(_completion(one))
+        turns.setdefault(one.turn, {})[one.place] = _completion(one)
     return turns
 
 
@@ -136,10 +136,10 @@ class Saving:
             may bring them, the first is stored.
         """
         self._turns = turns
+        self._answered = [n for n, turn in enumerate(turns) if any(turn.completions)]
         first: dict[tuple[CohortId, int], int] = {}
-        for nth, turn in enumerate(turns):
-            if turn.completions:
-                first.setdefault((turn.cohort.id, turn.number), nth)
+        for nth in self._answered:
+            first.setdefault((turns[nth].cohort.id, turns[nth].number), nth)
         self._first = sorted(first.values())
         self._found: Callable[[], list[Any]] = list
 
@@ -156,11 +156,8 @@ class Saving:
     def overtaken(self) -> list[Turn]:
         """Returns the turns to which other answers are stored; asked after the commit."""
         late = {one.nth for one in self._found()}
-        return [
-            turn
-            for nth, turn in enumerate(self._turns)
-            if turn.completions and (nth in late or nth not in self._first)
-        ]
+        late |= set(self._answered).difference(self._first)
+        return [self._turns[nth] for nth in sorted(late)]
 
     def _rows(self, nth: int) -> list[dict[str, Any]]:
         turn = self._turns[nth]
@@ -178,6 +175,7 @@ class Saving:
                 "sample": prompt.sample,
             }
             for place, (prompt, one) in enumerate(zip(turn.prompts, turn.completions, strict=True))
+            if one is not None
         ]
 
     def _booked(self, nth: int) -> dict[str, Any]:

@@ -175,7 +175,7 @@ class SqlTransaction:
     def enter(self, cohorts: Sequence[Cohort], children: Sequence[Child]) -> None:
         stored_cohorts.enter(self._c, cohorts, children)
 
-    def completions(self, cohort: CohortId) -> Mapping[int, list[Completion]]:
+    def completions(self, cohort: CohortId) -> Mapping[int, Mapping[int, Completion]]:
         return stored_completions.of_cohort(self._c, cohort)
 
     def save_completions(self, turns: Sequence[Turn]) -> Callable[[], list[Turn]]:

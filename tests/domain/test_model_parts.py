@@ -1,0 +1,53 @@
+"""Calls that are asked in parts: what is told of them where some failed."""
+
+import pytest
+
+from app.adapters.model.parts import Ended, joined
+from app.domain.operator import Completion
+from app.ports import Misconfigured, Unavailable
+
+
+def said(*texts: str) -> list[Completion]:
+    return [Completion(text) for text in texts]
+
+
+def fault(*ends: Ended) -> Unavailable:
+    """Returns what is raised of parts of two prompts each, one beside the other."""
+    places = [[part, part + len(ends)] for part in range(len(ends))]
+    with pytest.raises(Unavailable) as caught:
+        joined(places, ends)
+    return caught.value
+
+
+def test_answers_come_back_in_the_order_of_their_prompts() -> None:
+    replies = joined([[0, 3], [], [2, 1]], [said("a", "d"), [], said("c", "b")])
+
+    assert [one.text for one in replies] == ["a", "b", "c", "d"]
+
+
+def test_a_fault_tells_the_answers_of_every_part_by_their_places_in_the_call() -> None:
+    half = Unavailable("half", answered={1: Completion("f")})
+
+    told = fault(said("a", "d"), Unavailable("gone"), half)
+
+    assert {place: one.text for place, one in told.answered.items()} == {0: "a", 3: "d", 5: "f"}
+
+
+def test_what_may_be_billed_of_every_part_is_told() -> None:
+    told = fault(Unavailable("one", unanswered=2), said("b", "d"), Unavailable("c", unanswered=3))
+
+    assert str(told) == "one"
+    assert told.unanswered == 5
+
+
+def test_a_part_that_needs_a_person_is_what_is_told() -> None:
+    told = fault(Unavailable("later"), Misconfigured("set a key"))
+
+    assert isinstance(told, Misconfigured)
+    assert str(told) == "set a key"
+
+
+def test_a_fault_that_says_it_all_is_raised_as_it_is() -> None:
+    only = Unavailable("gone", unanswered=1)
+
+    assert fault(only) is only
