@@ -1,6 +1,7 @@
 """Asking: models are asked within a run's budget, and answers are saved before they are read."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -12,6 +13,10 @@ from app.engine.budget import lost, set_aside, tariff
 from app.engine.context import Context
 from app.entries import Turn
 from app.ports import Unavailable
+
+TRIES = 15
+"""Of saving an answer.  Each waits for a ledger that is away as any step does, 20 s in a worker:
+five minutes in all, since who has nothing to lose may come back later, and an answer cannot."""
 
 
 class Unaffordable(Exception):
@@ -50,7 +55,7 @@ def ask(
       Unaffordable: A prompt is longer than was foreseen, and the budget has no room for it.
       Overtaken: Other answers to this turn are stored.
       Unavailable: The model cannot be reached; what it answered all the same is saved, and what may
-        be billed is booked.  Or the ledger cannot, twice in a row; what was answered is lost.
+        be billed is booked.  Or the ledger cannot, `TRIES` times in a row: the answers are lost.
     """
     missing = [place for place in range(len(prompts)) if place not in heard]
     if missing:
@@ -85,16 +90,20 @@ def _answered(
 
 
 def _save(ctx: Context, turn: Turn) -> None:
-    """Saves a turn; a connection that was cut is no reason to lose what was paid for."""
     if not any(turn.completions) and turn.booked == Booked():
         return
-    run = turn.cohort.run
-    try:
-        overtaken = ctx.share(("save", run), [turn], partial(_saved, ctx))
-    except Unavailable:
-        overtaken = ctx.share(("save", run), [turn], partial(_saved, ctx))
+    kind, work = ("save", turn.cohort.run), partial(_saved, ctx)
+    overtaken = _at_last(lambda: ctx.share(kind, [turn], work))
     if any(one is turn for one in overtaken):
         raise Overtaken(f"turn {turn.number} of cohort {turn.cohort.id} was answered before")
+
+
+def _at_last(save: Callable[[], list[Turn]]) -> list[Turn]:
+    """Saves; a ledger that is away for a while is no reason to lose what was paid for."""
+    for _ in range(TRIES - 1):
+        with suppress(Unavailable):
+            return save()
+    return save()
 
 
 def _saved(ctx: Context, turns: Sequence[Turn]) -> list[Turn]:
