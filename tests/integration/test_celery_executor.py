@@ -18,9 +18,15 @@ from tests.contracts.executor import ExecutorContract
 
 
 def application(redis_url: str) -> Celery:
+    """Returns an application that takes a broker which is held up for no dead one."""
     install()
+    settings = configuration({"EVOQ_REDIS_URL": redis_url})
     built = Celery("test", set_as_current=False)
-    built.conf.update(configuration({"EVOQ_REDIS_URL": redis_url}))
+    built.conf.update(settings)
+    built.conf.broker_transport_options = {
+        **settings["broker_transport_options"],
+        "socket_timeout": 60,
+    }
     return built
 
 
