@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -31,7 +31,7 @@ class Ending:
     Attributes:
       orphaned: Sent by the kernel when the parent is gone.
       asked: Sent first; the program ends in order.
-      grace_seconds: After which it, and whatever it started, is killed.
+      grace_seconds: After it was asked; then it, and whatever it started, is killed.
     """
 
     orphaned: signal.Signals
@@ -42,12 +42,20 @@ class Ending:
 class Child:
     """A program in a session of its own, so that Ctrl-C reaches us and not it."""
 
-    def __init__(self, name: str, process: "subprocess.Popen[bytes]", record: Path, ending: Ending):
+    def __init__(
+        self,
+        name: str,
+        process: "subprocess.Popen[bytes]",
+        record: Path,
+        ending: Ending,
+        clock: Callable[[], float] = time.monotonic,
+    ):
         self.name = name
         self._process = process
         self._record = record
         self._ending = ending
-        self._asked = False
+        self._clock = clock
+        self._asked_at: float | None = None
 
     @property
     def pid(self) -> int:
@@ -59,16 +67,17 @@ class Child:
         return self._process.poll()
 
     def ask(self) -> None:
-        """Asks it to end and does not wait, so that several may end at once."""
-        if self.exit_status is None and not self._asked:
-            self._asked = True
+        """Asks it to end and does not wait, so that several may end at once, in one grace."""
+        if self.exit_status is None and self._asked_at is None:
+            self._asked_at = self._clock()
             self._process.send_signal(self._ending.asked)
 
     def stop(self) -> None:
         """Asks it to end, waits, and kills what is left of its session.  Idempotent."""
         self.ask()
+        waited = 0.0 if self._asked_at is None else self._clock() - self._asked_at
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(self._ending.grace_seconds)
+            self._process.wait(max(0.0, self._ending.grace_seconds - waited))
         _kill_session(self._process.pid)
         self._process.wait()
         self._record.unlink(missing_ok=True)
