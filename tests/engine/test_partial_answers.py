@@ -1,22 +1,30 @@
 """Calls of which some prompts were answered and others not: what came is kept, the rest asked."""
 
+import threading
+import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from random import Random
 
 import pytest
 
 from app.adapters.queue.inline import InlineExecutor
+from app.adapters.store.group_commit import GroupCommit
+from app.adapters.store.sql import SqlStore
 from app.domain.budget import unanswered
+from app.domain.events import SETTLING
 from app.domain.operator import Brief, Completion, Conversation, Offspring, Operator, Prompt, Role
 from app.domain.program import Program
-from app.domain.run import Budget
+from app.domain.run import Budget, RunState
 from app.engine import lifecycle, steps
 from app.engine.budget import tariff
 from app.engine.context import Context, Pace
 from app.ports import Unavailable
-from tests.engine.conftest import table
+from tests.engine.conftest import new_run, table
 from tests.engine.test_batches import Bells, planned, settled
 from tests.engine.test_budgets import asking
+from tests.engine.test_concurrency import Careless
 from tests.engine.test_judge import order
 from tests.engine.toy import problem
 
@@ -158,3 +166,82 @@ def test_of_several_judges_those_that_answered_are_not_asked_again(ctx: Context)
     queue.drain(table(ctx), lambda: bool(model.asked[2:]))
 
     assert model.asked[:3] == ["strict", "mild", "mild"]
+
+
+BUDGET = 60
+PROCESSES, THREADS = 2, 8
+
+
+class Unsteady:
+    """Takes longer than a lease, and fails at one prompt in five; counts what it answered."""
+
+    name = "unsteady"
+
+    def __init__(self) -> None:
+        self.answered = 0
+        self._rng = Random(1)
+        self._lock = threading.Lock()
+
+    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        with self._lock:
+            takes, down = self._rng.uniform(0.0, 0.1), [self._rng.random() < 0.2 for _ in prompts]
+        time.sleep(takes)
+        with self._lock:
+            answered = {n: self._said(prompts[n]) for n, gone in enumerate(down) if not gone}
+        if len(answered) < len(prompts):
+            raise Unavailable("a part of it is down", answered=answered)
+        return list(answered.values())
+
+    def _said(self, prompt: Prompt) -> Completion:
+        self.answered += 1
+        text = {"whole": f"{prompt.sample % 7}", "half": f".{self.answered}", "sign": "-"}
+        latency = float(self.answered)
+        return Completion(
+            text[prompt.user], self.name, completion_tokens=TOKENS, latency_seconds=latency
+        )
+
+
+def test_workers_whose_leases_run_out_while_calls_fail_book_every_answer_and_use_one(
+    ctx: Context, database: str
+) -> None:
+    queue, model = Careless(1), Unsteady()
+    operators = {**ctx.operators, "asked": Operator("asked", _three, completions=3)}
+    pace = Pace(0.03, 0.05, 0.02, attempts=10_000)
+    ctx = replace(ctx, executor=queue, model=lambda run: model, operators=operators, pace=pace)
+    new = new_run(problem(), budget=BUDGET, in_flight=16)
+    run = lifecycle.start(ctx, problem(), replace(new, operators={"asked": 1.0}))
+    stop, errors = threading.Event(), list[str]()
+
+    with ExitStack() as stack:
+        processes = []
+        for _ in range(PROCESSES):
+            store = SqlStore(database)
+            stack.callback(store.close)
+            processes.append(replace(ctx, store=store, share=GroupCommit().share))
+        threads = [
+            threading.Thread(target=queue.serve, args=(table(one), stop, errors, (Unavailable,)))
+            for one in processes
+            for _ in range(THREADS)
+        ]
+        for thread in threads:
+            thread.start()
+        deadline, state = time.monotonic() + 120, RunState.RUNNING
+        while state is RunState.RUNNING and time.monotonic() < deadline:
+            stop.wait(0.05)
+            steps.reap_all(ctx)
+            steps.produce_all(ctx)
+            with ctx.store.begin() as tx:
+                state = tx.run(run.id).state
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+
+    assert not errors, (len(errors), errors[:3])
+    with ctx.store.begin() as tx:
+        final, events = tx.run(run.id), tx.events(run.id, limit=10_000)
+        [account] = tx.accounts(run.id)
+    assert final.state is RunState.FINISHED
+    assert sorted(e.data["proposal"] for e in events if e.kind in SETTLING) == list(range(BUDGET))
+    assert account.completions == 3 * BUDGET
+    assert model.answered > account.completions  # leases did run out
+    assert final.tokens == model.answered * TOKENS
