@@ -234,7 +234,7 @@ def test_an_answer_that_another_worker_is_saving_is_waited_for_and_used(
         saving: Future[list[Turn]] = settles(database, lambda: saved(ctx, second))
         assert not saving.done()
 
-    assert saving.result(20) == [second]
+    assert saving.result(60) == [second]
     assert texts(ctx, cohort.id) == ["first"]
     assert booked(ctx, run) == TOKENS
 
@@ -249,4 +249,4 @@ def test_workers_that_save_answers_to_the_same_cohorts_wait_for_each_other_in_or
         saving: Future[list[Turn]] = settles(database, lambda: saved(ctx, *turns))
         c.execute(_INSERT, [other.id])
 
-    assert saving.result(20) == turns
+    assert saving.result(60) == turns
