@@ -49,7 +49,8 @@ def test_an_outage_is_said_once_and_so_is_its_end(caplog: pytest.LogCaptureFixtu
         outage.outlast(Away(5))
         outage.outlast(Away(0))
 
-    assert [record.getMessage() for record in caplog.records] == [
+    ours = [record for record in caplog.records if record.name == "app.adapters.store.outage"]
+    assert [record.getMessage() for record in ours] == [
         "the database does not answer, waiting for it: nobody listens",
         "the database answers again",
     ]
