@@ -19,7 +19,9 @@ settings.register_profile(
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("exploring", deadline=None, max_examples=3000)
+settings.register_profile(
+    "exploring", settings.get_profile("shared machine"), derandomize=False, max_examples=3000
+)
 settings.load_profile("shared machine")
 """No property fails by the time it took, or by the examples that were drawn this time: they are the
 same each time.  `--hypothesis-profile=exploring` draws others, and many more.
