@@ -3,9 +3,10 @@
 import json
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.message import Message
@@ -41,6 +42,14 @@ def fetch(url: str, body: bytes | None = None, timeout: float = 30.0) -> Fetched
             return Fetched(error.code, error.headers, error.read())
 
 
+def until(true: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
+    """Waits for something to become true; fails the test, naming it, when it does not."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
 @dataclass(frozen=True)
 class Mock:
     """A running simulation."""
@@ -74,5 +83,5 @@ def mock_llm(*options: object) -> Iterator[Mock]:
         yield Mock(json.loads(document)["base_url"], process.stderr.readline())
     finally:
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
     assert process.returncode == 0

@@ -1,19 +1,21 @@
 """`evoq mock-llm` over its socket, asked by OpenAI's own client and by ours."""
 
+import http.client
 import json
+import re
 import socket
-import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import openai
 import pytest
 
 from app.cli.application import status_of
 from tests.integration.cli import Evoq, problem_folder
-from tests.integration.mock_llm import Fetched, Mock, fetch, mock_llm
+from tests.integration.mock_llm import Fetched, Mock, fetch, mock_llm, until
 
 PROMPT = "# Current program\n```python\nx = 1.5\ny = 2.5\n```\n"
 
@@ -109,44 +111,52 @@ def test_errors_have_openais_shape(mock: Mock, body: object, status: int, param:
 
 
 def test_a_client_that_goes_away_frees_its_place():
-    with mock_llm("--latency", "30") as slow:
-        with pytest.raises(openai.APITimeoutError):
-            client(slow, timeout=0.3).chat.completions.create(
-                model="m", messages=[{"role": "user", "content": "hello"}]
-            )
-        deadline = time.monotonic() + 10
-        while slow.gauge("vllm:num_requests_running") and time.monotonic() < deadline:
-            time.sleep(0.05)
-
-        assert slow.gauge("vllm:num_requests_running") == 0
+    with mock_llm("--latency", "600") as slow:
+        line = http.client.HTTPConnection(urlsplit(slow.base_url).netloc)
+        line.request("POST", "/v1/chat/completions", chat())
+        until(lambda: slow.gauge("vllm:num_requests_running") == 1, "it has a place")
+        line.close()
+        until(lambda: slow.gauge("vllm:num_requests_running") == 0, "its place is free")
 
 
-def many(base_url: str, n: int, timeout: float = 30.0) -> list[Fetched | None]:
-    """Asks so often at once; None: no answer came in time."""
-    body = {"model": "m", "messages": [{"role": "user", "content": PROMPT}]}
+def chat(n: int = 1) -> bytes:
+    return json.dumps(
+        {"model": "m", "messages": [{"role": "user", "content": PROMPT}], "n": n}
+    ).encode()
 
-    def one(_: int) -> Fetched | None:
-        try:
-            return fetch(base_url + "/chat/completions", json.dumps(body).encode(), timeout)
-        except TimeoutError:
-            return None
 
-    with ThreadPoolExecutor(n) as pool:
-        return list(pool.map(one, range(n)))
+def answered(mock: Mock, body: bytes) -> Fetched | None:
+    """Asks for a completion; None: the connection was cut."""
+    try:
+        return fetch(mock.base_url + "/chat/completions", body, timeout=200.0)
+    except OSError:
+        return None
 
 
 def test_above_its_queue_it_answers_503_at_once_without_retry_after():
-    with mock_llm(
-        "--latency", "0.5", "--max-num-seqs", "4", "--max-num-queued-reqs", "10"
-    ) as small:
-        answers = many(small.base_url, 30)
+    with (
+        ThreadPoolExecutor(20) as pool,
+        mock_llm("--latency", "600", "--max-num-seqs", "4", "--max-num-queued-reqs", "10") as small,
+    ):
+        held = pool.submit(answered, small, chat(n=10))
+        until(lambda: small.gauge("vllm:num_requests_waiting") == 6, "ten are in its queue")
+        answers = [pool.submit(answered, small, chat()) for _ in range(19)]
+        refused = [answer.result() for answer in answers]
 
-        statuses = Counter(answer.status for answer in answers if answer)
-        refused = next(answer for answer in answers if answer and answer.status == 503)
-        assert statuses == {200: 10, 503: 20}
-        assert "retry-after" not in refused.headers
-        assert "currently busy" in refused.json["error"]["message"]
-        assert small.gauge("vllm:admission_rejections_total") == 20
+        assert [one.status for one in refused if one] == [503] * 19
+        assert not held.done()
+        assert "retry-after" not in refused[0].headers
+        assert "currently busy" in refused[0].json["error"]["message"]
+        assert small.gauge("vllm:admission_rejections_total") == 19
+        assert small.gauge("vllm:num_requests_running") == 4
+
+
+def test_what_waits_for_a_place_is_answered_after_those_before_it():
+    with mock_llm("--latency", "0.5", "--max-num-seqs", "4") as small:
+        answer = answered(small, chat(n=8))
+
+        assert answer is not None
+        assert len(answer.json["choices"]) == 8
         assert small.gauge("evoq_mock_llm_peak_running") == 4
         assert small.gauge("vllm:request_queue_time_seconds_sum") > 0.4
 
@@ -154,10 +164,15 @@ def test_above_its_queue_it_answers_503_at_once_without_retry_after():
 def test_faults_are_injected_as_told():
     rates = ("--rate-429", "0.2", "--retry-after", "1.5", "--rate-5xx", "0.2")
     rates += ("--rate-hang", "0.1", "--rate-garbage", "0.1", "--seed", "4")
-    with mock_llm("--latency", "0", *rates) as faulty:
-        answers = many(faulty.base_url, 200, timeout=5.0)
+    with ThreadPoolExecutor(200) as pool, mock_llm("--latency", "0", *rates) as faulty:
+        asked = [pool.submit(answered, faulty, chat()) for _ in range(200)]
+        until(
+            lambda: sum(one.done() for one in asked) + hanging(faulty) == 200,
+            "what does not hang is answered",
+        )
         injected = faulty.gauge("evoq_mock_llm_injected_faults_total")
 
+    answers = [one.result() for one in asked]
     hung = answers.count(None)
     statuses = Counter(answer.status for answer in answers if answer)
     limited = next(answer for answer in answers if answer and answer.status == 429)
@@ -169,6 +184,12 @@ def test_faults_are_injected_as_told():
     broken = [answer for answer in garbage if b"simulated/m" not in answer.content]
     assert len(broken) == pytest.approx(20, abs=12)
     assert injected == statuses.total() - len(garbage) + len(broken) + hung
+
+
+def hanging(mock: Mock) -> int:
+    metrics = fetch(mock.base_url.removesuffix("/v1") + "/metrics").text
+    [count] = re.findall(r'injected_faults_total\{.*fault="hang"\} (\d+)', metrics)
+    return int(count)
 
 
 def test_a_script_is_answered_in_order(tmp_path: Path):

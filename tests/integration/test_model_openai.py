@@ -29,6 +29,12 @@ KEY = "sk-test-0123456789abcdef"
 
 @dataclass(frozen=True)
 class Reply:
+    """What an endpoint answers.
+
+    Attributes:
+      hang_seconds: Above 0 there is no answer, and so much time passes for who waits for it.
+    """
+
     status: int = 200
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
@@ -56,6 +62,7 @@ class Endpoint:
     ) -> None:
         self.asked: list[dict[str, Any]] = []
         self.paths: list[str] = []
+        self.waits: Exchange | None = None
         released = self.released = threading.Event()
         endpoint = self
 
@@ -70,7 +77,9 @@ class Endpoint:
                 known = key is None or self.headers["authorization"] == f"Bearer {key}"
                 reply = answer(body) if known else refused(401, "invalid x-api-key")
                 if reply.hang_seconds:
-                    released.wait(reply.hang_seconds)
+                    if endpoint.waits is not None:
+                        put_forward(endpoint.waits, reply.hang_seconds)
+                    released.wait(120.0)
                     self.close_connection = True
                     return
                 self.send_response(reply.status)
@@ -96,6 +105,17 @@ class Endpoint:
         self._thread.join()
 
 
+def put_forward(exchange: Exchange, seconds: float) -> None:
+    """Has so much time pass on the loop of an exchange, at once.
+
+    So a test need not find a time-out that is short, and yet longer than any answer takes on a
+    crowded machine.
+    """
+    loop = exchange._started()
+    now = loop.time
+    loop.call_soon_threadsafe(setattr, loop, "time", lambda: now() + seconds)
+
+
 class Pauses(list[float]):
     """Takes note of pauses and makes none."""
 
@@ -109,6 +129,7 @@ def conversation(
 ) -> Iterator[tuple[OpenAIModel, Endpoint, list[float]]]:
     """Yields a model, the endpoint behind it, and the pauses it made."""
     endpoint, pauses, exchange = Endpoint(answer), Pauses(), Exchange()
+    endpoint.waits = exchange
     values = {"name": "echo", "base_url": endpoint.url, "api_key": KEY, "retry_delay_seconds": 0.5}
     asked = ModelSpec(**{**values, "deadline_seconds": 20.0, **spec})
     try:
@@ -169,7 +190,7 @@ def test_a_completion_carries_usage_latency_price_and_finish() -> None:
     assert (reply.model, reply.revision) == ("echo", "echo-1@fp_1")
     assert (reply.prompt_tokens, reply.completion_tokens) == (1000, 200)
     assert reply.cost_usd == pytest.approx(0.004)
-    assert 0.0 < reply.latency_seconds < 10.0
+    assert 0.0 < reply.latency_seconds < 60.0
 
 
 @pytest.mark.parametrize(
@@ -329,34 +350,30 @@ def test_a_withheld_prompt_is_an_answer_and_not_a_fault() -> None:
 
 
 def test_an_endpoint_that_never_answers_is_given_up_in_time() -> None:
-    started = time.monotonic()
+    hangs = in_turn(Reply(hang_seconds=30.0))
     with (
-        conversation(in_turn(Reply(hang_seconds=30.0)), timeout_seconds=0.3, retries=1) as (
-            m,
-            e,
-            _,
-        ),
-        pytest.raises(Unavailable, match=r"no answer within 0\.3 s, after 2 attempt"),
+        conversation(hangs, timeout_seconds=20.0, retries=1, deadline_seconds=500.0) as (m, e, _),
+        pytest.raises(Unavailable, match=r"no answer within 3\d\.\d s, after 2 attempt"),
     ):
         m.complete([Prompt("", "hi")])
 
     assert len(e.asked) == 2
-    assert time.monotonic() - started < 10.0
 
 
 def test_requests_that_may_be_billed_are_told_with_the_answer_and_with_its_absence() -> None:
     answer = in_turn(Reply(hang_seconds=30.0), refused(500), Reply(body=b"{}"), said("x"))
-    with conversation(answer, timeout_seconds=0.3) as (model, _, _):
+    patience = {"timeout_seconds": 20.0, "deadline_seconds": 500.0}
+    with conversation(answer, **patience) as (model, _, _):
         [reply] = model.complete([Prompt("", "hi")])
     assert (reply.text, reply.unanswered) == ("x", 2)
 
-    with conversation(in_turn(Reply(hang_seconds=30.0)), timeout_seconds=0.3, retries=1) as told:
+    with conversation(in_turn(Reply(hang_seconds=30.0)), retries=1, **patience) as told:
         assert fault(told[0]).unanswered == 2
 
 
 def test_the_deadline_bounds_all_attempts_together() -> None:
     hangs = in_turn(Reply(hang_seconds=30.0))
-    with conversation(hangs, timeout_seconds=60.0, retries=50, deadline_seconds=0.5) as (m, e, _):
+    with conversation(hangs, timeout_seconds=60.0, retries=50, deadline_seconds=20.0) as (m, e, _):
         fault(m)
 
     assert len(e.asked) == 1
@@ -450,12 +467,17 @@ def test_a_parameter_the_model_does_not_take_is_left_out_from_then_on(
 
 def test_no_more_requests_are_in_flight_than_there_are_places() -> None:
     lock, now, most = threading.Lock(), 0, 0
+    three = threading.Barrier(3, timeout=60)
+    meeting = iter([True] * 3)
 
     def answer(body: dict[str, Any]) -> Reply:
         nonlocal now, most
         with lock:
             now += 1
             most = max(most, now)
+            meets = next(meeting, False)
+        if meets:
+            three.wait()
         time.sleep(0.02)
         with lock:
             now -= 1
@@ -485,7 +507,9 @@ def test_the_gate_is_told_how_every_request_ended() -> None:
         refused(404),
     )
     endpoint, exchange = Endpoint(answer), Exchange(lambda spec: Note(1))
-    spec = ModelSpec("echo", base_url=endpoint.url, timeout_seconds=0.5, retries=9)
+    endpoint.waits = exchange
+    patience = {"timeout_seconds": 20.0, "deadline_seconds": 500.0}
+    spec = ModelSpec("echo", base_url=endpoint.url, retries=9, **patience)
     model = OpenAIModel(spec, exchange, sleep=Pauses())
 
     model.complete([Prompt("", "hi")])
@@ -504,7 +528,7 @@ def test_the_gate_is_told_how_every_request_ended() -> None:
         Ended.REFUSED,
     ]
     assert told[1].retry_after_seconds == 1.0
-    assert told[3].latency_seconds >= 0.4
+    assert told[3].latency_seconds >= 20.0
 
 
 def test_a_place_that_never_becomes_free_is_unavailable_in_time() -> None:
@@ -529,7 +553,7 @@ def test_a_closed_exchange_leaves_no_caller_behind_and_opens_again() -> None:
             time.sleep(0.01)
         exchange.close()
         with pytest.raises(Unavailable, match="closed"):
-            asked.result(10)
+            asked.result(60)
 
     assert model.complete([Prompt("", "hi")])[0].text == "x"
     exchange.close()

@@ -5,6 +5,7 @@ The engine itself, loaded for real, is tested in `tests/vllm`.
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -55,10 +56,12 @@ class Batching:
         self.most_waiting = 0
         self._seconds = seconds
         self._running = self._waiting = 0
+        self._counting = threading.Lock()
         self._pool = ThreadPoolExecutor(places)
 
     def submit(self, question: Question) -> "Future[Generated]":
-        self._waiting += 1
+        with self._counting:
+            self._waiting += 1
         return self._pool.submit(self._generate)
 
     def queue(self) -> Queue:
@@ -69,9 +72,11 @@ class Batching:
         self._pool.shutdown()
 
     def _generate(self) -> Generated:
-        self._waiting, self._running = self._waiting - 1, self._running + 1
+        with self._counting:
+            self._waiting, self._running = self._waiting - 1, self._running + 1
         time.sleep(self._seconds)
-        self._running -= 1
+        with self._counting:
+            self._running -= 1
         return Generated((Choice("x", "stop", 1),), 1, 0)
 
 
@@ -213,11 +218,11 @@ from app.adapters.model.vllm_orphans import Orphans
 
 orphans = Orphans()
 with orphans.adopted():
-    child = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    child = subprocess.Popen(["sleep", "600"], start_new_session=True)
 if sys.argv[1] == "released":
     orphans.release()
 print(child.pid, flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -234,7 +239,7 @@ def test_what_a_killed_worker_had_in_its_charge_is_killed_with_it(
     worker.kill()
     worker.wait()
     worker.stdout.close()
-    deadline = time.monotonic() + (1 if survives else 20)
+    deadline = time.monotonic() + (1 if survives else 60)
     while alive(child) and time.monotonic() < deadline:
         time.sleep(0.05)
 
@@ -251,10 +256,10 @@ if __name__ == "__main__":
     orphans, spawn = Orphans(), multiprocessing.get_context("spawn")
     with orphans.adopted():
         lock = spawn.Lock()
-        child = spawn.Process(target=time.sleep, args=(60,))
+        child = spawn.Process(target=time.sleep, args=(600,))
         child.start()
     print(child.pid, lock._semlock.name, flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 
@@ -271,7 +276,7 @@ def test_what_a_killed_worker_shared_with_its_engine_is_removed(repository: Path
     worker.kill()
     worker.wait()
     worker.stdout.close()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (alive(child) or shared.exists()) and time.monotonic() < deadline:
         time.sleep(0.05)
 
@@ -280,7 +285,10 @@ def test_what_a_killed_worker_shared_with_its_engine_is_removed(repository: Path
 
 
 def alive(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:  # between the two
+        return False
 
 
 def test_further_fields_are_sampling_parameters_of_the_engine(exchange: Exchange):

@@ -27,7 +27,7 @@ CloseGates = Callable[[], Coroutine[Any, Any, None]]
 """Closes what gates hold; called on the loop, before it ends."""
 
 _LATE_SECONDS = 30.0  # what a loop that is very busy may be behind
-_CLOSE_SECONDS = 5.0
+_CLOSE_SECONDS = 30.0  # as long: it is stopped at once unless the machine is crowded
 
 
 class Exchange:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -132,13 +131,14 @@ class OpenAIModel:
         """Returns at least one answer; empty when the endpoint turns out to take no `n`."""
         spec = self._spec
         left, attempt, hung, unanswered = spec.deadline_seconds, 0, 0, 0
+        loop = asyncio.get_running_loop()
         while True:
             await self._place(len(prompts), again=attempt > 0)
-            started = time.monotonic()
+            started = loop.time()
             last = attempt == spec.retries
             bound = self._attempts.limited(min(spec.timeout_seconds, left), None if last else hung)
             answer = await self._attempt(prompts, bound)
-            left -= time.monotonic() - started
+            left -= loop.time() - started
             if isinstance(answer, list):
                 return [replace(one, unanswered=unanswered) for one in answer]
             if isinstance(answer, Untaken):
@@ -168,7 +168,8 @@ class OpenAIModel:
     async def _attempt(
         self, prompts: Sequence[Prompt], bound: AbstractAsyncContextManager[None]
     ) -> _Answer:
-        started, ended, retry_after = time.monotonic(), Ended.LEFT, 0.0
+        loop = asyncio.get_running_loop()
+        started, ended, retry_after = loop.time(), Ended.LEFT, 0.0
         try:
             answer = await self._ask(prompts, bound)
             ended = Ended.ANSWERED if isinstance(answer, list) else Ended.REFUSED
@@ -181,7 +182,7 @@ class OpenAIModel:
             ended = Ended.REFUSED
             raise
         finally:
-            took = time.monotonic() - started
+            took = loop.time() - started
             outcome = Outcome(ended, took, retry_after, len(prompts))
             await self._exchange.gate(self._spec).release(outcome)
 
@@ -192,7 +193,8 @@ class OpenAIModel:
         body = chat.request(
             spec, first, self._seed_of(first), samples=len(prompts), untaken=self._untaken
         )
-        started = time.monotonic()
+        loop = asyncio.get_running_loop()
+        started = loop.time()
         try:
             async with bound:
                 # The typed call would walk the body to rename nothing: a third of a call's time.
@@ -202,12 +204,12 @@ class OpenAIModel:
         except openai.APIStatusError as error:
             return self._refused(error.response, error.status_code, body, first)
         except TimeoutError as error:
-            waited = time.monotonic() - started
+            waited = loop.time() - started
             reason = f"no answer within {waited:.1f} s"
             return Passing(Ended.TIMED_OUT, reason, cause=error, billed=True)
         except (openai.OpenAIError, aiohttp.ClientError) as error:
             return refusals.broken(error)
-        took = time.monotonic() - started
+        took = loop.time() - started
         self._attempts.answered(took)
         answers = chat.completions(spec, prompts, response.content, took)
         if not answers:
