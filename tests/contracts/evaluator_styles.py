@@ -9,7 +9,7 @@ from app.domain.evaluation import FailureKind
 from app.domain.problem import Evaluator, Job, Limits, Mode, Outcome
 from app.ports import Sandbox
 
-LIMITS = Limits(wall_seconds=20.0, cpu_seconds=15.0, memory_mib=512)
+LIMITS = Limits(wall_seconds=60.0, cpu_seconds=30.0, memory_mib=512)
 
 PROGRAM = b'''\
 """A program."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from app.domain.evaluation import FailureKind
 from app.domain.problem import Evaluator, Job, Limits, Mode, Outcome
 from app.ports import Sandbox
 from tests.contracts.attack_outcomes import OUTCOMES, Came, Outcomes
@@ -17,8 +18,17 @@ ATTACKS = (*PROGRAMS, *HARNESS, *MACHINE)
 
 SECRET = b"marmot-7431-hidden"
 LIMITS = Limits(
-    wall_seconds=3.0, cpu_seconds=3.0, memory_mib=256, output_bytes=200_000, result_bytes=100_000,
-    processes=32,
+    wall_seconds=60.0, cpu_seconds=30.0, memory_mib=256, output_bytes=200_000,
+    result_bytes=100_000, processes=32,
+)  # fmt: skip
+"""Of attacks that end by themselves: far beyond what they need, for machines that are crowded."""
+BUSY = replace(LIMITS, cpu_seconds=3.0)
+"""Of attacks that compute until they are stopped."""
+BRIEF = replace(LIMITS, wall_seconds=5.0)
+"""Of attacks that wait until they are stopped, or let many processes compute."""
+WAITING = (
+    "fork bomb", "CPU time of children", "stop itself", "a callback nobody passed",
+    "a callback that is no number", "a frame that never comes whole",
 )  # fmt: skip
 
 EVALUATOR = b"""
@@ -50,20 +60,21 @@ class AttackContract:
         return OUTCOMES[attack.name]
 
     @staticmethod
-    def attack(sandbox: Sandbox, mode: Mode, source: str) -> Outcome:
+    def attack(sandbox: Sandbox, mode: Mode, source: str, limits: Limits) -> Outcome:
         program = source.encode("utf-8", "surrogatepass")
-        return sandbox.run(Job(PROBLEM, "evaluate", ((".py", program),), LIMITS, mode))
+        return sandbox.run(Job(PROBLEM, "evaluate", ((".py", program),), limits, mode))
 
     @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: str(attack.name))
     def test_an_attack_gains_nothing_in_guarded_mode(
         self, sandbox: Sandbox, attack: Attack
     ) -> None:
-        outcome = self.attack(sandbox, Mode.GUARDED, attack.source)
+        limits = limits_of(attack.name)
+        outcome = self.attack(sandbox, Mode.GUARDED, attack.source, limits)
         assert came(outcome) in self.outcomes(attack).guarded, outcome
         seen = repr(replace(outcome, boot_seconds=0.0)).encode()
         assert SECRET not in seen
         assert b"leaked!" not in outcome.stdout
-        after = self.attack(sandbox, Mode.GUARDED, HONEST)
+        after = self.attack(sandbox, Mode.GUARDED, HONEST, limits)
         assert (after.failure, score(after)) == (None, 0.5)
 
     @pytest.mark.parametrize(
@@ -72,10 +83,19 @@ class AttackContract:
     def test_an_attack_is_contained_in_compatible_mode(
         self, sandbox: Sandbox, attack: Attack
     ) -> None:
-        outcome = self.attack(sandbox, Mode.COMPATIBLE, attack.source)
+        limits = limits_of(attack.name)
+        outcome = self.attack(sandbox, Mode.COMPATIBLE, attack.source, limits)
         assert came(outcome) in self.outcomes(attack).compatible, outcome
-        after = self.attack(sandbox, Mode.COMPATIBLE, HONEST)
+        after = self.attack(sandbox, Mode.COMPATIBLE, HONEST, limits)
         assert (after.failure, score(after)) == (None, 0.5)
+
+
+def limits_of(name: str) -> Limits:
+    """Returns what an attack may use, and so the honest program that follows it in its cell."""
+    if name in WAITING:
+        return BRIEF
+    expected = OUTCOMES[name]
+    return BUSY if FailureKind.TIMEOUT in {*expected.guarded, *expected.compatible} else LIMITS
 
 
 def score(outcome: Outcome) -> float:

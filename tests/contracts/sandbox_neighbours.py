@@ -14,7 +14,7 @@ from app.ports import Sandbox
 
 SECRET = b"okapi-2205-hidden"
 LIMITS = Limits(
-    wall_seconds=10.0, cpu_seconds=10.0, memory_mib=256, output_bytes=500_000, processes=32
+    wall_seconds=60.0, cpu_seconds=30.0, memory_mib=256, output_bytes=500_000, processes=32
 )
 
 EVALUATOR = b"""
@@ -55,7 +55,7 @@ def careless():
     answering("\\0evaluator", socket.AF_UNIX)
     answering(os.path.join(tempfile.gettempdir(), "line"), socket.AF_UNIX)
     os.chmod(os.path.join(tempfile.gettempdir(), "line"), 0o777)
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(20)", SECRET],
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(90)", SECRET],
                              env={"HIDDEN": SECRET}, stdin=subprocess.DEVNULL)
     return memory, child
 

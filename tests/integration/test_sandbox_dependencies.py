@@ -3,7 +3,6 @@
 import io
 import subprocess
 import sys
-import time
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -129,19 +128,17 @@ def test_an_installation_that_fails_is_the_problems_fault_and_leaves_nothing(
 ) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("EVOQ_SECRET", "hunter2")
-    environments = Environments(folder=tmp_path)
+    said: list[str] = []
+    environments = Environments(folder=tmp_path, tell=said.append)
     sandbox = ProcessSandbox(POOL, environments=environments)
     with pytest.raises(EvaluatorBroken) as caught:
         sandbox.run(job(TOMLI_W))
     for words in ("requirements.txt", "No matching distribution", "sandbox.image"):
         assert words in str(caught.value)
     assert [path.suffix for path in tmp_path.iterdir()] == [".lock"]
-    began = time.monotonic()
     with pytest.raises(EvaluatorBroken):
-        sandbox.run(
-            job(TOMLI_W)
-        )  # remembered for a minute, so that waiting trials do not repeat it
-    assert time.monotonic() - began < 1.0
+        sandbox.run(job(TOMLI_W))  # remembered, so that waiting trials do not repeat it
+    assert sum(": making" in line for line in said) == 1
     sandbox.close()
 
 

@@ -18,7 +18,7 @@ INFRA = Path(__file__).parents[2] / "infra"
 
 def require_engine() -> None:
     """Skips with the reason where no cell of a container can be had."""
-    if not engine_answers(2.0):
+    if not engine_answers(30.0):
         pytest.skip("no Docker engine answers")
     if not Images().has_default():
         pytest.skip(f"no image {DEFAULT_IMAGE}: docker build -t {DEFAULT_IMAGE} infra/sandbox")

@@ -14,7 +14,15 @@ from app.domain.problem import Job, Mode
 from app.ports import Sandbox
 from tests.contracts.attack_outcomes import OUTCOMES
 from tests.contracts.sandbox import FRUGAL, SQUARE, kind, metrics, problem
-from tests.contracts.sandbox_attacks import ATTACKS, HONEST, SECRET, AttackContract, came, score
+from tests.contracts.sandbox_attacks import (
+    ATTACKS,
+    HONEST,
+    SECRET,
+    AttackContract,
+    came,
+    limits_of,
+    score,
+)
 from tests.contracts.sandbox_neighbours import LOOKING, NeighbourContract
 from tests.integration.rootless_engine import rootless_engine
 from tests.integration.test_sandbox_docker import docker_sandbox, require_engine
@@ -64,10 +72,11 @@ def test_cpu_time_is_limited(rootless: Sandbox, mode: Mode) -> None:
 @pytest.mark.parametrize("name", CHOSEN)
 def test_an_attack_gains_nothing(rootless: Sandbox, name: str) -> None:
     attack = next(attack for attack in ATTACKS if attack.name == name)
-    outcome = AttackContract.attack(rootless, Mode.GUARDED, attack.source)
+    limits = limits_of(name)
+    outcome = AttackContract.attack(rootless, Mode.GUARDED, attack.source, limits)
     assert came(outcome) in OUTCOMES[name].guarded, outcome
     assert SECRET not in repr(outcome).encode()
-    after = AttackContract.attack(rootless, Mode.GUARDED, HONEST)
+    after = AttackContract.attack(rootless, Mode.GUARDED, HONEST, limits)
     assert (after.failure, score(after)) == (None, 0.5)
 
 
