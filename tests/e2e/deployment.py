@@ -3,12 +3,13 @@
 import json
 import os
 import secrets
-import socket
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from tests.ports import free_port
 
 SOCKET = Path("/var/run/docker.sock")
 HANDED_ON = ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_CERT_PATH")
@@ -152,13 +153,6 @@ def missing_engine() -> str:
         if done.returncode != 0:
             return f"`{' '.join(command)}`: {(done.stderr or done.stdout).strip()}"
     return ""
-
-
-def free_port() -> int:
-    """Returns a port of the loopback interface that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def until(true: Callable[[], bool], what: str, *, seconds: float) -> None:

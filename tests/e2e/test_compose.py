@@ -5,6 +5,7 @@ import json
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def flower(deployment: Deployment, path: str, *, password: str | None) -> Any:
         token = base64.b64encode(f"tester:{password}".encode()).decode()
         request.add_header("Authorization", f"Basic {token}")
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=120) as answer:
             return json.load(answer)
     except urllib.error.HTTPError as error:
         with error:
@@ -48,10 +49,18 @@ def test_a_run_submitted_to_the_deployment_spends_its_budget_without_gpu_or_key(
 def test_a_command_does_not_wait_for_a_model_server_that_is_not_there(
     deployment: Deployment,
 ) -> None:
-    began = time.monotonic()
-    deployment.evoq("list-runs")
+    help_seconds = seconds_of(
+        lambda: deployment.compose("exec", "-T", "worker-control", "evoq", "--help")
+    )
+    shortest = min(seconds_of(lambda: deployment.evoq("list-runs")) for _ in range(3))
 
-    assert time.monotonic() - began < 15.0
+    assert shortest < help_seconds + 15.0, "the look-up of a name that nobody has takes twenty"
+
+
+def seconds_of(act: Callable[[], object]) -> float:
+    began = time.monotonic()
+    act()
+    return time.monotonic() - began
 
 
 def test_a_detached_run_goes_on_by_itself(deployment: Deployment) -> None:
@@ -60,7 +69,7 @@ def test_a_detached_run_goes_on_by_itself(deployment: Deployment) -> None:
     until(
         lambda: deployment.sql("SELECT state FROM runs WHERE name = 'alone'") == [["finished"]],
         "the detached run is finished",
-        seconds=120,
+        seconds=300,
     )
     assert deployment.evoq("show", "alone")["iterations"] == 10
 
@@ -86,13 +95,19 @@ def test_flower_shows_workers_queues_and_tasks_to_those_who_know_the_password(
         told = flower(deployment, "/api/workers?refresh=1", password=known)
         return {name.partition("@")[0] for name in told}
 
-    until(lambda: {"cpu", "gpu", "control"} <= workers(), "Flower knows the workers", seconds=60)
+    def succeeded() -> set[str]:
+        tasks = flower(deployment, "/api/tasks?limit=2000", password=known)
+        return {task["name"] for task in tasks.values() if task["state"] == "SUCCESS"}
+
+    until(lambda: {"cpu", "gpu", "control"} <= workers(), "Flower knows the workers", seconds=120)
     lengths = flower(deployment, "/api/queues/length", password=known)["active_queues"]
-    tasks = flower(deployment, "/api/tasks?limit=2000", password=known)
 
     assert {queue["name"] for queue in lengths} == {"cpu", "gpu", "control"}
-    succeeded = {task["name"] for task in tasks.values() if task["state"] == "SUCCESS"}
-    assert {"produce", "generate", "evaluate"} <= succeeded
+    until(
+        lambda: {"produce", "generate", "evaluate"} <= succeeded(),
+        "Flower was told of tasks of each step",
+        seconds=120,
+    )
 
 
 @pytest.mark.parametrize("path", ["/api/workers", "/api/tasks", "/api/queues/length"])

@@ -1,7 +1,6 @@
 """A real vLLM server, on the CPU build."""
 
 import shlex
-import socket
 import subprocess
 import sys
 import time
@@ -11,15 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.ports import free_port
 from tests.vllm.engine_arguments import SOUND
 
 
 @contextmanager
 def vllm_server(model: str, log: Path) -> Iterator[str]:
     """Starts one that calls its model `tiny`; gives its address, and ends it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     vllm = Path(sys.executable).with_name("vllm")
     command = [str(vllm), "serve", model, "--served-model-name", "tiny", *shlex.split(SOUND)]
     command += ["--host", "127.0.0.1", "--port", str(port), "--shutdown-timeout", "20"]

@@ -3,7 +3,6 @@
 import os
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import pytest
 
 from app.embedded.valkey import EmbeddedValkey
 from tests.integration.cli import Evoq, problem_folder
+from tests.ports import free_port
 from tests.vllm.engine_arguments import SOUND
 from tests.vllm.server import gauge, healthy, vllm_server
 
@@ -137,9 +137,7 @@ def test_a_run_completes_against_a_server_with_64_conversations_in_flight(
 def test_a_worker_with_the_engine_inside_is_killed_and_nothing_is_lost(
     crew: Crew, ask, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     told = {
         "EVOQ_VLLM_MODEL": model,
         "EVOQ_VLLM_NAME": "tiny",
@@ -158,7 +156,7 @@ def test_a_worker_with_the_engine_inside_is_killed_and_nothing_is_lost(
     first.send_signal(signal.SIGKILL)
     first.wait()
     unsettled = ask("SELECT count(*) FROM proposals WHERE settled_at IS NULL")
-    _, alive = psutil.wait_procs(engine, timeout=30)
+    _, alive = psutil.wait_procs(engine, timeout=90)
     second = crew.start("gpu", "worker -Q gpu", **told)
     loaded(metrics, second, crew)
     follow(ask, metrics, until=1e9)
