@@ -109,8 +109,8 @@ DRAFTED = """
         AND proposals.epoch IS NULL
     RETURNING proposals.cohort
 """
-"""Writes the parents that were drawn, as part of a statement, and returns the cohorts of those who
-had none, such as were cut; told with `drafted`.
+"""Writes the parents that were drawn where there are none yet, cut proposals included, and returns
+the cohorts where it did; part of a statement, told with `drafted`.
 """
 
 
