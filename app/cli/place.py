@@ -13,6 +13,8 @@ from app.ports import Executor, Store
 
 HOME = ".evoq"
 POSTGRES = "postgresql"
+QUEUE_SECONDS = 15.0
+"""A queue that is only held up, on a busy machine, answers within them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,9 @@ def require_queue(redis_url: str) -> None:
     import redis
 
     try:
-        with redis.Redis.from_url(redis_url, socket_connect_timeout=3, socket_timeout=3) as client:
+        with redis.Redis.from_url(
+            redis_url, socket_connect_timeout=QUEUE_SECONDS, socket_timeout=QUEUE_SECONDS
+        ) as client:
             client.ping()
     except (redis.RedisError, ValueError, OSError) as error:
         raise Failed(

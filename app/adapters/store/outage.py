@@ -11,6 +11,8 @@ Connection = TypeVar("Connection")
 
 AGAIN_SECONDS = 0.5
 """Between two tries."""
+CONNECT_SECONDS = 15
+"""For one of them; a busy machine may hold a server up for some seconds, and it is not away."""
 
 _LOG = logging.getLogger(__name__)
 

@@ -11,6 +11,7 @@ from sqlalchemy import create_engine, pool
 from sqlalchemy.exc import InterfaceError, OperationalError
 
 import migrations
+from app.adapters.store.outage import CONNECT_SECONDS
 from app.ports import Unavailable
 
 
@@ -51,7 +52,9 @@ def version(url: str) -> SchemaVersion:
       Unavailable: The database cannot be reached.
     """
     needed = ScriptDirectory.from_config(_config(url)).get_current_head()
-    engine = create_engine(url, poolclass=pool.NullPool, connect_args={"connect_timeout": 5})
+    engine = create_engine(
+        url, poolclass=pool.NullPool, connect_args={"connect_timeout": CONNECT_SECONDS}
+    )
     try:
         with engine.connect() as connection:
             found = MigrationContext.configure(connection).get_current_revision()

@@ -12,7 +12,7 @@ from sqlalchemy.exc import InterfaceError, InvalidatePoolError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from app.adapters.store.driver import commit, pipeline, write
-from app.adapters.store.outage import Outage
+from app.adapters.store.outage import CONNECT_SECONDS, Outage
 from app.adapters.store.transaction import SqlTransaction
 from app.ports import Unavailable
 
@@ -76,7 +76,7 @@ class SqlStore:
             pool_timeout=wait_seconds,
             pool_pre_ping=False,
             connect_args={
-                "connect_timeout": 10,
+                "connect_timeout": CONNECT_SECONDS,
                 "application_name": "evoqueue",
                 "options": f"{_SESSION} -c {_IDLE}={round(1000 * idle_seconds)}",
                 "prepare_threshold": 1,
