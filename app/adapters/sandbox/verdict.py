@@ -72,8 +72,8 @@ def _seen_from_outside(job: Job, report: Report) -> Failure | None:
         return Failure(FailureKind.SANDBOX_VIOLATION, "a system call that no program may make")
     spent = header["cpu_seconds"] >= limits.cpu_seconds
     # The evaluator's time too: values that take long to read are the program's doing.
-    overspent = spent and (signal.SIGKILL in signals or _exhausted_evaluator(report))
-    if signal.SIGXCPU in signals or overspent:
+    ends = signals | _ends_of_evaluator(report)
+    if signal.SIGXCPU in ends or (spent and signal.SIGKILL in ends):
         return Failure(FailureKind.TIMEOUT, f"more than {limits.cpu_seconds:g} s of CPU time")
     if signal.SIGXFSZ in signals:
         return Failure(FailureKind.OUTPUT_LIMIT, f"a file of more than {limits.file_bytes} bytes")
@@ -91,11 +91,15 @@ def _signals(job: Job, report: Report) -> set[int]:
     } - {0}
 
 
-def _exhausted_evaluator(report: Report) -> bool:
-    """Whether a limit of CPU time ended the evaluator, before it had a result."""
-    ends = [status & 0x7F for who, status, ours in report.header["statuses"]
-            if who == "evaluator" and not ours]  # fmt: skip
-    return not report.result and bool({signal.SIGXCPU, signal.SIGKILL}.intersection(ends))
+def _ends_of_evaluator(report: Report) -> set[int]:
+    """Returns the signals that ended the evaluator before it had a result."""
+    if report.result:
+        return set()
+    return {
+        status & 0x7F
+        for who, status, ours in report.header["statuses"]
+        if who == "evaluator" and not ours
+    } - {0}
 
 
 def _crash_despite_result(job: Job, report: Report) -> Failure | None:

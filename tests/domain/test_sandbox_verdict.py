@@ -1,0 +1,56 @@
+"""What the end of an evaluator's process means for the program it was reading."""
+
+import signal
+
+import pytest
+
+from app.adapters.sandbox.cell import Report
+from app.adapters.sandbox.verdict import outcome
+from app.domain.evaluation import FailureKind
+from app.domain.problem import Evaluator, Job, Limits, Outcome
+
+JOB = Job(Evaluator("e", {}), "evaluate", ((".py", b""),), Limits(cpu_seconds=3.0))
+RESULT = b'{"result": {"metrics": {"combined_score": 1.0}, "artifacts": {}}}'
+
+
+def ended_by(number: int, cpu_seconds: float, result: bytes = b"") -> Outcome:
+    """Returns the outcome of a trial whose evaluator this signal ended."""
+    header = {
+        "stopped_by": "",
+        "statuses": [["evaluator", number, False]],
+        "wall_seconds": 5.0,
+        "cpu_seconds": cpu_seconds,
+        "peak_kib": 1,
+        "oom_kills": 0,
+    }
+    return outcome(JOB, Report(header, result, (b"", b"", b"", b"")), 0.0)
+
+
+@pytest.mark.parametrize("cpu_seconds", [2.8, 3.0, 3.1])
+def test_an_evaluator_at_the_end_of_its_cpu_time_is_a_timeout_however_that_was_counted(
+    cpu_seconds: float,
+) -> None:
+    """The limit counts ticks of the clock, the report what was used: on a crowded machine less."""
+    failure = ended_by(signal.SIGXCPU, cpu_seconds).failure
+
+    assert failure is not None
+    assert failure.kind is FailureKind.TIMEOUT
+    assert "3 s of CPU time" in failure.detail
+
+
+@pytest.mark.parametrize(
+    ("cpu_seconds", "kind"), [(0.5, FailureKind.RUNTIME), (4.0, FailureKind.TIMEOUT)]
+)
+def test_an_evaluator_that_was_killed_is_a_timeout_once_its_time_was_spent(
+    cpu_seconds: float, kind: FailureKind
+) -> None:
+    failure = ended_by(signal.SIGKILL, cpu_seconds).failure
+
+    assert failure is not None
+    assert failure.kind is kind
+
+
+def test_an_evaluator_that_ends_after_its_result_has_given_it() -> None:
+    found = ended_by(signal.SIGXCPU, 3.0, RESULT)
+
+    assert (found.failure, found.result is None) == (None, False)
