@@ -185,7 +185,7 @@ def wait_until_empty(engine: OwnEngine) -> None:
 def test_an_engine_that_freezes_is_unavailable_and_no_programs_fault(engine: OwnEngine) -> None:
     sandbox = DockerSandbox(POOL, engine_seconds=2.0)
     hasty = replace(JOB, limits=IMPATIENT)
-    sandbox.run(hasty)
+    patiently(sandbox, hasty)
     engine.signal(signal.SIGSTOP)
     try:
         for another in (hasty, replace(hasty, evaluator=problem(digest="another"))):
