@@ -48,8 +48,12 @@ STUCK = "__import__('dataclasses').replace(JOB, programs=(('.py', b'while True: 
 
 def cell_processes() -> set[int]:
     """Returns the processes of this one's cells; its servers have others, which come and go."""
-    zygotes = [child for child in psutil.Process().children() if BOOTSTRAP in child.cmdline()]
-    return {each.pid for one in zygotes for each in (one, *one.children(recursive=True))}
+    found: set[int] = set()
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):  # it has ended, and a test before left it a zombie
+            if BOOTSTRAP in child.cmdline():
+                found |= {one.pid for one in (child, *child.children(recursive=True))}
+    return found
 
 
 @pytest.mark.parametrize("job", ["time.sleep(600)", STUCK], ids=["idle", "in a trial"])
