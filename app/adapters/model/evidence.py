@@ -24,6 +24,13 @@ NEGLIGIBLE = 0.02
 SEVERAL, SIGMAS = 0.15, 3.0
 """What a refusal now and then does not explain: such a share beyond the known one, and beyond so
 many of its deviations."""
+CROWDED = 0.3
+"""Share of refusals from which on empty slots are the endpoint's limit: one that is full refuses
+one request for each it serves."""
+PACKED = 0.42
+"""The same where refusals take their time, and hold the slots that quick ones would leave empty."""
+FEW, EMPTY = 2.0, 0.25
+"""Slots, and share of the window, that chance may keep from work."""
 BY_CHANCE = 0.7
 """What to expect again of a share that was looked at because it was high."""
 
@@ -53,6 +60,20 @@ def alarming(spell: Spell, failing: float) -> bool:
     n = spell.answers
     noise = SIGMAS * math.sqrt(n * failing * (1 - failing))
     return spell.refused > n * failing + max(n * SEVERAL, noise)
+
+
+def crowded(spell: Spell, size: float, debt: int, now: float) -> bool:
+    """Returns whether refusals keep too many slots from work for them to be chance.
+
+    Args:
+      spell: What was answered of late.
+      size: Of the window.
+      debt: Its slots that stay empty until another request is served.
+      now: By the clock of the spell, in seconds.
+    """
+    many, share = max(FEW, size * EMPTY), spell.share
+    held = debt + spell.held_by_refused(now)
+    return (debt > many and share >= CROWDED) or (held > many and share >= PACKED)
 
 
 def chance(spell: Spell, before: float, fits: float) -> float:

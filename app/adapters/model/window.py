@@ -20,11 +20,6 @@ from app.adapters.model.spell import Spell
 
 GENTLE, FIRM, HARSH = 0.9, 0.75, 0.5
 """What is left of a window: after a few refusals, after several, after little else."""
-CROWDED = 0.3
-"""Share of refusals from which on empty slots are the endpoint's limit: one that is full refuses
-one request for each it serves."""
-PACKED = 0.42
-"""The same where refusals take their time, and hold the slots that quick ones would leave empty."""
 SPELL = 40
 """Answers from which a share of refusals is read."""
 SLOWEST_ROUNDS = 320
@@ -247,7 +242,7 @@ class Window:
         if self.before and abs(self._odds) < evidence.SURE_OF_TEST and spell.answers < LONGEST_TEST:
             return self
         judged = replace(self, spells=self.spells + 1)
-        if self._is_crowded(now):
+        if evidence.crowded(spell, self.size, self.debt, now):
             judged = judged._crowded(now)
         else:
             judged = judged._tested(now) if self.before else judged._judged(now)
@@ -257,15 +252,9 @@ class Window:
 
     def _smoothed_by(self, share: float) -> float:
         """Returns the share of refusals of late; a full endpoint's is not one by chance."""
-        if share >= CROWDED:
+        if share >= evidence.CROWDED:
             return self.smoothed
         return self.smoothed + (SMOOTHING if self.smoothed else 1.0) * (share - self.smoothed)
-
-    def _is_crowded(self, now: float) -> bool:
-        """Returns whether refusals keep too many slots from work for them to be chance."""
-        many, share = max(2.0, self.size * (1 - FIRM)), self.spell.share
-        held = self.debt + self.spell.held_by_refused(now)
-        return (self.debt > many and share >= CROWDED) or (held > many and share >= PACKED)
 
     def _crowded(self, now: float) -> "Window":
         """Returns the window of an endpoint that serves one request for each it refuses.
