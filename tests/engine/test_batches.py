@@ -1,37 +1,20 @@
 """Steps told several subjects at once: what fails is given back, what is done is kept."""
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from app.adapters.queue.inline import InlineExecutor
-from app.domain.events import SETTLING
-from app.domain.operator import Completion, Prompt
 from app.domain.problem import EvaluatorBroken, Job, Outcome
-from app.domain.run import Run, RunState
+from app.domain.run import RunState
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
 from app.ports import Unavailable
 from app.reports.pressure import stages
+from tests.engine.bells import Bells, Numbers, planned, settled
 from tests.engine.conftest import new_run, table
 from tests.engine.toy import ToySandbox, problem
 
 PACE = Pace(retry_seconds=0.0)
-
-
-class Bells(InlineExecutor):
-    """Keeps what was submitted together as one bell."""
-
-    def __init__(self) -> None:
-        self.rung: list[tuple[Any, tuple[int, ...], int]] = []
-
-    def submit(self, step: Any, subjects: Sequence[int], *, together: int = 1) -> None:
-        self.rung.append((step, tuple(subjects), together))
-
-    def take(self) -> tuple[Any, tuple[int, ...], int]:
-        return self.rung.pop(0)
 
 
 class Wavering(ToySandbox):
@@ -47,48 +30,6 @@ class Wavering(ToySandbox):
             self.runs += 1
             raise self.error
         return super().run(job)
-
-
-class Numbers:
-    """Answers with numbers, and is away at the completion of that number."""
-
-    name = "numbers"
-
-    def __init__(self, away: int = -1, text: str = "", tokens: int = 0) -> None:
-        self.tokens = tokens
-        self.asked = 0
-        self.away = away
-        self.text = text
-
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
-        self.asked += 1
-        if self.asked - 1 == self.away:
-            raise Unavailable("the model is away")
-        text = self.text or f"x = {self.asked}\n"
-        return [Completion(text, "numbers", completion_tokens=self.tokens) for _ in prompts]
-
-
-def planned(
-    ctx: Context, cohorts: int, operator: str = "nudge", name: str = "toy-run"
-) -> tuple[Run, tuple[int, ...]]:
-    """Returns a run whose seed is in, and cohorts that were planned and not yet bred."""
-    toy = problem()
-    new = new_run(toy, budget=cohorts, in_flight=cohorts)
-    new = replace(new, name=name, operators={operator: 1.0})
-    run = lifecycle.start(ctx, toy, new)
-    for _ in range(3):
-        step, subjects, _ = ctx.executor.take()  # type: ignore[attr-defined]
-        table(ctx)[step](*subjects)
-    step, subjects, _ = ctx.executor.take()  # type: ignore[attr-defined]
-    assert (step, len(subjects)) == ("generate", cohorts)
-    return run, subjects
-
-
-def settled(ctx: Context, run: Run) -> list[int]:
-    with ctx.store.begin() as tx:
-        events = tx.events(run.id)
-    assert [event.seq for event in events] == list(range(1, len(events) + 1))
-    return sorted(event.data["proposal"] for event in events if event.kind in SETTLING)
 
 
 @pytest.fixture

@@ -20,11 +20,11 @@ from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
 from app.ledger import Transaction
 from app.ports import Store, Unavailable
+from tests.engine.bells import Bells, Careless, Numbers, planned, settled
 from tests.engine.conftest import new_run, table
-from tests.engine.test_batches import PACE, Bells, Numbers, planned, settled
-from tests.engine.test_concurrency import Careless
 from tests.engine.toy import problem
 
+PACE = Pace(retry_seconds=0.0)
 THREADS = 32
 CONNECTIONS = 8
 BUDGET = 400

@@ -9,7 +9,7 @@ from app.cli.following import Tail
 from app.engine import steps
 from app.engine.context import Context
 from app.ports import Store
-from tests.engine.test_batches import Bells, planned
+from tests.engine.bells import Bells, planned
 
 
 class Meanwhile:

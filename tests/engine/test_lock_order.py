@@ -18,7 +18,7 @@ from app.domain.run import Run
 from app.engine import lifecycle, steps
 from app.engine.context import Context
 from app.entries import Child, Measured, Turn
-from tests.engine.test_batches import Bells, planned
+from tests.engine.bells import Bells, planned
 
 FAILED = Failure(FailureKind.RUNTIME, "no")
 

@@ -17,8 +17,8 @@ from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
 from app.entries import Turn
 from app.reports.costs import costs
+from tests.engine.bells import Bells, planned, settled
 from tests.engine.conftest import table
-from tests.engine.test_batches import Bells, planned, settled
 from tests.engine.test_judge import order
 from tests.engine.test_lock_order import settles
 from tests.engine.toy import problem

@@ -21,10 +21,9 @@ from app.engine import lifecycle, steps
 from app.engine.budget import tariff
 from app.engine.context import Context, Pace
 from app.ports import Unavailable
+from tests.engine.bells import Bells, Careless, planned, served, settled
 from tests.engine.conftest import new_run, table
-from tests.engine.test_batches import Bells, planned, settled
 from tests.engine.test_budgets import asking
-from tests.engine.test_concurrency import Careless
 from tests.engine.test_judge import order
 from tests.engine.toy import problem
 
@@ -210,33 +209,14 @@ def test_workers_whose_leases_run_out_while_calls_fail_book_every_answer_and_use
     ctx = replace(ctx, executor=queue, model=lambda run: model, operators=operators, pace=pace)
     new = new_run(problem(), budget=BUDGET, in_flight=16)
     run = lifecycle.start(ctx, problem(), replace(new, operators={"asked": 1.0}))
-    stop, errors = threading.Event(), list[str]()
-
     with ExitStack() as stack:
         processes = []
         for _ in range(PROCESSES):
             store = SqlStore(database)
             stack.callback(store.close)
             processes.append(replace(ctx, store=store, share=GroupCommit().share))
-        threads = [
-            threading.Thread(target=queue.serve, args=(table(one), stop, errors, (Unavailable,)))
-            for one in processes
-            for _ in range(THREADS)
-        ]
-        for thread in threads:
-            thread.start()
-        deadline, state = time.monotonic() + 120, RunState.RUNNING
-        while state is RunState.RUNNING and time.monotonic() < deadline:
-            stop.wait(0.05)
-            steps.reap_all(ctx)
-            steps.produce_all(ctx)
-            with ctx.store.begin() as tx:
-                state = tx.run(run.id).state
-        stop.set()
-        for thread in threads:
-            thread.join(60)
+        served(queue, ctx, run, processes * THREADS, seconds=120, borne=(Unavailable,))
 
-    assert not errors, (len(errors), errors[:3])
     with ctx.store.begin() as tx:
         final, events = tx.run(run.id), tx.events(run.id, limit=10_000)
         [account] = tx.accounts(run.id)

@@ -16,7 +16,7 @@ from app.engine import steps
 from app.engine.context import Context, Pace
 from app.engine.enter import Bred, enter
 from app.engine.sharing import alone
-from tests.engine.test_batches import Bells, Numbers, planned, settled
+from tests.engine.bells import Bells, Numbers, planned, settled
 from tests.engine.test_group_commit import until
 
 THREADS = 2

@@ -1,0 +1,163 @@
+"""Executors and models for tests that answer bells themselves."""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from app.adapters.queue.inline import InlineExecutor
+from app.domain.events import SETTLING
+from app.domain.operator import Completion, Prompt
+from app.domain.run import Run, RunState
+from app.engine import lifecycle, steps
+from app.engine.context import Context
+from app.ports import Step, Unavailable
+from tests.engine.conftest import new_run, table
+from tests.engine.toy import problem
+
+
+class Bells(InlineExecutor):
+    """Keeps what was submitted together as one bell."""
+
+    def __init__(self) -> None:
+        self.rung: list[tuple[Any, tuple[int, ...], int]] = []
+
+    def submit(self, step: Any, subjects: Sequence[int], *, together: int = 1) -> None:
+        self.rung.append((step, tuple(subjects), together))
+
+    def take(self) -> tuple[Any, tuple[int, ...], int]:
+        return self.rung.pop(0)
+
+
+class Careless:
+    """An executor that forgets one bell in ten, rings one in five twice, and keeps no order.
+
+    Attributes:
+      shared: How many bells named more than one subject.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._waiting: list[tuple[Step, list[int]]] = []
+        self.shared = 0
+        self._lock = threading.Lock()
+        self._rng = random.Random(seed)
+
+    def submit(self, step: Step, subjects: Sequence[int], *, together: int = 1) -> None:
+        with self._lock:
+            shuffled = self._rng.sample(subjects, len(subjects))
+            for n in range(0, len(shuffled), together):
+                bell = shuffled[n : n + together]
+                self.shared += len(bell) > 1
+                luck = self._rng.random()
+                copies = 0 if luck < 0.1 else 2 if luck < 0.3 else 1
+                self._waiting += [(step, bell)] * copies
+
+    def take(self) -> tuple[Step, list[int]] | None:
+        with self._lock:
+            if not self._waiting:
+                return None
+            return self._waiting.pop(self._rng.randrange(len(self._waiting)))
+
+    def serve(
+        self,
+        answers: Mapping[Step, Callable[..., None]],
+        stop: threading.Event,
+        errors: list[str],
+        borne: tuple[type[Exception], ...] = (),
+    ) -> None:
+        """Answers bells until told to stop, as a worker does; what is borne is no error."""
+        while not stop.is_set():
+            bell = self.take()
+            if bell is None:
+                stop.wait(0.005)
+                continue
+            try:
+                answers[bell[0]](*bell[1])
+            except borne:
+                continue
+            except Exception as error:
+                errors.append(repr(error))
+
+
+def served(
+    queue: Careless,
+    ctx: Context,
+    run: Run,
+    workers: Sequence[Context],
+    *,
+    seconds: float,
+    borne: tuple[type[Exception], ...] = (),
+) -> None:
+    """Lets threads, one for each of `workers`, answer bells until the run ends or time is over.
+
+    Args:
+      queue: Whose bells.
+      ctx: Of who reaps and produces, as beat's ticks do.
+      run: In that queue alone.
+      workers: A context may stand here several times.
+      seconds: After which the run is given up.
+      borne: What workers bear; anything else fails the test.
+    """
+    stop, errors = threading.Event(), list[str]()
+    threads = [
+        threading.Thread(target=queue.serve, args=(table(one), stop, errors, borne))
+        for one in workers
+    ]
+    for thread in threads:
+        thread.start()
+    deadline, state = time.monotonic() + seconds, RunState.RUNNING
+    while state is RunState.RUNNING and time.monotonic() < deadline:
+        stop.wait(0.05)
+        steps.reap_all(ctx)
+        steps.produce_all(ctx)
+        with ctx.store.begin() as tx:
+            state = tx.run(run.id).state
+    stop.set()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+    assert not errors, (len(errors), errors[:3])
+
+
+class Numbers:
+    """Answers with numbers, and is away at the completion of that number."""
+
+    name = "numbers"
+
+    def __init__(self, away: int = -1, text: str = "", tokens: int = 0) -> None:
+        self.tokens = tokens
+        self.asked = 0
+        self.away = away
+        self.text = text
+
+    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        self.asked += 1
+        if self.asked - 1 == self.away:
+            raise Unavailable("the model is away")
+        text = self.text or f"x = {self.asked}\n"
+        return [Completion(text, "numbers", completion_tokens=self.tokens) for _ in prompts]
+
+
+def planned(
+    ctx: Context, cohorts: int, operator: str = "nudge", name: str = "toy-run"
+) -> tuple[Run, tuple[int, ...]]:
+    """Returns a run whose seed is in, and cohorts that were planned and not yet bred."""
+    toy = problem()
+    new = new_run(toy, budget=cohorts, in_flight=cohorts)
+    new = replace(new, name=name, operators={operator: 1.0})
+    run = lifecycle.start(ctx, toy, new)
+    for _ in range(3):
+        step, subjects, _ = ctx.executor.take()  # type: ignore[attr-defined]
+        table(ctx)[step](*subjects)
+    step, subjects, _ = ctx.executor.take()  # type: ignore[attr-defined]
+    assert (step, len(subjects)) == ("generate", cohorts)
+    return run, subjects
+
+
+def settled(ctx: Context, run: Run) -> list[int]:
+    with ctx.store.begin() as tx:
+        events = tx.events(run.id)
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    return sorted(event.data["proposal"] for event in events if event.kind in SETTLING)
