@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from app.adapters.model.vllm_engine import VllmEngine
-from app.adapters.model.vllm_loading import Launch
+from app.adapters.model.providers.vllm_engine import VllmEngine
+from app.adapters.model.providers.vllm_loading import Launch
 from app.adapters.problems.loading import load, reload
 from app.adapters.queue.celery import CeleryExecutor
 from app.adapters.queue.inline import InlineExecutor
@@ -21,17 +21,17 @@ from app.adapters.sandbox.choose import AnySandbox, choose
 from app.adapters.store.group_commit import GroupCommit
 from app.adapters.store.leases import LeaseKeeper
 from app.adapters.store.sql import SqlStore
-from app.adapters.store.timekeeper import Timekeeper
+from app.adapters.store.worker_time_recorder import Timekeeper
 from app.adapters.tuning.cma import ask
+from app.config.environment import wrong_variables
+from app.config.models import ModelSettings
+from app.config.settings import QueueSettings, SandboxSettings, Settings
 from app.domain.operators import operators
 from app.domain.problem import Problem, ProblemDigest
 from app.domain.run import Run
 from app.engine.context import Context, Pace
-from app.entries import WORKER_KINDS, Worker
-from app.model_settings import ModelSettings
-from app.ports import Executor, LanguageModel, Misconfigured, Sandbox, Store
-from app.settings import QueueSettings, SandboxSettings, Settings
-from app.variables import wrong_variables
+from app.ports.protocols import Executor, LanguageModel, Misconfigured, Sandbox, Store
+from app.ports.records import WORKER_KINDS, Worker
 
 _INFRA = Path(__file__).parents[1] / "infra"
 
@@ -214,7 +214,7 @@ class LazySandbox:
         self._opened: Sandbox | None = None
 
     def run(self, job: Any) -> Any:
-        """See `app.ports.Sandbox.run`."""
+        """See `app.ports.protocols.Sandbox.run`."""
         with self._lock:
             if self._opened is None:
                 self._opened = open_sandbox(self._settings)

@@ -160,7 +160,13 @@ def modules() -> list[str]:
     command = click.get_current_context(silent=True)
     if command is not None and command.info_name in ("beat", "flower"):
         return ["workers.heartbeat"]
-    return ["workers.tasks", "workers.gpu", "workers.cpu", "workers.heartbeat", "workers.shift"]
+    return [
+        "workers.tasks",
+        "workers.gpu",
+        "workers.cpu",
+        "workers.heartbeat",
+        "workers.worker_time",
+    ]
 
 
 def _application() -> Celery:

@@ -9,25 +9,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from app.adapters.model import presets
-from app.adapters.model.breaker import Breaker, Rules
-from app.adapters.model.cached import CachedModel, Described
-from app.adapters.model.chat import ModelSpec
-from app.adapters.model.ensemble import Ensemble, Member
-from app.adapters.model.exchange import Exchange
-from app.adapters.model.gates import Gates, Sharing
-from app.adapters.model.human import HumanModel
-from app.adapters.model.openai import OpenAIModel
-from app.adapters.model.replay import ReplayModel
-from app.adapters.model.roles import RoleModels
-from app.adapters.model.specs import Environment, model_spec
-from app.adapters.model.vllm import IN_PROCESS, VllmModel
-from app.adapters.model.vllm_engine import VllmEngine
+from app.adapters.model.congestion.circuit_breaker import Breaker, Rules
+from app.adapters.model.congestion.gates import Gates, Sharing
+from app.adapters.model.providers import presets
+from app.adapters.model.providers.cached import CachedModel, Described
+from app.adapters.model.providers.chat import ModelSpec
+from app.adapters.model.providers.ensemble import Ensemble, Member
+from app.adapters.model.providers.http import Exchange
+from app.adapters.model.providers.human import HumanModel
+from app.adapters.model.providers.openai import OpenAIModel
+from app.adapters.model.providers.replay import ReplayModel
+from app.adapters.model.providers.roles import RoleModels
+from app.adapters.model.providers.specs import Environment, model_spec
+from app.adapters.model.providers.vllm import IN_PROCESS, VllmModel
+from app.adapters.model.providers.vllm_engine import VllmEngine
 from app.adapters.queue.address import client_url
+from app.config.models import ModelChoice, ModelSettings, Provider
+from app.config.settings import Settings
 from app.domain.operator import Role
-from app.model_settings import ModelChoice, ModelSettings, Provider
-from app.ports import LanguageModel, Misconfigured, Store
-from app.settings import Settings
+from app.ports.protocols import LanguageModel, Misconfigured, Store
 
 
 class Providers:

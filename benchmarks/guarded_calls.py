@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from app.adapters.sandbox.process import ProcessSandbox
 from app.domain.problem import Evaluator, Job, Limits, Mode
-from app.ports import Sandbox
+from app.ports.protocols import Sandbox
 
 EVALUATOR = b"""
 import importlib.util, os, time

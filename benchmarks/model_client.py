@@ -13,9 +13,9 @@ from typing import Any
 
 import openai
 
-from app.adapters.model.chat import ModelSpec, completions, request
-from app.adapters.model.exchange import Exchange
-from app.adapters.model.openai import OpenAIModel
+from app.adapters.model.providers.chat import ModelSpec, completions, request
+from app.adapters.model.providers.http import Exchange
+from app.adapters.model.providers.openai import OpenAIModel
 from app.domain.operator import Prompt
 
 LATENCY_SECONDS = 0.2

@@ -24,7 +24,7 @@ from app.adapters.sandbox.engine import DEFAULT_IMAGE, engine_answers
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.domain.problem import Evaluator, Job, Limits, Mode
-from app.ports import Sandbox
+from app.ports.protocols import Sandbox
 
 EVALUATOR = b"""
 import importlib.util

@@ -28,7 +28,7 @@ from app.adapters.sandbox.engine import engine_answers
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.domain.problem import Evaluator, Job, Limits, Mode
-from app.ports import Sandbox
+from app.ports.protocols import Sandbox
 
 INFRA = Path(__file__).resolve().parents[1] / "infra"
 EVALUATOR = b"""

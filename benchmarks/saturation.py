@@ -19,10 +19,10 @@ from dataclasses import asdict, dataclass
 
 import psycopg
 
-from app.domain.pressure import STARTING
+from app.config.settings import ModelSettings, QueueSettings, RunSettings, SearchSettings
 from app.domain.run import Limits, Run, RunState
+from app.domain.search.back_pressure import STARTING
 from app.engine import lifecycle
-from app.settings import ModelSettings, QueueSettings, RunSettings, SearchSettings
 from benchmarks import slot_loop
 from benchmarks.mock_server import latencies, metric, simulated_model
 from benchmarks.stack import Stack, begin, running_stack

@@ -29,7 +29,7 @@ from app.domain.problem import Axis, Evaluator, Job, Outcome, Problem
 from app.domain.program import Program, ProgramId
 from app.domain.run import Run
 from app.engine.context import Context
-from app.ports import LanguageModel
+from app.ports.protocols import LanguageModel
 
 DIGEST = "51" * 32
 SOURCE = "# EVOLVE-BLOCK-START\nx = {x:.6f}\ny = {y:.6f}\n# EVOLVE-BLOCK-END\n"

@@ -14,13 +14,13 @@ import psutil
 from app.adapters.store import schema
 from app.adapters.store.sql import SqlStore
 from app.bootstrap import celery_executor, context, open_store
+from app.config.settings import RunSettings
 from app.domain.run import Budget, Limits, Run
 from app.embedded.postgres import EmbeddedPostgres
 from app.embedded.valkey import EmbeddedValkey
 from app.engine import lifecycle
 from app.engine.context import Context
-from app.entries import NewRun
-from app.settings import RunSettings
+from app.ports.records import NewRun
 from benchmarks.simulated import SimulatedSandbox, problem
 
 CELERY = (sys.executable, "-m", "celery", "-A", "benchmarks.simulated")

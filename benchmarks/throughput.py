@@ -16,8 +16,8 @@ import time
 from dataclasses import asdict, dataclass
 from statistics import median
 
+from app.config.settings import QueueSettings, RunSettings, SearchSettings
 from app.domain.run import Limits, RunState
-from app.settings import QueueSettings, RunSettings, SearchSettings
 from benchmarks.stack import Stack, begin, deployed_stack, running_stack
 
 

@@ -23,14 +23,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 
-from app.adapters.model.chat import ModelSpec
-from app.adapters.model.exchange import Exchange
-from app.adapters.model.openai import OpenAIModel
-from app.adapters.model.vllm import IN_PROCESS, VllmModel
-from app.adapters.model.vllm_engine import VllmEngine
-from app.adapters.model.vllm_loading import Launch
+from app.adapters.model.providers.chat import ModelSpec
+from app.adapters.model.providers.http import Exchange
+from app.adapters.model.providers.openai import OpenAIModel
+from app.adapters.model.providers.vllm import IN_PROCESS, VllmModel
+from app.adapters.model.providers.vllm_engine import VllmEngine
+from app.adapters.model.providers.vllm_loading import Launch
 from app.domain.operator import Prompt
-from app.ports import LanguageModel
+from app.ports.protocols import LanguageModel
 from tests.vllm.engine_arguments import SOUND
 from tests.vllm.server import vllm_server
 

@@ -31,11 +31,11 @@ from statistics import median
 
 import psycopg
 
+from app.config.models import ModelSettings
+from app.config.settings import QueueSettings, RunSettings, SearchSettings
 from app.domain.run import Budget, Limits, RunState
 from app.engine import lifecycle
-from app.entries import NewRun
-from app.model_settings import ModelSettings
-from app.settings import QueueSettings, RunSettings, SearchSettings
+from app.ports.records import NewRun
 from benchmarks.simulated import problem
 from benchmarks.stack import Stack, running_stack
 from tests.vllm.engine_arguments import SOUND

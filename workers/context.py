@@ -3,11 +3,11 @@
 import functools
 import threading
 
-from app.adapters.store.timekeeper import Timekeeper
+from app.adapters.store.worker_time_recorder import Timekeeper
 from app.bootstrap import clocked, worker_context
 from app.celery import app
 from app.engine.context import Context
-from app.ports import Unavailable
+from app.ports.protocols import Unavailable
 
 _building = threading.Lock()
 

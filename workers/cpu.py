@@ -6,8 +6,8 @@ from typing import Any
 from celery import signals
 
 from app.adapters.sandbox.choose import clear_orphans
-from app.ports import Unavailable
-from app.settings import Settings
+from app.config.settings import Settings
+from app.ports.protocols import Unavailable
 from workers.context import context, context_or_exit
 
 QUEUE = "cpu"

@@ -6,7 +6,7 @@ from typing import Any
 from celery import concurrency, signals
 
 from app.bootstrap import worker_engine
-from app.ports import Unavailable
+from app.ports.protocols import Unavailable
 from workers.context import context_or_exit
 
 QUEUE = "gpu"

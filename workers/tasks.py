@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from app.celery import app
 from app.engine import steps
-from app.ports import Unavailable
+from app.ports.protocols import Unavailable
 from workers.context import context
 
 log = logging.getLogger(__name__)

@@ -25,6 +25,6 @@ def answer(
 
     Without --reply the oldest open prompt is printed, and the names of the others.
     """
-    from app.cli.answering import answer as act
+    from app.cli.answer import answer as act
 
     act(name, reply, prompt, Screen(json=as_json))

@@ -110,14 +110,14 @@ def resume(
 
 def watch(run: RunName, as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG001
     """Follows a run that is going on elsewhere. Ctrl-C stops watching, not the run."""
-    from app.cli.looking import watch as act
+    from app.cli.show import watch as act
 
     raise typer.Exit(act(run, Screen(json=as_json)))
 
 
 def list_runs(as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG001
     """Lists the newest hundred runs."""
-    from app.cli.looking import list_runs as act
+    from app.cli.show import list_runs as act
 
     act(Screen(json=as_json))
 
@@ -141,7 +141,7 @@ def show(
 
         show_program(run, program, Screen(json=as_json))
         return
-    from app.cli.looking import show as act
+    from app.cli.show import show as act
 
     act(run, Screen(json=as_json))
 
@@ -217,7 +217,7 @@ def doctor(as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG001
 
     Exit status 1 when something is missing that a run needs.
     """
-    from app.cli.diagnosis import doctor as act
+    from app.cli.doctor import doctor as act
 
     raise typer.Exit(act(Screen(json=as_json)))
 
@@ -231,7 +231,7 @@ def up(
     debug: Debug = False,  # noqa: ARG001
 ) -> None:
     """Keeps the embedded stack running for several runs, until Ctrl-C."""
-    from app.cli.standing import up as act
+    from app.cli.up import up as act
 
     act(flower=flower, port=port, screen=Screen(json=as_json))
 

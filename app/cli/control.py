@@ -2,8 +2,8 @@
 
 from app.cli.execution import find
 from app.cli.faults import Failed
-from app.cli.place import opened, place, require_runs, silent
 from app.cli.screen import Screen
+from app.cli.target import opened, place, require_runs, silent
 from app.engine import lifecycle
 
 

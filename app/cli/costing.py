@@ -5,9 +5,9 @@ from dataclasses import asdict
 from rich.table import Table
 
 from app.cli.display import duration
-from app.cli.place import opened, place
 from app.cli.screen import Screen
-from app.entries import Account, Shift, Spent
+from app.cli.target import opened, place
+from app.ports.records import Account, Shift, Spent
 from app.reports.costs import Costs
 
 _LEAST_USD = 1e-9

@@ -4,21 +4,21 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.choices import Misused
-from app.cli.desk import Desk, desk
+from app.cli.budget_change import raised
 from app.cli.faults import DONE, Failed
+from app.cli.local_state import RESULTS, Memory, is_up, recall, remember, writable
 from app.cli.measuring import evaluator_of
-from app.cli.order import Order, layers_of, load, ordered
-from app.cli.place import Place, opened, place, require_runs
-from app.cli.raising import raised
-from app.cli.remembered import RESULTS, Memory, is_up, recall, remember, writable
+from app.cli.plan import Order, layers_of, load, ordered
 from app.cli.screen import Screen
+from app.cli.session import Desk, desk
+from app.cli.target import Place, opened, place, require_runs
+from app.config.checks import require_bounds
+from app.config.layers import Misused
+from app.config.settings import QueueSettings, RunSettings
 from app.domain.problem import Problem
 from app.domain.run import Run
 from app.engine import lifecycle
-from app.ports import Store
-from app.prerequisites import require_bounds
-from app.settings import QueueSettings, RunSettings
+from app.ports.protocols import Store
 
 NOTHING_BEGUN = "no run had begun"
 

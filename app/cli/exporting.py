@@ -9,10 +9,10 @@ from typing import TextIO
 
 from app.cli.execution import find
 from app.cli.faults import Failed
-from app.cli.looking import problem_of
-from app.cli.place import opened, place, require_runs
-from app.cli.remembered import recall, writable
+from app.cli.local_state import recall, writable
 from app.cli.screen import Screen
+from app.cli.show import problem_of
+from app.cli.target import opened, place, require_runs
 from app.reports.metrics import history, rows, write_csv, write_jsonl
 from app.reports.summary import best_document, summarise
 

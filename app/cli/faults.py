@@ -43,10 +43,10 @@ class Fault:
 def fault_of(error: BaseException) -> Fault:
     """Returns how an error is shown; one that is not expected is called an internal error."""
     from app.adapters.problems.errors import ProblemError
-    from app.choices import Misused
+    from app.config.layers import Misused
     from app.domain.problem import EvaluatorBroken
     from app.embedded.errors import EmbeddedError
-    from app.ports import Misconfigured, Unavailable
+    from app.ports.protocols import Misconfigured, Unavailable
 
     text = str(error)
     match error:

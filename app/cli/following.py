@@ -4,11 +4,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from app.domain.cohort import State
 from app.domain.run import Run, RunState
-from app.entries import Backlog
-from app.ledger import Transaction
-from app.ports import Store, Unavailable
+from app.domain.search.cohort import State
+from app.ports.ledger import Transaction
+from app.ports.protocols import Store, Unavailable
+from app.ports.records import Backlog
 from app.reports.progress import Progress, fold
 from app.reports.summary import notices
 

@@ -8,7 +8,7 @@ from app.adapters.queue.inline import InlineExecutor
 from app.cli.following import LOOK_SECONDS, Look, Standstill
 from app.engine import steps
 from app.engine.context import Context
-from app.ports import Step, Unavailable
+from app.ports.protocols import Step, Unavailable
 
 REST_SECONDS = 0.5
 """Between two rounds in which nothing could be done."""

@@ -8,10 +8,10 @@ from app import bootstrap
 from app.adapters.sandbox.choose import AnySandbox
 from app.adapters.sandbox.protection import Protection
 from app.cli.screen import Screen
+from app.config.settings import SandboxSettings
 from app.domain.evaluation import Evaluation, Failure, Trial, fitness, merged_metrics
 from app.domain.problem import Evaluator, Problem
 from app.domain.program import Program
-from app.settings import SandboxSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,8 +75,8 @@ def mock_llm(
     For demos, tests and benchmarks without a key or a GPU. Its replies are real SEARCH/REPLACE
     edits or whole programs, drawn from the syntax tree of the program in the prompt: no model runs.
     """
-    from app.cli.mocking import Wanted
-    from app.cli.mocking import mock_llm as act
+    from app.cli.mock_llm import Wanted
+    from app.cli.mock_llm import mock_llm as act
 
     wanted = Wanted(
         host=host,

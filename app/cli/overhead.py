@@ -5,7 +5,7 @@ import statistics
 from dataclasses import dataclass
 
 from app.domain.problem import Evaluator, Job, Limits, Mode
-from app.ports import Sandbox
+from app.ports.protocols import Sandbox
 
 _CALLS = 300
 _TRIALS = 5

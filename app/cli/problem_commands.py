@@ -21,7 +21,7 @@ def check(
 
     Needs no service. Exit status 1 when a run of it could not begin.
     """
-    from app.cli.checking import check as act
+    from app.cli.check import check as act
 
     screen = Screen(json=as_json)
     told = Path(config) if config else None
@@ -61,7 +61,7 @@ def prompt(
     --run it is what comes next there; a PROBLEM beside it shows its present templates over the
     run's programs.
     """
-    from app.cli.prompting import Asked, show
+    from app.cli.prompt import Asked, show
 
     asked = Asked(
         paths=tuple(map(Path, problem or ())),
@@ -94,7 +94,7 @@ def evaluate(
     Needs no service. A program that fails is an answer, not an error: the exit status is 0 when
     every file was put through.
     """
-    from app.cli.checking import evaluate as act
+    from app.cli.check import evaluate as act
 
     told = list(assignments or ())
     told += [f"sandbox.backend={sandbox}"] if sandbox else []

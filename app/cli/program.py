@@ -6,17 +6,17 @@ from typing import Any
 
 from rich.table import Table
 
-from app.choices import Misused
 from app.cli.display import number
 from app.cli.execution import find
 from app.cli.faults import Failed
-from app.cli.looking import problem_of
-from app.cli.place import opened, place, require_runs
 from app.cli.screen import Screen
+from app.cli.show import problem_of
+from app.cli.target import opened, place, require_runs
+from app.config.layers import Misused
 from app.domain.evaluation import Evaluation
 from app.domain.program import ProgramId
 from app.domain.run import Run
-from app.ledger import Transaction
+from app.ports.ledger import Transaction
 
 
 def show_program(name: str, told: str, screen: Screen) -> None:

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from app.choices import Choices, Misused
-from app.domain.prompt_templates import TEMPLATES
+from app.config.layers import Choices, Misused
+from app.domain.prompting.templates import TEMPLATES
 
 SETTING = "prompts.template_dir"
 _SUFFIX = ".txt"

@@ -6,7 +6,7 @@ Advice, read off the syntax tree; nothing is decided by it.
 import ast
 from collections.abc import Iterator
 
-from app.domain.syntax import syntax_tree
+from app.domain.source.syntax import syntax_tree
 
 _BY_NAME = {
     "exec": "the evaluator executes text itself, and in guarded mode the text at `program_path` is "

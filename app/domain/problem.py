@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from app.domain.evaluation import Evaluation, Failure, Trial
-from app.domain.imports import EVERYTHING, ImportPolicy
 from app.domain.program import Program, ProgramId
+from app.domain.source.imports import EVERYTHING, ImportPolicy
 
 ProblemDigest: TypeAlias = str
 """Sixty-four hex digits over a problem's files and the settings that shape its evaluation."""

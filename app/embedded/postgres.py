@@ -18,10 +18,10 @@ from urllib.parse import quote
 import psutil
 import psycopg
 
-from app.embedded.account import free_uid, give, named_uid, running_as_root
 from app.embedded.binaries import postgres_binaries
 from app.embedded.children import Child, Ending, end_recorded, launch, write_record
 from app.embedded.errors import EmbeddedError, remedy, tail
+from app.embedded.os_user import free_uid, give, named_uid, running_as_root
 from app.embedded.sockets import close_socket_folder, open_socket_folder
 
 DATABASE = "evoqueue"

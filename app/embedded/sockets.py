@@ -5,8 +5,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from app.embedded.account import reachable
 from app.embedded.errors import EmbeddedError
+from app.embedded.os_user import reachable
 
 LONGEST_SOCKET_PATH = 103
 """Bytes, without the final zero: macOS allows 103, Linux 107."""

@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from app.embedded.crew import Crew, Flower, surroundings
 from app.embedded.errors import EmbeddedError, remedy, tail
-from app.embedded.wire import Line
+from app.embedded.ipc import Line
+from app.embedded.worker_set import Crew, Flower, surroundings
 
 START_SECONDS = 120.0
 """Long, because Postgres may replay its log first, or a keeper of before may still be ending."""
@@ -208,7 +208,7 @@ def _start_keeper(root: Path) -> "subprocess.Popen[bytes]":
         _log(root).parent.mkdir(parents=True, exist_ok=True)
         with _log(root).open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "app.embedded.keeper", str(root)],
+                [sys.executable, "-m", "app.embedded.supervisor", str(root)],
                 cwd=root,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

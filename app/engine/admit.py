@@ -4,14 +4,14 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.domain.archive import Elite, Entrant, IslandView, learnt
-from app.domain.cohort import Cohort, CohortId
 from app.domain.events import EventKind
-from app.domain.refining import written
 from app.domain.run import Run
-from app.domain.strategy import Strategy
+from app.domain.search.archive import Elite, Entrant, IslandView, learnt
+from app.domain.search.cohort import Cohort, CohortId
+from app.domain.search.refining import written
+from app.domain.search.strategy import Strategy
 from app.engine.context import Context
-from app.ledger import Transaction
+from app.ports.ledger import Transaction
 
 
 @dataclass(frozen=True, slots=True)

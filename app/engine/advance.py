@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.domain.archive import Entrant, IslandView
-from app.domain.cohort import Cohort, Member, State, TrialId, Verdict
 from app.domain.evaluation import Failure, Trial
 from app.domain.events import EventKind
-from app.domain.judging import STAGE
 from app.domain.program import ProgramId
-from app.domain.refining import written
+from app.domain.prompting.judging import STAGE
 from app.domain.run import Run
+from app.domain.search.archive import Entrant, IslandView
+from app.domain.search.cohort import Cohort, Member, State, TrialId, Verdict
+from app.domain.search.refining import written
 from app.engine.admit import Offer, offer
 from app.engine.context import Context
-from app.entries import Child
-from app.ledger import Transaction
+from app.ports.ledger import Transaction
+from app.ports.records import Child
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,14 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from app.domain.budget import NOTHING, Booked, Price, booked
-from app.domain.cohort import Cohort
 from app.domain.operator import Completion, Draft, Prompt
 from app.domain.run import Run
+from app.domain.search.budget import NOTHING, Booked, Price, booked
+from app.domain.search.cohort import Cohort
 from app.engine.budget import lost, set_aside, tariff
 from app.engine.context import Context
-from app.entries import Turn
-from app.ports import Unavailable
+from app.ports.protocols import Unavailable
+from app.ports.records import Turn
 
 TRIES = 15
 """Of saving an answer.  Each waits for a ledger that is away as any step does, 20 s in a worker:

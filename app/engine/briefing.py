@@ -8,7 +8,7 @@ from app.domain.operator import Ancestry, Brief, Draft, Known, Operator, Prompt
 from app.domain.problem import Problem
 from app.domain.program import Program
 from app.domain.run import Run
-from app.ledger import Transaction
+from app.ports.ledger import Transaction
 
 
 def brief_of(

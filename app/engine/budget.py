@@ -3,7 +3,10 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from app.domain.budget import (
+from app.config.models import ModelSettings, judges_of
+from app.domain.operator import Prompt
+from app.domain.run import Run
+from app.domain.search.budget import (
     NOTHING,
     PROMPT_GROWTH,
     Booked,
@@ -18,13 +21,10 @@ from app.domain.budget import (
     surprising,
     unanswered,
 )
-from app.domain.cohort import Cohort
-from app.domain.operator import Prompt
-from app.domain.run import Run
+from app.domain.search.cohort import Cohort
 from app.engine.context import Context
-from app.entries import Plan, Turn
-from app.ledger import Transaction
-from app.model_settings import ModelSettings, judges_of
+from app.ports.ledger import Transaction
+from app.ports.records import Plan, Turn
 
 
 def affordable(ctx: Context, tx: Transaction, run: Run, plans: Sequence[Plan]) -> Room:

@@ -5,14 +5,14 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Literal
 
-from app.domain.judging import STAGE
 from app.domain.operator import Operator
 from app.domain.problem import Problem, ProblemDigest
+from app.domain.prompting.judging import STAGE
 from app.domain.run import Run
-from app.domain.strategies import RECIPES
-from app.domain.strategy import Recipe, Strategy, Terms
+from app.domain.search.recipes import RECIPES
+from app.domain.search.strategy import Recipe, Strategy, Terms
 from app.engine.sharing import Share, alone
-from app.ports import Executor, LanguageModel, Sandbox, Store
+from app.ports.protocols import Executor, LanguageModel, Sandbox, Store
 
 
 @dataclass(frozen=True, slots=True)

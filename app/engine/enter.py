@@ -5,18 +5,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
-from app.domain.cohort import Cohort, Member, State
 from app.domain.evaluation import Failure
 from app.domain.events import EventKind
 from app.domain.operator import Child, Offspring
 from app.domain.program import fingerprint
 from app.domain.run import Run
+from app.domain.search.cohort import Cohort, Member, State
 from app.engine.advance import Advance, advance, settle_event
 from app.engine.context import Context
-from app.engine.ring import ring
+from app.engine.enqueue import ring
 from app.engine.sharing import taken
-from app.entries import Child as Entry
-from app.ledger import Transaction
+from app.ports.ledger import Transaction
+from app.ports.records import Child as Entry
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,20 +5,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from app.domain.cohort import TrialId
 from app.domain.events import EventKind
-from app.domain.judging import STAGE
 from app.domain.problem import EvaluatorBroken
+from app.domain.prompting.judging import STAGE
 from app.domain.run import Run
+from app.domain.search.cohort import TrialId
 from app.engine.advance import Advance, advance
 from app.engine.context import Context
+from app.engine.enqueue import ring
 from app.engine.faults import broken, evaluator_broken
 from app.engine.modes import comparable, compared
-from app.engine.ring import ring
 from app.engine.sharing import taken
-from app.entries import Leased, Measured
-from app.ledger import Exhausted
-from app.ports import Unavailable
+from app.ports.ledger import Exhausted
+from app.ports.protocols import Unavailable
+from app.ports.records import Leased, Measured
 
 
 @dataclass(frozen=True, slots=True)

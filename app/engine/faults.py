@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from app.domain.cohort import TrialId
 from app.domain.events import EventKind
 from app.domain.run import Run, RunState
+from app.domain.search.cohort import TrialId
 from app.engine.context import Context
-from app.ledger import Exhausted
-from app.ports import Misconfigured
+from app.ports.ledger import Exhausted
+from app.ports.protocols import Misconfigured
 
 _GOING = (RunState.RUNNING, RunState.PAUSED)
 

@@ -5,12 +5,13 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from app.domain.cohort import Cohort, CohortId
+from app.config.models import refining
 from app.domain.evaluation import Failure
-from app.domain.imports import ImportPolicy
 from app.domain.operator import Brief, Child, Completion, Draft, Prompt
-from app.domain.refining import assigned, scheduled
 from app.domain.run import Run
+from app.domain.search.cohort import Cohort, CohortId
+from app.domain.search.refining import assigned, scheduled
+from app.domain.source.imports import ImportPolicy
 from app.engine.ask import Overtaken, Unaffordable, ask
 from app.engine.briefing import brief_of
 from app.engine.context import Context
@@ -18,9 +19,8 @@ from app.engine.enter import Bred, enter
 from app.engine.faults import broken, misconfigured
 from app.engine.lifecycle import cut
 from app.engine.sharing import taken
-from app.ledger import Exhausted, Transaction
-from app.model_settings import refining
-from app.ports import Misconfigured, Unavailable
+from app.ports.ledger import Exhausted, Transaction
+from app.ports.protocols import Misconfigured, Unavailable
 
 
 def generate(ctx: Context, *cohort_ids: CohortId) -> None:

@@ -3,20 +3,20 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.domain.cohort import Cohort, TrialId
+from app.config.models import judges_of
 from app.domain.evaluation import Evaluation
-from app.domain.judging import Case, Judges, opinion, questions, unheard
 from app.domain.operator import Completion
-from app.domain.prompt_rules import PromptRules
+from app.domain.prompting.judging import Case, Judges, opinion, questions, unheard
+from app.domain.prompting.rules import PromptRules
 from app.domain.run import Run
+from app.domain.search.cohort import Cohort, TrialId
 from app.engine.ask import Overtaken, Unaffordable, ask
 from app.engine.context import Context
 from app.engine.evaluate import Result, record
 from app.engine.faults import broken, misconfigured
-from app.entries import Measured
-from app.ledger import Exhausted
-from app.model_settings import judges_of
-from app.ports import Misconfigured, Unavailable
+from app.ports.ledger import Exhausted
+from app.ports.protocols import Misconfigured, Unavailable
+from app.ports.records import Measured
 
 FIRST_TURN = 1000
 """Turns of a cohort's conversation from here on are its judges', one a member."""

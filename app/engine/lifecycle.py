@@ -1,15 +1,15 @@
 """Lifecycle: a run is started, paused, resumed, cancelled."""
 
-from app.domain.budget import spent
-from app.domain.cohort import CohortId, State
 from app.domain.events import EventKind
 from app.domain.operator import Draft
 from app.domain.problem import Problem
 from app.domain.run import Budget, Run, RunState
+from app.domain.search.budget import spent
+from app.domain.search.cohort import CohortId, State
 from app.engine.advance import settle_event
 from app.engine.budget import account
 from app.engine.context import Context
-from app.entries import Child, NewRun, Plan
+from app.ports.records import Child, NewRun, Plan
 
 FOUNDING = "seed"
 """The operator of a run's first cohort: its children are their parents."""

@@ -12,7 +12,7 @@ from app.domain.modes import alike, differences, explained, other
 from app.domain.problem import EvaluatorBroken, Job, Problem
 from app.domain.program import Program, ProgramId
 from app.domain.run import Run
-from app.ports import Sandbox
+from app.ports.protocols import Sandbox
 
 PYTHON = ".py"
 

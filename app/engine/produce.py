@@ -3,20 +3,20 @@
 from collections.abc import Sequence
 from random import Random
 
-from app.domain.archive import IslandView
-from app.domain.budget import overtime, spent
 from app.domain.events import EventKind, stalled_for
-from app.domain.pressure import room
 from app.domain.run import Run, RunState
-from app.domain.strategy import Strategy
+from app.domain.search.archive import IslandView
+from app.domain.search.back_pressure import room
+from app.domain.search.budget import overtime, spent
+from app.domain.search.strategy import Strategy
 from app.engine.admit import place
+from app.engine.back_pressure import pressure, resized
 from app.engine.budget import account, affordable
 from app.engine.context import Context
 from app.engine.lifecycle import cut_unsettled
-from app.engine.pressure import pressure, resized
 from app.engine.regrid import regrid
-from app.entries import Backlog, Plan
-from app.ledger import Transaction
+from app.ports.ledger import Transaction
+from app.ports.records import Backlog, Plan
 
 
 def produce(ctx: Context, run_id: int) -> None:

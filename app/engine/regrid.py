@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from app.domain.archive import Entrant, IslandView, learnt
 from app.domain.evaluation import fitness
 from app.domain.events import EventKind
-from app.domain.pressure import MOST
 from app.domain.run import Run
+from app.domain.search.archive import Entrant, IslandView, learnt
+from app.domain.search.back_pressure import MOST
 from app.engine.admit import admit
 from app.engine.context import Context
-from app.ledger import Transaction
+from app.ports.ledger import Transaction
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from matplotlib.axes import Axes as Plot
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from app.domain.archive import Elite
 from app.domain.problem import Axis
+from app.domain.search.archive import Elite
 from app.reports.plots import INK, SIZE, SOFT, plain
 
 TICKS = 6

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from app.domain.run import Run
-from app.entries import Account, Shift
-from app.ledger import Transaction
+from app.ports.ledger import Transaction
+from app.ports.records import Account, Shift
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from app.domain.problem import Problem
-from app.ports import Store
+from app.ports.protocols import Store
 from app.reports.archive import archive
 from app.reports.metrics import Row, history, rows, write_csv, write_jsonl
 from app.reports.plots import evolution, failures, save

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import TextIO
 
-from app.entries import Settled
-from app.ports import Store
+from app.ports.protocols import Store
+from app.ports.records import Settled
 
 PAGE = 2000
 """Proposals read at once, so that a long run is never in memory as a whole."""

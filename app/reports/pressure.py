@@ -3,11 +3,11 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from app.domain.pressure import reason
 from app.domain.run import Run
-from app.engine.pressure import pressure
-from app.entries import Backlog
-from app.ledger import Transaction
+from app.domain.search.back_pressure import reason
+from app.engine.back_pressure import pressure
+from app.ports.ledger import Transaction
+from app.ports.records import Backlog
 
 
 @dataclass(frozen=True, slots=True)

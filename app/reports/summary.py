@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.domain.cohort import State
 from app.domain.evaluation import merged_metrics
 from app.domain.events import EventKind
 from app.domain.problem import Problem
 from app.domain.program import ProgramId
 from app.domain.run import Run
-from app.entries import Settled
-from app.ledger import Transaction
-from app.ports import Store
+from app.domain.search.cohort import State
+from app.ports.ledger import Transaction
+from app.ports.protocols import Store
+from app.ports.records import Settled
 from app.reports.costs import Costs, costs, costs_document
 from app.reports.pressure import Stages, stages
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from app.domain.problem import Evaluator, Job, Limits, Mode
-from app.ports import Sandbox
+from app.ports.protocols import Sandbox
 
 LIMITS = Limits(
     wall_seconds=60.0, cpu_seconds=30.0, memory_mib=512, output_bytes=500_000, processes=32

@@ -7,7 +7,7 @@ import pytest
 
 from app.domain.evaluation import FailureKind
 from app.domain.problem import Evaluator, Job, Limits, Mode, Outcome
-from app.ports import Sandbox
+from app.ports.protocols import Sandbox
 
 LIMITS = Limits(wall_seconds=60.0, cpu_seconds=30.0, memory_mib=512)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from app.ports import Executor, Step
+from app.ports.protocols import Executor, Step
 
 
 class ExecutorContract:

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from app.domain.operator import Prompt, Role
-from app.ports import LanguageModel, Unavailable
+from app.ports.protocols import LanguageModel, Unavailable
 
 Serve = Callable[[Callable[[str], str]], LanguageModel]
 """Returns a model whose answer is a function of the prompt's user text."""

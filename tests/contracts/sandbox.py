@@ -9,7 +9,7 @@ import pytest
 
 from app.domain.evaluation import FailureKind
 from app.domain.problem import Evaluator, EvaluatorBroken, Job, Limits, Mode, Outcome
-from app.ports import Sandbox
+from app.ports.protocols import Sandbox
 
 LIMITS = Limits(
     wall_seconds=60.0, cpu_seconds=10.0, memory_mib=256, output_bytes=200_000, result_bytes=100_000

@@ -7,7 +7,7 @@ import pytest
 
 from app.domain.evaluation import FailureKind
 from app.domain.problem import Evaluator, Job, Limits, Mode, Outcome
-from app.ports import Sandbox
+from app.ports.protocols import Sandbox
 from tests.contracts.attack_outcomes import OUTCOMES, Came, Outcomes
 from tests.contracts.attacks import ATTACKS as PROGRAMS
 from tests.contracts.attacks import HONEST, Attack

@@ -10,7 +10,7 @@ import json
 import pytest
 
 from app.domain.problem import Evaluator, Job, Limits, Mode
-from app.ports import Sandbox
+from app.ports.protocols import Sandbox
 
 SECRET = b"okapi-2205-hidden"
 LIMITS = Limits(

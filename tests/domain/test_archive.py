@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.archive import Cell, Elite, Entrant, Island, best, bin_index, grid, learnt
 from app.domain.evaluation import Evaluation
 from app.domain.problem import Axis
+from app.domain.search.archive import Cell, Elite, Entrant, Island, best, bin_index, grid, learnt
 
 
 def elite(name: str, fitness: float) -> Elite:

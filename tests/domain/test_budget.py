@@ -7,7 +7,9 @@ from random import Random
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from app.domain.budget import (
+from app.domain.operator import Completion, Prompt
+from app.domain.run import Budget
+from app.domain.search.budget import (
     FRAME_TOKENS,
     PROMPT_GROWTH,
     Booked,
@@ -22,8 +24,6 @@ from app.domain.budget import (
     spent,
     surprising,
 )
-from app.domain.operator import Completion, Prompt
-from app.domain.run import Budget
 
 TARIFF = Tariff(max_tokens=100, prompt_usd=1.0, completion_usd=10.0)
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.evaluation import Failure, FailureKind
-from app.domain.functions import cut_up, evolving, renamed
 from app.domain.operator import Brief, Child, Completion, Draft, Known, Offspring, Prompt
 from app.domain.operators.complete import COMPLETE
 from app.domain.program import Program
+from app.domain.source.functions import cut_up, evolving, renamed
 
 SPEC = '''\
 """Finds large cap sets."""

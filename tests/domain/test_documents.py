@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from app.adapters.problems.keys import KEYS
-from app.choices import known_setting
 from app.cli.commands import COMMANDS
+from app.config.layers import known_setting
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

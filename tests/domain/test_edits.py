@@ -1,8 +1,8 @@
-from app.domain.differences import summary
-from app.domain.edit_blocks import parse_edits
-from app.domain.edits import Edit, apply_edits
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.problem import EditRules
+from app.domain.replies.edit_blocks import parse_edits
+from app.domain.source.differences import summary
+from app.domain.source.edits import Edit, apply_edits
 
 RULES = EditRules()
 PROGRAM = """\

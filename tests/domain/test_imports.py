@@ -3,8 +3,8 @@
 import pytest
 
 from app.domain.evaluation import FailureKind
-from app.domain.imports import ImportPolicy
 from app.domain.program import Program
+from app.domain.source.imports import ImportPolicy
 
 NETWORK = ImportPolicy(deny=("socket", "urllib", "os.system"))
 NUMERIC = ImportPolicy(allow=("math", "numpy", "scipy.optimize"))

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from app.domain.evaluation import COMBINED, Evaluation
-from app.domain.judging import Case, Judge, Judges, opinion, questions
 from app.domain.operator import Completion, Role
 from app.domain.program import Program
-from app.domain.prompt_rules import PromptRules
+from app.domain.prompting.judging import Case, Judge, Judges, opinion, questions
+from app.domain.prompting.rules import PromptRules
 
 PROGRAM = Program("x = 1\n")
 TWO = Judges((Judge("a", 3.0), Judge("b", 1.0)), weight=0.1)

@@ -3,8 +3,8 @@
 from collections import Counter
 from random import Random
 
-from app.domain.archive import Cell, Elite, Island
-from app.domain.strategies.map_elites import explore_or_exploit, ring
+from app.domain.search.archive import Cell, Elite, Island
+from app.domain.search.recipes.map_elites import explore_or_exploit, ring
 
 
 def island(n: int, index: int = 0) -> Island:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.cli.mocking import asked_at
+from app.cli.mock_llm import asked_at
 
 
 @pytest.mark.parametrize(

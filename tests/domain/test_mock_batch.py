@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from app.mock_llm.batch import Batch, Generation, Speed
+from mock_llm.batch import Batch, Generation, Speed
 
 
 class Call:

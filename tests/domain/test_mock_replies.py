@@ -7,8 +7,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.domain.edit_blocks import parse_edits
-from app.domain.edits import apply_edits
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import (
     Ancestry,
@@ -24,11 +22,13 @@ from app.domain.operators.diff import DIFF
 from app.domain.operators.rewrite import REWRITE
 from app.domain.problem import EditRules
 from app.domain.program import Program
-from app.mock_llm.amounts import read_amount
-from app.mock_llm.faults import Fault, FaultRates
-from app.mock_llm.mutation import mutating_reply, program_in, search_replace
-from app.mock_llm.prefixes import PrefixCache
-from app.mock_llm.replies import cut, read_script
+from app.domain.replies.edit_blocks import parse_edits
+from app.domain.source.edits import apply_edits
+from mock_llm.amounts import read_amount
+from mock_llm.faults import Fault, FaultRates
+from mock_llm.mutation import mutating_reply, program_in, search_replace
+from mock_llm.prefixes import PrefixCache
+from mock_llm.replies import cut, read_script
 
 PARENT = Program(
     """\

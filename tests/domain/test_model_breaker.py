@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.adapters.model.breaker import Breaker, Circuit, Rules, State
+from app.adapters.model.congestion.circuit_breaker import Breaker, Circuit, Rules, State
 
 RULES = Rules(failures=3, rest_seconds=10.0, longest_rest_seconds=35.0)
 

@@ -2,7 +2,7 @@
 
 import random
 
-from app.adapters.model.hold import FEWEST, Hold
+from app.adapters.model.congestion.retry_after import FEWEST, Hold
 
 
 def test_refusals_of_all_that_is_sent_hold_everybody() -> None:

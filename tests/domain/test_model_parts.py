@@ -2,9 +2,9 @@
 
 import pytest
 
-from app.adapters.model.parts import Ended, joined
+from app.adapters.model.providers.partial_results import Ended, joined
 from app.domain.operator import Completion
-from app.ports import Misconfigured, Unavailable
+from app.ports.protocols import Misconfigured, Unavailable
 
 
 def said(*texts: str) -> list[Completion]:

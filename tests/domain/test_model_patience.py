@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from app.adapters.model.patience import FEWEST, Attempts, Patience
+from app.adapters.model.congestion.timeouts import FEWEST, Attempts, Patience
 
 
 def learnt(*seconds: float, least: float = 0.5, most: float = 60.0) -> Patience:

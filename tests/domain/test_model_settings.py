@@ -2,14 +2,14 @@
 
 import pytest
 
-from app.adapters.model import chat
-from app.adapters.model.presets import PRESETS
-from app.adapters.model.specs import model_spec
-from app.choices import Choices, Misused, assigned
+from app.adapters.model.providers import chat
+from app.adapters.model.providers.presets import PRESETS
+from app.adapters.model.providers.specs import model_spec
+from app.config.layers import Choices, Misused, assigned
+from app.config.models import ModelChoice, ModelSettings, Provider
+from app.config.resolve import resolved, without_models
 from app.domain.operator import Prompt, Role
-from app.model_settings import ModelChoice, ModelSettings, Provider
-from app.ports import Misconfigured
-from app.resolve import resolved, without_models
+from app.ports.protocols import Misconfigured
 
 
 def llm(*assignments: str) -> ModelSettings:

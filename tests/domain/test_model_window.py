@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.adapters.model import evidence
-from app.adapters.model.spell import Spell
-from app.adapters.model.window import Bounds, Window
+from app.adapters.model.congestion import evidence
+from app.adapters.model.congestion.samples import Spell
+from app.adapters.model.congestion.window import Bounds, Window
 
 SECONDS = 0.8
 

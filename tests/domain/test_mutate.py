@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Brief, Child, Draft, Known, Offspring
 from app.domain.operators import expression_edits, statement_edits
+from app.domain.operators.edit_sites import Source, sites
+from app.domain.operators.edit_target import Edit, Workpiece, graftable
 from app.domain.operators.mutate import MUTATE, unbound
-from app.domain.operators.sites import Source, sites
-from app.domain.operators.workpiece import Edit, Workpiece, graftable
 from app.domain.problem import EditRules
 from app.domain.program import Program, fingerprint
-from app.domain.regions import bodies, enforce
+from app.domain.source.regions import bodies, enforce
 
 SOURCE = '''\
 """A héuristic: text before it is not ASCII, as columns count bytes."""

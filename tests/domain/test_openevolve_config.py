@@ -5,10 +5,10 @@ import pytest
 
 from app.adapters.problems import ProblemError, config, load, reload
 from app.adapters.problems.keys import KEYS, MODEL_KEYS, Key, Kind
-from app.choices import Misused, assigned, known_setting
+from app.config.layers import Misused, assigned, known_setting
+from app.config.resolve import resolved, without_judges
 from app.domain.operator import Role
 from app.domain.problem import Axis, Problem
-from app.resolve import resolved, without_judges
 
 
 def problem_with(base: Path, text: str, **arguments: Any) -> Problem:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from app.domain.pressure import (
+from app.domain.run import Limits
+from app.domain.search.back_pressure import (
     LEAST,
     MOST,
     STARTING,
@@ -19,7 +20,6 @@ from app.domain.pressure import (
     sized,
     window,
 )
-from app.domain.run import Limits
 
 FREE = Caps()
 

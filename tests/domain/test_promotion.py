@@ -1,10 +1,10 @@
 """The cascade: each member climbs alone."""
 
-from app.domain.archive import Island
-from app.domain.cohort import Cohort, Member, State, Verdict
 from app.domain.evaluation import Evaluation, Failure, FailureKind, Trial
 from app.domain.operator import Draft
-from app.domain.promotion import cascade
+from app.domain.search.archive import Island
+from app.domain.search.cohort import Cohort, Member, State, Verdict
+from app.domain.search.promotion import cascade
 
 FIELD = Island(0)
 CHEAP, FULL = Trial("cheap", ("p",)), Trial("full", ("p",))

@@ -6,10 +6,10 @@ from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Ancestry, Brief, Completion, Draft, FailedChild, Known, Prompt
 from app.domain.operators.diff import DIFF
 from app.domain.program import Program
-from app.domain.prompt_rules import PromptRules
-from app.domain.prompts import diff_prompt, repair_prompt, rewrite_prompt
-from app.domain.security_filter import redacted
-from app.domain.tokens import estimated
+from app.domain.prompting.prompts import diff_prompt, repair_prompt, rewrite_prompt
+from app.domain.prompting.rules import PromptRules
+from app.domain.prompting.tokens import estimated
+from app.domain.secrets import redacted
 
 PARENT = Known(
     Program("def f():\n    return 1\n"),

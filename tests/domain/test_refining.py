@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from app.choices import Misused, assigned
+from app.config.checks import require_refining
+from app.config.layers import Misused, assigned
+from app.config.models import refining
+from app.config.resolve import resolved
 from app.domain.operator import Brief, Draft, Known, Prompt, Role
 from app.domain.program import Program
-from app.domain.refining import Refining, scheduled
-from app.domain.refining import assigned as in_roles
-from app.model_settings import refining
-from app.prerequisites import require_refining
-from app.resolve import resolved
+from app.domain.search.refining import Refining, scheduled
+from app.domain.search.refining import assigned as in_roles
 
 PARENT = Program("x = 0\n")
 OTHERS = [Program(f"x = {n}\n") for n in range(1, 5)]

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.evaluation import Failure, FailureKind
-from app.domain.regions import bodies, enforce, lines, parse
+from app.domain.source.regions import bodies, enforce, lines, parse
 
 PARENT = """\
 import os

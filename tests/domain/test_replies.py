@@ -1,11 +1,11 @@
 import pytest
 
-from app.domain.answers import without_thoughts
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Child, Completion, Offspring
 from app.domain.problem import EditRules
 from app.domain.program import Program
-from app.domain.replies import read_edited, read_rewritten
+from app.domain.replies.answer import without_thoughts
+from app.domain.replies.interpretation import read_edited, read_rewritten
 
 RULES = EditRules()
 PARENT = Program("import math\n# EVOLVE-BLOCK-START\nx = 1\n# EVOLVE-BLOCK-END\nprint(x)\n")

@@ -3,13 +3,13 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.differences import edits_between
-from app.domain.edits import Edit, apply_edits
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Completion, Offspring
 from app.domain.problem import EditRules
 from app.domain.program import Program
-from app.domain.replies import read_edited, read_rewritten
+from app.domain.replies.interpretation import read_edited, read_rewritten
+from app.domain.source.differences import edits_between
+from app.domain.source.edits import Edit, apply_edits
 
 RULES = EditRules()
 WORDS = st.sampled_from(["x = 1", "    y = x", "", "return y", "  ", "def f():", "x = 1 "])

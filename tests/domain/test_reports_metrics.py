@@ -2,9 +2,9 @@ import csv
 import io
 import json
 
-from app.domain.cohort import State
 from app.domain.evaluation import Failure, FailureKind
-from app.entries import Settled
+from app.domain.search.cohort import State
+from app.ports.records import Settled
 from app.reports.metrics import COLUMNS, rows, write_csv, write_jsonl
 
 

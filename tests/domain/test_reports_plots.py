@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.archive import Elite
 from app.domain.problem import Axis
+from app.domain.search.archive import Elite
 from app.reports.archive import archive, best_by_cell
 from app.reports.metrics import Row
 from app.reports.plots import evolution, failures, save

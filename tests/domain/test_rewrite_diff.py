@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.adapters.model.scripted import ScriptedModel
+from app.adapters.model.providers.scripted import ScriptedModel
 from app.adapters.tuning.cma import ask
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Brief, Child, Draft, Known, Offspring, Operator, Prompt

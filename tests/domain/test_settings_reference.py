@@ -8,11 +8,11 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from app.choices import Choices, problem_options
+from app.config.layers import Choices, problem_options
+from app.config.models import ModelChoice
+from app.config.resolve import resolved
+from app.config.settings import RunSettings, Settings
 from app.domain.problem import Limits
-from app.model_settings import ModelChoice
-from app.resolve import resolved
-from app.settings import RunSettings, Settings
 
 OPEN = ("prompts", "problem")
 """Sections without a model; prompts.md and problems.md have their tables."""

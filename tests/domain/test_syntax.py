@@ -4,8 +4,8 @@ import ast
 
 import pytest
 
-from app.domain import syntax
-from app.domain.syntax import syntax_tree
+from app.domain.source import syntax
+from app.domain.source.syntax import syntax_tree
 
 
 def test_a_race_of_the_interpreter_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Brief, Child, Draft, Known, Offspring
 from app.domain.operators.tune import AskRequest, Tried, numbers, skeleton, tuner
 from app.domain.program import Program
-from app.domain.regions import enforce
+from app.domain.source.regions import enforce
 
 SOURCE = """\
 FIXED = 9.5

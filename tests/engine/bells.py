@@ -13,7 +13,7 @@ from app.domain.operator import Completion, Prompt
 from app.domain.run import Run, RunState
 from app.engine import lifecycle, steps
 from app.engine.context import Context
-from app.ports import Step, Unavailable
+from app.ports.protocols import Step, Unavailable
 from tests.engine.conftest import new_run, table
 from tests.engine.toy import problem
 

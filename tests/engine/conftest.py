@@ -10,13 +10,13 @@ import pytest
 from app.adapters.queue.inline import InlineExecutor
 from app.adapters.store.group_commit import GroupCommit
 from app.adapters.store.sql import SqlStore
+from app.config.settings import QueueSettings, RunSettings, SearchSettings
 from app.domain.operators.seed import SEED
 from app.domain.problem import Problem
 from app.domain.run import Budget, Limits, Run
 from app.engine import lifecycle, steps
 from app.engine.context import Context
-from app.entries import NewRun
-from app.settings import QueueSettings, RunSettings, SearchSettings
+from app.ports.records import NewRun
 from tests.engine.toy import ASKED, NUDGE, ToySandbox, problem
 
 

@@ -8,7 +8,7 @@ from app.domain.problem import EvaluatorBroken, Job, Outcome
 from app.domain.run import RunState
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
-from app.ports import Unavailable
+from app.ports.protocols import Unavailable
 from app.reports.pressure import stages
 from tests.engine.bells import Bells, Numbers, planned, settled
 from tests.engine.conftest import new_run, table

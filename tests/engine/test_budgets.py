@@ -8,19 +8,19 @@ import pytest
 
 from app.adapters.queue.inline import InlineExecutor
 from app.cli.costing import cost_rows
-from app.domain.budget import PROMPT_GROWTH
-from app.domain.cohort import State
+from app.config.models import ModelSettings
+from app.config.settings import QueueSettings, RunSettings, SearchSettings
 from app.domain.events import EventKind
 from app.domain.operator import Brief, Completion, Conversation, Offspring, Operator, Prompt, Role
 from app.domain.program import Program
 from app.domain.run import Budget, Run, RunState
+from app.domain.search.budget import PROMPT_GROWTH
+from app.domain.search.cohort import State
 from app.engine import lifecycle, steps
 from app.engine.context import Context
-from app.entries import NewRun
-from app.model_settings import ModelSettings
-from app.ports import Unavailable
+from app.ports.protocols import Unavailable
+from app.ports.records import NewRun
 from app.reports.costs import costs
-from app.settings import QueueSettings, RunSettings, SearchSettings
 from tests.engine.conftest import new_run, table
 from tests.engine.toy import problem
 

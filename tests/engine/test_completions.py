@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from psycopg.errors import ForeignKeyViolation
 
-from app.adapters.model.cached import CachedModel
-from app.adapters.model.scripted import ScriptedModel
+from app.adapters.model.providers.cached import CachedModel
+from app.adapters.model.providers.scripted import ScriptedModel
 from app.adapters.store.sql import SqlStore
-from app.domain.budget import Booked
 from app.domain.operator import Completion, Prompt, Role
-from app.entries import Asked, Plan, Turn
+from app.domain.search.budget import Booked
+from app.ports.records import Asked, Plan, Turn
 from tests.contracts.language_model import LanguageModelContract, PartialAnswersContract, Serve
 from tests.engine.conftest import new_run
 from tests.engine.toy import problem

@@ -18,8 +18,8 @@ from app.domain.operator import Completion, Prompt
 from app.domain.run import RunState
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
-from app.ledger import Transaction
-from app.ports import Store, Unavailable
+from app.ports.ledger import Transaction
+from app.ports.protocols import Store, Unavailable
 from tests.engine.bells import Bells, Careless, Numbers, planned, settled
 from tests.engine.conftest import new_run, table
 from tests.engine.toy import problem

@@ -10,12 +10,12 @@ import pytest
 
 from app.adapters.queue.inline import InlineExecutor
 from app.adapters.store.sql import SqlStore
+from app.config.models import ModelSettings
 from app.domain.operator import Prompt
 from app.domain.run import Run, RunState
 from app.engine import steps
 from app.engine.context import Context
-from app.model_settings import ModelSettings
-from app.ports import LanguageModel, Unavailable
+from app.ports.protocols import LanguageModel, Unavailable
 from app.providers import Providers
 from tests.engine.conftest import new_run, run_to_the_end, table
 from tests.engine.toy import ASKED, problem

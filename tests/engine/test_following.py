@@ -8,7 +8,7 @@ from typing import Any
 from app.cli.following import Tail
 from app.engine import steps
 from app.engine.context import Context
-from app.ports import Store
+from app.ports.protocols import Store
 from tests.engine.bells import Bells, planned
 
 

@@ -9,12 +9,12 @@ import pytest
 
 from app.adapters.queue.inline import InlineExecutor
 from app.adapters.store.sql import SqlStore
-from app.domain.cohort import State
 from app.domain.operator import Completion, Prompt, Role
 from app.domain.run import Budget, RunState
+from app.domain.search.cohort import State
 from app.engine import lifecycle, steps
 from app.engine.context import Context
-from app.ports import Misconfigured, Unavailable
+from app.ports.protocols import Misconfigured, Unavailable
 from tests.engine.conftest import new_run, run_to_the_end, table
 from tests.engine.toy import ASKED, NUDGE, problem
 

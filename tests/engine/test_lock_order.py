@@ -9,15 +9,15 @@ from typing import Any
 import psycopg
 import pytest
 
-from app.domain.budget import Booked
-from app.domain.cohort import Cohort, CohortId, State
 from app.domain.evaluation import Evaluation, Failure, FailureKind
 from app.domain.events import EventKind
 from app.domain.operator import Completion, Draft, Prompt
 from app.domain.run import Run
+from app.domain.search.budget import Booked
+from app.domain.search.cohort import Cohort, CohortId, State
 from app.engine import lifecycle, steps
 from app.engine.context import Context
-from app.entries import Child, Measured, Turn
+from app.ports.records import Child, Measured, Turn
 from tests.engine.bells import Bells, planned
 
 FAILED = Failure(FailureKind.RUNTIME, "no")

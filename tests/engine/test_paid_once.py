@@ -9,13 +9,13 @@ import pytest
 
 from app.adapters.queue.inline import InlineExecutor
 from app.cli.costing import cost_rows
-from app.domain.budget import Booked
-from app.domain.cohort import Cohort, CohortId
 from app.domain.operator import Completion, Draft, Prompt, Role
 from app.domain.run import Run
+from app.domain.search.budget import Booked
+from app.domain.search.cohort import Cohort, CohortId
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
-from app.entries import Turn
+from app.ports.records import Turn
 from app.reports.costs import costs
 from tests.engine.bells import Bells, planned, settled
 from tests.engine.conftest import table

@@ -12,15 +12,15 @@ import pytest
 from app.adapters.queue.inline import InlineExecutor
 from app.adapters.store.group_commit import GroupCommit
 from app.adapters.store.sql import SqlStore
-from app.domain.budget import unanswered
 from app.domain.events import SETTLING
 from app.domain.operator import Brief, Completion, Conversation, Offspring, Operator, Prompt, Role
 from app.domain.program import Program
 from app.domain.run import Budget, RunState
+from app.domain.search.budget import unanswered
 from app.engine import lifecycle, steps
 from app.engine.budget import tariff
 from app.engine.context import Context, Pace
-from app.ports import Unavailable
+from app.ports.protocols import Unavailable
 from tests.engine.bells import Bells, Careless, planned, served, settled
 from tests.engine.conftest import new_run, table
 from tests.engine.test_budgets import asking

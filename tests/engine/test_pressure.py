@@ -8,14 +8,14 @@ import pytest
 
 from app.adapters.queue.inline import InlineExecutor
 from app.adapters.store.sql import SqlStore
+from app.config.settings import QueueSettings, RunSettings
 from app.domain.operator import Completion, Prompt, Role
-from app.domain.pressure import LEAST, STARTING, Flow
 from app.domain.run import Limits, Run
+from app.domain.search.back_pressure import LEAST, STARTING, Flow
 from app.engine import lifecycle, steps
+from app.engine.back_pressure import pressure
 from app.engine.context import Context
-from app.engine.pressure import pressure
 from app.reports.pressure import stages
-from app.settings import QueueSettings, RunSettings
 from tests.engine.conftest import new_run, table
 from tests.engine.toy import problem
 

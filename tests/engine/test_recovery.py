@@ -11,7 +11,7 @@ from app.domain.problem import EvaluatorBroken, Job, Outcome
 from app.domain.run import RunState
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
-from app.ports import Misconfigured, Unavailable
+from app.ports.protocols import Misconfigured, Unavailable
 from tests.engine.conftest import new_run, run_to_the_end, table
 from tests.engine.toy import problem
 

@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from app.adapters.model.replay import ReplayModel
-from app.adapters.model.scripted import ScriptedModel
+from app.adapters.model.providers.replay import ReplayModel
+from app.adapters.model.providers.scripted import ScriptedModel
 from app.adapters.store.sql import SqlStore
-from app.domain.budget import Booked
 from app.domain.operator import Completion, Prompt
 from app.domain.run import RunState
+from app.domain.search.budget import Booked
 from app.engine import lifecycle
 from app.engine.context import Context
-from app.entries import NewRun, Turn
+from app.ports.records import NewRun, Turn
 from tests.contracts.language_model import LanguageModelContract, Serve
 from tests.engine.conftest import new_run, run_to_the_end
 from tests.engine.toy import ASKED, problem

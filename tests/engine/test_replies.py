@@ -5,17 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.cohort import State
+from app.config.models import ModelSettings
+from app.config.settings import RunSettings, SearchSettings
 from app.domain.operator import Completion, Prompt
 from app.domain.operators.diff import DIFF
 from app.domain.operators.rewrite import REWRITE
 from app.domain.operators.seed import SEED
 from app.domain.problem import Job, Outcome
 from app.domain.run import Budget, RunState
+from app.domain.search.cohort import State
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
-from app.model_settings import ModelSettings
-from app.settings import RunSettings, SearchSettings
 from tests.engine.conftest import new_run, run_to_the_end, table
 from tests.engine.toy import ToySandbox, problem
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.cohort import State
 from app.domain.events import SETTLING, EventKind
-from app.domain.imports import ImportPolicy
 from app.domain.operator import Brief, Conversation, Offspring, Operator
 from app.domain.problem import Axis
 from app.domain.program import Program
 from app.domain.run import RunState
+from app.domain.search.cohort import State
+from app.domain.source.imports import ImportPolicy
 from app.engine import lifecycle
 from app.engine.context import Context
 from tests.engine.conftest import new_run, run_to_the_end, table

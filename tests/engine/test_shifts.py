@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.adapters.store.sql import SqlStore
-from app.adapters.store.timekeeper import Timekeeper
-from app.entries import Shift, Worker
-from app.ports import Unavailable
+from app.adapters.store.worker_time_recorder import Timekeeper
+from app.ports.protocols import Unavailable
+from app.ports.records import Shift, Worker
 from tests.engine.conftest import new_run
 from tests.engine.toy import problem
 from tests.integration.worker_double import until

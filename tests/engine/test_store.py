@@ -14,14 +14,14 @@ from sqlalchemy import create_engine, text
 from app.adapters.store import schema
 from app.adapters.store.sql import SqlStore
 from app.adapters.store.tables import metadata
-from app.domain.archive import Cell, Elite
-from app.domain.budget import Booked
 from app.domain.operator import Prompt, Role
 from app.domain.program import Program
 from app.domain.run import Budget, RunState
-from app.entries import Plan, Turn
-from app.ledger import Exhausted
-from app.ports import Unavailable
+from app.domain.search.archive import Cell, Elite
+from app.domain.search.budget import Booked
+from app.ports.ledger import Exhausted
+from app.ports.protocols import Unavailable
+from app.ports.records import Plan, Turn
 from tests.engine.conftest import new_run
 from tests.engine.toy import DIGEST, problem
 from tests.integration.worker_double import until

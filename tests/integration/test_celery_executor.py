@@ -13,7 +13,7 @@ from app.adapters.queue.inline import InlineExecutor
 from app.adapters.queue.transport import install
 from app.celery import QUEUES, configuration
 from app.embedded.valkey import EmbeddedValkey
-from app.ports import Executor, Step
+from app.ports.protocols import Executor, Step
 from tests.contracts.executor import ExecutorContract
 
 

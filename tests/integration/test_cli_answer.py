@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from app.adapters.model.human import HumanModel
+from app.adapters.model.providers.human import HumanModel
 from app.adapters.queue.inline import InlineExecutor
 from app.adapters.store.sql import SqlStore
 from app.domain.operator import Prompt
 from app.domain.operators.seed import SEED
 from app.engine import lifecycle
 from app.engine.context import Context
-from app.ports import Unavailable
+from app.ports.protocols import Unavailable
 from tests.engine.conftest import new_run, no_model
 from tests.engine.toy import ToySandbox, problem
 from tests.integration.cli import Evoq

@@ -2,7 +2,10 @@
 
 import pytest
 
-from app.choices import (
+from app.cli.budget_change import raised
+from app.config.checks import require_bounds
+from app.config.environment import wrong_variables
+from app.config.layers import (
     Choices,
     Misused,
     addresses,
@@ -12,21 +15,12 @@ from app.choices import (
     surrounding,
     written,
 )
-from app.cli.raising import raised
-from app.domain.budget import Tariff
-from app.domain.pressure import Caps
+from app.config.models import ModelSettings
+from app.config.resolve import WITH_A_MODEL, WITHOUT_A_MODEL, caps, operators, resolved
+from app.config.settings import QueueSettings, RunSettings
 from app.domain.run import Budget
-from app.model_settings import ModelSettings
-from app.prerequisites import require_bounds
-from app.resolve import (
-    WITH_A_MODEL,
-    WITHOUT_A_MODEL,
-    caps,
-    operators,
-    resolved,
-)
-from app.settings import QueueSettings, RunSettings
-from app.variables import wrong_variables
+from app.domain.search.back_pressure import Caps
+from app.domain.search.budget import Tariff
 
 ASKING = ("diff", "rewrite")
 KNOWN = ("diff", "mutate", "rewrite", "tune")

@@ -10,7 +10,7 @@ from app.cli.display import PlainLines, duration, line, panel, shown
 from app.cli.following import Look
 from app.domain.problem import Axis
 from app.domain.run import Budget, Limits, Run, RunState
-from app.entries import Backlog
+from app.ports.records import Backlog
 from app.reports.progress import Progress
 
 RUN = Run(

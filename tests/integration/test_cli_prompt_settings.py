@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from app.choices import Choices, Misused, assigned, written
 from app.cli.templates import with_templates
-from app.resolve import resolved
+from app.config.layers import Choices, Misused, assigned, written
+from app.config.resolve import resolved
 
 SUGGESTED = {"prompts.templates": {"diff_user": "problem's {language}", "top_program": "{score}"}}
 

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from app.adapters.store.schema import upgrade
-from app.cli.remembered import kept_up
+from app.cli.local_state import kept_up
 from app.embedded.stack import EmbeddedStack, attach
 from tests.integration.cli import EVALUATOR, Evoq, problem_folder
 

@@ -13,10 +13,10 @@ import psutil
 import psycopg
 import pytest
 
-from app.embedded.account import give, reachable
 from app.embedded.binaries import postgres_binaries, readable_copy
 from app.embedded.children import read_record
 from app.embedded.errors import EmbeddedError
+from app.embedded.os_user import give, reachable
 from app.embedded.postgres import EmbeddedPostgres
 from app.embedded.sockets import close_socket_folder
 from tests.integration.worker_double import until

@@ -15,9 +15,9 @@ import pytest
 import redis
 
 from app.embedded.children import Identity, read_record
-from app.embedded.crew import Crew, Flower
 from app.embedded.errors import EmbeddedError
 from app.embedded.stack import EmbeddedStack, Endpoints, attach
+from app.embedded.worker_set import Crew, Flower
 from tests.integration.worker_double import install, until
 
 pytestmark = pytest.mark.skipif(
@@ -69,7 +69,7 @@ def keeper_of(root: Path) -> psutil.Process:
     [found] = [
         one
         for one in psutil.process_iter(["cmdline"])
-        if (one.info["cmdline"] or [])[1:4] == ["-m", "app.embedded.keeper", str(root)]
+        if (one.info["cmdline"] or [])[1:4] == ["-m", "app.embedded.supervisor", str(root)]
     ]
     return found
 

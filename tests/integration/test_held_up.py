@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from app.adapters.store.schema import version
-from app.cli.place import require_queue
+from app.cli.target import require_queue
 from app.embedded.children import read_record
 from app.embedded.postgres import EmbeddedPostgres
 from app.embedded.valkey import EmbeddedValkey

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from app.adapters.model.breaker import Breaker, Rules
-from app.adapters.model.cached import Described
-from app.adapters.model.chat import ModelSpec
-from app.adapters.model.ensemble import Ensemble, Member
-from app.adapters.model.exchange import Exchange
-from app.adapters.model.openai import OpenAIModel
-from app.adapters.model.roles import RoleModels
-from app.adapters.model.scripted import ScriptedModel
+from app.adapters.model.congestion.circuit_breaker import Breaker, Rules
+from app.adapters.model.providers.cached import Described
+from app.adapters.model.providers.chat import ModelSpec
+from app.adapters.model.providers.ensemble import Ensemble, Member
+from app.adapters.model.providers.http import Exchange
+from app.adapters.model.providers.openai import OpenAIModel
+from app.adapters.model.providers.roles import RoleModels
+from app.adapters.model.providers.scripted import ScriptedModel
 from app.domain.operator import Completion, Prompt, Role
-from app.ports import LanguageModel, Misconfigured, Unavailable
+from app.ports.protocols import LanguageModel, Misconfigured, Unavailable
 from tests.contracts.language_model import PartialAnswersContract, Serve
 from tests.integration.test_model_openai import Endpoint, Pauses, Reply, in_turn, refused, said
 

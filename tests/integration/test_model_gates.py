@@ -13,23 +13,24 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from app.adapters.model import gates, standing
-from app.adapters.model.adaptive import AdaptiveGate
-from app.adapters.model.chat import ModelSpec
-from app.adapters.model.exchange import Exchange
-from app.adapters.model.gate import Ended, Outcome
-from app.adapters.model.gates import Gates, Sharing, bounds
-from app.adapters.model.gauge import Queue, address, read
-from app.adapters.model.openai import OpenAIModel
-from app.adapters.model.places import Places
-from app.adapters.model.presets import PRESETS
-from app.adapters.model.standing import Standing, published, shown
-from app.adapters.model.window import Bounds
+from app.adapters.model.congestion import gates
+from app.adapters.model.congestion import status as standing
+from app.adapters.model.congestion.adaptive import AdaptiveGate
+from app.adapters.model.congestion.engine_queue import Queue, address, read
+from app.adapters.model.congestion.gate import Ended, Outcome
+from app.adapters.model.congestion.gates import Gates, Sharing, bounds
+from app.adapters.model.congestion.semaphore import Places
+from app.adapters.model.congestion.status import Standing, published, shown
+from app.adapters.model.congestion.window import Bounds
+from app.adapters.model.providers.chat import ModelSpec
+from app.adapters.model.providers.http import Exchange
+from app.adapters.model.providers.openai import OpenAIModel
+from app.adapters.model.providers.presets import PRESETS
 from app.adapters.queue.address import client_url
+from app.config.models import ModelSettings
+from app.config.settings import Settings
 from app.domain.operator import Prompt
 from app.embedded.valkey import EmbeddedValkey
-from app.model_settings import ModelSettings
-from app.settings import Settings
 from tests.integration.mock_llm import mock_llm
 
 ANSWERED = Outcome(Ended.ANSWERED, 1.0)
@@ -362,8 +363,8 @@ def test_a_person_can_read_where_the_endpoints_stand(valkey: str) -> None:
 @pytest.mark.usefixtures("unhurried")
 def test_standings_of_several_workers_are_added_up(valkey: str) -> None:
     async def work() -> None:
-        from app.adapters.model.limiter import connected
-        from app.adapters.model.standing import publish
+        from app.adapters.model.congestion.limiter import connected
+        from app.adapters.model.congestion.status import publish
 
         client = connected(valkey)
         for worker in ("a", "b"):

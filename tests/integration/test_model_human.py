@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from app.adapters.model.human import HumanModel, answer, unanswered
+from app.adapters.model.providers.human import HumanModel, answer, unanswered
 from app.domain.operator import Prompt, Role
-from app.ports import Misconfigured, Unavailable
+from app.ports.protocols import Misconfigured, Unavailable
 from tests.contracts.language_model import PartialAnswersContract, Serve
 
 

@@ -16,13 +16,13 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from app.adapters.model import limiter as module
-from app.adapters.model.limiter import Limiter
+from app.adapters.model.congestion import limiter as module
+from app.adapters.model.congestion.limiter import Limiter
 from app.embedded.valkey import EmbeddedValkey
 
 HOLDER = """
 import asyncio, sys
-from app.adapters.model.limiter import Limiter, connected
+from app.adapters.model.congestion.limiter import Limiter, connected
 
 async def hold():
     limiter = Limiter(connected(sys.argv[1]), lease_seconds=float(sys.argv[2]))

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from app.adapters.model.chat import ModelSpec
-from app.adapters.model.exchange import Exchange
-from app.adapters.model.gate import Ended, FixedGate, Outcome
-from app.adapters.model.openai import OpenAIModel
-from app.adapters.model.presets import openai
-from app.adapters.model.scripted import ScriptedModel
+from app.adapters.model.congestion.gate import Ended, FixedGate, Outcome
+from app.adapters.model.providers.chat import ModelSpec
+from app.adapters.model.providers.http import Exchange
+from app.adapters.model.providers.openai import OpenAIModel
+from app.adapters.model.providers.presets import openai
+from app.adapters.model.providers.scripted import ScriptedModel
 from app.domain.operator import Prompt
-from app.ports import Misconfigured, Unavailable
+from app.ports.protocols import Misconfigured, Unavailable
 from tests.contracts.language_model import PartialAnswersContract, Serve
 
 KEY = "sk-test-0123456789abcdef"

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from app.adapters.model.chat import ModelSpec
-from app.adapters.model.exchange import Exchange
-from app.adapters.model.openai import OpenAIModel
+from app.adapters.model.providers.chat import ModelSpec
+from app.adapters.model.providers.http import Exchange
+from app.adapters.model.providers.openai import OpenAIModel
 from app.domain.operator import Prompt
-from app.ports import Misconfigured, Unavailable
+from app.ports.protocols import Misconfigured, Unavailable
 from tests.integration.test_model_openai import KEY, Reply, conversation, fault, in_turn, said
 
 

@@ -16,18 +16,18 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.adapters.model.chat import ModelSpec
-from app.adapters.model.exchange import Exchange
-from app.adapters.model.gate import Ended, FixedGate, Outcome
-from app.adapters.model.gates import Gates, Sharing
-from app.adapters.model.gauge import Queue
-from app.adapters.model.vllm import IN_PROCESS, VllmModel
-from app.adapters.model.vllm_engine import Choice, Generated, Question, VllmEngine
-from app.adapters.model.vllm_loading import Launch
+from app.adapters.model.congestion.engine_queue import Queue
+from app.adapters.model.congestion.gate import Ended, FixedGate, Outcome
+from app.adapters.model.congestion.gates import Gates, Sharing
+from app.adapters.model.providers.chat import ModelSpec
+from app.adapters.model.providers.http import Exchange
+from app.adapters.model.providers.vllm import IN_PROCESS, VllmModel
+from app.adapters.model.providers.vllm_engine import Choice, Generated, Question, VllmEngine
+from app.adapters.model.providers.vllm_loading import Launch
 from app.adapters.store.sql import SqlStore
+from app.config.models import ModelSettings
 from app.domain.operator import Prompt
-from app.model_settings import ModelSettings
-from app.ports import Misconfigured, Unavailable
+from app.ports.protocols import Misconfigured, Unavailable
 from app.providers import Providers
 from tests.contracts.language_model import PartialAnswersContract, Serve
 from workers import gpu
@@ -214,7 +214,7 @@ def test_a_worker_whose_model_cannot_be_loaded_ends_and_says_why(
 
 WORKER = """
 import subprocess, sys, time
-from app.adapters.model.vllm_orphans import Orphans
+from app.adapters.model.providers.vllm_orphans import Orphans
 
 orphans = Orphans()
 with orphans.adopted():
@@ -250,7 +250,7 @@ def test_what_a_killed_worker_had_in_its_charge_is_killed_with_it(
 
 SHARING = """
 import multiprocessing, time
-from app.adapters.model.vllm_orphans import Orphans
+from app.adapters.model.providers.vllm_orphans import Orphans
 
 if __name__ == "__main__":
     orphans, spawn = Orphans(), multiprocessing.get_context("spawn")

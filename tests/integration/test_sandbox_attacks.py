@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from app.adapters.sandbox.process import ProcessSandbox
-from app.ports import Sandbox
+from app.ports.protocols import Sandbox
 from tests.contracts.sandbox_attacks import AttackContract
 from tests.contracts.sandbox_neighbours import NeighbourContract
 from tests.integration.test_sandbox_docker import docker_sandbox

@@ -25,9 +25,9 @@ from app.adapters.sandbox.environments import Environments
 from app.adapters.sandbox.orphans import Found, labels, orphaned, sweep
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
+from app.config.settings import SandboxSettings
 from app.domain.problem import Job, Mode
-from app.ports import Unavailable
-from app.settings import SandboxSettings
+from app.ports.protocols import Unavailable
 from tests.contracts.sandbox import EVALUATOR, LIMITS, SQUARE, metrics, problem
 from tests.integration.test_sandbox_docker import INFRA, docker_sandbox
 

@@ -10,7 +10,7 @@ from app.adapters.sandbox.docker import DockerSandbox
 from app.adapters.sandbox.engine import DEFAULT_IMAGE, engine_answers
 from app.adapters.sandbox.images import Images
 from app.adapters.sandbox.pool import PoolSettings
-from app.ports import Sandbox
+from app.ports.protocols import Sandbox
 from tests.contracts.sandbox import SandboxContract
 
 INFRA = Path(__file__).parents[2] / "infra"

@@ -17,10 +17,10 @@ from app.adapters.sandbox.docker import DockerSandbox
 from app.adapters.sandbox.engine import engine_answers
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
+from app.config.settings import SandboxSettings
 from app.domain.evaluation import FailureKind
 from app.domain.problem import Job, Mode, Outcome
-from app.ports import Misconfigured, Sandbox, Unavailable
-from app.settings import SandboxSettings
+from app.ports.protocols import Misconfigured, Sandbox, Unavailable
 from tests.contracts.attack_outcomes import HONEST, WRONG, Outcomes, same
 from tests.contracts.attacks import Attack
 from tests.contracts.sandbox import IMPATIENT, LIMITS, SQUARE, SandboxContract, metrics, problem

@@ -13,7 +13,7 @@ from app.adapters.sandbox.container import ContainerSettings, profile
 from app.adapters.sandbox.docker import DockerSandbox
 from app.adapters.sandbox.pool import PoolSettings
 from app.domain.problem import EvaluatorBroken, Job, Mode
-from app.ports import Misconfigured, Sandbox
+from app.ports.protocols import Misconfigured, Sandbox
 from tests.contracts.sandbox import LIMITS, SQUARE, metrics, problem
 from tests.integration.test_sandbox_docker import INFRA, docker_sandbox, require_engine
 

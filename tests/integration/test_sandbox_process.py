@@ -6,7 +6,7 @@ import pytest
 
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
-from app.ports import Sandbox, Unavailable
+from app.ports.protocols import Sandbox, Unavailable
 from tests.contracts.sandbox import SandboxContract
 
 

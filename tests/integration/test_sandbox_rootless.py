@@ -11,7 +11,7 @@ from app.adapters.sandbox.docker import DockerSandbox
 from app.adapters.sandbox.pool import PoolSettings
 from app.domain.evaluation import FailureKind
 from app.domain.problem import Job, Mode
-from app.ports import Sandbox
+from app.ports.protocols import Sandbox
 from tests.contracts.attack_outcomes import OUTCOMES
 from tests.contracts.sandbox import FRUGAL, SQUARE, kind, metrics, problem
 from tests.contracts.sandbox_attacks import (

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from app.adapters.sandbox.process import ProcessSandbox
-from app.ports import Sandbox
+from app.ports.protocols import Sandbox
 from tests.contracts.controls import ControlContract
 from tests.contracts.evaluator_styles import EvaluatorStyleContract
 from tests.integration.test_sandbox_docker import docker_sandbox

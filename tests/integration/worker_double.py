@@ -23,7 +23,7 @@ def note(step, nap=0.0):
         if subject == 13:
             raise ZeroDivisionError("a defect of ours")
         if subject == 14:
-            from app.ports import Unavailable
+            from app.ports.protocols import Unavailable
             raise Unavailable("nobody answers")
         time.sleep(nap)
         for attempt in range(100):
@@ -46,7 +46,7 @@ class Context:
 
 def worker_context():
     if os.environ.get("DOUBLE_FAULT"):
-        from app.ports import Unavailable
+        from app.ports.protocols import Unavailable
         raise Unavailable(os.environ["DOUBLE_FAULT"])
     return Context()
 

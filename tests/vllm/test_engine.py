@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from app.adapters.model.chat import ModelSpec
-from app.adapters.model.exchange import Exchange
-from app.adapters.model.gates import Gates, Sharing
-from app.adapters.model.vllm import IN_PROCESS, VllmModel
-from app.adapters.model.vllm_engine import Question, VllmEngine
-from app.adapters.model.vllm_loading import Launch
+from app.adapters.model.congestion.gates import Gates, Sharing
+from app.adapters.model.providers.chat import ModelSpec
+from app.adapters.model.providers.http import Exchange
+from app.adapters.model.providers.vllm import IN_PROCESS, VllmModel
+from app.adapters.model.providers.vllm_engine import Question, VllmEngine
+from app.adapters.model.providers.vllm_loading import Launch
 from app.domain.operator import Prompt
-from app.ports import Misconfigured, Unavailable
+from app.ports.protocols import Misconfigured, Unavailable
 from tests.contracts.language_model import LanguageModelContract, Serve
 from tests.vllm.engine_arguments import FRAGILE
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from app.domain.security_filter import redacted
+from app.domain.secrets import redacted
 
 MAX_ARTIFACTS = 64
 MAX_TOTAL_CHARS = 262_144

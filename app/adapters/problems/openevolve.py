@@ -15,12 +15,12 @@ from app.adapters.problems.config import Config
 from app.adapters.problems.languages import language_of
 from app.adapters.problems.reading import Reader
 from app.adapters.problems.text import decoded, source_text
-from app.domain import regions
 from app.domain.evaluation import Trial
-from app.domain.imports import ImportPolicy
 from app.domain.problem import Evaluator, Job, Limits, Mode, Problem
 from app.domain.program import Program, ProgramId
-from app.domain.prompt_templates import TEMPLATES
+from app.domain.prompting.templates import TEMPLATES
+from app.domain.source import regions
+from app.domain.source.imports import ImportPolicy
 
 FORMAT = "openevolve"
 SEEDS = "seeds"

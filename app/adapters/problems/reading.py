@@ -8,10 +8,10 @@ from typing import Any
 
 from app.adapters.problems import artifacts
 from app.domain.evaluation import COMBINED, Evaluation, Failure, FailureKind, Trial, fitness
-from app.domain.features import BUILT_IN, built_in
 from app.domain.problem import Outcome
 from app.domain.program import Program, ProgramId
-from app.domain.security_filter import redacted
+from app.domain.search.features import BUILT_IN, built_in
+from app.domain.secrets import redacted
 
 ERROR = "error"
 TIMEOUT = "timeout"

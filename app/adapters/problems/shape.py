@@ -7,9 +7,9 @@ from typing import Any
 from app.adapters.problems.config import Config
 from app.adapters.problems.errors import ProblemError
 from app.adapters.problems.options import modules, overridden
-from app.domain.features import COMPLEXITY, DIVERSITY
-from app.domain.imports import ImportPolicy
 from app.domain.problem import Axis, EditRules, Limits
+from app.domain.search.features import COMPLEXITY, DIVERSITY
+from app.domain.source.imports import ImportPolicy
 
 DEFAULT_TIMEOUT_SECONDS = 300.0
 DEFAULT_CORES = 2.0

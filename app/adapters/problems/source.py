@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 
 from app.adapters.problems.errors import ProblemError
-from app.domain.syntax import syntax_tree
+from app.domain.source.syntax import syntax_tree
 
 EVALUATE = "evaluate"
 STAGES = ("evaluate_stage1", "evaluate_stage2", "evaluate_stage3")

@@ -7,7 +7,7 @@ from typing import Any
 from celery import Celery
 from kombu.exceptions import KombuError
 
-from app.ports import Step
+from app.ports.protocols import Step
 
 ATTEMPTS = 2
 """The first meets the connection that a Redis restart broke; the second has a new one."""

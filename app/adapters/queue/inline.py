@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from app.ports import Step
+from app.ports.protocols import Step
 
 
 class InlineExecutor:

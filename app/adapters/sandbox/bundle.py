@@ -7,7 +7,7 @@ import struct
 from collections.abc import Mapping
 from importlib import resources
 
-from app.domain.syntax import syntax_tree
+from app.domain.source.syntax import syntax_tree
 
 _PACKAGE = "workers.harness"
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from app.adapters.sandbox.bundle import harness_frame, preloads
 from app.domain.problem import Evaluator, EvaluatorBroken, Job, Limits, Mode
-from app.ports import Unavailable
+from app.ports.protocols import Unavailable
 
 _LENGTHS = struct.Struct(">IQ")
 _LARGEST_HEADER = 1 << 20

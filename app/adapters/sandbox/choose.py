@@ -11,8 +11,8 @@ from app.adapters.sandbox.images import Images, Tell, quiet
 from app.adapters.sandbox.orphans import sweep
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
-from app.ports import Unavailable
-from app.settings import SandboxSettings
+from app.config.settings import SandboxSettings
+from app.ports.protocols import Unavailable
 
 AnySandbox: TypeAlias = ProcessSandbox | DockerSandbox
 

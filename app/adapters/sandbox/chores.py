@@ -4,7 +4,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from app.ports import Unavailable
+from app.ports.protocols import Unavailable
 
 _FINISHING_SECONDS = 15.0
 

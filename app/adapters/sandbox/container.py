@@ -12,7 +12,7 @@ from app.adapters.sandbox.bundle import BOOTSTRAP, ENVIRONMENT
 from app.adapters.sandbox.cell import whole_cell_mib
 from app.adapters.sandbox.orphans import labels
 from app.domain.problem import Limits
-from app.ports import Misconfigured
+from app.ports.protocols import Misconfigured
 
 ENGINES_OWN = "engine"
 """Names the seccomp profile that the engine gives to every container."""

@@ -14,7 +14,7 @@ from docker.utils import kwargs_from_env
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
-from app.ports import Unavailable
+from app.ports.protocols import Unavailable
 
 DEFAULT_IMAGE = "evoqueue-sandbox:1"
 

@@ -20,7 +20,7 @@ from app.adapters.sandbox.dependencies import (
 )
 from app.adapters.sandbox.images import Tell, quiet
 from app.domain.problem import Evaluator, EvaluatorBroken
-from app.ports import Unavailable
+from app.ports.protocols import Unavailable
 
 _ALWAYS = ("numpy", "scipy")  # as in the default image
 _COMPLETE = "evoqueue-complete"

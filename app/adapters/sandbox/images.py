@@ -22,7 +22,7 @@ from app.adapters.sandbox.dependencies import (
 from app.adapters.sandbox.engine import DEFAULT_IMAGE, engine_client, has_image, remove
 from app.adapters.sandbox.orphans import BUILD, LABEL, abandoned, labels
 from app.domain.problem import Evaluator, EvaluatorBroken
-from app.ports import Unavailable
+from app.ports.protocols import Unavailable
 
 Tell: TypeAlias = Callable[[str], None]
 """Shows a person one line of progress."""

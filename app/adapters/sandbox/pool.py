@@ -12,7 +12,7 @@ from app.adapters.sandbox.protection import Protection, protections_of
 from app.adapters.sandbox.verdict import more_than, outcome
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.problem import Evaluator, EvaluatorBroken, Job, Limits, Mode, Outcome
-from app.ports import Unavailable
+from app.ports.protocols import Unavailable
 
 _ATTEMPTS = 3  # a lost cell is tried again on two fresh ones
 _KEYS_REMEMBERED = 64

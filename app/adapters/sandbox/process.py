@@ -18,7 +18,7 @@ from app.adapters.sandbox.environments import Environments
 from app.adapters.sandbox.pool import DEFAULT_POOL, Pool, PoolSettings
 from app.adapters.sandbox.protection import Protection
 from app.domain.problem import Evaluator, Job, Limits, Outcome
-from app.ports import Unavailable
+from app.ports.protocols import Unavailable
 
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 _LAST_WORDS_BYTES = 2000

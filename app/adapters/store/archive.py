@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 from app.adapters.store.codec import elite_of
 from app.adapters.store.driver import row, rows, write
 from app.adapters.store.runs import as_json
-from app.domain.archive import Cell, CellKey, Elite, IslandView
+from app.domain.search.archive import Cell, CellKey, Elite, IslandView
 
 _ONE = 'SELECT * FROM islands WHERE run = %(run)s AND "index" = %(index)s'
 _ONE_LOCKED = f"{_ONE} FOR UPDATE"

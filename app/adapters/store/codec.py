@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from app.domain.archive import CellKey, Elite
-from app.domain.cohort import Member, State
 from app.domain.evaluation import Evaluation, Failure, FailureKind, Trial
 from app.domain.operator import Draft, Role
 from app.domain.problem import Axis
 from app.domain.run import Budget, Limits, Run, RunState
-from app.entries import Settled
+from app.domain.search.archive import CellKey, Elite
+from app.domain.search.cohort import Member, State
+from app.ports.records import Settled
 
 
 def clean(text: str) -> str:

@@ -14,12 +14,12 @@ from app.adapters.store.codec import (
 )
 from app.adapters.store.driver import row, rows, write
 from app.adapters.store.runs import RUN_COLUMNS, as_json, run_of
-from app.domain.cohort import Cohort, CohortId, TrialId
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.operator import Draft, Role
 from app.domain.run import Run
-from app.entries import Child, Measured, Turn
-from app.ledger import Exhausted
+from app.domain.search.cohort import Cohort, CohortId, TrialId
+from app.ports.ledger import Exhausted
+from app.ports.records import Child, Measured, Turn
 
 _MEMBERS = """
     (SELECT json_agg(member ORDER BY member.id) FROM (

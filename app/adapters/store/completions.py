@@ -10,9 +10,9 @@ from app.adapters.store.codec import clean
 from app.adapters.store.cohorts import DRAFTED, drafted
 from app.adapters.store.driver import rows, rows_later
 from app.adapters.store.runs import as_json
-from app.domain.cohort import CohortId
 from app.domain.operator import Completion, Role
-from app.entries import Account, Asked, Turn
+from app.domain.search.cohort import CohortId
+from app.ports.records import Account, Asked, Turn
 
 _OF_COHORT = "SELECT * FROM completions WHERE cohort = %(cohort)s ORDER BY turn, place"
 _SAVE = f"""

@@ -5,8 +5,8 @@ from dataclasses import asdict
 from sqlalchemy import Connection
 
 from app.adapters.store.driver import row, write
-from app.domain.pressure import Flow
 from app.domain.run import Limits
+from app.domain.search.back_pressure import Flow
 
 SAMPLED = 32
 """Proposals that the mean times are taken over: two lookups each."""

@@ -8,12 +8,12 @@ from sqlalchemy import Connection
 from app.adapters.store.codec import elite_of, evaluation_of, settled_of
 from app.adapters.store.driver import row, rows, value, write
 from app.adapters.store.runs import as_json
-from app.domain.archive import Elite
-from app.domain.cohort import State
 from app.domain.evaluation import Evaluation
 from app.domain.events import Event, EventKind
 from app.domain.program import ProgramId
-from app.entries import Settled
+from app.domain.search.archive import Elite
+from app.domain.search.cohort import State
+from app.ports.records import Settled
 
 _WRITE = """
     WITH numbered AS (

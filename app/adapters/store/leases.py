@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from app.ports import Store, Unavailable
+from app.ports.protocols import Store, Unavailable
 
 _LOG = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from sqlalchemy import Connection
 from app.adapters.store.cohorts import draft_columns
 from app.adapters.store.driver import rows, value, values, write
 from app.adapters.store.runs import count_planned
-from app.domain.cohort import CohortId
-from app.entries import Backlog, Plan
+from app.domain.search.cohort import CohortId
+from app.ports.records import Backlog, Plan
 
 _BACKLOG = """
     SELECT island, state, ordinal < 0 AS founding, count(*) AS n FROM proposals

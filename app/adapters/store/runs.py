@@ -14,7 +14,7 @@ from app.adapters.store.codec import built, clean
 from app.adapters.store.driver import row, rows, value, write
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.run import Budget, Run, RunState
-from app.entries import NewRun, Spent
+from app.ports.records import NewRun, Spent
 
 ELAPSED = "extract(epoch FROM clock_timestamp() - runs.created_at)::float8 AS elapsed_seconds"
 _NEVER_CHANGES = ("name", "problem", "strategy", "settings", "operators", "seed", "islands")

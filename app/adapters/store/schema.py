@@ -12,7 +12,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 
 import migrations
 from app.adapters.store.outage import CONNECT_SECONDS
-from app.ports import Unavailable
+from app.ports.protocols import Unavailable
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from app.adapters.store.driver import commit, pipeline, write
 from app.adapters.store.outage import CONNECT_SECONDS, Outage
 from app.adapters.store.transaction import SqlTransaction
-from app.ports import Unavailable
+from app.ports.protocols import Unavailable
 
 _SESSION = (
     "-c plan_cache_mode=force_generic_plan -c jit=off"
@@ -87,7 +87,7 @@ class SqlStore:
 
     @contextmanager
     def begin(self, *, snapshot: bool = False) -> Iterator[SqlTransaction]:
-        """Opens a transaction; see `app.ports.Store.begin`."""
+        """Opens a transaction; see `app.ports.protocols.Store.begin`."""
         try:
             with self._outage.outlast(self._engine.connect) as connection:
                 connection.begin()

@@ -15,18 +15,18 @@ from app.adapters.store import history as stored_history
 from app.adapters.store import planning as stored_planning
 from app.adapters.store import programs as stored_programs
 from app.adapters.store import runs as stored_runs
-from app.adapters.store import shifts as stored_shifts
 from app.adapters.store import trials as stored_trials
-from app.domain.archive import Cell, Elite, IslandView
-from app.domain.cohort import Cohort, CohortId, State, TrialId
+from app.adapters.store import worker_time as stored_worker_time
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.events import Event, EventKind
 from app.domain.operator import Ancestry, Completion, Known
-from app.domain.pressure import Flow
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
 from app.domain.run import Budget, Limits, Run, RunState
-from app.entries import (
+from app.domain.search.archive import Cell, Elite, IslandView
+from app.domain.search.back_pressure import Flow
+from app.domain.search.cohort import Cohort, CohortId, State, TrialId
+from app.ports.records import (
     Account,
     Asked,
     Backlog,
@@ -44,7 +44,7 @@ from app.entries import (
 
 
 class SqlTransaction:
-    """See `app.ledger.Transaction`.
+    """See `app.ports.ledger.Transaction`.
 
     What writes the run's row is held back and written last (completions, which it accounts for,
     limits, events, which it numbers), so that its lock is the last taken and the shortest held.
@@ -238,16 +238,16 @@ class SqlTransaction:
         stored_archive.clear_island(self._c, run, island, reset=reset)
 
     def record_shifts(self, worker: Worker, seconds: Mapping[int | None, float]) -> None:
-        stored_shifts.record(self._c, worker, seconds)
+        stored_worker_time.record(self._c, worker, seconds)
 
     def shifts(self, run: int) -> list[Shift]:
-        return stored_shifts.of_run(self._c, run)
+        return stored_worker_time.of_run(self._c, run)
 
     def busy_shifts(self) -> list[Shift]:
-        return stored_shifts.busy(self._c)
+        return stored_worker_time.busy(self._c)
 
     def idle_shifts(self) -> list[Shift]:
-        return stored_shifts.idle(self._c)
+        return stored_worker_time.idle(self._c)
 
     def spent(self) -> Spent:
         return stored_runs.spent(self._c)

@@ -8,12 +8,12 @@ from sqlalchemy import Connection
 from app.adapters.store.codec import trial_of
 from app.adapters.store.driver import rows, values, write
 from app.adapters.store.runs import RUN_COLUMNS, as_json, run_of
-from app.domain.cohort import Cohort, CohortId, TrialId
 from app.domain.evaluation import Trial
 from app.domain.program import Program, ProgramId
 from app.domain.run import Run
-from app.entries import Leased
-from app.ledger import Exhausted
+from app.domain.search.cohort import Cohort, CohortId, TrialId
+from app.ports.ledger import Exhausted
+from app.ports.records import Leased
 
 _ADD = """
     INSERT INTO trials (run, cohort, stage, players, cases, ring_at)

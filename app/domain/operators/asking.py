@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from app.domain.differences import summary
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Brief, Child, Completion, Conversation, Draft, Prompt
-from app.domain.prompt_rules import PromptRules
-from app.domain.prompts import repair_prompt
-from app.domain.replies import Tell
+from app.domain.prompting.prompts import repair_prompt
+from app.domain.prompting.rules import PromptRules
+from app.domain.replies.interpretation import Tell
+from app.domain.source.differences import summary
 
 REPAIRED = frozenset(
     (FailureKind.NO_CODE, FailureKind.BAD_EDIT, FailureKind.SYNTAX, FailureKind.TOO_LONG)

@@ -9,9 +9,7 @@ file.
 import re
 from dataclasses import replace
 
-from app.domain.completing import read_completed
 from app.domain.evaluation import Failure, FailureKind
-from app.domain.functions import Function, cut_up, evolving
 from app.domain.operator import (
     Brief,
     Child,
@@ -23,9 +21,11 @@ from app.domain.operator import (
     Prompt,
 )
 from app.domain.operators.asking import asked, teller
-from app.domain.prompt_parts import FAILURES, rank
-from app.domain.prompt_rules import PromptRules
-from app.domain.prompts import complete_prompt
+from app.domain.prompting.parts import FAILURES, rank
+from app.domain.prompting.prompts import complete_prompt
+from app.domain.prompting.rules import PromptRules
+from app.domain.replies.function_body import read_completed
+from app.domain.source.functions import Function, cut_up, evolving
 
 
 def converse(brief: Brief) -> Conversation:

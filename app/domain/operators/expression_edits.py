@@ -4,8 +4,8 @@ import ast
 import copy
 from random import Random
 
-from app.domain.operators.sites import Site, literal, number
-from app.domain.operators.workpiece import (
+from app.domain.operators.edit_sites import Site, literal, number
+from app.domain.operators.edit_target import (
     SAFE_BUILTINS,
     Change,
     Workpiece,

@@ -13,12 +13,12 @@ from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Brief, Child, Conversation, Draft, Known, Offspring, Operator
 from app.domain.operators import expression_edits as expressions
 from app.domain.operators import statement_edits as statements
-from app.domain.operators.sites import Source, argument_names, bound_names, sites
-from app.domain.operators.workpiece import Change, Edit, Workpiece, graftable
+from app.domain.operators.edit_sites import Source, argument_names, bound_names, sites
+from app.domain.operators.edit_target import Change, Edit, Workpiece, graftable
 from app.domain.program import Program, fingerprint
-from app.domain.regions import enforce
-from app.domain.replies import syntax_fault
-from app.domain.syntax import syntax_tree
+from app.domain.replies.interpretation import syntax_fault
+from app.domain.source.regions import enforce
+from app.domain.source.syntax import syntax_tree
 
 _ATTEMPTS = 30
 _BUILTINS = frozenset(dir(builtins))

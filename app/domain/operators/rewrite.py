@@ -2,10 +2,10 @@
 
 from app.domain.operator import Brief, Child, Completion, Conversation, Draft, Operator
 from app.domain.operators.asking import asked, teller
-from app.domain.prompt_parts import ANCESTORS, ATTEMPTS, FAILURES
-from app.domain.prompt_rules import PromptRules
-from app.domain.prompts import rewrite_prompt
-from app.domain.replies import read_rewritten
+from app.domain.prompting.parts import ANCESTORS, ATTEMPTS, FAILURES
+from app.domain.prompting.prompts import rewrite_prompt
+from app.domain.prompting.rules import PromptRules
+from app.domain.replies.interpretation import read_rewritten
 
 
 def converse(brief: Brief) -> Conversation:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from random import Random
 
-from app.domain.operators.sites import Source
-from app.domain.operators.workpiece import Change, Workpiece
+from app.domain.operators.edit_sites import Source
+from app.domain.operators.edit_target import Change, Workpiece
 
 _MOVABLE = ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Expr | ast.If | ast.For | ast.While
 

@@ -12,10 +12,10 @@ from typing import TypeAlias
 
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Brief, Child, Conversation, Draft, Known, Operator
+from app.domain.operators.edit_sites import Site, Source, literal, number, sites
 from app.domain.operators.mutate import mutated
-from app.domain.operators.sites import Site, Source, literal, number, sites
 from app.domain.program import Program
-from app.domain.replies import as_child, syntax_fault
+from app.domain.replies.interpretation import as_child, syntax_fault
 
 SIBLINGS = 64
 _DIMENSIONS = 40  # the largest space a few dozen trials can say anything about

@@ -1,0 +1,1 @@
+"""Providers: each module asks one kind of language model, or combines several."""

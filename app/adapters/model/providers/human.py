@@ -1,0 +1,157 @@
+"""A person as a model: prompts are files in a folder, and so are the replies.
+
+`NAME.prompt.md` is what is asked and `NAME.reply.md` the answer; NAME is the proposal's number and
+the beginning of the prompt's digest.  `evoq answer` reads and writes the same files.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from app.domain.operator import Completion, Prompt
+from app.ports.protocols import Misconfigured, Unavailable
+
+PROMPT, REPLY = ".prompt.md", ".reply.md"
+_LOOK_SECONDS = 0.5
+_SETTLED_SECONDS = 1.0  # an editor may still be writing a file that is younger
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A prompt nobody has answered yet."""
+
+    name: str
+    text: str
+
+
+class HumanModel:
+    """Waits for a person, and comes back later where none has answered."""
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        *,
+        wait_seconds: float = 60.0,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Touches nothing.
+
+        Args:
+          name: The person's.
+          folder: Of the run's prompts; made at the first.
+          wait_seconds: For one call; what is not answered by then is asked for again later.
+          sleep: Waits so many seconds.
+          clock: Seconds since the epoch, as the file system counts them.
+        """
+        self._name = name
+        self._folder = folder
+        self._wait_seconds = wait_seconds
+        self._sleep = sleep
+        self._clock = clock
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def parameters(self, prompt: Prompt) -> Mapping[str, Any]:  # noqa: ARG002
+        """Returns who answers."""
+        return {"provider": "human", "model": self._name}
+
+    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        """Returns the replies, in order.
+
+        Raises:
+          Misconfigured: The folder cannot be written.
+          Unavailable: Not everything is answered yet; what is stays answered.
+        """
+        asked = self._clock()
+        try:
+            for prompt in prompts:
+                self._ask(prompt)
+            while True:
+                found = [self._reply(prompt) for prompt in prompts]
+                replies = [one for one in found if one is not None]
+                if len(replies) == len(prompts):
+                    return replies
+                if self._clock() - asked >= self._wait_seconds:
+                    break
+                self._sleep(_LOOK_SECONDS)
+        except OSError as error:
+            raise Misconfigured(
+                f"{error.filename or self._folder}: prompts for a person cannot be kept here "
+                f"({error.strerror}): set llm.answers to a folder that every worker can write"
+            ) from error
+        raise Unavailable(
+            f"{len(prompts) - len(replies)} prompt(s) in {self._folder} wait for a person: see "
+            "`evoq answer`",
+            answered={n: one for n, one in enumerate(found) if one is not None},
+        )
+
+    def _ask(self, prompt: Prompt) -> None:
+        """Writes a prompt once; one of the same proposal that nobody answered is withdrawn."""
+        path = self._folder / f"{_name(prompt)}{PROMPT}"
+        if path.exists():
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for other in self._folder.glob(f"{prompt.sample}-*{PROMPT}"):
+            if not _reply_of(other).exists():
+                other.unlink(missing_ok=True)
+        parts = [f"# System\n\n{prompt.system}\n" if prompt.system else "", f"{prompt.user}\n"]
+        _write(path, "\n".join(filter(None, parts)))
+
+    def _reply(self, prompt: Prompt) -> Completion | None:
+        asked = self._folder / f"{_name(prompt)}{PROMPT}"
+        path = _reply_of(asked)
+        if not path.exists():
+            return None
+        answered = path.stat().st_mtime
+        if self._clock() - answered < _SETTLED_SECONDS:
+            return None
+        began = asked.stat().st_mtime if asked.exists() else answered
+        return Completion(
+            path.read_text("utf-8-sig", "replace"),
+            self._name,
+            latency_seconds=max(0.0, answered - began),
+            role=prompt.role,
+            parameters=self.parameters(prompt),
+        )
+
+
+def unanswered(folder: Path) -> list[Open]:
+    """Returns the prompts of a folder that wait for a person, the oldest first."""
+    waiting = [path for path in folder.glob(f"*{PROMPT}") if not _reply_of(path).exists()]
+    return [
+        Open(path.name.removesuffix(PROMPT), path.read_text("utf-8"))
+        for path in sorted(waiting, key=lambda path: (path.stat().st_mtime, path.name))
+    ]
+
+
+def answer(folder: Path, name: str, text: str) -> None:
+    """Answers a prompt, at once and as a whole.
+
+    Raises:
+      LookupError: There is none of that name, or it is answered.
+    """
+    if name not in [one.name for one in unanswered(folder)]:
+        raise LookupError(f"no prompt {name!r} in {folder} waits for an answer")
+    _write(folder / f"{name}{REPLY}", text)
+
+
+def _name(prompt: Prompt) -> str:
+    return f"{prompt.sample}-{prompt.digest[:12]}"
+
+
+def _reply_of(path: Path) -> Path:
+    return path.with_name(path.name.removesuffix(PROMPT) + REPLY)
+
+
+def _write(path: Path, text: str) -> None:
+    """Writes a file as a whole; of several workers that do at once, the last one's stays."""
+    written = path.with_name(f"{path.name}.{uuid4().hex}.writing")
+    written.write_text(text, "utf-8", "replace")
+    written.replace(path)

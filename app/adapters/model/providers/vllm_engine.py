@@ -1,0 +1,266 @@
+"""vLLM's engine inside this process, on a thread and a loop of its own; rebuilt when it dies.
+
+The engine's core is a child process that vLLM starts; this side renders prompts and collects texts.
+vLLM itself is imported when the engine is loaded, so that this module can be imported without it.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.adapters.model.congestion.engine_queue import RUNNING, WAITING, Queue
+from app.adapters.model.providers.vllm_loading import Launch, gauge, load, serve_metrics
+from app.adapters.model.providers.vllm_orphans import Orphans
+from app.ports.protocols import Misconfigured, Unavailable
+
+_PROGRESS_SECONDS = 10.0
+_CLOSE_SECONDS = 30.0
+_MOST_REBUILDS = 3  # within the hour: beyond that it is not bad luck
+_REBUILDS_SECONDS = 3600.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One request to the engine.
+
+    Attributes:
+      messages: As of the chat protocol.
+      sampling: Fields of vLLM's SamplingParams.
+    """
+
+    messages: Sequence[dict[str, str]]
+    sampling: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One text, and how it ended: `stop`, `length` or another."""
+
+    text: str
+    finish: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """The answer to one request, its choices in order."""
+
+    choices: tuple[Choice, ...]
+    prompt_tokens: int
+    cached_tokens: int
+
+
+class VllmEngine:
+    """Loads a model once and answers for any thread; one for a process."""
+
+    def __init__(self, launch: Launch, lost: Callable[[str], None] = log.error) -> None:
+        """Loads nothing yet.
+
+        Args:
+          launch: What `start` loads.
+          lost: Is told why, once the engine is dead and was not rebuilt: the process should end.
+        """
+        self.launch = launch
+        self._lost = lost
+        self._starting = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._engine: Any = None
+        self._building: asyncio.Lock | None = None
+        self._orphans = Orphans()
+        self._rebuilt: list[float] = []
+        self._given_up = ""
+
+    def serves(self, name: str) -> bool:
+        """Returns whether runs that ask for this model are answered by it."""
+        return name in (self.launch.served_name, self.launch.model)
+
+    def start(self, progress: Callable[[str], None] = log.info) -> None:
+        """Loads the model; takes from seconds to many minutes.  Idempotent.
+
+        Args:
+          progress: Gets a line every ten seconds, and one that says what is ready.
+
+        Raises:
+          Misconfigured: vLLM is not installed, or the model cannot be loaded.
+        """
+        with self._starting:
+            if self._loop is not None:
+                return
+            began, name = time.monotonic(), self.launch.model
+            progress(f"vllm: loading {name}")
+            loop = asyncio.new_event_loop()
+            thread = threading.Thread(target=loop.run_forever, name="vllm", daemon=True)
+            thread.start()
+            built = asyncio.run_coroutine_threadsafe(self._build(), loop)
+            while not _done(built, _PROGRESS_SECONDS):
+                progress(f"vllm: loading {name}, {time.monotonic() - began:.0f} s")
+            try:
+                built.result()
+            except Misconfigured:
+                _stop(loop, thread)
+                raise
+            self._loop, self._thread = loop, thread
+            if self.launch.metrics_port is not None:
+                serve_metrics(self.launch.metrics_port)
+            progress(f"vllm: ready after {time.monotonic() - began:.0f} s; {self.health()}")
+
+    def submit(self, question: Question) -> "Future[Generated]":
+        """Hands a question over; called from any thread, and by many at once.
+
+        While a dead engine is being rebuilt the question waits for the new one.  Whoever waits no
+        longer cancels the future, which aborts the request.
+
+        Returns:
+          The answer to come.  It raises Misconfigured where the engine refuses this request and
+          would refuse it again, and Unavailable where it died over it or is gone for good.
+
+        Raises:
+          Unavailable: It is not loaded, or was ended.
+        """
+        if self._loop is None:
+            raise Unavailable(self._given_up or "the vLLM engine of this worker is not loaded")
+        return asyncio.run_coroutine_threadsafe(self._ask(question), self._loop)
+
+    def queue(self) -> Queue | None:
+        """Returns what the engine works at and lets wait, by its own gauges; None without one."""
+        if self._engine is None or self._engine.errored:
+            return None
+        return Queue(int(gauge(RUNNING)), int(gauge(WAITING)))
+
+    def health(self) -> str:
+        """Returns one line: what is served, from vLLM's own gauges."""
+        if self._engine is None or self._engine.errored:
+            return f"model {self.launch.served_name} is not loaded"
+        running, waiting, cache = (
+            gauge(name) for name in (RUNNING, WAITING, "vllm:kv_cache_usage_perc")
+        )
+        config = self._engine.vllm_config
+        return (
+            f"model {self.launch.served_name}: {running:.0f} running, {waiting:.0f} waiting, "
+            f"KV cache {cache:.0%} used; up to {config.scheduler_config.max_num_seqs} at once, "
+            f"{config.model_config.max_model_len} tokens each"
+        )
+
+    def close(self) -> None:
+        """Ends the engine and its child.  Idempotent."""
+        with self._starting:
+            loop, self._loop = self._loop, None
+            if loop is None:
+                return
+            self._given_up = "this worker is ending"
+            ending = asyncio.run_coroutine_threadsafe(self._end(), loop)
+            if _done(ending, _CLOSE_SECONDS) and self._thread is not None:
+                _stop(loop, self._thread)
+
+    def parameters(self, question: Question) -> Any:
+        """Returns vLLM's SamplingParams of a question."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+
+        told = dict(question.sampling)
+        if "structured_outputs" in told:
+            told["structured_outputs"] = StructuredOutputsParams(**told["structured_outputs"])
+        return SamplingParams(output_kind=RequestOutputKind.FINAL_ONLY, **told)
+
+    async def _ask(self, question: Question) -> Generated:
+        from vllm.exceptions import VLLMClientError, VLLMError
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        engine = await self._alive()
+        try:
+            return await self._generate(engine, question)
+        except EngineDeadError as error:
+            raise Unavailable("the vLLM engine died; it is being rebuilt") from error
+        except (VLLMClientError, ValueError, TypeError) as error:
+            raise Misconfigured(
+                f"the vLLM engine refuses a request for {self.launch.served_name}: {error}; "
+                "check llm.extra_body, and prompts.max_prompt_tokens and llm.max_tokens "
+                "against --max-model-len"
+            ) from error
+        except VLLMError as error:  # a full queue, and what else vLLM calls its own fault
+            raise Unavailable(f"the vLLM engine: {type(error).__name__}: {error}") from error
+
+    async def _generate(self, engine: Any, question: Question) -> Generated:
+        from vllm.renderers.params import ChatParams
+
+        shape = ChatParams(chat_template_kwargs={"add_generation_prompt": True})
+        _, [rendered] = await engine.renderer.render_chat_async([list(question.messages)], shape)
+        last = None
+        stream = engine.generate(rendered, self.parameters(question), uuid.uuid4().hex)
+        async for output in stream:
+            last = output
+        if last is None:
+            raise Unavailable("the vLLM engine ended a request without an answer")
+        return Generated(
+            tuple(
+                Choice(one.text, one.finish_reason or "", len(one.token_ids))
+                for one in sorted(last.outputs, key=lambda one: one.index)
+            ),
+            len(last.prompt_token_ids or ()),
+            last.num_cached_tokens or 0,
+        )
+
+    async def _alive(self) -> Any:
+        """Returns the engine, rebuilt if it has died; one caller rebuilds, the others wait."""
+        assert self._building is not None
+        async with self._building:
+            if self._given_up:
+                raise Unavailable(self._given_up)
+            if self._engine is None or self._engine.errored:
+                await asyncio.shield(asyncio.ensure_future(self._rebuild()))
+            return self._engine
+
+    async def _rebuild(self) -> None:
+        now = time.monotonic()
+        self._rebuilt = [at for at in self._rebuilt if at > now - _REBUILDS_SECONDS] + [now]
+        if len(self._rebuilt) > _MOST_REBUILDS:
+            self._give_up(f"the vLLM engine died {len(self._rebuilt)} times within an hour")
+        log.error("vllm: the engine of %s died; rebuilding it", self.launch.model)
+        await self._end()
+        try:
+            await self._build()
+        except Misconfigured as error:
+            self._give_up(f"the vLLM engine died and could not be rebuilt: {error}")
+        log.warning("vllm: rebuilt after %.0f s; %s", time.monotonic() - now, self.health())
+
+    def _give_up(self, reason: str) -> None:
+        self._given_up = reason
+        self._lost(reason)
+        raise Unavailable(reason)
+
+    async def _build(self) -> None:
+        """Blocks the loop while it loads: there is nothing else for the loop to do."""
+        self._building = self._building or asyncio.Lock()
+        with self._orphans.adopted():
+            self._engine = load(self.launch)
+
+    async def _end(self) -> None:
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.shutdown()
+            await asyncio.sleep(0)  # lets what it cancelled come to its end
+        self._orphans.release()
+
+
+def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(_CLOSE_SECONDS)
+    if not thread.is_alive():
+        loop.close()
+
+
+def _done(future: "Future[Any]", seconds: float) -> bool:
+    try:
+        future.exception(seconds)
+    except TimeoutError:
+        return False
+    return True

@@ -1,0 +1,300 @@
+"""Sites: the places of a Python program's EVOLVE-BLOCK regions where its syntax tree may change.
+
+A change is made in the tree and shown in the text by rendering anew only the statement, or the
+header expression, that holds it; every other line keeps its comments and its layout.
+"""
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from app.domain.source import regions
+from app.domain.source.syntax import syntax_tree
+
+_SIZING = frozenset(
+    (
+        *("range", "arange", "linspace", "zeros", "ones", "empty", "full", "eye", "identity"),
+        *("reshape", "tile", "repeat", "roll", "split", "partition", "argpartition", "argsort"),
+        *("randint", "choice", "sample", "zip", "enumerate", "islice", "len", "round"),
+    )
+)
+"""Calls whose integers are sizes, counts or positions rather than quantities."""
+
+
+_HUGE = 1e15
+
+Part: TypeAlias = ast.stmt | ast.expr
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One expression that may be replaced.
+
+    Attributes:
+      anchor: What is rendered anew when the node is replaced.
+      names: Names that are bound where the expression stands.
+      truth: Whether its value is a truth value by its form.
+      exponent: Whether it is the right side of a power.
+      structural: Whether it stands where only sizes, positions and switches do.
+    """
+
+    node: ast.expr
+    anchor: Part
+    names: frozenset[str]
+    truth: bool = False
+    exponent: bool = False
+    structural: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A parsed program, with what is needed to splice into its text.
+
+    Attributes:
+      starts: Byte offset of each line in the UTF-8 text, as the tree's columns count bytes.
+    """
+
+    tree: ast.Module
+    encoded: bytes
+    starts: tuple[int, ...]
+    regions: regions.Regions
+
+    @classmethod
+    def of(cls, text: str) -> "Source":
+        """Parses a program.
+
+        Raises:
+          SyntaxError, ValueError, RecursionError, MemoryError: The text is not Python.
+        """
+        starts = [0]
+        for line in regions.lines(text):
+            starts.append(starts[-1] + len(line.encode()))
+        return cls(syntax_tree(text), text.encode(), tuple(starts), regions.parse(text))
+
+    def within(self, node: ast.stmt | ast.expr) -> bool:
+        """Says whether every line of a node may change."""
+        last = node.end_lineno or node.lineno
+        return all(self.regions.holds(line - 1) for line in range(node.lineno, last + 1))
+
+    def span(self, node: ast.stmt | ast.expr) -> tuple[int, int]:
+        """Returns a node's first byte and the one after its last."""
+        first = self.starts[node.lineno - 1] + node.col_offset
+        return first, self.starts[(node.end_lineno or 1) - 1] + (node.end_col_offset or 0)
+
+    def replaced(self, pairs: Sequence[tuple[Site, ast.expr]]) -> str:
+        """Returns the text with each site's expression replaced.
+
+        The tree is changed on the way: a source serves for one call.
+        """
+        roots: dict[tuple[int, int], Part] = {}
+        for site, node in pairs:
+            span = self.span(site.anchor)
+            roots[span] = _Replacement(site.node, node).visit(roots.get(span, site.anchor))
+        spliced = self.encoded
+        for (first, end), root in sorted(roots.items(), key=lambda item: item[0], reverse=True):
+            shown = ast.unparse(root)
+            spliced = spliced[:first] + shown.encode() + spliced[end:]
+        return spliced.decode()
+
+
+class _Replacement(ast.NodeTransformer):
+    def __init__(self, old: ast.expr, new: ast.expr) -> None:
+        self._old = old
+        self._new = new
+
+    def visit(self, node: ast.AST) -> Any:
+        return self._new if node is self._old else self.generic_visit(node)
+
+
+def sites(source: Source) -> list[Site]:
+    """Returns every replaceable expression of the regions, in the order of the text."""
+    walk = _Walk(source, bound_names(source.tree.body))
+    return list(walk.statements(source.tree.body, frozenset()))
+
+
+def bound_names(statements: Sequence[ast.stmt]) -> frozenset[str]:
+    """Returns the names that statements bind in their own scope."""
+    names: set[str] = set()
+    for statement in statements:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(statement.name)
+            continue
+        for node in ast.walk(statement):
+            match node:
+                case ast.Name(id=name, ctx=ast.Store()):
+                    names.add(name)
+                case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                    names.update((alias.asname or alias.name).split(".")[0] for alias in aliases)
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                    names.add(name)
+                case ast.ExceptHandler(name=str(name)):
+                    names.add(name)
+    return frozenset(names)
+
+
+def argument_names(arguments: ast.arguments) -> frozenset[str]:
+    """Returns the names of all parameters."""
+    plain = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    starred = [one for one in (arguments.vararg, arguments.kwarg) if one is not None]
+    return frozenset(one.arg for one in [*plain, *starred])
+
+
+def free_names(node: ast.expr) -> frozenset[str]:
+    """Returns the names an expression reads."""
+    return frozenset(part.id for part in ast.walk(node) if isinstance(part, ast.Name))
+
+
+def number(node: ast.expr) -> int | float | None:
+    """Returns the value of a literal number, its sign included; None for anything else.
+
+    Huge ones are None too: they are masks and sentinels, and arithmetic on them overflows.
+    """
+    match node:
+        case ast.Constant(value=bool()):
+            return None
+        case ast.Constant(value=int() | float() as value) if abs(value) < _HUGE:
+            return value
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant() as operand):
+            inner = number(operand)
+            return None if inner is None else -inner
+    return None
+
+
+def literal(value: int | float) -> ast.expr:
+    """Returns the expression of a number; a negative one is a sign and a number, as parsed."""
+    if value < 0 or (value == 0 and str(value).startswith("-")):
+        return ast.UnaryOp(ast.USub(), ast.Constant(-value))
+    return ast.Constant(value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """Descends through a program's statements, knowing at each which names are bound."""
+
+    source: Source
+    module_names: frozenset[str]
+
+    def statements(self, body: Sequence[ast.stmt], names: frozenset[str]) -> Iterator[Site]:
+        for statement in body:
+            yield from self._statement(statement, names)
+            names = names | bound_names([statement])
+
+    def _statement(self, statement: ast.stmt, names: frozenset[str]) -> Iterator[Site]:
+        match statement:
+            case ast.FunctionDef(args=arguments) | ast.AsyncFunctionDef(args=arguments):
+                defaults = [d for d in (*arguments.defaults, *arguments.kw_defaults) if d]
+                for default in defaults:
+                    if number(default) is not None and self.source.within(default):
+                        yield Site(default, default, frozenset())
+                inner = self.module_names | names | argument_names(arguments)
+                yield from self.statements(statement.body, inner)
+            case ast.ClassDef():
+                yield from self.statements(statement.body, names)
+            case ast.Assign() | ast.AugAssign() | ast.AnnAssign() | ast.Return() | ast.Expr():
+                if statement.value is not None and self.source.within(statement):
+                    yield from _expressions(Site(statement.value, statement, names))
+            case ast.If() | ast.While():
+                yield from self._header(Site(statement.test, statement.test, names))
+                yield from self._bodies(statement, names)
+            case ast.For() | ast.AsyncFor():
+                yield from self._header(
+                    Site(statement.iter, statement.iter, names, structural=True)
+                )
+                yield from self._bodies(statement, names | _targets([statement.target]))
+            case ast.With() | ast.AsyncWith() | ast.Try():
+                yield from self._bodies(statement, names | bound_names([statement]))
+
+    def _header(self, site: Site) -> Iterator[Site]:
+        if self.source.within(site.anchor):
+            yield from _expressions(site)
+
+    def _bodies(self, statement: ast.stmt, names: frozenset[str]) -> Iterator[Site]:
+        for field, value in ast.iter_fields(statement):
+            if field in ("body", "orelse", "finalbody"):
+                yield from self.statements(value, names)
+            elif field == "handlers":
+                for handler in value:
+                    yield from self.statements(handler.body, names)
+
+
+def _expressions(site: Site) -> Iterator[Site]:
+    """Yields a site, where it may be replaced, and then those inside its expression."""
+    node = site.node
+    if _textual(node):
+        return
+    match node:
+        case ast.Compare() | ast.BoolOp() | ast.UnaryOp(op=ast.Not()):
+            yield replace(site, truth=True)
+        case (
+            ast.Name() | ast.Attribute() | ast.Call() | ast.Subscript() | ast.BinOp() | ast.IfExp()
+        ):
+            yield site
+        case ast.UnaryOp():
+            yield site
+        case _ if number(node) is not None:
+            yield site
+    if number(node) is None:
+        for inner in _operands(site):
+            yield from _expressions(inner)
+
+
+def _operands(site: Site) -> Iterator[Site]:
+    """Yields the expressions one level below, replaceable or not."""
+    site = replace(site, exponent=False)
+    match site.node:
+        case ast.Call(args=arguments, keywords=keywords) as call:
+            sizing = site.structural or _called(call) in _SIZING
+            for argument in arguments:
+                yield replace(site, node=argument, structural=sizing)
+            for keyword in keywords:
+                whole = isinstance(number(keyword.value), int)  # axis=0, size=3
+                yield replace(site, node=keyword.value, structural=sizing or whole)
+        case ast.BinOp(left=left, op=op, right=right):
+            yield replace(site, node=left)
+            yield replace(site, node=right, exponent=isinstance(op, ast.Pow))
+        case ast.BoolOp(values=parts) | ast.List(elts=parts) | ast.Tuple(elts=parts):
+            for part in parts:
+                yield replace(site, node=part)
+        case ast.UnaryOp(operand=operand):
+            yield replace(site, node=operand)
+        case ast.Compare(left=left, comparators=others):
+            for part in (left, *others):
+                yield replace(site, node=part)
+        case ast.IfExp(test=test, body=body, orelse=orelse):
+            for part in (test, body, orelse):
+                yield replace(site, node=part)
+        case ast.Lambda(args=arguments, body=body):
+            yield replace(site, node=body, names=site.names | argument_names(arguments))
+        case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() as comprehension:
+            bound = _targets([part.target for part in comprehension.generators])
+            yield replace(site, node=comprehension.elt, names=site.names | bound)
+
+
+def _targets(targets: Sequence[ast.expr]) -> frozenset[str]:
+    return frozenset(
+        node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)
+    )
+
+
+def _called(node: ast.Call) -> str:
+    match node.func:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
+
+
+def _textual(node: ast.expr) -> bool:
+    """Says whether an expression works on text or on identity, where arithmetic has no meaning."""
+    match node:
+        case ast.BinOp(left=left, right=right):
+            return any(isinstance(side, ast.JoinedStr) or _string(side) for side in (left, right))
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            return any(
+                isinstance(op, ast.In | ast.NotIn | ast.Is | ast.IsNot) for op in ops
+            ) or any(_string(side) for side in (left, *others))
+    return False
+
+
+def _string(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)

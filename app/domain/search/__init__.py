@@ -1,0 +1,1 @@
+"""The search itself: archive, cohorts, strategies and recipes, budgets and back-pressure."""

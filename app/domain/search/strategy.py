@@ -1,0 +1,107 @@
+"""A search method, as five pure decisions over the same nouns."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, TypeAlias
+
+from app.domain.operator import Draft
+from app.domain.problem import Axis
+from app.domain.search.archive import Elite, IslandView, Niche, Occupancy
+from app.domain.search.promotion import Promotion
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """What the next child grows from: parents to edit, inspirations to read (best first)."""
+
+    parents: tuple[Elite, ...]
+    inspirations: tuple[Elite, ...] = ()
+
+    def draft(self, ordinal: int, island: IslandView) -> Draft:
+        return Draft(
+            ordinal,
+            island.index,
+            island.epoch,
+            1 + max(parent.generation for parent in self.parents),
+            tuple(parent.program for parent in self.parents),
+            tuple(other.program for other in self.inspirations),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Offer an elite to another island's cell, through that island's own occupancy rule.
+
+    With `reset` the target is emptied first and enters its next epoch, which makes the elite its
+    founder.
+    """
+
+    elite: Elite
+    source: int
+    target: int
+    reset: bool = False
+
+
+Selection: TypeAlias = Callable[[IslandView, Random], Lineage]
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What happens between islands each time another `every` cohorts have been planned.
+
+    Attributes:
+      every: Cohorts between two rounds; 0 means never.
+      moves: Takes every island, in index order.
+    """
+
+    every: int = 0
+    moves: Callable[[Sequence[IslandView], Random], tuple[Move, ...]] = lambda islands, rng: ()  # noqa: ARG005
+
+    def due(self, cohorts: int) -> bool:
+        return self.every > 0 and cohorts > 0 and cohorts % self.every == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """How a run spends its proposals.
+
+    Attributes:
+      niche: Where a program lives.
+      occupancy: Who may stay in a cell.
+      selection: Who breeds.
+      promotion: Who is tested further, admitted, or cut.
+      upkeep: What happens between islands.
+      operator: Which conversation turns parents into children; None draws from the run's mix.
+      cohort_size: How many proposals are drawn from one snapshot and judged together.
+      barrier: Whether an island finishes one cohort before it starts the next (generations) or
+        takes as many as back-pressure allows (steady state).
+    """
+
+    niche: Niche
+    occupancy: Occupancy
+    selection: Selection
+    promotion: Promotion
+    upkeep: Upkeep = Upkeep()
+    operator: str | None = None
+    cohort_size: int = 1
+    barrier: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a recipe is told: the run's parameters and what the problem fixes.
+
+    Attributes:
+      parameters: The run's `search` settings, by name.
+      axes: Feature grid; every range is closed.
+    """
+
+    parameters: Mapping[str, Any]
+    axes: tuple[Axis, ...]
+    stages: tuple[str, ...]
+    thresholds: tuple[float, ...]
+    islands: int
+
+
+Recipe: TypeAlias = Callable[[Terms], Strategy]

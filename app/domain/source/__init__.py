@@ -1,0 +1,1 @@
+"""Source text of programs: regions, syntax trees, functions, imports, edits and differences."""

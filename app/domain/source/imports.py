@@ -1,0 +1,80 @@
+"""Which modules a child may import: advice that saves trials, never a wall.
+
+A program that means to get around it can; what holds it is the sandbox.
+"""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from app.domain.evaluation import Failure, FailureKind
+from app.domain.program import Program
+from app.domain.source.syntax import syntax_tree
+
+_ALWAYS = "__future__"
+_BY_NAME = ("__import__", "import_module")
+
+
+@dataclass(frozen=True, slots=True)
+class ImportPolicy:
+    """What a problem allows its children to import, by module or package.
+
+    Attributes:
+      allow: Nothing else may be imported; None allows everything.
+      deny: These may not be imported, whatever `allow` says.
+    """
+
+    allow: tuple[str, ...] | None = None
+    deny: tuple[str, ...] = ()
+
+    def refusal(self, program: Program) -> Failure | None:
+        """Returns why a program is not worth a trial; None if it is, or is not Python.
+
+        A text that does not parse is the compiler's to refuse, in the sandbox.
+        """
+        if (self.allow is None and not self.deny) or program.language != "python":
+            return None
+        try:
+            tree = syntax_tree(program.source)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+        for line, names in _imports(tree):
+            module = names[0]
+            denied = [one for one in self.deny if any(_within(name, one) for name in names)]
+            if denied:
+                return self._refused(line, module, f"{denied[0]} is denied")
+            if self.allow is not None and not any(
+                _within(name, one) for one in (*self.allow, _ALWAYS) for name in names
+            ):
+                return self._refused(line, module, "it is not among those allowed")
+        return None
+
+    def _refused(self, line: int, module: str, why: str) -> Failure:
+        allowed = "" if self.allow is None else f" Allowed: {', '.join(self.allow) or 'none'}."
+        denied = f" Denied: {', '.join(self.deny)}." if self.deny else ""
+        text = f"line {line}: this problem does not allow `{module}` to be imported: {why}."
+        return Failure(FailureKind.IMPORT_BLOCKED, text + allowed + denied)
+
+
+EVERYTHING = ImportPolicy()
+
+
+def _within(name: str, package: str) -> bool:
+    return name == package or name.startswith(package + ".")
+
+
+def _imports(tree: ast.AST) -> Iterator[tuple[int, list[str]]]:
+    """Yields each import's line and the dotted names it may mean, the module first."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=aliases):
+                for alias in aliases:
+                    yield node.lineno, [alias.name]
+            case ast.ImportFrom(module=str(module), level=0, names=aliases):
+                for alias in aliases:
+                    yield node.lineno, [module, f"{module}.{alias.name}"]
+            case ast.Call(
+                func=ast.Name(id=called) | ast.Attribute(attr=called),
+                args=[ast.Constant(value=str(name)), *_],
+            ) if called in _BY_NAME:
+                yield node.lineno, [name]

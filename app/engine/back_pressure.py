@@ -1,0 +1,39 @@
+"""Pressure: what the ledger says of a run's two stages, and what may be in flight because of it."""
+
+from dataclasses import dataclass, replace
+
+from app.domain.run import Run
+from app.domain.search.back_pressure import Caps, Flow, sized, window
+from app.ports.ledger import Transaction
+from app.ports.records import Backlog
+
+
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    """What is known of a run's two stages.
+
+    Attributes:
+      caps: What a person has fixed.
+      flow: None where nothing was measured: too little has settled.
+    """
+
+    caps: Caps
+    flow: Flow | None
+
+
+def pressure(tx: Transaction, run: Run, backlog: Backlog) -> Pressure:
+    """Measures a run: one bounded read."""
+    queue = run.settings["queue"]
+    caps = Caps(queue["generating"], queue["evaluating"])
+    wanted = window(0 if caps.fixed else backlog.unsettled)
+    settled = min(run.proposals - backlog.unsettled, wanted)
+    return Pressure(caps, tx.flow(run.id, settled))
+
+
+def resized(tx: Transaction, run: Run, found: Pressure, *, least: int) -> Run:
+    """Returns the run with the limits that hold now; writes them down where they differ."""
+    limits = sized(found.flow, found.caps, run.limits, least=least)
+    if limits == run.limits:
+        return run
+    tx.set_limits(run.id, limits)
+    return replace(run, limits=limits)

@@ -1,0 +1,108 @@
+"""Ports: everything the engine can do to the world.
+
+Four protocols.  An implementation is one module under `app.adapters`; nothing here names one.
+Machinery that is down raises `Unavailable`, and the step that met it is tried again later.  A
+program's own misbehaviour never raises: it is a `Failure` inside an `Evaluation`.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from types import MappingProxyType
+from typing import Literal, Protocol, TypeAlias
+
+from app.domain.operator import Completion, Prompt
+from app.domain.problem import Job, Outcome
+from app.ports.ledger import Transaction
+
+_NOTHING: Mapping[int, Completion] = MappingProxyType({})
+
+Step: TypeAlias = Literal["produce", "generate", "evaluate", "judge"]
+
+
+class Unavailable(Exception):
+    """A port could not be reached.  Retrying the same step later is safe and is the remedy.
+
+    Attributes:
+      unanswered: Of a model: completions that were asked for and may be billed, though nobody was
+        answered.
+      answered: Of a model: the completions that did come, by the place of their prompt in the call.
+        They were paid for; whoever asks again asks for the others only.
+    """
+
+    def __init__(
+        self,
+        *told: object,
+        unanswered: int = 0,
+        answered: Mapping[int, Completion] = _NOTHING,
+    ) -> None:
+        super().__init__(*told)
+        self.unanswered = unanswered
+        self.answered = dict(answered)
+
+
+class Misconfigured(Unavailable):
+    """Retrying will not help until a person acts; the message says what, where, and the remedy."""
+
+
+class LanguageModel(Protocol):
+    """Completes prompts."""
+
+    @property
+    def name(self) -> str: ...
+
+    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        """Returns one completion a prompt, in order.
+
+        Raises:
+          Unavailable: The model cannot be reached, or will not answer whatever is asked.  Raised
+            once nothing is asked any more, with the prompts that were `answered` all the same.
+        """
+        ...
+
+
+class Sandbox(Protocol):
+    """Runs one job in isolation."""
+
+    def run(self, job: Job) -> Outcome:
+        """Returns how the job ended, whatever the program did.
+
+        Raises:
+          Unavailable: The isolation itself could not be set up or answered no more.
+        """
+        ...
+
+    def close(self) -> None:
+        """Ends every cell this sandbox holds.  Idempotent."""
+        ...
+
+
+class Executor(Protocol):
+    """Arranges for a step to be run at least once, in some process, at some later time."""
+
+    def submit(self, step: Step, subjects: Sequence[int], *, together: int = 1) -> None:
+        """Rings once for each subject, in order; neighbours may share a bell.
+
+        A bell that cannot be rung is not an error: `reap` rings again.
+
+        Args:
+          step: What to run.
+          subjects: What to run it for.
+          together: Up to how many the step may be told at once.
+        """
+        ...
+
+
+class Store(Protocol):
+    """The ledger: the only state that outlives a process."""
+
+    def begin(self, *, snapshot: bool = False) -> AbstractContextManager[Transaction]:
+        """Opens a transaction that commits on a clean exit and rolls back on an exception.
+
+        Args:
+          snapshot: Whether all is read as it was at one moment, and nothing may be written;
+            otherwise each read sees what was committed before it.
+
+        Raises:
+          Unavailable: The database cannot be reached, or ended the transaction.
+        """
+        ...

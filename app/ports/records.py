@@ -1,0 +1,241 @@
+"""What is entered into the ledger, and what reports read of it: plain values."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.domain.evaluation import Evaluation, Failure, Trial
+from app.domain.operator import Completion, Draft, Prompt, Role
+from app.domain.problem import Axis, ProblemDigest
+from app.domain.program import Program, ProgramId
+from app.domain.run import Budget, Limits
+from app.domain.search.budget import Booked
+from app.domain.search.cohort import Cohort, CohortId, ProposalId, State, TrialId
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """What a run is created from.  Field meanings: `app.domain.run.Run`."""
+
+    name: str
+    problem: ProblemDigest
+    strategy: str
+    settings: Mapping[str, Any]
+    operators: Mapping[str, float]
+    axes: tuple[Axis, ...]
+    seed: int
+    islands: int
+    budget: Budget
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A cohort to be added: where, by which operator, under which ordinals.
+
+    Attributes:
+      drafts: One per ordinal when the parents are already known (the founding cohort), else ().
+    """
+
+    island: int
+    operator: str
+    ordinals: tuple[int, ...]
+    drafts: tuple[Draft, ...] = ()
+    founding: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Unsettled proposals of a run.
+
+    Attributes:
+      generating: How many wait for their operator.
+      evaluating: How many are under test.
+      islands: How many each island has, founding cohort not counted; absent where none.
+      founding: How many of them are seeds.
+    """
+
+    generating: int = 0
+    evaluating: int = 0
+    islands: Mapping[int, int] = field(default_factory=dict)
+    founding: int = 0
+
+    @property
+    def unsettled(self) -> int:
+        """Proposals of the budget that are not settled."""
+        return self.generating + self.evaluating - self.founding
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """All that shapes a completion.
+
+    Attributes:
+      prompt: The prompt's digest.
+      sample: Which draw of the same text.
+      parameters: See `Completion.parameters`.
+    """
+
+    prompt: str
+    sample: int
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """What became of one member: enters testing with a program, or is settled."""
+
+    proposal: ProposalId
+    state: State
+    program: ProgramId | None = None
+    changes: str = ""
+    failure: Failure | None = None
+    fitness: float | None = None
+    verified: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Completions of a run in one role by one model.
+
+    Attributes:
+      reused: How many of them were read from earlier runs.
+      unpriced: How many were paid for at a price nobody told.
+      prompt_tokens, cached_tokens, completion_tokens: Of those that were paid for; `cached_tokens`
+        are the prompt tokens an endpoint had read before.
+      reused_tokens: Of those that were not, prompts included.
+      latency_seconds: Summed over those that were asked for.
+      cost_usd: Of those with a price; None where none has one.
+    """
+
+    role: str
+    model: str
+    completions: int
+    reused: int
+    unpriced: int
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    reused_tokens: int
+    latency_seconds: float
+    cost_usd: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A turn of a cohort's conversation, as it is saved.
+
+    Attributes:
+      number: From 0 on; those of judges from 1,000 on.
+      booked: What it adds to the run's account.
+      prompts: What was asked; () where only the account changes.
+      completions: One a prompt; None where there is none yet, or where it is saved already.
+      drafts: The parents that were drawn, one a member; () if they are saved already.
+    """
+
+    cohort: Cohort
+    number: int
+    booked: Booked
+    prompts: Sequence[Prompt] = ()
+    completions: Sequence[Completion | None] = ()
+    drafts: Sequence[Draft] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """A trial this process has leased, with the programs it plays."""
+
+    id: TrialId
+    cohort: CohortId
+    trial: Trial
+    programs: Mapping[ProgramId, Program]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What came of a trial."""
+
+    id: TrialId
+    cohort: CohortId
+    evaluation: Evaluation
+
+
+WORKER_KINDS = ("gpu", "cpu", "control")
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker process from its start to its end.
+
+    Attributes:
+      id: Unique; another start is another worker.
+      kind: The first of `WORKER_KINDS` whose queue it serves.
+      usd_per_hour: What it costs, busy or not; None where nobody said.
+    """
+
+    id: str
+    kind: str
+    usd_per_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """What the workers of one kind spent on one run, or on none.
+
+    Attributes:
+      seconds: Of time that a worker was there, shared among the runs it had steps of.
+      cost_usd: Of those with a price; None where none has one.
+      unpriced_seconds: Of those without.
+    """
+
+    kind: str
+    workers: int
+    seconds: float
+    cost_usd: float | None
+    unpriced_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What the completions of all runs took.
+
+    Attributes:
+      cost_usd: Of those with a price.
+    """
+
+    runs: int
+    tokens: int
+    cost_usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """One settled proposal as reports see it.
+
+    Attributes:
+      ordinal: From 0; negative for seeds.
+      seconds: After the run's creation.
+      wall_seconds, cpu_seconds, boot_seconds: Summed over its trials.
+      peak_memory_mib: Of its largest trial; None where none measured it.
+      tokens, cost_usd: Of the completions paid for in its name; None where no price is known.
+    """
+
+    ordinal: int
+    state: State
+    island: int
+    operator: str
+    generation: int
+    program: ProgramId | None
+    parents: tuple[ProgramId, ...]
+    fitness: float | None
+    verified: bool
+    failure: Failure | None
+    seconds: float
+    wall_seconds: float
+    cpu_seconds: float
+    changes: str = ""
+    tokens: int = 0
+    cost_usd: float | None = None
+    role: Role = Role.GENERATOR
+    peak_memory_mib: float | None = None
+    boot_seconds: float = 0.0
