@@ -179,7 +179,7 @@ def context(
         executor=executor,
         problem=ProblemCatalogue(store),
         operators=operators(ask),
-        pace=Pace(pace.lease_seconds, pace.ring_again_seconds, attempts=pace.attempts),
+        pace=Pace(pace.lease_seconds, pace.redeliver_seconds, attempts=pace.attempts),
         share=GroupCommit().share,
     )
     if keep_leases:

@@ -10,7 +10,7 @@ from difflib import SequenceMatcher
 from random import Random
 
 from app.domain.evaluation import Failure
-from app.domain.operator import Brief, Draft, Known, Offspring
+from app.domain.operator import Brief, Draft, Offspring, ProgramRecord
 from app.domain.operators.mutate import mutated
 from app.domain.problem import EditRules
 from app.domain.program import Program
@@ -76,7 +76,7 @@ def _child(program: Program, rng: Random) -> tuple[str, str] | None:
     if program.language != "python":
         return _other_number(program.source, rng)
     draft = Draft(0, island=0, epoch=0, generation=1, parents=(program.id,))
-    known = {program.id: Known(program)}
+    known = {program.id: ProgramRecord(program)}
     brief = Brief("", program.language, (draft,), known, seed=str(rng.getrandbits(64)))
     child = mutated(brief, draft)
     return (child.program.source, child.changes) if isinstance(child, Offspring) else None

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from app.config.layers import Choices, Misused, assigned
+from app.config.layers import Choices, UsageError, assigned
 from app.config.resolve import resolved
 from app.domain.run import Budget
 
@@ -15,14 +15,14 @@ def raised(before: Budget, iterations: int | None, assignments: Sequence[str]) -
     """Returns a run's budget with what was said of it; None where nothing was.
 
     Raises:
-      Misused: Something else than a budget was said, or it is out of range.
+      UsageError: Something else than a budget was said, or it is out of range.
     """
     told: dict[str, Any] = dict(assigned(assignments).values)
     if iterations is not None:
         told["budget.proposals"] = iterations
     other = sorted(name for name in told if not name.startswith(_SECTION))
     if other:
-        raise Misused(
+        raise UsageError(
             f"`{other[0]}` cannot be changed any more",
             where="--set",
             remedy="A run that has begun takes another budget, as --set budget.tokens=100000, and "

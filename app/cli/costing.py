@@ -7,7 +7,7 @@ from rich.table import Table
 from app.cli.display import duration
 from app.cli.screen import Screen
 from app.cli.target import opened, place
-from app.ports.records import Account, Shift, Spent
+from app.ports.records import Account, Spent, WorkerTime
 from app.reports.costs import Costs
 
 _LEAST_USD = 1e-9
@@ -17,7 +17,7 @@ _LEAST_USD = 1e-9
 def costs(screen: Screen) -> None:
     """Shows what all runs cost, and the workers' time that none of them had."""
     at = place()
-    spent, busy, idle = Spent(0, 0, 0.0), list[Shift](), list[Shift]()
+    spent, busy, idle = Spent(0, 0, 0.0), list[WorkerTime](), list[WorkerTime]()
     if at.deployed or at.home.exists():
         with opened(at) as ledger, ledger.store.begin() as tx:
             spent, busy, idle = tx.spent(), tx.busy_shifts(), tx.idle_shifts()
@@ -79,7 +79,7 @@ def _account(one: Account) -> str:
     return f"{one.model}: {one.completions} completions{hits}, {tokens:,} tokens, {price}"
 
 
-def _shift(one: Shift) -> str:
+def _shift(one: WorkerTime) -> str:
     price = dollars(one.cost_usd)
     if one.unpriced_seconds and one.cost_usd is not None:
         price += f", {duration(one.unpriced_seconds)} without a price"

@@ -15,7 +15,7 @@ from app.adapters.model.providers.specs import model_spec
 from app.cli.faults import DONE, FAILED, Failed
 from app.cli.screen import Screen
 from app.cli.target import Place, place, require_queue
-from app.config.layers import Misused, surrounding
+from app.config.layers import UsageError, surrounding
 from app.config.models import OPENAI_KEY
 from app.config.resolve import resolved
 from app.embedded.errors import EmbeddedError
@@ -67,7 +67,7 @@ def _findings(screen: Screen) -> Iterator[Finding]:
     yield _packages(PACKAGES)
     try:
         at = place()
-    except Misused as error:
+    except UsageError as error:
         yield Finding("addresses", False, error.what, error.remedy, required=True)
         return
     yield from (_deployment(at) if at.deployed else _embedded(at))

@@ -13,7 +13,7 @@ from app.cli.screen import Screen
 from app.cli.session import Desk, desk
 from app.cli.target import Place, opened, place, require_runs
 from app.config.checks import require_bounds
-from app.config.layers import Misused
+from app.config.layers import UsageError
 from app.config.settings import QueueSettings, RunSettings
 from app.domain.problem import Problem
 from app.domain.run import Run
@@ -147,7 +147,7 @@ def _follow(work: Desk, run: Run, problem: Problem, folder: Path, *, detach: boo
 
 def _require_name(name: str) -> None:
     if not _NAME.fullmatch(name) or name.isdigit():
-        raise Misused(
+        raise UsageError(
             "not a name for a run",
             where="--name",
             value=name,
@@ -157,7 +157,7 @@ def _require_name(name: str) -> None:
 
 def _require_ways(asked: Asked, at: Place) -> None:
     if asked.reproducible and (at.deployed or asked.detach):
-        raise Misused(
+        raise UsageError(
             "a reproducible run happens in this one process",
             where="--reproducible",
             remedy="Leave out --detach, EVOQ_DATABASE_URL and EVOQ_REDIS_URL.",
@@ -166,8 +166,8 @@ def _require_ways(asked: Asked, at: Place) -> None:
         raise _nobody()
 
 
-def _nobody() -> Misused:
-    return Misused(
+def _nobody() -> UsageError:
+    return UsageError(
         "nobody would work on the run",
         where="--detach",
         remedy="Start `evoq up` in another terminal first, or leave --detach out.",

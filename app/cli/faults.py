@@ -43,14 +43,14 @@ class Fault:
 def fault_of(error: BaseException) -> Fault:
     """Returns how an error is shown; one that is not expected is called an internal error."""
     from app.adapters.problems.errors import ProblemError
-    from app.config.layers import Misused
+    from app.config.layers import UsageError
     from app.domain.problem import EvaluatorBroken
     from app.embedded.errors import EmbeddedError
     from app.ports.protocols import Misconfigured, Unavailable
 
     text = str(error)
     match error:
-        case Misused():
+        case UsageError():
             return Fault("usage", text, error.what, error.where, error.value, error.remedy, MISUSED)
         case ProblemError():
             return Fault("problem", text, error.what, error.where, error.value, error.remedy)

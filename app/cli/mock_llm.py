@@ -9,7 +9,7 @@ from pathlib import Path
 
 from app.cli.interruption import Interruption
 from app.cli.screen import Screen
-from app.config.layers import Misused
+from app.config.layers import UsageError
 from mock_llm.amounts import Amount, read_amount
 from mock_llm.batch import Speed
 from mock_llm.endpoint import Endpoint, Simulation
@@ -46,7 +46,7 @@ def mock_llm(wanted: Wanted, screen: Screen) -> None:
     """Serves until Ctrl-C.
 
     Raises:
-      Misused: An option means nothing, or the port is taken.
+      UsageError: An option means nothing, or the port is taken.
     """
     simulation = simulated(wanted)
     try:
@@ -84,7 +84,7 @@ def simulated(wanted: Wanted) -> Simulation:
     """Returns what the options describe.
 
     Raises:
-      Misused: One of them means nothing.
+      UsageError: One of them means nothing.
     """
     told = wanted.completion_tokens
     return Simulation(
@@ -103,14 +103,14 @@ def _amount(option: str, text: str) -> Amount:
         return read_amount(text)
     except ValueError as error:
         remedy = "For example 0.8, normal:0.8,0.2 or lognormal:0.8,0.5."
-        raise Misused(str(error), where=option, remedy=remedy) from error
+        raise UsageError(str(error), where=option, remedy=remedy) from error
 
 
 def _models(names: tuple[str, ...]) -> frozenset[str]:
     models = frozenset(name.removeprefix(PREFIX) for name in names)
     if "" in models:
         remedy = "Give a name, or leave the option out to serve any."
-        raise Misused("a model has no name", where="--model", remedy=remedy)
+        raise UsageError("a model has no name", where="--model", remedy=remedy)
     return models
 
 
@@ -120,7 +120,7 @@ def _speed(wanted: Wanted) -> Speed:
         ("--batch-slowdown", wanted.batch_slowdown),
     ):
         if value is not None and not math.isfinite(value):
-            raise Misused(
+            raise UsageError(
                 f"{value:g} is no number", where=option, remedy="For example 60, or 0.02."
             )
     return Speed(
@@ -135,10 +135,10 @@ def _faults(wanted: Wanted) -> FaultRates:
     asks = wanted.retry_after
     if asks is not None and not 0 <= asks < math.inf:
         remedy = "Give seconds, 0 or more."
-        raise Misused(f"{asks:g} is no time", where="--retry-after", remedy=remedy)
+        raise UsageError(f"{asks:g} is no time", where="--retry-after", remedy=remedy)
     if asks is not None and not wanted.rate_429:
         what, remedy = "no 429 is injected that could ask for it", "Add --rate-429 SHARE."
-        raise Misused(what, where="--retry-after", remedy=remedy)
+        raise UsageError(what, where="--retry-after", remedy=remedy)
     try:
         return FaultRates(
             wanted.rate_429,
@@ -149,7 +149,7 @@ def _faults(wanted: Wanted) -> FaultRates:
         )
     except ValueError as error:
         remedy = "Rates are shares of all requests: 0.1 is every tenth."
-        raise Misused(str(error), where="--rate-…", remedy=remedy) from error
+        raise UsageError(str(error), where="--rate-…", remedy=remedy) from error
 
 
 def _script(path: Path) -> list[str]:
@@ -157,16 +157,18 @@ def _script(path: Path) -> list[str]:
         return read_script(path)
     except (OSError, ValueError) as error:
         remedy = "One reply a line as a JSON string in a .jsonl file; any other file is one reply."
-        raise Misused(str(error), where="--replies", remedy=remedy) from error
+        raise UsageError(str(error), where="--replies", remedy=remedy) from error
 
 
-def _no_socket(wanted: Wanted, error: OSError) -> Misused:
+def _no_socket(wanted: Wanted, error: OSError) -> UsageError:
     if error.errno == errno.EADDRINUSE:
         what, remedy = "the port is taken", "Choose another one, or --port 0 for any that is free."
     else:
         what = error.strerror or str(error)
         remedy = "Give an address of this machine, and a port you may listen on."
-    return Misused(what, where="--host/--port", value=f"{wanted.host}:{wanted.port}", remedy=remedy)
+    return UsageError(
+        what, where="--host/--port", value=f"{wanted.host}:{wanted.port}", remedy=remedy
+    )
 
 
 def _described(wanted: Wanted) -> list[str]:

@@ -12,7 +12,7 @@ from app.adapters.model.providers.specs import model_spec
 from app.adapters.tuning.cma import ask
 from app.cli.templates import with_templates
 from app.config.checks import require_bounds, require_refining
-from app.config.layers import Choices, Misused, assigned, problem_options, surrounding, written
+from app.config.layers import Choices, UsageError, assigned, problem_options, surrounding, written
 from app.config.models import Provider
 from app.config.resolve import (
     PROBLEMS_OWN,
@@ -96,7 +96,7 @@ def layers_of(
     """Reads `--set`, the environment and `--config`.
 
     Raises:
-      Misused: One of them cannot be meant.
+      UsageError: One of them cannot be meant.
     """
     said = assigned(assignments)
     options = {"budget.proposals": iterations, "search.seed": seed}
@@ -115,12 +115,12 @@ def load(paths: Sequence[Path], layers: Layers, *, strict: bool) -> Loaded:
     """Loads the problem that the paths and the layers describe.
 
     Raises:
-      Misused: A path does not exist, or a setting cannot be meant.
+      UsageError: A path does not exist, or a setting cannot be meant.
       ProblemError: It cannot be loaded.
     """
     for path in paths:
         if not path.exists():
-            raise Misused(
+            raise UsageError(
                 "no such file or folder", where=str(path), remedy="Check the spelling of the path."
             )
     resolved(layers.choices, {})  # what was said here is wrong usage before it shapes a problem
@@ -138,7 +138,7 @@ def ordered(loaded: Loaded, *, local: bool) -> Order:
       local: Whether the run's workers see this process's environment, keys included.
 
     Raises:
-      Misused: A setting cannot be meant, or the mix asks a model that is not there.
+      UsageError: A setting cannot be meant, or the mix asks a model that is not there.
     """
     problem = loaded.problem
     found = resolved(loaded.layers, problem.suggestions)
@@ -176,11 +176,11 @@ def _require_function(problem: Problem, named: str) -> None:
     """Raises unless every seed says which of its functions is to be completed.
 
     Raises:
-      Misused: One does not.
+      UsageError: One does not.
     """
     for seed in problem.seeds:
         if problem.language != "python" or evolving(seed, named) is None:
-            raise Misused(
+            raise UsageError(
                 f"seed {seed.id[:8]} does not say which function `complete` evolves",
                 where="search.operators",
                 value=named,
@@ -208,7 +208,7 @@ def _with_keys(found: Resolved) -> tuple[Resolved, list[str]]:
     """Drops models that only the problem's configuration names and no key is there for.
 
     Raises:
-      Misused: A model that somebody asked for here lacks its key.
+      UsageError: A model that somebody asked for here lacks its key.
     """
     lacking, variables = [], dict[str, None]()
     for model in found.settings.llm.every:
@@ -228,7 +228,7 @@ def _with_keys(found: Resolved) -> tuple[Resolved, list[str]]:
             f"run asks no model and uses tune and mutate instead."
         ]
     if any(spec.preset.needs_key for spec in lacking):
-        raise Misused(
+        raise UsageError(
             f"no key is set for {names}",
             where=keys,
             remedy="Set the variable, or llm.base_url for an endpoint that needs none.",
@@ -240,7 +240,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise Misused(
+        raise UsageError(
             "cannot be read",
             where=f"--config {path}",
             value=str(error),

@@ -12,7 +12,7 @@ from app.cli.faults import Failed
 from app.cli.screen import Screen
 from app.cli.show import problem_of
 from app.cli.target import opened, place, require_runs
-from app.config.layers import Misused
+from app.config.layers import UsageError
 from app.domain.evaluation import Evaluation
 from app.domain.program import ProgramId
 from app.domain.run import Run
@@ -52,11 +52,11 @@ def program_named(tx: Transaction, run: Run, told: str) -> ProgramId:
     """Returns the program of a run whose id begins so.
 
     Raises:
-      Misused: That is not the beginning of an id.
+      UsageError: That is not the beginning of an id.
       Failed: None or several begin so.
     """
     if not re.fullmatch(r"[0-9a-f]{4,64}", told):
-        raise Misused(
+        raise UsageError(
             "not the beginning of a program's id",
             where="--program",
             value=told,

@@ -13,7 +13,7 @@ from app.cli.program import program_named
 from app.cli.screen import Screen
 from app.cli.show import problem_of
 from app.cli.target import opened, place, require_runs
-from app.config.layers import Misused
+from app.config.layers import UsageError
 from app.config.resolve import resolved
 from app.config.settings import RunSettings
 from app.domain.operator import Brief, Draft, Operator, Prompt
@@ -24,7 +24,7 @@ from app.domain.prompting.rules import PromptRules
 from app.domain.prompting.tokens import estimated
 from app.domain.run import Run
 from app.domain.search.recipes import RECIPES
-from app.domain.search.strategy import Terms
+from app.domain.search.strategy import RecipeInputs
 from app.engine.briefing import brief_of, first_prompts, unmeasured_brief
 from app.ports.ledger import Transaction
 
@@ -53,7 +53,7 @@ class Asked:
 def show(asked: Asked, screen: Screen) -> None:
     """Prints the first prompt of an operator's conversation, and what was left out of it."""
     if not asked.paths and asked.run is None:
-        raise Misused(
+        raise UsageError(
             "nothing to make a prompt of",
             where="PROBLEM",
             remedy="Name a problem, or a run with --run.",
@@ -121,7 +121,7 @@ def _operator(name: str | None, settings: Mapping[str, Any], run: Run | None = N
     heaviest = sorted(mix, key=lambda one: -mix[one])
     chosen = name or next((one for one in heaviest if one in known), _USUAL)
     if chosen not in known:
-        raise Misused(
+        raise UsageError(
             f"operator `{chosen}` asks no model, or does not exist",
             where="--operator",
             remedy=f"Choose among {', '.join(sorted(known))}.",
@@ -135,7 +135,7 @@ def _seed(problem: Problem, named: str) -> Program:
         return found[0]
     path = Path(named)
     if not path.is_file():
-        raise Misused(
+        raise UsageError(
             "neither a file nor the beginning of a seed's id",
             where="--program",
             value=named,
@@ -150,7 +150,7 @@ def _seed(problem: Problem, named: str) -> Program:
 def _draft(tx: Transaction, run: Run, problem: Problem, asked: Asked) -> Draft:
     """Returns the draft that would come next, or one of the chosen program."""
     if not 0 <= asked.island < run.islands:
-        raise Misused(
+        raise UsageError(
             f"{run.name} has islands 0 to {run.islands - 1}",
             where="--island",
             value=str(asked.island),
@@ -160,7 +160,7 @@ def _draft(tx: Transaction, run: Run, problem: Problem, asked: Asked) -> Draft:
     if island.size == 0:
         raise Failed(f"{run.name} has measured no program on island {asked.island} yet")
     search = run.settings["search"]
-    terms = Terms(search, run.axes, problem.stages, problem.thresholds, run.islands)
+    terms = RecipeInputs(search, run.axes, problem.stages, problem.thresholds, run.islands)
     strategy = RECIPES[run.strategy](terms)
     drawn = strategy.selection(island, run.rng(run.proposals, "selection"))
     draft = drawn.draft(run.proposals, island)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.cli.faults import Failed
-from app.config.layers import Choices, Misused, addresses, surrounding
+from app.config.layers import Choices, UsageError, addresses, surrounding
 from app.engine.context import Context
 from app.ports.protocols import Executor, Store
 
@@ -56,13 +56,13 @@ def place(layers: Sequence[Choices] | None = None) -> Place:
       layers: Earlier ones win; None means the environment alone.
 
     Raises:
-      Misused: Only one of the two addresses is given, or the database's is of none of ours.
+      UsageError: Only one of the two addresses is given, or the database's is of none of ours.
     """
     told = addresses([surrounding(os.environ)] if layers is None else layers)
     given = [name for name in ("database_url", "redis_url") if name in told]
     if len(given) == 1:
         absent = ({"database_url", "redis_url"} - set(given)).pop()
-        raise Misused(
+        raise UsageError(
             f"{given[0]} is given and {absent} is not",
             where=f"EVOQ_{absent.upper()}",
             remedy=f"Give both for a deployment (EVOQ_{absent.upper()}, or --set {absent}=…), or "
@@ -70,7 +70,7 @@ def place(layers: Sequence[Choices] | None = None) -> Place:
         )
     scheme, address, _ = told.get("database_url", f"{POSTGRES}://").partition("://")
     if not address or scheme.partition("+")[0] != POSTGRES:
-        raise Misused(
+        raise UsageError(
             "not the address of a Postgres",
             where="EVOQ_DATABASE_URL",
             value=f"{scheme}://…" if address else "no scheme",  # the rest may hold a password
@@ -95,7 +95,7 @@ def opened(
       Unavailable: The database cannot be reached.
       EmbeddedError: The stack cannot run here.
       Failed: The database's schema is not the one this version needs.
-      Misused: A variable, which the workers of the stack would see, cannot be used.
+      UsageError: A variable, which the workers of the stack would see, cannot be used.
     """
     if at.database_url is not None and at.redis_url is not None:
         require_current(at.database_url)
@@ -107,7 +107,7 @@ def opened(
     from app.embedded.stack import EmbeddedStack
 
     for variable, why in wrong_variables().items():
-        raise Misused(why, where=variable, remedy="Correct the variable, or leave it out.")
+        raise UsageError(why, where=variable, remedy="Correct the variable, or leave it out.")
     stack = EmbeddedStack(at.home, upgrade, environment=environment)
     try:
         found = stack.start(workers=workers)

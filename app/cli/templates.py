@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from app.config.layers import Choices, Misused
+from app.config.layers import Choices, UsageError
 from app.domain.prompting.templates import TEMPLATES
 
 SETTING = "prompts.template_dir"
@@ -19,7 +19,7 @@ def with_templates(said: Choices, around: Path) -> Choices:
       around: What a relative path is relative to.
 
     Raises:
-      Misused: There is no such folder, nothing in it is a template, or a file is not text.
+      UsageError: There is no such folder, nothing in it is a template, or a file is not text.
     """
     if SETTING not in said.values:
         return said
@@ -27,7 +27,7 @@ def with_templates(said: Choices, around: Path) -> Choices:
     told = said.values[SETTING]
     folder = around / str(told)
     if not folder.is_dir():
-        raise Misused(
+        raise UsageError(
             "not a folder",
             where=f"{SETTING} ({said.source})",
             value=str(told),
@@ -37,7 +37,7 @@ def with_templates(said: Choices, around: Path) -> Choices:
         f"prompts.templates.{path.stem}": _text(path) for path in sorted(folder.glob(f"*{_SUFFIX}"))
     }
     if not {name.rsplit(".", 1)[1] for name in found} & set(TEMPLATES):
-        raise Misused(
+        raise UsageError(
             "the folder holds no template",
             where=f"{SETTING} ({said.source})",
             value=str(told),
@@ -50,7 +50,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise Misused(
+        raise UsageError(
             "a template cannot be read",
             where=str(path),
             value=str(error),

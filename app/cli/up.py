@@ -10,7 +10,7 @@ from app.cli.interruption import Interruption
 from app.cli.local_state import at_work, kept_up
 from app.cli.screen import Screen
 from app.cli.target import place
-from app.config.layers import Misused
+from app.config.layers import UsageError
 from app.embedded.stack import EmbeddedStack
 from app.embedded.worker_set import Flower
 
@@ -22,12 +22,12 @@ def up(*, flower: bool, port: int, screen: Screen) -> None:
     """Keeps the stack until Ctrl-C.
 
     Raises:
-      Misused: There is a deployment to use instead.
+      UsageError: There is a deployment to use instead.
       EmbeddedError: The stack cannot run here, or not any longer.
     """
     at = place()
     if at.deployed:
-        raise Misused(
+        raise UsageError(
             "a deployment is configured",
             where="EVOQ_DATABASE_URL",
             remedy="Unset EVOQ_DATABASE_URL and EVOQ_REDIS_URL to keep an embedded stack.",

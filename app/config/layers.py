@@ -32,7 +32,7 @@ _SECTIONS: dict[str, type[BaseModel] | None] = {
 _OPENEVOLVE = {key.name.split(".")[0] for key in KEYS}
 
 
-class Misused(ValueError):
+class UsageError(ValueError):
     """Wrong usage: what was said cannot be meant.
 
     Attributes:
@@ -64,13 +64,13 @@ def assigned(assignments: Iterable[str]) -> Choices:
     """Returns what `--set key=value` options say; values are YAML scalars or JSON.
 
     Raises:
-      Misused: There is no `=`, the key is unknown, or the value is not YAML.
+      UsageError: There is no `=`, the key is unknown, or the value is not YAML.
     """
     values: dict[str, Any] = {}
     for text in assignments:
         name, equals, value = text.partition("=")
         if not equals:
-            raise Misused(
+            raise UsageError(
                 "no value", where=f"--set {text}", remedy="Write --set key=value, without spaces."
             )
         plain = name.strip().startswith("prompts.templates.")  # braces are a template's, not YAML's
@@ -83,10 +83,10 @@ def surrounding(environment: Mapping[str, str]) -> Choices:
     """Returns what variables such as `EVOQ_SEARCH__ISLANDS` and `EVOQ_DATABASE_URL` say.
 
     Raises:
-      Misused: A variable of a known section names no setting of it, or a name is misspelt.
+      UsageError: A variable of a known section names no setting of it, or a name is misspelt.
     """
     for variable, meant in misspelt(name for name, text in environment.items() if text).items():
-        raise Misused(
+        raise UsageError(
             "there is no such variable", where=variable, remedy=f"The closest known one is {meant}."
         )
     values: dict[str, Any] = {}
@@ -119,13 +119,13 @@ def written(text: str, where: str) -> Choices | None:
     """Returns what a configuration file of our own shape says; None when it is OpenEvolve's.
 
     Raises:
-      Misused: The file is not YAML, not a mapping, or names an unknown setting.
+      UsageError: The file is not YAML, not a mapping, or names an unknown setting.
     """
     loaded = _scalar(text, where) if text.strip() else {}
     if is_openevolve(loaded):
         return None
     if not isinstance(loaded, dict):
-        raise Misused(
+        raise UsageError(
             "the file is not a mapping",
             where=where,
             value=repr(loaded)[:80],
@@ -215,7 +215,7 @@ def _entries(name: str, value: Any, where: str) -> dict[str, Any]:
         if value is None:
             return {}
         if not isinstance(value, dict):
-            raise Misused(
+            raise UsageError(
                 f"`{section}` is a section",
                 where=where,
                 value=repr(value)[:80],
@@ -229,7 +229,7 @@ def _entries(name: str, value: Any, where: str) -> dict[str, Any]:
         return {f"{name}.{template}": text for template, text in value.items()}
     if known_setting(section, rest):
         return {name: value}
-    raise Misused(
+    raise UsageError(
         f"unknown setting `{name}`",
         where=where,
         remedy=f"The closest known one is `{closest(name, known_keys())}`.",
@@ -240,7 +240,7 @@ def _scalar(text: str, where: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise Misused(
+        raise UsageError(
             "not valid YAML or JSON",
             where=where,
             value=str(error).splitlines()[0][:120],

@@ -23,7 +23,7 @@ from pydantic import (
 from app.config.model_address import sound_address
 from app.domain.operator import Role
 from app.domain.prompting.judging import Judge, Judges
-from app.domain.search.budget import Tariff
+from app.domain.search.budget import PriceCeiling
 from app.domain.search.refining import Refining
 
 REFINER_SHARE = 0.5
@@ -226,7 +226,7 @@ class ModelSettings(RoleSettings):
         return [_inheriting(choice, own, self) for choice in own.mix or self.mix]
 
     @property
-    def tariff(self) -> Tariff:
+    def price_ceiling(self) -> PriceCeiling:
         """The most that one completion may take, whichever model answers."""
         asked = self.every
         prompt = [one.usd_per_million_prompt_tokens or 0.0 for one in asked] + [
@@ -234,7 +234,9 @@ class ModelSettings(RoleSettings):
         ]
         answer = [one.usd_per_million_completion_tokens or 0.0 for one in asked]
         longest = [one.max_tokens or 0 for one in asked]
-        return Tariff(max(longest, default=0), max(prompt, default=0.0), max(answer, default=0.0))
+        return PriceCeiling(
+            max(longest, default=0), max(prompt, default=0.0), max(answer, default=0.0)
+        )
 
     def fail_over(self, role: Role) -> tuple[int, float]:
         """Returns after how many failures a model of the role rests, and for how many seconds."""

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from app.adapters.problems.keys import KEYS
-from app.config.layers import ADDRESSES, Choices, Misused, known_setting
+from app.config.layers import ADDRESSES, Choices, UsageError, known_setting
 from app.config.models import ModelChoice
 from app.config.settings import RunSettings
 from app.domain.operator import Role
@@ -63,7 +63,7 @@ def resolved(layers: Sequence[Choices], suggestions: Mapping[str, Any]) -> Resol
         of ours becomes a notice.
 
     Raises:
-      Misused: A value is of the wrong kind or out of range.
+      UsageError: A value is of the wrong kind or out of range.
     """
     asked, notices = _known_suggestions(suggestions)
     if any(name in layer.values for layer in layers for name in _MODELS):
@@ -90,13 +90,13 @@ def _prompts(told: Mapping[str, Any], sources: Mapping[str, str]) -> list[str]:
     """Checks the prompt templates and knobs; returns what is without effect among them.
 
     Raises:
-      Misused: One of them is of the wrong kind, or refers to what it is not given.
+      UsageError: One of them is of the wrong kind, or refers to what it is not given.
     """
     try:
         rules = PromptRules.of(told)
     except ValueError as error:
         where = {source for name, source in sources.items() if name.startswith("prompts.")}
-        raise Misused(
+        raise UsageError(
             str(error),
             where=f"prompts ({', '.join(sorted(where))})",
             remedy="`docs/prompts.md` has every template and setting; `evoq prompt` shows them.",
@@ -132,7 +132,7 @@ def operators(
       known: Every operator a run may name.
 
     Raises:
-      Misused: An operator is unknown, has no weight, or asks a model where there is none.
+      UsageError: An operator is unknown, has no weight, or asks a model where there is none.
     """
     told = settings.search.operators
     if told is None:
@@ -140,13 +140,13 @@ def operators(
     names = sorted(known)
     for name, weight in told.items():
         if name not in names:
-            raise Misused(
+            raise UsageError(
                 f"unknown operator `{name}`",
                 where="search.operators",
                 remedy=f"Choose among {', '.join(names)}.",
             )
         if weight < 0:
-            raise Misused(
+            raise UsageError(
                 f"the weight of `{name}` is below 0",
                 where="search.operators",
                 value=f"{weight:g}",
@@ -154,14 +154,14 @@ def operators(
             )
     mix = {name: weight for name, weight in told.items() if weight > 0}
     if not mix:
-        raise Misused(
+        raise UsageError(
             "no operator has a weight",
             where="search.operators",
             remedy="Give one of them a weight above 0.",
         )
     lacking = sorted(set(asking) & set(mix)) if not settings.llm.mix else []
     if lacking:
-        raise Misused(
+        raise UsageError(
             f"{' and '.join(lacking)} {'asks' if len(lacking) == 1 else 'ask'} a language model, "
             f"and none is configured",
             where="search.operators",
@@ -174,13 +174,13 @@ def without_judges(found: Resolved) -> tuple[Resolved, list[str]]:
     """Drops judges that the problem's configuration asks for and no model is there for.
 
     Raises:
-      Misused: Somebody asked for judges here, and there is no model.
+      UsageError: Somebody asked for judges here, and there is no model.
     """
     llm = found.settings.llm
     if not llm.feedback or llm.asked(Role.JUDGE):
         return found, []
     if found.sources.get("llm.feedback") != PROBLEMS_OWN:
-        raise Misused(
+        raise UsageError(
             "judges are asked for, and no language model is configured",
             where="llm.feedback",
             remedy="Name a model, as --set llm.model=NAME or --set llm.roles.judge.model=NAME.",
@@ -255,7 +255,7 @@ def _make_room(tree: dict[str, Any], name: str) -> None:
             inner.pop(replaced, None)
 
 
-def _invalid(error: ValidationError, sources: Mapping[str, str]) -> Misused:
+def _invalid(error: ValidationError, sources: Mapping[str, str]) -> UsageError:
     first = error.errors(include_url=False)[0]
     name = ".".join(str(part) for part in first["loc"])
     near = (f"{name}.", name)
@@ -265,7 +265,7 @@ def _invalid(error: ValidationError, sources: Mapping[str, str]) -> Misused:
     said = first["msg"].removeprefix("Value error, ")
     if origin == PROBLEMS_OWN:
         name = next((key.name for key in KEYS if key.setting == name), name)
-    return Misused(
+    return UsageError(
         f"`{name}`: {said[0].lower()}{said[1:]}",
         where=origin or name,
         value=repr(redacted(first["input"]))[:120],

@@ -79,7 +79,7 @@ class QueueSettings(Section):
     lease_seconds: float = Field(
         30.0, gt=0, description="how long a step of a killed worker is left alone"
     )
-    ring_again_seconds: float = Field(
+    redeliver_seconds: float = Field(
         30.0, gt=0, description="how long a step that nobody began waits to be rung for again"
     )
     patience_seconds: float = Field(

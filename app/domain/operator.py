@@ -108,7 +108,7 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ProgramRecord:
     """A program an operator may look at, with what is known of it.
 
     Attributes:
@@ -152,7 +152,7 @@ class Ancestry:
       failures: Failed children of the program and of those ancestors, newest first.
     """
 
-    ancestors: tuple[Known, ...] = ()
+    ancestors: tuple[ProgramRecord, ...] = ()
     failures: tuple[FailedChild, ...] = ()
 
 
@@ -173,9 +173,9 @@ class Brief:
     instructions: str
     language: str
     drafts: tuple[Draft, ...]
-    known: Mapping[ProgramId, Known]
+    known: Mapping[ProgramId, ProgramRecord]
     edit: EditRules = field(default_factory=EditRules)
-    siblings: tuple[Known, ...] = ()
+    siblings: tuple[ProgramRecord, ...] = ()
     ancestry: Ancestry = Ancestry()
     prompts: Mapping[str, object] = field(default_factory=dict)
     repair_turns: int = 0

@@ -39,7 +39,7 @@ class Ending:
     grace_seconds: float
 
 
-class Child:
+class ChildProcess:
     """A program in a session of its own, so that Ctrl-C reaches us and not it."""
 
     def __init__(
@@ -93,7 +93,7 @@ def launch(
     ending: Ending,
     uid: int | None = None,
     environment: Mapping[str, str] | None = None,
-) -> Child:
+) -> ChildProcess:
     """Starts a program.
 
     The death signal is tied to the *thread* that calls this: it must live as long as the child.
@@ -133,7 +133,7 @@ def launch(
         raise EmbeddedError(
             f"cannot start {name} in {folder}: {error}: {remedy(str(error))}"
         ) from error
-    return Child(name, process, record, ending)
+    return ChildProcess(name, process, record, ending)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ import psutil
 import psycopg
 
 from app.embedded.binaries import postgres_binaries
-from app.embedded.children import Child, Ending, end_recorded, launch, write_record
+from app.embedded.children import ChildProcess, Ending, end_recorded, launch, write_record
 from app.embedded.errors import EmbeddedError, remedy, tail
 from app.embedded.os_user import free_uid, give, named_uid, running_as_root
 from app.embedded.sockets import close_socket_folder, open_socket_folder
@@ -79,7 +79,7 @@ class EmbeddedPostgres:
         self._durable = durable
         self._log = log or self.home / "postgres.log"
         self._record = self.home / "postgres.pid"
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
         self._sockets: Path | None = None
 
     def start(self) -> str:

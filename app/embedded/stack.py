@@ -15,7 +15,7 @@ from typing import Any
 
 from app.embedded.errors import EmbeddedError, remedy, tail
 from app.embedded.ipc import Line
-from app.embedded.worker_set import Crew, Flower, surroundings
+from app.embedded.worker_set import Flower, WorkerSet, surroundings
 
 START_SECONDS = 120.0
 """Long, because Postgres may replay its log first, or a keeper of before may still be ending."""
@@ -52,7 +52,7 @@ class EmbeddedStack:
         root: Path,
         prepare: Callable[[str], None] = _unprepared,
         *,
-        crew: Crew | None = None,
+        crew: WorkerSet | None = None,
         environment: Mapping[str, str] | None = None,
         flower: Flower | None = None,
     ):
@@ -69,7 +69,7 @@ class EmbeddedStack:
         """
         self._root = root.absolute()
         self._prepare = prepare
-        self._crew = crew or Crew.of(os.cpu_count() or 1)
+        self._crew = crew or WorkerSet.of(os.cpu_count() or 1)
         self._environment = dict(os.environ if environment is None else environment)
         self._flower = flower
         self._line: Line | None = None

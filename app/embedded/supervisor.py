@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from app.embedded.children import Child, end_recorded, launch
+from app.embedded.children import ChildProcess, end_recorded, launch
 from app.embedded.errors import EmbeddedError, tail
 from app.embedded.ipc import Line
 from app.embedded.postgres import EmbeddedPostgres
@@ -27,9 +27,9 @@ from app.embedded.sockets import close_socket_folder, open_socket_folder
 from app.embedded.valkey import EmbeddedValkey
 from app.embedded.worker_set import (
     WORKERS_END,
-    Crew,
     Flower,
     Post,
+    WorkerSet,
     flower_post,
     posts,
     surroundings,
@@ -44,7 +44,7 @@ SHORT_LIVES = 5
 """A process that ends early this often in a row is not started again."""
 
 
-class Keeper:
+class Supervisor:
     """Servers, crew and clients of one folder."""
 
     def __init__(self, root: Path):
@@ -150,7 +150,7 @@ class Keeper:
             "EVOQ_DATABASE_URL": self._addresses["database_url"],
             "EVOQ_REDIS_URL": self._addresses["redis_url"],
         }
-        wanted = posts(Crew(**message["crew"]), environment) if message["crew"] else []
+        wanted = posts(WorkerSet(**message["crew"]), environment) if message["crew"] else []
         if message["flower"] and "flower" not in self._crew:
             flower = Flower(**message["flower"])
             _require_free(flower.port)
@@ -203,7 +203,7 @@ class Watched:
         self._root = root
         self._short_lives = 0
         self._again_at: float | None = None
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
         self._begin()
 
     def look(self) -> str:
@@ -298,7 +298,7 @@ def main() -> None:
     """Keeps the stack of the folder on the command line."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    sys.exit(Keeper(Path(sys.argv[1])).keep())
+    sys.exit(Supervisor(Path(sys.argv[1])).keep())
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from app.embedded.binaries import valkey_server
-from app.embedded.children import Child, Ending, end_recorded, launch
+from app.embedded.children import ChildProcess, Ending, end_recorded, launch
 from app.embedded.errors import EmbeddedError, remedy, tail
 from app.embedded.sockets import close_socket_folder, open_socket_folder
 
@@ -29,7 +29,7 @@ class EmbeddedValkey:
         self.home = home.absolute()
         self._log = log or self.home / "valkey.log"
         self._record = self.home / "valkey.pid"
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
         self._sockets: Path | None = None
 
     def start(self) -> str:

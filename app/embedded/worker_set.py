@@ -17,7 +17,7 @@ CELERY = (sys.executable, "-m", "celery", "-A", "app")
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
+class WorkerSet:
     """How many steps run at once.
 
     Attributes:
@@ -31,10 +31,10 @@ class Crew:
     trials: int = 4
 
     @staticmethod
-    def of(cores: int) -> "Crew":
+    def of(cores: int) -> "WorkerSet":
         """Returns what suits a machine; measured in `docs/decisions/embedded-stack.md`."""
         evaluators = max(1, min(8, cores // 4))
-        return Crew(evaluators=evaluators, trials=max(4, cores // evaluators))
+        return WorkerSet(evaluators=evaluators, trials=max(4, cores // evaluators))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Post:
     environment: Mapping[str, str]
 
 
-def posts(crew: Crew, environment: Mapping[str, str]) -> list[Post]:
+def posts(crew: WorkerSet, environment: Mapping[str, str]) -> list[Post]:
     """Returns the processes of a crew: one that generates, evaluators, beat.
 
     Whoever generates has the most to do in Python, so planning is with the evaluators.

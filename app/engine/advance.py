@@ -14,7 +14,7 @@ from app.domain.search.refining import written
 from app.engine.admit import Offer, offer
 from app.engine.context import Context
 from app.ports.ledger import Transaction
-from app.ports.records import Child
+from app.ports.records import MemberResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def advance(ctx: Context, tx: Transaction, run: Run, cohorts: Sequence[Cohort]) 
     Whoever reaches the archive's door does so last, an island after the other.
     """
     promotion = ctx.strategy(run).promotion
-    children: list[Child] = []
+    children: list[MemberResult] = []
     offers: list[Offer] = []
     tests: list[tuple[Cohort, Trial]] = []
     for cohort in cohorts:
@@ -65,7 +65,7 @@ def _added(
 ) -> tuple[TrialId, ...]:
     if not tests:
         return ()
-    return tuple(tx.add_trials(tests, ring_again_seconds=ctx.pace.ring_again_seconds))
+    return tuple(tx.add_trials(tests, redeliver_seconds=ctx.pace.redeliver_seconds))
 
 
 def _entrant(ctx: Context, tx: Transaction, run: Run, cohort: Cohort, player: ProgramId) -> Entrant:
@@ -82,10 +82,10 @@ def _entrant(ctx: Context, tx: Transaction, run: Run, cohort: Cohort, player: Pr
     return Entrant(player, fitness, length, generation, cohort.evaluations(player))
 
 
-def _admitted(cohort: Cohort, entrants: Sequence[Entrant]) -> list[Child]:
+def _admitted(cohort: Cohort, entrants: Sequence[Entrant]) -> list[MemberResult]:
     """Returns how members settle that reach the archive's door, whatever their cell says."""
     return [
-        Child(
+        MemberResult(
             member.id,
             State.ADMITTED,
             entrant.program,
@@ -101,23 +101,23 @@ def _incumbent_generation(island: IslandView, player: ProgramId) -> int:
     return next((e.generation for e in island.best(island.size) if e.program == player), 0)
 
 
-def _cut(tx: Transaction, run: Run, cohort: Cohort, verdict: Verdict) -> list[Child]:
+def _cut(tx: Transaction, run: Run, cohort: Cohort, verdict: Verdict) -> list[MemberResult]:
     by_id = {member.id: member for member in cohort.living}
     for proposal in verdict.cut:
         settle_event(tx, run, cohort, by_id[proposal], EventKind.CUT, reason="not promoted")
-    return [Child(proposal, State.CUT, by_id[proposal].program) for proposal in verdict.cut]
+    return [MemberResult(proposal, State.CUT, by_id[proposal].program) for proposal in verdict.cut]
 
 
 def _failed(
     ctx: Context, tx: Transaction, run: Run, cohort: Cohort, verdict: Verdict
-) -> list[Child]:
+) -> list[MemberResult]:
     by_id = {member.id: member for member in cohort.living}
     children = []
     for proposal in verdict.fail:
         member = by_id[proposal]
         failure = _failure(ctx, run, cohort, member)
         settle_event(tx, run, cohort, member, EventKind.FAILED, failure=failure.kind)
-        children.append(Child(proposal, State.FAILED, member.program, failure=failure))
+        children.append(MemberResult(proposal, State.FAILED, member.program, failure=failure))
     return children
 
 

@@ -7,9 +7,9 @@ from functools import partial
 
 from app.domain.operator import Completion, Draft, Prompt
 from app.domain.run import Run
-from app.domain.search.budget import NOTHING, Booked, Price, booked
+from app.domain.search.budget import NOTHING, Charge, Price, booked
 from app.domain.search.cohort import Cohort
-from app.engine.budget import lost, set_aside, tariff
+from app.engine.budget import lost, price_ceiling, set_aside
 from app.engine.context import Context
 from app.ports.protocols import Unavailable
 from app.ports.records import Turn
@@ -63,7 +63,7 @@ def ask(
         reason = set_aside(ctx, run, cohort, number, asked)
         if reason:
             raise Unaffordable(reason)
-        turn = Turn(cohort, number, Booked(), prompts, drafts=drafts)
+        turn = Turn(cohort, number, Charge(), prompts, drafts=drafts)
         try:
             fresh = dict(zip(missing, ctx.model(run).complete(asked), strict=True))
         except Unavailable as error:
@@ -81,7 +81,7 @@ def _answered(
 ) -> Turn:
     """Returns a turn with its answers, by place, and with what they and others may have taken."""
     paid = [turn.prompts[place] for place in answered], list(answered.values())
-    account = booked(run.budget, tariff(run), *paid)
+    account = booked(run.budget, price_ceiling(run), *paid)
     tokens, usd = account.tokens + lost.tokens, account.cost_usd + lost.cost_usd
     completions = [answered.get(place) for place in range(len(turn.prompts))]
     return replace(
@@ -90,7 +90,7 @@ def _answered(
 
 
 def _save(ctx: Context, turn: Turn) -> None:
-    if not any(turn.completions) and turn.booked == Booked():
+    if not any(turn.completions) and turn.booked == Charge():
         return
     kind, work = ("save", turn.cohort.run), partial(_saved, ctx)
     overtaken = _at_last(lambda: ctx.share(kind, [turn], work))

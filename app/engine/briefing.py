@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from app.domain.operator import Ancestry, Brief, Draft, Known, Operator, Prompt
+from app.domain.operator import Ancestry, Brief, Draft, Operator, ProgramRecord, Prompt
 from app.domain.problem import Problem
 from app.domain.program import Program
 from app.domain.run import Run
@@ -33,7 +33,7 @@ def unmeasured_brief(
     problem: Problem, settings: Mapping[str, Any], parent: Program, others: Sequence[Program]
 ) -> Brief:
     """Returns the brief of a run's first draft if nothing had been measured yet."""
-    known = {program.id: Known(program) for program in (parent, *others)}
+    known = {program.id: ProgramRecord(program) for program in (parent, *others)}
     inspirations = tuple(one for one in known if one != parent.id)
     draft = Draft(0, 0, 0, 1, (parent.id,), inspirations)
     return _told(problem, settings, (draft,), known, f"{settings['search']['seed']}/0")
@@ -51,7 +51,7 @@ def _told(
     problem: Problem,
     settings: Mapping[str, Any],
     drafts: tuple[Draft, ...],
-    known: Mapping[str, Known],
+    known: Mapping[str, ProgramRecord],
     seed: str,
 ) -> Brief:
     search = settings["search"]

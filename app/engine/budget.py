@@ -9,12 +9,12 @@ from app.domain.run import Run
 from app.domain.search.budget import (
     NOTHING,
     PROMPT_GROWTH,
-    Booked,
+    Allowance,
+    Charge,
+    Demand,
     Price,
-    Room,
-    Standing,
-    Tariff,
-    Wanted,
+    PriceCeiling,
+    Usage,
     capped,
     fits,
     room,
@@ -27,22 +27,24 @@ from app.ports.ledger import Transaction
 from app.ports.records import Plan, Turn
 
 
-def affordable(ctx: Context, tx: Transaction, run: Run, plans: Sequence[Plan]) -> Room:
+def affordable(ctx: Context, tx: Transaction, run: Run, plans: Sequence[Plan]) -> Allowance:
     """Returns how many of the plans, from the first on, the run's budget still has room for.
 
     A run that caps proposals only costs no statement here.
     """
     each = _judges(run)
     wanted = [
-        Wanted(len(plan.ordinals), len(plan.ordinals) * _completions(ctx, run, plan.operator, each))
+        Demand(len(plan.ordinals), len(plan.ordinals) * _completions(ctx, run, plan.operator, each))
         for plan in plans
     ]
-    return room(run.budget, _standing(ctx, tx, run), tariff(run), wanted)
+    return room(run.budget, _standing(ctx, tx, run), price_ceiling(run), wanted)
 
 
-def tariff(run: Run) -> Tariff:
+def price_ceiling(run: Run) -> PriceCeiling:
     """Returns the most that one completion of the run may take, by its settings."""
-    return ModelSettings(**run.settings["llm"]).tariff if capped(run.budget) else Tariff()
+    return (
+        ModelSettings(**run.settings["llm"]).price_ceiling if capped(run.budget) else PriceCeiling()
+    )
 
 
 def set_aside(ctx: Context, run: Run, cohort: Cohort, turn: int, prompts: Sequence[Prompt]) -> str:
@@ -56,13 +58,13 @@ def set_aside(ctx: Context, run: Run, cohort: Cohort, turn: int, prompts: Sequen
     with ctx.store.begin() as tx:
         tokens = surprising(prompts, tx.run(run.id).longest_prompt_tokens)
         if tokens:
-            raised = Booked(longest_prompt_tokens=math.ceil(tokens / PROMPT_GROWTH))
+            raised = Charge(longest_prompt_tokens=math.ceil(tokens / PROMPT_GROWTH))
             tx.save_completions([Turn(cohort, turn, raised)])
     if not tokens:
         return ""
     with ctx.store.begin() as tx:
         standing = _standing(ctx, tx, run)
-    if fits(run.budget, standing, tariff(run)):
+    if fits(run.budget, standing, price_ceiling(run)):
         return ""
     return f"the budget has no room for a prompt of {tokens} tokens beside what is in flight"
 
@@ -74,7 +76,9 @@ def lost(run: Run, prompts: Sequence[Prompt], n: int) -> Price:
     """
     if not n or not capped(run.budget):
         return NOTHING
-    each = max((unanswered(tariff(run), one, 1) for one in prompts), key=_dear, default=NOTHING)
+    each = max(
+        (unanswered(price_ceiling(run), one, 1) for one in prompts), key=_dear, default=NOTHING
+    )
     return Price(n * each.tokens, n * each.cost_usd)
 
 
@@ -82,9 +86,9 @@ def _dear(price: Price) -> tuple[float, int]:
     return price.cost_usd, price.tokens
 
 
-def account(run: Run) -> Standing:
+def account(run: Run) -> Usage:
     """Returns what a run has spent, with nothing in flight."""
-    return Standing(
+    return Usage(
         run.proposals,
         run.tokens,
         run.cost_usd,
@@ -93,7 +97,7 @@ def account(run: Run) -> Standing:
     )
 
 
-def _standing(ctx: Context, tx: Transaction, run: Run) -> Standing:
+def _standing(ctx: Context, tx: Transaction, run: Run) -> Usage:
     waiting: Mapping[str, int] = {}
     each, judged = _judges(run), 0
     if capped(run.budget):
@@ -102,7 +106,7 @@ def _standing(ctx: Context, tx: Transaction, run: Run) -> Standing:
         run = tx.run(run.id)  # after `waiting`: who waits no longer has been booked before
     known = account(run)
     timed = run.budget.wall_seconds is not None
-    return Standing(
+    return Usage(
         known.proposals,
         known.tokens,
         known.cost_usd,

@@ -10,7 +10,7 @@ from app.domain.problem import Problem, ProblemDigest
 from app.domain.prompting.judging import STAGE
 from app.domain.run import Run
 from app.domain.search.recipes import RECIPES
-from app.domain.search.strategy import Recipe, Strategy, Terms
+from app.domain.search.strategy import Recipe, RecipeInputs, Strategy
 from app.engine.sharing import Share, alone
 from app.ports.protocols import Executor, LanguageModel, Sandbox, Store
 
@@ -21,13 +21,13 @@ class Pace:
 
     Attributes:
       lease_seconds: How long a step is left alone before it counts as lost; renewed while it runs.
-      ring_again_seconds: How long a bell may go unanswered before it is rung again.
+      redeliver_seconds: How long a bell may go unanswered before it is rung again.
       retry_seconds: How long work rests after a port was unavailable.
       attempts: How often a step may be started before the run's machinery counts as broken.
     """
 
     lease_seconds: float = 30.0
-    ring_again_seconds: float = 30.0
+    redeliver_seconds: float = 30.0
     retry_seconds: float = 2.0
     attempts: int = 5
 
@@ -68,7 +68,9 @@ class Context:
     def strategy(self, run: Run) -> Strategy:
         """Builds the run's strategy from its settings, its problem and its grid as it stands."""
         thresholds = self.problem(run.problem).thresholds
-        terms = Terms(run.settings["search"], run.axes, self.stages(run), thresholds, run.islands)
+        terms = RecipeInputs(
+            run.settings["search"], run.axes, self.stages(run), thresholds, run.islands
+        )
         return self.recipes[run.strategy](terms)
 
     def stages(self, run: Run) -> tuple[str, ...]:

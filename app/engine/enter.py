@@ -16,11 +16,11 @@ from app.engine.context import Context
 from app.engine.enqueue import ring
 from app.engine.sharing import taken
 from app.ports.ledger import Transaction
-from app.ports.records import Child as Entry
+from app.ports.records import MemberResult
 
 
 @dataclass(frozen=True, slots=True)
-class Bred:
+class GeneratedCohort:
     """A cohort whose operator has spoken.
 
     Attributes:
@@ -45,7 +45,7 @@ class Bred:
             yield {(island, digest) for island in islands} if digest else set()
 
 
-def enter(ctx: Context, bred: Sequence[Bred]) -> None:
+def enter(ctx: Context, bred: Sequence[GeneratedCohort]) -> None:
     """Enters the children of a run's cohorts, each once whoever else tries; lets them go on."""
     run_id = bred[0].cohort.run
     found = ctx.share(("enter", run_id), bred, partial(_enter, ctx))
@@ -53,7 +53,7 @@ def enter(ctx: Context, bred: Sequence[Bred]) -> None:
         ring(ctx, run, came)
 
 
-def _enter(ctx: Context, bred: Sequence[Bred]) -> dict[int, tuple[Run, Advance]]:
+def _enter(ctx: Context, bred: Sequence[GeneratedCohort]) -> dict[int, tuple[Run, Advance]]:
     bred = list({one.cohort.id: one for one in bred}.values())
     offspring = [c for one in bred for c in one.children if isinstance(c, Offspring)]
     with ctx.store.begin() as tx:
@@ -65,12 +65,12 @@ def _enter(ctx: Context, bred: Sequence[Bred]) -> dict[int, tuple[Run, Advance]]
     return {run.id: (run, came)}
 
 
-def _entered(ctx: Context, tx: Transaction, run: Run, bred: Sequence[Bred]) -> Advance:
+def _entered(ctx: Context, tx: Transaction, run: Run, bred: Sequence[GeneratedCohort]) -> Advance:
     if not bred:
         return Advance()
     wanted = {pair for one in bred for claims in one.claims(run) for pair in claims}
     free = tx.claim_fingerprints(run.id, sorted(wanted))
-    entries: list[Entry] = []
+    entries: list[MemberResult] = []
     going: list[Cohort] = []
     for one in bred:
         told = zip(one.cohort.members, one.children, one.claims(run), strict=True)
@@ -95,14 +95,14 @@ def _entry(
     child: Child,
     claims: set[tuple[int, str]],
     free: set[tuple[int, str]],
-) -> Entry:
+) -> MemberResult:
     """Returns how a member enters; takes its child's claims out of those that are free."""
     if isinstance(child, Failure):
         settle_event(tx, run, cohort, member, EventKind.FAILED, failure=child.kind)
-        return Entry(member.id, State.FAILED, failure=child)
+        return MemberResult(member.id, State.FAILED, failure=child)
     fresh = claims <= free
     free -= claims
     if not fresh:
         settle_event(tx, run, cohort, member, EventKind.CUT, reason="duplicate")
-        return Entry(member.id, State.CUT, child.program.id, child.changes)
-    return Entry(member.id, State.TESTING, child.program.id, child.changes)
+        return MemberResult(member.id, State.CUT, child.program.id, child.changes)
+    return MemberResult(member.id, State.TESTING, child.program.id, child.changes)

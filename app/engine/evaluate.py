@@ -18,7 +18,7 @@ from app.engine.modes import comparable, compared
 from app.engine.sharing import taken
 from app.ports.ledger import Exhausted
 from app.ports.protocols import Unavailable
-from app.ports.records import Leased, Measured
+from app.ports.records import LeasedTrial, TrialResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Result:
       notice: What a person should be told; "" for nothing.
     """
 
-    measured: Measured
+    measured: TrialResult
     notice: str = ""
 
 
@@ -54,19 +54,19 @@ def evaluate(ctx: Context, *trial_ids: TrialId) -> None:
     opinions = [one.id for one in leased if one.trial.stage == STAGE]
     if opinions:  # `reap` rings without looking
         with ctx.store.begin() as tx:
-            tx.release([], opinions, ctx.pace.ring_again_seconds)
+            tx.release([], opinions, ctx.pace.redeliver_seconds)
         ctx.executor.submit("judge", opinions)
     with ctx.work(run.id):
         _test(ctx, run, [one for one in leased if one.trial.stage != STAGE])
 
 
-def _lease(ctx: Context, trial_ids: Sequence[TrialId]) -> dict[TrialId, tuple[Run, Leased]]:
+def _lease(ctx: Context, trial_ids: Sequence[TrialId]) -> dict[TrialId, tuple[Run, LeasedTrial]]:
     with ctx.store.begin() as tx:
         leased = tx.claim_trials(trial_ids, ctx.pace.lease_seconds, attempts=ctx.pace.attempts)
     return {one.id: (run, one) for run, one in leased}
 
 
-def _test(ctx: Context, run: Run, leased: Sequence[Leased]) -> None:
+def _test(ctx: Context, run: Run, leased: Sequence[LeasedTrial]) -> None:
     """Measures trials until one cannot be; records what was measured, whatever came then."""
     measured: list[Result] = []
     fault: Unavailable | EvaluatorBroken | None = None
@@ -93,7 +93,7 @@ def _test(ctx: Context, run: Run, leased: Sequence[Leased]) -> None:
     raise fault
 
 
-def _measured(ctx: Context, run: Run, leased: Leased) -> Result:
+def _measured(ctx: Context, run: Run, leased: LeasedTrial) -> Result:
     """Runs one trial."""
     trial, programs = leased.trial, leased.programs
     problem = ctx.problem(run.problem)
@@ -102,7 +102,7 @@ def _measured(ctx: Context, run: Run, leased: Leased) -> Result:
     notice = ""
     if comparable(run, problem, trial, job):
         notice = compared(ctx.sandbox, problem, trial, programs, evaluation)
-    return Result(Measured(leased.id, leased.cohort, evaluation), notice)
+    return Result(TrialResult(leased.id, leased.cohort, evaluation), notice)
 
 
 def record(ctx: Context, run: Run, results: Sequence[Result]) -> None:

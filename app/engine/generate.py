@@ -15,7 +15,7 @@ from app.domain.source.imports import ImportPolicy
 from app.engine.ask import Overtaken, Unaffordable, ask
 from app.engine.briefing import brief_of
 from app.engine.context import Context
-from app.engine.enter import Bred, enter
+from app.engine.enter import GeneratedCohort, enter
 from app.engine.faults import broken, misconfigured
 from app.engine.lifecycle import cut
 from app.engine.sharing import taken
@@ -67,7 +67,7 @@ class Claimed:
 
 def _breed(ctx: Context, run: Run, leased: Sequence[Cohort]) -> None:
     """Converses until a port cannot be reached; enters what was bred, whatever came then."""
-    bred: list[Bred] = []
+    bred: list[GeneratedCohort] = []
     left = [cohort.id for cohort in leased]
     fault: Unavailable | None = None
     with ExitStack() as kept:
@@ -96,7 +96,7 @@ def _breed(ctx: Context, run: Run, leased: Sequence[Cohort]) -> None:
     raise fault
 
 
-def _bred(ctx: Context, claimed: Claimed) -> Bred:
+def _bred(ctx: Context, claimed: Claimed) -> GeneratedCohort:
     """Returns a cohort with the parents drawn, and the children that the import policy lets by."""
     cohort, children = claimed.cohort, converse(ctx, claimed)
     if not cohort.founding:
@@ -104,7 +104,7 @@ def _bred(ctx: Context, claimed: Claimed) -> Bred:
         children = [_importable(policy, child) for child in children]
     drawn = zip(cohort.members, claimed.brief.drafts, strict=True)
     members = tuple(replace(member, draft=draft) for member, draft in drawn)
-    return Bred.of(replace(cohort, members=members), children)
+    return GeneratedCohort.of(replace(cohort, members=members), children)
 
 
 def _importable(policy: ImportPolicy, child: Child) -> Child:

@@ -16,7 +16,7 @@ from app.engine.evaluate import Result, record
 from app.engine.faults import broken, misconfigured
 from app.ports.ledger import Exhausted
 from app.ports.protocols import Misconfigured, Unavailable
-from app.ports.records import Measured
+from app.ports.records import TrialResult
 
 FIRST_TURN = 1000
 """Turns of a cohort's conversation from here on are its judges', one a member."""
@@ -50,7 +50,7 @@ def judge(ctx: Context, trial_id: TrialId) -> None:
                 misconfigured(ctx, run, error)
                 return
             raise
-        record(ctx, run, [Result(Measured(trial_id, claimed.cohort.id, evaluation))])
+        record(ctx, run, [Result(TrialResult(trial_id, claimed.cohort.id, evaluation))])
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from app.domain.search.cohort import CohortId, State
 from app.engine.advance import settle_event
 from app.engine.budget import account
 from app.engine.context import Context
-from app.ports.records import Child, NewRun, Plan
+from app.ports.records import MemberResult, NewRun, Plan
 
 FOUNDING = "seed"
 """The operator of a run's first cohort: its children are their parents."""
@@ -27,7 +27,7 @@ def start(ctx: Context, problem: Problem, new: NewRun) -> Run:
         tx.add_problem(problem)
         tx.put_programs(problem.seeds)
         run = tx.add_run(new)
-        cohorts = tx.add_cohorts(run.id, [founding], ring_again_seconds=ctx.pace.ring_again_seconds)
+        cohorts = tx.add_cohorts(run.id, [founding], redeliver_seconds=ctx.pace.redeliver_seconds)
         facts = {"seed": run.seed, "budget": run.budget.proposals, "operators": dict(run.operators)}
         tx.emit(run.id, EventKind.STARTED, facts)
     ctx.executor.submit("generate", cohorts)
@@ -96,4 +96,4 @@ def cut(ctx: Context, cohort_id: CohortId, reason: str) -> None:
         open_members = [member for member in cohort.members if not member.state.final]
         for member in open_members:
             settle_event(tx, known, cohort, member, EventKind.CUT, reason=reason)
-        tx.enter([cohort], [Child(m.id, State.CUT, m.program) for m in open_members])
+        tx.enter([cohort], [MemberResult(m.id, State.CUT, m.program) for m in open_members])

@@ -65,7 +65,7 @@ def _plan(ctx: Context, tx: Transaction, run: Run) -> list[int]:
     for ahead in range(len(plans)):
         if strategy.upkeep.due(run.cohorts + ahead):
             _upkeep(tx, run, strategy, run.rng(run.cohorts + ahead, "upkeep"))
-    return tx.add_cohorts(run.id, plans, ring_again_seconds=ctx.pace.ring_again_seconds)
+    return tx.add_cohorts(run.id, plans, redeliver_seconds=ctx.pace.redeliver_seconds)
 
 
 def _plans(

@@ -15,7 +15,7 @@ def reap(ctx: Context, run: int) -> None:
     What makes losing the whole queue harmless.
     """
     with ctx.store.begin() as tx:
-        cohorts, trials = tx.overdue(run, ctx.pace.ring_again_seconds)
+        cohorts, trials = tx.overdue(run, ctx.pace.redeliver_seconds)
     ctx.executor.submit("generate", cohorts)
     ctx.executor.submit("evaluate", trials)
 

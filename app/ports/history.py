@@ -9,7 +9,7 @@ from app.domain.program import ProgramId
 from app.domain.run import Run
 from app.domain.search.archive import Elite
 from app.domain.search.cohort import State
-from app.ports.records import Account, Settled, Shift, Spent
+from app.ports.records import Account, Settled, Spent, WorkerTime
 
 
 class History(Protocol):
@@ -23,15 +23,15 @@ class History(Protocol):
         """Returns what a run's completions came to, by role and model."""
         ...
 
-    def shifts(self, run: int) -> list[Shift]:
+    def shifts(self, run: int) -> list[WorkerTime]:
         """Returns what workers spent on a run, by kind."""
         ...
 
-    def busy_shifts(self) -> list[Shift]:
+    def busy_shifts(self) -> list[WorkerTime]:
         """Returns what workers spent on all runs together, by kind."""
         ...
 
-    def idle_shifts(self) -> list[Shift]:
+    def idle_shifts(self) -> list[WorkerTime]:
         """Returns what workers spent on no run, by kind."""
         ...
 

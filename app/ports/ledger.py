@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from app.domain.evaluation import Trial
 from app.domain.events import EventKind
-from app.domain.operator import Ancestry, Completion, Known
+from app.domain.operator import Ancestry, Completion, ProgramRecord
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
 from app.domain.run import Budget, Limits, Run, RunState
@@ -21,13 +21,13 @@ from app.domain.search.back_pressure import Flow
 from app.domain.search.cohort import Cohort, CohortId, TrialId
 from app.ports.history import History
 from app.ports.records import (
-    Asked,
     Backlog,
-    Child,
-    Leased,
-    Measured,
+    CompletionKey,
+    LeasedTrial,
+    MemberResult,
     NewRun,
     Plan,
+    TrialResult,
     Turn,
     Worker,
 )
@@ -106,7 +106,7 @@ class Transaction(History, Protocol):
 
     def known(
         self, run: int, ids: Sequence[ProgramId], *, measured: bool
-    ) -> dict[ProgramId, Known]:
+    ) -> dict[ProgramId, ProgramRecord]:
         """Returns programs with their fitness in this run.
 
         Args:
@@ -116,7 +116,7 @@ class Transaction(History, Protocol):
         """
         ...
 
-    def children(self, run: int, parent: ProgramId, limit: int) -> tuple[Known, ...]:
+    def children(self, run: int, parent: ProgramId, limit: int) -> tuple[ProgramRecord, ...]:
         """Returns the parent's evaluated children, newest first."""
         ...
 
@@ -147,7 +147,7 @@ class Transaction(History, Protocol):
         ...
 
     def add_cohorts(
-        self, run: int, plans: Sequence[Plan], *, ring_again_seconds: float
+        self, run: int, plans: Sequence[Plan], *, redeliver_seconds: float
     ) -> list[CohortId]:
         """Adds cohorts and counts them against the budget; their bells count as rung now."""
         ...
@@ -173,7 +173,7 @@ class Transaction(History, Protocol):
         """
         ...
 
-    def enter(self, cohorts: Sequence[Cohort], children: Sequence[Child]) -> None:
+    def enter(self, cohorts: Sequence[Cohort], children: Sequence[MemberResult]) -> None:
         """Records what became of the cohorts' members: tested, cut, failed or admitted."""
         ...
 
@@ -194,7 +194,7 @@ class Transaction(History, Protocol):
         """
         ...
 
-    def recall(self, asked: Sequence[Asked]) -> list[Completion | None]:
+    def recall(self, asked: Sequence[CompletionKey]) -> list[Completion | None]:
         """Returns what was once answered to the same, in any run; None where nothing was.
 
         Of several answers the first; as it was stored, so that its cost is that of then.
@@ -208,14 +208,14 @@ class Transaction(History, Protocol):
     # Trials
 
     def add_trials(
-        self, trials: Sequence[tuple[Cohort, Trial]], *, ring_again_seconds: float
+        self, trials: Sequence[tuple[Cohort, Trial]], *, redeliver_seconds: float
     ) -> list[TrialId]:
         """Adds trials, but for those their cohorts have; returns the ids of what was added."""
         ...
 
     def claim_trials(
         self, trials: Sequence[TrialId], lease_seconds: float, *, attempts: int
-    ) -> list[tuple[Run, Leased]]:
+    ) -> list[tuple[Run, LeasedTrial]]:
         """Leases trials of runs that have no evaluation yet, but for those somebody holds.
 
         Raises:
@@ -223,7 +223,7 @@ class Transaction(History, Protocol):
         """
         ...
 
-    def record(self, measured: Sequence[Measured]) -> tuple[Run, list[Cohort]] | None:
+    def record(self, measured: Sequence[TrialResult]) -> tuple[Run, list[Cohort]] | None:
         """Records evaluations of one run; returns the run and their cohorts with them, locked.
 
         What has an evaluation keeps it.  None if that is true of all, or the run has ended.
@@ -243,7 +243,7 @@ class Transaction(History, Protocol):
         ...
 
     def overdue(
-        self, run: int, ring_again_seconds: float, limit: int = 1000
+        self, run: int, redeliver_seconds: float, limit: int = 1000
     ) -> tuple[list[CohortId], list[TrialId]]:
         """Returns unfinished work whose lease ran out, and counts its bells as rung now."""
         ...

@@ -9,7 +9,7 @@ from app.domain.operator import Completion, Draft, Prompt, Role
 from app.domain.problem import Axis, ProblemDigest
 from app.domain.program import Program, ProgramId
 from app.domain.run import Budget, Limits
-from app.domain.search.budget import Booked
+from app.domain.search.budget import Charge
 from app.domain.search.cohort import Cohort, CohortId, ProposalId, State, TrialId
 
 
@@ -67,7 +67,7 @@ class Backlog:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CompletionKey:
     """All that shapes a completion.
 
     Attributes:
@@ -82,7 +82,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
+class MemberResult:
     """What became of one member: enters testing with a program, or is settled."""
 
     proposal: ProposalId
@@ -135,14 +135,14 @@ class Turn:
 
     cohort: Cohort
     number: int
-    booked: Booked
+    booked: Charge
     prompts: Sequence[Prompt] = ()
     completions: Sequence[Completion | None] = ()
     drafts: Sequence[Draft] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Leased:
+class LeasedTrial:
     """A trial this process has leased, with the programs it plays."""
 
     id: TrialId
@@ -152,7 +152,7 @@ class Leased:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class TrialResult:
     """What came of a trial."""
 
     id: TrialId
@@ -179,7 +179,7 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True)
-class Shift:
+class WorkerTime:
     """What the workers of one kind spent on one run, or on none.
 
     Attributes:

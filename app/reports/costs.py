@@ -6,7 +6,7 @@ from typing import Any
 
 from app.domain.run import Run
 from app.ports.ledger import Transaction
-from app.ports.records import Account, Shift
+from app.ports.records import Account, WorkerTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Costs:
     """
 
     models: tuple[Account, ...] = ()
-    workers: tuple[Shift, ...] = ()
+    workers: tuple[WorkerTime, ...] = ()
     admitted: int = 0
     booked_tokens: int = 0
     booked_usd: float = 0.0

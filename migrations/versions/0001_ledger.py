@@ -89,14 +89,14 @@ _UP = (
         founding BOOLEAN NOT NULL,
         bred BOOLEAN DEFAULT false NOT NULL,
         leased_until TIMESTAMP WITH TIME ZONE,
-        ring_at TIMESTAMP WITH TIME ZONE NOT NULL,
+        visible_at TIMESTAMP WITH TIME ZONE NOT NULL,
         attempts INTEGER DEFAULT '0' NOT NULL,
         CONSTRAINT cohorts_key PRIMARY KEY (id),
         CONSTRAINT cohorts_run_exists FOREIGN KEY(run) REFERENCES runs (id)
     )
     """,
     """
-    CREATE INDEX cohorts_waiting ON cohorts (run, ring_at) WHERE NOT bred
+    CREATE INDEX cohorts_waiting ON cohorts (run, visible_at) WHERE NOT bred
     """,
     """
     CREATE TABLE proposals (
@@ -167,7 +167,7 @@ _UP = (
         players TEXT[] NOT NULL,
         cases TEXT[] NOT NULL,
         leased_until TIMESTAMP WITH TIME ZONE,
-        ring_at TIMESTAMP WITH TIME ZONE NOT NULL,
+        visible_at TIMESTAMP WITH TIME ZONE NOT NULL,
         attempts INTEGER DEFAULT '0' NOT NULL,
         evaluation JSONB,
         wall_seconds FLOAT(53) DEFAULT '0' NOT NULL,
@@ -179,7 +179,7 @@ _UP = (
     )
     """,
     """
-    CREATE INDEX trials_waiting ON trials (run, ring_at) WHERE evaluation IS NULL
+    CREATE INDEX trials_waiting ON trials (run, visible_at) WHERE evaluation IS NULL
     """,
     """
     CREATE TABLE islands (

@@ -11,8 +11,8 @@ from app.adapters.model.providers.cached import CachedModel
 from app.adapters.model.providers.scripted import ScriptedModel
 from app.adapters.store.sql import SqlStore
 from app.domain.operator import Completion, Prompt, Role
-from app.domain.search.budget import Booked
-from app.ports.records import Asked, Plan, Turn
+from app.domain.search.budget import Charge
+from app.ports.records import CompletionKey, Plan, Turn
 from tests.contracts.language_model import LanguageModelContract, PartialAnswersContract, Serve
 from tests.engine.conftest import new_run
 from tests.engine.toy import problem
@@ -39,14 +39,14 @@ def a_cohort(store: SqlStore, name: str = "toy-run") -> int:
     with store.begin() as tx:
         tx.add_problem(toy)
         run = tx.add_run(replace(new_run(toy), name=name)).id
-        [cohort] = tx.add_cohorts(run, [Plan(0, "asked", (0,))], ring_again_seconds=30)
+        [cohort] = tx.add_cohorts(run, [Plan(0, "asked", (0,))], redeliver_seconds=30)
     return cohort
 
 
 def answered(store: SqlStore, cohort: int, *replies: Completion) -> None:
     with store.begin() as tx:
         _, held = tx.cohort(cohort)
-    saved(store, Turn(held, 0, Booked(120, 0.25, 100), [PROMPT] * len(replies), replies))
+    saved(store, Turn(held, 0, Charge(120, 0.25, 100), [PROMPT] * len(replies), replies))
 
 
 def saved(store: SqlStore, *turns: Turn) -> list[Turn]:
@@ -90,7 +90,7 @@ def test_an_answer_to_what_nobody_asked_is_refused_and_its_connection_goes_on(
         _, held = tx.cohort(cohort)
 
     with pytest.raises(ForeignKeyViolation, match="completions_cohort_exists"):
-        saved(store, Turn(replace(held, id=cohort + 1), 0, Booked(120), [PROMPT], [ANSWER]))
+        saved(store, Turn(replace(held, id=cohort + 1), 0, Charge(120), [PROMPT], [ANSWER]))
 
     with store.begin() as tx:
         assert tx.cohort(cohort)[0].tokens == 0
@@ -98,7 +98,7 @@ def test_an_answer_to_what_nobody_asked_is_refused_and_its_connection_goes_on(
 
 def test_it_is_found_by_all_that_shaped_it_and_by_nothing_less(store: SqlStore) -> None:
     answered(store, a_cohort(store), ANSWER)
-    same = Asked(PROMPT.digest, 3, dict(reversed(PARAMETERS.items())))
+    same = CompletionKey(PROMPT.digest, 3, dict(reversed(PARAMETERS.items())))
     others = [
         replace(same, prompt=Prompt("be brief", "hello!").digest),
         replace(same, prompt=Prompt("be briefh", "ello").digest),
@@ -187,7 +187,7 @@ class Answered:
         ]
         with self._store.begin() as tx:
             _, cohort = tx.cohort(self._cohort)
-            tx.save_completions([Turn(cohort, next(self._turns), Booked(), prompts, replies)])
+            tx.save_completions([Turn(cohort, next(self._turns), Charge(), prompts, replies)])
         return self._cached.complete(prompts)
 
 
@@ -202,4 +202,4 @@ def test_a_reused_completion_is_no_source_for_others(store: SqlStore) -> None:
     answered(store, a_cohort(store), replace(ANSWER, reused=True))
 
     with store.begin() as tx:
-        assert tx.recall([Asked(PROMPT.digest, 3, PARAMETERS)]) == [None]
+        assert tx.recall([CompletionKey(PROMPT.digest, 3, PARAMETERS)]) == [None]

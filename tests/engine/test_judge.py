@@ -103,7 +103,7 @@ def test_judges_that_are_down_keep_the_child_waiting_and_nothing_is_measured_twi
     tested = ctx.sandbox.runs  # type: ignore[attr-defined]
 
     bench.fault = None
-    later = replace(ctx, pace=replace(ctx.pace, ring_again_seconds=0.0))
+    later = replace(ctx, pace=replace(ctx.pace, redeliver_seconds=0.0))
     with later.store.begin() as tx:
         tx.forget_attempts(run.id)
     steps.reap(later, run.id)

@@ -13,11 +13,11 @@ from app.domain.evaluation import Evaluation, Failure, FailureKind
 from app.domain.events import EventKind
 from app.domain.operator import Completion, Draft, Prompt
 from app.domain.run import Run
-from app.domain.search.budget import Booked
+from app.domain.search.budget import Charge
 from app.domain.search.cohort import Cohort, CohortId, State
 from app.engine import lifecycle, steps
 from app.engine.context import Context
-from app.ports.records import Child, Measured, Turn
+from app.ports.records import MemberResult, TrialResult, Turn
 from tests.engine.bells import Bells, planned
 
 FAILED = Failure(FailureKind.RUNTIME, "no")
@@ -55,7 +55,7 @@ def turn(cohort: Cohort) -> Turn:
     [member] = cohort.members
     draft = Draft(member.ordinal, cohort.island, 0, 1, ())
     said = Completion("x = 1.0", "numbers", completion_tokens=7)
-    return Turn(cohort, 0, Booked(tokens=7), [Prompt("", "", member.ordinal)], [said], [draft])
+    return Turn(cohort, 0, Charge(tokens=7), [Prompt("", "", member.ordinal)], [said], [draft])
 
 
 def save(ctx: Context, *turns: Turn) -> None:
@@ -112,7 +112,7 @@ def test_results_recorded_together_lock_their_trials_in_order(ctx: Context, data
 
     def record() -> None:
         with ctx.store.begin() as tx:
-            tx.record([Measured(one.id, one.cohort, failed) for one in (second, first)])
+            tx.record([TrialResult(one.id, one.cohort, failed) for one in (second, first)])
 
     locked(database, "trials", first.id, second.id, record)
 
@@ -123,7 +123,7 @@ def test_children_entered_together_lock_their_proposals_in_order(
     _, cohorts = planned(ctx, 2)
     first, second = leased(ctx, cohorts)
     ids = [one.members[0].id for one in (first, second)]
-    entries = [Child(one, State.FAILED, failure=FAILED) for one in reversed(ids)]
+    entries = [MemberResult(one, State.FAILED, failure=FAILED) for one in reversed(ids)]
 
     def enter() -> None:
         with ctx.store.begin() as tx:

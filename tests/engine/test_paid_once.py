@@ -11,7 +11,7 @@ from app.adapters.queue.inline import InlineExecutor
 from app.cli.costing import cost_rows
 from app.domain.operator import Completion, Draft, Prompt, Role
 from app.domain.run import Run
-from app.domain.search.budget import Booked
+from app.domain.search.budget import Charge
 from app.domain.search.cohort import Cohort, CohortId
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
@@ -144,7 +144,7 @@ def answered(cohort: Cohort, text: str, parent: str = "a" * 64, number: int = 0)
     drafts = [Draft(member.ordinal, cohort.island, 0, 1, (parent,))] if number == 0 else []
     said = [Completion(text, "small", completion_tokens=TOKENS)]
     prompts = [Prompt("", "", member.ordinal)]
-    return Turn(cohort, number, Booked(TOKENS), prompts, said, drafts)
+    return Turn(cohort, number, Charge(TOKENS), prompts, said, drafts)
 
 
 def saved(ctx: Context, *turns: Turn) -> list[Turn]:

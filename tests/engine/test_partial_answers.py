@@ -18,7 +18,7 @@ from app.domain.program import Program
 from app.domain.run import Budget, RunState
 from app.domain.search.budget import unanswered
 from app.engine import lifecycle, steps
-from app.engine.budget import tariff
+from app.engine.budget import price_ceiling
 from app.engine.context import Context, Pace
 from app.ports.protocols import Unavailable
 from tests.engine.bells import Bells, Careless, planned, served, settled
@@ -130,7 +130,7 @@ def test_what_was_answered_and_what_may_be_billed_are_booked_together(ctx: Conte
 
     with ctx.store.begin() as tx:
         found = tx.run(run.id)
-    lost = unanswered(tariff(run), Prompt("", "half"), 2).tokens
+    lost = unanswered(price_ceiling(run), Prompt("", "half"), 2).tokens
     said = sum(len(text) for text in ("whole", "sign", "5", "-"))  # nobody counted: a token a byte
     assert found.tokens == lost + said
 
@@ -153,7 +153,7 @@ def test_of_several_judges_those_that_answered_are_not_asked_again(ctx: Context)
 
     model = OneJudge("mild")
     queue = InlineExecutor()
-    pace = Pace(retry_seconds=0.0, ring_again_seconds=0.0)
+    pace = Pace(retry_seconds=0.0, redeliver_seconds=0.0)
     ctx = replace(ctx, executor=queue, model=lambda run: model, pace=pace)
     run = lifecycle.start(ctx, problem(), replace(order(), budget=Budget(1)))
     with pytest.raises(Unavailable, match="a judge is down"):

@@ -31,7 +31,7 @@ def test_every_step_run_twice_is_run_once(ctx: Context) -> None:
 
 
 def test_losing_the_queue_again_and_again_costs_time_and_nothing_else(ctx: Context) -> None:
-    ctx = replace(ctx, pace=Pace(lease_seconds=0.05, ring_again_seconds=0.0))
+    ctx = replace(ctx, pace=Pace(lease_seconds=0.05, redeliver_seconds=0.0))
     toy = problem()
     run = lifecycle.start(ctx, toy, new_run(toy, budget=20, in_flight=4))
     waiting = ctx.executor._bells  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ from app.adapters.model.providers.scripted import ScriptedModel
 from app.adapters.store.sql import SqlStore
 from app.domain.operator import Completion, Prompt
 from app.domain.run import RunState
-from app.domain.search.budget import Booked
+from app.domain.search.budget import Charge
 from app.engine import lifecycle
 from app.engine.context import Context
 from app.ports.records import NewRun, Turn
@@ -32,7 +32,7 @@ class Recorded:
         with self._store.begin() as tx:
             _, cohort = tx.cohort(self._cohort)
             turn = len(tx.completions(self._cohort))
-            tx.save_completions([Turn(cohort, turn, Booked(), prompts, answers)])
+            tx.save_completions([Turn(cohort, turn, Charge(), prompts, answers)])
         return self._replay.complete(prompts)
 
 

@@ -14,7 +14,7 @@ from app.domain.program import Program
 from app.domain.run import RunState
 from app.engine import steps
 from app.engine.context import Context, Pace
-from app.engine.enter import Bred, enter
+from app.engine.enter import GeneratedCohort, enter
 from app.engine.sharing import alone
 from tests.engine.bells import Bells, Numbers, planned, settled
 from tests.engine.test_group_commit import until
@@ -84,7 +84,7 @@ def test_what_two_threads_bred_of_one_cohort_is_entered_once(ctx: Context) -> No
         [parent] = tx.island(run.id, leased.island).best(1)
     draft = Draft(leased.members[0].ordinal, leased.island, 0, 1, (parent.program,), ())
     leased = replace(leased, members=(replace(leased.members[0], draft=draft),))
-    twice = [Bred.of(leased, [Offspring(Program(f"x = {n}.0\n"))]) for n in (1, 2)]
+    twice = [GeneratedCohort.of(leased, [Offspring(Program(f"x = {n}.0\n"))]) for n in (1, 2)]
     enter(ctx, twice)
     [(step, trials, _)] = ctx.executor.rung  # type: ignore[attr-defined]
     assert (step, len(trials)) == ("evaluate", 1)

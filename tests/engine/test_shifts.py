@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from app.adapters.store.sql import SqlStore
 from app.adapters.store.worker_time_recorder import Timekeeper
 from app.ports.protocols import Unavailable
-from app.ports.records import Shift, Worker
+from app.ports.records import Worker, WorkerTime
 from tests.engine.conftest import new_run
 from tests.engine.toy import problem
 from tests.integration.worker_double import until
@@ -116,14 +116,14 @@ def test_seconds_have_the_price_of_their_worker_and_are_written_twice_as_once(
 
     with store.begin() as tx:
         assert tx.shifts(first) == [
-            Shift("cpu", 2, 110.0, pytest.approx(0.1 + 0.02)),
-            Shift("gpu", 1, 20.0, None, 20.0),
+            WorkerTime("cpu", 2, 110.0, pytest.approx(0.1 + 0.02)),
+            WorkerTime("gpu", 1, 20.0, None, 20.0),
         ]
-        assert tx.shifts(second) == [Shift("cpu", 1, 5.0, pytest.approx(0.005))]
-        assert tx.busy_shifts()[0] == Shift("cpu", 2, 115.0, pytest.approx(0.125))
+        assert tx.shifts(second) == [WorkerTime("cpu", 1, 5.0, pytest.approx(0.005))]
+        assert tx.busy_shifts()[0] == WorkerTime("cpu", 2, 115.0, pytest.approx(0.125))
         assert tx.idle_shifts() == [
-            Shift("cpu", 1, 50.0, pytest.approx(0.05)),
-            Shift("gpu", 1, 1.0, None, 1.0),
+            WorkerTime("cpu", 1, 50.0, pytest.approx(0.05)),
+            WorkerTime("gpu", 1, 1.0, None, 1.0),
         ]
 
 

@@ -18,7 +18,7 @@ from app.domain.operator import Prompt, Role
 from app.domain.program import Program
 from app.domain.run import Budget, RunState
 from app.domain.search.archive import Cell, Elite
-from app.domain.search.budget import Booked
+from app.domain.search.budget import Charge
 from app.ports.ledger import Exhausted
 from app.ports.protocols import Unavailable
 from app.ports.records import Plan, Turn
@@ -52,7 +52,7 @@ def test_an_unknown_run_is_named_in_the_error(store: SqlStore) -> None:
 def test_a_cohort_is_leased_to_one_worker_until_its_lease_runs_out(store: SqlStore) -> None:
     run = a_run(store)
     with store.begin() as tx:
-        [cohort] = tx.add_cohorts(run, [Plan(0, "nudge", (0,))], ring_again_seconds=30)
+        [cohort] = tx.add_cohorts(run, [Plan(0, "nudge", (0,))], redeliver_seconds=30)
     with store.begin() as tx:
         assert tx.claim_cohorts([cohort], 30, attempts=5)
     with store.begin() as tx:
@@ -65,7 +65,7 @@ def test_a_cohort_is_leased_to_one_worker_until_its_lease_runs_out(store: SqlSto
 def test_attempts_are_capped_and_a_released_lease_is_no_attempt(store: SqlStore) -> None:
     run = a_run(store)
     with store.begin() as tx:
-        [cohort] = tx.add_cohorts(run, [Plan(0, "nudge", (0,))], ring_again_seconds=30)
+        [cohort] = tx.add_cohorts(run, [Plan(0, "nudge", (0,))], redeliver_seconds=30)
     for _ in range(5):
         with store.begin() as tx:
             assert tx.claim_cohorts([cohort], 0, attempts=1)
@@ -79,7 +79,7 @@ def test_attempts_are_capped_and_a_released_lease_is_no_attempt(store: SqlStore)
 def test_overdue_bells_are_given_out_once(store: SqlStore) -> None:
     run = a_run(store)
     with store.begin() as tx:
-        [cohort] = tx.add_cohorts(run, [Plan(0, "nudge", (0,))], ring_again_seconds=-1)
+        [cohort] = tx.add_cohorts(run, [Plan(0, "nudge", (0,))], redeliver_seconds=-1)
     with store.begin() as tx:
         assert tx.overdue(run, 30) == ([cohort], [])
     with store.begin() as tx:
@@ -89,13 +89,13 @@ def test_overdue_bells_are_given_out_once(store: SqlStore) -> None:
 def test_the_database_itself_refuses_to_plan_beyond_the_budget(store: SqlStore) -> None:
     run = a_run(store, budget=2)
     with pytest.raises(CheckViolation, match="runs_budget_is_a_cap"), store.begin() as tx:
-        tx.add_cohorts(run, [Plan(0, "nudge", (0, 1, 2))], ring_again_seconds=30)
+        tx.add_cohorts(run, [Plan(0, "nudge", (0, 1, 2))], redeliver_seconds=30)
 
 
 def test_a_budget_never_falls_below_what_is_planned(store: SqlStore) -> None:
     run = a_run(store, budget=10)
     with store.begin() as tx:
-        tx.add_cohorts(run, [Plan(0, "nudge", (0, 1, 2))], ring_again_seconds=30)
+        tx.add_cohorts(run, [Plan(0, "nudge", (0, 1, 2))], redeliver_seconds=30)
         tx.set_budget(run, Budget(1))
         assert tx.run(run).budget.proposals == 3
 
@@ -295,7 +295,7 @@ OLD_ROWS = (
     VALUES ('old', '{DIGEST}', 'map_elites', '{{}}', '{{}}', '[]', 1, 1, 10, 1, 1, 'running', 12)
     """,
     """
-    INSERT INTO cohorts (run, island, operator, founding, ring_at)
+    INSERT INTO cohorts (run, island, operator, founding, visible_at)
     SELECT id, 0, 'diff', false, now() FROM runs
     """,
     """
@@ -329,7 +329,7 @@ def test_rows_of_an_older_schema_survive_every_migration_and_the_way_back(
             Role.GENERATOR,
         )
         new = replace(old, cost_usd=None, reused=True)
-        tx.save_completions([Turn(cohort, 1, Booked(), [Prompt("", "again")], [new])])
+        tx.save_completions([Turn(cohort, 1, Charge(), [Prompt("", "again")], [new])])
     store.close()
     for _ in range(steps):
         schema.downgrade(empty_database, "-1")

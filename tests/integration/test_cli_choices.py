@@ -7,7 +7,7 @@ from app.config.checks import require_bounds
 from app.config.environment import wrong_variables
 from app.config.layers import (
     Choices,
-    Misused,
+    UsageError,
     addresses,
     assigned,
     is_openevolve,
@@ -20,7 +20,7 @@ from app.config.resolve import WITH_A_MODEL, WITHOUT_A_MODEL, caps, operators, r
 from app.config.settings import QueueSettings, RunSettings
 from app.domain.run import Budget
 from app.domain.search.back_pressure import Caps
-from app.domain.search.budget import Tariff
+from app.domain.search.budget import PriceCeiling
 
 ASKING = ("diff", "rewrite")
 KNOWN = ("diff", "mutate", "rewrite", "tune")
@@ -54,7 +54,7 @@ def test_the_command_line_wins_over_the_environment_the_file_and_the_problem():
     ],
 )
 def test_an_unknown_key_is_refused_with_the_closest_one(assignment, says):
-    with pytest.raises(Misused, match="unknown setting") as refused:
+    with pytest.raises(UsageError, match="unknown setting") as refused:
         assigned([assignment])
 
     assert says in refused.value.remedy
@@ -62,12 +62,12 @@ def test_an_unknown_key_is_refused_with_the_closest_one(assignment, says):
 
 @pytest.mark.parametrize("assignment", ["search.islands", "search=3", "search.operators=[a"])
 def test_an_assignment_that_is_none_is_refused(assignment):
-    with pytest.raises(Misused):
+    with pytest.raises(UsageError):
         assigned([assignment])
 
 
 def test_an_unknown_variable_of_a_section_is_refused_by_its_name():
-    with pytest.raises(Misused, match="EVOQ_SEARCH__ILANDS"):
+    with pytest.raises(UsageError, match="EVOQ_SEARCH__ILANDS"):
         surrounding({"EVOQ_SEARCH__ILANDS": "3"})
 
 
@@ -83,7 +83,7 @@ def test_an_unknown_variable_of_a_section_is_refused_by_its_name():
     ],
 )
 def test_a_variable_that_is_nearly_one_of_ours_is_refused_with_the_one_meant(variable, meant):
-    with pytest.raises(Misused) as refused:
+    with pytest.raises(UsageError) as refused:
         surrounding({variable: "3"})
 
     assert refused.value.where == variable
@@ -123,7 +123,7 @@ def test_variables_that_are_not_settings_are_left_alone():
 def test_a_value_out_of_range_names_the_setting_and_who_set_it(assignment, where):
     told = Choices("the command line", assigned([assignment]).values)
 
-    with pytest.raises(Misused, match=assignment.split("=")[0]) as refused:
+    with pytest.raises(UsageError, match=assignment.split("=")[0]) as refused:
         resolved([told], {})
 
     assert refused.value.where.startswith(where)
@@ -184,7 +184,7 @@ def test_with_a_model_the_mix_is_diff_and_rewrite():
 def test_a_mix_that_cannot_work_is_refused_with_a_remedy(mix, says):
     settings = resolved([assigned([f"search.operators={mix}"])], {}).settings
 
-    with pytest.raises(Misused) as refused:
+    with pytest.raises(UsageError) as refused:
         operators(settings, ASKING, known=KNOWN)
 
     assert says in refused.value.remedy
@@ -216,7 +216,7 @@ def test_our_file_has_sections_and_addresses():
 
 @pytest.mark.parametrize("text", ["search: [", "- a", "serch: {islands: 3}"])
 def test_a_file_of_no_known_shape_is_refused_by_its_name(text):
-    with pytest.raises(Misused, match=r"f\.yaml"):
+    with pytest.raises(UsageError, match=r"f\.yaml"):
         written(text, "f.yaml")
 
 
@@ -258,10 +258,10 @@ def test_resume_takes_another_budget_and_nothing_else() -> None:
     assert raised(before, None, ["budget.wall_seconds=null", "budget.cost_usd=0.5"]) == Budget(
         10, None, 1000, 0.5
     )
-    with pytest.raises(Misused, match=r"search\.islands") as caught:
+    with pytest.raises(UsageError, match=r"search\.islands") as caught:
         raised(before, None, ["search.islands=3"])
     assert "start another run" in caught.value.remedy
-    with pytest.raises(Misused, match=r"budget\.tokens"):
+    with pytest.raises(UsageError, match=r"budget\.tokens"):
         raised(before, None, ["budget.tokens=0"])
 
 
@@ -275,14 +275,14 @@ def test_a_cap_on_money_needs_prices_and_a_cap_on_tokens_a_longest_completion():
             "roles": {"refiner": {"model": "strong", "max_tokens": 9000}},
         }
     )
-    assert llm.tariff == Tariff(9000, 2.0, 3.0)
+    assert llm.price_ceiling == PriceCeiling(9000, 2.0, 3.0)
     require_bounds(Budget(1, cost_usd=1.0), llm)
     free = ModelSettings(model="a", roles={"judge": {"usd_per_million_prompt_tokens": 1}})
     require_bounds(Budget(1, tokens=50_000), free)
-    with pytest.raises(Misused, match=r"no price is known of a") as caught:
+    with pytest.raises(UsageError, match=r"no price is known of a") as caught:
         require_bounds(Budget(1, cost_usd=1.0), free)
     assert "usd_per_million_prompt_tokens" in caught.value.remedy
-    with pytest.raises(Misused, match="as it likes"):
+    with pytest.raises(UsageError, match="as it likes"):
         require_bounds(Budget(1, tokens=5), ModelSettings(model="a", max_tokens=None))
     require_bounds(Budget(1, tokens=5, cost_usd=1.0), ModelSettings())
 
@@ -297,7 +297,9 @@ def test_a_cap_on_money_needs_prices_and_a_cap_on_tokens_a_longest_completion():
 def test_a_cap_below_what_one_proposal_may_take_is_refused(budget: Budget, where: str, least: str):
     priced = {"usd_per_million_prompt_tokens": 1, "usd_per_million_completion_tokens": 4}
 
-    with pytest.raises(Misused, match=rf"budget\.{where}: one proposal may take {least}") as caught:
+    with pytest.raises(
+        UsageError, match=rf"budget\.{where}: one proposal may take {least}"
+    ) as caught:
         require_bounds(budget, ModelSettings(model="a", **priced))
 
     assert "llm.max_tokens (the longest answer is 4096)" in caught.value.remedy

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.cli.templates import with_templates
-from app.config.layers import Choices, Misused, assigned, written
+from app.config.layers import Choices, UsageError, assigned, written
 from app.config.resolve import resolved
 
 SUGGESTED = {"prompts.templates": {"diff_user": "problem's {language}", "top_program": "{score}"}}
@@ -37,7 +37,7 @@ def test_a_folder_of_templates_counts_as_its_files_said_by_name(tmp_path: Path):
 
 @pytest.mark.parametrize(("folder", "says"), [("none", "not a folder"), (".", "no template")])
 def test_a_folder_that_holds_no_templates_is_refused(tmp_path: Path, folder: str, says: str):
-    with pytest.raises(Misused, match=says):
+    with pytest.raises(UsageError, match=says):
         with_templates(Choices("f", {"prompts.template_dir": folder}), tmp_path)
 
 
@@ -50,12 +50,12 @@ def test_a_folder_that_holds_no_templates_is_refused(tmp_path: Path, folder: str
     ],
 )
 def test_a_wrong_prompt_setting_is_refused_before_the_run_exists(assignment: str, says: str):
-    with pytest.raises(Misused, match=says):
+    with pytest.raises(UsageError, match=says):
         resolved([assigned([assignment])], {})
 
 
 def test_a_template_of_the_problem_that_cannot_be_filled_is_refused_too():
-    with pytest.raises(Misused, match=r"refers to \{nobody\}") as caught:
+    with pytest.raises(UsageError, match=r"refers to \{nobody\}") as caught:
         resolved([], {"prompts.templates": {"top_program": "{nobody}"}})
 
     assert "the problem's configuration" in str(caught.value)

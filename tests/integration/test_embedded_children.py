@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.embedded.children import Child, Ending
+from app.embedded.children import ChildProcess, Ending
 
 
 class Clock:
@@ -49,7 +49,7 @@ def test_programs_that_are_asked_together_are_waited_for_together(
     programs = [Deaf(clock) for _ in range(3)]
     ending = Ending(signal.SIGKILL, signal.SIGTERM, 5.0)
     children = [
-        Child("deaf", one, tmp_path / f"{one.pid}.pid", ending, clock)  # type: ignore[arg-type]
+        ChildProcess("deaf", one, tmp_path / f"{one.pid}.pid", ending, clock)  # type: ignore[arg-type]
         for one in programs
     ]
     for child in children if together else ():

@@ -17,7 +17,7 @@ import redis
 from app.embedded.children import Identity, read_record
 from app.embedded.errors import EmbeddedError
 from app.embedded.stack import EmbeddedStack, Endpoints, attach
-from app.embedded.worker_set import Crew, Flower
+from app.embedded.worker_set import Flower, WorkerSet
 from tests.integration.worker_double import install, until
 
 pytestmark = pytest.mark.skipif(
@@ -44,7 +44,7 @@ def make(root: Path, tmp_path: Path) -> Callable[..., EmbeddedStack]:
     environment = install(tmp_path)
 
     def build(**more: object) -> EmbeddedStack:
-        told: dict[str, object] = {"crew": Crew(generators=4), "environment": environment}
+        told: dict[str, object] = {"crew": WorkerSet(generators=4), "environment": environment}
         return EmbeddedStack(root, **{**told, **more})  # type: ignore[arg-type]
 
     return build
@@ -326,7 +326,7 @@ def test_a_fault_of_a_server_reaches_the_client(
 
 @pytest.mark.parametrize("cores", [1, 2, 4, 16, 64, 256])
 def test_a_crew_has_a_seat_for_every_core(cores: int) -> None:
-    crew = Crew.of(cores)
+    crew = WorkerSet.of(cores)
     assert crew.evaluators * crew.trials >= cores
     assert 1 <= crew.evaluators <= 8
 

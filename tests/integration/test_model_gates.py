@@ -19,7 +19,7 @@ from app.adapters.model.congestion.adaptive import AdaptiveGate
 from app.adapters.model.congestion.engine_queue import Queue, address, read
 from app.adapters.model.congestion.gate import Ended, Outcome
 from app.adapters.model.congestion.gates import Gates, Sharing, bounds
-from app.adapters.model.congestion.semaphore import Places
+from app.adapters.model.congestion.semaphore import Semaphore
 from app.adapters.model.congestion.status import Standing, published, shown
 from app.adapters.model.congestion.window import Bounds
 from app.adapters.model.providers.chat import ModelSpec
@@ -70,7 +70,7 @@ async def settled(turns: int = 5) -> None:
 
 def test_a_gate_admits_in_order_and_no_more_than_its_window() -> None:
     async def work() -> None:
-        gate = AdaptiveGate("e", Bounds(1, 2, 2), Places(lambda: 9))
+        gate = AdaptiveGate("e", Bounds(1, 2, 2), Semaphore(lambda: 9))
         came: list[int] = []
 
         async def one(n: int) -> None:
@@ -93,7 +93,7 @@ def test_a_gate_admits_in_order_and_no_more_than_its_window() -> None:
 
 def test_endpoints_share_the_places_of_their_worker() -> None:
     async def work() -> None:
-        places = Places(lambda: 1)
+        places = Semaphore(lambda: 1)
         one, other = (AdaptiveGate(name, Bounds(1, 8, 8), places) for name in "ab")
         await one.acquire()
         waits = asyncio.create_task(other.acquire())
@@ -107,7 +107,7 @@ def test_endpoints_share_the_places_of_their_worker() -> None:
 
 def test_every_sample_of_a_request_takes_a_place() -> None:
     async def work() -> None:
-        gate = AdaptiveGate("e", Bounds(1, 8, 8), Places(lambda: 99))
+        gate = AdaptiveGate("e", Bounds(1, 8, 8), Semaphore(lambda: 99))
         await gate.acquire(5)
         waits = asyncio.create_task(gate.acquire(4))
         behind = asyncio.create_task(gate.acquire(1))
@@ -122,7 +122,7 @@ def test_every_sample_of_a_request_takes_a_place() -> None:
 
 def test_a_request_of_more_samples_than_the_window_goes_alone() -> None:
     async def work() -> None:
-        gate = AdaptiveGate("e", Bounds(1, 2, 2), Places(lambda: 99))
+        gate = AdaptiveGate("e", Bounds(1, 2, 2), Semaphore(lambda: 99))
         await gate.acquire(1)
         waits = asyncio.create_task(gate.acquire(4))
         await settled()
@@ -135,7 +135,7 @@ def test_a_request_of_more_samples_than_the_window_goes_alone() -> None:
 
 def test_a_request_that_is_sent_again_does_not_stand_in_line_again() -> None:
     async def work() -> None:
-        gate = AdaptiveGate("e", Bounds(1, 1, 1), Places(lambda: 99))
+        gate = AdaptiveGate("e", Bounds(1, 1, 1), Semaphore(lambda: 99))
         await gate.acquire()
         later = asyncio.create_task(gate.acquire())
         await settled()
@@ -152,7 +152,7 @@ def test_a_request_that_is_sent_again_does_not_stand_in_line_again() -> None:
 def test_a_rate_limit_holds_every_request_until_its_time_is_over() -> None:
     async def work() -> None:
         now = 100.0
-        gate = AdaptiveGate("e", Bounds(1, 8, 8), Places(lambda: 99), clock=lambda: now)
+        gate = AdaptiveGate("e", Bounds(1, 8, 8), Semaphore(lambda: 99), clock=lambda: now)
         for _ in range(8):
             await gate.acquire()
         for _ in range(8):
@@ -170,7 +170,7 @@ def test_a_rate_limit_holds_every_request_until_its_time_is_over() -> None:
 
 def test_one_refusal_among_many_answers_holds_nobody_else() -> None:
     async def work() -> None:
-        gate = AdaptiveGate("e", Bounds(1, 8, 8), Places(lambda: 99))
+        gate = AdaptiveGate("e", Bounds(1, 8, 8), Semaphore(lambda: 99))
         for _ in range(8):
             await gate.acquire()
         await gate.release(Outcome(Ended.BUSY, 0.01, retry_after_seconds=600.0))
@@ -185,7 +185,7 @@ def test_one_refusal_among_many_answers_holds_nobody_else() -> None:
 def test_a_refusal_shrinks_the_window(ended: Ended) -> None:
     async def work() -> None:
         now = 100.0
-        gate = AdaptiveGate("e", Bounds(1, 10, 10), Places(lambda: 99), clock=lambda: now)
+        gate = AdaptiveGate("e", Bounds(1, 10, 10), Semaphore(lambda: 99), clock=lambda: now)
         for _ in range(10):
             await gate.acquire()
         await gate.release(Outcome(ended, 0.1))
@@ -198,7 +198,7 @@ def test_a_refusal_shrinks_the_window(ended: Ended) -> None:
 def test_a_worker_logs_a_window_that_moved_by_a_quarter(caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
         now = 100.0
-        gate = AdaptiveGate("e", Bounds(1, 20, 20), Places(lambda: 99), clock=lambda: now)
+        gate = AdaptiveGate("e", Bounds(1, 20, 20), Semaphore(lambda: 99), clock=lambda: now)
         for _ in range(20):
             await gate.acquire()
         for n in range(20):
@@ -214,7 +214,7 @@ def test_a_worker_logs_a_window_that_moved_by_a_quarter(caplog: pytest.LogCaptur
 @pytest.mark.parametrize("ended", [Ended.REFUSED, Ended.LEFT])
 def test_what_says_nothing_of_the_load_leaves_the_window(ended: Ended) -> None:
     async def work() -> None:
-        gate = AdaptiveGate("e", Bounds(1, 4, 4), Places(lambda: 99))
+        gate = AdaptiveGate("e", Bounds(1, 4, 4), Semaphore(lambda: 99))
         for _ in range(50):
             await gate.acquire()
             await gate.release(Outcome(ended, 0.1))
@@ -239,7 +239,7 @@ def test_the_window_finds_what_an_endpoint_takes() -> None:
             return mock.gauge("vllm:admission_rejections_total")
 
         # Wide bounds: what processors are left for answers shifts their times, and the closer
-        # ones are held by the simulation of tests/domain/test_model_window.py.
+        # ones are held by the simulation of tests/unit/adapters/model/test_window.py.
         for rounds in itertools.count(1):
             before = refused()
             ask(model, 200, 40)

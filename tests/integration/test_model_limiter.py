@@ -54,7 +54,7 @@ def _socket(server: EmbeddedValkey) -> Path:
     return server._sockets / "valkey.sock"  # type: ignore[operator]
 
 
-class Gauge:
+class EngineQueueReader:
     """Counts who is inside, by name."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ def run(
 
 
 def test_all_workers_together_hold_no_more_than_the_limit(address: str) -> None:
-    gauge = Gauge()
+    gauge = EngineQueueReader()
 
     async def act(*workers: Limiter) -> None:
         await asyncio.gather(*(gauge.work(workers[n % 4], 6, 0.01) for n in range(200)))
@@ -100,7 +100,7 @@ def test_all_workers_together_hold_no_more_than_the_limit(address: str) -> None:
 
 
 def test_a_busy_worker_does_not_starve_another(address: str) -> None:
-    gauge = Gauge()
+    gauge = EngineQueueReader()
 
     async def act(busy: Limiter, modest: Limiter) -> None:
         load = [asyncio.create_task(gauge.work(busy, 2, 0.02, "busy")) for _ in range(400)]
@@ -144,7 +144,7 @@ def test_slots_of_one_request_are_taken_together_and_within_the_limit(address: s
 
 
 def test_a_request_of_many_slots_is_not_starved_by_single_ones(address: str) -> None:
-    gauge = Gauge()
+    gauge = EngineQueueReader()
 
     async def act(busy: Limiter, modest: Limiter) -> None:
         load = [asyncio.create_task(gauge.work(busy, 4, 0.02, "busy")) for _ in range(400)]
@@ -212,7 +212,7 @@ def test_a_killed_process_frees_its_slots_when_its_lease_ends(address: str) -> N
         holder.send_signal(signal.SIGKILL)
         await waits
 
-    gauge = Gauge()
+    gauge = EngineQueueReader()
     try:
         run(address, 1, act)
     finally:
@@ -225,7 +225,7 @@ def test_a_killed_process_frees_its_slots_when_its_lease_ends(address: str) -> N
 def test_a_request_that_gives_up_frees_its_place(address: str) -> None:
     async def act(holder: Limiter, other: Limiter) -> None:
         async with holder.slot("e", 1):
-            waits = asyncio.create_task(Gauge().work(other, 1, 0.0))
+            waits = asyncio.create_task(EngineQueueReader().work(other, 1, 0.0))
             await asyncio.sleep(0.1)
             assert other.waiting("e") == 1
             waits.cancel()
@@ -242,7 +242,9 @@ def test_waiting_costs_a_few_commands_a_second(address: str) -> None:
     async def act(holder: Limiter, other: Limiter) -> None:
         with redis.Redis.from_url(address) as client:
             async with holder.slot("e", 1):
-                waits = [asyncio.create_task(Gauge().work(other, 1, 0.0)) for _ in range(50)]
+                waits = [
+                    asyncio.create_task(EngineQueueReader().work(other, 1, 0.0)) for _ in range(50)
+                ]
                 await asyncio.sleep(0.3)
                 before, began = client.info("stats")["total_commands_processed"], time.monotonic()
                 await asyncio.sleep(3.0)
@@ -262,7 +264,7 @@ def test_a_slot_that_is_given_back_wakes_the_next_before_it_looks(
     async def act(holder: Limiter, other: Limiter) -> None:
         with redis.Redis.from_url(address) as client:
             async with holder.slot("e", 1):
-                waits = asyncio.create_task(Gauge().work(other, 1, 0.0))
+                waits = asyncio.create_task(EngineQueueReader().work(other, 1, 0.0))
                 await until(lambda: client.keys("evoq:slots:*:line"))
             await waits
 
@@ -275,7 +277,7 @@ def test_a_flushed_redis_forgets_for_a_third_of_a_lease_only(address: str) -> No
             async with holder.slot("e", 1):
                 client.flushall()
                 await until(lambda: client.keys("evoq:slots:*:held"))
-                waits = asyncio.create_task(Gauge().work(other, 1, 0.0))
+                waits = asyncio.create_task(EngineQueueReader().work(other, 1, 0.0))
                 await until(lambda: client.keys("evoq:slots:*:line") or waits.done())
                 assert not waits.done(), "the slot was entered again"
                 client.flushall()
@@ -288,7 +290,7 @@ def test_a_flushed_redis_forgets_for_a_third_of_a_lease_only(address: str) -> No
 def test_without_a_redis_a_worker_goes_on_with_one_at_a_time(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    gauge = Gauge()
+    gauge = EngineQueueReader()
 
     async def act(worker: Limiter) -> None:
         await asyncio.gather(*(gauge.work(worker, 8, 0.01) for _ in range(20)))
@@ -302,7 +304,7 @@ def test_without_a_redis_a_worker_goes_on_with_one_at_a_time(
 def test_a_redis_that_dies_and_comes_back_stops_nobody(
     server: EmbeddedValkey, address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    gauge = Gauge()
+    gauge = EngineQueueReader()
 
     async def act(worker: Limiter) -> None:
         over = asyncio.Event()
@@ -334,7 +336,7 @@ def test_a_redis_that_dies_and_comes_back_stops_nobody(
 def test_workers_that_lose_their_redis_hold_no_more_than_the_limit_together(
     server: EmbeddedValkey, address: str
 ) -> None:
-    gauge = Gauge()
+    gauge = EngineQueueReader()
 
     async def act(early: Limiter, late: Limiter) -> None:
         names = await early.take("e", 8, 8)

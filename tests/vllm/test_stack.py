@@ -24,7 +24,7 @@ PROPOSALS = 300
 RUNNING = "vllm:num_requests_running"
 
 
-class Crew:
+class WorkerSet:
     """The processes of a deployment, each with a log; the ledger and the queue are others'."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
@@ -62,7 +62,7 @@ class Crew:
 @pytest.fixture
 def crew(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repository: Path
-) -> Iterator[Crew]:
+) -> Iterator[WorkerSet]:
     """A deployment without a worker for the queue `gpu`."""
     with EmbeddedValkey(tmp_path / "valkey") as broker:
         monkeypatch.setenv("EVOQ_DATABASE_URL", database)
@@ -71,7 +71,7 @@ def crew(
         monkeypatch.setenv("EVOQ_QUEUE__LEASE_SECONDS", "10")
         monkeypatch.setenv("PYTHONPATH", str(repository))
         monkeypatch.chdir(tmp_path)
-        started = Crew(tmp_path, dict(os.environ))
+        started = WorkerSet(tmp_path, dict(os.environ))
         started.start("cpu", "worker -Q cpu,control --without-gossip --without-mingle")
         started.start("beat", "beat")
         yield started
@@ -123,7 +123,7 @@ def assert_settled_exactly(ask: Callable[[str], list[tuple[Any, ...]]]) -> None:
 
 
 def test_a_run_completes_against_a_server_with_64_conversations_in_flight(
-    crew: Crew, ask, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    crew: WorkerSet, ask, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     with vllm_server(model, tmp_path / "server.log") as base_url:
         crew.start("gpu", "worker -Q gpu --without-gossip", EVOQ_GENERATE_CONCURRENCY="96")
@@ -135,7 +135,7 @@ def test_a_run_completes_against_a_server_with_64_conversations_in_flight(
 
 
 def test_a_worker_with_the_engine_inside_is_killed_and_nothing_is_lost(
-    crew: Crew, ask, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    crew: WorkerSet, ask, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     port = free_port()
     told = {
@@ -167,7 +167,7 @@ def test_a_worker_with_the_engine_inside_is_killed_and_nothing_is_lost(
     assert_settled_exactly(ask)
 
 
-def loaded(metrics: str, worker: "subprocess.Popen[bytes]", crew: Crew) -> None:
+def loaded(metrics: str, worker: "subprocess.Popen[bytes]", crew: WorkerSet) -> None:
     deadline = time.monotonic() + 600
     while not healthy(metrics):
         assert worker.poll() is None, crew.log("gpu")[-3000:]

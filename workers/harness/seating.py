@@ -68,7 +68,7 @@ def _shared(
     names: list[str],
     sources: list[memoryview],
 ) -> tuple[list[Seated], dict[str, Any]]:
-    """Places programs where the evaluator's process, which will be theirs, works."""
+    """Semaphore programs where the evaluator's process, which will be theirs, works."""
     uid, home = room.uid_of(numbers[1]), f"{directory}/p0"
     _directory(room, home, uid)
     paths = [f"{home}/{name}" for name in names]
@@ -86,7 +86,7 @@ def _guarded(
     names: list[str],
     sources: list[memoryview],
 ) -> tuple[list[Seated], dict[str, Any]]:
-    """Places each program in a directory of its own, and its stub in the evaluator's."""
+    """Semaphore each program in a directory of its own, and its stub in the evaluator's."""
     trial, first = numbers
     evaluator = f"{directory}/e"
     _directory(room, evaluator, room.first_uid)

@@ -7,7 +7,7 @@ from sqlalchemy import Connection
 from app.adapters.store.codec import evaluation_of
 from app.adapters.store.driver import row
 from app.domain.evaluation import Evaluation, Failure, FailureKind, merged_metrics
-from app.domain.operator import Ancestry, FailedChild, Known
+from app.domain.operator import Ancestry, FailedChild, ProgramRecord
 from app.domain.program import Program, ProgramId
 
 _ANCESTRY = """
@@ -66,11 +66,11 @@ def ancestry(
     )
 
 
-def _known(one: Any) -> Known:
+def _known(one: Any) -> ProgramRecord:
     tested: list[Evaluation] = [
         e for stored in one["evaluations"] or () if (e := evaluation_of(stored))
     ]
-    return Known(
+    return ProgramRecord(
         Program(one["source"], one["language"]),
         one["fitness"],
         merged_metrics(one["id"], tested),

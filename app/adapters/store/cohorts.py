@@ -19,7 +19,7 @@ from app.domain.operator import Draft, Role
 from app.domain.run import Run
 from app.domain.search.cohort import Cohort, CohortId, TrialId
 from app.ports.ledger import Exhausted
-from app.ports.records import Child, Measured, Turn
+from app.ports.records import MemberResult, TrialResult, Turn
 
 _MEMBERS = """
     (SELECT json_agg(member ORDER BY member.id) FROM (
@@ -160,7 +160,7 @@ def planned(c: Connection, cohorts: Sequence[CohortId]) -> tuple[Run, set[Cohort
     return run, set() if run.state.final else {o["id"] for o in found.locked if not o["bred"]}
 
 
-def record(c: Connection, measured: Sequence[Measured]) -> tuple[Run, list[Cohort]] | None:
+def record(c: Connection, measured: Sequence[TrialResult]) -> tuple[Run, list[Cohort]] | None:
     found = row(c, _LOCK, {"cohorts": sorted({one.cohort for one in measured})})
     run = run_of(c, found)
     if run.state.final:
@@ -188,7 +188,7 @@ def _with(
     return _cohort(locked[held.id], held.members, [*_tested(held), *new])
 
 
-def enter(c: Connection, cohorts: Sequence[Cohort], children: Sequence[Child]) -> None:
+def enter(c: Connection, cohorts: Sequence[Cohort], children: Sequence[MemberResult]) -> None:
     drafts = {member.id: member.draft for cohort in cohorts for member in cohort.members}
     entered = [_entered(child, drafts[child.proposal]) for child in children]
     ids = [child.proposal for child in children]
@@ -196,7 +196,7 @@ def enter(c: Connection, cohorts: Sequence[Cohort], children: Sequence[Child]) -
     write(c, _ENTER, told)
 
 
-def _entered(child: Child, draft: Draft | None) -> dict[str, Any]:
+def _entered(child: MemberResult, draft: Draft | None) -> dict[str, Any]:
     return {
         "id": child.proposal,
         "state": child.state,

@@ -12,7 +12,7 @@ from app.adapters.store.driver import rows, rows_later
 from app.adapters.store.runs import as_json
 from app.domain.operator import Completion, Role
 from app.domain.search.cohort import CohortId
-from app.ports.records import Account, Asked, Turn
+from app.ports.records import Account, CompletionKey, Turn
 
 _OF_COHORT = "SELECT * FROM completions WHERE cohort = %(cohort)s ORDER BY turn, place"
 _SAVE = f"""
@@ -109,7 +109,7 @@ def of_cohort(c: Connection, cohort: CohortId) -> dict[int, dict[int, Completion
     return turns
 
 
-def recall(c: Connection, asked: Sequence[Asked]) -> list[Completion | None]:
+def recall(c: Connection, asked: Sequence[CompletionKey]) -> list[Completion | None]:
     told = [{"place": place, **asdict(one)} for place, one in enumerate(asked)]
     found = {one.asked_place: one for one in rows(c, _RECALL, {"asked": as_json(told)})}
     return [_completion(found[n]) if n in found else None for n in range(len(asked))]

@@ -26,7 +26,7 @@ _LASTS = """
     ) AS newest
 """
 _ADD_COHORTS = """
-    INSERT INTO cohorts (run, island, operator, founding, ring_at)
+    INSERT INTO cohorts (run, island, operator, founding, visible_at)
     SELECT %(run)s, island, operator, founding, now() + %(again)s * interval '1 second'
     FROM unnest(CAST(%(islands)s AS int[]), CAST(%(operators)s AS text[]), CAST(%(founding)s
         AS bool[]))

@@ -8,7 +8,7 @@ from app.adapters.store import tables as t
 from app.adapters.store.codec import evaluation_of
 from app.adapters.store.driver import rows, values, write
 from app.domain.evaluation import merged_metrics
-from app.domain.operator import Known
+from app.domain.operator import ProgramRecord
 from app.domain.program import Program, ProgramId
 
 _PUT = (
@@ -89,12 +89,12 @@ def lengths(c: Connection, ids: Sequence[ProgramId]) -> dict[ProgramId, int]:
 
 def known(
     c: Connection, run: int, ids: Sequence[ProgramId], *, measured: bool
-) -> dict[ProgramId, Known]:
+) -> dict[ProgramId, ProgramRecord]:
     found = {}
     for one in rows(c, _KNOWN, {"run": run, "ids": list(ids), "measured": measured}):
         tested = [e for stored in one.evaluations or () if (e := evaluation_of(stored))]
         own = [e for e in tested if one.id in e.scores or one.id in e.metrics]
-        found[one.id] = Known(
+        found[one.id] = ProgramRecord(
             program=Program(one.source, one.language),
             fitness=one.fitness,
             metrics=merged_metrics(one.id, own),
@@ -105,10 +105,11 @@ def known(
     return found
 
 
-def children(c: Connection, run: int, parent: ProgramId, limit: int) -> tuple[Known, ...]:
+def children(c: Connection, run: int, parent: ProgramId, limit: int) -> tuple[ProgramRecord, ...]:
     found = rows(c, _CHILDREN, {"run": run, "parent": parent, "limit": limit})
     return tuple(
-        Known(Program(row.source, row.language), row.fitness, changes=row.changes) for row in found
+        ProgramRecord(Program(row.source, row.language), row.fitness, changes=row.changes)
+        for row in found
     )
 
 

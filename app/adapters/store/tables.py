@@ -118,10 +118,10 @@ cohorts = Table(
     Column("founding", Boolean, nullable=False),
     Column("bred", Boolean, nullable=False, server_default=text("false")),
     Column("leased_until", DateTime(timezone=True)),
-    Column("ring_at", DateTime(timezone=True), nullable=False),
+    Column("visible_at", DateTime(timezone=True), nullable=False),
     Column("attempts", Integer, nullable=False, server_default="0"),
     Column("planned_at", DateTime(timezone=True), server_default=func.now()),
-    Index("cohorts_waiting", "run", "ring_at", postgresql_where=text("NOT bred")),
+    Index("cohorts_waiting", "run", "visible_at", postgresql_where=text("NOT bred")),
 )
 proposals = Table(
     "proposals",
@@ -197,13 +197,13 @@ trials = Table(
     Column("players", ARRAY(Text), nullable=False),
     Column("cases", ARRAY(Text), nullable=False),
     Column("leased_until", DateTime(timezone=True)),
-    Column("ring_at", DateTime(timezone=True), nullable=False),
+    Column("visible_at", DateTime(timezone=True), nullable=False),
     Column("attempts", Integer, nullable=False, server_default="0"),
     Column("evaluation", JSONB(none_as_null=True)),
     Column("wall_seconds", Float(53), nullable=False, server_default="0"),
     Column("cpu_seconds", Float(53), nullable=False, server_default="0"),
     UniqueConstraint("cohort", "stage", "players", "cases"),
-    Index("trials_waiting", "run", "ring_at", postgresql_where=text("evaluation IS NULL")),
+    Index("trials_waiting", "run", "visible_at", postgresql_where=text("evaluation IS NULL")),
 )
 islands = Table(
     "islands",

@@ -19,7 +19,7 @@ from app.adapters.store import trials as stored_trials
 from app.adapters.store import worker_time as stored_worker_time
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.events import Event, EventKind
-from app.domain.operator import Ancestry, Completion, Known
+from app.domain.operator import Ancestry, Completion, ProgramRecord
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
 from app.domain.run import Budget, Limits, Run, RunState
@@ -28,18 +28,18 @@ from app.domain.search.back_pressure import Flow
 from app.domain.search.cohort import Cohort, CohortId, State, TrialId
 from app.ports.records import (
     Account,
-    Asked,
     Backlog,
-    Child,
-    Leased,
-    Measured,
+    CompletionKey,
+    LeasedTrial,
+    MemberResult,
     NewRun,
     Plan,
     Settled,
-    Shift,
     Spent,
+    TrialResult,
     Turn,
     Worker,
+    WorkerTime,
 )
 
 
@@ -130,10 +130,10 @@ class SqlTransaction:
 
     def known(
         self, run: int, ids: Sequence[ProgramId], *, measured: bool
-    ) -> dict[ProgramId, Known]:
+    ) -> dict[ProgramId, ProgramRecord]:
         return stored_programs.known(self._c, run, ids, measured=measured)
 
-    def children(self, run: int, parent: ProgramId, limit: int) -> tuple[Known, ...]:
+    def children(self, run: int, parent: ProgramId, limit: int) -> tuple[ProgramRecord, ...]:
         return stored_programs.children(self._c, run, parent, limit)
 
     def ancestry(self, run: int, program: ProgramId, *, ancestors: int, failures: int) -> Ancestry:
@@ -157,9 +157,9 @@ class SqlTransaction:
         return stored_planning.lasts_seconds(self._c, run, over)
 
     def add_cohorts(
-        self, run: int, plans: Sequence[Plan], *, ring_again_seconds: float
+        self, run: int, plans: Sequence[Plan], *, redeliver_seconds: float
     ) -> list[CohortId]:
-        return stored_planning.add_cohorts(self._c, run, plans, ring_again_seconds)
+        return stored_planning.add_cohorts(self._c, run, plans, redeliver_seconds)
 
     def claim_cohorts(
         self, cohorts: Sequence[CohortId], lease_seconds: float, *, attempts: int
@@ -172,7 +172,7 @@ class SqlTransaction:
     def planned(self, cohorts: Sequence[CohortId]) -> tuple[Run, set[CohortId]]:
         return stored_cohorts.planned(self._c, cohorts)
 
-    def enter(self, cohorts: Sequence[Cohort], children: Sequence[Child]) -> None:
+    def enter(self, cohorts: Sequence[Cohort], children: Sequence[MemberResult]) -> None:
         stored_cohorts.enter(self._c, cohorts, children)
 
     def completions(self, cohort: CohortId) -> Mapping[int, Mapping[int, Completion]]:
@@ -183,7 +183,7 @@ class SqlTransaction:
         self._last.append(partial(saving.write, self._c))
         return saving.overtaken
 
-    def recall(self, asked: Sequence[Asked]) -> list[Completion | None]:
+    def recall(self, asked: Sequence[CompletionKey]) -> list[Completion | None]:
         return stored_completions.recall(self._c, asked)
 
     def replay(self, run: int, asked: Sequence[tuple[str, int]]) -> list[Completion | None]:
@@ -193,16 +193,16 @@ class SqlTransaction:
         return stored_completions.accounts(self._c, run)
 
     def add_trials(
-        self, trials: Sequence[tuple[Cohort, Trial]], *, ring_again_seconds: float
+        self, trials: Sequence[tuple[Cohort, Trial]], *, redeliver_seconds: float
     ) -> list[TrialId]:
-        return stored_trials.add_trials(self._c, trials, ring_again_seconds)
+        return stored_trials.add_trials(self._c, trials, redeliver_seconds)
 
     def claim_trials(
         self, trials: Sequence[TrialId], lease_seconds: float, *, attempts: int
-    ) -> list[tuple[Run, Leased]]:
+    ) -> list[tuple[Run, LeasedTrial]]:
         return stored_trials.claim_trials(self._c, trials, lease_seconds, attempts)
 
-    def record(self, measured: Sequence[Measured]) -> tuple[Run, list[Cohort]] | None:
+    def record(self, measured: Sequence[TrialResult]) -> tuple[Run, list[Cohort]] | None:
         return stored_cohorts.record(self._c, measured)
 
     def renew(
@@ -216,9 +216,9 @@ class SqlTransaction:
         stored_trials.release(self._c, cohorts, trials, retry_seconds)
 
     def overdue(
-        self, run: int, ring_again_seconds: float, limit: int = 1000
+        self, run: int, redeliver_seconds: float, limit: int = 1000
     ) -> tuple[list[CohortId], list[TrialId]]:
-        return stored_trials.overdue(self._c, run, ring_again_seconds, limit)
+        return stored_trials.overdue(self._c, run, redeliver_seconds, limit)
 
     def forget_attempts(self, run: int) -> None:
         stored_trials.forget_attempts(self._c, run)
@@ -240,13 +240,13 @@ class SqlTransaction:
     def record_shifts(self, worker: Worker, seconds: Mapping[int | None, float]) -> None:
         stored_worker_time.record(self._c, worker, seconds)
 
-    def shifts(self, run: int) -> list[Shift]:
+    def shifts(self, run: int) -> list[WorkerTime]:
         return stored_worker_time.of_run(self._c, run)
 
-    def busy_shifts(self) -> list[Shift]:
+    def busy_shifts(self) -> list[WorkerTime]:
         return stored_worker_time.busy(self._c)
 
-    def idle_shifts(self) -> list[Shift]:
+    def idle_shifts(self) -> list[WorkerTime]:
         return stored_worker_time.idle(self._c)
 
     def spent(self) -> Spent:

@@ -13,10 +13,10 @@ from app.domain.program import Program, ProgramId
 from app.domain.run import Run
 from app.domain.search.cohort import Cohort, CohortId, TrialId
 from app.ports.ledger import Exhausted
-from app.ports.records import Leased
+from app.ports.records import LeasedTrial
 
 _ADD = """
-    INSERT INTO trials (run, cohort, stage, players, cases, ring_at)
+    INSERT INTO trials (run, cohort, stage, players, cases, visible_at)
     SELECT run, cohort, stage, players, cases, now() + %(again)s * interval '1 second'
     FROM json_to_recordset(CAST(%(trials)s AS json)) AS told(
         run bigint, cohort bigint, stage text, players text[], cases text[]
@@ -48,20 +48,20 @@ _RENEW = """
     WHERE id = ANY(%(ids)s) AND leased_until IS NOT NULL
 """
 _RELEASE = """
-    UPDATE {table} SET leased_until = NULL, ring_at = now() + %(retry)s * interval '1 second',
+    UPDATE {table} SET leased_until = NULL, visible_at = now() + %(retry)s * interval '1 second',
         attempts = greatest(attempts - 1, 0)
     WHERE id = ANY(%(ids)s)
 """
 _OVERDUE = """
-    UPDATE {table} SET ring_at = now() + %(again)s * interval '1 second'
+    UPDATE {table} SET visible_at = now() + %(again)s * interval '1 second'
     WHERE id IN (
-        SELECT id FROM {table} WHERE run = %(run)s AND {waiting} AND ring_at < now()
+        SELECT id FROM {table} WHERE run = %(run)s AND {waiting} AND visible_at < now()
             AND (leased_until IS NULL OR leased_until < now())
-        ORDER BY ring_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+        ORDER BY visible_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
     ) RETURNING id
 """
 _FORGET = """
-    UPDATE {table} SET attempts = 0, leased_until = NULL, ring_at = now()
+    UPDATE {table} SET attempts = 0, leased_until = NULL, visible_at = now()
     WHERE id IN (
         SELECT id FROM {table} WHERE run = %(run)s AND {waiting} ORDER BY id FOR NO KEY UPDATE
     )
@@ -87,7 +87,7 @@ def add_trials(
 
 def claim_trials(
     c: Connection, trials: Sequence[TrialId], lease: float, attempts: int
-) -> list[tuple[Run, Leased]]:
+) -> list[tuple[Run, LeasedTrial]]:
     claimed = []
     for found in rows(c, _CLAIM, {"trials": sorted(trials), "lease": lease}):
         run = run_of(c, found)
@@ -99,10 +99,10 @@ def claim_trials(
     return claimed
 
 
-def _leased(claimed: Mapping[str, Any], programs: Mapping[ProgramId, Program]) -> Leased:
+def _leased(claimed: Mapping[str, Any], programs: Mapping[ProgramId, Program]) -> LeasedTrial:
     trial = trial_of(claimed)
     players = {player: programs[player] for player in trial.players}
-    return Leased(claimed["id"], claimed["cohort"], trial, players)
+    return LeasedTrial(claimed["id"], claimed["cohort"], trial, players)
 
 
 def renew(

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from app.adapters.store.driver import rows, write
-from app.ports.records import Shift, Worker
+from app.ports.records import Worker, WorkerTime
 
 _RECORD = """
     INSERT INTO shifts (worker, kind, usd_per_hour, run, seconds)
@@ -38,17 +38,17 @@ def record(c: Connection, worker: Worker, seconds: Mapping[int | None, float]) -
     write(c, _RECORD, told)
 
 
-def of_run(c: Connection, run: int) -> list[Shift]:
+def of_run(c: Connection, run: int) -> list[WorkerTime]:
     return [_shift(one) for one in rows(c, _OF_RUN, {"run": run})]
 
 
-def idle(c: Connection) -> list[Shift]:
+def idle(c: Connection) -> list[WorkerTime]:
     return [_shift(one) for one in rows(c, _IDLE, {})]
 
 
-def busy(c: Connection) -> list[Shift]:
+def busy(c: Connection) -> list[WorkerTime]:
     return [_shift(one) for one in rows(c, _BUSY, {})]
 
 
-def _shift(row: Any) -> Shift:
-    return Shift(row.kind, row.workers, row.seconds, row.cost_usd, row.unpriced_seconds)
+def _shift(row: Any) -> WorkerTime:
+    return WorkerTime(row.kind, row.workers, row.seconds, row.cost_usd, row.unpriced_seconds)

@@ -16,8 +16,8 @@ from app.domain.operator import (
     Completion,
     Conversation,
     Draft,
-    Known,
     Operator,
+    ProgramRecord,
     Prompt,
 )
 from app.domain.operators.asking import asked, teller
@@ -69,7 +69,7 @@ def _asked_for(prompt: Prompt, name: str) -> int:
     return max(map(int, shown), default=0)
 
 
-def _versions(brief: Brief, draft: Draft, name: str, rules: PromptRules) -> list[Known]:
+def _versions(brief: Brief, draft: Draft, name: str, rules: PromptRules) -> list[ProgramRecord]:
     """Returns whose versions are shown, at least the parent's, the fittest others first."""
     parent = brief.known[draft.parents[0]]
     own = cut_up(parent.program.source, name)

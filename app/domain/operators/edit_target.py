@@ -17,7 +17,7 @@ _DONOR_NODES = 40  # what is grafted stays small enough to be read
 
 
 @dataclass(frozen=True, slots=True)
-class Workpiece:
+class EditTarget:
     """A program about to be edited once.
 
     Attributes:
@@ -39,17 +39,17 @@ class Change:
     note: str
 
 
-Edit: TypeAlias = Callable[[Workpiece, Random], Change | None]
+Edit: TypeAlias = Callable[[EditTarget, Random], Change | None]
 """Returns a changed text, or None where the program offers no place for it."""
 
 
-def done(piece: Workpiece, pairs: Sequence[tuple[Site, ast.expr]], note: str) -> Change:
+def done(piece: EditTarget, pairs: Sequence[tuple[Site, ast.expr]], note: str) -> Change:
     """Returns the change that replaces each site's expression."""
     line = pairs[0][0].node.lineno
     return Change(piece.source.replaced(pairs), f"line {line}: {note}")
 
 
-def draw_site(piece: Workpiece, rng: Random, *, truths: bool = False) -> Site | None:
+def draw_site(piece: EditTarget, rng: Random, *, truths: bool = False) -> Site | None:
     """Draws a place for arithmetic; every third time the whole of a statement's value."""
     places = [
         site
@@ -67,7 +67,7 @@ def draw_site(piece: Workpiece, rng: Random, *, truths: bool = False) -> Site | 
 
 
 def draw_donor(
-    piece: Workpiece, site: Site, rng: Random, *, truth: bool = False
+    piece: EditTarget, site: Site, rng: Random, *, truth: bool = False
 ) -> ast.expr | None:
     """Draws an expression that could stand at a site: its names are bound there."""
     names = site.names | SAFE_BUILTINS

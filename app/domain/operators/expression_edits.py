@@ -8,7 +8,7 @@ from app.domain.operators.edit_sites import Site, literal, number
 from app.domain.operators.edit_target import (
     SAFE_BUILTINS,
     Change,
-    Workpiece,
+    EditTarget,
     done,
     draw_donor,
     draw_scale,
@@ -32,7 +32,7 @@ _TWINS = (
 """Calls that take and give the same kinds of values."""
 
 
-def perturb_number(piece: Workpiece, rng: Random) -> Change | None:
+def perturb_number(piece: EditTarget, rng: Random) -> Change | None:
     """Moves one number by a Gaussian factor or, less often, a Gaussian step; whole stays whole."""
     places = [site for site in piece.sites if _numeric(site) is not None and not site.structural]
     if not places:
@@ -49,7 +49,7 @@ def perturb_number(piece: Workpiece, rng: Random) -> Change | None:
     return done(piece, [(site, literal(after))], f"{before} becomes {after}")
 
 
-def swap_numbers(piece: Workpiece, rng: Random) -> Change | None:
+def swap_numbers(piece: EditTarget, rng: Random) -> Change | None:
     """Lets two different numbers of one type change places."""
     places = [site for site in piece.sites if _numeric(site) is not None and not site.structural]
     pairs = [
@@ -65,7 +65,7 @@ def swap_numbers(piece: Workpiece, rng: Random) -> Change | None:
     return done(piece, [(one, copy.copy(other.node)), (other, copy.copy(one.node))], note)
 
 
-def swap_operator(piece: Workpiece, rng: Random) -> Change | None:
+def swap_operator(piece: EditTarget, rng: Random) -> Change | None:
     """Replaces one operator, or one call by its twin, by another of its kind."""
     pairs = [(site, new) for site in piece.sites for new in _other_operators(site, rng)]
     if not pairs:
@@ -74,7 +74,7 @@ def swap_operator(piece: Workpiece, rng: Random) -> Change | None:
     return done(piece, [(site, new)], f"{shown(site.node)} becomes {shown(new)}")
 
 
-def graft(piece: Workpiece, rng: Random) -> Change | None:
+def graft(piece: EditTarget, rng: Random) -> Change | None:
     """Replaces an expression by one from an inspiration or from elsewhere in the program."""
     site = draw_site(piece, rng, truths=True)
     if site is None:
@@ -85,7 +85,7 @@ def graft(piece: Workpiece, rng: Random) -> Change | None:
     return done(piece, [(site, donor)], f"{shown(site.node)} becomes {shown(donor)}")
 
 
-def add_term(piece: Workpiece, rng: Random) -> Change | None:
+def add_term(piece: EditTarget, rng: Random) -> Change | None:
     """Adds to an expression, or multiplies it by, a scaled safe function of another one."""
     site = draw_site(piece, rng)
     donor = None if site is None else draw_donor(piece, site, rng)
@@ -100,7 +100,7 @@ def add_term(piece: Workpiece, rng: Random) -> Change | None:
     return done(piece, [(site, read(text))], f"{shown(site.node)} gains {scale} * {term}")
 
 
-def add_threshold(piece: Workpiece, rng: Random) -> Change | None:
+def add_threshold(piece: EditTarget, rng: Random) -> Change | None:
     """Lets an expression take another value on one side of a threshold."""
     site = draw_site(piece, rng)
     donor = None if site is None else draw_donor(piece, site, rng)
@@ -129,7 +129,7 @@ def add_threshold(piece: Workpiece, rng: Random) -> Change | None:
     return done(piece, [(site, read(text))], f"{shown(site.node)} splits where {test}")
 
 
-def add_profile(piece: Workpiece, rng: Random) -> Change | None:
+def add_profile(piece: EditTarget, rng: Random) -> Change | None:
     """Adds a drawn piecewise-linear function of another expression: a dip here, a rise there.
 
     One threshold rarely helps where two would; a profile holds several, and leaves numbers that
@@ -147,7 +147,7 @@ def add_profile(piece: Workpiece, rng: Random) -> Change | None:
     return done(piece, [(site, read(text))], f"{shown(site.node)} gains {term}")
 
 
-def simplify(piece: Workpiece, rng: Random) -> Change | None:
+def simplify(piece: EditTarget, rng: Random) -> Change | None:
     """Replaces an expression by one of its parts; what keeps programs from only growing."""
     pairs = [
         (site, part)
@@ -221,7 +221,7 @@ def _parts(node: ast.expr, numpy: str) -> list[ast.expr]:
     return []
 
 
-def _through_safe_function(piece: Workpiece, inner: str, rng: Random) -> str:
+def _through_safe_function(piece: EditTarget, inner: str, rng: Random) -> str:
     """Returns a call that is finite for every finite argument, barring overflow."""
     if piece.numpy:
         np = piece.numpy

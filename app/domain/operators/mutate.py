@@ -10,11 +10,19 @@ import functools
 from random import Random
 
 from app.domain.evaluation import Failure, FailureKind
-from app.domain.operator import Brief, Child, Conversation, Draft, Known, Offspring, Operator
+from app.domain.operator import (
+    Brief,
+    Child,
+    Conversation,
+    Draft,
+    Offspring,
+    Operator,
+    ProgramRecord,
+)
 from app.domain.operators import expression_edits as expressions
 from app.domain.operators import statement_edits as statements
 from app.domain.operators.edit_sites import Source, argument_names, bound_names, sites
-from app.domain.operators.edit_target import Change, Edit, Workpiece, graftable
+from app.domain.operators.edit_target import Change, Edit, EditTarget, graftable
 from app.domain.program import Program, fingerprint
 from app.domain.replies.interpretation import syntax_fault
 from app.domain.source.regions import enforce
@@ -58,8 +66,8 @@ def mutated(brief: Brief, draft: Draft) -> Child:
     if fault is not None:
         return Failure(FailureKind.SYNTAX, f"The parent does not parse: {fault}")
     rng = brief.rng(f"mutate/{draft.ordinal}")
-    muses = rng.sample(draft.inspirations, min(_MUSES, len(draft.inspirations)))
-    donors = [node for one in muses for node in _donors(brief.known[one])]
+    inspirations = rng.sample(draft.inspirations, min(_MUSES, len(draft.inspirations)))
+    donors = [node for one in inspirations for node in _donors(brief.known[one])]
     before, suspected = _of_parent(parent)
     for _ in range(_ATTEMPTS):
         changes = _edited(parent, donors, rng)
@@ -93,15 +101,15 @@ def _edited(parent: Program, donors: list[ast.expr], rng: Random) -> list[Change
     return changes
 
 
-def _workpiece(text: str, donors: list[ast.expr], rng: Random) -> Workpiece:
+def _workpiece(text: str, donors: list[ast.expr], rng: Random) -> EditTarget:
     source = Source.of(text)
     places = sites(source)
     own = [site.node for site in places]
     foreign = donors if len(donors) <= _DONORS else rng.sample(donors, _DONORS)
-    return Workpiece(source, places, [*own, *foreign], _numpy(source.tree))
+    return EditTarget(source, places, [*own, *foreign], _numpy(source.tree))
 
 
-def _donors(known: Known) -> list[ast.expr]:
+def _donors(known: ProgramRecord) -> list[ast.expr]:
     if syntax_fault(known.program) is not None or known.program.language != "python":
         return []
     source = Source.of(known.program.source)

@@ -6,12 +6,12 @@ from itertools import pairwise
 from random import Random
 
 from app.domain.operators.edit_sites import Source
-from app.domain.operators.edit_target import Change, Workpiece
+from app.domain.operators.edit_target import Change, EditTarget
 
 _MOVABLE = ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Expr | ast.If | ast.For | ast.While
 
 
-def delete(piece: Workpiece, rng: Random) -> Change | None:
+def delete(piece: EditTarget, rng: Random) -> Change | None:
     """Removes a statement; a body keeps at least one."""
     source = piece.source
     places = [
@@ -29,7 +29,7 @@ def delete(piece: Workpiece, rng: Random) -> Change | None:
     return Change(text.decode(), f"line {doomed.lineno}: deleted")
 
 
-def duplicate(piece: Workpiece, rng: Random) -> Change | None:
+def duplicate(piece: EditTarget, rng: Random) -> Change | None:
     """Writes a statement twice."""
     source = piece.source
     places = [
@@ -46,7 +46,7 @@ def duplicate(piece: Workpiece, rng: Random) -> Change | None:
     return Change(text.decode(), f"line {chosen.lineno}: duplicated")
 
 
-def reorder(piece: Workpiece, rng: Random) -> Change | None:
+def reorder(piece: EditTarget, rng: Random) -> Change | None:
     """Lets two neighbouring statements change places."""
     source = piece.source
     pairs = [
@@ -70,7 +70,7 @@ def reorder(piece: Workpiece, rng: Random) -> Change | None:
     return Change(text.decode(), f"lines {one.lineno} and {other.lineno} change places")
 
 
-def swap_augmented(piece: Workpiece, rng: Random) -> Change | None:
+def swap_augmented(piece: EditTarget, rng: Random) -> Change | None:
     """Replaces the operator of an augmented assignment."""
     source = piece.source
     places = [

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from app.domain.evaluation import Failure, FailureKind
-from app.domain.operator import Brief, Child, Conversation, Draft, Known, Operator
+from app.domain.operator import Brief, Child, Conversation, Draft, Operator, ProgramRecord
 from app.domain.operators.edit_sites import Site, Source, literal, number, sites
 from app.domain.operators.mutate import mutated
 from app.domain.program import Program
@@ -141,7 +141,10 @@ def _unit(value: int | float) -> float:
 
 
 def _history(
-    relatives: Iterable[Known], parent: Program, origin: Sequence[float], chosen: Sequence[int]
+    relatives: Iterable[ProgramRecord],
+    parent: Program,
+    origin: Sequence[float],
+    chosen: Sequence[int],
 ) -> tuple[Tried, ...]:
     shape = skeleton(parent)
     tried: list[Tried] = []

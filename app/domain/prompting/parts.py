@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 
-from app.domain.operator import Brief, Draft, FailedChild, Known
+from app.domain.operator import Brief, Draft, FailedChild, ProgramRecord
 from app.domain.prompting.feedback import shown_artifacts, told
 from app.domain.prompting.rules import PromptRules
 from app.domain.secrets import redacted
@@ -31,11 +31,11 @@ class Shown:
       left_out: What was cut, in the order of cutting.
     """
 
-    parent: Known
-    top: tuple[Known, ...] = ()
-    others: tuple[Known, ...] = ()
-    attempts: tuple[Known, ...] = ()
-    ancestors: tuple[Known, ...] = ()
+    parent: ProgramRecord
+    top: tuple[ProgramRecord, ...] = ()
+    others: tuple[ProgramRecord, ...] = ()
+    attempts: tuple[ProgramRecord, ...] = ()
+    ancestors: tuple[ProgramRecord, ...] = ()
     failures: tuple[FailedChild, ...] = ()
     artifacts: tuple[tuple[str, str], ...] = ()
     left_out: tuple[str, ...] = ()
@@ -103,12 +103,12 @@ def shown(brief: Brief, draft: Draft, rules: PromptRules) -> Shown:
     )
 
 
-def _plain(known: Known) -> str:
+def _plain(known: ProgramRecord) -> str:
     return "".join(known.program.source.split())
 
 
 @dataclass(frozen=True, slots=True)
-class Scribe:
+class TemplateFiller:
     """Fills a run's templates; one for each text, because variations are drawn in order."""
 
     rules: PromptRules
@@ -123,7 +123,7 @@ class Scribe:
         }
         return self.rules.template(name).format(**{**varied, **values})
 
-    def top(self, known: Iterable[Known]) -> str:
+    def top(self, known: Iterable[ProgramRecord]) -> str:
         """Returns the fittest programs under their heading; "" where there are none."""
         texts = [
             self.filled("top_program", self._program(one, n, "key_features"))
@@ -131,7 +131,7 @@ class Scribe:
         ]
         return "## Top performing programs\n" + "".join(texts) if texts else ""
 
-    def inspirations(self, known: Iterable[Known]) -> str:
+    def inspirations(self, known: Iterable[ProgramRecord]) -> str:
         """Returns programs of other niches under their heading; "" where there are none."""
         texts = [
             self.filled(
@@ -144,7 +144,7 @@ class Scribe:
             return ""
         return self.filled("inspirations_section", {"inspiration_programs": "".join(texts)})
 
-    def attempts(self, known: Iterable[Known], parent: Known) -> str:
+    def attempts(self, known: Iterable[ProgramRecord], parent: ProgramRecord) -> str:
         """Returns what was tried from the parent, under its heading; "" where nothing was."""
         texts = [
             self.filled(
@@ -160,7 +160,7 @@ class Scribe:
         ]
         return "## What was tried from it, newest first\n" + "".join(texts) if texts else ""
 
-    def ancestry(self, parent: Known, ancestors: tuple[Known, ...]) -> str:
+    def ancestry(self, parent: ProgramRecord, ancestors: tuple[ProgramRecord, ...]) -> str:
         """Returns the changes that led to the parent, newest first; "" where it is a seed."""
         told_of = [one for one in (parent, *ancestors) if one.changes] if ancestors else []
         texts = [
@@ -209,7 +209,7 @@ class Scribe:
             parts.append(f"### {name}\n```\n{text}\n```")
         return "\n".join(parts)
 
-    def _program(self, known: Known, number: int, features: str) -> dict[str, str]:
+    def _program(self, known: ProgramRecord, number: int, features: str) -> dict[str, str]:
         described = [f"Features: {numbers(known.features)}"] if known.features else []
         described += [f"Metrics: {numbers(known.metrics)}"] if known.metrics else []
         described += self._labels(known) if features == "unique_features" else []
@@ -221,7 +221,7 @@ class Scribe:
             features: "\n".join(described),
         }
 
-    def _labels(self, known: Known) -> list[str]:
+    def _labels(self, known: ProgramRecord) -> list[str]:
         """Returns what OpenEvolve calls an inspiration's unique features."""
         rules, n = self.rules, known.program.source.count("\n")
         most, few = rules.include_changes_under_chars, rules.concise_implementation_max_lines
@@ -252,12 +252,12 @@ def focus(parts: Shown, rules: PromptRules) -> str:
     return " ".join(texts)
 
 
-def rank(known: Known) -> float:
+def rank(known: ProgramRecord) -> float:
     """Returns the fitness, or what is below all fitness."""
     return float("-inf") if known.fitness is None else known.fitness
 
 
-def score(known: Known) -> str:
+def score(known: ProgramRecord) -> str:
     """Returns the fitness in words."""
     return "none" if known.fitness is None else f"{known.fitness:.6g}"
 
@@ -272,7 +272,7 @@ def brief_changes(changes: str) -> str:
     return changes if len(changes) <= _CHANGES_CHARS else changes[:_CHANGES_CHARS] + " ..."
 
 
-def _outcome(child: Known, parent: Known) -> str:
+def _outcome(child: ProgramRecord, parent: ProgramRecord) -> str:
     if child.fitness is None or parent.fitness is None:
         return "not comparable"
     if child.fitness == parent.fitness:

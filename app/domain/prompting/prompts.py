@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from app.domain.evaluation import Failure
-from app.domain.operator import Brief, Completion, Draft, Known, Prompt
-from app.domain.prompting.parts import Scribe, Shown, focus, numbers, rank, score, shown
+from app.domain.operator import Brief, Completion, Draft, ProgramRecord, Prompt
+from app.domain.prompting.parts import Shown, TemplateFiller, focus, numbers, rank, score, shown
 from app.domain.prompting.rules import PromptRules
 from app.domain.prompting.tokens import fits
 from app.domain.replies.answer import without_thoughts
@@ -20,7 +20,7 @@ _QUOTED_SHARE = 5  # a repair quotes the reply up to a fifth of the prompt: budg
 _QUOTED_CHARS = 2_000  # and this much in any case that has room for it
 _QUOTED_CHARS_AT_LEAST = 500  # with less of it, nobody knows what is to be repaired
 
-Write = Callable[[Shown, Scribe], str]
+Write = Callable[[Shown, TemplateFiller], str]
 """Makes the user text from what is shown."""
 
 
@@ -36,7 +36,9 @@ def rewrite_prompt(brief: Brief, draft: Draft) -> Prompt:
     )
 
 
-def complete_prompt(brief: Brief, draft: Draft, name: str, programs: Sequence[Known]) -> Prompt:
+def complete_prompt(
+    brief: Brief, draft: Draft, name: str, programs: Sequence[ProgramRecord]
+) -> Prompt:
     """Returns the prompt that asks for the next version of a function.
 
     Args:
@@ -51,7 +53,7 @@ def complete_prompt(brief: Brief, draft: Draft, name: str, programs: Sequence[Kn
     others = tuple(one for one in programs if one.program != parent.program)
     parts = Shown(parent, top=others, failures=full.failures)
 
-    def write(parts: Shown, scribe: Scribe) -> str:
+    def write(parts: Shown, scribe: TemplateFiller) -> str:
         ranked = sorted((parent, *parts.top), key=rank)
         values = {
             "language": scribe.language,
@@ -123,11 +125,11 @@ def left_out(parts: Shown) -> str:
     return f"(Left out to keep this short: {told}.)\n"
 
 
-def _scribe(brief: Brief, rules: PromptRules, purpose: str) -> Scribe:
-    return Scribe(rules, brief.rng(purpose), brief.language)
+def _scribe(brief: Brief, rules: PromptRules, purpose: str) -> TemplateFiller:
+    return TemplateFiller(rules, brief.rng(purpose), brief.language)
 
 
-def _user(name: str, parts: Shown, scribe: Scribe) -> str:
+def _user(name: str, parts: Shown, scribe: TemplateFiller) -> str:
     parent, rules = parts.parent, scribe.rules
     history = {
         "top_programs": scribe.top(parts.top),
@@ -152,7 +154,9 @@ def _user(name: str, parts: Shown, scribe: Scribe) -> str:
     return scribe.filled(name, values)
 
 
-def _evolution_history(name: str, history: dict[str, str], parts: Shown, scribe: Scribe) -> str:
+def _evolution_history(
+    name: str, history: dict[str, str], parts: Shown, scribe: TemplateFiller
+) -> str:
     """Returns OpenEvolve's one placeholder for all of this, where the template asks for it."""
     if "{evolution_history}" not in scribe.rules.template(name):
         return ""

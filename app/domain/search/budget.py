@@ -1,9 +1,10 @@
 """Budgets: what a run may still plan, with everything in flight counted as if it were spent.
 
-A completion's price is known only when it is there, so that each one asked for is promised a share
-beforehand: `Tariff.reservation`.  The completion's part of it is an upper bound, because a model is
-told how long it may answer.  The prompt's part is learnt from the longest prompt the run has paid
-for, with room to grow; until there is one, conversations with a model go one at a time.
+The price of a completion is known only once it has come, so a share is reserved for each one
+beforehand: `PriceCeiling.reservation`.  The completion's part of the share is an upper bound,
+because a request limits the length of its answer.  The prompt's part is learnt from the longest
+prompt that the run has paid for, with room to grow; until there is one, conversations with a model
+go one at a time.
 """
 
 import math
@@ -26,7 +27,7 @@ FRAME_TOKENS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Tariff:
+class PriceCeiling:
     """The most that one completion of a run may take.
 
     Attributes:
@@ -57,7 +58,7 @@ NOTHING = Price()
 
 
 @dataclass(frozen=True, slots=True)
-class Booked:
+class Charge:
     """What a turn of a conversation adds to its run's account.
 
     Attributes:
@@ -70,8 +71,11 @@ class Booked:
 
 
 def booked(
-    budget: Budget, tariff: Tariff, prompts: Sequence[Prompt], completions: Sequence[Completion]
-) -> Booked:
+    budget: Budget,
+    price_ceiling: PriceCeiling,
+    prompts: Sequence[Prompt],
+    completions: Sequence[Completion],
+) -> Charge:
     """Returns what completions add to a run's account.
 
     A run with a cap on tokens or money books a completion that its endpoint did not count at one
@@ -81,17 +85,19 @@ def booked(
     tokens, usd, longest = 0, 0.0, 0
     for prompt, one in zip(prompts, completions, strict=True):
         if one.unanswered and capped(budget):
-            lost = unanswered(tariff, prompt, one.unanswered)
+            lost = unanswered(price_ceiling, prompt, one.unanswered)
             tokens, usd = tokens + lost.tokens, usd + lost.cost_usd
         asked, answered, cost = one.prompt_tokens, one.completion_tokens, one.cost_usd
         if not asked and capped(budget):
             asked = len(f"{prompt.system}{prompt.user}".encode(errors="replace"))
             answered = len(one.text.encode(errors="replace"))
-            cost = (asked * tariff.prompt_usd + answered * tariff.completion_usd) / 1e6
+            cost = (
+                asked * price_ceiling.prompt_usd + answered * price_ceiling.completion_usd
+            ) / 1e6
         longest = max(longest, asked)
         if not one.reused:
             tokens, usd = tokens + asked + answered, usd + (cost or 0.0)
-    return Booked(tokens, usd, longest)
+    return Charge(tokens, usd, longest)
 
 
 def longest_tokens(prompt: Prompt) -> int:
@@ -101,11 +107,14 @@ def longest_tokens(prompt: Prompt) -> int:
     return min(bytes_and_frame, math.ceil(estimated(text) * PROMPT_MARGIN) + FRAME_TOKENS)
 
 
-def unanswered(tariff: Tariff, prompt: Prompt, times: int) -> "Price":
+def unanswered(price_ceiling: PriceCeiling, prompt: Prompt, times: int) -> "Price":
     """Returns what requests may cost that an endpoint took and never answered."""
     prompt_tokens = longest_tokens(prompt)
-    usd = (prompt_tokens * tariff.prompt_usd + tariff.max_tokens * tariff.completion_usd) / 1e6
-    return Price(times * (prompt_tokens + tariff.max_tokens), times * usd)
+    usd = (
+        prompt_tokens * price_ceiling.prompt_usd
+        + price_ceiling.max_tokens * price_ceiling.completion_usd
+    ) / 1e6
+    return Price(times * (prompt_tokens + price_ceiling.max_tokens), times * usd)
 
 
 def surprising(prompts: Sequence[Prompt], longest_prompt_tokens: int) -> int:
@@ -120,9 +129,9 @@ def surprising(prompts: Sequence[Prompt], longest_prompt_tokens: int) -> int:
     return longest if longest > room else 0
 
 
-def fits(budget: Budget, standing: "Standing", tariff: Tariff) -> bool:
+def fits(budget: Budget, standing: "Usage", price_ceiling: PriceCeiling) -> bool:
     """Returns whether what is in flight is within the caps, each at what is set aside for it."""
-    each = tariff.reservation(standing.longest_prompt_tokens)
+    each = price_ceiling.reservation(standing.longest_prompt_tokens)
     return not _exceeded(
         budget, standing, standing.proposals, each, standing.waiting, asks=1, timed=False
     )
@@ -134,7 +143,7 @@ def capped(budget: Budget) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Usage:
     """What a run has spent, and what it has promised.
 
     Attributes:
@@ -156,7 +165,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Demand:
     """A cohort that could be planned.
 
     Attributes:
@@ -168,29 +177,31 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Allowance:
     """How many of the wanted cohorts fit, from the first on, and why not all; "" where all do."""
 
     cohorts: int
     reason: str = ""
 
 
-def room(budget: Budget, standing: Standing, tariff: Tariff, wanted: Sequence[Wanted]) -> Room:
+def room(
+    budget: Budget, standing: Usage, price_ceiling: PriceCeiling, wanted: Sequence[Demand]
+) -> Allowance:
     """Returns how many of the cohorts fit into a budget beside what is spent and promised."""
-    each = tariff.reservation(standing.longest_prompt_tokens)
+    each = price_ceiling.reservation(standing.longest_prompt_tokens)
     probing = capped(budget) and not standing.longest_prompt_tokens
     proposals, completions = standing.proposals, standing.waiting
     for n, one in enumerate(wanted):
         if probing and one.completions and completions:
-            return Room(n, "the first completion says how long prompts are")
+            return Allowance(n, "the first completion says how long prompts are")
         proposals, completions = proposals + one.proposals, completions + one.completions
         reason = _exceeded(budget, standing, proposals, each, completions, asks=one.completions)
         if reason:
-            return Room(n, reason)
-    return Room(len(wanted))
+            return Allowance(n, reason)
+    return Allowance(len(wanted))
 
 
-def spent(budget: Budget, standing: Standing) -> str:
+def spent(budget: Budget, standing: Usage) -> str:
     """Returns which cap is reached, whatever is wanted; "" where none is."""
     if standing.proposals >= budget.proposals:
         return f"budget of {budget.proposals} proposals spent"
@@ -210,7 +221,7 @@ def overtime(budget: Budget, elapsed_seconds: float) -> bool:
 
 def _exceeded(
     budget: Budget,
-    standing: Standing,
+    standing: Usage,
     proposals: int,
     each: Price,
     completions: int,

@@ -89,7 +89,7 @@ class Strategy:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class RecipeInputs:
     """What a recipe is told: the run's parameters and what the problem fixes.
 
     Attributes:
@@ -104,4 +104,4 @@ class Terms:
     islands: int
 
 
-Recipe: TypeAlias = Callable[[Terms], Strategy]
+Recipe: TypeAlias = Callable[[RecipeInputs], Strategy]

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from app.adapters.model.congestion.engine_queue import Queue
 from app.adapters.model.congestion.gate import Ended, Outcome
 from app.adapters.model.congestion.limiter import Limiter
-from app.adapters.model.congestion.retry_after import Hold
-from app.adapters.model.congestion.semaphore import Places
+from app.adapters.model.congestion.retry_after import RetryAfter
+from app.adapters.model.congestion.semaphore import Semaphore
 from app.adapters.model.congestion.status import RECENT_SECONDS, Standing
 from app.adapters.model.congestion.window import Bounds, Window
 
@@ -32,7 +32,7 @@ class AdaptiveGate:
         self,
         endpoint: str,
         bounds: Bounds,
-        worker: Places,
+        worker: Semaphore,
         *,
         most: int | None = None,
         limiter: Limiter | None = None,
@@ -44,7 +44,7 @@ class AdaptiveGate:
         Args:
           endpoint: Its name, without secrets.
           bounds: Of the window.
-          worker: Places of this process, over all endpoints.
+          worker: Semaphore of this process, over all endpoints.
           most: Requests of the whole deployment; None: no such limit.
           limiter: Who counts those.
           look: Returns the queue inside the engine; None where it has none.
@@ -57,10 +57,10 @@ class AdaptiveGate:
         self._look = look
         self._clock = clock
         self._window = Window.opened(bounds, clock())
-        self._hold = Hold()
+        self._hold = RetryAfter()
         self._held: asyncio.TimerHandle | None = None
         self._told = bounds.start
-        self._places = Places(self._open)
+        self._places = Semaphore(self._open)
         self._sent = 0
         self._slots: list[str] = []
         self._recent: deque[tuple[float, Ended]] = deque()

@@ -33,7 +33,7 @@ def address(base_url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc, f"{path}/metrics", "", ""))
 
 
-class Gauge:
+class EngineQueueReader:
     """Reads one endpoint's queue; within one event loop."""
 
     def __init__(self, base_url: str) -> None:

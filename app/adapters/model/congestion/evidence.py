@@ -9,7 +9,7 @@ zero; Wald, Sequential Tests of Statistical Hypotheses (1945), for the test of t
 
 import math
 
-from app.adapters.model.congestion.samples import Spell
+from app.adapters.model.congestion.samples import SampleWindow
 
 FULL = 0.5
 """Share of refusals of an endpoint that is full."""
@@ -55,14 +55,14 @@ def of_service(failing: float) -> float:
     return math.log((1 - FULL) / (1 - failing))
 
 
-def alarming(spell: Spell, failing: float) -> bool:
+def alarming(spell: SampleWindow, failing: float) -> bool:
     """Returns whether clearly more was refused than the endpoint refuses by itself."""
     n = spell.answers
     noise = SIGMAS * math.sqrt(n * failing * (1 - failing))
     return spell.refused > n * failing + max(n * SEVERAL, noise)
 
 
-def crowded(spell: Spell, size: float, debt: int, now: float) -> bool:
+def crowded(spell: SampleWindow, size: float, debt: int, now: float) -> bool:
     """Returns whether refusals keep too many slots from work for them to be chance.
 
     Args:
@@ -76,7 +76,7 @@ def crowded(spell: Spell, size: float, debt: int, now: float) -> bool:
     return (debt > many and share >= CROWDED) or (held > many and share >= PACKED)
 
 
-def chance(spell: Spell, before: float, fits: float) -> float:
+def chance(spell: SampleWindow, before: float, fits: float) -> float:
     """Returns the logarithm of the odds that a smaller window is refused as much as the larger was.
 
     Args:

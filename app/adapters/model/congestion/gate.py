@@ -4,7 +4,7 @@ import enum
 from dataclasses import dataclass
 from typing import Protocol
 
-from app.adapters.model.congestion.semaphore import Places
+from app.adapters.model.congestion.semaphore import Semaphore
 
 
 class Ended(enum.StrEnum):
@@ -62,7 +62,7 @@ class FixedGate:
     """Admits so many requests at once, whatever they tell."""
 
     def __init__(self, places: int) -> None:
-        self._places = Places(lambda: places)
+        self._places = Semaphore(lambda: places)
 
     async def acquire(self, samples: int = 1, *, again: bool = False) -> None:
         await self._places.take(samples, first=again)

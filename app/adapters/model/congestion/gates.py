@@ -10,9 +10,9 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from app.adapters.model.congestion.adaptive import AdaptiveGate
-from app.adapters.model.congestion.engine_queue import Gauge, Queue
+from app.adapters.model.congestion.engine_queue import EngineQueueReader, Queue
 from app.adapters.model.congestion.limiter import Limiter, connected
-from app.adapters.model.congestion.semaphore import Places
+from app.adapters.model.congestion.semaphore import Semaphore
 from app.adapters.model.congestion.status import publish, shown
 from app.adapters.model.congestion.window import Bounds
 from app.adapters.model.providers.chat import ModelSpec
@@ -65,7 +65,7 @@ class Gates:
         most = _least(spec.parallel_generations, self._sharing.parallel_generations)
         told = self._sharing.target_in_flight
         own = spec.base_url == IN_PROCESS  # an endpoint that no other worker asks
-        gauge = None if own or spec.preset.needs_key else Gauge(spec.base_url)
+        gauge = None if own or spec.preset.needs_key else EngineQueueReader(spec.base_url)
         gate = AdaptiveGate(
             shown(spec.base_url),
             bounds(spec if told is None else replace(spec, target_in_flight=told), most),
@@ -92,16 +92,16 @@ class _Shared:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sharing: Sharing, worker: str) -> None:
         self.loop = loop
-        self.places = Places(lambda: sharing.max_in_flight or _UNLIMITED)
+        self.places = Semaphore(lambda: sharing.max_in_flight or _UNLIMITED)
         address = sharing.redis_url
         self.limiter = Limiter(connected(address)) if address else None
         self._redis = connected(address) if address else None
         self._worker = worker
         self._gates: list[AdaptiveGate] = []
-        self._gauges: list[Gauge] = []
+        self._gauges: list[EngineQueueReader] = []
         self._telling = loop.create_task(self._tell(self._redis)) if self._redis else None
 
-    def add(self, gate: AdaptiveGate, gauge: Gauge | None) -> None:
+    def add(self, gate: AdaptiveGate, gauge: EngineQueueReader | None) -> None:
         self._gates.append(gate)
         if gauge is not None:
             self._gauges.append(gauge)

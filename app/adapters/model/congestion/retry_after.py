@@ -14,7 +14,7 @@ SHARE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class RetryAfter:
     """What refusals with a `Retry-After` told; every method returns the next one.
 
     Times are seconds of any one clock.
@@ -33,11 +33,11 @@ class Hold:
     told: int = 0
     sent: int = 0
 
-    def asked(self) -> "Hold":
+    def asked(self) -> "RetryAfter":
         """Returns the hold once one more request is on its way."""
         return replace(self, sent=self.sent + 1) if self.told else self
 
-    def refused(self, now: float, seconds: float, in_flight: int) -> "Hold":
+    def refused(self, now: float, seconds: float, in_flight: int) -> "RetryAfter":
         """Returns the hold after a refusal.
 
         Args:
@@ -49,7 +49,7 @@ class Hold:
         if seconds <= 0:
             return self
         fresh = not self.told or now >= self.expires
-        begun = Hold(since=now, until=self.until) if fresh else self
+        begun = RetryAfter(since=now, until=self.until) if fresh else self
         ends = max(begun.expires, now + seconds)
         after = replace(begun, told=begun.told + 1, expires=ends)
         alone = in_flight <= 1
@@ -57,6 +57,6 @@ class Hold:
             return replace(after, until=ends)
         return after
 
-    def served(self, sent_at: float) -> "Hold":
+    def served(self, sent_at: float) -> "RetryAfter":
         """Returns the hold after an answer: over, if its request was sent since it began."""
-        return Hold() if sent_at >= self.since else self
+        return RetryAfter() if sent_at >= self.since else self

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
-class Spell:
+class SampleWindow:
     """What was answered since a moment, over a round trip or more.
 
     Attributes:
@@ -36,7 +36,7 @@ class Spell:
 
     def answered(
         self, in_flight: int, *, served: int = 0, refused: int = 0, refused_seconds: float = 0.0
-    ) -> "Spell":
+    ) -> "SampleWindow":
         """Returns the spell after further answers, with so many requests in flight."""
         return replace(
             self,

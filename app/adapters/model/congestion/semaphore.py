@@ -5,8 +5,8 @@ from collections import deque
 from collections.abc import Callable
 
 
-class Places:
-    """Places of which one request may take several.
+class Semaphore:
+    """Semaphore of which one request may take several.
 
     A request that wants more than there are is let in alone, so that none waits for ever.
     """
@@ -23,7 +23,7 @@ class Places:
 
     @property
     def waiting(self) -> int:
-        """Places that are waited for."""
+        """Semaphore that are waited for."""
         return sum(wanted for turn, wanted in self._waiting if not turn.done())
 
     async def take(self, wanted: int, *, first: bool = False) -> None:

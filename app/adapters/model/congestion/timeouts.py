@@ -24,7 +24,7 @@ _FADE = 0.5 ** (1.0 / HALF_LIFE)
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class AdaptiveTimeout:
     """What answers told; every method returns the next one.
 
     Source: Jacobson, Congestion Avoidance and Control (1988), the retransmission timer; Karn and
@@ -45,12 +45,12 @@ class Patience:
     answers: int = 0
     hung: int = 0
 
-    def answered(self, took: float) -> "Patience":
+    def answered(self, took: float) -> "AdaptiveTimeout":
         """Returns the patience after an answer that took so many seconds."""
         slowest = max(took, self.slowest * _FADE)
         return replace(self, slowest=slowest, answers=self.answers + 1, hung=0)
 
-    def timed_out(self) -> "Patience":
+    def timed_out(self) -> "AdaptiveTimeout":
         """Returns the patience after an attempt that came to nothing in its time."""
         return replace(self, hung=self.hung + 1)
 
@@ -72,8 +72,8 @@ class Attempts:
     """The attempts under way of one model, each within its time; on one event loop."""
 
     def __init__(self, least: float, most: float) -> None:
-        """Begins with nothing learnt; see `Patience`."""
-        self._patience = Patience(min(least, most), most)
+        """Begins with nothing learnt; see `AdaptiveTimeout`."""
+        self._patience = AdaptiveTimeout(min(least, most), most)
         self._given = self._patience.seconds()
         self._open: dict[asyncio.Timeout, tuple[float, float, int]] = {}
 
@@ -85,7 +85,7 @@ class Attempts:
 
         Args:
           most: Seconds, whatever was learnt.
-          hung_before: As for `Patience.seconds`; None: this attempt is given `most`.
+          hung_before: As for `AdaptiveTimeout.seconds`; None: this attempt is given `most`.
 
         Raises:
           TimeoutError: It took too long.
@@ -109,7 +109,7 @@ class Attempts:
     def _seconds(self, most: float, hung_before: int | None) -> float:
         return most if hung_before is None else min(most, self._patience.seconds(hung_before))
 
-    def _learn(self, patience: Patience) -> None:
+    def _learn(self, patience: AdaptiveTimeout) -> None:
         self._patience = patience
         now = patience.seconds()
         if abs(now - self._given) <= MOVED * self._given:

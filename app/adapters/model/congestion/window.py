@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass, replace
 
 from app.adapters.model.congestion import evidence
-from app.adapters.model.congestion.samples import Spell
+from app.adapters.model.congestion.samples import SampleWindow
 
 GENTLE, FIRM, HARSH = 0.9, 0.75, 0.5
 """What is left of a window: after a few refusals, after several, after little else."""
@@ -89,7 +89,7 @@ class Window:
 
     bounds: Bounds
     size: float
-    spell: Spell
+    spell: SampleWindow
     threshold: float = math.inf
     ceiling: float = math.inf
     debt: int = 0
@@ -108,7 +108,7 @@ class Window:
     @classmethod
     def opened(cls, bounds: Bounds, now: float) -> "Window":
         """Returns the window of an endpoint that nothing is known of."""
-        return cls(bounds, float(bounds.start), Spell(now, bounds.start))
+        return cls(bounds, float(bounds.start), SampleWindow(now, bounds.start))
 
     @property
     def open(self) -> int:
@@ -121,7 +121,7 @@ class Window:
         Args:
           now: Seconds by a clock that never goes back.
           sent_at: When the request was sent, by the same clock.
-          in_flight: Places of requests in flight, those of the answered one included.
+          in_flight: Semaphore of requests in flight, those of the answered one included.
           places: Of the request: one for each sample that it asks for.
         """
         took = max(now - sent_at, SHORTEST_ROUND_TRIP_SECONDS)
@@ -225,7 +225,7 @@ class Window:
         It opens again to where it was, doubling, once something is served.
         """
         least = float(self.bounds.least)
-        fresh = Spell(now, least)
+        fresh = SampleWindow(now, least)
         if self.size <= least:
             return replace(self, spell=fresh)
         known = self.before.size if self.before else self.spell.size
@@ -247,7 +247,7 @@ class Window:
         else:
             judged = judged._tested(now) if self.before else judged._judged(now)
         return replace(
-            judged, spell=Spell(now, judged.size), smoothed=self._smoothed_by(spell.share)
+            judged, spell=SampleWindow(now, judged.size), smoothed=self._smoothed_by(spell.share)
         )
 
     def _smoothed_by(self, share: float) -> float:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from app.adapters.model.providers.partial_results import ended, joined
 from app.domain.operator import Completion, Prompt
 from app.ports.protocols import Store
-from app.ports.records import Asked
+from app.ports.records import CompletionKey
 
 
 class Described(Protocol):
@@ -45,7 +45,7 @@ class CachedModel:
           Unavailable: The ledger or the model cannot be reached.
         """
         asked = [
-            Asked(prompt.digest, prompt.sample, self._model.parameters(prompt))
+            CompletionKey(prompt.digest, prompt.sample, self._model.parameters(prompt))
             for prompt in prompts
         ]
         with self._store.begin() as tx:

@@ -78,7 +78,7 @@ class Exchange:
         """Returns the client of an endpoint; its own retries are off: two layers multiply."""
         key = spec.base_url, spec.api_key
         if key not in self._clients:
-            # Places are the gate's to give, so the pool must hold a connection for each of them.
+            # Semaphore are the gate's to give, so the pool must hold a connection for each of them.
             limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
             self._clients[key] = openai.AsyncOpenAI(
                 base_url=spec.base_url,

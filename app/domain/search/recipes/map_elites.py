@@ -11,7 +11,7 @@ from random import Random
 
 from app.domain.search.archive import Elite, IslandView, best, grid
 from app.domain.search.promotion import cascade
-from app.domain.search.strategy import Lineage, Move, Selection, Strategy, Terms, Upkeep
+from app.domain.search.strategy import Lineage, Move, RecipeInputs, Selection, Strategy, Upkeep
 
 
 def explore_or_exploit(
@@ -75,7 +75,7 @@ def ring(every: int, rate: float) -> Upkeep:
     return Upkeep(every, moves)
 
 
-def map_elites(terms: Terms) -> Strategy:
+def map_elites(terms: RecipeInputs) -> Strategy:
     """Builds the strategy from the run's `search` settings."""
     told = terms.parameters
     return Strategy(

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from app.config.checks import require_refining
-from app.config.layers import Misused, assigned
+from app.config.layers import UsageError, assigned
 from app.config.models import refining
 from app.config.resolve import resolved
-from app.domain.operator import Brief, Draft, Known, Prompt, Role
+from app.domain.operator import Brief, Draft, ProgramRecord, Prompt, Role
 from app.domain.program import Program
 from app.domain.search.refining import Refining, scheduled
 from app.domain.search.refining import assigned as in_roles
@@ -23,13 +23,15 @@ def brief(
 ) -> Brief:
     shown = dict(zip((one.id for one in OTHERS), others, strict=False))
     programs = {one.id: one for one in (PARENT, *OTHERS)}
-    known = {one: Known(programs[one], fitness) for one, fitness in shown.items()}
+    known = {one: ProgramRecord(programs[one], fitness) for one, fitness in shown.items()}
     return Brief(
         "",
         "python",
         (Draft(7, 0, 0, 1, (PARENT.id,), tuple(shown)),),
-        {**known, PARENT.id: Known(PARENT, parent)},
-        siblings=tuple(Known(Program(f"y = {n}\n"), fitness) for n, fitness in enumerate(children)),
+        {**known, PARENT.id: ProgramRecord(PARENT, parent)},
+        siblings=tuple(
+            ProgramRecord(Program(f"y = {n}\n"), fitness) for n, fitness in enumerate(children)
+        ),
         seed="42/7",
     )
 
@@ -111,6 +113,6 @@ def test_without_a_refiner_nobody_is_refined_unless_a_share_is_set(told, share):
 def test_a_refiner_whose_parents_cannot_be_seen_is_refused():
     told = ["llm.model=m", "llm.refiner_share=1", "llm.refiner_top=4"]
 
-    with pytest.raises(Misused, match=r"llm\.refiner_top"):
+    with pytest.raises(UsageError, match=r"llm\.refiner_top"):
         require_refining(resolved([assigned(told)], {}).settings)
     require_refining(resolved([assigned([*told, "search.top_programs=4"])], {}).settings)

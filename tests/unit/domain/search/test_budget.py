@@ -12,11 +12,11 @@ from app.domain.run import Budget
 from app.domain.search.budget import (
     FRAME_TOKENS,
     PROMPT_GROWTH,
-    Booked,
-    Room,
-    Standing,
-    Tariff,
-    Wanted,
+    Allowance,
+    Charge,
+    Demand,
+    PriceCeiling,
+    Usage,
     booked,
     fits,
     longest_tokens,
@@ -25,22 +25,22 @@ from app.domain.search.budget import (
     surprising,
 )
 
-TARIFF = Tariff(max_tokens=100, prompt_usd=1.0, completion_usd=10.0)
+TARIFF = PriceCeiling(max_tokens=100, prompt_usd=1.0, completion_usd=10.0)
 
 
-def some(n: int, completions: int = 1) -> list[Wanted]:
-    return [Wanted(1, completions)] * n
+def some(n: int, completions: int = 1) -> list[Demand]:
+    return [Demand(1, completions)] * n
 
 
 def test_everything_fits_where_nothing_is_capped_but_proposals() -> None:
-    assert room(Budget(10), Standing(4), Tariff(), some(6, 0)) == Room(6)
-    assert room(Budget(10), Standing(4), Tariff(), some(8, 0)) == Room(
+    assert room(Budget(10), Usage(4), PriceCeiling(), some(6, 0)) == Allowance(6)
+    assert room(Budget(10), Usage(4), PriceCeiling(), some(8, 0)) == Allowance(
         6, "budget of 10 proposals spent"
     )
 
 
 def test_what_is_in_flight_is_counted_as_spent() -> None:
-    standing = Standing(0, tokens=500, waiting=3, longest_prompt_tokens=50)  # 200 a completion
+    standing = Usage(0, tokens=500, waiting=3, longest_prompt_tokens=50)  # 200 a completion
     found = room(Budget(100, tokens=1500), standing, TARIFF, some(9))
     assert found.cohorts == 2
     assert found.reason == (
@@ -52,47 +52,45 @@ def test_what_is_in_flight_is_counted_as_spent() -> None:
 def test_money_is_set_aside_at_the_dearest_price_of_a_full_completion() -> None:
     each = TARIFF.reservation(50)
     assert (each.tokens, each.cost_usd) == (200, (100 * 1.0 + 100 * 10.0) / 1e6)
-    found = room(
-        Budget(100, cost_usd=0.005), Standing(0, longest_prompt_tokens=50), TARIFF, some(9)
-    )
+    found = room(Budget(100, cost_usd=0.005), Usage(0, longest_prompt_tokens=50), TARIFF, some(9))
     assert found.cohorts == 4
     assert found.reason.startswith("budget of $0.005 spent: $0 are used")
 
 
 def test_conversations_go_one_at_a_time_until_a_prompt_has_been_measured() -> None:
     capped = Budget(100, tokens=10_000)
-    assert room(capped, Standing(0), TARIFF, some(9)).cohorts == 1
-    assert room(capped, Standing(1, waiting=1), TARIFF, some(9)).cohorts == 0
-    assert room(capped, Standing(1, longest_prompt_tokens=50), TARIFF, some(9)).cohorts == 9
-    assert room(Budget(100), Standing(0), TARIFF, some(9)).cohorts == 9
+    assert room(capped, Usage(0), TARIFF, some(9)).cohorts == 1
+    assert room(capped, Usage(1, waiting=1), TARIFF, some(9)).cohorts == 0
+    assert room(capped, Usage(1, longest_prompt_tokens=50), TARIFF, some(9)).cohorts == 9
+    assert room(Budget(100), Usage(0), TARIFF, some(9)).cohorts == 9
 
 
 def test_operators_that_ask_nobody_need_no_tokens() -> None:
-    mix = [Wanted(1, 0), Wanted(1, 0), Wanted(1, 1), Wanted(1, 0)]
-    standing = Standing(0, tokens=990, longest_prompt_tokens=50)
+    mix = [Demand(1, 0), Demand(1, 0), Demand(1, 1), Demand(1, 0)]
+    standing = Usage(0, tokens=990, longest_prompt_tokens=50)
     assert room(Budget(100, tokens=1000), standing, TARIFF, mix).cohorts == 2
 
 
 def test_nothing_is_planned_that_would_not_settle_in_time() -> None:
-    late = Standing(0, elapsed_seconds=55.0, lasts_seconds=6.0)
-    found = room(Budget(100, wall_seconds=60.0), late, Tariff(), some(3, 0))
-    assert found == Room(0, "budget of 60 s spent: 5.0 s are left, and a proposal takes 6.0 s")
-    early = Standing(0, elapsed_seconds=50.0, lasts_seconds=6.0)
-    assert room(Budget(100, wall_seconds=60.0), early, Tariff(), some(3, 0)).cohorts == 3
+    late = Usage(0, elapsed_seconds=55.0, lasts_seconds=6.0)
+    found = room(Budget(100, wall_seconds=60.0), late, PriceCeiling(), some(3, 0))
+    assert found == Allowance(0, "budget of 60 s spent: 5.0 s are left, and a proposal takes 6.0 s")
+    early = Usage(0, elapsed_seconds=50.0, lasts_seconds=6.0)
+    assert room(Budget(100, wall_seconds=60.0), early, PriceCeiling(), some(3, 0)).cohorts == 3
 
 
 def test_a_cap_that_is_reached_is_named() -> None:
-    assert spent(Budget(10), Standing(9)) == ""
-    assert spent(Budget(10), Standing(10)) == "budget of 10 proposals spent"
-    assert spent(Budget(10, tokens=5), Standing(1, tokens=5)) == "budget of 5 tokens spent"
-    assert spent(Budget(10, cost_usd=0.5), Standing(1, cost_usd=0.5)) == "budget of $0.5 spent"
-    assert spent(Budget(10, 2.0), Standing(1, elapsed_seconds=2.0)) == "budget of 2 s spent"
+    assert spent(Budget(10), Usage(9)) == ""
+    assert spent(Budget(10), Usage(10)) == "budget of 10 proposals spent"
+    assert spent(Budget(10, tokens=5), Usage(1, tokens=5)) == "budget of 5 tokens spent"
+    assert spent(Budget(10, cost_usd=0.5), Usage(1, cost_usd=0.5)) == "budget of $0.5 spent"
+    assert spent(Budget(10, 2.0), Usage(1, elapsed_seconds=2.0)) == "budget of 2 s spent"
 
 
 def test_what_an_endpoint_does_not_count_is_booked_at_a_token_a_byte_where_it_is_capped() -> None:
     prompts, replies = [Prompt("sys", "user", 0)], [Completion("four")]
-    assert booked(Budget(10), TARIFF, prompts, replies) == Booked()
-    assert booked(Budget(10, tokens=99), TARIFF, prompts, replies) == Booked(
+    assert booked(Budget(10), TARIFF, prompts, replies) == Charge()
+    assert booked(Budget(10, tokens=99), TARIFF, prompts, replies) == Charge(
         11, (7 * 1.0 + 4 * 10.0) / 1e6, 7
     )
 
@@ -117,7 +115,7 @@ def test_a_prompt_that_is_longer_than_was_set_aside_is_noticed_before_it_is_aske
 
 
 def test_what_is_in_flight_fits_where_all_of_it_could_be_paid() -> None:
-    standing = Standing(5, tokens=500, waiting=3, longest_prompt_tokens=50)  # 200 a completion
+    standing = Usage(5, tokens=500, waiting=3, longest_prompt_tokens=50)  # 200 a completion
 
     assert fits(Budget(5, tokens=1100), standing, TARIFF)
     assert not fits(Budget(5, tokens=1099), standing, TARIFF)
@@ -130,7 +128,7 @@ def test_what_was_reused_is_not_paid_again_but_says_how_long_prompts_are() -> No
     told = Completion("x", prompt_tokens=70, completion_tokens=30, cost_usd=0.5)
     prompts = [Prompt("", "a"), Prompt("", "b")]
     found = booked(Budget(1), TARIFF, prompts, [told, replace(told, prompt_tokens=90, reused=True)])
-    assert found == Booked(100, 0.5, 90)
+    assert found == Charge(100, 0.5, 90)
 
 
 @given(
@@ -152,8 +150,8 @@ def test_no_order_of_completions_exceeds_a_cap(
     longest, tokens, usd, planned = 0, 0, 0.0, 0
     waiting: list[int] = []  # the longest prompt each cohort in flight may ask with
     while True:
-        standing = Standing(planned, tokens, usd, 0.0, most * len(waiting), longest)
-        wanted = [Wanted(1, most)] * (flight - len(waiting))
+        standing = Usage(planned, tokens, usd, 0.0, most * len(waiting), longest)
+        wanted = [Demand(1, most)] * (flight - len(waiting))
         fits = room(budget, standing, TARIFF, wanted)
         assert fits.reason or fits.cohorts == len(wanted)
         planned += fits.cohorts

@@ -4,7 +4,7 @@ import pytest
 
 from app.adapters.tuning.cma import ask as cma
 from app.domain.evaluation import Failure, FailureKind
-from app.domain.operator import Brief, Child, Draft, Known, Offspring
+from app.domain.operator import Brief, Child, Draft, Offspring, ProgramRecord
 from app.domain.operators.tune import AskRequest, Tried, numbers, skeleton, tuner
 from app.domain.program import Program
 from app.domain.source.regions import enforce
@@ -36,13 +36,16 @@ def brief_of(
     *,
     language: str = "python",
     fitness: float | None = 1.0,
-    siblings: tuple[Known, ...] = (),
-    inspirations: tuple[Known, ...] = (),
+    siblings: tuple[ProgramRecord, ...] = (),
+    inspirations: tuple[ProgramRecord, ...] = (),
     ordinal: int = 0,
 ) -> Brief:
     parent = Program(source, language)
     draft = Draft(ordinal, 0, 0, 1, (parent.id,), tuple(one.program.id for one in inspirations))
-    known = {parent.id: Known(parent, fitness), **{one.program.id: one for one in inspirations}}
+    known = {
+        parent.id: ProgramRecord(parent, fitness),
+        **{one.program.id: one for one in inspirations},
+    }
     return Brief("", language, (draft,), known, siblings=siblings, seed="s")
 
 
@@ -106,10 +109,10 @@ def test_other_differences_make_another_skeleton(old: str, new: str) -> None:
 
 
 def test_the_history_is_what_relatives_of_one_skeleton_reached_oldest_first() -> None:
-    newer, older = Known(variant(2.6, 4.0), 3.0), Known(variant(2.0, 5.2), 2.0)
-    stranger = Known(Program("def f(x):\n    return 5.5 * x\n"), 9.0)
-    unmeasured = Known(variant(1.0, 1.0), None)
-    muse = Known(variant(1.4, 4.0), 0.5)
+    newer, older = ProgramRecord(variant(2.6, 4.0), 3.0), ProgramRecord(variant(2.0, 5.2), 2.0)
+    stranger = ProgramRecord(Program("def f(x):\n    return 5.5 * x\n"), 9.0)
+    unmeasured = ProgramRecord(variant(1.0, 1.0), None)
+    muse = ProgramRecord(variant(1.4, 4.0), 0.5)
     ask = Recorder(1.0, 1.0, 1.0)
 
     child_of(brief_of(siblings=(newer, stranger, unmeasured, older), inspirations=(muse,)), ask)
@@ -215,8 +218,8 @@ def test_tuning_follows_the_ledger_uphill_through_whole_programs() -> None:
         return -((first - 5.0) ** 2) - (second + 1.0) ** 2 - 0.1 * (third - 15) ** 2
 
     parent = Program(SOURCE)
-    best = Known(parent, fitness(parent))
-    children: dict[str, list[Known]] = {}
+    best = ProgramRecord(parent, fitness(parent))
+    children: dict[str, list[ProgramRecord]] = {}
     for ordinal in range(150):
         siblings = tuple(reversed(children.get(best.program.id, [])[-64:]))
         draft = Draft(ordinal, 0, 0, 1, (best.program.id,))
@@ -226,7 +229,7 @@ def test_tuning_follows_the_ledger_uphill_through_whole_programs() -> None:
         [child] = ended.value.value
         if isinstance(child, Offspring):
             ast.parse(child.program.source)
-            known = Known(child.program, fitness(child.program))
+            known = ProgramRecord(child.program, fitness(child.program))
             children.setdefault(best.program.id, []).append(known)
             assert best.fitness is not None
             assert known.fitness is not None

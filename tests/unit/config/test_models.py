@@ -5,7 +5,7 @@ import pytest
 from app.adapters.model.providers import chat
 from app.adapters.model.providers.presets import PRESETS
 from app.adapters.model.providers.specs import model_spec
-from app.config.layers import Choices, Misused, assigned
+from app.config.layers import Choices, UsageError, assigned
 from app.config.models import ModelChoice, ModelSettings, Provider
 from app.config.resolve import resolved, without_models
 from app.domain.operator import Prompt, Role
@@ -130,7 +130,7 @@ def test_a_provider_replaces_the_address_that_the_problem_suggests():
 def test_an_address_that_cannot_be_asked_is_refused_and_shows_no_password(place, address, says):
     told = f"[{{name: m, base_url: '{address}'}}]" if place == "llm.models" else address
 
-    with pytest.raises(Misused) as refused:
+    with pytest.raises(UsageError) as refused:
         llm("llm.model=m", f"{place}={told}")
 
     assert says in str(refused.value)
@@ -139,7 +139,7 @@ def test_an_address_that_cannot_be_asked_is_refused_and_shows_no_password(place,
 
 @pytest.mark.parametrize("place", ["llm", "llm.roles.judge"])
 def test_a_mix_in_which_all_are_reserves_is_refused(place):
-    with pytest.raises(Misused, match="none of a, b has a weight above 0"):
+    with pytest.raises(UsageError, match="none of a, b has a weight above 0"):
         llm(f"{place}.models=[{{name: a, weight: 0}}, {{name: b, weight: 0}}]")
 
 
@@ -197,7 +197,7 @@ def test_every_provider_has_an_endpoint_or_is_none():
     ],
 )
 def test_what_is_unknown_is_refused_with_the_closest_name(assignment, says):
-    with pytest.raises(Misused, match="the closest is") as refused:
+    with pytest.raises(UsageError, match="the closest is") as refused:
         llm(assignment)
 
     assert says in str(refused.value)

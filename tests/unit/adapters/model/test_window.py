@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.adapters.model.congestion import evidence
-from app.adapters.model.congestion.samples import Spell
+from app.adapters.model.congestion.samples import SampleWindow
 from app.adapters.model.congestion.window import Bounds, Window
 
 SECONDS = 0.8
@@ -252,9 +252,9 @@ def test_an_endpoint_that_refuses_everything_at_once_is_survived() -> None:
 
 
 def test_a_share_that_fell_with_the_window_is_read_as_a_full_endpoint() -> None:
-    spell = Spell(0.0, 22.0, served=38, refused=2)
+    spell = SampleWindow(0.0, 22.0, served=38, refused=2)
     assert evidence.chance(spell, 0.6, 0.42) < -evidence.SURE_OF_TEST
-    assert evidence.chance(Spell(0.0, 22.0, served=16, refused=24), 0.6, 0.42) > 0
+    assert evidence.chance(SampleWindow(0.0, 22.0, served=16, refused=24), 0.6, 0.42) > 0
     for before in (0.0, 0.01, 0.3, 1.0):
         assert math.isfinite(evidence.chance(spell, before, 1.0))
 

@@ -2,11 +2,11 @@
 
 import random
 
-from app.adapters.model.congestion.retry_after import FEWEST, Hold
+from app.adapters.model.congestion.retry_after import FEWEST, RetryAfter
 
 
 def test_refusals_of_all_that_is_sent_hold_everybody() -> None:
-    hold = Hold()
+    hold = RetryAfter()
     for n in range(FEWEST):
         assert hold.until < 0
         hold = hold.refused(100.0 + n / 100, 5.0, in_flight=32)
@@ -14,26 +14,26 @@ def test_refusals_of_all_that_is_sent_hold_everybody() -> None:
 
 
 def test_the_only_request_in_flight_speaks_for_all() -> None:
-    assert Hold().refused(100.0, 5.0, in_flight=1).until == 105.0
+    assert RetryAfter().refused(100.0, 5.0, in_flight=1).until == 105.0
 
 
 def test_a_refusal_that_asks_for_nothing_holds_nobody() -> None:
-    hold = Hold()
+    hold = RetryAfter()
     for _ in range(50):
         hold = hold.refused(100.0, 0.0, in_flight=1)
-    assert hold == Hold()
+    assert hold == RetryAfter()
 
 
 def test_an_answer_to_what_was_sent_since_ends_it() -> None:
-    hold = Hold()
+    hold = RetryAfter()
     for _ in range(FEWEST):
         hold = hold.refused(100.0, 5.0, in_flight=32)
     assert hold.served(sent_at=99.0) == hold, "it was sent before the endpoint had enough"
-    assert hold.served(sent_at=100.5) == Hold()
+    assert hold.served(sent_at=100.5) == RetryAfter()
 
 
 def test_an_endpoint_that_refuses_now_and_then_is_hardly_ever_held() -> None:
-    rng, hold, now, held = random.Random(1), Hold(), 0.0, 0
+    rng, hold, now, held = random.Random(1), RetryAfter(), 0.0, 0
     for _ in range(10_000):
         now += 0.025
         hold = hold.asked()
@@ -46,7 +46,7 @@ def test_an_endpoint_that_refuses_now_and_then_is_hardly_ever_held() -> None:
 
 
 def test_a_series_ends_with_the_time_it_asked_for() -> None:
-    hold = Hold()
+    hold = RetryAfter()
     for n in range(20):
         hold = hold.refused(100.0 * n, 5.0, in_flight=32)
     assert hold.until < 0

@@ -5,11 +5,11 @@ import random
 
 import pytest
 
-from app.adapters.model.congestion.timeouts import FEWEST, Attempts, Patience
+from app.adapters.model.congestion.timeouts import FEWEST, AdaptiveTimeout, Attempts
 
 
-def learnt(*seconds: float, least: float = 0.5, most: float = 60.0) -> Patience:
-    patience = Patience(least, most)
+def learnt(*seconds: float, least: float = 0.5, most: float = 60.0) -> AdaptiveTimeout:
+    patience = AdaptiveTimeout(least, most)
     for took in seconds:
         patience = patience.answered(took)
     return patience
@@ -51,7 +51,7 @@ def test_an_endpoint_that_became_slow_for_all_is_given_time_until_it_answers() -
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_answers_of_uneven_length_are_hardly_ever_cut_off(sigma: float, seed: int) -> None:
     rng = random.Random(seed)
-    patience, cut = Patience(0.0, 600.0), 0
+    patience, cut = AdaptiveTimeout(0.0, 600.0), 0
     for _ in range(5000):
         took = rng.lognormvariate(1.0, sigma)
         if took > patience.seconds():

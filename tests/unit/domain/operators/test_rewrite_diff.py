@@ -5,7 +5,7 @@ import pytest
 from app.adapters.model.providers.scripted import ScriptedModel
 from app.adapters.tuning.cma import ask
 from app.domain.evaluation import Failure, FailureKind
-from app.domain.operator import Brief, Child, Draft, Known, Offspring, Operator, Prompt
+from app.domain.operator import Brief, Child, Draft, Offspring, Operator, ProgramRecord, Prompt
 from app.domain.operators import operators
 from app.domain.operators.diff import DIFF
 from app.domain.operators.rewrite import REWRITE
@@ -17,7 +17,7 @@ BRIEF = Brief(
     "Improve x.",
     "python",
     (Draft(4, 0, 0, 1, (ONE.id,), (TWO.id,)), Draft(5, 0, 0, 1, (TWO.id,))),
-    {ONE.id: Known(ONE, 1.0), TWO.id: Known(TWO, 2.0)},
+    {ONE.id: ProgramRecord(ONE, 1.0), TWO.id: ProgramRecord(TWO, 2.0)},
     seed="s",
 )
 

@@ -14,8 +14,8 @@ from app.domain.operator import (
     Completion,
     Draft,
     FailedChild,
-    Known,
     Offspring,
+    ProgramRecord,
 )
 from app.domain.operators.complete import COMPLETE
 from app.domain.operators.diff import DIFF
@@ -50,11 +50,11 @@ FAILED = FailedChild(
 def brief() -> Brief:
     draft = Draft(0, 0, 0, 1, (PARENT.id,), (OTHER.id,))
     known = {
-        PARENT.id: Known(PARENT, 1.0, changes="Change 1: 'c' to 'd'"),
-        OTHER.id: Known(OTHER, 0.5),
+        PARENT.id: ProgramRecord(PARENT, 1.0, changes="Change 1: 'c' to 'd'"),
+        OTHER.id: ProgramRecord(OTHER, 0.5),
     }
-    told = Ancestry((Known(OTHER, 0.5, changes="Change 1: 'a' to 'b'"),), (FAILED,))
-    siblings = (Known(OTHER, 0.25, changes="Change 1: 'b' to 'c'"),)
+    told = Ancestry((ProgramRecord(OTHER, 0.5, changes="Change 1: 'a' to 'b'"),), (FAILED,))
+    siblings = (ProgramRecord(OTHER, 0.25, changes="Change 1: 'b' to 'c'"),)
     return Brief(
         "Improve it.", "python", (draft,), known, siblings=siblings, ancestry=told, seed="1"
     )

@@ -10,7 +10,7 @@ from app.adapters.problems.keys import KEYS
 from app.cli.commands import COMMANDS
 from app.config.layers import known_setting
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 _SETTING = re.compile(

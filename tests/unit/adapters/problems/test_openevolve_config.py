@@ -5,7 +5,7 @@ import pytest
 
 from app.adapters.problems import ProblemError, config, load, reload
 from app.adapters.problems.keys import KEYS, MODEL_KEYS, Key, Kind
-from app.config.layers import Misused, assigned, known_setting
+from app.config.layers import UsageError, assigned, known_setting
 from app.config.resolve import resolved, without_judges
 from app.domain.operator import Role
 from app.domain.problem import Axis, Problem
@@ -144,7 +144,7 @@ def test_a_key_that_is_given_twice_is_said_with_both_lines(tmp_path):
 def test_a_value_out_of_range_is_told_by_the_key_that_the_file_has(tmp_path):
     problem = problem_with(tmp_path, "max_iterations: -5\n")
 
-    with pytest.raises(Misused, match=r"configuration: `max_iterations`: .* \(-5\)"):
+    with pytest.raises(UsageError, match=r"configuration: `max_iterations`: .* \(-5\)"):
         resolved([], problem.suggestions)
 
 
@@ -384,7 +384,7 @@ def outcome(key: Key) -> str:
 
 
 def test_the_documentation_has_the_table_of_the_code():
-    text = (Path(__file__).parents[2] / "docs" / "openevolve.md").read_text()
+    text = (Path(__file__).parents[4] / "docs" / "openevolve.md").read_text()
     rows = {tuple(row[2:-2].split(" | ")) for row in text.splitlines() if row.startswith("| `")}
 
     expected = {(f"`{key.name}`", outcome(key)) for key in (*KEYS, *MODEL_KEYS)}
@@ -426,5 +426,5 @@ def test_judges_without_a_model_are_left_out_or_refused(tmp_path):
 
     assert not found.settings.llm.feedback
     assert "use_llm_feedback" in notices[0]
-    with pytest.raises(Misused, match="judges"):
+    with pytest.raises(UsageError, match="judges"):
         without_judges(resolved([assigned(["llm.feedback=true"])], {}))

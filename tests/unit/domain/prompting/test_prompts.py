@@ -3,7 +3,15 @@ from dataclasses import replace
 import pytest
 
 from app.domain.evaluation import Failure, FailureKind
-from app.domain.operator import Ancestry, Brief, Completion, Draft, FailedChild, Known, Prompt
+from app.domain.operator import (
+    Ancestry,
+    Brief,
+    Completion,
+    Draft,
+    FailedChild,
+    ProgramRecord,
+    Prompt,
+)
 from app.domain.operators.diff import DIFF
 from app.domain.program import Program
 from app.domain.prompting.prompts import diff_prompt, repair_prompt, rewrite_prompt
@@ -11,26 +19,26 @@ from app.domain.prompting.rules import PromptRules
 from app.domain.prompting.tokens import estimated
 from app.domain.secrets import redacted
 
-PARENT = Known(
+PARENT = ProgramRecord(
     Program("def f():\n    return 1\n"),
     0.5,
     metrics={"speed": 2.0, "size": 3.25},
     features={"complexity": 40.0},
     artifacts={"stderr": "warning: slow", "trace": "line 3"},
 )
-FITTER = Known(Program("def f():\n    return 'fitter'\n"), 0.9, metrics={"speed": 9.0})
-WEAKER = Known(Program("def f():\n    return 'weaker'\n"), 0.1)
-UNMEASURED = Known(Program("def f():\n    return 'unmeasured'\n"))
-CHILD = Known(Program("def f():\n    return 2\n"), 0.75, changes="Change 1: '1' to '2'")
+FITTER = ProgramRecord(Program("def f():\n    return 'fitter'\n"), 0.9, metrics={"speed": 9.0})
+WEAKER = ProgramRecord(Program("def f():\n    return 'weaker'\n"), 0.1)
+UNMEASURED = ProgramRecord(Program("def f():\n    return 'unmeasured'\n"))
+CHILD = ProgramRecord(Program("def f():\n    return 2\n"), 0.75, changes="Change 1: '1' to '2'")
 
 NO_ANCESTRY = Ancestry()
 
 
 def brief_of(
-    *inspirations: Known,
-    parent: Known = PARENT,
+    *inspirations: ProgramRecord,
+    parent: ProgramRecord = PARENT,
     instructions: str = "Make f larger.",
-    siblings: tuple[Known, ...] = (),
+    siblings: tuple[ProgramRecord, ...] = (),
     ancestry: Ancestry = NO_ANCESTRY,
     ordinal: int = 7,
     **settings: object,
@@ -113,7 +121,7 @@ def shared(one: str, other: str) -> str:
 
 
 ELITES = tuple(
-    Known(Program(f"def f():\n    return {n}  # elite\n"), 0.9 - n / 100) for n in range(3)
+    ProgramRecord(Program(f"def f():\n    return {n}  # elite\n"), 0.9 - n / 100) for n in range(3)
 )
 
 
@@ -148,8 +156,8 @@ def test_no_number_or_name_of_the_proposal_is_in_the_text() -> None:
 
 
 def test_the_parents_way_is_told_newest_change_first() -> None:
-    grandparent = Known(Program("x = 9\n"), 0.25, changes="Change 1: 'a' to 'b'")
-    parent = Known(PARENT.program, 0.5, changes="Change 1: 'b' to 'c'")
+    grandparent = ProgramRecord(Program("x = 9\n"), 0.25, changes="Change 1: 'a' to 'b'")
+    parent = ProgramRecord(PARENT.program, 0.5, changes="Change 1: 'b' to 'c'")
     user = asked(brief_of(parent=parent, ancestry=Ancestry((grandparent,)))).user
 
     way = user.index("## How it came to be")
@@ -157,7 +165,7 @@ def test_the_parents_way_is_told_newest_change_first() -> None:
 
 
 def test_inspirations_equal_to_the_parent_but_for_white_space_are_not_shown() -> None:
-    twin = Known(Program("def f():\n        return 1\n"), 0.7)
+    twin = ProgramRecord(Program("def f():\n        return 1\n"), 0.7)
     user = asked(brief_of(twin, WEAKER)).user
 
     assert "        return 1" not in user
@@ -278,7 +286,7 @@ def test_diff_and_rewrite_ask_for_their_own_form() -> None:
 
 
 def test_an_artifact_is_cut_to_its_bound() -> None:
-    parent = Known(PARENT.program, 0.5, artifacts={"log": "x" * 20 + "y" * 100})
+    parent = ProgramRecord(PARENT.program, 0.5, artifacts={"log": "x" * 20 + "y" * 100})
     user = asked(
         brief_of(parent=parent, max_artifact_bytes=20, artifact_security_filter=False)
     ).user
@@ -350,8 +358,8 @@ def test_a_long_prompt_loses_its_least_useful_parts_first_and_says_so() -> None:
 
 
 def test_braces_in_programs_and_artifacts_are_text() -> None:
-    parent = Known(Program("x = {'{a}': 1}\n"), 0.5, artifacts={"{k}": "{v}"})
-    user = asked(brief_of(Known(Program("y = {b}\n"), 0.1), parent=parent)).user
+    parent = ProgramRecord(Program("x = {'{a}': 1}\n"), 0.5, artifacts={"{k}": "{v}"})
+    user = asked(brief_of(ProgramRecord(Program("y = {b}\n"), 0.1), parent=parent)).user
 
     assert "x = {'{a}': 1}" in user
     assert "y = {b}" in user

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.domain.evaluation import Failure, FailureKind
-from app.domain.operator import Brief, Child, Draft, Known, Offspring
+from app.domain.operator import Brief, Child, Draft, Offspring, ProgramRecord
 from app.domain.operators import expression_edits, statement_edits
 from app.domain.operators.edit_sites import Source, sites
-from app.domain.operators.edit_target import Edit, Workpiece, graftable
+from app.domain.operators.edit_target import Edit, EditTarget, graftable
 from app.domain.operators.mutate import MUTATE, unbound
 from app.domain.problem import EditRules
 from app.domain.program import Program, fingerprint
@@ -61,7 +61,7 @@ def brief_of(
         Draft(ordinal, 0, 0, 1, (parent.id,), tuple(one.id for one in others))
         for ordinal in range(n)
     )
-    known = {one.id: Known(one, 1.0) for one in (parent, *others)}
+    known = {one.id: ProgramRecord(one, 1.0) for one in (parent, *others)}
     return Brief("", language, drafts, known, edit or EditRules(), seed=seed)
 
 
@@ -191,12 +191,12 @@ EDITS: list[Edit] = [
 ]
 
 
-def piece_of(source: str, donors: str = "") -> Workpiece:
+def piece_of(source: str, donors: str = "") -> EditTarget:
     parsed = Source.of(source)
     found = sites(parsed)
     foreign = [site.node for site in sites(Source.of(donors))]
     nodes = [*(site.node for site in found), *foreign]
-    return Workpiece(parsed, found, [node for node in nodes if graftable(node)], "np")
+    return EditTarget(parsed, found, [node for node in nodes if graftable(node)], "np")
 
 
 @pytest.mark.parametrize("edit", EDITS)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.evaluation import Failure, FailureKind
-from app.domain.operator import Brief, Child, Completion, Draft, Known, Offspring, Prompt
+from app.domain.operator import Brief, Child, Completion, Draft, Offspring, ProgramRecord, Prompt
 from app.domain.operators.complete import COMPLETE
 from app.domain.program import Program
 from app.domain.source.functions import cut_up, evolving, renamed
@@ -57,7 +57,7 @@ def brief_of(source: str, *others: str, **settings: object) -> Brief:
     """The parent has fitness 0.5; the others 0.9, 0.8 and so on down."""
     programs = [Program(source), *map(Program, others)]
     fitness = [0.5, *(0.9 - n / 10 for n in range(len(others)))]
-    known = {p.id: Known(p, f) for p, f in zip(programs, fitness, strict=True)}
+    known = {p.id: ProgramRecord(p, f) for p, f in zip(programs, fitness, strict=True)}
     ids = tuple(known)
     draft = Draft(3, 0, 0, 1, ids[:1], ids[1:])
     return Brief("Task.", "python", (draft,), known, prompts=settings, seed="s")
