@@ -52,3 +52,14 @@ def test_the_page_on_the_command_names_every_one():
     text = (ROOT / "docs" / "cli.md").read_text()
 
     assert [name for name in COMMANDS if f"evoq {name}" not in text] == []
+
+
+@pytest.mark.parametrize("name", ["architecture.md", "glossary.md"])
+def test_every_module_that_a_document_names_exists(name: str):
+    text = (ROOT / "docs" / name).read_text()
+    modules = set(re.findall(r"`((?:app|workers|mock_llm)(?:\.[a-z_]+)+)`", text))
+    paths = {module: ROOT / module.replace(".", "/") for module in modules}
+
+    assert [
+        m for m, path in paths.items() if not path.is_dir() and not path.with_suffix(".py").exists()
+    ] == []
