@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass
 import psycopg
 
 from app.config.settings import ModelSettings, QueueSettings, RunSettings, SearchSettings
-from app.domain.run import Limits, Run, RunState
-from app.domain.search.back_pressure import STARTING
+from app.domain.run import Run, RunState
+from app.domain.search.back_pressure import STARTING, InFlightLimits
 from app.engine import lifecycle
 from benchmarks import slot_loop
 from benchmarks.mock_server import latencies, metric, simulated_model
@@ -223,7 +223,7 @@ def start(
     stack: Stack, told: argparse.Namespace, base_url: str, proposals: int, timeout: float
 ) -> Run:
     model = ModelSettings(model="mock", base_url=base_url, timeout_seconds=timeout, max_tokens=400)
-    limits = Limits(told.buffer or 3 * told.in_flight, 2 * told.evaluations)
+    limits = InFlightLimits(told.buffer or 3 * told.in_flight, 2 * told.evaluations)
     queue = QueueSettings(generating=limits.generating, evaluating=limits.evaluating)
     settings = RunSettings(
         search=SearchSettings(seed=1), llm=model, queue=QueueSettings() if told.measured else queue

@@ -15,7 +15,9 @@ from app.adapters.store import schema
 from app.adapters.store.sql import SqlStore
 from app.bootstrap import celery_executor, context, open_store
 from app.config.settings import RunSettings
-from app.domain.run import Budget, Limits, Run
+from app.domain.run import Run
+from app.domain.search.back_pressure import InFlightLimits
+from app.domain.search.budget import Budget
 from app.embedded.postgres import EmbeddedPostgres
 from app.embedded.valkey import EmbeddedValkey
 from app.engine import lifecycle
@@ -76,7 +78,9 @@ class Stack:
     spent: Spent
 
 
-def begin(stack: Stack, *, name: str, settings: RunSettings, proposals: int, limits: Limits) -> Run:
+def begin(
+    stack: Stack, *, name: str, settings: RunSettings, proposals: int, limits: InFlightLimits
+) -> Run:
     """Starts a run of the simulated problem, which the stack's workers go on with."""
     simulated = problem()
     return lifecycle.start(

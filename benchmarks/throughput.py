@@ -17,7 +17,8 @@ from dataclasses import asdict, dataclass
 from statistics import median
 
 from app.config.settings import QueueSettings, RunSettings, SearchSettings
-from app.domain.run import Limits, RunState
+from app.domain.run import RunState
+from app.domain.search.back_pressure import InFlightLimits
 from benchmarks.stack import Stack, begin, deployed_stack, running_stack
 
 
@@ -69,7 +70,7 @@ def _arguments() -> argparse.Namespace:
 
 def _measure(stack: Stack, told: argparse.Namespace) -> list[Window]:
     ctx, spent_so_far = stack.ctx, stack.spent.cpu_seconds
-    limits = Limits(told.buffer or told.in_flight, told.in_flight)
+    limits = InFlightLimits(told.buffer or told.in_flight, told.in_flight)
     queue = QueueSettings(generating=limits.generating, evaluating=limits.evaluating)
     settings = RunSettings(search=SearchSettings(seed=1), queue=queue)
     run = begin(

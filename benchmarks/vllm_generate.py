@@ -33,7 +33,9 @@ import psycopg
 
 from app.config.models import ModelSettings
 from app.config.settings import QueueSettings, RunSettings, SearchSettings
-from app.domain.run import Budget, Limits, RunState
+from app.domain.run import RunState
+from app.domain.search.back_pressure import InFlightLimits
+from app.domain.search.budget import Budget
 from app.engine import lifecycle
 from app.ports.records import NewRun
 from benchmarks.simulated import problem
@@ -169,7 +171,7 @@ def _run(
             seed=number,
             islands=1,
             budget=Budget(told.requests),
-            limits=Limits(3 * told.concurrency, told.concurrency),
+            limits=InFlightLimits(3 * told.concurrency, told.concurrency),
         ),
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from app.config.layers import Choices, UsageError, assigned
 from app.config.resolve import resolved
-from app.domain.run import Budget
+from app.domain.search.budget import Budget
 
 _SECTION = "budget."
 

@@ -27,8 +27,8 @@ from app.config.settings import RunSettings
 from app.domain.operators import operators as every_operator
 from app.domain.operators.complete import COMPLETE
 from app.domain.problem import Problem
-from app.domain.run import Budget
 from app.domain.search.back_pressure import STARTING, Caps, sized
+from app.domain.search.budget import Budget
 from app.domain.source.functions import evolving
 from app.engine.lifecycle import FOUNDING
 from app.ports.records import NewRun

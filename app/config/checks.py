@@ -3,7 +3,7 @@
 from app.config.layers import UsageError
 from app.config.models import ModelSettings, refining
 from app.config.settings import RunSettings
-from app.domain.run import Budget
+from app.domain.search.budget import Budget
 
 
 def require_bounds(budget: Budget, llm: ModelSettings) -> None:

@@ -7,6 +7,8 @@ from random import Random
 from typing import Any
 
 from app.domain.problem import Axis, ProblemDigest
+from app.domain.search.back_pressure import InFlightLimits
+from app.domain.search.budget import Budget
 
 
 class RunState(enum.StrEnum):
@@ -21,39 +23,6 @@ class RunState(enum.StrEnum):
     @property
     def final(self) -> bool:
         return self in (RunState.FINISHED, RunState.CANCELLED, RunState.FAILED)
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much of a run may be unsettled at once; the back-pressure on the two queues.
-
-    Attributes:
-      generating: Proposals that wait for their operator.
-      evaluating: Proposals under test beyond which nothing new is planned.
-      generate_batch, evaluate_batch: How many cohorts, how many trials, one message may name.
-    """
-
-    generating: int
-    evaluating: int
-    generate_batch: int = 1
-    evaluate_batch: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """Hard caps; None means none.
-
-    Attributes:
-      proposals: Children the run may ask for; the seeds are not counted.
-      wall_seconds: From the start of the run, pauses included.
-      tokens: Prompt and completion tokens together.
-      cost_usd: Price of the completions; those read from an earlier run cost nothing.
-    """
-
-    proposals: int
-    wall_seconds: float | None = None
-    tokens: int | None = None
-    cost_usd: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +54,7 @@ class Run:
     seed: int
     islands: int
     budget: Budget
-    limits: Limits
+    limits: InFlightLimits
     state: RunState
     reason: str = ""
     cohorts: int = 0

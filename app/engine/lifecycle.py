@@ -3,8 +3,8 @@
 from app.domain.events import EventKind
 from app.domain.operator import Draft
 from app.domain.problem import Problem
-from app.domain.run import Budget, Run, RunState
-from app.domain.search.budget import spent
+from app.domain.run import Run, RunState
+from app.domain.search.budget import Budget, spent
 from app.domain.search.cohort import CohortId, State
 from app.engine.advance import settle_event
 from app.engine.budget import account

@@ -15,9 +15,10 @@ from app.domain.events import EventKind
 from app.domain.operator import Ancestry, Completion, ProgramRecord
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
-from app.domain.run import Budget, Limits, Run, RunState
+from app.domain.run import Run, RunState
 from app.domain.search.archive import Cell, IslandView
-from app.domain.search.back_pressure import Flow
+from app.domain.search.back_pressure import Flow, InFlightLimits
+from app.domain.search.budget import Budget
 from app.domain.search.cohort import Cohort, CohortId, TrialId
 from app.ports.history import History
 from app.ports.records import (
@@ -92,7 +93,7 @@ class Transaction(History, Protocol):
 
     def set_axes(self, run: int, axes: Sequence[Axis]) -> None: ...
 
-    def set_limits(self, run: int, limits: Limits) -> None: ...
+    def set_limits(self, run: int, limits: InFlightLimits) -> None: ...
 
     def set_budget(self, run: int, budget: Budget) -> None:
         """Raises or lowers a run's caps; that of proposals never below what is already planned."""

@@ -8,8 +8,8 @@ from app.domain.evaluation import Evaluation, Failure, Trial
 from app.domain.operator import Completion, Draft, Prompt, Role
 from app.domain.problem import Axis, ProblemDigest
 from app.domain.program import Program, ProgramId
-from app.domain.run import Budget, Limits
-from app.domain.search.budget import Charge
+from app.domain.search.back_pressure import InFlightLimits
+from app.domain.search.budget import Budget, Charge
 from app.domain.search.cohort import Cohort, CohortId, ProposalId, State, TrialId
 
 
@@ -26,7 +26,7 @@ class NewRun:
     seed: int
     islands: int
     budget: Budget
-    limits: Limits
+    limits: InFlightLimits
 
 
 @dataclass(frozen=True, slots=True)

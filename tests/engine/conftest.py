@@ -13,7 +13,9 @@ from app.adapters.store.sql import SqlStore
 from app.config.settings import QueueSettings, RunSettings, SearchSettings
 from app.domain.operators.seed import SEED
 from app.domain.problem import Problem
-from app.domain.run import Budget, Limits, Run
+from app.domain.run import Run
+from app.domain.search.back_pressure import InFlightLimits
+from app.domain.search.budget import Budget
 from app.engine import lifecycle, steps
 from app.engine.context import Context
 from app.ports.records import NewRun
@@ -53,7 +55,7 @@ def new_run(toy: Problem, *, budget: int = 40, in_flight: int = 1, **search: Any
         seed=settings.search.seed,
         islands=settings.search.islands,
         budget=Budget(budget),
-        limits=Limits(in_flight, in_flight),
+        limits=InFlightLimits(in_flight, in_flight),
     )
 
 

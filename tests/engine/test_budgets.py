@@ -13,8 +13,8 @@ from app.config.settings import QueueSettings, RunSettings, SearchSettings
 from app.domain.events import EventKind
 from app.domain.operator import Brief, Completion, Conversation, Offspring, Operator, Prompt, Role
 from app.domain.program import Program
-from app.domain.run import Budget, Run, RunState
-from app.domain.search.budget import PROMPT_GROWTH
+from app.domain.run import Run, RunState
+from app.domain.search.budget import PROMPT_GROWTH, Budget
 from app.domain.search.cohort import State
 from app.engine import lifecycle, steps
 from app.engine.context import Context

@@ -10,7 +10,8 @@ import pytest
 from app.adapters.queue.inline import InlineExecutor
 from app.adapters.store.sql import SqlStore
 from app.domain.operator import Completion, Prompt, Role
-from app.domain.run import Budget, RunState
+from app.domain.run import RunState
+from app.domain.search.budget import Budget
 from app.domain.search.cohort import State
 from app.engine import lifecycle, steps
 from app.engine.context import Context

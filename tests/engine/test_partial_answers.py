@@ -15,8 +15,8 @@ from app.adapters.store.sql import SqlStore
 from app.domain.events import SETTLING
 from app.domain.operator import Brief, Completion, Conversation, Offspring, Operator, Prompt, Role
 from app.domain.program import Program
-from app.domain.run import Budget, RunState
-from app.domain.search.budget import unanswered
+from app.domain.run import RunState
+from app.domain.search.budget import Budget, unanswered
 from app.engine import lifecycle, steps
 from app.engine.budget import price_ceiling
 from app.engine.context import Context, Pace

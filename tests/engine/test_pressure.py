@@ -10,8 +10,8 @@ from app.adapters.queue.inline import InlineExecutor
 from app.adapters.store.sql import SqlStore
 from app.config.settings import QueueSettings, RunSettings
 from app.domain.operator import Completion, Prompt, Role
-from app.domain.run import Limits, Run
-from app.domain.search.back_pressure import LEAST, STARTING, Flow
+from app.domain.run import Run
+from app.domain.search.back_pressure import LEAST, STARTING, Flow, InFlightLimits
 from app.engine import lifecycle, steps
 from app.engine.back_pressure import pressure
 from app.engine.context import Context
@@ -49,7 +49,7 @@ def started(ctx: Context, queue: QueueSettings, budget: int = 400, operator: str
             "queue": RunSettings(queue=queue).model_dump(mode="json")["queue"],
         },
         operators={operator: 1.0},
-        limits=Limits(
+        limits=InFlightLimits(
             queue.generating or STARTING.generating, queue.evaluating or STARTING.evaluating
         ),
     )
@@ -177,7 +177,7 @@ def test_what_a_person_fixed_holds_and_is_not_exceeded(ctx: Context, store: SqlS
     with store.begin() as tx:
         after = tx.run(run.id)
         found = pressure(tx, after, tx.backlog(run.id))
-    assert after.limits == Limits(5, 3)
+    assert after.limits == InFlightLimits(5, 3)
     assert found.flow is not None
     assert most[0] <= 5
     assert most[1] <= 3 + 5

@@ -12,7 +12,8 @@ from app.domain.operators.diff import DIFF
 from app.domain.operators.rewrite import REWRITE
 from app.domain.operators.seed import SEED
 from app.domain.problem import Job, Outcome
-from app.domain.run import Budget, RunState
+from app.domain.run import RunState
+from app.domain.search.budget import Budget
 from app.domain.search.cohort import State
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace

@@ -16,9 +16,9 @@ from app.adapters.store.sql import SqlStore
 from app.adapters.store.tables import metadata
 from app.domain.operator import Prompt, Role
 from app.domain.program import Program
-from app.domain.run import Budget, RunState
+from app.domain.run import RunState
 from app.domain.search.archive import Cell, Elite
-from app.domain.search.budget import Charge
+from app.domain.search.budget import Budget, Charge
 from app.ports.ledger import Exhausted
 from app.ports.protocols import Unavailable
 from app.ports.records import Plan, Turn

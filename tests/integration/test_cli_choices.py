@@ -18,9 +18,8 @@ from app.config.layers import (
 from app.config.models import ModelSettings
 from app.config.resolve import WITH_A_MODEL, WITHOUT_A_MODEL, caps, operators, resolved
 from app.config.settings import QueueSettings, RunSettings
-from app.domain.run import Budget
 from app.domain.search.back_pressure import Caps
-from app.domain.search.budget import PriceCeiling
+from app.domain.search.budget import Budget, PriceCeiling
 
 ASKING = ("diff", "rewrite")
 KNOWN = ("diff", "mutate", "rewrite", "tune")

@@ -9,7 +9,9 @@ from rich.console import Console
 from app.cli.display import PlainLines, duration, line, panel, shown
 from app.cli.following import Look
 from app.domain.problem import Axis
-from app.domain.run import Budget, Limits, Run, RunState
+from app.domain.run import Run, RunState
+from app.domain.search.back_pressure import InFlightLimits
+from app.domain.search.budget import Budget
 from app.ports.records import Backlog
 from app.reports.progress import Progress
 
@@ -25,7 +27,7 @@ RUN = Run(
     seed=1,
     islands=3,
     budget=Budget(400),
-    limits=Limits(8, 8),
+    limits=InFlightLimits(8, 8),
     state=RunState.RUNNING,
     elapsed_seconds=50.0,
 )

@@ -9,8 +9,10 @@ from typing import Any
 from app.domain.evaluation import Evaluation, Failure, FailureKind, Trial
 from app.domain.operator import Draft, Role
 from app.domain.problem import Axis
-from app.domain.run import Budget, Limits, Run, RunState
+from app.domain.run import Run, RunState
 from app.domain.search.archive import CellKey, Elite
+from app.domain.search.back_pressure import InFlightLimits
+from app.domain.search.budget import Budget
 from app.domain.search.cohort import Member, State
 from app.ports.records import Settled
 
@@ -34,7 +36,9 @@ def built(row: Any, founded: Any) -> Run:
         seed=founded.seed,
         islands=founded.islands,
         budget=Budget(row.budget, row.budget_wall_seconds, row.budget_tokens, row.budget_cost_usd),
-        limits=Limits(row.generating, row.evaluating, row.generate_batch, row.evaluate_batch),
+        limits=InFlightLimits(
+            row.generating, row.evaluating, row.generate_batch, row.evaluate_batch
+        ),
         state=RunState(row.state),
         reason=row.reason,
         cohorts=row.cohorts,

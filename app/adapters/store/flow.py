@@ -5,8 +5,7 @@ from dataclasses import asdict
 from sqlalchemy import Connection
 
 from app.adapters.store.driver import row, write
-from app.domain.run import Limits
-from app.domain.search.back_pressure import Flow
+from app.domain.search.back_pressure import Flow, InFlightLimits
 
 SAMPLED = 32
 """Proposals that the mean times are taken over: two lookups each."""
@@ -56,5 +55,5 @@ def flow(c: Connection, run: int, settled: int) -> Flow | None:
     )
 
 
-def set_limits(c: Connection, run: int, limits: Limits) -> None:
+def set_limits(c: Connection, run: int, limits: InFlightLimits) -> None:
     write(c, _SET_LIMITS, {"run": run, **asdict(limits)})

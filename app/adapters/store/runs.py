@@ -13,7 +13,8 @@ from app.adapters.store import tables as t
 from app.adapters.store.codec import built, clean
 from app.adapters.store.driver import row, rows, value, write
 from app.domain.problem import Axis, Problem, ProblemDigest
-from app.domain.run import Budget, Run, RunState
+from app.domain.run import Run, RunState
+from app.domain.search.budget import Budget
 from app.ports.records import NewRun, Spent
 
 ELAPSED = "extract(epoch FROM clock_timestamp() - runs.created_at)::float8 AS elapsed_seconds"

@@ -22,9 +22,10 @@ from app.domain.events import Event, EventKind
 from app.domain.operator import Ancestry, Completion, ProgramRecord
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
-from app.domain.run import Budget, Limits, Run, RunState
+from app.domain.run import Run, RunState
 from app.domain.search.archive import Cell, Elite, IslandView
-from app.domain.search.back_pressure import Flow
+from app.domain.search.back_pressure import Flow, InFlightLimits
+from app.domain.search.budget import Budget
 from app.domain.search.cohort import Cohort, CohortId, State, TrialId
 from app.ports.records import (
     Account,
@@ -110,7 +111,7 @@ class SqlTransaction:
     def set_axes(self, run: int, axes: Sequence[Axis]) -> None:
         stored_runs.set_axes(self._c, run, axes)
 
-    def set_limits(self, run: int, limits: Limits) -> None:
+    def set_limits(self, run: int, limits: InFlightLimits) -> None:
         self._last.append(partial(stored_flow.set_limits, self._c, run, limits))
 
     def set_budget(self, run: int, budget: Budget) -> None:

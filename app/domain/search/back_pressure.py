@@ -8,15 +8,11 @@ Means and not medians, because the law holds for means.
 import math
 from dataclasses import dataclass, replace
 
-from app.domain.run import Limits
-
 HEADROOM = 1.5
 """A stage may hold so many times what it works at: by this a run grows into a faster stage."""
 LEAD_SECONDS = 0.5
 """From the need of a proposal to its plan, at most: beat's interval."""
 LEAST, MOST = 8, 1024
-STARTING = Limits(128, 64)
-"""While nothing is measured."""
 FEWEST_MEASURED = 8
 STEP = 0.1
 """A limit that would change by less stays."""
@@ -25,6 +21,26 @@ BATCH_SECONDS = 0.02
 LARGEST_BATCH = 8
 MESSAGES = 8
 """A stage is spread over at least so many messages, so that a batch never empties it for others."""
+
+
+@dataclass(frozen=True, slots=True)
+class InFlightLimits:
+    """How much of a run may be unsettled at once; the back-pressure on the two queues.
+
+    Attributes:
+      generating: Proposals that wait for their operator.
+      evaluating: Proposals under test beyond which nothing new is planned.
+      generate_batch, evaluate_batch: How many cohorts, how many trials, one message may name.
+    """
+
+    generating: int
+    evaluating: int
+    generate_batch: int = 1
+    evaluate_batch: int = 1
+
+
+STARTING = InFlightLimits(128, 64)
+"""While nothing is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +101,9 @@ def window(unsettled: int) -> int:
     return max(32, 2 * unsettled)
 
 
-def sized(flow: Flow | None, caps: Caps, before: Limits, *, least: int = 1) -> Limits:
+def sized(
+    flow: Flow | None, caps: Caps, before: InFlightLimits, *, least: int = 1
+) -> InFlightLimits:
     """Returns how much of a run may be in flight.
 
     Args:
@@ -97,7 +115,7 @@ def sized(flow: Flow | None, caps: Caps, before: Limits, *, least: int = 1) -> L
     if flow is None or flow.settled < FEWEST_MEASURED:
         measured = before
     else:
-        measured = Limits(
+        measured = InFlightLimits(
             _limit(flow.asked, flow.per_second, before.generating, least),
             _limit(flow.tested, flow.per_second, before.evaluating, least),
             batch(flow.generating_seconds, before.generating // least),
@@ -124,7 +142,7 @@ def batch(seconds: float, in_flight: int) -> int:
     return 1 << max(0, most.bit_length() - 1)
 
 
-def room(limits: Limits, caps: Caps, *, generating: int, evaluating: int) -> int:
+def room(limits: InFlightLimits, caps: Caps, *, generating: int, evaluating: int) -> int:
     """Returns how many proposals there is room for.
 
     What is too much under test is left out of what may wait for a model, rather than stopping all:

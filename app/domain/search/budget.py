@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from app.domain.operator import Completion, Prompt
 from app.domain.prompting.tokens import estimated
-from app.domain.run import Budget
 
 PROMPT_GROWTH = 2.0
 """Prompts grow with programs, attempts and elites while earlier ones are in flight; in the first
@@ -24,6 +23,23 @@ PROMPT_MARGIN = 1.25
 """Times the estimate of a prompt's tokens, which was seen to be as little as 0.92 of them."""
 FRAME_TOKENS = 64
 """What an endpoint's own form adds to a prompt, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Hard caps; None means none.
+
+    Attributes:
+      proposals: Children the run may ask for; the seeds are not counted.
+      wall_seconds: From the start of the run, pauses included.
+      tokens: Prompt and completion tokens together.
+      cost_usd: Price of the completions; those read from an earlier run cost nothing.
+    """
+
+    proposals: int
+    wall_seconds: float | None = None
+    tokens: int | None = None
+    cost_usd: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from app.domain.run import Limits
 from app.domain.search.back_pressure import (
     LEAST,
     MOST,
     STARTING,
     Caps,
     Flow,
+    InFlightLimits,
     batch,
     reason,
     room,
@@ -56,7 +56,7 @@ class Pipeline:
         self.settled: list[tuple[float, int]] = []
         self.events: list[tuple[float, int, int, int]] = [(0.0, -1, 0, 0)]
         self.planned = 0
-        self.samples: list[tuple[float, int, int, Limits]] = []
+        self.samples: list[tuple[float, int, int, InFlightLimits]] = []
 
     def run(self, seconds: float) -> "Pipeline":
         while self.events[0][0] < seconds:
@@ -208,10 +208,10 @@ def test_a_bottleneck_that_moves_is_followed() -> None:
 def test_what_a_person_fixed_holds_as_it_is() -> None:
     caps = Caps(generating=5, evaluating=7)
     fast = Flow(1000, 7.0, 3.0, 4.0)
-    assert sized(fast, caps, STARTING) == Limits(5, 7)
+    assert sized(fast, caps, STARTING) == InFlightLimits(5, 7)
     assert sized(fast, Caps(generating=5), STARTING).evaluating > 400
-    assert room(Limits(5, 7), caps, generating=0, evaluating=7) == 0
-    assert room(Limits(5, 7), caps, generating=2, evaluating=6) == 3
+    assert room(InFlightLimits(5, 7), caps, generating=0, evaluating=7) == 0
+    assert room(InFlightLimits(5, 7), caps, generating=2, evaluating=6) == 3
 
 
 def test_a_cap_is_never_exceeded_in_a_pipeline() -> None:
@@ -222,7 +222,7 @@ def test_a_cap_is_never_exceeded_in_a_pipeline() -> None:
 
 
 def test_too_much_under_test_takes_room_from_what_waits_for_a_model() -> None:
-    limits = Limits(20, 10)
+    limits = InFlightLimits(20, 10)
     assert room(limits, FREE, generating=5, evaluating=10) == 15
     assert room(limits, FREE, generating=5, evaluating=20) == 5
     assert room(limits, FREE, generating=5, evaluating=30) == 0
@@ -230,13 +230,13 @@ def test_too_much_under_test_takes_room_from_what_waits_for_a_model() -> None:
 
 def test_nothing_measured_keeps_what_held_before() -> None:
     assert sized(None, FREE, STARTING) == STARTING
-    assert sized(Flow(3, 1.0, 1.0, 1.0), FREE, Limits(9, 10)) == Limits(9, 10)
+    assert sized(Flow(3, 1.0, 1.0, 1.0), FREE, InFlightLimits(9, 10)) == InFlightLimits(9, 10)
 
 
 def test_limits_stay_within_bounds_and_hold_a_cohort() -> None:
-    assert sized(Flow(50, 1000.0, 1.0, 1.0), FREE, STARTING) == Limits(LEAST, LEAST)
-    assert sized(Flow(50, 1000.0, 1.0, 1.0), FREE, STARTING, least=30) == Limits(30, 30)
-    assert sized(Flow(5000, 1.0, 9.0, 9.0), FREE, STARTING) == Limits(MOST, MOST)
+    assert sized(Flow(50, 1000.0, 1.0, 1.0), FREE, STARTING) == InFlightLimits(LEAST, LEAST)
+    assert sized(Flow(50, 1000.0, 1.0, 1.0), FREE, STARTING, least=30) == InFlightLimits(30, 30)
+    assert sized(Flow(5000, 1.0, 9.0, 9.0), FREE, STARTING) == InFlightLimits(MOST, MOST)
 
 
 @pytest.mark.parametrize(
@@ -261,9 +261,9 @@ def test_a_message_names_as_many_steps_as_are_done_at_once(
 
 
 def test_each_stage_has_the_batch_of_its_own_speed() -> None:
-    limits = sized(Flow(50, 10.0, 0.8, 0.001), FREE, Limits(64, 64))
+    limits = sized(Flow(50, 10.0, 0.8, 0.001), FREE, InFlightLimits(64, 64))
     assert (limits.generate_batch, limits.evaluate_batch) == (1, 8)
-    cohorts = sized(Flow(50, 10.0, 0.0, 0.001), FREE, Limits(64, 64), least=8)
+    cohorts = sized(Flow(50, 10.0, 0.0, 0.001), FREE, InFlightLimits(64, 64), least=8)
     assert (cohorts.generate_batch, cohorts.evaluate_batch) == (1, 1)
 
 

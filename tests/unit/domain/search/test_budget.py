@@ -8,11 +8,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from app.domain.operator import Completion, Prompt
-from app.domain.run import Budget
 from app.domain.search.budget import (
     FRAME_TOKENS,
     PROMPT_GROWTH,
     Allowance,
+    Budget,
     Charge,
     Demand,
     PriceCeiling,
