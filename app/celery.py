@@ -17,6 +17,7 @@ from kombu.entity import Exchange, Queue
 
 from app.adapters.queue.address import broker_url
 from app.adapters.queue.transport import install
+from app.logs import filter_secrets
 
 QUEUES = {
     "generate": "gpu",
@@ -151,6 +152,11 @@ def name_worker(instance: Any, options: Mapping[str, Any], **_: Any) -> None:
         instance.hostname = nodename("-".join(asked), host)
 
 
+def _filter_logs(**_: Any) -> None:
+    """Keeps secrets out of what workers and beat log, once Celery has set their logging up."""
+    filter_secrets()
+
+
 def modules() -> list[str]:
     """Returns what the running command imports: tasks and hooks.
 
@@ -171,6 +177,7 @@ def modules() -> list[str]:
 
 def _application() -> Celery:
     install()
+    signals.after_setup_logger.connect(_filter_logs)
     signals.celeryd_init.connect(name_worker)
     signals.worker_init.connect(shape_worker)
     application = Celery("evoqueue")

@@ -13,6 +13,7 @@ import typer
 from app.cli.commands import COMMANDS
 from app.cli.examples import examples
 from app.cli.faults import FAILED, MISUSED, USAGE_ERROR, Fault, fault_of, print_document, report
+from app.logs import filter_secrets
 
 NAME = "evoq"
 _INTERRUPTED = 130
@@ -62,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
       arguments: None takes the program's own.
     """
+    filter_secrets()
     given = list(sys.argv[1:] if arguments is None else arguments)
     sys.exit(status_of(given))
 

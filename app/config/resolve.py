@@ -19,7 +19,7 @@ from app.domain.operator import Role
 from app.domain.prompting.rules import PromptRules
 from app.domain.prompting.templates import TEMPLATES
 from app.domain.search.back_pressure import Caps
-from app.reports.redaction import redacted
+from app.domain.secrets import redacted_values
 
 WITH_A_MODEL = {"diff": 0.5, "rewrite": 0.5}
 WITHOUT_A_MODEL = {"tune": 0.75, "mutate": 0.25}
@@ -268,6 +268,6 @@ def _invalid(error: ValidationError, sources: Mapping[str, str]) -> UsageError:
     return UsageError(
         f"`{name}`: {said[0].lower()}{said[1:]}",
         where=origin or name,
-        value=repr(redacted(first["input"]))[:120],
+        value=repr(redacted_values(first["input"]))[:120],
         remedy="Correct the value, or leave it out to have the default.",
     )

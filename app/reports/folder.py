@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from app.domain.problem import Problem
+from app.domain.secrets import redacted_values
 from app.ports.protocols import Store
 from app.reports.archive import archive
 from app.reports.metrics import Row, history, rows, write_csv, write_jsonl
 from app.reports.plots import evolution, failures, save
-from app.reports.redaction import redacted
 from app.reports.summary import Summary, best_document, document
 
 PLOTTED = 200_000
@@ -68,22 +68,19 @@ def draw(store: Store, summary: Summary, folder: Path) -> list[Path]:
 def snapshot(summary: Summary, problem: Problem) -> dict[str, Any]:
     """Returns the run's settings as they were, with secrets removed."""
     run = summary.run
-    told: dict[str, Any] = redacted(
-        {
-            "run": run.name,
-            "problem": {
-                "name": problem.name,
-                "digest": problem.digest,
-                "format": problem.format,
-                "options": dict(problem.options),
-            },
-            "strategy": run.strategy,
-            "seed": run.seed,
-            "operators": dict(run.operators),
-            "settings": dict(run.settings),
-        }
-    )
-    return told
+    return {
+        "run": run.name,
+        "problem": {
+            "name": problem.name,
+            "digest": problem.digest,
+            "format": problem.format,
+            "options": redacted_values(problem.options),
+        },
+        "strategy": run.strategy,
+        "seed": run.seed,
+        "operators": dict(run.operators),
+        "settings": redacted_values(run.settings),
+    }
 
 
 def _fitness(summary: Summary) -> Mapping[str, float]:

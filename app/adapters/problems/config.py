@@ -11,11 +11,8 @@ import yaml
 from app.adapters.problems.errors import ProblemError
 from app.adapters.problems.keys import KEYS, MODEL_KEYS, Key, Kind
 from app.adapters.problems.yaml_text import composed, guarded, pairs, said_twice
+from app.domain.secrets import KEY_NAME, REDACTED, without_keys
 
-REDACTED = "<redacted>"
-
-_SECRET_KEY = re.compile(r"(?i)(api_?key|secret|password|access_token|auth_token)$")
-_SECRET_TEXT = re.compile(r"\b(?:sk-|AIza|ghp_|github_pat_|hf_|xox[abp]-)[A-Za-z0-9_\-]{16,}")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -60,13 +57,13 @@ def redacted(text: str, where: str) -> str:
     ends = {end: start for start, end in scalars}
     spans = set()
     for pair in pairs(composed(text, where)):
-        if _SECRET_KEY.search(pair.key) and _is_literal(pair.value):
+        if KEY_NAME.search(pair.key) and _is_literal(pair.value):
             end = pair.value.end_mark.index
             spans.add((ends[end], end))
     for start, end in sorted(spans, reverse=True):
         kept = text[len(text[:end].rstrip()) : end]  # a block's line break ends its entry
         text = f'{text[:start]}"{REDACTED}"{kept}{text[end:]}'
-    return _SECRET_TEXT.sub(REDACTED, text)
+    return without_keys(text)
 
 
 def variable(value: str) -> str | None:

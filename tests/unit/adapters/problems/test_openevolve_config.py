@@ -254,12 +254,12 @@ def test_keys_are_removed_from_configurations_that_are_not_used_too(tmp_path):
 def test_redaction_leaves_the_rest_of_the_text_alone():
     text = "a: 1 # one\nllm:\n  api_key: 'x' # mine\n  retries: 2\n"
 
-    assert config.redacted(text, "c") == text.replace("'x'", '"<redacted>"')
+    assert config.redacted(text, "c") == text.replace("'x'", '"<REDACTED>"')
 
 
 def test_a_whole_string_variable_is_no_secret():
     assert config.redacted("api_key: ${KEY}\n", "c") == "api_key: ${KEY}\n"
-    assert config.redacted("api_key: pre${KEY}\n", "c") == 'api_key: "<redacted>"\n'
+    assert config.redacted("api_key: pre${KEY}\n", "c") == 'api_key: "<REDACTED>"\n'
 
 
 def test_bins_are_the_number_that_is_written(tmp_path):

@@ -1,0 +1,138 @@
+"""One filter of secrets: what it takes out of one place it takes out of all."""
+
+import io
+import json
+import logging
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+
+from app.adapters.problems import artifacts, config
+from app.domain.secrets import REDACTED, redacted_values
+from app.logs import filter_secrets
+from app.reports.folder import snapshot
+
+KEYS = (
+    "sk-abcdefgh",
+    "sk-abcdefghijklmno",
+    "sk-proj-abcdefghijklmnopqrstuvwxyz",
+    "pk-abcdefgh1234",
+    "ghp_abcdefgh1234",
+    "github_pat_11ABCDEFG0abc",
+    "hf_abcdefgh1234",
+    "xoxb-1234-abcdefgh",
+    "AKIAIOSFODNN7EXAMPLE",
+    "AIzaSyA1234567890abcdef",
+    "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----",
+    "https://me:hunter2@models.example/v1",
+)
+GUESSES = ("password = hunter2", "Authorization: Bearer abc.def-ghi", "a1" * 20)
+"""What may be a secret: removed from what is shown, and kept in files that are used afterwards."""
+
+
+def artifact(text: str) -> str:
+    return artifacts.bounded({"log": text}, chars=20_000, redact=True)["log"]
+
+
+def settings_file(text: str) -> str:
+    run = SimpleNamespace(
+        name="r", strategy="map_elites", seed=1, operators={}, settings={"llm": {"note": text}}
+    )
+    problem = SimpleNamespace(name="p", digest="d" * 64, format="openevolve", options={})
+    document = snapshot(SimpleNamespace(run=run), problem)  # type: ignore[arg-type]
+    return str(json.loads(json.dumps(document))["settings"]["llm"]["note"])
+
+
+def logged(text: str) -> str:
+    out = io.StringIO()
+    log = logging.Logger("test")
+    log.addHandler(logging.StreamHandler(out))
+    log.warning("%s", text)
+    try:
+        raise ValueError(text)
+    except ValueError:
+        log.exception("failed")
+    return out.getvalue()
+
+
+def stored_configuration(text: str) -> str:
+    return config.redacted(f"# {text!r}\nllm: {{temperature: 1}}\n", "config.yaml")
+
+
+SHOWN = (artifact, settings_file, logged)
+
+
+@pytest.fixture(autouse=True)
+def _filtered_logs():
+    before = logging.getLogRecordFactory()
+    filter_secrets()
+    yield
+    logging.setLogRecordFactory(before)
+
+
+def secret_part(text: str) -> str:
+    """Returns a piece of the text that must not remain."""
+    return next(part for part in ("MIIE", "hunter2", "abc.def", text[4:]) if part in text)
+
+
+@pytest.mark.parametrize("place", [*SHOWN, stored_configuration])
+@pytest.mark.parametrize("secret", KEYS)
+def test_a_key_of_a_known_form_is_removed_everywhere(place: Callable[[str], str], secret: str):
+    text = place(f"use {secret} please")
+
+    assert secret_part(secret) not in text
+    assert "REDACTED" in text
+
+
+@pytest.mark.parametrize("place", SHOWN)
+@pytest.mark.parametrize("secret", GUESSES)
+def test_what_may_be_a_secret_is_removed_wherever_it_is_shown(
+    place: Callable[[str], str], secret: str
+):
+    assert secret_part(secret) not in place(f"use {secret} please")
+
+
+@pytest.mark.parametrize("place", [*SHOWN, stored_configuration])
+def test_ordinary_text_stays(place: Callable[[str], str]):
+    text = "ValueError: 12 != 13, tokens: 512, image evoqueue@sha256:" + "0123456789abcdef" * 4
+
+    assert text in place(text)
+
+
+@pytest.mark.parametrize(
+    "name", ["api_key", "apikey", "API_KEY", "password", "HF_TOKEN", "client_secret", "key"]
+)
+def test_a_setting_with_the_name_of_a_secret_loses_its_value(name: str):
+    assert redacted_values({"problem": {"environment": {name: "hunter2"}}}) == {
+        "problem": {"environment": {name: REDACTED}}
+    }
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"api_key_variable": "OPENAI_API_KEY"},
+        {"max_tokens": 4096, "tokens": None},
+        {"base_url": "http://localhost:8000/v1"},
+        {"monkey": "banana", "keys": ["a"]},
+        {"password": ""},
+    ],
+)
+def test_a_setting_without_a_secret_stays(settings):
+    assert redacted_values(settings) == settings
+
+
+def test_an_address_loses_its_password_only():
+    settings = redacted_values({"base_url": "https://me:hunter2@models.example/v1"})
+
+    assert settings == {"base_url": f"https://{REDACTED}@models.example/v1"}
+
+
+def test_the_digest_of_the_problem_stays_in_the_settings_of_a_run():
+    run = SimpleNamespace(name="r", strategy="s", seed=1, operators={}, settings={})
+    problem = SimpleNamespace(name="p", digest="0123456789abcdef" * 4, format="f", options={})
+
+    document = snapshot(SimpleNamespace(run=run), problem)  # type: ignore[arg-type]
+
+    assert document["problem"]["digest"] == problem.digest
