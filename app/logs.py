@@ -8,7 +8,7 @@ from app.domain.secrets import redacted
 class _FilteredRecord(logging.LogRecord):
     """A log record whose message and traceback hold no secret, whichever handler writes them."""
 
-    def getMessage(self) -> str:  # noqa: N802  the name is logging's
+    def getMessage(self) -> str:
         return redacted(super().getMessage())
 
     @property

@@ -1,7 +1,8 @@
 """The filter of secrets, for artifacts, logs, reports and stored configurations alike.
 
-Texts that are only shown lose whatever may be a secret: `redacted`.  Texts that are used afterwards,
-such as a problem's config.yaml, lose what is certainly one: `without_keys` and `KEY_NAME`.
+Texts that are only shown lose whatever may be a secret: `redacted`.  Texts that are used
+afterwards, such as a problem's config.yaml, lose what is certainly one: `without_keys` and
+`KEY_NAME`.
 """
 
 import re
