@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from app.domain.events import EventKind
 from app.domain.run import Run
 from app.domain.search.archive import Elite, Entrant, IslandView, learnt
-from app.domain.search.cohort import Cohort, CohortId
+from app.domain.search.cohort import Cohort, ProposalId
 from app.domain.search.refining import written
 from app.domain.search.strategy import Strategy
 from app.engine.context import Context
@@ -33,7 +33,13 @@ def offer(ctx: Context, tx: Transaction, run: Run, offers: Sequence[Offer]) -> N
     learning = any(axis.provisional or not axis.ranged for axis in run.axes)
     if learning or any(one.cohort.founding for one in offers):
         run = _lock_and_learn(tx, run, offers)
-    door = _Door(tx, run, ctx.strategy(run), [one.cohort.id for one in offers])
+    entering = [
+        member.id
+        for one in offers
+        for entrant in one.entrants
+        if (member := one.cohort.member(entrant.program)) is not None
+    ]
+    door = _Door(tx, run, ctx.strategy(run), entering)
     taken = [
         entrant for one in offers for entrant in one.entrants if _taken(door, one.cohort, entrant)
     ]
@@ -42,20 +48,20 @@ def offer(ctx: Context, tx: Transaction, run: Run, offers: Sequence[Offer]) -> N
 
 
 class _Door:
-    """The archive of a run, while a transaction offers it the entrants of some cohorts."""
+    """The archive of a run, while a transaction offers it the programs of some proposals."""
 
     def __init__(
-        self, tx: Transaction, run: Run, strategy: Strategy, cohorts: Sequence[CohortId]
+        self, tx: Transaction, run: Run, strategy: Strategy, entering: Sequence[ProposalId]
     ) -> None:
         self.tx = tx
         self.run = run
         self.strategy = strategy
-        self._cohorts = cohorts
+        self._entering = entering
 
     @functools.cached_property
     def best(self) -> float | None:
-        """Fitness of the run's best but for those cohorts'; None while there is none."""
-        return self.tx.best_fitness(self.run.id, besides=self._cohorts)
+        """Fitness of the run's best before those proposals; None while there is none."""
+        return self.tx.best_fitness(self.run.id, besides=self._entering)
 
 
 def _taken(door: _Door, cohort: Cohort, entrant: Entrant) -> bool:

@@ -19,7 +19,7 @@ from app.domain.run import Run, RunState
 from app.domain.search.archive import Cell, IslandView
 from app.domain.search.back_pressure import Flow, InFlightLimits
 from app.domain.search.budget import Budget
-from app.domain.search.cohort import Cohort, CohortId, TrialId
+from app.domain.search.cohort import Cohort, CohortId, ProposalId, TrialId
 from app.ports.history import History
 from app.ports.records import (
     Backlog,
@@ -289,8 +289,8 @@ class Transaction(History, Protocol):
 
     def emit(self, run: int, kind: EventKind, data: Mapping[str, Any]) -> None: ...
 
-    def best_fitness(self, run: int, besides: Sequence[CohortId] = ()) -> float | None:
-        """Returns the fitness of `best`, some cohorts left out if told; None if there is none."""
+    def best_fitness(self, run: int, besides: Sequence[ProposalId] = ()) -> float | None:
+        """Returns the fitness of the best of all proposals but `besides`; None if there is none."""
         ...
 
 

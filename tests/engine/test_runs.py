@@ -73,6 +73,18 @@ def test_a_seed_is_evaluated_once_and_founds_every_island(ctx: Context) -> None:
     assert len(seeds) == 1
 
 
+def test_a_seed_is_announced_as_the_best_only_if_it_is_better_than_those_before(
+    ctx: Context,
+) -> None:
+    toy = problem(seeds=("x = 3.0\n", "x = 0.0\n", "x = 3.1\n"))
+    run_id = run_to_the_end(ctx, toy, new_run(toy, budget=1))
+    with ctx.store.begin() as tx:
+        improved = tx.events(run_id, kinds=[EventKind.IMPROVED])
+    fitness = [event.data["fitness"] for event in improved]
+    assert len(fitness) >= 2
+    assert fitness == sorted(fitness)
+
+
 def test_a_run_whose_seeds_all_fail_says_why(ctx: Context) -> None:
     toy = problem(seeds=("x = crash\n",))
     run_id = run_to_the_end(ctx, toy, new_run(toy))

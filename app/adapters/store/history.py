@@ -65,7 +65,7 @@ _FITTEST = (
 )
 _BEST_FITNESS = """
     SELECT fitness FROM proposals
-    WHERE run = %(run)s AND state = 'admitted' AND NOT cohort = ANY(%(besides)s)
+    WHERE run = %(run)s AND state = 'admitted' AND NOT id = ANY(%(besides)s)
     ORDER BY fitness DESC LIMIT 1
 """
 _PLACED = (

@@ -26,7 +26,7 @@ from app.domain.run import Run, RunState
 from app.domain.search.archive import Cell, Elite, IslandView
 from app.domain.search.back_pressure import Flow, InFlightLimits
 from app.domain.search.budget import Budget
-from app.domain.search.cohort import Cohort, CohortId, State, TrialId
+from app.domain.search.cohort import Cohort, CohortId, ProposalId, State, TrialId
 from app.ports.records import (
     Account,
     Backlog,
@@ -261,7 +261,7 @@ class SqlTransaction:
     def best(self, run: int) -> Settled | None:
         return stored_history.best(self._c, run)
 
-    def best_fitness(self, run: int, besides: Sequence[CohortId] = ()) -> float | None:
+    def best_fitness(self, run: int, besides: Sequence[ProposalId] = ()) -> float | None:
         return stored_history.best_fitness(self._c, run, besides)
 
     def settled(self, run: int, after: int = 0, limit: int = 1000) -> list[Settled]:
