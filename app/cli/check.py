@@ -39,7 +39,10 @@ def check(
     problem = loaded.problem
     with open_cells(settings.settings.sandbox, screen) as sandbox:
         protections = sandbox.protections()
-        seeds = [(name, measure(problem, sandbox, seed)) for name, seed in _named(problem)]
+        seeds = [
+            (name, measure(problem, sandbox, seed, problem.thresholds))
+            for name, seed in _named(problem)
+        ]
         both = settings.settings.sandbox.compare_modes
         told_apart = _told_apart(problem, sandbox, seeds) if both else []
         cost = overhead(sandbox, _job(problem).mode)
@@ -63,7 +66,7 @@ def check(
     for notice in notices:
         screen.note(f"notice: {notice}")
     if usable:
-        screen.say("A run can begin.")
+        screen.say(_beginning([one for _, one in seeds]))
     else:
         what = "every seed failed"
         message = f"{what}; a run of this problem could not begin."
@@ -121,6 +124,7 @@ def shown(one: Measurement) -> dict[str, Any]:
         "cpu_seconds": round(one.cpu_seconds, 6),
         "verified": one.verified,
         "stages": list(one.stages),
+        "stopped": asdict(one.stopped) if one.stopped else None,
     }
 
 
@@ -139,6 +143,13 @@ def _told_apart(
             trial, players = Trial(stage, (seed.id,)), {seed.id: seed}
             told.append(compared(sandbox, problem, trial, players, evaluation))
     return [text for text in told if text]
+
+
+def _beginning(seeds: Sequence[Measurement]) -> str:
+    measured = [one for one in seeds if one.fitness is not None]
+    if all(one.stopped for one in measured):
+        return "A run can begin, with the metrics that its seeds reached below a threshold."
+    return "A run can begin."
 
 
 def _agreement(problem: Problem) -> str:
@@ -206,6 +217,8 @@ def _print_measurements(measured: Sequence[tuple[str, Measurement]], screen: Scr
         if one.failure is None:
             label = "" if one.verified else ", unverified"
             screen.say(f"{name}: fitness {number(one.fitness)} in {spent}{label} ({metrics})")
+            if one.stopped:
+                screen.say(f"{name}: {one.stopped}")
         else:
             detail = one.failure.detail.strip() or "no detail"
             kind, stage = one.failure.kind.value, one.stages[-1:]

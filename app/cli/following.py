@@ -112,13 +112,14 @@ class Tail:
 def _standing(tx: Transaction, run: Run) -> Progress:
     """Reads what a run has come to, and up to which event."""
     states = tx.states(run.id)
+    best = tx.best_standing(run.id)
     return Progress(
         seq=run.events,
         done=sum(n for state, n in states.items() if state.final),
         admitted=states.get(State.ADMITTED, 0),
         cut=states.get(State.CUT, 0),
         failures=tx.failures(run.id),
-        best=tx.best_fitness(run.id),
+        best=best.fitness if best else None,
         notices=notices(tx, run.id),
     )
 

@@ -12,6 +12,7 @@ from app.config.settings import SandboxSettings
 from app.domain.evaluation import Evaluation, Failure, Trial, fitness, merged_metrics
 from app.domain.problem import Evaluator, Problem
 from app.domain.program import Program
+from app.domain.search.promotion import Shortfall, shortfall
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class Measurement:
       features: Of the last stage that ran.
       verified: Whether evaluator and program were separate processes in every stage.
       stages: Those that ran, in order.
+      stopped: The threshold it stayed below; None where no threshold applied or it reached all.
       evaluations: One a stage that ran.
     """
 
@@ -35,6 +37,7 @@ class Measurement:
     verified: bool
     stages: tuple[str, ...]
     evaluations: tuple[Evaluation, ...] = ()
+    stopped: Shortfall | None = None
 
 
 @contextmanager
@@ -57,21 +60,30 @@ def evaluator_of(problem: Problem) -> Evaluator:
     return problem.prepare(Trial(problem.stages[0], (seed.id,)), {seed.id: seed}).evaluator
 
 
-def measure(problem: Problem, sandbox: AnySandbox, program: Program) -> Measurement:
-    """Puts a program through every stage, up to its first failure.
+def measure(
+    problem: Problem,
+    sandbox: AnySandbox,
+    program: Program,
+    thresholds: Sequence[float] = (),
+) -> Measurement:
+    """Puts a program through every stage, up to its first failure or the first threshold missed.
 
-    A threshold between stages is what a search saves time by; here every stage runs.
+    A run judges a program by its problem's `thresholds`; without them every stage runs.
 
     Raises:
       EvaluatorBroken: The problem's own code cannot be used.
       Unavailable: The sandbox does not answer.
     """
     done: list[Evaluation] = []
-    for stage in problem.stages:
+    stopped: Shortfall | None = None
+    for rung, stage in enumerate(problem.stages):
         trial, players = Trial(stage, (program.id,)), {program.id: program}
         outcome = sandbox.run(problem.prepare(trial, players))
         done.append(problem.interpret(trial, players, outcome))
         if done[-1].failure is not None:
+            break
+        stopped = shortfall(problem.stages, thresholds, rung, fitness(program.id, done))
+        if stopped:
             break
     failure = done[-1].failure
     return Measurement(
@@ -84,6 +96,7 @@ def measure(problem: Problem, sandbox: AnySandbox, program: Program) -> Measurem
         verified=all(one.verified for one in done),
         stages=problem.stages[: len(done)],
         evaluations=tuple(done),
+        stopped=stopped,
     )
 
 

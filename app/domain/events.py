@@ -54,11 +54,12 @@ def stalled_for(improvements: Sequence[Event], settled: int, threshold: float) -
     Args:
       improvements: The run's `improved` events, oldest first; `data` holds `fitness`, `settled`.
       settled: Proposals settled by now.
-      threshold: Smaller rises add up but do not count alone; >= 0.
+      threshold: Smaller rises add up but do not count alone; >= 0.  A new best that is less fit
+        counts always: it was measured at more stages than the best before.
     """
     counted_at, counted = 0, None
     for event in improvements:
         fitness = event.data["fitness"]
-        if counted is None or fitness - counted >= threshold:
+        if counted is None or fitness < counted or fitness - counted >= threshold:
             counted_at, counted = event.data["settled"], fitness
     return settled - counted_at

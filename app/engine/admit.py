@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from app.domain.events import EventKind
 from app.domain.run import Run
-from app.domain.search.archive import Elite, Entrant, IslandView, learnt
+from app.domain.search.archive import Elite, Entrant, IslandView, Standing, learnt
 from app.domain.search.cohort import Cohort, ProposalId
 from app.domain.search.refining import written
 from app.domain.search.strategy import Strategy
@@ -59,9 +59,9 @@ class _Door:
         self._entering = entering
 
     @functools.cached_property
-    def best(self) -> float | None:
-        """Fitness of the run's best before those proposals; None while there is none."""
-        return self.tx.best_fitness(self.run.id, besides=self._entering)
+    def best(self) -> Standing | None:
+        """Standing of the run's best before those proposals; None while there is none."""
+        return self.tx.best_standing(self.run.id, besides=self._entering)
 
 
 def _taken(door: _Door, cohort: Cohort, entrant: Entrant) -> bool:
@@ -154,8 +154,8 @@ def _announce_best(door: _Door, taken: Sequence[Entrant]) -> None:
     """Emits `improved` for each new best of the run; two islands at once may both claim it."""
     best = door.best
     for entrant in taken:
-        if best is None or entrant.fitness > best:
-            best = entrant.fitness
+        if best is None or entrant.standing > best:
+            best = entrant.standing
             settled = door.run.proposals - door.tx.backlog(door.run.id).unsettled
-            facts = {"program": entrant.program, "fitness": best, "settled": settled}
+            facts = {"program": entrant.program, "fitness": entrant.fitness, "settled": settled}
             door.tx.emit(door.run.id, EventKind.IMPROVED, facts)

@@ -10,6 +10,7 @@ from app.domain.prompting.judging import STAGE
 from app.domain.run import Run
 from app.domain.search.archive import Entrant, IslandView
 from app.domain.search.cohort import Cohort, Member, State, TrialId, Verdict
+from app.domain.search.promotion import shortfall
 from app.domain.search.refining import written
 from app.engine.admit import Offer, offer
 from app.engine.context import Context
@@ -46,6 +47,8 @@ def advance(ctx: Context, tx: Transaction, run: Run, cohorts: Sequence[Cohort]) 
         children += _cut(tx, run, cohort, verdict)
         children += _failed(ctx, tx, run, cohort, verdict)
         tests += [(cohort, trial) for trial in verdict.test]
+        if cohort.founding:
+            _notice_shortfalls(ctx, tx, run, entrants)
         if entrants:
             offers.append(Offer(cohort, entrants))
     if children:
@@ -79,7 +82,8 @@ def _entrant(ctx: Context, tx: Transaction, run: Run, cohort: Cohort, player: Pr
         generation = _incumbent_generation(island, player)
     else:
         length, generation = member.length, member.draft.generation
-    return Entrant(player, fitness, length, generation, cohort.evaluations(player))
+    left = sum(not cohort.evaluations(player, stage) for stage in ctx.stages(run))
+    return Entrant(player, fitness, length, generation, cohort.evaluations(player), left)
 
 
 def _admitted(cohort: Cohort, entrants: Sequence[Entrant]) -> list[MemberResult]:
@@ -91,10 +95,26 @@ def _admitted(cohort: Cohort, entrants: Sequence[Entrant]) -> list[MemberResult]
             entrant.program,
             fitness=entrant.fitness,
             verified=all(evaluation.verified for evaluation in entrant.evaluations),
+            stages_left=entrant.stages_left,
         )
         for entrant in entrants
         if (member := cohort.member(entrant.program)) is not None
     ]
+
+
+def _notice_shortfalls(
+    ctx: Context, tx: Transaction, run: Run, founders: Sequence[Entrant]
+) -> None:
+    """Emits a notice for each seed that is admitted although it stayed below a threshold."""
+    thresholds, stages = ctx.problem(run.problem).thresholds, ctx.stages(run)
+    for one in founders:
+        rung = len(stages) - one.stages_left - 1
+        if short := shortfall(stages, thresholds, rung, one.fitness):
+            text = (
+                f"the seed {one.program[:12]} {short}: the run begins with the metrics it "
+                f"reached, and any program measured at every stage ranks above it"
+            )
+            tx.emit(run.id, EventKind.NOTICED, {"text": text})
 
 
 def _incumbent_generation(island: IslandView, player: ProgramId) -> int:

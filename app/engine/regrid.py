@@ -54,7 +54,9 @@ def _measured(tx: Transaction, run: Run, after: int) -> list[_Placed]:
         score = fitness(one.program or "", evaluations)
         if one.program is not None and score is not None:
             length = lengths[one.program]
-            entrant = Entrant(one.program, score, length, one.generation, tuple(evaluations))
+            entrant = Entrant(
+                one.program, score, length, one.generation, tuple(evaluations), one.stages_left
+            )
             found.append(_Placed(entrant, None if one.ordinal < 0 else one.island))
     return found
 

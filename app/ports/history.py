@@ -46,7 +46,10 @@ class History(Protocol):
         ...
 
     def best(self, run: int) -> Settled | None:
-        """Returns the fittest admitted proposal, seeds included; ties: the older.  None if none."""
+        """Returns the admitted proposal of the best standing, seeds included; None if none.
+
+        Ties: the older.
+        """
         ...
 
     def settled(self, run: int, after: int = 0, limit: int = 1000) -> list[Settled]:

@@ -8,6 +8,8 @@ from app.domain.evaluation import Evaluation, Failure, Trial
 from app.domain.operator import Completion, Draft, Prompt, Role
 from app.domain.problem import Axis, ProblemDigest
 from app.domain.program import Program, ProgramId
+from app.domain.run import Budget
+from app.domain.search.archive import Standing
 from app.domain.search.back_pressure import InFlightLimits
 from app.domain.search.budget import Budget, Charge
 from app.domain.search.cohort import Cohort, CohortId, ProposalId, State, TrialId
@@ -83,7 +85,11 @@ class CompletionKey:
 
 @dataclass(frozen=True, slots=True)
 class MemberResult:
-    """What became of one member: enters testing with a program, or is settled."""
+    """What became of one member: enters testing with a program, or is settled.
+
+    Attributes:
+      stages_left: How many stages an admitted program was not measured at.
+    """
 
     proposal: ProposalId
     state: State
@@ -92,6 +98,7 @@ class MemberResult:
     failure: Failure | None = None
     fitness: float | None = None
     verified: bool = False
+    stages_left: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +225,7 @@ class Settled:
       wall_seconds, cpu_seconds, boot_seconds: Summed over its trials.
       peak_memory_mib: Of its largest trial; None where none measured it.
       tokens, cost_usd: Of the completions paid for in its name; None where no price is known.
+      stages_left: How many stages an admitted program was not measured at.
     """
 
     ordinal: int
@@ -239,3 +247,9 @@ class Settled:
     role: Role = Role.GENERATOR
     peak_memory_mib: float | None = None
     boot_seconds: float = 0.0
+    stages_left: int = 0
+
+    @property
+    def standing(self) -> Standing | None:
+        """What it is compared by; None if it has no fitness."""
+        return None if self.fitness is None else Standing(-self.stages_left, self.fitness)

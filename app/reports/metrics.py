@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import TextIO
 
+from app.domain.search.archive import Standing
 from app.ports.protocols import Store
 from app.ports.records import Settled
 
@@ -56,10 +57,10 @@ COLUMNS = tuple(field.name for field in fields(Row))
 
 def rows(settled: Iterable[Settled]) -> Iterator[Row]:
     """Yields a row for each proposal, in the order given, which is the order of settling."""
-    best: float | None = None
+    best: Standing | None = None
     for one in settled:
-        if one.fitness is not None and (best is None or one.fitness > best):
-            best = one.fitness
+        if one.standing is not None and (best is None or one.standing > best):
+            best = one.standing
         yield Row(
             ordinal=one.ordinal,
             seconds=round(one.seconds, 6),
@@ -70,7 +71,7 @@ def rows(settled: Iterable[Settled]) -> Iterator[Row]:
             state=one.state.value,
             failure=one.failure.kind.value if one.failure else None,
             fitness=one.fitness,
-            best_so_far=best,
+            best_so_far=best.fitness if best else None,
             verified=one.verified,
             wall_seconds=round(one.wall_seconds, 6),
             cpu_seconds=round(one.cpu_seconds, 6),

@@ -1,20 +1,23 @@
 """A whole run on a real ledger, in one process."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
+from app.domain.evaluation import Evaluation, Trial
 from app.domain.events import SETTLING, EventKind
 from app.domain.operator import Brief, Conversation, Offspring, Operator
-from app.domain.problem import Axis
-from app.domain.program import Program
+from app.domain.problem import Axis, Outcome
+from app.domain.program import Program, ProgramId
 from app.domain.run import RunState
 from app.domain.search.cohort import State
 from app.domain.source.imports import ImportPolicy
 from app.engine import lifecycle
 from app.engine.context import Context
 from tests.engine.conftest import new_run, run_to_the_end, table
-from tests.engine.toy import ToySandbox, problem
+from tests.engine.toy import ToySandbox, interpret, problem
 
 
 def test_a_run_settles_exactly_its_budget_and_finishes(ctx: Context) -> None:
@@ -47,11 +50,11 @@ def test_the_same_seed_gives_the_same_events(ctx: Context) -> None:
 def test_a_run_stops_when_its_best_is_fit_enough(ctx: Context) -> None:
     run_id = run_to_the_end(ctx, problem(), new_run(problem(), budget=60, stop_fitness=-2.5))
     with ctx.store.begin() as tx:
-        run, best = tx.run(run_id), tx.best_fitness(run_id)
+        run, best = tx.run(run_id), tx.best_standing(run_id)
     assert run.state is RunState.FINISHED
     assert 0 < run.proposals < 60
     assert best is not None
-    assert best >= -2.5
+    assert best.fitness >= -2.5
     assert "as search.stop_fitness asks" in run.reason
 
 
@@ -118,6 +121,64 @@ def test_a_cascade_cuts_below_its_threshold_and_spends_no_later_stage(ctx: Conte
         ]
     assert states[State.CUT] > 0
     assert cut
+
+
+def test_a_seed_below_a_threshold_founds_the_run_with_the_fitness_it_reached(
+    ctx: Context,
+) -> None:
+    toy = problem(stages=("cheap", "evaluate"), thresholds=(0.0,))
+    run_id = run_to_the_end(ctx, toy, new_run(toy, budget=10))
+    with ctx.store.begin() as tx:
+        run, best, elites = tx.run(run_id), tx.best(run_id), tx.elites(run_id)
+        [noticed] = tx.events(run_id, kinds=[EventKind.NOTICED])
+        states = tx.states(run_id)
+    assert (run.state, run.proposals) == (RunState.FINISHED, 10)
+    assert best is not None
+    assert (best.ordinal, best.fitness, best.stages_left) == (-1, pytest.approx(-math.pi), 1)
+    assert {elite.program for _, elite in elites} == {best.program}
+    assert states[State.CUT] > 0
+    assert State.ADMITTED not in states
+    assert "below the threshold 0" in noticed.data["text"]
+
+
+def test_any_program_measured_at_every_stage_ranks_above_a_seed_that_stopped(
+    ctx: Context,
+) -> None:
+    toy = replace(
+        problem(axes=(Axis("length", 1, 0.0, 99.0),), stages=("cheap", "full"), thresholds=(5.0,)),
+        interpret=_strict_at_the_end,
+    )
+    run_id = run_to_the_end(ctx, toy, new_run(toy, budget=40, stop_fitness=3.9))
+    with ctx.store.begin() as tx:
+        best, elites = tx.best(run_id), tx.elites(run_id)
+        improved = tx.events(run_id, kinds=[EventKind.IMPROVED])
+        run, seed = tx.run(run_id), tx.settled(run_id, limit=1)[0]
+    assert seed.fitness == pytest.approx(4.0)
+    assert run.reason == "budget of 40 proposals spent"
+    assert best is not None
+    assert best.fitness is not None
+    assert best.fitness < 0.0 < seed.fitness
+    assert best.stages_left == 0
+    assert best.program in {elite.program for _, elite in elites}
+    assert seed.program not in {elite.program for _, elite in elites}
+    fitness = [event.data["fitness"] for event in improved]
+    assert fitness[0] == seed.fitness
+    assert fitness[1:] == sorted(fitness[1:])
+    assert fitness[-1] == best.fitness
+
+
+def _strict_at_the_end(
+    trial: Trial, programs: Mapping[ProgramId, Program], outcome: Outcome
+) -> Evaluation:
+    """Passes a positive x with 6 against 4 at the first stage; scores below -10 at the second."""
+    evaluation = interpret(trial, programs, outcome)
+    if evaluation.failure is not None:
+        return evaluation
+    [player] = trial.players
+    x = evaluation.metrics[player]["x"]
+    near = evaluation.scores[player]["near"]
+    score = 6.0 - 2.0 * (x <= 0.0) if trial.stage == "cheap" else near - 10.0
+    return replace(evaluation, scores={player: {"combined_score": score}})
 
 
 def test_a_paused_run_plans_nothing_and_resumes_to_its_budget(ctx: Context) -> None:

@@ -135,6 +135,17 @@ def test_an_island_draws_its_best_and_every_cell_alike(store: SqlStore) -> None:
         assert len({e.cell for e in island.uniform(8, Random(0))}) == 8
 
 
+def test_an_island_names_whole_measurements_before_seeds_that_stopped(store: SqlStore) -> None:
+    run = a_run(store)
+    with store.begin() as tx:
+        tx.put_programs([Program(f"x = {n}\n") for n in range(2)])
+        tx.put_cell(run, 0, Cell((0,), (replace(elite(0, 9.0), stages_left=1),)))
+        tx.put_cell(run, 0, Cell((1,), (elite(1, 1.0),)))
+        island = tx.island(run, 0)
+        assert [(e.fitness, e.stages_left) for e in island.best(2)] == [(1.0, 0), (9.0, 1)]
+        assert island.cell((0,)).best.stages_left == 1
+
+
 def test_a_cell_keeps_its_number_when_its_occupants_change(store: SqlStore) -> None:
     run = a_run(store)
     with store.begin() as tx:

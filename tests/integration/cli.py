@@ -25,6 +25,19 @@ def evaluate(program_path):
     spec.loader.exec_module(program)
     return {"combined_score": -abs(program.value() - 10.0), "value": program.value()}
 """
+STAGED = (
+    EVALUATOR
+    + """
+
+def evaluate_stage1(program_path):
+    return {"combined_score": 0.0, "stage1": 1.0}
+
+
+def evaluate_stage2(program_path):
+    return evaluate(program_path)
+"""
+)
+"""Its stage 1 gives every program 0.0."""
 CONFIG = """\
 max_iterations: 12
 random_seed: 3

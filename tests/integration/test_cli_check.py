@@ -4,20 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.cli import EVALUATOR, Evoq, problem_folder
+from tests.integration.cli import CONFIG, EVALUATOR, STAGED, Evoq, problem_folder
 
-STAGED = (
-    EVALUATOR
-    + """
-
-def evaluate_stage1(program_path):
-    return {"combined_score": 0.0, "stage1": 1.0}
-
-
-def evaluate_stage2(program_path):
-    return evaluate(program_path)
-"""
-)
+CASCADE = f"{CONFIG}  cascade_thresholds: [0.5]\n"
 
 
 @pytest.fixture
@@ -48,11 +37,29 @@ def test_check_tells_what_was_understood_and_what_the_seeds_scored(evoq: Evoq, t
 def test_a_failure_names_the_stage_that_it_happened_in(evoq: Evoq, tmp_path: Path):
     broken = STAGED.replace("return evaluate(program_path)", "raise ValueError('seven')")
 
-    said = evoq("check", problem_folder(tmp_path / "problem", evaluator=broken))
+    config = "evaluator:\n  cascade_thresholds: [0.0]\n"
+    said = evoq("check", problem_folder(tmp_path / "problem", evaluator=broken, config=config))
 
     assert "failed, runtime in evaluate_stage2 after" in said.out
     assert "modes:" not in said.out
     assert "every seed failed" in said.err
+
+
+def test_check_says_at_which_stage_a_seed_stops_and_that_a_run_begins(evoq: Evoq, tmp_path: Path):
+    crashing = STAGED.replace("return evaluate(program_path)", "raise ValueError('seven')")
+    folder = problem_folder(tmp_path / "problem", evaluator=crashing, config=CASCADE)
+
+    said = evoq("check", folder)
+    told = evoq("check", folder, "--json").json
+
+    assert said.code == 0
+    assert "stops after evaluate_stage1 with fitness 0, below the threshold 0.5" in said.out
+    assert "A run can begin, with the metrics that its seeds reached" in said.out
+    assert told["usable"] is True
+    [seed] = told["seeds"]
+    assert seed["stages"] == ["evaluate_stage1"]
+    assert seed["fitness"] == 0.0
+    assert seed["stopped"] == {"stage": "evaluate_stage1", "fitness": 0.0, "threshold": 0.5}
 
 
 def test_check_without_json_is_for_people(evoq: Evoq, tmp_path: Path):

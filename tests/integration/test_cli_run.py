@@ -21,7 +21,7 @@ import pytest
 from app.adapters.store.schema import upgrade
 from app.cli.local_state import kept_up
 from app.embedded.stack import EmbeddedStack, attach
-from tests.integration.cli import EVALUATOR, Evoq, problem_folder
+from tests.integration.cli import CONFIG, EVALUATOR, STAGED, Evoq, problem_folder
 
 FILES = {
     *("best_program.py", "best.json", "metrics.jsonl", "metrics.csv"),
@@ -132,6 +132,23 @@ def test_a_run_ends_with_its_answer_and_its_files_and_can_be_looked_at(evoq: Evo
     assert shorter.code == 0
     assert "first goes no further: budget of 15 proposals spent; a larger" in shorter.err
     assert Path(longer.json["out"]) == out
+
+
+def test_a_cascade_whose_seed_is_below_its_threshold_runs_its_proposals(evoq: Evoq, place: Path):
+    score = "10 + evaluate(program_path)['combined_score']"
+    strict = STAGED.replace('"combined_score": 0.0', f'"combined_score": {score}')
+    config = f"{CONFIG}  cascade_thresholds: [4.0]\n"
+    folder = problem_folder(place / "steep", evaluator=strict, config=config)
+
+    said = evoq("run", folder, "--iterations", "20", "--seed", "5", "--name", "steep", "--json")
+
+    told = said.json
+    assert said.code == 0, said.err
+    assert (told["state"], told["iterations"]) == ("finished", 20)
+    assert told["baselines"]["initial program"]["fitness"] == 3.5
+    assert told["best"]["fitness"] is not None
+    assert any("fitness 3.5, below the threshold 4" in notice for notice in told["notices"])
+    assert told["cut"] + told["admitted"] + sum(told["failures"].values()) == 20
 
 
 def test_a_run_for_people_prints_the_best_program_beside_the_baselines(evoq: Evoq, place: Path):

@@ -16,7 +16,7 @@ _EVERY = 'SELECT * FROM islands WHERE run = %(run)s ORDER BY "index"'
 _EVERY_LOCKED = f"{_EVERY} FOR UPDATE"
 _BEST = """
     SELECT * FROM elites WHERE run = %(run)s AND island = %(island)s
-    ORDER BY fitness DESC, number LIMIT %(n)s OFFSET %(skip)s
+    ORDER BY stages_left, fitness DESC, number LIMIT %(n)s OFFSET %(skip)s
 """
 _NUMBERED = """
     SELECT * FROM elites WHERE run = %(run)s AND island = %(island)s AND rank = 0
@@ -44,16 +44,22 @@ _PUT = """
         WHERE run = %(run)s AND island = %(island)s AND cell = CAST(%(cell)s AS jsonb)
             AND rank >= %(n)s AND EXISTS (SELECT FROM here)
     )
-    INSERT INTO elites (run, island, cell, rank, number, program, fitness, length, generation)
+    INSERT INTO elites (
+        run, island, cell, rank, number, program, fitness, length, generation, stages_left
+    )
     SELECT %(run)s, %(island)s, CAST(%(cell)s AS jsonb), place - 1,
-        coalesce((SELECT number FROM old), cells - 1), program, fitness, length, generation
+        coalesce((SELECT number FROM old), cells - 1), program, fitness, length, generation,
+        stages_left
     FROM here, unnest(
             CAST(%(programs)s AS text[]), CAST(%(fitnesses)s AS float8[]),
-            CAST(%(lengths)s AS int[]), CAST(%(generations)s AS int[])
+            CAST(%(lengths)s AS int[]), CAST(%(generations)s AS int[]),
+            CAST(%(stages_left)s AS int[])
         )
-        WITH ORDINALITY AS occupant(program, fitness, length, generation, place)
+        WITH ORDINALITY
+        AS occupant(program, fitness, length, generation, stages_left, place)
     ON CONFLICT (run, island, cell, rank) DO UPDATE SET program = excluded.program,
-        fitness = excluded.fitness, length = excluded.length, generation = excluded.generation
+        fitness = excluded.fitness, length = excluded.length, generation = excluded.generation,
+        stages_left = excluded.stages_left
 """
 """Who waits for the island's row is judged by what the row has become; `old` was read before, but
 while nobody has entered it cannot have changed."""
@@ -143,6 +149,7 @@ def put_cell(
             "fitnesses": [elite.fitness for elite in cell.occupants],
             "lengths": [elite.length for elite in cell.occupants],
             "generations": [elite.generation for elite in cell.occupants],
+            "stages_left": [elite.stages_left for elite in cell.occupants],
         },
     )
     return put > 0

@@ -122,7 +122,8 @@ def cell_key(stored: list[Any]) -> CellKey:
 
 
 def elite_of(row: Any) -> Elite:
-    return Elite(row.program, row.fitness, row.length, row.generation, cell_key(row.cell))
+    cell = cell_key(row.cell)
+    return Elite(row.program, row.fitness, row.length, row.generation, cell, row.stages_left)
 
 
 def settled_of(row: Any) -> Settled:
@@ -145,6 +146,7 @@ def settled_of(row: Any) -> Settled:
         cpu_seconds=row.cpu_seconds,
         peak_memory_mib=row.peak_memory_mib,
         boot_seconds=row.boot_seconds,
+        stages_left=row.stages_left,
         tokens=row.tokens,
         cost_usd=row.cost_usd,
         changes=row.changes,

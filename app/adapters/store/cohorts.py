@@ -86,15 +86,15 @@ _ENTER = """
     UPDATE proposals SET state = child.state,
         program = coalesce(child.program, proposals.program),
         changes = coalesce(child.changes, proposals.changes),
-        fitness = child.fitness, verified = child.verified,
+        fitness = child.fitness, verified = child.verified, stages_left = child.stages_left,
         failure_kind = child.failure_kind, failure_detail = child.failure_detail,
         epoch = child.epoch, generation = child.generation, role = child.role,
         parents = child.parents, inspirations = child.inspirations,
         settled_at = CASE WHEN child.final THEN clock_timestamp() END
     FROM json_to_recordset(CAST(%(children)s AS json)) AS child(
         id bigint, state text, program text, changes text, fitness float8, verified boolean,
-        failure_kind text, failure_detail text, final boolean, epoch int, generation int,
-        parents text[], inspirations text[], role text
+        stages_left int, failure_kind text, failure_detail text, final boolean,
+        epoch int, generation int, parents text[], inspirations text[], role text
     )
     WHERE proposals.id = ANY(%(ids)s) AND proposals.id = child.id AND proposals.settled_at IS NULL
 """
@@ -204,6 +204,7 @@ def _entered(child: MemberResult, draft: Draft | None) -> dict[str, Any]:
         "changes": clean(child.changes) or None,
         "fitness": child.fitness,
         "verified": child.verified,
+        "stages_left": child.stages_left,
         "failure_kind": child.failure.kind if child.failure else None,
         "failure_detail": clean(child.failure.detail) if child.failure else None,
         "final": child.state.final,

@@ -6,12 +6,12 @@ from typing import Any
 from sqlalchemy import Connection
 
 from app.adapters.store.codec import elite_of, evaluation_of, settled_of
-from app.adapters.store.driver import row, rows, value, write
+from app.adapters.store.driver import row, rows, write
 from app.adapters.store.runs import as_json
 from app.domain.evaluation import Evaluation
 from app.domain.events import Event, EventKind
 from app.domain.program import ProgramId
-from app.domain.search.archive import Elite
+from app.domain.search.archive import Elite, Standing
 from app.domain.search.cohort import State
 from app.ports.records import Settled
 
@@ -61,12 +61,12 @@ _HISTORY = (
 )
 _FITTEST = (
     _SETTLED.format(which="proposals.state = 'admitted'")
-    + "ORDER BY proposals.fitness DESC, proposals.ordinal LIMIT 1"
+    + "ORDER BY proposals.stages_left, proposals.fitness DESC, proposals.ordinal LIMIT 1"
 )
-_BEST_FITNESS = """
-    SELECT fitness FROM proposals
+_BEST_STANDING = """
+    SELECT stages_left, fitness FROM proposals
     WHERE run = %(run)s AND state = 'admitted' AND NOT id = ANY(%(besides)s)
-    ORDER BY fitness DESC LIMIT 1
+    ORDER BY stages_left, fitness DESC LIMIT 1
 """
 _PLACED = (
     _SETTLED.format(which="proposals.state = 'admitted'")
@@ -129,10 +129,9 @@ def best(c: Connection, run: int) -> Settled | None:
     return settled_of(found) if found else None
 
 
-def best_fitness(c: Connection, run: int, besides: Sequence[int]) -> float | None:
-    told = {"run": run, "besides": list(besides)}
-    fitness: float | None = value(c, _BEST_FITNESS, told)
-    return fitness
+def best_standing(c: Connection, run: int, besides: Sequence[int]) -> Standing | None:
+    found = row(c, _BEST_STANDING, {"run": run, "besides": list(besides)})
+    return Standing(-found.stages_left, found.fitness) if found else None
 
 
 def placed(c: Connection, run: int, limit: int) -> list[tuple[Settled, list[Evaluation]]]:

@@ -141,6 +141,7 @@ proposals = Table(
     Column("changes", Text, nullable=False, server_default=""),
     Column("fitness", Float(53)),
     Column("verified", Boolean, nullable=False, server_default=text("false")),
+    Column("stages_left", Integer, nullable=False, server_default="0"),
     Column("failure_kind", Text),
     Column("failure_detail", Text),
     Column("settled_at", DateTime(timezone=True)),
@@ -161,6 +162,7 @@ proposals = Table(
     Index(
         "proposals_fittest",
         "run",
+        "stages_left",
         text("fitness DESC"),
         "ordinal",
         postgresql_where=text("state = 'admitted'"),
@@ -227,10 +229,11 @@ elites = Table(
     Column("fitness", Float(53), nullable=False),
     Column("length", Integer, nullable=False),
     Column("generation", Integer, nullable=False),
+    Column("stages_left", Integer, nullable=False, server_default="0"),
     PrimaryKeyConstraint("run", "island", "cell", "rank"),
     UniqueConstraint("run", "island", "number", "rank", name="elites_number_once"),
     CheckConstraint("fitness NOT IN ('NaN', 'Infinity', '-Infinity')", name="fitness_is_finite"),
-    Index("elites_fittest", "run", "island", text("fitness DESC"), "number"),
+    Index("elites_fittest", "run", "island", "stages_left", text("fitness DESC"), "number"),
 )
 completions = Table(
     "completions",

@@ -22,8 +22,8 @@ from app.domain.events import Event, EventKind
 from app.domain.operator import Ancestry, Completion, ProgramRecord
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
-from app.domain.run import Run, RunState
-from app.domain.search.archive import Cell, Elite, IslandView
+from app.domain.run import Budget, Run, RunState
+from app.domain.search.archive import Cell, Elite, IslandView, Standing
 from app.domain.search.back_pressure import Flow, InFlightLimits
 from app.domain.search.budget import Budget
 from app.domain.search.cohort import Cohort, CohortId, ProposalId, State, TrialId
@@ -261,8 +261,8 @@ class SqlTransaction:
     def best(self, run: int) -> Settled | None:
         return stored_history.best(self._c, run)
 
-    def best_fitness(self, run: int, besides: Sequence[ProposalId] = ()) -> float | None:
-        return stored_history.best_fitness(self._c, run, besides)
+    def best_standing(self, run: int, besides: Sequence[ProposalId] = ()) -> Standing | None:
+        return stored_history.best_standing(self._c, run, besides)
 
     def settled(self, run: int, after: int = 0, limit: int = 1000) -> list[Settled]:
         return stored_history.settled(self._c, run, after, limit)

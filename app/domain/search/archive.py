@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from app.domain.evaluation import Evaluation, signature
 from app.domain.problem import Axis
@@ -12,15 +12,34 @@ from app.domain.program import ProgramId
 CellKey: TypeAlias = tuple[int | float | str, ...]
 
 
+class Standing(NamedTuple):
+    """What two programs of a run are compared by; the greater one is the better program.
+
+    Fitness is compared only between programs that were measured at equally many stages.
+
+    Attributes:
+      stages: 0 for a program that was measured at every stage; -n for a seed that n stages were
+        left out for, because it stayed below a threshold.
+    """
+
+    stages: int
+    fitness: float
+
+    @property
+    def whole(self) -> bool:
+        """Whether the program was measured at every stage."""
+        return self.stages == 0
+
+
 @dataclass(frozen=True, slots=True)
 class Elite:
     """A program in a cell, with the fitness that earned it the place.
 
-    Only final-stage measurements reach an elite, so an archive never compares two fidelities.
-
     Attributes:
       length: Characters of source.
       generation: Edits since a seed.
+      stages_left: How many stages it was not measured at; above 0 only for a seed that stayed
+        below a threshold.
     """
 
     program: ProgramId
@@ -28,6 +47,11 @@ class Elite:
     length: int
     generation: int
     cell: CellKey = ()
+    stages_left: int = 0
+
+    @property
+    def standing(self) -> Standing:
+        return Standing(-self.stages_left, self.fitness)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +86,7 @@ class IslandView(Protocol):
         ...
 
     def best(self, n: int, skip: int = 0) -> tuple[Elite, ...]:
-        """Returns up to `n` elites, fittest first after the `skip` fittest; ties: older first."""
+        """Returns up to `n` elites, best standing first, after `skip` others; ties: older first."""
         ...
 
     def uniform(self, n: int, rng: Random) -> tuple[Elite, ...]:
@@ -89,7 +113,8 @@ class Island:
 
     def best(self, n: int, skip: int = 0) -> tuple[Elite, ...]:
         everyone = [elite for cell in self.cells.values() for elite in cell.occupants]
-        return tuple(sorted(everyone, key=lambda elite: -elite.fitness)[skip : skip + n])
+        ranked = sorted(everyone, key=lambda elite: elite.standing, reverse=True)
+        return tuple(ranked[skip : skip + n])
 
     def uniform(self, n: int, rng: Random) -> tuple[Elite, ...]:
         cells = list(self.cells.values())
@@ -101,13 +126,22 @@ class Island:
 
 @dataclass(frozen=True, slots=True)
 class Entrant:
-    """A program at the archive's door, with the evaluations that brought it there, in order."""
+    """A program at the archive's door, with the evaluations that brought it there, in order.
+
+    Attributes:
+      stages_left: See `Elite`.
+    """
 
     program: ProgramId
     fitness: float
     length: int
     generation: int
     evaluations: tuple[Evaluation, ...]
+    stages_left: int = 0
+
+    @property
+    def standing(self) -> Standing:
+        return Standing(-self.stages_left, self.fitness)
 
     @property
     def features(self) -> dict[str, float]:
@@ -118,7 +152,9 @@ class Entrant:
         return merged
 
     def elite(self, key: CellKey) -> Elite:
-        return Elite(self.program, self.fitness, self.length, self.generation, key)
+        return Elite(
+            self.program, self.fitness, self.length, self.generation, key, self.stages_left
+        )
 
 
 Niche: TypeAlias = Callable[[Entrant], CellKey]
@@ -129,18 +165,18 @@ Occupancy: TypeAlias = Callable[[Cell, Elite], Cell]
 
 
 def best(capacity: int | None = 1) -> Occupancy:
-    """Returns the rule that keeps the `capacity` fittest, incumbents winning ties.
+    """Returns the rule that keeps the `capacity` best by standing, incumbents winning ties.
 
-    An entrant already in the cell replaces its own record if its fitness has changed, which is how
+    An entrant already in the cell replaces its own record if its standing has changed, which is how
     a re-rated program moves up or down.  `None` keeps everyone: the cell is a FunSearch cluster.
     """
 
     def occupancy(cell: Cell, entrant: Elite) -> Cell:
         same = [e for e in cell.occupants if e.program == entrant.program]
-        if any(e.fitness == entrant.fitness for e in same):
+        if any(e.standing == entrant.standing for e in same):
             return cell
         others = [elite for elite in cell.occupants if elite.program != entrant.program]
-        ranked = sorted([*others, entrant], key=lambda elite: -elite.fitness)
+        ranked = sorted([*others, entrant], key=lambda elite: elite.standing, reverse=True)
         kept = tuple(ranked[:capacity])
         return cell if kept == cell.occupants else replace(cell, occupants=kept)
 
@@ -165,18 +201,22 @@ def bin_index(axis: Axis, value: float) -> int:
 def grid(axes: Sequence[Axis]) -> Niche:
     """Returns the MAP-Elites niche: one bin index per axis, in the order of `axes`.
 
+    A seed that stopped before the stage that measures an axis belongs to the axis' first bin.
+
     Source: Mouret & Clune 2015, "Illuminating search spaces by mapping elites", algorithm 1.
     """
 
     def niche(entrant: Entrant) -> CellKey:
         features = entrant.features
         missing = [axis.name for axis in axes if axis.name not in features]
-        if missing:
+        if missing and not entrant.stages_left:
             raise ValueError(
                 f"no evaluation of {entrant.program[:8]} measured the axes {missing}; "
                 f"it measured {sorted(features)}"
             )
-        return tuple(bin_index(axis, features[axis.name]) for axis in axes)
+        return tuple(
+            bin_index(axis, features[axis.name]) if axis.name in features else 0 for axis in axes
+        )
 
     return niche
 

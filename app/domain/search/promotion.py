@@ -4,7 +4,8 @@ A promotion is called each time one of the cohort's trials ends.  It is pure, an
 already planned is not planned again, so judging twice is harmless.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from app.domain.evaluation import Trial
@@ -15,11 +16,38 @@ from app.domain.search.cohort import Cohort, ProposalId, Verdict
 Promotion: TypeAlias = Callable[[Cohort, IslandView], Verdict]
 
 
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """A threshold that a program stayed below, and the fitness it had when it was judged by it."""
+
+    stage: str
+    fitness: float | None
+    threshold: float
+
+    def __str__(self) -> str:
+        score = "no fitness" if self.fitness is None else f"fitness {self.fitness:.6g}"
+        return f"stops after {self.stage} with {score}, below the threshold {self.threshold:g}"
+
+
+def shortfall(
+    stages: Sequence[str], thresholds: Sequence[float], rung: int, score: float | None
+) -> Shortfall | None:
+    """Returns the threshold between `stages[rung]` and the next that a fitness does not reach.
+
+    None where there is no threshold or no next stage.
+    """
+    if rung >= min(len(thresholds), len(stages) - 1):
+        return None
+    short = score is None or score < thresholds[rung]
+    return Shortfall(stages[rung], score, thresholds[rung]) if short else None
+
+
 def cascade(stages: tuple[str, ...], thresholds: tuple[float, ...] = ()) -> Promotion:
     """Each member climbs alone: from `stages[i]` to the next if its fitness >= `thresholds[i]`.
 
     Fitness is folded over the stages passed so far, later measurements overriding earlier ones.  A
-    stage without a threshold lets everyone through who did not fail.
+    stage without a threshold lets everyone through who did not fail.  Below a threshold a child is
+    cut; a seed is admitted with the fitness it reached, because a run begins with its seeds.
     """
 
     def promotion(cohort: Cohort, field: IslandView) -> Verdict:  # noqa: ARG001  a Promotion
@@ -41,9 +69,11 @@ def cascade(stages: tuple[str, ...], thresholds: tuple[float, ...] = ()) -> Prom
                     fail.append(member.id)
                     break
                 score = cohort.fitness(member.program, stages[: rung + 1])
-                short = rung < len(thresholds) and (score is None or score < thresholds[rung])
-                if short and rung + 1 < len(stages):
-                    cut.append(member.id)
+                if shortfall(stages, thresholds, rung, score):
+                    if cohort.founding and score is not None:
+                        admit.append(member.program)
+                    else:
+                        cut.append(member.id)
                     break
             else:
                 admit.append(member.program)

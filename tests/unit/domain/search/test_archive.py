@@ -35,6 +35,30 @@ def test_a_program_that_returns_by_another_lineage_is_no_news() -> None:
     assert best(1)(cell, Elite("a", 0.5, 1, generation=7)) is cell
 
 
+def stopped(name: str, fitness: float) -> Elite:
+    return Elite(name, fitness, 10, 0, stages_left=1)
+
+
+def test_a_program_measured_at_every_stage_displaces_a_seed_that_stopped() -> None:
+    cell = Cell((), (stopped("seed", 0.4),))
+    assert best(1)(cell, elite("whole", 0.1)).occupants == (elite("whole", 0.1),)
+
+
+def test_a_seed_that_stopped_displaces_nobody_who_was_measured_at_every_stage() -> None:
+    cell = Cell((), (elite("whole", 0.1),))
+    assert best(1)(cell, stopped("seed", 0.4)) is cell
+
+
+def test_among_seeds_that_stopped_at_the_same_stage_the_fitter_one_is_kept() -> None:
+    cell = Cell((), (stopped("one", 0.3),))
+    assert best(1)(cell, stopped("two", 0.4)).occupants == (stopped("two", 0.4),)
+
+
+def test_an_island_names_whole_measurements_before_seeds_that_stopped() -> None:
+    cells = {(0,): Cell((0,), (stopped("seed", 0.4),)), (1,): Cell((1,), (elite("whole", 0.1),))}
+    assert [one.program for one in Island(0, cells=cells).best(2)] == ["whole", "seed"]
+
+
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1))
 def test_the_best_of_a_cell_never_falls(scores: list[float]) -> None:
     cell, keep = Cell((0,)), best(1)
@@ -59,6 +83,13 @@ def test_an_axis_that_nobody_measured_is_an_error_that_names_it() -> None:
     entrant = Entrant("p" * 64, 1.0, 3, 0, (Evaluation(features={"p" * 64: {"x": 1.0}}),))
     with pytest.raises(ValueError, match="depth"):
         grid((Axis("depth", 3, 0.0, 1.0),))(entrant)
+
+
+def test_a_seed_that_stopped_before_an_axis_was_measured_stands_in_its_first_bin() -> None:
+    measured = (Evaluation(features={"p" * 64: {"x": 9.0}}),)
+    entrant = Entrant("p" * 64, 1.0, 3, 0, measured, stages_left=1)
+    niche = grid((Axis("x", 3, 0.0, 10.0), Axis("depth", 3, 0.0, 1.0)))
+    assert niche(entrant) == (2, 0)
 
 
 def test_open_axes_are_closed_over_what_was_seen_and_closed_ones_stay() -> None:

@@ -4,16 +4,16 @@ from app.domain.evaluation import Evaluation, Failure, FailureKind, Trial
 from app.domain.operator import Draft
 from app.domain.search.archive import Island
 from app.domain.search.cohort import Cohort, Member, State, Verdict
-from app.domain.search.promotion import cascade
+from app.domain.search.promotion import cascade, shortfall
 
 FIELD = Island(0)
 CHEAP, FULL = Trial("cheap", ("p",)), Trial("full", ("p",))
 CLIMB = cascade(("cheap", "full"), (0.5,))
 
 
-def cohort(trials: dict[Trial, Evaluation | None]) -> Cohort:
+def cohort(trials: dict[Trial, Evaluation | None], *, founding: bool = False) -> Cohort:
     member = Member(1, 0, State.TESTING, Draft(0, 0, 0, 1, ("q",)), "p")
-    return Cohort(1, 1, 0, "mutate", (member,), trials)
+    return Cohort(1, 1, 0, "mutate", (member,), trials, founding)
 
 
 def scored(value: float) -> Evaluation:
@@ -36,6 +36,15 @@ def test_staying_below_it_is_a_cut() -> None:
     assert CLIMB(cohort({CHEAP: scored(0.49)}), FIELD) == Verdict(cut=(1,))
 
 
+def test_a_seed_below_it_is_admitted_with_what_it_reached() -> None:
+    assert CLIMB(cohort({CHEAP: scored(0.49)}, founding=True), FIELD) == Verdict(admit=("p",))
+
+
+def test_a_seed_that_fails_is_failed_like_any_child() -> None:
+    failure = Evaluation(failure=Failure(FailureKind.RUNTIME))
+    assert CLIMB(cohort({CHEAP: failure}, founding=True), FIELD) == Verdict(fail=(1,))
+
+
 def test_a_failure_at_any_stage_fails_the_proposal() -> None:
     failure = Evaluation(failure=Failure(FailureKind.TIMEOUT))
     assert CLIMB(cohort({CHEAP: scored(1), FULL: failure}), FIELD) == Verdict(fail=(1,))
@@ -44,6 +53,14 @@ def test_a_failure_at_any_stage_fails_the_proposal() -> None:
 def test_the_last_stage_admits_whatever_the_score() -> None:
     last = cascade(("cheap", "full"), (0.5, 0.9))
     assert last(cohort({CHEAP: scored(1), FULL: scored(0)}), FIELD) == Verdict(admit=("p",))
+
+
+def test_a_shortfall_names_the_stage_the_fitness_and_the_threshold() -> None:
+    stages = ("cheap", "full")
+    short = shortfall(stages, (0.5, 0.9), 0, 0.364)
+    assert str(short) == "stops after cheap with fitness 0.364, below the threshold 0.5"
+    assert shortfall(stages, (0.5, 0.9), 0, 0.5) is None
+    assert shortfall(stages, (0.5, 0.9), 1, 0.0) is None
 
 
 def test_a_verdict_on_the_same_cohort_twice_is_the_same_verdict() -> None:
