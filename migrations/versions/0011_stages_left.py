@@ -1,4 +1,4 @@
-"""Stages left: a seed below a cascade threshold is admitted, and ranks below whole measurements.
+"""Stages left: programs below a cascade threshold rank below whole measurements.
 
 Revision: 0011; follows: 0010
 """

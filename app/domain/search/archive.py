@@ -18,8 +18,8 @@ class Standing(NamedTuple):
     Fitness is compared only between programs that were measured at equally many stages.
 
     Attributes:
-      stages: 0 for a program that was measured at every stage; -n for a seed that n stages were
-        left out for, because it stayed below a threshold.
+      stages: 0 for a program that was measured at every stage; -n for one that n stages were left
+        out for, because it stayed below a threshold.
     """
 
     stages: int
@@ -38,8 +38,7 @@ class Elite:
     Attributes:
       length: Characters of source.
       generation: Edits since a seed.
-      stages_left: How many stages it was not measured at; above 0 only for a seed that stayed
-        below a threshold.
+      stages_left: How many stages it was not measured at, because it stayed below a threshold.
     """
 
     program: ProgramId
@@ -201,7 +200,7 @@ def bin_index(axis: Axis, value: float) -> int:
 def grid(axes: Sequence[Axis]) -> Niche:
     """Returns the MAP-Elites niche: one bin index per axis, in the order of `axes`.
 
-    A seed that stopped before the stage that measures an axis belongs to the axis' first bin.
+    A program that stopped before the stage that measures an axis belongs to the axis' first bin.
 
     Source: Mouret & Clune 2015, "Illuminating search spaces by mapping elites", algorithm 1.
     """

@@ -46,11 +46,14 @@ def cascade(stages: tuple[str, ...], thresholds: tuple[float, ...] = ()) -> Prom
     """Each member climbs alone: from `stages[i]` to the next if its fitness >= `thresholds[i]`.
 
     Fitness is folded over the stages passed so far, later measurements overriding earlier ones.  A
-    stage without a threshold lets everyone through who did not fail.  Below a threshold a child is
-    cut; a seed is admitted with the fitness it reached, because a run begins with its seeds.
+    stage without a threshold lets everyone through who did not fail.
+
+    Below a threshold a seed is admitted with the fitness it reached, because a run begins with its
+    seeds; so is a child while its island has no program that was measured at every stage, because
+    it may be a step towards the threshold.  Later such children are cut.
     """
 
-    def promotion(cohort: Cohort, field: IslandView) -> Verdict:  # noqa: ARG001  a Promotion
+    def promotion(cohort: Cohort, field: IslandView) -> Verdict:
         test: list[Trial] = []
         admit: list[ProgramId] = []
         cut: list[ProposalId] = []
@@ -70,7 +73,7 @@ def cascade(stages: tuple[str, ...], thresholds: tuple[float, ...] = ()) -> Prom
                     break
                 score = cohort.fitness(member.program, stages[: rung + 1])
                 if shortfall(stages, thresholds, rung, score):
-                    if cohort.founding and score is not None:
+                    if score is not None and (cohort.founding or not _measured_whole(field)):
                         admit.append(member.program)
                     else:
                         cut.append(member.id)
@@ -80,3 +83,8 @@ def cascade(stages: tuple[str, ...], thresholds: tuple[float, ...] = ()) -> Prom
         return Verdict(tuple(test), tuple(admit), tuple(cut), tuple(fail))
 
     return promotion
+
+
+def _measured_whole(island: IslandView) -> bool:
+    """Returns whether an island holds a program that was measured at every stage."""
+    return any(elite.standing.whole for elite in island.best(1))

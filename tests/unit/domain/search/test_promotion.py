@@ -2,11 +2,12 @@
 
 from app.domain.evaluation import Evaluation, Failure, FailureKind, Trial
 from app.domain.operator import Draft
-from app.domain.search.archive import Island
+from app.domain.search.archive import Cell, Elite, Island
 from app.domain.search.cohort import Cohort, Member, State, Verdict
 from app.domain.search.promotion import cascade, shortfall
 
-FIELD = Island(0)
+FIELD = Island(0, cells={(): Cell((), (Elite("whole", 0.1, 10, 0),))})
+BEGINNING = Island(0, cells={(): Cell((), (Elite("seed", 0.4, 10, 0, stages_left=1),))})
 CHEAP, FULL = Trial("cheap", ("p",)), Trial("full", ("p",))
 CLIMB = cascade(("cheap", "full"), (0.5,))
 
@@ -34,6 +35,10 @@ def test_reaching_the_threshold_leads_to_the_next_stage() -> None:
 
 def test_staying_below_it_is_a_cut() -> None:
     assert CLIMB(cohort({CHEAP: scored(0.49)}), FIELD) == Verdict(cut=(1,))
+
+
+def test_while_an_island_has_nobody_above_it_staying_below_is_no_cut() -> None:
+    assert CLIMB(cohort({CHEAP: scored(0.49)}), BEGINNING) == Verdict(admit=("p",))
 
 
 def test_a_seed_below_it_is_admitted_with_what_it_reached() -> None:
