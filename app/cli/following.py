@@ -112,7 +112,7 @@ class Tail:
 def _standing(tx: Transaction, run: Run) -> Progress:
     """Reads what a run has come to, and up to which event."""
     states = tx.states(run.id)
-    best = tx.best_standing(run.id)
+    best = tx.best_quality(run.id)
     return Progress(
         seq=run.events,
         done=sum(n for state, n in states.items() if state.final),

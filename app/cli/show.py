@@ -43,7 +43,7 @@ def list_runs(screen: Screen) -> None:
                     "state": run.state.value,
                     "iterations": run.proposals - tx.backlog(run.id).unsettled,
                     "budget": run.budget.proposals,
-                    "best": best.fitness if (best := tx.best_standing(run.id)) else None,
+                    "best": best.fitness if (best := tx.best_quality(run.id)) else None,
                     "age_seconds": round(run.elapsed_seconds, 1),
                     "reason": run.reason,
                 }

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from app.domain.events import EventKind
 from app.domain.run import Run
-from app.domain.search.archive import Elite, Entrant, IslandView, Standing, learnt
+from app.domain.search.archive import Elite, Entrant, IslandView, Quality, learnt
 from app.domain.search.cohort import Cohort, ProposalId
 from app.domain.search.refining import written
 from app.domain.search.strategy import Strategy
@@ -59,9 +59,9 @@ class _Door:
         self._entering = entering
 
     @functools.cached_property
-    def best(self) -> Standing | None:
-        """Standing of the run's best before those proposals; None while there is none."""
-        return self.tx.best_standing(self.run.id, besides=self._entering)
+    def best(self) -> Quality | None:
+        """Quality of the run's best before those proposals; None while there is none."""
+        return self.tx.best_quality(self.run.id, besides=self._entering)
 
 
 def _taken(door: _Door, cohort: Cohort, entrant: Entrant) -> bool:
@@ -154,8 +154,8 @@ def _announce_best(door: _Door, taken: Sequence[Entrant]) -> None:
     """Emits `improved` for each new best of the run; two islands at once may both claim it."""
     best = door.best
     for entrant in taken:
-        if best is None or entrant.standing > best:
-            best = entrant.standing
+        if best is None or entrant.quality > best:
+            best = entrant.quality
             settled = door.run.proposals - door.tx.backlog(door.run.id).unsettled
             facts = {"program": entrant.program, "fitness": entrant.fitness, "settled": settled}
             door.tx.emit(door.run.id, EventKind.IMPROVED, facts)

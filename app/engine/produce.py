@@ -118,7 +118,7 @@ def _stalled(tx: Transaction, run: Run, backlog: Backlog) -> str:
     search = run.settings["search"]
     enough, patience = search.get("stop_fitness"), search["stop_patience"]
     if enough is not None:  # older runs were never told
-        best = tx.best_standing(run.id)
+        best = tx.best_quality(run.id)
         if best is not None and best.whole and best.fitness >= enough:
             return f"fitness {best.fitness:.6g} is at least {enough:g}, as search.stop_fitness asks"
     if patience is None:

@@ -46,7 +46,7 @@ class History(Protocol):
         ...
 
     def best(self, run: int) -> Settled | None:
-        """Returns the admitted proposal of the best standing, seeds included; None if none.
+        """Returns the admitted proposal of the best quality, seeds included; None if none.
 
         Ties: the older.
         """

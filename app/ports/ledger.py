@@ -16,7 +16,7 @@ from app.domain.operator import Ancestry, Completion, ProgramRecord
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
 from app.domain.run import Budget, Run, RunState
-from app.domain.search.archive import Cell, IslandView, Standing
+from app.domain.search.archive import Cell, IslandView, Quality
 from app.domain.search.back_pressure import Flow, InFlightLimits
 from app.domain.search.budget import Budget
 from app.domain.search.cohort import Cohort, CohortId, ProposalId, TrialId
@@ -289,8 +289,8 @@ class Transaction(History, Protocol):
 
     def emit(self, run: int, kind: EventKind, data: Mapping[str, Any]) -> None: ...
 
-    def best_standing(self, run: int, besides: Sequence[ProposalId] = ()) -> Standing | None:
-        """Returns the best standing among all proposals but `besides`; None if there is none."""
+    def best_quality(self, run: int, besides: Sequence[ProposalId] = ()) -> Quality | None:
+        """Returns the best quality among all proposals but `besides`; None if there is none."""
         ...
 
 

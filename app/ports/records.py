@@ -9,7 +9,7 @@ from app.domain.operator import Completion, Draft, Prompt, Role
 from app.domain.problem import Axis, ProblemDigest
 from app.domain.program import Program, ProgramId
 from app.domain.run import Budget
-from app.domain.search.archive import Standing
+from app.domain.search.archive import Quality
 from app.domain.search.back_pressure import InFlightLimits
 from app.domain.search.budget import Budget, Charge
 from app.domain.search.cohort import Cohort, CohortId, ProposalId, State, TrialId
@@ -250,6 +250,6 @@ class Settled:
     stages_left: int = 0
 
     @property
-    def standing(self) -> Standing | None:
+    def quality(self) -> Quality | None:
         """What it is compared by; None if it has no fitness."""
-        return None if self.fitness is None else Standing(-self.stages_left, self.fitness)
+        return None if self.fitness is None else Quality(-self.stages_left, self.fitness)

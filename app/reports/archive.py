@@ -53,7 +53,7 @@ def best_by_cell(elites: Sequence[tuple[int, Elite]], n_axes: int) -> dict[tuple
     for _, elite in elites:
         column, row = int(elite.cell[0]), int(elite.cell[1]) if n_axes > 1 else 0
         known = best.get((column, row))
-        if known is None or elite.standing > known.standing:
+        if known is None or elite.quality > known.quality:
             best[column, row] = elite
     return best
 
@@ -83,7 +83,7 @@ def _grid(
     bar.set_label("fitness (higher is better)", color=INK)
     if columns * rows <= 144:
         _numbers(plot, best, lowest)
-    (column, row), _ = max(best.items(), key=lambda entry: entry[1].standing)
+    (column, row), _ = max(best.items(), key=lambda entry: entry[1].quality)
     plot.plot(column, row, marker="s", markersize=22, fillstyle="none", color="#d64545", mew=2)
     _ticks(plot, across, up)
     cells = math.prod(axis.bins for axis in axes)

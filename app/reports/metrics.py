@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import TextIO
 
-from app.domain.search.archive import Standing
+from app.domain.search.archive import Quality
 from app.ports.protocols import Store
 from app.ports.records import Settled
 
@@ -57,10 +57,10 @@ COLUMNS = tuple(field.name for field in fields(Row))
 
 def rows(settled: Iterable[Settled]) -> Iterator[Row]:
     """Yields a row for each proposal, in the order given, which is the order of settling."""
-    best: Standing | None = None
+    best: Quality | None = None
     for one in settled:
-        if one.standing is not None and (best is None or one.standing > best):
-            best = one.standing
+        if one.quality is not None and (best is None or one.quality > best):
+            best = one.quality
         yield Row(
             ordinal=one.ordinal,
             seconds=round(one.seconds, 6),

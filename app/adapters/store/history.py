@@ -11,7 +11,7 @@ from app.adapters.store.runs import as_json
 from app.domain.evaluation import Evaluation
 from app.domain.events import Event, EventKind
 from app.domain.program import ProgramId
-from app.domain.search.archive import Elite, Standing
+from app.domain.search.archive import Elite, Quality
 from app.domain.search.cohort import State
 from app.ports.records import Settled
 
@@ -129,9 +129,9 @@ def best(c: Connection, run: int) -> Settled | None:
     return settled_of(found) if found else None
 
 
-def best_standing(c: Connection, run: int, besides: Sequence[int]) -> Standing | None:
+def best_quality(c: Connection, run: int, besides: Sequence[int]) -> Quality | None:
     found = row(c, _BEST_STANDING, {"run": run, "besides": list(besides)})
-    return Standing(-found.stages_left, found.fitness) if found else None
+    return Quality(-found.stages_left, found.fitness) if found else None
 
 
 def placed(c: Connection, run: int, limit: int) -> list[tuple[Settled, list[Evaluation]]]:

@@ -23,7 +23,7 @@ from app.domain.operator import Ancestry, Completion, ProgramRecord
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
 from app.domain.run import Budget, Run, RunState
-from app.domain.search.archive import Cell, Elite, IslandView, Standing
+from app.domain.search.archive import Cell, Elite, IslandView, Quality
 from app.domain.search.back_pressure import Flow, InFlightLimits
 from app.domain.search.budget import Budget
 from app.domain.search.cohort import Cohort, CohortId, ProposalId, State, TrialId
@@ -261,8 +261,8 @@ class SqlTransaction:
     def best(self, run: int) -> Settled | None:
         return stored_history.best(self._c, run)
 
-    def best_standing(self, run: int, besides: Sequence[ProposalId] = ()) -> Standing | None:
-        return stored_history.best_standing(self._c, run, besides)
+    def best_quality(self, run: int, besides: Sequence[ProposalId] = ()) -> Quality | None:
+        return stored_history.best_quality(self._c, run, besides)
 
     def settled(self, run: int, after: int = 0, limit: int = 1000) -> list[Settled]:
         return stored_history.settled(self._c, run, after, limit)

@@ -12,7 +12,7 @@ from app.domain.program import ProgramId
 CellKey: TypeAlias = tuple[int | float | str, ...]
 
 
-class Standing(NamedTuple):
+class Quality(NamedTuple):
     """What two programs of a run are compared by; the greater one is the better program.
 
     Fitness is compared only between programs that were measured at equally many stages.
@@ -49,8 +49,8 @@ class Elite:
     stages_left: int = 0
 
     @property
-    def standing(self) -> Standing:
-        return Standing(-self.stages_left, self.fitness)
+    def quality(self) -> Quality:
+        return Quality(-self.stages_left, self.fitness)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class IslandView(Protocol):
         ...
 
     def best(self, n: int, skip: int = 0) -> tuple[Elite, ...]:
-        """Returns up to `n` elites, best standing first, after `skip` others; ties: older first."""
+        """Returns up to `n` elites, best quality first, after `skip` others; ties: older first."""
         ...
 
     def uniform(self, n: int, rng: Random) -> tuple[Elite, ...]:
@@ -112,7 +112,7 @@ class Island:
 
     def best(self, n: int, skip: int = 0) -> tuple[Elite, ...]:
         everyone = [elite for cell in self.cells.values() for elite in cell.occupants]
-        ranked = sorted(everyone, key=lambda elite: elite.standing, reverse=True)
+        ranked = sorted(everyone, key=lambda elite: elite.quality, reverse=True)
         return tuple(ranked[skip : skip + n])
 
     def uniform(self, n: int, rng: Random) -> tuple[Elite, ...]:
@@ -139,8 +139,8 @@ class Entrant:
     stages_left: int = 0
 
     @property
-    def standing(self) -> Standing:
-        return Standing(-self.stages_left, self.fitness)
+    def quality(self) -> Quality:
+        return Quality(-self.stages_left, self.fitness)
 
     @property
     def features(self) -> dict[str, float]:
@@ -164,7 +164,7 @@ Occupancy: TypeAlias = Callable[[Cell, Elite], Cell]
 
 
 def best(capacity: int | None = 1) -> Occupancy:
-    """Returns the rule that keeps the `capacity` best by standing, incumbents winning ties.
+    """Returns the rule that keeps the `capacity` best by quality, incumbents winning ties.
 
     An entrant already in the cell replaces its own record if its standing has changed, which is how
     a re-rated program moves up or down.  `None` keeps everyone: the cell is a FunSearch cluster.
@@ -172,10 +172,10 @@ def best(capacity: int | None = 1) -> Occupancy:
 
     def occupancy(cell: Cell, entrant: Elite) -> Cell:
         same = [e for e in cell.occupants if e.program == entrant.program]
-        if any(e.standing == entrant.standing for e in same):
+        if any(e.quality == entrant.quality for e in same):
             return cell
         others = [elite for elite in cell.occupants if elite.program != entrant.program]
-        ranked = sorted([*others, entrant], key=lambda elite: elite.standing, reverse=True)
+        ranked = sorted([*others, entrant], key=lambda elite: elite.quality, reverse=True)
         kept = tuple(ranked[:capacity])
         return cell if kept == cell.occupants else replace(cell, occupants=kept)
 

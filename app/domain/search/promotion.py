@@ -87,4 +87,4 @@ def cascade(stages: tuple[str, ...], thresholds: tuple[float, ...] = ()) -> Prom
 
 def _measured_whole(island: IslandView) -> bool:
     """Returns whether an island holds a program that was measured at every stage."""
-    return any(elite.standing.whole for elite in island.best(1))
+    return any(elite.quality.whole for elite in island.best(1))
