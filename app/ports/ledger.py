@@ -15,7 +15,7 @@ from app.domain.events import EventKind
 from app.domain.operator import Ancestry, Completion, ProgramRecord
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
-from app.domain.run import Budget, Run, RunState
+from app.domain.run import Run, RunState
 from app.domain.search.archive import Cell, IslandView, Quality
 from app.domain.search.back_pressure import Flow, InFlightLimits
 from app.domain.search.budget import Budget

@@ -8,7 +8,6 @@ from app.domain.evaluation import Evaluation, Failure, Trial
 from app.domain.operator import Completion, Draft, Prompt, Role
 from app.domain.problem import Axis, ProblemDigest
 from app.domain.program import Program, ProgramId
-from app.domain.run import Budget
 from app.domain.search.archive import Quality
 from app.domain.search.back_pressure import InFlightLimits
 from app.domain.search.budget import Budget, Charge
