@@ -100,9 +100,9 @@ def show(name: str, screen: Screen) -> None:
     }
     for row in rows.items():
         table.add_row(*row)
-    if summary.stages is not None:
-        table.add_row("generating", summary.stages.generating.text)
-        table.add_row("evaluating", summary.stages.evaluating.text)
+    if summary.load is not None:
+        table.add_row("generating", summary.load.generating.text)
+        table.add_row("evaluating", summary.load.evaluating.text)
         told["models"] = [asdict(one) for one in endpoints]
     for one in endpoints:
         table.add_row("model", f"{one.endpoint}: {one.text}")

@@ -8,9 +8,8 @@ from typing import Any, TextIO
 from app.domain.problem import Problem
 from app.domain.secrets import redacted_values
 from app.ports.protocols import Store
-from app.reports.archive import archive
-from app.reports.metrics import Row, history, rows, write_csv, write_jsonl
-from app.reports.plots import evolution, failures, save
+from app.reports.metrics import MetricsRow, history, rows, write_csv, write_jsonl
+from app.reports.plots import archive, evolution, failures, save
 from app.reports.summary import Summary, best_document, document
 
 PLOTTED = 200_000
@@ -88,7 +87,7 @@ def _fitness(summary: Summary) -> Mapping[str, float]:
     return {name: one.fitness for name, one in measured if one.fitness is not None}
 
 
-def _first(settled: Iterable[Row], limit: int) -> Sequence[Row]:
+def _first(settled: Iterable[MetricsRow], limit: int) -> Sequence[MetricsRow]:
     return [row for _, row in zip(range(limit), settled, strict=False)]
 
 

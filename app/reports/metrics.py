@@ -1,4 +1,4 @@
-"""Metrics of a run: one row a settled proposal, as a fold over the ledger's history."""
+"""Metrics of a run: one row for each settled proposal, folded from the ledger's history."""
 
 import csv
 import json
@@ -11,23 +11,23 @@ from app.ports.protocols import Store
 from app.ports.records import Settled
 
 PAGE = 2000
-"""Proposals read at once, so that a long run is never in memory as a whole."""
+"""Proposals read at once: a long run is never held in memory as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MetricsRow:
     """One settled proposal.
 
     Attributes:
       ordinal: From 0; negative for seeds.
       seconds: After the run's creation.
       failure: The failure's kind; None unless the proposal failed.
-      detail: What the failure says of itself, or how the child differs from its parent.
+      detail: The failure's description, or how the child differs from its parent.
       fitness: None where the proposal never reached the final stage.
-      best_so_far: The fittest settled up to here, seeds included; None before the first.
-      tokens, cost_usd: Of the completions paid for in its name; None where no price is known.
-      role: Who wrote the child, where a model was asked.
-      parent: The first parent; None where the operator had none.
+      best_so_far: Highest fitness settled up to this row, seeds included; None before the first.
+      tokens, cost_usd: Sums over the proposal's completions; None where no price is known.
+      role: Role of the model that wrote the child, where the operator asks a model.
+      parent: The first parent; None for an operator without parents.
     """
 
     ordinal: int
@@ -52,36 +52,36 @@ class Row:
     detail: str
 
 
-COLUMNS = tuple(field.name for field in fields(Row))
+COLUMNS = tuple(field.name for field in fields(MetricsRow))
 
 
-def rows(settled: Iterable[Settled]) -> Iterator[Row]:
+def rows(settled: Iterable[Settled]) -> Iterator[MetricsRow]:
     """Yields a row for each proposal, in the order given, which is the order of settling."""
     best: Quality | None = None
-    for one in settled:
-        if one.quality is not None and (best is None or one.quality > best):
-            best = one.quality
-        yield Row(
-            ordinal=one.ordinal,
-            seconds=round(one.seconds, 6),
-            island=one.island,
-            operator=one.operator,
-            role=one.role.value,
-            generation=one.generation,
-            state=one.state.value,
-            failure=one.failure.kind.value if one.failure else None,
-            fitness=one.fitness,
+    for proposal in settled:
+        if proposal.quality is not None and (best is None or proposal.quality > best):
+            best = proposal.quality
+        yield MetricsRow(
+            ordinal=proposal.ordinal,
+            seconds=round(proposal.seconds, 6),
+            island=proposal.island,
+            operator=proposal.operator,
+            role=proposal.role.value,
+            generation=proposal.generation,
+            state=proposal.state.value,
+            failure=proposal.failure.kind.value if proposal.failure else None,
+            fitness=proposal.fitness,
             best_so_far=best.fitness if best else None,
-            verified=one.verified,
-            wall_seconds=round(one.wall_seconds, 6),
-            cpu_seconds=round(one.cpu_seconds, 6),
-            peak_memory_mib=one.peak_memory_mib,
-            boot_seconds=round(one.boot_seconds, 6),
-            tokens=one.tokens,
-            cost_usd=one.cost_usd,
-            program=one.program,
-            parent=one.parents[0] if one.parents else None,
-            detail=one.failure.detail if one.failure else one.changes,
+            verified=proposal.verified,
+            wall_seconds=round(proposal.wall_seconds, 6),
+            cpu_seconds=round(proposal.cpu_seconds, 6),
+            peak_memory_mib=proposal.peak_memory_mib,
+            boot_seconds=round(proposal.boot_seconds, 6),
+            tokens=proposal.tokens,
+            cost_usd=proposal.cost_usd,
+            program=proposal.program,
+            parent=proposal.parents[0] if proposal.parents else None,
+            detail=proposal.failure.detail if proposal.failure else proposal.changes,
         )
 
 
@@ -97,15 +97,15 @@ def history(store: Store, run: int) -> Iterator[Settled]:
             return
 
 
-def write_jsonl(written: Iterable[Row], out: TextIO) -> None:
-    """Writes one JSON object a line."""
-    for row in written:
+def write_jsonl(table: Iterable[MetricsRow], out: TextIO) -> None:
+    """Writes each row as one line of JSON."""
+    for row in table:
         out.write(json.dumps(asdict(row), ensure_ascii=False) + "\n")
 
 
-def write_csv(written: Iterable[Row], out: TextIO) -> None:
-    """Writes a header and one line a row; absent values are empty."""
-    table = csv.DictWriter(out, COLUMNS, lineterminator="\n")
-    table.writeheader()
-    for row in written:
-        table.writerow(asdict(row))
+def write_csv(table: Iterable[MetricsRow], out: TextIO) -> None:
+    """Writes a header and one line for each row; absent values are empty."""
+    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for row in table:
+        writer.writerow(asdict(row))

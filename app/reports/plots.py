@@ -1,4 +1,7 @@
-"""Plots of a run, on matplotlib's object-oriented side: no display, no global state."""
+"""Plots of a run: fitness, failures and the MAP-Elites grid.
+
+Drawn with matplotlib's object-oriented interface: no display, no global state.
+"""
 
 import io
 import math
@@ -7,24 +10,30 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib.axes import Axes
+from matplotlib import colormaps
+from matplotlib.axes import Axes as Plot
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from app.reports.metrics import Row
+from app.domain.problem import Axis
+from app.domain.search.archive import Elite
+from app.reports.metrics import MetricsRow
 
 SIZE = (9.0, 5.2)
 DOTS_PER_INCH = 110
-STEPS = 40
-"""Columns that failures are counted in."""
+FAILURE_COLUMNS = 40
+"""Bars of the plot of failures, each a range of proposals."""
+TICKS = 6
+"""Labels of an axis of the grid, about."""
 INK, SOFT, DOT, BEST = "#1f2933", "#8895a7", "#9fb3c8", "#d64545"
+COLORS, BELOW_COLORS = "viridis", "#3b3b3b"
 PALETTE = (
     *("#0b6e99", "#e07a1f", "#3f8f4f", "#b0413e", "#7656a8"),
     *("#8c6d46", "#d1719f", "#7a7a7a", "#a8a032", "#2fa8b5"),
 )
 
 
-def evolution(rows: Sequence[Row], baselines: Mapping[str, float], title: str) -> Figure:
+def evolution(rows: Sequence[MetricsRow], baselines: Mapping[str, float], title: str) -> Figure:
     """Draws each proposal's fitness and the best so far, over the proposals settled.
 
     Fitness far below everything else is left out of view and counted above: one bad child
@@ -35,45 +44,45 @@ def evolution(rows: Sequence[Row], baselines: Mapping[str, float], title: str) -
       baselines: Name to fitness, drawn as dashed lines.
       title: Usually the run's name.
     """
-    figure, axes = _figure(title, "proposals settled", "fitness (higher is better)")
+    figure, plot = _figure(title, "proposals settled", "fitness (higher is better)")
     children = [row for row in rows if row.ordinal >= 0]
     measured = [(n, row.fitness) for n, row in enumerate(children, 1) if row.fitness is not None]
     best = [
         (n, row.best_so_far) for n, row in enumerate(children, 1) if row.best_so_far is not None
     ]
     if not measured and not best:
-        return _empty(figure, axes, "no proposal has been measured yet")
-    axes.scatter(
+        return _empty(figure, plot, "no proposal has been measured yet")
+    plot.scatter(
         *_columns(measured), s=14, color=DOT, edgecolors="none", label="a proposal", zorder=2.5
     )
-    axes.step(*_columns(best), where="post", color=BEST, linewidth=2, zorder=3, label="best so far")
+    plot.step(*_columns(best), where="post", color=BEST, linewidth=2, zorder=3, label="best so far")
     for (names, fitness), color in zip(_levels(baselines), _cycle(PALETTE), strict=False):
         label = f"{names}  {fitness:.6g}"
-        axes.axhline(fitness, linestyle="--", linewidth=1.2, color=color, label=label)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlim(0, max(len(children), 1) * 1.01)
+        plot.axhline(fitness, linestyle="--", linewidth=1.2, color=color, label=label)
+    plot.xaxis.set_major_locator(MaxNLocator(integer=True))
+    plot.set_xlim(0, max(len(children), 1) * 1.01)
     shown = [value for _, value in best] + list(baselines.values())
-    hidden = _focus(axes, [value for _, value in measured], shown)
+    hidden = _focus(plot, [value for _, value in measured], shown)
     if hidden:
         note = f"{hidden} of {len(measured)} below the view"
-        axes.set_title(note, loc="right", color=SOFT, fontsize=9)
-    _legend(axes)
+        plot.set_title(note, loc="right", color=SOFT, fontsize=9)
+    _legend(plot)
     return figure
 
 
-def failures(rows: Sequence[Row], title: str) -> Figure:
+def failures(rows: Sequence[MetricsRow], title: str) -> Figure:
     """Draws the failed proposals by kind over the run, beside their totals; may be empty."""
-    figure, axes = _figure(title, "proposals settled", "failed proposals")
+    figure, plot = _figure(title, "proposals settled", "failed proposals")
     children = [row for row in rows if row.ordinal >= 0]
     failed = [(n, row.failure) for n, row in enumerate(children) if row.failure is not None]
     if not failed:
-        told = "no proposal has settled yet" if not children else "no proposal failed"
-        return _empty(figure, axes, told)
+        text = "no proposal has settled yet" if not children else "no proposal failed"
+        return _empty(figure, plot, text)
     totals: dict[str, int] = {}
     for _, kind in failed:
         totals[kind] = totals.get(kind, 0) + 1
     kinds = sorted(totals, key=lambda kind: (-totals[kind], kind))
-    width = max(1, math.ceil(len(children) / STEPS))
+    width = max(1, math.ceil(len(children) / FAILURE_COLUMNS))
     starts = list(range(0, len(children), width))
     below = [0] * len(starts)
     for kind, color in zip(kinds, _cycle(PALETTE), strict=False):
@@ -81,22 +90,63 @@ def failures(rows: Sequence[Row], title: str) -> Figure:
         for n, name in failed:
             counts[n // width] += name == kind
         label = f"{kind}  {totals[kind]}"
-        axes.bar(starts, counts, width * 0.9, below, align="edge", color=color, label=label)
+        plot.bar(starts, counts, width * 0.9, below, align="edge", color=color, label=label)
         below = [low + count for low, count in zip(below, counts, strict=True)]
-    axes.set_xlim(0, max(starts[-1] + width, 1))
-    for axis in (axes.xaxis, axes.yaxis):
+    plot.set_xlim(0, max(starts[-1] + width, 1))
+    for axis in (plot.xaxis, plot.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True))
     share = f"{len(failed)} of {len(children)} failed ({len(failed) / len(children):.0%})"
-    axes.legend(
-        loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=9, title=share
-    )
+    _legend(plot, title=share)
     return figure
 
 
+def archive(elites: Sequence[tuple[int, Elite]], axes: Sequence[Axis], title: str) -> Figure:
+    """Draws the best elite of each cell over all islands.
+
+    With one axis the grid is one row.  With more than two axes the first two are shown, and each
+    square shows the best of all the cells that share its first two indices.  The elites of a search
+    without a grid are drawn by island.
+
+    Args:
+      elites: (island, elite), as the ledger returns them; may be empty.
+      axes: The run's grid with its present ranges.
+      title: Usually the run's name.
+    """
+    figure = Figure(figsize=SIZE, layout="constrained")
+    plot = figure.add_subplot()
+    if not elites:
+        _style(plot, title, "", "")
+        plot.set(xticks=[], yticks=[])
+        plot.text(
+            0.5, 0.5, "the archive is empty", transform=plot.transAxes, ha="center", color=SOFT
+        )
+    elif not axes or any(len(elite.cell) != len(axes) for _, elite in elites):
+        _by_island(plot, elites, title)
+    else:
+        _grid(figure, plot, elites, axes, title)
+    return figure
+
+
+def best_by_square(
+    elites: Sequence[tuple[int, Elite]], n_axes: int
+) -> dict[tuple[int, int], Elite]:
+    """Returns the fittest elite of each (column, row): the first two indices of a cell's key.
+
+    A missing second index is 0.  Ties: the first elite wins.
+    """
+    best: dict[tuple[int, int], Elite] = {}
+    for _, elite in elites:
+        column, row = int(elite.cell[0]), int(elite.cell[1]) if n_axes > 1 else 0
+        incumbent = best.get((column, row))
+        if incumbent is None or elite.quality > incumbent.quality:
+            best[column, row] = elite
+    return best
+
+
 def save(figure: Figure, path: Path) -> None:
-    """Writes a PNG beside its place and moves it there, so that a reader never sees half."""
+    """Writes a PNG under a temporary name, then renames it: a reader never sees half a file."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # a box stands for it
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # drawn as a box
         drawn = io.BytesIO()
         figure.savefig(drawn, format="png", dpi=DOTS_PER_INCH, bbox_inches="tight")
     part = path.with_name(f".{path.name}.part")
@@ -108,45 +158,45 @@ def save(figure: Figure, path: Path) -> None:
         raise
 
 
-def _figure(title: str, across: str, up: str) -> tuple[Figure, Axes]:
+def _figure(title: str, across: str, up: str) -> tuple[Figure, Plot]:
     figure = Figure(figsize=SIZE, layout="constrained")
-    axes = figure.add_subplot()
-    plain(axes, title, across, up)
-    return figure, axes
+    plot = figure.add_subplot()
+    _style(plot, title, across, up)
+    return figure, plot
 
 
-def plain(axes: Axes, title: str, across: str, up: str) -> None:
-    """Gives axes the common look: no frame, a quiet grid, labels."""
-    axes.set_title(title, loc="left", color=INK, fontsize=12)
-    axes.set_xlabel(across, color=INK)
-    axes.set_ylabel(up, color=INK)
-    axes.tick_params(colors=INK, labelsize=9)
-    axes.grid(True, color="#e4e7eb", linewidth=0.8)
-    axes.set_axisbelow(True)
+def _style(plot: Plot, title: str, across: str, up: str) -> None:
+    """Gives a plot the common look: no frame, a quiet grid, labels."""
+    plot.set_title(title, loc="left", color=INK, fontsize=12)
+    plot.set_xlabel(across, color=INK)
+    plot.set_ylabel(up, color=INK)
+    plot.tick_params(colors=INK, labelsize=9)
+    plot.grid(True, color="#e4e7eb", linewidth=0.8)
+    plot.set_axisbelow(True)
     for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+        plot.spines[side].set_visible(False)
     for side in ("left", "bottom"):
-        axes.spines[side].set_color(SOFT)
+        plot.spines[side].set_color(SOFT)
 
 
-def _legend(axes: Axes, title: str | None = None) -> None:
-    place = (1.01, 1.0)
-    axes.legend(loc="upper left", bbox_to_anchor=place, frameon=False, fontsize=9, title=title)
+def _legend(plot: Plot, title: str | None = None) -> None:
+    beside = (1.01, 1.0)
+    plot.legend(loc="upper left", bbox_to_anchor=beside, frameon=False, fontsize=9, title=title)
 
 
-def _empty(figure: Figure, axes: Axes, told: str) -> Figure:
-    axes.text(0.5, 0.5, told, transform=axes.transAxes, ha="center", va="center", color=SOFT)
-    axes.set_xticks([])
-    axes.set_yticks([])
+def _empty(figure: Figure, plot: Plot, text: str) -> Figure:
+    plot.text(0.5, 0.5, text, transform=plot.transAxes, ha="center", va="center", color=SOFT)
+    plot.set_xticks([])
+    plot.set_yticks([])
     return figure
 
 
 def _levels(baselines: Mapping[str, float]) -> list[tuple[str, float]]:
-    """Returns the baselines, fittest first, those of one fitness as one: a line hides a line."""
-    together: dict[float, list[str]] = {}
+    """Returns the names at each fitness, fittest first: equal baselines share one line."""
+    names: dict[float, list[str]] = {}
     for name, fitness in sorted(baselines.items()):
-        together.setdefault(fitness, []).append(name)
-    return [("\n".join(together[level]), level) for level in sorted(together, reverse=True)]
+        names.setdefault(fitness, []).append(name)
+    return [("\n".join(names[level]), level) for level in sorted(names, reverse=True)]
 
 
 def _columns(pairs: Sequence[tuple[int, float]]) -> tuple[list[int], list[float]]:
@@ -158,10 +208,10 @@ def _cycle(colors: Sequence[str]) -> Any:
         yield from colors
 
 
-def _focus(axes: Axes, measured: Sequence[float], shown: Sequence[float]) -> int:
-    """Sets the vertical range to what matters; returns how many measurements are below it.
+def _focus(plot: Plot, measured: Sequence[float], shown: Sequence[float]) -> int:
+    """Sets the vertical range and returns how many measurements are below it.
 
-    In view: everything of `shown`, the better quarter of all measurements, and twice as much
+    The view holds all of `shown`, the better quarter of all measurements, and twice that range
     below.
     """
     ordered = sorted(measured)
@@ -170,5 +220,102 @@ def _focus(axes: Axes, measured: Sequence[float], shown: Sequence[float]) -> int
     fence = low - 2 * max(high - low, abs(high) * 1e-6)
     low = min([low, *(value for value in ordered if value >= fence)])
     margin = (high - low) * 0.05 or abs(high) * 0.05 or 1.0
-    axes.set_ylim(low - margin, high + margin)
+    plot.set_ylim(low - margin, high + margin)
     return sum(1 for value in ordered if value < low - margin)
+
+
+def _grid(
+    figure: Figure,
+    plot: Plot,
+    elites: Sequence[tuple[int, Elite]],
+    axes: Sequence[Axis],
+    title: str,
+) -> None:
+    across, up = axes[0], axes[1] if len(axes) > 1 else None
+    columns, rows = across.bins, up.bins if up else 1
+    best = best_by_square(elites, len(axes))
+    table = [[math.nan] * columns for _ in range(rows)]
+    for (column, row), elite in best.items():
+        table[row][column] = elite.fitness
+    _style(plot, title, _label(across), _label(up) if up else "")
+    plot.grid(False)
+    lowest = _lowest_colored([elite.fitness for elite in best.values()])
+    colors = colormaps[COLORS].with_extremes(under=BELOW_COLORS)
+    image = plot.imshow(
+        table, origin="lower", aspect="auto", cmap=colors, interpolation="nearest", vmin=lowest
+    )
+    below = any(elite.fitness < lowest for elite in best.values())
+    bar = figure.colorbar(image, ax=plot, shrink=0.9, extend="min" if below else "neither")
+    bar.set_label("fitness (higher is better)", color=INK)
+    if columns * rows <= 144:
+        _numbers(plot, best, lowest)
+    (column, row), _ = max(best.items(), key=lambda entry: entry[1].quality)
+    plot.plot(column, row, marker="s", markersize=22, fillstyle="none", color="#d64545", mew=2)
+    _ticks(plot, across, up)
+    cells = math.prod(axis.bins for axis in axes)
+    filled = len({elite.cell for _, elite in elites})
+    hidden = f"; best over {', '.join(axis.name for axis in axes[2:])}" if len(axes) > 2 else ""
+    islands = len({island for island, _ in elites})
+    plot.set_title(
+        f"{filled} of {cells} cells, {islands} islands merged{hidden}",
+        loc="right",
+        color=SOFT,
+        fontsize=9,
+    )
+
+
+def _lowest_colored(values: Sequence[float]) -> float:
+    """Returns the fitness at which the color scale begins.
+
+    A few hopeless cells must not make all others look alike.
+    """
+    ordered = sorted(values)
+    middle, high = ordered[len(ordered) // 2], ordered[-1]
+    return max(ordered[0], middle - 3 * (high - middle)) if high > middle else ordered[0]
+
+
+def _numbers(plot: Plot, best: dict[tuple[int, int], Elite], lowest: float) -> None:
+    highest = max(elite.fitness for elite in best.values())
+    span = highest - lowest
+    decimals = min(max(1 - math.floor(math.log10(span)), 0), 6) if span > 0 else 3
+    for (column, row), elite in best.items():
+        fitness = elite.fitness
+        text = f"{fitness:.{decimals}f}" if abs(fitness) < 1e5 else f"{fitness:.2e}"
+        color = "black" if fitness > lowest + span / 2 else "white"
+        plot.text(column, row, text, ha="center", va="center", fontsize=6.5, color=color)
+
+
+def _ticks(plot: Plot, across: Axis, up: Axis | None) -> None:
+    """Labels some of the edges between bins with their values."""
+    plot.set_xticks(*_edges(across))
+    if up is None:
+        plot.set_yticks([])
+    else:
+        plot.set_yticks(*_edges(up))
+
+
+def _edges(axis: Axis) -> tuple[list[float], list[str]]:
+    """Returns positions on the plot and their labels."""
+    stride = max(1, math.ceil(axis.bins / TICKS))
+    bins = sorted({*range(0, axis.bins, stride), axis.bins})
+    if axis.low is None or axis.high is None:
+        labels = [str(n) for n in bins]
+    else:
+        step = (axis.high - axis.low) / axis.bins
+        labels = [f"{axis.low + step * n:.4g}" for n in bins]
+    return [n - 0.5 for n in bins], labels
+
+
+def _label(axis: Axis) -> str:
+    if axis.low is None or axis.high is None:
+        return f"{axis.name} (range not learnt yet)"
+    learnt = ", provisional" if axis.provisional else ""
+    return f"{axis.name}  [{axis.low:.4g}, {axis.high:.4g}{learnt}], {axis.bins} bins"
+
+
+def _by_island(plot: Plot, elites: Sequence[tuple[int, Elite]], title: str) -> None:
+    _style(plot, title, "island", "fitness (higher is better)")
+    islands = [island for island, _ in elites]
+    plot.scatter(islands, [elite.fitness for _, elite in elites], s=22, color="#0b6e99", alpha=0.6)
+    plot.xaxis.set_major_locator(MaxNLocator(integer=True))
+    plot.set_title(f"{len(elites)} elites", loc="right", color=SOFT, fontsize=9)

@@ -7,25 +7,25 @@ from typing import Any
 from app.domain.events import SETTLING, Event, EventKind
 
 WINDOW = 100
-"""Settlements that the rate is taken over."""
-TELLING_SECONDS = 1.0
-"""What fewer settlements must be spread over before they say anything of a rate."""
+"""Number of settled proposals that the rate is computed from."""
+LEAST_SECONDS = 1.0
+"""Shortest span that fewer than `WINDOW` settled proposals give a rate over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a run stands, by its events up to `seq`.
+    """The progress of a run by its events up to `seq`.
 
     Attributes:
       seq: The last event folded in; 0 before the first.
       done: Settled proposals of the budget.
-      admitted: Those of them that reached a cell's door.
+      admitted: Settled proposals that were offered to the archive.
       failures: Failed ones by failure kind.
       best: Fitness of the best program, seeds included; None before the first.
-      best_at: How many proposals had settled when it came.
-      improvements: How often the best rose.
-      notices: What was noticed since the fold began, one text each.
-      recent: When the last `WINDOW` proposals settled, seconds after the run's creation.
+      best_at: Number of proposals settled when the best program was found.
+      improvements: How often the best fitness rose.
+      notices: Texts for the user since the fold began.
+      recent: When each of the last `WINDOW` proposals settled, in seconds after the run's creation.
     """
 
     seq: int = 0
@@ -40,27 +40,29 @@ class Progress:
     notices: tuple[str, ...] = ()
 
     def rate(self, now_seconds: float) -> float | None:
-        """Returns settlements a second over the last `WINDOW`; None while too few are known.
+        """Returns settled proposals per second; None while too few have settled.
 
-        Proposals that one transaction settles come within microseconds of each other.
+        The rate is that of the last `WINDOW` proposals.  Fewer give one only if they are some time
+        apart: proposals settled in one transaction are separated by microseconds.
 
         Args:
-          now_seconds: After the run's creation; a run that stands still slows down by it.
+          now_seconds: Seconds since the run was created: the rate of a run that settles nothing
+            falls.
         """
         if len(self.recent) < 2:
             return None
         span = max(now_seconds, self.recent[-1]) - self.recent[0]
-        least = 0.0 if len(self.recent) == WINDOW else TELLING_SECONDS
+        least = 0.0 if len(self.recent) == WINDOW else LEAST_SECONDS
         return (len(self.recent) - 1) / span if span > least else None
 
     def eta_seconds(self, budget: int, now_seconds: float) -> float | None:
-        """Returns how long the rest of the budget takes at this rate; None while unknown."""
+        """Returns the time the rest of the budget takes at this rate; None while it is unknown."""
         rate = self.rate(now_seconds)
         return max(budget - self.done, 0) / rate if rate else None
 
 
 def fold(before: Progress, events: Iterable[Event]) -> Progress:
-    """Returns the progress after further events, in their order."""
+    """Returns the progress after further events, given in their order."""
     after = before
     for event in events:
         after = replace(_after(after, event), seq=event.seq)
@@ -84,9 +86,9 @@ def _after(before: Progress, event: Event) -> Progress:
             return before
 
 
-def _of_budget(facts: Mapping[str, Any]) -> bool:
-    """Returns whether the proposal counts: seeds and re-admitted incumbents do not."""
-    ordinal = facts["proposal"]
+def _of_budget(data: Mapping[str, Any]) -> bool:
+    """Returns whether the budget counts the proposal: not seeds nor re-admitted incumbents."""
+    ordinal = data["proposal"]
     return ordinal is not None and ordinal >= 0
 
 

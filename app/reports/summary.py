@@ -1,7 +1,7 @@
-"""What a run came to: counts, the best program, and the baselines it is compared with."""
+"""Summary of a run: counts, load, costs, the best program and the baselines to compare it with."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from app.domain.evaluation import merged_metrics
@@ -9,19 +9,51 @@ from app.domain.events import EventKind
 from app.domain.problem import Problem
 from app.domain.program import ProgramId
 from app.domain.run import Run
+from app.domain.search.back_pressure import reason
 from app.domain.search.cohort import State
+from app.engine.back_pressure import pressure
 from app.ports.ledger import Transaction
 from app.ports.protocols import Store
-from app.ports.records import Settled
-from app.reports.costs import Costs, costs, costs_document
-from app.reports.pressure import Stages, stages
+from app.ports.records import Backlog, Settled
+from app.reports.costs import Costs, costs_document, read_costs
 
 MOST_NOTICES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """A program of the run with what was measured of it.
+class StageLoad:
+    """Load of one stage of a run.
+
+    Attributes:
+      in_flight: Proposals in the stage now.
+      limit: Number of proposals in flight above which none is planned.
+      why: How the limit was determined.
+      batch: Upper bound of the steps in one message.
+    """
+
+    in_flight: int
+    limit: int
+    why: str
+    batch: int = 1
+
+    @property
+    def text(self) -> str:
+        """The load as one line."""
+        batch = f", {self.batch} a message" if self.batch > 1 else ""
+        return f"{self.in_flight} of {self.limit} ({self.why}{batch})"
+
+
+@dataclass(frozen=True, slots=True)
+class RunLoad:
+    """Proposals in flight: waiting for their operator, and under test."""
+
+    generating: StageLoad
+    evaluating: StageLoad
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredProgram:
+    """A program of a run with its measurements.
 
     Attributes:
       fitness: None where it never reached the final stage.
@@ -35,31 +67,30 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Best:
+class BestProgram:
     """The fittest program of a run.
 
     Attributes:
-      settled: Its proposal; a negative ordinal says that it is a seed.
+      settled: Its proposal; the ordinal of a seed is negative.
     """
 
-    measured: Measured
+    measured: MeasuredProgram
     source: str
     settled: Settled
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A run in one look.
+    """Counts, costs and results of a run at one moment.
 
     Attributes:
       iterations: Settled proposals of the budget.
       failures: Failed proposals by kind.
-      best: None when nothing was ever measured.
-      baselines: Named seeds, in the problem's order; those that failed have no fitness.
+      best: None while no program has been measured.
+      baselines: Named seeds, in the problem's order; a failed one has no fitness.
       seconds: From the run's creation to its last event.
-      notices: What was noticed on the way, one text each.
-      costs: What it took.
-      stages: What is in flight; None once the run has ended.
+      notices: Texts for the user, oldest first.
+      load: Proposals in flight; None once the run has ended.
     """
 
     run: Run
@@ -67,23 +98,23 @@ class Summary:
     admitted: int
     cut: int
     failures: Mapping[str, int]
-    best: Best | None
-    baselines: Mapping[str, Measured] = field(default_factory=dict)
+    best: BestProgram | None
+    baselines: Mapping[str, MeasuredProgram] = field(default_factory=dict)
     seconds: float = 0.0
     notices: tuple[str, ...] = ()
     costs: Costs = field(default_factory=Costs)
-    stages: Stages | None = None
+    load: RunLoad | None = None
 
 
 def summarise(store: Store, run: int, problem: Problem) -> Summary:
     """Reads a run's summary in one transaction."""
     with store.begin() as tx:
-        known = tx.run(run)
+        row = tx.run(run)
         states, failures = tx.states(run), tx.failures(run)
         admitted = states.get(State.ADMITTED, 0)
-        last = tx.events(run, after=known.events - 1, limit=1) if known.events else []
+        last = tx.events(run, after=row.events - 1, limit=1) if row.events else []
         return Summary(
-            run=known,
+            run=row,
             iterations=sum(n for state, n in states.items() if state.final),
             admitted=admitted,
             cut=states.get(State.CUT, 0),
@@ -92,52 +123,61 @@ def summarise(store: Store, run: int, problem: Problem) -> Summary:
             baselines=_baselines(tx, run, problem),
             seconds=last[0].seconds if last else 0.0,
             notices=notices(tx, run),
-            costs=costs(tx, known, admitted),
-            stages=None if known.state.final else stages(tx, known, tx.backlog(run)),
+            costs=read_costs(tx, row, admitted),
+            load=None if row.state.final else run_load(tx, row, tx.backlog(run)),
         )
 
 
+def run_load(tx: Transaction, run: Run, backlog: Backlog) -> RunLoad:
+    """Returns a run's load, with the limits that the planner would use now; changes nothing."""
+    now, limits = pressure(tx, run, backlog), run.limits
+    generating = reason(now.flow, evaluating=False, cap=now.caps.generating)
+    evaluating = reason(now.flow, evaluating=True, cap=now.caps.evaluating)
+    return RunLoad(
+        StageLoad(backlog.generating, limits.generating, generating, limits.generate_batch),
+        StageLoad(backlog.evaluating, limits.evaluating, evaluating, limits.evaluate_batch),
+    )
+
+
 def notices(tx: Transaction, run: int) -> tuple[str, ...]:
-    """Returns what a person should know of a run, oldest first, the first few."""
-    found = tx.events(run, limit=MOST_NOTICES, kinds=(EventKind.NOTICED,))
-    return tuple(str(event.data["text"]) for event in found)
+    """Returns the first `MOST_NOTICES` texts for the user of a run, oldest first."""
+    events = tx.events(run, limit=MOST_NOTICES, kinds=(EventKind.NOTICED,))
+    return tuple(str(event.data["text"]) for event in events)
 
 
-def _best(tx: Transaction, run: int) -> Best | None:
-    found = tx.best(run)
-    if found is None or found.program is None:
+def _best(tx: Transaction, run: int) -> BestProgram | None:
+    best = tx.best(run)
+    if best is None or best.program is None:
         return None
-    source = tx.programs([found.program])[found.program].source
-    return Best(_measured(tx, run, found.program, found.fitness, found.verified), source, found)
+    source = tx.programs([best.program])[best.program].source
+    return BestProgram(_measured(tx, run, best.program, best), source, best)
 
 
-def _baselines(tx: Transaction, run: int, problem: Problem) -> dict[str, Measured]:
-    """Returns the named seeds as the founding cohort measured them; it settles before all else."""
-    founders = {
-        one.program: one
-        for one in tx.settled(run, limit=len(problem.seeds))
-        if one.ordinal < 0 and one.program is not None
+def _baselines(tx: Transaction, run: int, problem: Problem) -> dict[str, MeasuredProgram]:
+    """Returns the named seeds with their measurements; the seeding cohort settles first."""
+    seeds = {
+        proposal.program: proposal
+        for proposal in tx.settled(run, limit=len(problem.seeds))
+        if proposal.ordinal < 0
     }
     return {
-        name: _measured(tx, run, program, found.fitness, found.verified)
+        name: _measured(tx, run, program, seeds[program])
         for name, program in problem.baselines.items()
-        if (found := founders.get(program)) is not None
+        if program in seeds
     }
 
 
-def _measured(
-    tx: Transaction, run: int, program: ProgramId, fitness: float | None, verified: bool
-) -> Measured:
+def _measured(tx: Transaction, run: int, program: ProgramId, settled: Settled) -> MeasuredProgram:
     metrics = merged_metrics(program, tx.evaluations(run, program))
-    return Measured(program, fitness, metrics, verified)
+    return MeasuredProgram(program, settled.fitness, metrics, settled.verified)
 
 
 def document(summary: Summary, out: str | None) -> dict[str, Any]:
     """Returns the summary as JSON values.
 
     Args:
-      summary: The run's.
-      out: The folder its files were written to; None when there are none.
+      summary: The run's summary.
+      out: Folder of the run's files; None where there is none.
     """
     run, best = summary.run, summary.best
     return {
@@ -153,11 +193,11 @@ def document(summary: Summary, out: str | None) -> dict[str, Any]:
         "admitted": summary.admitted,
         "cut": summary.cut,
         "failures": dict(summary.failures),
-        "in_flight": summary.stages.document() if summary.stages else None,
+        "in_flight": asdict(summary.load) if summary.load else None,
         "tokens": run.tokens,
         "costs": costs_document(summary.costs),
         "best": best_document(best) if best else None,
-        "baselines": {name: _shown(one) for name, one in summary.baselines.items()},
+        "baselines": {name: _measurements(seed) for name, seed in summary.baselines.items()},
         "verified": best.measured.verified if best else None,
         "notices": list(summary.notices),
         "wall_seconds": round(summary.seconds, 3),
@@ -165,10 +205,10 @@ def document(summary: Summary, out: str | None) -> dict[str, Any]:
     }
 
 
-def best_document(best: Best) -> dict[str, Any]:
+def best_document(best: BestProgram) -> dict[str, Any]:
     """Returns the best program as JSON values; `program` is its id and `source` its text."""
     return {
-        **_shown(best.measured),
+        **_measurements(best.measured),
         "ordinal": best.settled.ordinal,
         "generation": best.settled.generation,
         "operator": best.settled.operator,
@@ -177,10 +217,10 @@ def best_document(best: Best) -> dict[str, Any]:
     }
 
 
-def _shown(one: Measured) -> dict[str, Any]:
+def _measurements(measured: MeasuredProgram) -> dict[str, Any]:
     return {
-        "program": one.program,
-        "fitness": one.fitness,
-        "metrics": dict(one.metrics),
-        "verified": one.verified,
+        "program": measured.program,
+        "fitness": measured.fitness,
+        "metrics": dict(measured.metrics),
+        "verified": measured.verified,
     }

@@ -9,7 +9,7 @@ from app.domain.run import RunState
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
 from app.ports.protocols import Unavailable
-from app.reports.pressure import stages
+from app.reports.summary import run_load
 from tests.engine.bells import Bells, Numbers, planned, settled
 from tests.engine.conftest import new_run, table
 from tests.engine.toy import ToySandbox, problem
@@ -150,7 +150,7 @@ def test_a_run_of_quick_steps_comes_to_share_messages(ctx: Context) -> None:
             table(ctx)[step](*some)
     with ctx.store.begin() as tx:
         final = tx.run(run.id)
-        shown = stages(tx, final, tx.backlog(run.id))
+        shown = run_load(tx, final, tx.backlog(run.id))
     assert final.state is RunState.FINISHED
     assert shown.generating.text.endswith(", 8 a message)")
     assert (final.limits.generate_batch, final.limits.evaluate_batch) == (8, 8)

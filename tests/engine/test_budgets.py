@@ -20,7 +20,7 @@ from app.engine import lifecycle, steps
 from app.engine.context import Context
 from app.ports.protocols import Unavailable
 from app.ports.records import NewRun
-from app.reports.costs import costs
+from app.reports.costs import read_costs
 from tests.engine.conftest import new_run, table
 from tests.engine.toy import problem
 
@@ -278,7 +278,7 @@ def test_requests_that_nobody_answered_count_as_paid(ctx: Context) -> None:
 
     with ctx.store.begin() as tx:
         run = tx.run(started.id)
-        found = costs(tx, run, 0)
+        found = read_costs(tx, run, 0)
     assert run.tokens >= before + 2 * MAX_TOKENS
     assert found.booked_tokens == run.tokens
     assert found.uncounted_tokens >= 2 * MAX_TOKENS

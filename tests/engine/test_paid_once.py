@@ -16,7 +16,7 @@ from app.domain.search.cohort import Cohort, CohortId
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
 from app.ports.records import Turn
-from app.reports.costs import costs
+from app.reports.costs import read_costs
 from tests.engine.bells import Bells, planned, settled
 from tests.engine.conftest import table
 from tests.engine.test_judge import order
@@ -73,7 +73,7 @@ def test_an_answer_that_another_worker_had_first_is_booked_and_makes_no_program(
     assert settled(ctx, run) == [0]
     with ctx.store.begin() as tx:
         turns = tx.completions(*cohorts)
-        found, spent = costs(tx, tx.run(run.id), 1), tx.run(run.id)
+        found, spent = read_costs(tx, tx.run(run.id), 1), tx.run(run.id)
     texts = [one.text for turn in turns.values() for one in turn.values()]
     assert texts == ["x = 2\n", "x = 3\n"]  # its operator has two turns
     assert model.asked == 3

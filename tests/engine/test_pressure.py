@@ -1,7 +1,7 @@
 """Back-pressure from a real ledger: what is measured, and what is planned because of it."""
 
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import psycopg
 import pytest
@@ -15,7 +15,7 @@ from app.domain.search.back_pressure import LEAST, STARTING, Flow, InFlightLimit
 from app.engine import lifecycle, steps
 from app.engine.back_pressure import pressure
 from app.engine.context import Context
-from app.reports.pressure import stages
+from app.reports.summary import run_load
 from tests.engine.conftest import new_run, table
 from tests.engine.toy import problem
 
@@ -151,10 +151,10 @@ def test_a_person_sees_what_is_in_flight_and_why(
     ctx.executor.drain(table(ctx), lambda: next(left, None) is None)
     stretch(database, run.id, 10.0)
     with store.begin() as tx:
-        found = stages(tx, tx.run(run.id), tx.backlog(run.id))
+        found = run_load(tx, tx.run(run.id), tx.backlog(run.id))
     assert found.evaluating.text.endswith("of 9 (set)")
     assert "at work" in found.generating.why
-    assert found.document()["generating"]["limit"] == found.generating.limit
+    assert asdict(found)["generating"]["limit"] == found.generating.limit
 
 
 def test_what_a_person_fixed_holds_and_is_not_exceeded(ctx: Context, store: SqlStore) -> None:

@@ -6,23 +6,24 @@ import pytest
 
 from app.domain.problem import Axis
 from app.domain.search.archive import Elite
-from app.reports.archive import archive, best_by_cell
-from app.reports.metrics import Row
-from app.reports.plots import evolution, failures, save
+from app.reports.metrics import MetricsRow
+from app.reports.plots import archive, best_by_square, evolution, failures, save
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def row(ordinal: int, fitness: float | None = None, best: float | None = None, **told: str) -> Row:
-    return Row(
+def row(
+    ordinal: int, fitness: float | None = None, best: float | None = None, **failed: str
+) -> MetricsRow:
+    return MetricsRow(
         ordinal=ordinal,
         seconds=float(ordinal),
         island=0,
         operator="tune",
         role="generator",
         generation=1,
-        state="failed" if "failure" in told else "admitted",
-        failure=told.get("failure"),
+        state="failed" if "failure" in failed else "admitted",
+        failure=failed.get("failure"),
         fitness=fitness,
         best_so_far=best,
         verified=True,
@@ -59,7 +60,7 @@ def drawn(figure, path: Path) -> bytes:
     ],
     ids=["empty", "seed only", "failed only", "one", "many", "huge"],
 )
-def test_the_evolution_of_any_run_can_be_drawn(rows: Sequence[Row], tmp_path: Path):
+def test_the_evolution_of_any_run_can_be_drawn(rows: Sequence[MetricsRow], tmp_path: Path):
     assert drawn(evolution(rows, {"best fit": 1.0}, "run"), tmp_path / "a.png").startswith(PNG)
 
 
@@ -80,7 +81,7 @@ def test_baselines_are_named_with_their_fitness():
 
 
 @pytest.mark.parametrize("rows", [[], [row(0, 1.0)], [row(n, failure="memory") for n in range(99)]])
-def test_the_failures_of_any_run_can_be_drawn(rows: Sequence[Row], tmp_path: Path):
+def test_the_failures_of_any_run_can_be_drawn(rows: Sequence[MetricsRow], tmp_path: Path):
     assert drawn(failures(rows, "run"), tmp_path / "f.png").startswith(PNG)
 
 
@@ -114,7 +115,7 @@ def test_any_archive_can_be_drawn(elites, axes, tmp_path: Path):
 def test_a_square_shows_the_best_of_all_islands_and_hidden_axes():
     cells = [elite(1.0, 2, 1, 0), elite(3.0, 2, 1, 4), elite(2.0, 0, 0, 0)]
 
-    best = best_by_cell(cells, 3)
+    best = best_by_square(cells, 3)
 
     assert {place: one.fitness for place, one in best.items()} == {(2, 1): 3.0, (0, 0): 2.0}
 
@@ -127,9 +128,9 @@ def test_axes_are_labelled_with_their_ranges():
 
 
 def test_baselines_of_one_fitness_share_a_line():
-    told = {"first fit": 0.25, "best fit": 0.5, "initial program": 0.5}
+    baselines = {"first fit": 0.25, "best fit": 0.5, "initial program": 0.5}
 
-    [axes] = evolution([row(0, 1.0, 1.0)], told, "run").axes
+    [axes] = evolution([row(0, 1.0, 1.0)], baselines, "run").axes
 
     labels = axes.get_legend_handles_labels()[1][-2:]
     assert labels == ["best fit\ninitial program  0.5", "first fit  0.25"]
