@@ -1,65 +1,297 @@
-"""Events: immutable facts of a run, numbered without gaps in the order of commit."""
+"""Events: immutable facts of a run, numbered without gaps in the order of commit.
+
+Each kind of event has a class with its typed fields.  `document` writes a fact as the JSON object
+that the ledger stores, `read_fact` reads it back; nothing else knows the keys of that object.
+"""
 
 import enum
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, TypeAlias
+
+from app.domain.evaluation import FailureKind
+from app.domain.operator import Role
+from app.domain.problem import Axis
+from app.domain.program import ProgramId
+from app.domain.search.archive import CellKey
 
 
 class EventKind(enum.StrEnum):
-    """What happened.  Every proposal settles with exactly one of the four in the middle."""
+    """What happened."""
 
     STARTED = "started"
     RESUMED = "resumed"
     PAUSED = "paused"
 
-    ADMITTED = "admitted"  # the proposal took a place in a cell of its island
-    REFUSED = "refused"  # it reached the cell, and the cell kept who was there
+    ADMITTED = "admitted"
+    REFUSED = "refused"
     CUT = "cut"
     FAILED = "failed"
 
-    FOUNDED = "founded"  # a seed was offered to an island
-    IMPROVED = "improved"  # a new best of the run
-    NOTICED = "noticed"  # something a person should know, as `text`
+    FOUNDED = "founded"
+    IMPROVED = "improved"
+    NOTICED = "noticed"
     MOVED = "moved"
     REGRIDDED = "regridded"
 
     FINISHED = "finished"
     CANCELLED = "cancelled"
-    BROKEN = "broken"  # the run failed: its seeds, its machinery
+    BROKEN = "broken"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """The run was created.
+
+    Attributes:
+      budget: Proposals the run may plan.
+      operators: Name to weight.
+    """
+
+    kind: ClassVar = EventKind.STARTED
+    seed: int
+    budget: int
+    operators: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed:
+    """The run goes on, with a budget of so many proposals in all."""
+
+    kind: ClassVar = EventKind.RESUMED
+    budget: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paused:
+    """The run plans nothing until it is resumed."""
+
+    kind: ClassVar = EventKind.PAUSED
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """The run ended as planned, after so many proposals."""
+
+    kind: ClassVar = EventKind.FINISHED
+    proposals: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancelled:
+    """A person ended the run."""
+
+    kind: ClassVar = EventKind.CANCELLED
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
+    """The run failed, because of its seeds, its evaluator or the machinery."""
+
+    kind: ClassVar = EventKind.BROKEN
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noticed:
+    """Something that a person should know."""
+
+    kind: ClassVar = EventKind.NOTICED
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Improved:
+    """A program became the best of its run.
+
+    Attributes:
+      settled: Proposals that had settled by then.
+    """
+
+    kind: ClassVar = EventKind.IMPROVED
+    program: ProgramId
+    fitness: float
+    settled: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """An elite of the island `source` entered a cell of `island`."""
+
+    kind: ClassVar = EventKind.MOVED
+    program: ProgramId
+    fitness: float
+    source: int
+    island: int
+    cell: CellKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regridded:
+    """The feature grid got new ranges, and every program was placed anew."""
+
+    kind: ClassVar = EventKind.REGRIDDED
+    axes: tuple[Axis, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offered:
+    """A program was offered to a cell of an island.
+
+    Attributes:
+      proposal: Ordinal of the proposal, negative for a seed; None for an incumbent.
+      cell: The cell it entered; None where the cell kept its occupants.
+      role: The role of the model that wrote the program.
+    """
+
+    proposal: int | None
+    program: ProgramId
+    island: int
+    operator: str
+    fitness: float
+    cell: CellKey | None
+    role: Role = Role.GENERATOR
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Founded(Offered):
+    """A seed was offered to an island."""
+
+    kind: ClassVar = EventKind.FOUNDED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted(Offered):
+    """A proposal entered a cell of its island."""
+
+    kind: ClassVar = EventKind.ADMITTED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused(Offered):
+    """A proposal was offered to a cell, and the cell kept its occupants."""
+
+    kind: ClassVar = EventKind.REFUSED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dropped:
+    """A proposal settled without being offered to a cell.
+
+    Attributes:
+      program: None where the operator made none.
+      role: The role of the model that wrote the program.
+    """
+
+    proposal: int
+    island: int
+    operator: str
+    program: ProgramId | None
+    role: Role = Role.GENERATOR
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut(Dropped):
+    """A proposal was a duplicate, was not promoted, or was in flight when its run ended."""
+
+    kind: ClassVar = EventKind.CUT
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed(Dropped):
+    """A proposal failed."""
+
+    kind: ClassVar = EventKind.FAILED
+    failure: FailureKind
+
+
+Settling: TypeAlias = Admitted | Refused | Cut | Failed
+"""Every proposal settles with exactly one of these."""
+Fact: TypeAlias = (
+    Started
+    | Resumed
+    | Paused
+    | Settling
+    | Founded
+    | Improved
+    | Noticed
+    | Moved
+    | Regridded
+    | Finished
+    | Cancelled
+    | Broken
+)
 SETTLING = (EventKind.ADMITTED, EventKind.REFUSED, EventKind.CUT, EventKind.FAILED)
+
+_FACTS: Mapping[EventKind, type[Fact]] = {
+    fact.kind: fact
+    for fact in (
+        *(Started, Resumed, Paused, Admitted, Refused, Cut, Failed, Founded),
+        *(Improved, Noticed, Moved, Regridded, Finished, Cancelled, Broken),
+    )
+}
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "cell": lambda cell: None if cell is None else tuple(cell),
+    "axes": lambda axes: tuple(Axis(**axis) for axis in axes),
+    "role": Role,
+    "failure": FailureKind,
+}
+"""Fields whose values are not JSON values, and how each is read from one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One fact.
+    """One fact in its place.
 
     Attributes:
       seq: 1, 2, 3 … within the run.
       seconds: After the run's creation.
-      data: JSON values.
     """
 
     seq: int
-    kind: EventKind
     seconds: float
-    data: Mapping[str, Any]
+    fact: Fact
+
+    @property
+    def kind(self) -> EventKind:
+        return self.fact.kind
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The fact as it is stored."""
+        return document(self.fact)
 
 
-def stalled_for(improvements: Sequence[Event], settled: int, threshold: float) -> int:
+def document(fact: Fact) -> dict[str, Any]:
+    """Returns the fields of a fact as JSON values; `role` only where it is not the generator."""
+    values = asdict(fact)
+    if values.get("role") is Role.GENERATOR:
+        del values["role"]
+    return values
+
+
+def read_fact(kind: EventKind, data: Mapping[str, Any]) -> Fact:
+    """Returns the fact of which `document` made `data`."""
+    read = {name: reader(data[name]) for name, reader in _READERS.items() if name in data}
+    return _FACTS[kind](**{**data, **read})
+
+
+def stalled_for(improvements: Sequence[Improved], settled: int, threshold: float) -> int:
     """Returns how many proposals have settled since the best last rose by at least `threshold`.
 
     Args:
-      improvements: The run's `improved` events, oldest first; `data` holds `fitness`, `settled`.
+      improvements: The run's, oldest first.
       settled: Proposals settled by now.
       threshold: Smaller rises add up but do not count alone; >= 0.  A new best that is less fit
         counts always: it was measured at more stages than the best before.
     """
     counted_at, counted = 0, None
-    for event in improvements:
-        fitness = event.data["fitness"]
+    for improved in improvements:
+        fitness = improved.fitness
         if counted is None or fitness < counted or fitness - counted >= threshold:
-            counted_at, counted = event.data["settled"], fitness
+            counted_at, counted = improved.settled, fitness
     return settled - counted_at

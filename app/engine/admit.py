@@ -4,11 +4,11 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.domain.events import EventKind
+from app.domain.events import Admitted, Founded, Improved, Refused
+from app.domain.operator import Role
 from app.domain.run import Run
 from app.domain.search.archive import Elite, Entrant, IslandView, Quality, learnt
 from app.domain.search.cohort import Cohort, ProposalId
-from app.domain.search.refining import written
 from app.domain.search.strategy import Strategy
 from app.engine.context import Context
 from app.ports.ledger import Transaction
@@ -134,20 +134,17 @@ def _announce(
     tx: Transaction, run: Run, cohort: Cohort, island: int, entrant: Entrant, elite: Elite | None
 ) -> None:
     member = cohort.member(entrant.program)
-    reached = EventKind.ADMITTED if elite else EventKind.REFUSED
-    tx.emit(
-        run.id,
-        EventKind.FOUNDED if cohort.founding else reached,
-        {
-            "proposal": member.ordinal if member else None,
-            "program": entrant.program,
-            "island": island,
-            "operator": cohort.operator,
-            "fitness": entrant.fitness,
-            "cell": list(elite.cell) if elite else None,
-            **written(member.draft if member else None),
-        },
+    reached = Admitted if elite else Refused
+    fact = (Founded if cohort.founding else reached)(
+        proposal=member.ordinal if member else None,
+        program=entrant.program,
+        island=island,
+        operator=cohort.operator,
+        fitness=entrant.fitness,
+        cell=elite.cell if elite else None,
+        role=member.role if member else Role.GENERATOR,
     )
+    tx.emit(run.id, fact)
 
 
 def _announce_best(door: _Door, taken: Sequence[Entrant]) -> None:
@@ -157,5 +154,5 @@ def _announce_best(door: _Door, taken: Sequence[Entrant]) -> None:
         if best is None or entrant.quality > best:
             best = entrant.quality
             settled = door.run.proposals - door.tx.backlog(door.run.id).unsettled
-            facts = {"program": entrant.program, "fitness": entrant.fitness, "settled": settled}
-            door.tx.emit(door.run.id, EventKind.IMPROVED, facts)
+            fact = Improved(program=entrant.program, fitness=entrant.fitness, settled=settled)
+            door.tx.emit(door.run.id, fact)

@@ -3,15 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.domain.evaluation import Failure, Trial
-from app.domain.events import EventKind
+from app.domain.evaluation import Failure, FailureKind, Trial
+from app.domain.events import Cut, Failed, Noticed
 from app.domain.program import ProgramId
 from app.domain.prompting.judging import STAGE
 from app.domain.run import Run
 from app.domain.search.archive import Entrant, IslandView
 from app.domain.search.cohort import Cohort, Member, State, TrialId, Verdict
 from app.domain.search.promotion import shortfall
-from app.domain.search.refining import written
 from app.engine.admit import Offer, offer
 from app.engine.context import Context
 from app.ports.ledger import Transaction
@@ -114,7 +113,7 @@ def _notice_shortfalls(
                 f"the seed {one.program[:12]} {short}: the run begins with the metrics it "
                 f"reached, and any program measured at every stage ranks above it"
             )
-            tx.emit(run.id, EventKind.NOTICED, {"text": text})
+            tx.emit(run.id, Noticed(text=text))
 
 
 def _incumbent_generation(island: IslandView, player: ProgramId) -> int:
@@ -124,7 +123,7 @@ def _incumbent_generation(island: IslandView, player: ProgramId) -> int:
 def _cut(tx: Transaction, run: Run, cohort: Cohort, verdict: Verdict) -> list[MemberResult]:
     by_id = {member.id: member for member in cohort.living}
     for proposal in verdict.cut:
-        settle_event(tx, run, cohort, by_id[proposal], EventKind.CUT, reason="not promoted")
+        emit_cut(tx, run, cohort, by_id[proposal], "not promoted")
     return [MemberResult(proposal, State.CUT, by_id[proposal].program) for proposal in verdict.cut]
 
 
@@ -136,7 +135,7 @@ def _failed(
     for proposal in verdict.fail:
         member = by_id[proposal]
         failure = _failure(ctx, run, cohort, member)
-        settle_event(tx, run, cohort, member, EventKind.FAILED, failure=failure.kind)
+        emit_failed(tx, run, cohort, member, failure.kind)
         children.append(MemberResult(proposal, State.FAILED, member.program, failure=failure))
     return children
 
@@ -150,19 +149,29 @@ def _failure(ctx: Context, run: Run, cohort: Cohort, member: Member) -> Failure:
     raise ValueError(f"proposal {member.id} of cohort {cohort.id} failed without a failure")
 
 
-def settle_event(
-    tx: Transaction, run: Run, cohort: Cohort, member: Member, kind: EventKind, **facts: object
-) -> None:
-    """Emits the one event with which a proposal that reached no cell settles."""
-    tx.emit(
-        run.id,
-        kind,
-        {
-            "proposal": member.ordinal,
-            "island": cohort.island,
-            "operator": cohort.operator,
-            "program": member.program,
-            **written(member.draft),
-            **{name: str(value) for name, value in facts.items()},
-        },
+def emit_cut(tx: Transaction, run: Run, cohort: Cohort, member: Member, reason: str) -> None:
+    """Emits the event with which a member settles that is cut."""
+    fact = Cut(
+        proposal=member.ordinal,
+        island=cohort.island,
+        operator=cohort.operator,
+        program=member.program,
+        role=member.role,
+        reason=reason,
     )
+    tx.emit(run.id, fact)
+
+
+def emit_failed(
+    tx: Transaction, run: Run, cohort: Cohort, member: Member, failure: FailureKind
+) -> None:
+    """Emits the event with which a member settles that failed."""
+    fact = Failed(
+        proposal=member.ordinal,
+        island=cohort.island,
+        operator=cohort.operator,
+        program=member.program,
+        role=member.role,
+        failure=failure,
+    )
+    tx.emit(run.id, fact)

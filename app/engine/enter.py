@@ -6,12 +6,11 @@ from functools import partial
 from typing import Self
 
 from app.domain.evaluation import Failure
-from app.domain.events import EventKind
 from app.domain.operator import Child, Offspring
 from app.domain.program import fingerprint
 from app.domain.run import Run
 from app.domain.search.cohort import Cohort, Member, State
-from app.engine.advance import Advance, advance, settle_event
+from app.engine.advance import Advance, advance, emit_cut, emit_failed
 from app.engine.context import Context
 from app.engine.enqueue import ring
 from app.engine.sharing import taken
@@ -98,11 +97,11 @@ def _entry(
 ) -> MemberResult:
     """Returns how a member enters; takes its child's claims out of those that are free."""
     if isinstance(child, Failure):
-        settle_event(tx, run, cohort, member, EventKind.FAILED, failure=child.kind)
+        emit_failed(tx, run, cohort, member, child.kind)
         return MemberResult(member.id, State.FAILED, failure=child)
     fresh = claims <= free
     free -= claims
     if not fresh:
-        settle_event(tx, run, cohort, member, EventKind.CUT, reason="duplicate")
+        emit_cut(tx, run, cohort, member, "duplicate")
         return MemberResult(member.id, State.CUT, child.program.id, child.changes)
     return MemberResult(member.id, State.TESTING, child.program.id, child.changes)

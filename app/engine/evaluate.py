@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from app.domain.events import EventKind
+from app.domain.events import Noticed
 from app.domain.problem import EvaluatorBroken
 from app.domain.prompting.judging import STAGE
 from app.domain.run import Run
@@ -119,7 +119,7 @@ def _record(ctx: Context, results: Sequence[Result]) -> dict[int, tuple[Run, Adv
             return {}
         run, cohorts = found
         for notice in (one.notice for one in results if one.notice):
-            tx.emit(run.id, EventKind.NOTICED, {"text": notice})
+            tx.emit(run.id, Noticed(text=notice))
         came = advance(ctx, tx, run, cohorts)
         if run.reason:
             tx.explain(run.id, "")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from app.domain.events import EventKind
+from app.domain.events import Broken, Paused
 from app.domain.run import Run, RunState
 from app.domain.search.cohort import TrialId
 from app.engine.context import Context
@@ -32,8 +32,8 @@ def misconfigured(ctx: Context, run: Run, error: Misconfigured) -> None:
 
 def stop(ctx: Context, run: int, state: RunState, reason: str) -> None:
     """Moves a run that is going to `state`, with its event, once."""
-    kind = EventKind.PAUSED if state is RunState.PAUSED else EventKind.BROKEN
+    fact = Paused if state is RunState.PAUSED else Broken
     before = (RunState.RUNNING,) if state is RunState.PAUSED else _GOING
     with ctx.store.begin() as tx:
         if tx.set_state(run, before, state, reason):
-            tx.emit(run, kind, {"reason": reason})
+            tx.emit(run, fact(reason=reason))

@@ -1,12 +1,12 @@
 """Lifecycle: a run is started, paused, resumed, cancelled."""
 
-from app.domain.events import EventKind
+from app.domain.events import Cancelled, Paused, Resumed, Started
 from app.domain.operator import Draft
 from app.domain.problem import Problem
 from app.domain.run import Run, RunState
 from app.domain.search.budget import Budget, spent
 from app.domain.search.cohort import CohortId, State
-from app.engine.advance import settle_event
+from app.engine.advance import emit_cut
 from app.engine.budget import account
 from app.engine.context import Context
 from app.ports.records import MemberResult, NewRun, Plan
@@ -28,8 +28,9 @@ def start(ctx: Context, problem: Problem, new: NewRun) -> Run:
         tx.put_programs(problem.seeds)
         run = tx.add_run(new)
         cohorts = tx.add_cohorts(run.id, [founding], redeliver_seconds=ctx.pace.redeliver_seconds)
-        facts = {"seed": run.seed, "budget": run.budget.proposals, "operators": dict(run.operators)}
-        tx.emit(run.id, EventKind.STARTED, facts)
+        operators = dict(run.operators)
+        fact = Started(seed=run.seed, budget=run.budget.proposals, operators=operators)
+        tx.emit(run.id, fact)
     ctx.executor.submit("generate", cohorts)
     return run
 
@@ -39,7 +40,7 @@ def pause(ctx: Context, run: int, reason: str = "") -> bool:
     with ctx.store.begin() as tx:
         paused = tx.set_state(run, (RunState.RUNNING,), RunState.PAUSED, reason)
         if paused:
-            tx.emit(run, EventKind.PAUSED, {"reason": reason})
+            tx.emit(run, Paused(reason=reason))
     return paused
 
 
@@ -65,7 +66,7 @@ def resume(ctx: Context, run: int, budget: Budget | None = None) -> bool:
         if known.state is RunState.FINISHED and spent(known.budget, account(known)):
             return False
         if tx.set_state(run, before, RunState.RUNNING):
-            tx.emit(run, EventKind.RESUMED, {"budget": known.budget.proposals})
+            tx.emit(run, Resumed(budget=known.budget.proposals))
     ctx.executor.submit("produce", [run])
     return True
 
@@ -76,7 +77,7 @@ def cancel(ctx: Context, run: int, reason: str = "cancelled") -> bool:
     with ctx.store.begin() as tx:
         if not tx.set_state(run, going, RunState.CANCELLED, reason):
             return False
-        tx.emit(run, EventKind.CANCELLED, {"reason": reason})
+        tx.emit(run, Cancelled(reason=reason))
     cut_unsettled(ctx, run, reason)
     return True
 
@@ -95,5 +96,5 @@ def cut(ctx: Context, cohort_id: CohortId, reason: str) -> None:
         known, cohort = tx.cohort(cohort_id)
         open_members = [member for member in cohort.members if not member.state.final]
         for member in open_members:
-            settle_event(tx, known, cohort, member, EventKind.CUT, reason=reason)
+            emit_cut(tx, known, cohort, member, reason)
         tx.enter([cohort], [MemberResult(m.id, State.CUT, m.program) for m in open_members])

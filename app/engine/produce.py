@@ -3,7 +3,15 @@
 from collections.abc import Sequence
 from random import Random
 
-from app.domain.events import EventKind, stalled_for
+from app.domain.events import (
+    Broken,
+    EventKind,
+    Finished,
+    Improved,
+    Moved,
+    Noticed,
+    stalled_for,
+)
 from app.domain.run import Run, RunState
 from app.domain.search.archive import IslandView
 from app.domain.search.back_pressure import room
@@ -123,7 +131,8 @@ def _stalled(tx: Transaction, run: Run, backlog: Backlog) -> str:
             return f"fitness {best.fitness:.6g} is at least {enough:g}, as search.stop_fitness asks"
     if patience is None:
         return ""
-    improvements = tx.events(run.id, kinds=(EventKind.IMPROVED,))
+    events = tx.events(run.id, kinds=(EventKind.IMPROVED,))
+    improvements = [event.fact for event in events if isinstance(event.fact, Improved)]
     settled = run.proposals - backlog.unsettled
     if stalled_for(improvements, settled, search["stop_threshold"]) < patience:
         return ""
@@ -132,7 +141,7 @@ def _stalled(tx: Transaction, run: Run, backlog: Backlog) -> str:
 
 def _finish(tx: Transaction, run: Run, reason: str) -> None:
     if tx.set_state(run.id, (RunState.RUNNING,), RunState.FINISHED, reason):
-        tx.emit(run.id, EventKind.FINISHED, {"proposals": run.proposals, "reason": reason})
+        tx.emit(run.id, Finished(proposals=run.proposals, reason=reason))
 
 
 def _fail_unfounded(tx: Transaction, run: Run) -> None:
@@ -147,9 +156,10 @@ def _fail_unfounded(tx: Transaction, run: Run) -> None:
         else f"the seeds of {run.problem_name!r} were cut before they were measured: start anew"
     )
     noticed = tx.events(run.id, limit=5, kinds=(EventKind.NOTICED,))
-    reason = " ".join([reason, *(event.data["text"] for event in noticed)])
+    texts = (event.fact.text for event in noticed if isinstance(event.fact, Noticed))
+    reason = " ".join([reason, *texts])
     if tx.set_state(run.id, (RunState.RUNNING,), RunState.FAILED, reason):
-        tx.emit(run.id, EventKind.BROKEN, {"reason": reason})
+        tx.emit(run.id, Broken(reason=reason))
 
 
 def _upkeep(tx: Transaction, run: Run, strategy: Strategy, rng: Random) -> None:
@@ -162,12 +172,11 @@ def _upkeep(tx: Transaction, run: Run, strategy: Strategy, rng: Random) -> None:
         if elite is not None:
             tx.emit(
                 run.id,
-                EventKind.MOVED,
-                {
-                    "program": elite.program,
-                    "fitness": elite.fitness,
-                    "source": move.source,
-                    "island": move.target,
-                    "cell": list(elite.cell),
-                },
+                Moved(
+                    program=elite.program,
+                    fitness=elite.fitness,
+                    source=move.source,
+                    island=move.target,
+                    cell=elite.cell,
+                ),
             )

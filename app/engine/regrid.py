@@ -1,10 +1,10 @@
 """Regrid: open axes get their range from what was measured, once, and everyone is placed anew."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from app.domain.evaluation import fitness
-from app.domain.events import EventKind
+from app.domain.events import Regridded
 from app.domain.run import Run
 from app.domain.search.archive import Entrant, IslandView, learnt
 from app.domain.search.back_pressure import MOST
@@ -40,7 +40,7 @@ def regrid(ctx: Context, tx: Transaction, run: Run) -> Run:
     tx.set_axes(run.id, learnt(run.axes, [one.entrant.features for one in everyone]))
     run = tx.run(run.id)
     _place_anew(ctx, tx, run, islands, everyone)
-    tx.emit(run.id, EventKind.REGRIDDED, {"axes": [asdict(axis) for axis in run.axes]})
+    tx.emit(run.id, Regridded(axes=run.axes))
     return run
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from app.domain.evaluation import Trial
-from app.domain.events import EventKind
+from app.domain.events import Fact
 from app.domain.operator import Ancestry, Completion, ProgramRecord
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
@@ -287,7 +287,7 @@ class Transaction(History, Protocol):
 
     # Events, and the best so far
 
-    def emit(self, run: int, kind: EventKind, data: Mapping[str, Any]) -> None: ...
+    def emit(self, run: int, fact: Fact) -> None: ...
 
     def best_quality(self, run: int, besides: Sequence[ProposalId] = ()) -> Quality | None:
         """Returns the best quality among all proposals but `besides`; None if there is none."""

@@ -2,9 +2,17 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from app.domain.events import SETTLING, Event, EventKind
+from app.domain.events import (
+    Admitted,
+    Cut,
+    Event,
+    Failed,
+    Improved,
+    Noticed,
+    Refused,
+    Settling,
+)
 
 WINDOW = 100
 """Number of settled proposals that the rate is computed from."""
@@ -70,38 +78,32 @@ def fold(before: Progress, events: Iterable[Event]) -> Progress:
 
 
 def _after(before: Progress, event: Event) -> Progress:
-    match event.kind:
-        case EventKind.IMPROVED:
-            return replace(
-                before,
-                best=event.data["fitness"],
-                best_at=event.data["settled"],
-                improvements=before.improvements + 1,
-            )
-        case EventKind.NOTICED:
-            return replace(before, notices=(*before.notices, event.data["text"]))
-        case kind if kind in SETTLING and _of_budget(event.data):
-            return _settled(before, event)
+    match event.fact:
+        case Improved(fitness=fitness, settled=settled):
+            improvements = before.improvements + 1
+            return replace(before, best=fitness, best_at=settled, improvements=improvements)
+        case Noticed(text=text):
+            return replace(before, notices=(*before.notices, text))
+        case Admitted() | Refused() | Cut() | Failed() as fact if _of_budget(fact):
+            return _settled(before, event, fact)
         case _:
             return before
 
 
-def _of_budget(data: Mapping[str, Any]) -> bool:
+def _of_budget(fact: Settling) -> bool:
     """Returns whether the budget counts the proposal: not seeds nor re-admitted incumbents."""
-    ordinal = data["proposal"]
-    return ordinal is not None and ordinal >= 0
+    return fact.proposal is not None and fact.proposal >= 0
 
 
-def _settled(before: Progress, event: Event) -> Progress:
+def _settled(before: Progress, event: Event, fact: Settling) -> Progress:
     failures = before.failures
-    if event.kind is EventKind.FAILED:
-        kind = event.data["failure"]
-        failures = {**failures, kind: failures.get(kind, 0) + 1}
+    if isinstance(fact, Failed):
+        failures = {**failures, fact.failure: failures.get(fact.failure, 0) + 1}
     return replace(
         before,
         done=before.done + 1,
-        admitted=before.admitted + (event.kind in (EventKind.ADMITTED, EventKind.REFUSED)),
-        cut=before.cut + (event.kind is EventKind.CUT),
+        admitted=before.admitted + isinstance(fact, Admitted | Refused),
+        cut=before.cut + isinstance(fact, Cut),
         failures=failures,
         recent=(*before.recent, event.seconds)[-WINDOW:],
     )

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from app.domain.evaluation import merged_metrics
-from app.domain.events import EventKind
+from app.domain.events import EventKind, Noticed
 from app.domain.problem import Problem
 from app.domain.program import ProgramId
 from app.domain.run import Run
@@ -142,7 +142,7 @@ def run_load(tx: Transaction, run: Run, backlog: Backlog) -> RunLoad:
 def notices(tx: Transaction, run: int) -> tuple[str, ...]:
     """Returns the first `MOST_NOTICES` texts for the user of a run, oldest first."""
     events = tx.events(run, limit=MOST_NOTICES, kinds=(EventKind.NOTICED,))
-    return tuple(str(event.data["text"]) for event in events)
+    return tuple(event.fact.text for event in events if isinstance(event.fact, Noticed))
 
 
 def _best(tx: Transaction, run: int) -> BestProgram | None:

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from app.domain.evaluation import Evaluation, Failure, FailureKind
-from app.domain.events import EventKind
+from app.domain.events import Noticed
 from app.domain.operator import Completion, Draft, Prompt
 from app.domain.run import Run
 from app.domain.search.budget import Charge
@@ -81,7 +81,7 @@ def test_who_holds_a_cohort_may_go_on_to_its_run(
     with ctx.store.begin() as tx:
         tx.cohort(cohort.id)
         done = settles(database, lambda: other(ctx, run, cohort))
-        tx.emit(run.id, EventKind.NOTICED, {"text": "first"})
+        tx.emit(run.id, Noticed(text="first"))
     done.result(60)
 
 

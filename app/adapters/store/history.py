@@ -1,7 +1,6 @@
 """Events, and what reports read."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from sqlalchemy import Connection
 
@@ -9,7 +8,7 @@ from app.adapters.store.codec import elite_of, evaluation_of, settled_of
 from app.adapters.store.driver import row, rows, write
 from app.adapters.store.runs import as_json
 from app.domain.evaluation import Evaluation
-from app.domain.events import Event, EventKind
+from app.domain.events import Event, EventKind, Fact, document, read_fact
 from app.domain.program import ProgramId
 from app.domain.search.archive import Elite, Quality
 from app.domain.search.cohort import State
@@ -92,9 +91,7 @@ _FAILURES = """
 _ELITES = "SELECT * FROM elites WHERE run = %(run)s ORDER BY island, number, rank"
 
 
-def write_events(
-    c: Connection, run: int, batch: Sequence[tuple[EventKind, Mapping[str, Any]]]
-) -> None:
+def write_events(c: Connection, run: int, batch: Sequence[Fact]) -> None:
     """Numbers and stores a batch under the run's row lock, which the caller's commit ends."""
     write(
         c,
@@ -102,8 +99,8 @@ def write_events(
         {
             "run": run,
             "n": len(batch),
-            "kinds": [kind.value for kind, _ in batch],
-            "data": [as_json(dict(data)) for _, data in batch],
+            "kinds": [fact.kind.value for fact in batch],
+            "data": [as_json(document(fact)) for fact in batch],
         },
     )
 
@@ -116,7 +113,10 @@ def events(
         found = rows(c, _EVENTS_OF_KIND, {**told, "kinds": [kind.value for kind in kinds]})
     else:
         found = rows(c, _EVERY_EVENT, told)
-    return [Event(one.seq, EventKind(one.kind), one.seconds, one.data) for one in found]
+    return [
+        Event(event.seq, event.seconds, read_fact(EventKind(event.kind), event.data))
+        for event in found
+    ]
 
 
 def settled(c: Connection, run: int, after: int, limit: int) -> list[Settled]:

@@ -18,7 +18,7 @@ from app.adapters.store import runs as stored_runs
 from app.adapters.store import trials as stored_trials
 from app.adapters.store import worker_time as stored_worker_time
 from app.domain.evaluation import Evaluation, Trial
-from app.domain.events import Event, EventKind
+from app.domain.events import Event, EventKind, Fact
 from app.domain.operator import Ancestry, Completion, ProgramRecord
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
@@ -54,10 +54,10 @@ class SqlTransaction:
     def __init__(self, connection: Connection) -> None:
         self._c = connection
         self._last: list[Callable[[], None]] = []
-        self._events: dict[int, list[tuple[EventKind, Mapping[str, Any]]]] = {}
+        self._events: dict[int, list[Fact]] = {}
 
-    def emit(self, run: int, kind: EventKind, data: Mapping[str, Any]) -> None:
-        self._events.setdefault(run, []).append((kind, data))
+    def emit(self, run: int, fact: Fact) -> None:
+        self._events.setdefault(run, []).append(fact)
 
     @property
     def holds_back(self) -> bool:

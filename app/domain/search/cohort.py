@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from app.domain.evaluation import Evaluation, Failure, Trial, fitness
-from app.domain.operator import Draft
+from app.domain.operator import Draft, Role
 from app.domain.program import ProgramId
 
 ProposalId: TypeAlias = int
@@ -48,6 +48,11 @@ class Member:
     draft: Draft | None = None
     program: ProgramId | None = None
     length: int = 0
+
+    @property
+    def role(self) -> Role:
+        """The role of the model that writes the child."""
+        return self.draft.role if self.draft else Role.GENERATOR
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,11 +47,6 @@ def assigned(brief: Brief, prompts: list[Prompt]) -> list[Prompt]:
     ]
 
 
-def written(draft: Draft | None) -> dict[str, str]:
-    """Returns what events say of who wrote a child: its role, unless it was the generator."""
-    return {"role": draft.role} if draft and draft.role is not Role.GENERATOR else {}
-
-
 def _drawn(brief: Brief, draft: Draft, rules: Refining) -> bool:
     if not (_at_the_top(brief, draft, rules.top) or _stalled(brief, draft, rules.stalled)):
         return False

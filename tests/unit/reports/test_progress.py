@@ -1,27 +1,45 @@
 import pytest
 
-from app.domain.events import Event, EventKind
+from app.domain.evaluation import FailureKind
+from app.domain.events import Admitted, Cut, Event, Failed, Founded, Improved, Refused
 from app.reports.progress import WINDOW, Progress, fold
 
+PROGRAM = "f" * 64
 
-def settled(seq: int, kind: EventKind, *, ordinal: int | None = 0, **facts: object) -> Event:
-    return Event(seq, kind, float(seq), {"proposal": ordinal, **facts})
+
+def offered(
+    seq: int, kind: type[Admitted | Refused | Founded] = Admitted, *, ordinal: int | None = 0
+) -> Event:
+    fact = kind(
+        proposal=ordinal, program=PROGRAM, island=0, operator="diff", fitness=1.0, cell=None
+    )
+    return Event(seq, float(seq), fact)
+
+
+def cut(seq: int, *, seconds: float | None = None) -> Event:
+    fact = Cut(proposal=seq, island=0, operator="diff", program=None, reason="duplicate")
+    return Event(seq, float(seq) if seconds is None else seconds, fact)
+
+
+def failed(seq: int, failure: FailureKind, *, ordinal: int = 0) -> Event:
+    fact = Failed(proposal=ordinal, island=0, operator="diff", program=PROGRAM, failure=failure)
+    return Event(seq, float(seq), fact)
 
 
 def improved(seq: int, fitness: float, at: int) -> Event:
-    return Event(seq, EventKind.IMPROVED, float(seq), {"fitness": fitness, "settled": at})
+    return Event(seq, float(seq), Improved(program=PROGRAM, fitness=fitness, settled=at))
 
 
 def test_every_way_of_settling_is_counted_once():
     progress = fold(
         Progress(),
         [
-            settled(1, EventKind.ADMITTED),
-            settled(2, EventKind.REFUSED),
-            settled(3, EventKind.CUT),
-            settled(4, EventKind.FAILED, failure="timeout"),
-            settled(5, EventKind.FAILED, failure="timeout"),
-            settled(6, EventKind.FAILED, failure="syntax"),
+            offered(1),
+            offered(2, Refused),
+            cut(3),
+            failed(4, FailureKind.TIMEOUT),
+            failed(5, FailureKind.TIMEOUT),
+            failed(6, FailureKind.SYNTAX),
         ],
     )
 
@@ -32,9 +50,9 @@ def test_every_way_of_settling_is_counted_once():
 
 def test_seeds_and_incumbents_are_not_counted():
     events = [
-        settled(1, EventKind.FAILED, ordinal=-1, failure="runtime"),
-        settled(2, EventKind.ADMITTED, ordinal=None),
-        Event(3, EventKind.FOUNDED, 3.0, {"proposal": -2}),
+        failed(1, FailureKind.RUNTIME, ordinal=-1),
+        offered(2, ordinal=None),
+        offered(3, Founded, ordinal=-2),
     ]
 
     progress = fold(Progress(), events)
@@ -46,15 +64,15 @@ def test_seeds_and_incumbents_are_not_counted():
 
 def test_folding_in_parts_is_folding_at_once():
     events = [
-        settled(1, EventKind.ADMITTED),
+        offered(1),
         improved(2, 0.5, 0),
-        settled(3, EventKind.FAILED, failure="memory"),
+        failed(3, FailureKind.MEMORY),
         improved(4, 0.75, 2),
-        settled(5, EventKind.CUT),
+        cut(5),
     ]
 
-    for cut in range(len(events) + 1):
-        assert fold(fold(Progress(), events[:cut]), events[cut:]) == fold(Progress(), events)
+    for n in range(len(events) + 1):
+        assert fold(fold(Progress(), events[:n]), events[n:]) == fold(Progress(), events)
 
 
 def test_the_best_is_the_last_improvement():
@@ -64,10 +82,8 @@ def test_the_best_is_the_last_improvement():
 
 
 def test_the_rate_is_taken_over_the_window_only():
-    slow = [settled(n, EventKind.CUT) for n in range(1, 11)]
-    quick = [
-        Event(10 + n, EventKind.CUT, 10 + n / 10, {"proposal": n}) for n in range(1, WINDOW + 1)
-    ]
+    slow = [cut(n) for n in range(1, 11)]
+    quick = [cut(10 + n, seconds=10 + n / 10) for n in range(1, WINDOW + 1)]
 
     progress = fold(Progress(), [*slow, *quick])
 
@@ -76,7 +92,7 @@ def test_the_rate_is_taken_over_the_window_only():
 
 
 def test_what_one_transaction_settled_says_nothing_of_a_rate():
-    together = [Event(n, EventKind.CUT, 5.0 + n / 1e6, {"proposal": n}) for n in range(28)]
+    together = [cut(n, seconds=5.0 + n / 1e6) for n in range(28)]
 
     progress = fold(Progress(), together)
 
@@ -85,27 +101,27 @@ def test_what_one_transaction_settled_says_nothing_of_a_rate():
 
 
 def test_a_whole_window_says_how_fast_it_was_however_fast():
-    quick = [Event(n, EventKind.CUT, 5.0 + n / 400, {"proposal": n}) for n in range(WINDOW)]
+    quick = [cut(n, seconds=5.0 + n / 400) for n in range(WINDOW)]
 
     assert fold(Progress(), quick).rate(quick[-1].seconds) == pytest.approx(400.0)
 
 
 def test_a_run_that_stands_still_slows_down():
-    progress = fold(Progress(), [settled(n, EventKind.CUT) for n in range(1, 12)])
+    progress = fold(Progress(), [cut(n) for n in range(1, 12)])
 
     assert progress.rate(11.0) == pytest.approx(1.0)
     assert progress.rate(21.0) == pytest.approx(0.5)
 
 
 def test_the_eta_is_the_rest_at_this_rate():
-    progress = fold(Progress(), [settled(n, EventKind.CUT) for n in range(1, 12)])
+    progress = fold(Progress(), [cut(n) for n in range(1, 12)])
 
     assert progress.eta_seconds(31, 11.0) == pytest.approx(20.0)
     assert progress.eta_seconds(5, 11.0) == 0.0
 
 
 def test_nothing_is_foretold_before_two_settlements():
-    one = fold(Progress(), [settled(1, EventKind.CUT)])
+    one = fold(Progress(), [cut(1)])
 
     assert one.rate(5.0) is None
     assert one.eta_seconds(100, 5.0) is None
