@@ -15,6 +15,7 @@ from app.cli.show import problem_of
 from app.cli.target import opened, place, require_runs
 from app.config.layers import UsageError
 from app.config.resolve import resolved
+from app.config.rules import rules_of
 from app.config.settings import RunSettings
 from app.domain.operator import Brief, Draft, Operator, Prompt
 from app.domain.operators import operators
@@ -23,7 +24,6 @@ from app.domain.program import Program
 from app.domain.prompting.rules import PromptRules
 from app.domain.prompting.tokens import estimated
 from app.domain.run import Run
-from app.domain.search.recipes import RECIPES
 from app.domain.search.strategy import RecipeInputs
 from app.engine.briefing import brief_of, first_prompts, unmeasured_brief
 from app.ports.ledger import Transaction
@@ -63,7 +63,7 @@ def show(asked: Asked, screen: Screen) -> None:
         told = _of_problem(asked, layers, screen)
     else:
         told = _of_run(asked, layers, screen)
-    rules = PromptRules.of(told.brief.prompts)
+    rules = told.brief.prompts
     prompts = first_prompts(told.operator, told.brief)
     if not prompts:
         raise Failed(f"operator `{told.operator.name}` asks nobody about this program")
@@ -84,9 +84,11 @@ def _of_problem(asked: Asked, layers: Layers, screen: Screen) -> _Told:
     found = resolved(loaded.layers, problem.suggestions)
     for notice in (*problem.notices, *found.notices):
         screen.note(f"notice: {notice}")
-    settings = found.settings.model_dump(mode="json")
+    settings, search = found.settings.model_dump(mode="json"), found.settings.search
     parent = problem.seeds[0] if asked.program is None else _seed(problem, asked.program)
-    brief = unmeasured_brief(problem, settings, parent, problem.seeds)
+    brief = unmeasured_brief(
+        problem, rules_of(search.strategy, settings), search.seed, parent, problem.seeds
+    )
     return _Told(problem, _operator(asked.operator, settings), brief)
 
 
@@ -106,7 +108,7 @@ def _of_run(asked: Asked, layers: Layers, screen: Screen) -> _Told:
             problem = problem_of(ledger.store, run)
         suggestions = _flat(run.settings) | (dict(problem.suggestions) if asked.paths else {})
         settings = resolved(layers.choices, suggestions).settings.model_dump(mode="json")
-        run = replace(run, settings=settings)
+        run = replace(run, settings=settings, rules=rules_of(run.strategy, settings))
         operator = _operator(asked.operator, settings, run)
         with ledger.store.begin() as tx:
             draft = _draft(tx, run, problem, asked)
@@ -159,15 +161,16 @@ def _draft(tx: Transaction, run: Run, problem: Problem, asked: Asked) -> Draft:
     island = tx.island(run.id, asked.island)
     if island.size == 0:
         raise Failed(f"{run.name} has measured no program on island {asked.island} yet")
-    search = run.settings["search"]
-    terms = RecipeInputs(search, run.axes, problem.stages, problem.thresholds, run.islands)
-    strategy = RECIPES[run.strategy](terms)
-    drawn = strategy.selection(island, run.rng(run.proposals, "selection"))
+    recipe = run.rules.search.recipe
+    if recipe is None:
+        raise Failed(f"the recipe {run.strategy!r} of {run.name} is not installed here")
+    inputs = RecipeInputs(run.axes, problem.stages, problem.thresholds, run.islands)
+    drawn = recipe.strategy(inputs).selection(island, run.rng(run.proposals, "selection"))
     draft = drawn.draft(run.proposals, island)
     if asked.program is None:
         return draft
     parent = program_named(tx, run, asked.program)
-    fittest = (elite.program for elite in island.best(search["top_programs"] + 1))
+    fittest = (elite.program for elite in island.best(run.rules.prompts.num_top_programs + 1))
     others = dict.fromkeys((*fittest, *draft.inspirations, *draft.parents))
     others.pop(parent, None)
     return replace(draft, parents=(parent,), inspirations=tuple(others))

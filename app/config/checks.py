@@ -1,7 +1,8 @@
 """What the settings of a run must agree on before it can begin."""
 
 from app.config.layers import UsageError
-from app.config.models import ModelSettings, refining
+from app.config.models import ModelSettings
+from app.config.rules import refining_of
 from app.config.settings import RunSettings
 from app.domain.search.budget import Budget
 
@@ -56,7 +57,7 @@ def require_refining(settings: RunSettings) -> None:
     Raises:
       UsageError: Its parents are to be among more programs than are shown.
     """
-    rules, shown = refining(settings.llm.model_dump()), settings.search.top_programs
+    rules, shown = refining_of(settings.llm), settings.search.top_programs
     if rules.share and rules.top > shown:
         raise UsageError(
             f"the refiner's parents are looked for among the {shown} fittest, as many as are shown",

@@ -194,6 +194,8 @@ def known_setting(section: str, rest: str) -> bool:
     if section not in _SECTIONS:
         return False
     model = _SECTIONS[section]
+    if section == "strategy":  # checked once the recipe is known
+        return bool(rest) and "." not in rest
     if section == "problem":
         return f"problem.{rest.split('.')[0]}" in _OF_PROBLEM
     if section == "prompts":

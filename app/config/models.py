@@ -6,7 +6,6 @@ inherits no provider.
 """
 
 import enum
-from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Annotated, Any
 
@@ -22,11 +21,8 @@ from pydantic import (
 
 from app.config.model_address import sound_address
 from app.domain.operator import Role
-from app.domain.prompting.judging import Judge, Judges
 from app.domain.search.budget import PriceCeiling
-from app.domain.search.refining import Refining
 
-REFINER_SHARE = 0.5
 OPENAI_KEY = "OPENAI_API_KEY"
 _SAMPLED = ("n", "seed", "temperature", "top_p", "max_tokens", "max_completion_tokens")
 _OWN_FIELDS = frozenset(("model", "messages", "stream", "reasoning_effort", *_SAMPLED))
@@ -250,23 +246,6 @@ class ModelSettings(RoleSettings):
     def every(self) -> list[ModelChoice]:
         """Every model that any role may ask, with all it inherits."""
         return [choice for role in (Role.GENERATOR, *self.roles) for choice in self.asked(role)]
-
-
-def judges_of(told: Mapping[str, Any]) -> Judges | None:
-    """Returns who judges the programs of a run, by its section `llm`; None where nobody does."""
-    if not told.get("feedback"):
-        return None
-    settings = ModelSettings(**told)
-    panel = tuple(Judge(one.name, one.weight) for one in settings.asked(Role.JUDGE))
-    return Judges(tuple(one for one in panel if one.weight > 0), settings.feedback_weight)
-
-
-def refining(told: Mapping[str, Any]) -> Refining:
-    """Returns when the refiner is asked, by the section `llm` of a run; unset: by its defaults."""
-    share = told.get("refiner_share")
-    if share is None:
-        share = REFINER_SHARE if Role.REFINER in told.get("roles", {}) else 0.0
-    return Refining(share, told.get("refiner_top", 0), told.get("refiner_stalled", 0))
 
 
 def _inheriting(choice: ModelChoice, *levels: Asked) -> ModelChoice:

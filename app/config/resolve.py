@@ -14,7 +14,8 @@ from pydantic import ValidationError
 from app.adapters.problems.keys import KEYS
 from app.config.layers import ADDRESSES, Choices, UsageError, known_setting
 from app.config.models import ModelChoice
-from app.config.settings import RunSettings
+from app.config.recipes import parameter_names, recipe, with_parameters
+from app.config.settings import RunSettings, SearchSettings
 from app.domain.operator import Role
 from app.domain.prompting.rules import PromptRules
 from app.domain.prompting.templates import TEMPLATES
@@ -82,8 +83,51 @@ def resolved(layers: Sequence[Choices], suggestions: Mapping[str, Any]) -> Resol
         settings = RunSettings.model_validate(merged)
     except ValidationError as error:
         raise _invalid(error, sources) from error
+    _require_recipe(settings, sources)
     notices += _prompts(settings.prompts, sources)
     return Resolved(settings, tuple(notices), sources)
+
+
+def _require_recipe(settings: RunSettings, sources: Mapping[str, str]) -> None:
+    """Makes sure that the recipe is known and takes the parameters it is given.
+
+    Raises:
+      UsageError: There is no such recipe, or one of its parameters is unknown or out of range.
+    """
+    name, given = settings.search.strategy, settings.strategy
+    try:
+        found = recipe(name)
+    except (LookupError, ValueError) as error:
+        raise UsageError(
+            str(error.args[0]),
+            where=sources.get("search.strategy", "search.strategy"),
+            remedy="Correct the name, or install the package that provides the recipe.",
+        ) from error
+    known = [one for one in parameter_names(found) if one not in SearchSettings.model_fields]
+    unknown = next((one for one in given if one not in known), None)
+    if unknown is not None:
+        raise _unknown_parameter(name, unknown, known, sources)
+    try:
+        with_parameters(found, settings.search.model_dump(), given)
+    except ValidationError as error:
+        raise _invalid(error, sources, "strategy.") from error
+
+
+def _unknown_parameter(
+    recipe: str, name: str, known: Sequence[str], sources: Mapping[str, str]
+) -> UsageError:
+    if name in SearchSettings.model_fields:
+        remedy = f"It is the setting `search.{name}`."
+    elif known:
+        [nearest] = get_close_matches(name, known, n=1, cutoff=0.0)
+        remedy = f"The closest known one is `strategy.{nearest}`."
+    else:
+        remedy = "Leave it out: the recipe has no parameters of its own."
+    return UsageError(
+        f"the recipe {recipe!r} has no parameter `strategy.{name}`",
+        where=sources.get(f"strategy.{name}", "strategy"),
+        remedy=remedy,
+    )
 
 
 def _prompts(told: Mapping[str, Any], sources: Mapping[str, str]) -> list[str]:
@@ -255,9 +299,9 @@ def _make_room(tree: dict[str, Any], name: str) -> None:
             inner.pop(replaced, None)
 
 
-def _invalid(error: ValidationError, sources: Mapping[str, str]) -> UsageError:
+def _invalid(error: ValidationError, sources: Mapping[str, str], section: str = "") -> UsageError:
     first = error.errors(include_url=False)[0]
-    name = ".".join(str(part) for part in first["loc"])
+    name = section + ".".join(str(part) for part in first["loc"])
     near = (f"{name}.", name)
     origin = next(
         (s for key, s in sources.items() if name.startswith(f"{key}.") or key.startswith(near)), ""

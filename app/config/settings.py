@@ -32,7 +32,7 @@ class BudgetSettings(Section):
 class SearchSettings(Section):
     """How a run searches.  Names and defaults are OpenEvolve's where it has them."""
 
-    strategy: Literal["map_elites"] = Field("map_elites", description="recipe of the search")
+    strategy: str = Field("map_elites", description="name of the search's recipe")
     seed: int = Field(42, ge=0, description="of every draw")
     islands: int = Field(5, ge=1, le=1000, description="sub-populations")
     migration_interval: int = Field(50, ge=1, description="cohorts per island between migrations")
@@ -153,6 +153,9 @@ class RunSettings(Section):
     llm: ModelSettings = ModelSettings()
     sandbox: SandboxSettings = SandboxSettings()
     prices: PriceSettings = PriceSettings()
+    strategy: dict[str, Any] = Field(
+        default_factory=dict, description="parameters of the recipe that `search` does not have"
+    )
     prompts: dict[str, Any] = Field(default_factory=dict, description="see prompts.md")
     problem: dict[str, Any] = Field(default_factory=dict, description="options of the problem")
 

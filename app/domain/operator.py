@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from app.domain.evaluation import Failure
 from app.domain.problem import EditRules
 from app.domain.program import Program, ProgramId
+from app.domain.prompting.rules import PromptRules
 
 
 class Role(enum.StrEnum):
@@ -165,7 +166,7 @@ class Brief:
       siblings: Final-stage children of the first draft's first parent, newest first; as many as
         the operator asked for, and possibly none.
       ancestry: That of the first draft's first parent; as much as the operator asked for.
-      prompts: Prompt templates and knobs, by name (JSON values).
+      prompts: Prompt templates, and what they are filled with.
       repair_turns: How often a reply that came to nothing may be asked for again.
       seed: Text that seeds every random choice of this conversation.
     """
@@ -177,7 +178,7 @@ class Brief:
     edit: EditRules = field(default_factory=EditRules)
     siblings: tuple[ProgramRecord, ...] = ()
     ancestry: Ancestry = Ancestry()
-    prompts: Mapping[str, object] = field(default_factory=dict)
+    prompts: PromptRules = field(default_factory=PromptRules)
     repair_turns: int = 0
     seed: str = ""
 

@@ -7,8 +7,12 @@ from random import Random
 from typing import Any
 
 from app.domain.problem import Axis, ProblemDigest
-from app.domain.search.back_pressure import InFlightLimits
-from app.domain.search.budget import Budget
+from app.domain.prompting.judging import Judges
+from app.domain.prompting.rules import PromptRules
+from app.domain.search.back_pressure import Caps, InFlightLimits
+from app.domain.search.budget import Budget, PriceCeiling
+from app.domain.search.refining import Refining
+from app.domain.search.strategy import Recipe
 
 
 class RunState(enum.StrEnum):
@@ -26,12 +30,65 @@ class RunState(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class SearchRules:
+    """What holds for a search whatever its recipe.
+
+    Attributes:
+      recipe: The search method with its parameters; None where this process does not have it,
+        because the package that provides it is not installed.
+      enforce_blocks: Whether text outside EVOLVE-BLOCK regions is put back; None: as the problem
+        says.
+      grid_after: Measured programs after which the ranges of open axes are learnt.
+      stop_fitness: Fitness at which the run stops; None for never.
+      stop_patience: Settled proposals without improvement after which it stops; None for never.
+      stop_threshold: Rise in fitness that counts as an improvement.
+    """
+
+    recipe: Recipe | None
+    enforce_blocks: bool | None
+    grid_after: int
+    stop_fitness: float | None
+    stop_patience: int | None
+    stop_threshold: float
+
+
+@dataclass(frozen=True, slots=True)
+class AskingRules:
+    """How language models are asked.
+
+    Attributes:
+      repair_turns: How often a reply that came to nothing may be asked for again.
+      judges: The models that judge measured programs; None where no model does.
+      price_ceiling: The most that one completion may take.
+    """
+
+    repair_turns: int
+    refining: Refining
+    judges: Judges | None
+    price_ceiling: PriceCeiling
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """A run's settings as steps read them, parsed once where the run is read from the ledger.
+
+    Attributes:
+      queue: The limits on proposals in flight that are set, not measured.
+    """
+
+    search: SearchRules
+    prompts: PromptRules
+    asking: AskingRules
+    queue: Caps
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """One search.
 
     Attributes:
-      settings: Snapshot of the run's settings, without secrets; sections `search`, `llm`,
-        `prompts`, `sandbox`, `queue`, `budget`.
+      settings: Snapshot of the run's settings as they are stored, without secrets, for reports and
+        for a resumed run; steps read `rules`.
       operators: Name to weight; how cohorts choose their operator.
       axes: The feature grid as it stands.
       reason: Why the state is what it is; "" while it needs no explanation.
@@ -49,6 +106,7 @@ class Run:
     problem_name: str
     strategy: str
     settings: Mapping[str, Any]
+    rules: Rules
     operators: Mapping[str, float]
     axes: tuple[Axis, ...]
     seed: int

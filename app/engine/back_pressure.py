@@ -23,8 +23,7 @@ class Pressure:
 
 def pressure(tx: Transaction, run: Run, backlog: Backlog) -> Pressure:
     """Measures a run: one bounded read."""
-    queue = run.settings["queue"]
-    caps = Caps(queue["generating"], queue["evaluating"])
+    caps = run.rules.queue
     wanted = window(0 if caps.fixed else backlog.unsettled)
     settled = min(run.proposals - backlog.unsettled, wanted)
     return Pressure(caps, tx.flow(run.id, settled))

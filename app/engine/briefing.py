@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from app.domain.operator import Ancestry, Brief, Draft, Operator, ProgramRecord, Prompt
 from app.domain.problem import Problem
 from app.domain.program import Program
-from app.domain.run import Run
+from app.domain.run import Rules, Run
 from app.ports.ledger import Transaction
 
 
@@ -25,18 +24,18 @@ def brief_of(
             run.id, first, ancestors=operator.ancestors, failures=operator.failures
         )
     known = tx.known(run.id, [*parents, *others], measured=operator.asks_model)
-    told = _told(problem, run.settings, drafts, known, f"{run.seed}/{drafts[0].ordinal}")
+    told = _told(problem, run.rules, drafts, known, f"{run.seed}/{drafts[0].ordinal}")
     return replace(told, siblings=siblings, ancestry=ancestry)
 
 
 def unmeasured_brief(
-    problem: Problem, settings: Mapping[str, Any], parent: Program, others: Sequence[Program]
+    problem: Problem, rules: Rules, seed: int, parent: Program, others: Sequence[Program]
 ) -> Brief:
     """Returns the brief of a run's first draft if nothing had been measured yet."""
     known = {program.id: ProgramRecord(program) for program in (parent, *others)}
     inspirations = tuple(one for one in known if one != parent.id)
     draft = Draft(0, 0, 0, 1, (parent.id,), inspirations)
-    return _told(problem, settings, (draft,), known, f"{settings['search']['seed']}/0")
+    return _told(problem, rules, (draft,), known, f"{seed}/0")
 
 
 def first_prompts(operator: Operator, brief: Brief) -> list[Prompt]:
@@ -49,24 +48,19 @@ def first_prompts(operator: Operator, brief: Brief) -> list[Prompt]:
 
 def _told(
     problem: Problem,
-    settings: Mapping[str, Any],
+    rules: Rules,
     drafts: tuple[Draft, ...],
     known: Mapping[str, ProgramRecord],
     seed: str,
 ) -> Brief:
-    search = settings["search"]
-    shown = {
-        "num_top_programs": search["top_programs"],
-        "num_diverse_programs": search["inspirations"],
-    }
-    enforce = search.get("enforce_blocks")  # runs of before the setting have none
+    enforce = rules.search.enforce_blocks
     return Brief(
         instructions=problem.instructions,
         language=problem.language,
         drafts=drafts,
         known=known,
         edit=problem.edit if enforce is None else replace(problem.edit, enforce_blocks=enforce),
-        prompts=shown | settings["prompts"],
-        repair_turns=settings["llm"].get("repair_turns", 0),
+        prompts=rules.prompts,
+        repair_turns=rules.asking.repair_turns,
         seed=seed,
     )

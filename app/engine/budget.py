@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from app.config.models import ModelSettings, judges_of
 from app.domain.operator import Prompt
 from app.domain.run import Run
 from app.domain.search.budget import (
@@ -42,9 +41,7 @@ def affordable(ctx: Context, tx: Transaction, run: Run, plans: Sequence[Plan]) -
 
 def price_ceiling(run: Run) -> PriceCeiling:
     """Returns the most that one completion of the run may take, by its settings."""
-    return (
-        ModelSettings(**run.settings["llm"]).price_ceiling if capped(run.budget) else PriceCeiling()
-    )
+    return run.rules.asking.price_ceiling if capped(run.budget) else PriceCeiling()
 
 
 def set_aside(ctx: Context, run: Run, cohort: Cohort, turn: int, prompts: Sequence[Prompt]) -> str:
@@ -119,12 +116,12 @@ def _standing(ctx: Context, tx: Transaction, run: Run) -> Usage:
 
 def _judges(run: Run) -> int:
     """Returns how many judges are asked of every child; 0 where nothing caps what they take."""
-    judges = judges_of(run.settings["llm"]) if capped(run.budget) else None
+    judges = run.rules.asking.judges if capped(run.budget) else None
     return len(judges.panel) if judges else 0
 
 
 def _completions(ctx: Context, run: Run, operator: str, judges: int) -> int:
     """Returns the most completions a draft of an operator may ask for, those of judges included."""
     known = ctx.operators[operator]
-    turns = run.settings["llm"].get("repair_turns", 0)
+    turns = run.rules.asking.repair_turns
     return judges + (known.most_completions(turns) if known.asks_model else 0)

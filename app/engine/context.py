@@ -2,17 +2,16 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from app.domain.operator import Operator
 from app.domain.problem import Problem, ProblemDigest
 from app.domain.prompting.judging import STAGE
 from app.domain.run import Run
-from app.domain.search.recipes import RECIPES
-from app.domain.search.strategy import Recipe, RecipeInputs, Strategy
+from app.domain.search.strategy import RecipeInputs, Strategy
 from app.engine.sharing import Share, alone
-from app.ports.protocols import Executor, LanguageModel, Sandbox, Store
+from app.ports.protocols import Executor, LanguageModel, Misconfigured, Sandbox, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,24 +58,30 @@ class Context:
     executor: Executor
     problem: Callable[[ProblemDigest], Problem]
     operators: Mapping[str, Operator]
-    recipes: Mapping[str, Recipe] = field(default_factory=lambda: RECIPES)
     pace: Pace = Pace()
     keep: Callable[[Literal["cohort", "trial"], int], AbstractContextManager[None]] = _not_kept
     work: Callable[[int], AbstractContextManager[None]] = _not_counted
     share: Share = alone
 
     def strategy(self, run: Run) -> Strategy:
-        """Builds the run's strategy from its settings, its problem and its grid as it stands."""
+        """Builds the run's strategy from its recipe, its problem and its grid as it stands.
+
+        Raises:
+          Misconfigured: The recipe is not installed here.
+        """
+        recipe = run.rules.search.recipe
+        if recipe is None:
+            raise Misconfigured(
+                f"the recipe {run.strategy!r} of run {run.name!r} is not installed here: install "
+                f"the package that provides it, wherever workers run"
+            )
         thresholds = self.problem(run.problem).thresholds
-        terms = RecipeInputs(
-            run.settings["search"], run.axes, self.stages(run), thresholds, run.islands
-        )
-        return self.recipes[run.strategy](terms)
+        return recipe.strategy(RecipeInputs(run.axes, self.stages(run), thresholds, run.islands))
 
     def stages(self, run: Run) -> tuple[str, ...]:
         """Returns the stages of the run's trials: its problem's, and its judges' if it has any."""
         measured = self.problem(run.problem).stages
-        return (*measured, STAGE) if run.settings["llm"].get("feedback") else measured
+        return (*measured, STAGE) if run.rules.asking.judges else measured
 
 
 def produce_stride(run: Run) -> int:

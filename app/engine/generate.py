@@ -5,7 +5,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from app.config.models import refining
 from app.domain.evaluation import Failure
 from app.domain.operator import Brief, Child, Completion, Draft, Prompt
 from app.domain.run import Run
@@ -124,7 +123,7 @@ def _claimed(ctx: Context, tx: Transaction, run: Run, cohort: Cohort) -> Claimed
     problem, operator = ctx.problem(run.problem), ctx.operators[cohort.operator]
     brief = brief_of(tx, run, problem, operator, drafts)
     if operator.asks_model and not again:
-        brief = scheduled(brief, refining(run.settings["llm"]))
+        brief = scheduled(brief, run.rules.asking.refining)
     return Claimed(run, cohort, brief, tx.completions(cohort.id) if again else {})
 
 

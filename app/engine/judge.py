@@ -3,11 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.config.models import judges_of
 from app.domain.evaluation import Evaluation
 from app.domain.operator import Completion
 from app.domain.prompting.judging import Case, Judges, opinion, questions, unheard
-from app.domain.prompting.rules import PromptRules
 from app.domain.run import Run
 from app.domain.search.cohort import Cohort, TrialId
 from app.engine.ask import Overtaken, Unaffordable, ask
@@ -78,7 +76,7 @@ def _claim(ctx: Context, trial_id: TrialId) -> _Claimed | None:
         [player] = leased.trial.players
         _, cohort = tx.cohort(leased.cohort)
         heard = tx.completions(cohort.id)
-    judges, member = judges_of(run.settings["llm"]), cohort.member(player)
+    judges, member = run.rules.asking.judges, cohort.member(player)
     if judges is None or member is None:
         raise ValueError(f"trial {trial_id} asks for an opinion that run {run.id} does not want")
     turn = FIRST_TURN + cohort.members.index(member)
@@ -89,9 +87,8 @@ def _claim(ctx: Context, trial_id: TrialId) -> _Claimed | None:
 def _opinion(ctx: Context, claimed: _Claimed) -> Evaluation:
     """Asks the judges that were not heard before; none is where the budget has no room for it."""
     run = claimed.run
-    rules = PromptRules.of(run.settings["prompts"])
     instructions = ctx.problem(run.problem).instructions
-    prompts = questions(claimed.judges, claimed.case, rules, instructions)
+    prompts = questions(claimed.judges, claimed.case, run.rules.prompts, instructions)
     try:
         replies = ask(ctx, run, claimed.cohort, claimed.turn, prompts, claimed.heard)
     except Unaffordable as error:

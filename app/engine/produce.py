@@ -123,9 +123,9 @@ def _room(
 
 def _stalled(tx: Transaction, run: Run, backlog: Backlog) -> str:
     """Returns why a run that is good enough, or without improvement, plans no more; else ""."""
-    search = run.settings["search"]
-    enough, patience = search.get("stop_fitness"), search["stop_patience"]
-    if enough is not None:  # older runs were never told
+    search = run.rules.search
+    enough, patience = search.stop_fitness, search.stop_patience
+    if enough is not None:
         best = tx.best_quality(run.id)
         if best is not None and best.whole and best.fitness >= enough:
             return f"fitness {best.fitness:.6g} is at least {enough:g}, as search.stop_fitness asks"
@@ -134,7 +134,7 @@ def _stalled(tx: Transaction, run: Run, backlog: Backlog) -> str:
     events = tx.events(run.id, kinds=(EventKind.IMPROVED,))
     improvements = [event.fact for event in events if isinstance(event.fact, Improved)]
     settled = run.proposals - backlog.unsettled
-    if stalled_for(improvements, settled, search["stop_threshold"]) < patience:
+    if stalled_for(improvements, settled, search.stop_threshold) < patience:
         return ""
     return f"no improvement in {patience} proposals"
 

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from app.cli.display import PlainLines, duration, line, panel, shown
 from app.cli.following import Look
+from app.config.rules import rules_of
 from app.domain.problem import Axis
 from app.domain.run import Run, RunState
 from app.domain.search.back_pressure import InFlightLimits
@@ -22,6 +23,7 @@ RUN = Run(
     problem_name="packing",
     strategy="map_elites",
     settings={},
+    rules=rules_of("map_elites", {}),
     operators={"tune": 1.0},
     axes=(Axis("size"),),
     seed=1,

@@ -9,7 +9,7 @@ from typing import Any
 from app.domain.evaluation import Evaluation, Failure, FailureKind, Trial
 from app.domain.operator import Draft, Role
 from app.domain.problem import Axis
-from app.domain.run import Run, RunState
+from app.domain.run import Rules, Run, RunState
 from app.domain.search.archive import CellKey, Elite
 from app.domain.search.back_pressure import InFlightLimits
 from app.domain.search.budget import Budget
@@ -22,7 +22,7 @@ def clean(text: str) -> str:
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
-def built(row: Any, founded: Any) -> Run:
+def built(row: Any, founded: Any, rules: Rules) -> Run:
     """Builds a run from a row of what changes of it, and one of what does not."""
     return Run(
         id=row.id,
@@ -31,6 +31,7 @@ def built(row: Any, founded: Any) -> Run:
         problem_name=founded.problem_name,
         strategy=founded.strategy,
         settings=founded.settings,
+        rules=rules,
         operators=founded.operators,
         axes=_axes(row.axes),
         seed=founded.seed,

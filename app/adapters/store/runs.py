@@ -12,6 +12,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from app.adapters.store import tables as t
 from app.adapters.store.codec import built, clean
 from app.adapters.store.driver import row, rows, value, write
+from app.config.rules import rules_of
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.run import Run, RunState
 from app.domain.search.budget import Budget
@@ -139,8 +140,9 @@ def runs_of(c: Connection, found: Sequence[Any]) -> list[Run]:
     if unknown:
         moments = {one.id: one.created_at for one in found}
         for founded in rows(c, _FOUNDED, {"runs": unknown}):
-            known[founded.id, moments[founded.id]] = founded
-    return [built(one, known[one.id, one.created_at]) for one in found]
+            rules = rules_of(founded.strategy, founded.settings)
+            known[founded.id, moments[founded.id]] = founded, rules
+    return [built(one, *known[one.id, one.created_at]) for one in found]
 
 
 def run(c: Connection, run: int) -> Run:

@@ -30,7 +30,7 @@ from app.domain.source.functions import Function, cut_up, evolving
 
 def converse(brief: Brief) -> Conversation:
     """Asks once a draft for the next version of its parent's function."""
-    rules = PromptRules.of(brief.prompts)
+    rules = brief.prompts
     names = {one.ordinal: _name(brief, one, rules) for one in brief.drafts}
     able = tuple(draft for draft in brief.drafts if names[draft.ordinal])
     prompts = [

@@ -4,13 +4,12 @@ from app.domain.operator import Brief, Child, Completion, Conversation, Draft, O
 from app.domain.operators.asking import asked, teller
 from app.domain.prompting.parts import ANCESTORS, ATTEMPTS, FAILURES
 from app.domain.prompting.prompts import diff_prompt
-from app.domain.prompting.rules import PromptRules
 from app.domain.replies.interpretation import read_edited
 
 
 def converse(brief: Brief) -> Conversation:
     """Asks once a draft; the child is its first parent with the reply's edits applied."""
-    tell = teller(PromptRules.of(brief.prompts))
+    tell = teller(brief.prompts)
 
     def read(reply: Completion, draft: Draft) -> Child:
         return read_edited(reply, brief.known[draft.parents[0]].program, brief.edit, tell)

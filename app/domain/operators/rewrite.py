@@ -4,13 +4,12 @@ from app.domain.operator import Brief, Child, Completion, Conversation, Draft, O
 from app.domain.operators.asking import asked, teller
 from app.domain.prompting.parts import ANCESTORS, ATTEMPTS, FAILURES
 from app.domain.prompting.prompts import rewrite_prompt
-from app.domain.prompting.rules import PromptRules
 from app.domain.replies.interpretation import read_rewritten
 
 
 def converse(brief: Brief) -> Conversation:
     """Asks once a draft; the child replaces its first parent in full."""
-    tell = teller(PromptRules.of(brief.prompts))
+    tell = teller(brief.prompts)
 
     def read(reply: Completion, draft: Draft) -> Child:
         return read_rewritten(reply, brief.known[draft.parents[0]].program, brief.edit, tell)

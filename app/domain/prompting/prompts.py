@@ -47,7 +47,7 @@ def complete_prompt(
       name: The function.
       programs: Whose versions are shown, the parent's among them; the first is cut first.
     """
-    rules = PromptRules.of(brief.prompts)
+    rules = brief.prompts
     full = shown(brief, draft, rules)
     parent = full.parent
     others = tuple(one for one in programs if one.program != parent.program)
@@ -77,7 +77,7 @@ def repair_prompt(
     The first one stands unchanged at the beginning, so that endpoints need not read it again.
     None where the budget of tokens has no room for more.
     """
-    rules = PromptRules.of(brief.prompts)
+    rules = brief.prompts
     for most in (max(_QUOTED_CHARS, len(asked.user) // _QUOTED_SHARE), _QUOTED_CHARS_AT_LEAST):
         quoted = _quoted(reply, most)
         values = {"reply": quoted, "failure": failure.kind.value, "detail": failure.detail}
@@ -105,7 +105,7 @@ def within_budget(brief: Brief, draft: Draft, write: Write, parts: Shown | None 
       write: Makes the user text.
       parts: What is shown; None: everything the brief has.
     """
-    rules = PromptRules.of(brief.prompts)
+    rules = brief.prompts
     system = rules.system(brief.instructions)
     parts = shown(brief, draft, rules) if parts is None else parts
     while True:

@@ -1,9 +1,9 @@
 """A search method, as five pure decisions over the same nouns."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, TypeAlias
+from typing import Protocol, TypeAlias
 
 from app.domain.operator import Draft
 from app.domain.problem import Axis
@@ -90,18 +90,26 @@ class Strategy:
 
 @dataclass(frozen=True, slots=True)
 class RecipeInputs:
-    """What a recipe is told: the run's parameters and what the problem fixes.
+    """What a recipe depends on beside its parameters: what the run and its problem fix.
 
     Attributes:
-      parameters: The run's `search` settings, by name.
       axes: Feature grid; every range is closed.
     """
 
-    parameters: Mapping[str, Any]
     axes: tuple[Axis, ...]
     stages: tuple[str, ...]
     thresholds: tuple[float, ...]
     islands: int
 
 
-Recipe: TypeAlias = Callable[[RecipeInputs], Strategy]
+class Recipe(Protocol):
+    """A published search method with its parameters.
+
+    A recipe is a frozen dataclass whose fields are the parameters, with their defaults.  A field
+    that has the name of a setting of `search` takes that setting; every other one is a setting of
+    the section `strategy`.  Its `__post_init__` raises `ValueError` for a value out of range.
+    """
+
+    def strategy(self, inputs: RecipeInputs) -> Strategy:
+        """Builds the five decisions."""
+        ...

@@ -14,7 +14,7 @@ from app.config.resolve import resolved
 from app.config.settings import RunSettings, Settings
 from app.domain.problem import Limits
 
-OPEN = ("prompts", "problem")
+OPEN = ("strategy", "prompts", "problem")
 """Sections without a model; prompts.md and problems.md have their tables."""
 
 

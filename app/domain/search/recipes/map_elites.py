@@ -7,6 +7,7 @@ fitness is no different from positive.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from random import Random
 
 from app.domain.search.archive import Elite, IslandView, best, grid
@@ -53,7 +54,7 @@ def _others(elites: Sequence[Elite], shown: set[str]) -> tuple[Elite, ...]:
     return tuple(elite for elite in elites if elite.program not in shown)
 
 
-def ring(every: int, rate: float) -> Upkeep:
+def neighbours(every: int, rate: float) -> Upkeep:
     """Every `every` cohorts, each island offers its fittest to both neighbours.
 
     Args:
@@ -75,19 +76,37 @@ def ring(every: int, rate: float) -> Upkeep:
     return Upkeep(every, moves)
 
 
-def map_elites(terms: RecipeInputs) -> Strategy:
-    """Builds the strategy from the run's `search` settings."""
-    told = terms.parameters
-    return Strategy(
-        niche=grid(terms.axes),
-        occupancy=best(1),
-        selection=explore_or_exploit(
-            explore=told["exploration_ratio"],
-            exploit=told["exploitation_ratio"],
-            archive=told["archive_size"],
-            top=told["top_programs"],
-            inspirations=told["inspirations"],
-        ),
-        promotion=cascade(terms.stages, terms.thresholds),
-        upkeep=ring(told["migration_interval"] * terms.islands, told["migration_rate"]),
-    )
+@dataclass(frozen=True, slots=True)
+class MapElites:
+    """The recipe; names and defaults of its parameters are OpenEvolve's.
+
+    Attributes:
+      migration_interval: Cohorts per island between two migrations; at least 1.
+      migration_rate: See `neighbours`.
+      exploration_ratio, exploitation_ratio, archive_size, top_programs, inspirations: See
+        `explore_or_exploit`.
+    """
+
+    migration_interval: int = 50
+    migration_rate: float = 0.1
+    exploration_ratio: float = 0.2
+    exploitation_ratio: float = 0.7
+    archive_size: int = 100
+    top_programs: int = 3
+    inspirations: int = 2
+
+    def strategy(self, inputs: RecipeInputs) -> Strategy:
+        """Builds the five decisions."""
+        return Strategy(
+            niche=grid(inputs.axes),
+            occupancy=best(1),
+            selection=explore_or_exploit(
+                explore=self.exploration_ratio,
+                exploit=self.exploitation_ratio,
+                archive=self.archive_size,
+                top=self.top_programs,
+                inspirations=self.inspirations,
+            ),
+            promotion=cascade(inputs.stages, inputs.thresholds),
+            upkeep=neighbours(self.migration_interval * inputs.islands, self.migration_rate),
+        )

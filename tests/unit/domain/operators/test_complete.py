@@ -10,6 +10,7 @@ from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Brief, Child, Completion, Draft, Offspring, ProgramRecord, Prompt
 from app.domain.operators.complete import COMPLETE
 from app.domain.program import Program
+from app.domain.prompting.rules import PromptRules
 from app.domain.source.functions import cut_up, evolving, renamed
 
 SPEC = '''\
@@ -60,7 +61,7 @@ def brief_of(source: str, *others: str, **settings: object) -> Brief:
     known = {p.id: ProgramRecord(p, f) for p, f in zip(programs, fitness, strict=True)}
     ids = tuple(known)
     draft = Draft(3, 0, 0, 1, ids[:1], ids[1:])
-    return Brief("Task.", "python", (draft,), known, prompts=settings, seed="s")
+    return Brief("Task.", "python", (draft,), known, prompts=PromptRules.of(settings), seed="s")
 
 
 def asked(brief: Brief) -> Prompt:

@@ -53,7 +53,7 @@ def brief_of(
         known,
         siblings=siblings,
         ancestry=ancestry,
-        prompts=settings,
+        prompts=PromptRules.of(settings),
         seed="s",
     )
 

@@ -4,7 +4,7 @@ from collections import Counter
 from random import Random
 
 from app.domain.search.archive import Cell, Elite, Island
-from app.domain.search.recipes.map_elites import explore_or_exploit, ring
+from app.domain.search.recipes.map_elites import explore_or_exploit, neighbours
 
 
 def island(n: int, index: int = 0) -> Island:
@@ -53,7 +53,7 @@ def test_a_draft_carries_its_islands_epoch_and_the_next_generation() -> None:
 
 
 def test_a_ring_offers_the_fittest_to_both_neighbours() -> None:
-    upkeep = ring(50, 0.2)
+    upkeep = neighbours(50, 0.2)
     moves = upkeep.moves([island(10, n) for n in range(4)], Random(0))
     assert {(m.source, m.target) for m in moves} == {
         (0, 1), (0, 3), (1, 0), (1, 2), (2, 1), (2, 3), (3, 0), (3, 2)
@@ -63,9 +63,9 @@ def test_a_ring_offers_the_fittest_to_both_neighbours() -> None:
 
 
 def test_a_single_island_keeps_to_itself() -> None:
-    assert ring(1, 0.5).moves([island(5)], Random(0)) == ()
+    assert neighbours(1, 0.5).moves([island(5)], Random(0)) == ()
 
 
 def test_two_islands_are_each_others_only_neighbour() -> None:
-    moves = ring(1, 0.0).moves([island(5, 0), island(5, 1)], Random(0))
+    moves = neighbours(1, 0.0).moves([island(5, 0), island(5, 1)], Random(0))
     assert [(m.source, m.target) for m in moves] == [(0, 1), (1, 0)]

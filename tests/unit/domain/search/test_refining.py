@@ -6,8 +6,8 @@ import pytest
 
 from app.config.checks import require_refining
 from app.config.layers import UsageError, assigned
-from app.config.models import refining
 from app.config.resolve import resolved
+from app.config.rules import refining_of
 from app.domain.operator import Brief, Draft, ProgramRecord, Prompt, Role
 from app.domain.program import Program
 from app.domain.search.refining import Refining, scheduled
@@ -107,7 +107,7 @@ def test_prompts_are_asked_in_the_role_of_their_draft_unless_they_have_one():
 def test_without_a_refiner_nobody_is_refined_unless_a_share_is_set(told, share):
     settings = resolved([assigned(["llm.model=small", *told])], {}).settings
 
-    assert refining(settings.llm.model_dump(mode="json")).share == share
+    assert refining_of(settings.llm).share == share
 
 
 def test_a_refiner_whose_parents_cannot_be_seen_is_refused():

@@ -1,0 +1,79 @@
+"""The registry of recipes: those of `app.domain.search.recipes`, and those of installed packages.
+
+A package provides a recipe by an entry point of the group `evoqueue.recipes`: its name is the value
+of `search.strategy`, its object the recipe's class.
+"""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from app.domain.search.recipes import RECIPES
+from app.domain.search.strategy import Recipe
+
+GROUP = "evoqueue.recipes"
+
+
+@functools.cache
+def _installed() -> Mapping[str, EntryPoint]:
+    """Returns the entry points of other packages; nothing is imported yet."""
+    return {point.name: point for point in entry_points(group=GROUP) if point.name not in RECIPES}
+
+
+def recipe_names() -> list[str]:
+    """Returns the values that `search.strategy` takes, sorted."""
+    return sorted({*RECIPES, *_installed()})
+
+
+def recipe(name: str) -> type[Recipe]:
+    """Returns a recipe's class.
+
+    Raises:
+      LookupError: No recipe has that name.
+      ValueError: An installed package names something that is no recipe.
+    """
+    if name in RECIPES:
+        return RECIPES[name]
+    point = _installed().get(name)
+    if point is None:
+        known = recipe_names()
+        [nearest] = get_close_matches(name, known, n=1, cutoff=0.0)
+        raise LookupError(f"no recipe {name!r}: the closest is {nearest!r}, of {', '.join(known)}")
+    found: type[Recipe] = point.load()
+    if not (isinstance(found, type) and is_dataclass(found) and "strategy" in dir(found)):
+        raise ValueError(
+            f"the entry point {name!r} of {GROUP} is {point.value}, which is no dataclass with a "
+            f"method `strategy`"
+        )
+    return found
+
+
+def parameter_names(recipe: type[Recipe]) -> list[str]:
+    """Returns the names of a recipe's parameters."""
+    return [one.name for one in fields(recipe)]  # type: ignore[arg-type]  # recipes are dataclasses
+
+
+def with_parameters(
+    recipe: type[Recipe], search: Mapping[str, Any], strategy: Mapping[str, Any]
+) -> Recipe:
+    """Returns a recipe with its parameters.
+
+    Args:
+      recipe: Its class.
+      search: The section `search`, whose settings are shared by recipes.
+      strategy: The section `strategy`, whose settings are the recipe's alone.
+
+    Raises:
+      ValueError: A parameter is of the wrong type or out of range.
+    """
+    values = {
+        name: search[name] if name in search else strategy[name]
+        for name in parameter_names(recipe)
+        if name in search or name in strategy
+    }
+    return TypeAdapter(recipe).validate_python(values)

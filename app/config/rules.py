@@ -1,0 +1,75 @@
+"""From the settings of a run as they are stored to the rules that its steps read."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.config.models import ModelSettings
+from app.config.recipes import recipe, with_parameters
+from app.config.settings import RunSettings
+from app.domain.operator import Role
+from app.domain.prompting.judging import Judge, Judges
+from app.domain.prompting.rules import PromptRules
+from app.domain.run import AskingRules, Rules, SearchRules
+from app.domain.search.back_pressure import Caps
+from app.domain.search.refining import Refining
+from app.domain.search.strategy import Recipe
+
+REFINER_SHARE = 0.5
+"""Share of the children that are due, where a refiner is configured and no share is set."""
+
+
+def rules_of(strategy: str, settings: Mapping[str, Any]) -> Rules:
+    """Returns the rules of a run.
+
+    Args:
+      strategy: The name of its recipe.
+      settings: As they are stored; a setting of another version that this one lacks is ignored, and
+        one that is absent has its default.
+
+    Raises:
+      ValueError: A value is of the wrong type or out of range.
+    """
+    known = RunSettings.model_validate(settings, extra="ignore")
+    search, queue, llm = known.search, known.queue, known.llm
+    shown = {
+        "num_top_programs": search.top_programs,
+        "num_diverse_programs": search.inspirations,
+    }
+    return Rules(
+        SearchRules(
+            recipe=_recipe(strategy, known),
+            enforce_blocks=search.enforce_blocks,
+            grid_after=search.grid_after,
+            stop_fitness=search.stop_fitness,
+            stop_patience=search.stop_patience,
+            stop_threshold=search.stop_threshold,
+        ),
+        PromptRules.of(shown | known.prompts),
+        AskingRules(llm.repair_turns, refining_of(llm), judges_of(llm), llm.price_ceiling),
+        Caps(queue.generating, queue.evaluating),
+    )
+
+
+def _recipe(name: str, settings: RunSettings) -> Recipe | None:
+    """Returns the recipe with its parameters; None where it is not installed here."""
+    try:
+        found = recipe(name)
+    except LookupError:
+        return None
+    return with_parameters(found, settings.search.model_dump(), settings.strategy)
+
+
+def judges_of(llm: ModelSettings) -> Judges | None:
+    """Returns the models that judge the programs of a run; None where no model does."""
+    if not llm.feedback:
+        return None
+    panel = tuple(Judge(model.name, model.weight) for model in llm.asked(Role.JUDGE))
+    return Judges(tuple(judge for judge in panel if judge.weight > 0), llm.feedback_weight)
+
+
+def refining_of(llm: ModelSettings) -> Refining:
+    """Returns when the refiner is asked."""
+    share = llm.refiner_share
+    if share is None:
+        share = REFINER_SHARE if Role.REFINER in llm.roles else 0.0
+    return Refining(share, llm.refiner_top, llm.refiner_stalled)
