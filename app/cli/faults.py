@@ -42,9 +42,8 @@ class Fault:
 
 def fault_of(error: BaseException) -> Fault:
     """Returns how an error is shown; one that is not expected is called an internal error."""
-    from app.adapters.problems.errors import ProblemError
     from app.config.layers import UsageError
-    from app.domain.problem import EvaluatorBroken
+    from app.domain.problem import EvaluatorBroken, ProblemError
     from app.embedded.errors import EmbeddedError
     from app.ports.protocols import Misconfigured, Unavailable
 

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from app.adapters.problems.keys import KEYS
+from app.adapters.problems.openevolve.keys import KEYS
 from app.config.environment import PREFIX, misspelt
 from app.config.models import ModelSettings
 from app.config.settings import RunSettings

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from app.adapters.problems.keys import KEYS
+from app.adapters.problems.openevolve.keys import KEYS
 from app.config.layers import ADDRESSES, Choices, UsageError, known_setting
 from app.config.models import ModelChoice
 from app.config.recipes import parameter_names, recipe, with_parameters

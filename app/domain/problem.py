@@ -17,6 +17,22 @@ class EvaluatorBroken(ValueError):
     """The problem's own scoring code cannot be used; says file, line and error."""
 
 
+class ProblemError(ValueError):
+    """A problem that cannot be loaded.
+
+    Attributes:
+      what: What is wrong, in one clause.
+      where: The file, with its line where one is known, or the option.
+      value: The offending value as written; "" where there is none to show.
+      remedy: What to do about it, in one sentence.
+    """
+
+    def __init__(self, what: str, *, where: str, value: str = "", remedy: str) -> None:
+        self.what, self.where, self.value, self.remedy = what, where, value, remedy
+        shown = f" ({value})" if value else ""
+        super().__init__(f"{where}: {what}{shown}. {remedy}")
+
+
 class Mode(enum.StrEnum):
     """How evaluator and program meet in the sandbox."""
 

@@ -1,10 +1,9 @@
 """Problem formats: folders in, `Problem` values out; evaluator code is never imported here.
 
 What is here reads files and text, and builds values.  Running anything of a problem is the
-sandbox's business.
+sandbox's business.  A format is a package beside `openevolve` and a line in `loading.FORMATS`.
 """
 
-from app.adapters.problems.errors import ProblemError
-from app.adapters.problems.loading import load, reload
+from app.adapters.problems.loading import configures_problem, load, reload
 
-__all__ = ["ProblemError", "load", "reload"]
+__all__ = ["configures_problem", "load", "reload"]

@@ -1,22 +1,47 @@
 """From the disk or from the ledger to a `Problem`: the same bytes make the same problem."""
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from app.adapters.problems import config as configuration
-from app.adapters.problems import data, folder, openevolve
+from app.adapters.problems import openevolve
 from app.adapters.problems import options as known
-from app.adapters.problems.errors import ProblemError
-from app.adapters.problems.text import decoded
-from app.domain.problem import Problem
+from app.adapters.problems.files import Source, check_size, data_files
+from app.domain.problem import Problem, ProblemError
 
-CONFIG_ELSEWHERE = "evoq_config.yaml"
-"""Where a configuration is kept whose own name is taken by another file of the folder."""
 
-TEMPLATES = "evoq_templates"
-"""Where the prompt templates are kept: the folder they came from may lie outside."""
+class Format(Protocol):
+    """A format of problems, as its package offers it."""
+
+    NAME: str
+    """As the ledger stores it."""
+
+    def recognises(self, paths: Sequence[Path]) -> bool:
+        """Returns whether these paths are a problem of this format."""
+
+    def configures(self, loaded: Any) -> bool:
+        """Returns whether a parsed YAML file is a configuration of this format."""
+
+    def read(
+        self, paths: Sequence[Path], config: Path | None = None, *, strict: bool = False
+    ) -> Source:
+        """Reads a problem's files.
+
+        Raises:
+          ProblemError: The paths are not a problem.
+          OSError: A path cannot be read.
+        """
+
+    def build(self, name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> Problem:
+        """Returns the problem that files and options describe.
+
+        Raises:
+          ProblemError: The files are not a problem.
+        """
+
+
+FORMATS: tuple[Format, ...] = (openevolve,)
+"""Every format; the first that recognises the paths reads them, and the last reads the rest."""
 
 
 def load(
@@ -25,35 +50,29 @@ def load(
     config: Path | None = None,
     strict: bool = False,
     options: Mapping[str, Any] = {},
+    formats: Sequence[Format] = FORMATS,
 ) -> Problem:
     """Reads a problem from the disk.
 
     Args:
-      paths: A folder; or an initial program; or an initial program and its evaluator.
-      config: A config.yaml that lies elsewhere or has another name.
-      strict: Whether an unknown key of config.yaml is an error.
+      paths: A folder, or the files that the format takes in its place.
+      config: A configuration of the problem that lies elsewhere or has another name.
+      strict: Whether an unknown key of the configuration is an error.
       options: `sandbox.*` limits and mode, `problem.data` (paths), `problem.environment`.
+      formats: The formats that are tried.
 
     Raises:
       ProblemError: Something is missing, unreadable, of the wrong type or too large.
     """
+    format = next((format for format in formats if format.recognises(paths)), formats[-1])
+    chosen = {name: value for name, value in options.items() if name not in known.LAYOUT}
     try:
-        layout = folder.find(paths, config)
-        files = _without_secrets(folder.tree(layout.folder))
-        told = {
-            name: value
-            for name, value in options.items()
-            if value is not None and name not in known.LAYOUT
-        }
-        told[known.EVALUATOR] = layout.evaluator.name
-        told[known.INITIAL] = _included(layout.initial, layout.folder, files)
-        if layout.config is not None:
-            told |= _with_config(layout.config, files, strict=strict)
-        if known.DATA in told:
-            gathered = data.gather(told[known.DATA])
-            for name, found in gathered.items():
-                _put(files, name, found)
-            told[known.DATA] = list(gathered)
+        source = format.read(paths, config, strict=strict)
+        if chosen.get(known.DATA) is not None:
+            gathered = data_files(chosen[known.DATA])
+            for name, contents in gathered.items():
+                source.add(name, contents)
+            chosen[known.DATA] = list(gathered)
     except OSError as error:
         raise ProblemError(
             "cannot be read",
@@ -61,78 +80,34 @@ def load(
             value=error.strerror or type(error).__name__,
             remedy="Check the path and its permissions.",
         ) from error
-    folder.check_size(files)
-    return reload(layout.folder.resolve().name, files, told)
+    check_size(source.files)
+    return reload(format.NAME, source.name, source.files, chosen | source.options, formats=formats)
 
 
-def reload(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> Problem:
-    """Builds the problem from what the ledger keeps: `Problem.files` and `Problem.options`.
+def reload(
+    format: str,
+    name: str,
+    files: Mapping[str, bytes],
+    options: Mapping[str, Any],
+    *,
+    formats: Sequence[Format] = FORMATS,
+) -> Problem:
+    """Builds the problem from what the ledger keeps of it: format, name, files and options.
 
     Raises:
-      ProblemError: The files are not a problem.
+      ProblemError: The files are not a problem, or this version knows no such format.
     """
-    return openevolve.build(name, dict(sorted(files.items())), known.shaping(options))
+    for known_format in formats:
+        if format == known_format.NAME:
+            return known_format.build(name, dict(sorted(files.items())), known.shaping(options))
+    raise ProblemError(
+        "unknown format of a problem",
+        where=name,
+        value=format,
+        remedy=f"This version reads {', '.join(each.NAME for each in formats)}.",
+    )
 
 
-def _with_config(path: Path, files: dict[str, bytes], *, strict: bool) -> dict[str, Any]:
-    """Puts config.yaml, without secrets, and its templates among the files; names them."""
-    text = configuration.redacted(decoded(folder.content(path), str(path)), str(path))
-    read = configuration.read(text, str(path))
-    if strict and read.unknown:
-        raise ProblemError(
-            "unknown keys, and --strict refuses them",
-            where=str(path),
-            value=" ".join(read.unknown),
-            remedy="Correct the names, or leave --strict out.",
-        )
-    name = path.name if files.get(path.name, text.encode()) == text.encode() else CONFIG_ELSEWHERE
-    _put(files, name, text.encode())
-    told = {known.CONFIG: name}
-    if "prompt.template_dir" in read.values:
-        directory = path.parent / read.values["prompt.template_dir"]
-        if not directory.is_dir():
-            raise ProblemError(
-                "`prompt.template_dir` is not a folder",
-                where=str(path),
-                value=str(read.values["prompt.template_dir"]),
-                remedy="Give its path relative to the file.",
-            )
-        told[known.TEMPLATES] = TEMPLATES
-        for part in [*sorted(directory.glob("*.txt")), *directory.glob("fragments.json")]:
-            _put(files, f"{TEMPLATES}/{part.name}", folder.content(part))
-    return told
-
-
-def _without_secrets(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Returns the files, with keys removed from every YAML file that has a section `llm`.
-
-    All of them, because a folder may hold several and any of them may be the one with the key.
-    """
-    cleaned = dict(files)
-    for name in files:
-        if name.endswith((".yaml", ".yml")) and b"llm" in files[name]:
-            with contextlib.suppress(ProblemError):  # not YAML: not a configuration either
-                text = decoded(files[name], name)
-                cleaned[name] = configuration.redacted(text, name).encode()
-    return cleaned
-
-
-def _included(path: Path, around: Path, files: dict[str, bytes]) -> str:
-    """Returns the name of a file among `files`, where it is put if it lies elsewhere."""
-    if path.resolve().parent == around.resolve() and path.name in files:
-        return path.name
-    if path.resolve().is_relative_to(around.resolve()):
-        name = path.resolve().relative_to(around.resolve()).as_posix()
-    else:
-        name = path.name
-    _put(files, name, folder.content(path))
-    return name
-
-
-def _put(files: dict[str, bytes], name: str, found: bytes) -> None:
-    if files.setdefault(name, found) != found:
-        raise ProblemError(
-            "two different files would have the same place in the problem",
-            where=name,
-            remedy="Rename one of them.",
-        )
+def configures_problem(loaded: Any) -> bool:
+    """Returns whether a parsed YAML file is a problem's own configuration, of any format."""
+    return any(format.configures(loaded) for format in FORMATS)

@@ -1,11 +1,10 @@
-"""Options of a problem: what is said beside its files, and shapes its evaluation."""
+"""Options of a problem: values beside its files that shape its evaluation."""
 
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from app.adapters.problems.errors import ProblemError
-from app.domain.problem import Limits, Mode
+from app.domain.problem import Limits, Mode, ProblemError
 
 INITIAL = "problem.initial"
 EVALUATOR = "problem.evaluator"
@@ -18,7 +17,7 @@ ALLOW_IMPORTS = "problem.allow_imports"
 DENY_IMPORTS = "problem.deny_imports"
 
 LAYOUT = frozenset({INITIAL, EVALUATOR, CONFIG, TEMPLATES})
-"""Found out by whoever reads the disk, not chosen: names among the problem's files."""
+"""Names among the problem's files, which the reader of the disk finds out."""
 
 MODE = "sandbox.mode"
 IMAGE = "sandbox.image"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.adapters.problems.keys import KEYS
+from app.adapters.problems.openevolve.keys import KEYS
 from app.cli.commands import COMMANDS
 from app.config.layers import known_setting
 

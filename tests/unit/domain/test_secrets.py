@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.adapters.problems import artifacts, config
+from app.adapters.problems.openevolve.config_yaml import without_secrets
+from app.adapters.problems.openevolve.evaluator_result import bounded_artifacts
 from app.domain.secrets import REDACTED, redacted_values
 from app.logs import filter_secrets
 from app.reports.folder import snapshot
@@ -32,7 +33,7 @@ GUESSES = ("password = hunter2", "Authorization: Bearer abc.def-ghi", "a1" * 20)
 
 
 def artifact(text: str) -> str:
-    return artifacts.bounded({"log": text}, chars=20_000, redact=True)["log"]
+    return bounded_artifacts({"log": text}, chars=20_000, redact=True)["log"]
 
 
 def settings_file(text: str) -> str:
@@ -57,7 +58,7 @@ def logged(text: str) -> str:
 
 
 def stored_configuration(text: str) -> str:
-    return config.redacted(f"# {text!r}\nllm: {{temperature: 1}}\n", "config.yaml")
+    return without_secrets(f"# {text!r}\nllm: {{temperature: 1}}\n", "config.yaml")
 
 
 SHOWN = (artifact, settings_file, logged)

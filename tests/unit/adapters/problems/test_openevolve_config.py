@@ -3,12 +3,13 @@ from typing import Any
 
 import pytest
 
-from app.adapters.problems import ProblemError, config, load, reload
-from app.adapters.problems.keys import KEYS, MODEL_KEYS, Key, Kind
+from app.adapters.problems import load, reload
+from app.adapters.problems.openevolve.config_yaml import without_secrets
+from app.adapters.problems.openevolve.keys import KEYS, MODEL_KEYS, Key, Kind
 from app.config.layers import UsageError, assigned, known_setting
 from app.config.resolve import resolved, without_judges
 from app.domain.operator import Role
-from app.domain.problem import Axis, Problem
+from app.domain.problem import Axis, Problem, ProblemError
 
 
 def problem_with(base: Path, text: str, **arguments: Any) -> Problem:
@@ -233,7 +234,7 @@ def test_a_literal_key_is_kept_nowhere(tmp_path, text):
     everything = repr((problem.files, problem.options, problem.suggestions, problem.notices))
     assert "SECRET" not in everything
     assert "SECRET" not in repr(problem)
-    again = reload("again", problem.files, problem.options)
+    again = reload("openevolve", "again", problem.files, problem.options)
     assert (again.digest, again.notices) == (problem.digest, problem.notices)
 
 
@@ -254,12 +255,12 @@ def test_keys_are_removed_from_configurations_that_are_not_used_too(tmp_path):
 def test_redaction_leaves_the_rest_of_the_text_alone():
     text = "a: 1 # one\nllm:\n  api_key: 'x' # mine\n  retries: 2\n"
 
-    assert config.redacted(text, "c") == text.replace("'x'", '"<REDACTED>"')
+    assert without_secrets(text, "c") == text.replace("'x'", '"<REDACTED>"')
 
 
 def test_a_whole_string_variable_is_no_secret():
-    assert config.redacted("api_key: ${KEY}\n", "c") == "api_key: ${KEY}\n"
-    assert config.redacted("api_key: pre${KEY}\n", "c") == 'api_key: "<REDACTED>"\n'
+    assert without_secrets("api_key: ${KEY}\n", "c") == "api_key: ${KEY}\n"
+    assert without_secrets("api_key: pre${KEY}\n", "c") == 'api_key: "<REDACTED>"\n'
 
 
 def test_bins_are_the_number_that_is_written(tmp_path):
@@ -341,7 +342,7 @@ def test_templates_travel_with_the_problem_from_wherever_they_are(tmp_path):
         "prompt: {template_dir: ../prompts, system_message: expert,"
         " template_variations: {greeting: [hi, hello]}}\n",
     )
-    again = reload("again", problem.files, problem.options)
+    again = reload("openevolve", "again", problem.files, problem.options)
 
     assert again.instructions == "You are an expert."
     assert again.suggestions["prompts.templates"]["diff_user"] == "Do {current_program}"
@@ -362,7 +363,7 @@ def test_templates_in_the_problems_own_folder_replace_the_packaged_ones(tmp_path
     (tmp_path / "elsewhere" / "top_program.txt").write_text("configured {score}")
 
     problem = problem_with(tmp_path, "prompt: {template_dir: elsewhere}\n")
-    again = reload("again", problem.files, problem.options)
+    again = reload("openevolve", "again", problem.files, problem.options)
 
     templates = again.suggestions["prompts.templates"]
     assert templates["diff_user"] == "Mine: {current_program}"

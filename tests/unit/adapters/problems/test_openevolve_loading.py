@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from app.adapters.problems import ProblemError, folder, load, reload
+from app.adapters.problems import files, load, reload
 from app.domain.evaluation import Trial
-from app.domain.problem import Limits, Mode
+from app.domain.problem import Limits, Mode, ProblemError
 
 PROGRAM = "# EVOLVE-BLOCK-START\nx = 1\n# EVOLVE-BLOCK-END\n"
 EVALUATOR = "def evaluate(program_path):\n    return {'combined_score': 1.0}\n"
@@ -47,7 +47,7 @@ def test_what_the_ledger_keeps_makes_the_identical_problem(tmp_path):
     data.write_text("1 2 3\n")
 
     one = load([tmp_path], options={"problem.data": str(data), "sandbox.memory_mib": "256"})
-    other = reload(one.name, one.files, one.options)
+    other = reload(one.format, one.name, one.files, one.options)
 
     assert other.digest == one.digest
     assert other.seeds == one.seeds
@@ -352,7 +352,7 @@ def test_an_environment_for_the_evaluator_may_not_take_over_python(tmp_path):
 
 def test_a_folder_with_too_many_files_is_refused(tmp_path, monkeypatch):
     toy(tmp_path, **{f"{n}.txt": "x" for n in range(4)})
-    monkeypatch.setattr(folder, "MAX_FILES", 5)
+    monkeypatch.setattr(files, "MAX_FILES", 5)
 
     assert "too large" in refusal(tmp_path).what
 
@@ -360,7 +360,7 @@ def test_a_folder_with_too_many_files_is_refused(tmp_path, monkeypatch):
 def test_a_folder_with_too_many_bytes_is_refused(tmp_path):
     toy(tmp_path)
     with (tmp_path / "large.bin").open("wb") as file:
-        file.truncate(folder.MAX_BYTES + 1)
+        file.truncate(files.MAX_BYTES + 1)
 
     assert "too large" in refusal(tmp_path).what
 

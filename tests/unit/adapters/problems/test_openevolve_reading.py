@@ -5,7 +5,12 @@ from typing import Any
 
 import pytest
 
-from app.adapters.problems import artifacts, load
+from app.adapters.problems import load
+from app.adapters.problems.openevolve.evaluator_result import (
+    MAX_TOTAL_CHARS,
+    OUTPUT_CHARS,
+    bounded_artifacts,
+)
 from app.domain.evaluation import Evaluation, Failure, FailureKind, Trial, fitness
 from app.domain.problem import Outcome
 from app.domain.program import Program
@@ -260,9 +265,9 @@ def test_artifacts_may_be_left_as_they_are_or_switched_off(base):
 def test_artifacts_are_bounded_in_number_and_in_all():
     texts = {f"n{n:03}": "ab " * 3_000 for n in range(200)}
 
-    kept = artifacts.bounded(texts, chars=20_000, redact=False)
+    kept = bounded_artifacts(texts, chars=20_000, redact=False)
 
-    assert sum(map(len, kept.values())) <= artifacts.MAX_TOTAL_CHARS + artifacts.OUTPUT_CHARS + 100
+    assert sum(map(len, kept.values())) <= MAX_TOTAL_CHARS + OUTPUT_CHARS + 100
     assert "n199" in kept["left_out"]
 
 
@@ -270,7 +275,7 @@ def test_artifacts_are_bounded_in_number_and_in_all():
 @pytest.mark.parametrize("unit", ["a-", "token", "token=", "\x1b[", "\x1b]", "'", "sk-"])
 def test_searching_a_megabyte_for_secrets_is_quick(unit):
     started = time.thread_time()
-    artifacts.bounded({"x": unit * 300_000}, chars=20_000, redact=True)
+    bounded_artifacts({"x": unit * 300_000}, chars=20_000, redact=True)
     assert time.thread_time() - started < 5.0
 
 

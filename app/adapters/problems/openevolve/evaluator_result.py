@@ -1,12 +1,15 @@
-"""Reading what an evaluator returned: strict about numbers, tolerant about everything else."""
+"""Results of an evaluator: strict about numbers, tolerant about everything else.
+
+Artifacts become safe to store, to show and to put into a prompt.
+"""
 
 import json
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.adapters.problems import artifacts
 from app.domain.evaluation import COMBINED, Evaluation, Failure, FailureKind, Trial, fitness
 from app.domain.problem import Outcome
 from app.domain.program import Program, ProgramId
@@ -17,7 +20,14 @@ ERROR = "error"
 TIMEOUT = "timeout"
 MAX_METRICS = 1_000
 
+MAX_ARTIFACTS = 64
+MAX_TOTAL_CHARS = 262_144
+MAX_NAME_CHARS = 100
+OUTPUT_CHARS = 4_096
+
 _NONFINITE = "__nonfinite__"
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +92,12 @@ class Reader:
         )
 
     def _failed(self, outcome: Outcome, failure: Failure, texts: Mapping[str, str]) -> Evaluation:
-        chars = artifacts.OUTPUT_CHARS
+        chars = OUTPUT_CHARS
         printed = {
-            name: artifacts.clipped(stream.decode("utf-8", "replace"), chars)
+            name: clipped(stream.decode("utf-8", "replace"), chars)
             for name, stream in (("stderr", outcome.stderr), ("stdout", outcome.stdout))
         }
-        detail = artifacts.clipped(artifacts.clean(failure.detail), chars)
+        detail = clipped(clean(failure.detail), chars)
         if self.redact:
             detail = redacted(detail)
         return Evaluation(
@@ -101,7 +111,7 @@ class Reader:
         )
 
     def _bounded(self, texts: Mapping[str, str]) -> dict[str, str]:
-        return artifacts.bounded(texts, chars=self.artifact_chars, redact=self.redact)
+        return bounded_artifacts(texts, chars=self.artifact_chars, redact=self.redact)
 
     def _features(
         self, measured: "_Measured", program: Program, value: float, *, required: bool
@@ -183,7 +193,7 @@ def _sorted_out(metrics: Mapping[str, Any], *, flags_count: bool) -> _Measured:
     measured = _Measured({}, {}, {}, set())
     unusable: set[str] = set()
     for raw, value in metrics.items():
-        name = artifacts.clean(raw)
+        name = clean(raw)
         if isinstance(value, bool):
             measured.flags[name] = value
         if isinstance(value, bool) and not flags_count:
@@ -245,3 +255,40 @@ def _scores(measured: _Measured, axes: Sequence[str]) -> dict[str, float]:
     for name in sorted(contributing & set(measured.unusable)):
         raise _Invalid(f"metric `{name}` is not a finite number: {measured.texts[name][:200]}")
     return {name: measured.numbers[name] for name in sorted(contributing)}
+
+
+def clean(text: str) -> str:
+    """Returns text that any database, terminal and JSON document takes: no escapes, no NUL."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", _ANSI.sub("", text.replace("\r\n", "\n")))
+
+
+def clipped(text: str, chars: int) -> str:
+    """Returns the head and the tail of a text that is too long, and says what is missing."""
+    if len(text) <= chars:
+        return text
+    half = chars // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
+
+
+def bounded_artifacts(texts: Mapping[str, str], *, chars: int, redact: bool) -> dict[str, str]:
+    """Returns artifacts within bounds: 64 of them, `chars` each, 262,144 characters in all.
+
+    Those that do not fit are left out, and an artifact `left_out` names them.
+    """
+    kept: dict[str, str] = {}
+    left_out: list[str] = []
+    room = MAX_TOTAL_CHARS
+    for raw, text in texts.items():
+        name = clean(raw)[:MAX_NAME_CHARS]
+        shown = clean(clipped(text, 4 * chars + OUTPUT_CHARS))  # a search need not see it all
+        shown = clipped(redacted(shown) if redact else shown, chars)
+        if not shown:
+            continue
+        if len(kept) == MAX_ARTIFACTS or len(shown) > room:
+            left_out.append(name)
+            continue
+        kept[name] = shown
+        room -= len(shown)
+    if left_out:
+        kept["left_out"] = clipped(", ".join(left_out), OUTPUT_CHARS)
+    return kept

@@ -19,6 +19,7 @@ class Kind(enum.StrEnum):
     MODELS = "a list of mappings, one a model"
     MAPPING = "a mapping"
     COUNT_OR_COUNTS = "an integer, or a mapping of dimension name to integer"
+    RANGES = "a mapping of dimension name to a list of two numbers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,11 @@ KEYS: tuple[Key, ...] = (
     Key("database.diversity_metric", _S, reason=_DEAD),
     Key("database.feature_dimensions", Kind.TEXTS, shapes="the axes of the grid"),
     Key("database.feature_bins", Kind.COUNT_OR_COUNTS, shapes="the bins of each axis"),
+    Key(
+        "database.feature_ranges",
+        Kind.RANGES,
+        shapes="Evoqueue's own: the lowest and highest value of an axis; others are learnt",
+    ),
     Key(
         "database.diversity_reference_size",
         _I,

@@ -1,10 +1,10 @@
-"""What can be told of an evaluator from its text alone: parsed, never compiled or run."""
+"""The functions that an evaluator's text defines; it is parsed, never compiled or run."""
 
 import ast
 import warnings
 from collections.abc import Iterator, Sequence
 
-from app.adapters.problems.errors import ProblemError
+from app.domain.problem import ProblemError
 from app.domain.source.syntax import syntax_tree
 
 EVALUATE = "evaluate"

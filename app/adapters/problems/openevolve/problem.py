@@ -1,4 +1,4 @@
-"""OpenEvolve's problem folder as a `Problem`: what is called, within which limits, on what."""
+"""OpenEvolve's problem folder as a `Problem`: stages, limits, seeds, templates and notices."""
 
 import hashlib
 import json
@@ -8,13 +8,11 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
-from app.adapters.problems import config as configuration
-from app.adapters.problems import data, shape, source, suggestions
 from app.adapters.problems import options as known
-from app.adapters.problems.config import Config
-from app.adapters.problems.languages import language_of
-from app.adapters.problems.reading import Reader
-from app.adapters.problems.text import decoded, source_text
+from app.adapters.problems.files import decoded, source_text
+from app.adapters.problems.openevolve import config_yaml, evaluator_source, translation
+from app.adapters.problems.openevolve.config_yaml import Config
+from app.adapters.problems.openevolve.evaluator_result import Reader
 from app.domain.evaluation import Trial
 from app.domain.problem import Evaluator, Job, Limits, Mode, Problem
 from app.domain.program import Program, ProgramId
@@ -22,7 +20,7 @@ from app.domain.prompting.templates import TEMPLATES
 from app.domain.source import regions
 from app.domain.source.imports import ImportPolicy
 
-FORMAT = "openevolve"
+NAME = "openevolve"
 SEEDS = "seeds"
 PROMPTS = "prompts"
 INITIAL_NAME = "initial program"
@@ -30,6 +28,19 @@ PYTHON_SUFFIX = ".py"
 
 DEFAULT_THRESHOLDS = (0.5, 0.75, 0.9)
 DEFAULT_ARTIFACT_CHARS = 20_480
+
+DATA_VARIABLE = "EVOQ_PROBLEM_DATA"
+"""Variable of the evaluator: paths of the data files relative to its own folder, joined by ":"."""
+
+_LANGUAGES = {
+    **{".py": "python", ".rs": "rust", ".r": "r", ".js": "javascript", ".ts": "typescript"},
+    **{".c": "c", ".h": "cpp", ".cc": "cpp", ".cpp": "cpp", ".cxx": "cpp", ".cu": "cuda"},
+    **{".cs": "csharp", ".java": "java", ".kt": "kotlin", ".swift": "swift", ".go": "go"},
+    **{".jl": "julia", ".rb": "ruby", ".lua": "lua", ".sh": "bash", ".sql": "sql"},
+    **{".hs": "haskell", ".lean": "lean", ".metal": "metal", ".md": "markdown"},
+    **{".json": "json", ".yaml": "yaml", ".yml": "yaml"},
+}
+"""File suffix to language, as Markdown fences name it."""
 
 
 def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> Problem:
@@ -49,11 +60,12 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
     thresholds = tuple(map(float, values.get("evaluator.cascade_thresholds", DEFAULT_THRESHOLDS)))
     stages = _stages(files, options, config, thresholds)
     suffix = _suffix(options[known.INITIAL], config)
-    language = values.get("language", language_of(suffix))
+    language = values.get("language", _LANGUAGES.get(suffix.lower(), "text"))
     named = _seeds(files, options[known.INITIAL], language)
-    axes, edit = shape.axes(config), shape.edit_rules(config)
-    mode = Mode(options.get(known.MODE, _usual_mode(suffix).value))
-    evaluator, limits = _evaluator(files, options), shape.limits(config, options)
+    axes, edit = translation.axes(config), translation.edit_rules(config)
+    imports = translation.imports(config, options)
+    mode = Mode(options.get(known.MODE, _default_mode(suffix).value))
+    evaluator, limits = _evaluator(files, options), translation.limits(config, options)
     reader = Reader(
         stages=stages,
         axes=tuple(axis.name for axis in axes),
@@ -67,8 +79,8 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
     templates = _templates(files, options)
     return Problem(
         name=name,
-        digest=_digest({"format": FORMAT, "options": dict(options), "files": _hashes(files)}),
-        format=FORMAT,
+        digest=_digest({"format": NAME, "options": dict(options), "files": _hashes(files)}),
+        format=NAME,
         files=files,
         options=options,
         instructions=_instructions(values, templates),
@@ -81,17 +93,17 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
         thresholds=thresholds[: len(stages) - 1],
         axes=axes,
         edit=edit,
-        imports=shape.imports(config, options),
+        imports=imports,
         baselines={title: seed.id for title, seed in named.items()},
-        suggestions=suggestions.suggested(config, templates),
+        suggestions=translation.suggestions(config, templates),
         notices=(
             *config.notices,
-            *suggestions.remarks(config, templates),
+            *translation.notices(config, templates),
             *_misnamed(files),
             *_damaged(named, edit.enforce_blocks),
             *_too_long(named, edit.max_code_chars),
             *_without_stand_in(suffix, options),
-            *_importing(named, shape.imports(config, options)),
+            *_refused_imports(named, imports),
         ),
     )
 
@@ -100,7 +112,7 @@ def _configuration(files: Mapping[str, bytes], options: Mapping[str, Any]) -> Co
     if known.CONFIG not in options:
         return Config()
     where = options[known.CONFIG]
-    return configuration.read(decoded(files[where], where), where)
+    return config_yaml.read(decoded(files[where], where), where)
 
 
 def _stages(
@@ -110,14 +122,14 @@ def _stages(
     thresholds: tuple[float, ...],
 ) -> tuple[str, ...]:
     entry = options[known.EVALUATOR]
-    defined = source.defined_functions(source_text(files[entry], entry), entry)
+    defined = evaluator_source.defined_functions(source_text(files[entry], entry), entry)
     cascade = config.values.get("evaluator.cascade_evaluation", True)
-    return source.stages(defined, cascade=cascade, thresholds=thresholds, where=entry)
+    return evaluator_source.stages(defined, cascade=cascade, thresholds=thresholds, where=entry)
 
 
 def _suffix(initial: str, config: Config) -> str:
-    asked: str = config.values.get("file_suffix", PYTHON_SUFFIX)
-    return asked if asked != PYTHON_SUFFIX else PurePosixPath(initial).suffix or PYTHON_SUFFIX
+    suffix: str = config.values.get("file_suffix", PYTHON_SUFFIX)
+    return suffix if suffix != PYTHON_SUFFIX else PurePosixPath(initial).suffix or PYTHON_SUFFIX
 
 
 def _prepared(
@@ -152,10 +164,10 @@ def _prepared(
 def _evaluator(files: Mapping[str, bytes], options: Mapping[str, Any]) -> Evaluator:
     environment = dict(options.get(known.ENVIRONMENT, {}))
     if known.DATA in options:
-        environment[data.VARIABLE] = ":".join(options[known.DATA])
+        environment[DATA_VARIABLE] = ":".join(options[known.DATA])
     entry, image = options[known.EVALUATOR], options.get(known.IMAGE, "")
-    named = {"files": _hashes(files), "entry": entry, "env": environment, "image": image}
-    return Evaluator(_digest(named), files, entry, environment, image)
+    digested = {"files": _hashes(files), "entry": entry, "env": environment, "image": image}
+    return Evaluator(_digest(digested), files, entry, environment, image)
 
 
 def _seeds(files: Mapping[str, bytes], initial: str, language: str) -> dict[str, Program]:
@@ -240,11 +252,11 @@ def _too_long(named: Mapping[str, Program], max_chars: int) -> list[str]:
     ]
 
 
-def _usual_mode(suffix: str) -> Mode:
-    """Returns the mode where nobody chose one.
+def _default_mode(suffix: str) -> Mode:
+    """Returns the mode of a problem whose options choose none.
 
-    Only Python has a stand-in.  What an evaluator compiles or starts itself has the rights of its
-    starter, and in compatible mode those are a throw-away identity's.
+    Only a Python program has a stand-in.  A program that the evaluator compiles or starts itself
+    has the evaluator's rights, and in compatible mode those are a throw-away identity's.
     """
     return Mode.GUARDED if suffix == PYTHON_SUFFIX else Mode.COMPATIBLE
 
@@ -259,7 +271,7 @@ def _without_stand_in(suffix: str, options: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _importing(named: Mapping[str, Program], policy: ImportPolicy) -> list[str]:
+def _refused_imports(named: Mapping[str, Program], policy: ImportPolicy) -> list[str]:
     refused = {title: policy.refusal(seed) for title, seed in named.items()}
     return [
         f"{title}: {failure.detail} Seeds are measured all the same; a child that keeps this "

@@ -2,18 +2,19 @@
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
-from app.adapters.problems.errors import ProblemError
-from app.adapters.problems.keys import KEYS, MODEL_KEYS, Key, Kind
-from app.adapters.problems.yaml_text import composed, guarded, pairs, said_twice
+from app.adapters.problems.openevolve.keys import KEYS, MODEL_KEYS, Key, Kind
+from app.domain.problem import ProblemError
 from app.domain.secrets import KEY_NAME, REDACTED, without_keys
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_ALIKE = 0.6
+"""Likeness of two names, 0 to 1, from which on one may be a misspelling of the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +44,22 @@ class Config:
         return f"{self.where}:{self.lines[key]}" if key in self.lines else self.where
 
 
-def redacted(text: str, where: str) -> str:
+def without_secrets(text: str, where: str) -> str:
     """Returns a config.yaml with every literal secret replaced; `${NAME}` stands as it is.
 
     Raises:
       ProblemError: The text is not YAML.
     """
-    scalars = {
-        (token.start_mark.index, token.end_mark.index)
-        for token in guarded(where, lambda: list(yaml.scan(text, Loader=yaml.SafeLoader)))
+    starts = {
+        token.end_mark.index: token.start_mark.index
+        for token in _guarded(where, lambda: list(yaml.scan(text, Loader=yaml.SafeLoader)))
         if isinstance(token, yaml.ScalarToken)
     }
-    ends = {end: start for start, end in scalars}
     spans = set()
-    for pair in pairs(composed(text, where)):
+    for pair in _pairs(_composed(text, where)):
         if KEY_NAME.search(pair.key) and _is_literal(pair.value):
             end = pair.value.end_mark.index
-            spans.add((ends[end], end))
+            spans.add((starts[end], end))
     for start, end in sorted(spans, reverse=True):
         kept = text[len(text[:end].rstrip()) : end]  # a block's line break ends its entry
         text = f'{text[:start]}"{REDACTED}"{kept}{text[end:]}'
@@ -72,15 +72,35 @@ def variable(value: str) -> str | None:
     return match.group(1) if match else None
 
 
+def configures(loaded: Any) -> bool:
+    """Returns whether a parsed YAML file is an OpenEvolve configuration, judged by its keys.
+
+    It is one where at least half of its keys and sections are OpenEvolve's: a misspelt key is no
+    reason to refuse it, and one key with a common name is no reason to accept it.
+    """
+    if not isinstance(loaded, dict) or not loaded:
+        return False
+    names = {key.name for key in KEYS}
+    sections = {name.split(".")[0] for name in names if "." in name}
+
+    def recognised(name: str, value: Any) -> bool:
+        if name in sections and isinstance(value, dict):
+            return any(f"{name}.{inner}" in names for inner in value)
+        return name in names or (name in sections and value is None)
+
+    known = [name for name, value in loaded.items() if recognised(str(name), value)]
+    return 2 * len(known) >= len(loaded)
+
+
 def read(text: str, where: str) -> Config:
-    """Returns what a config.yaml says.
+    """Returns the values of a config.yaml.
 
     Raises:
       ProblemError: The text is not YAML, or a known key has a value of the wrong type.
     """
-    root = composed(text, where)
-    lines = {pair.name: pair.line for pair in pairs(root)}
-    loaded = guarded(where, lambda: yaml.safe_load(text))
+    root = _composed(text, where)
+    lines = {pair.name: pair.line for pair in _pairs(root)}
+    loaded = _guarded(where, lambda: yaml.safe_load(text))
     if loaded is None:
         return Config()
     if not isinstance(loaded, dict):
@@ -98,7 +118,7 @@ def read(text: str, where: str) -> Config:
         judges=tuple(reader.judges),
         notices=(
             *reader.unknown,
-            *said_twice(root, where),
+            *_repeated(root, where),
             *_without_effect(reader.ineffective),
         ),
         unknown=tuple(reader.unknown),
@@ -134,7 +154,7 @@ class _Reader:
             if not prefix and name in self._sections:
                 self._nested(name, value)
             elif name not in self._table:
-                self._refuse_or_note(name, self._table)
+                self._note_unknown(name, self._table)
             elif (checked := self._checked(self._table[name], name, value)) is not None:
                 self.values[name] = checked
                 if self._table[name].reason:
@@ -161,7 +181,7 @@ class _Reader:
             for raw, value in entry.items():
                 name = f"{where}.{index}.{raw}"
                 if str(raw) not in table:
-                    self._refuse_or_note(name, {f"{where}.{index}.{key}" for key in table})
+                    self._note_unknown(name, {f"{where}.{index}.{key}" for key in table})
                 elif (checked := self._checked(table[str(raw)], name, value)) is not None:
                     model[str(raw)] = checked
                     if table[str(raw)].reason:
@@ -187,27 +207,29 @@ class _Reader:
             remedy="Correct the value, or remove the key to have the default.",
         )
 
-    def _refuse_or_note(self, name: str, known: Mapping[str, Key] | set[str]) -> None:
-        near = closest(name, list(known))
-        self.unknown.append(
-            f"{self._place(name)}: unknown key `{name}` is ignored; "
-            f"the closest known key is `{near}`."
-        )
+    def _note_unknown(self, name: str, known: Mapping[str, Key] | set[str]) -> None:
+        near = _closest(name, list(known))
+        hint = f"; the closest known key is `{near}`" if near else ""
+        self.unknown.append(f"{self._place(name)}: unknown key `{name}` is ignored{hint}.")
 
     def _place(self, name: str) -> str:
         return f"{self.where}:{self.lines[name]}" if name in self.lines else self.where
 
 
-def closest(name: str, known: Sequence[str]) -> str:
-    """Returns the known name most like `name`; the same last part in another section wins."""
+def _closest(name: str, known: Sequence[str]) -> str | None:
+    """Returns the known name most like `name`; None where none is much like it.
+
+    The same last part in another section wins.
+    """
     last = name.rsplit(".", 1)[-1]
-    moved = [key for key in known if key.rsplit(".", 1)[-1] == last]
-    if moved:
-        return moved[0]
-    whole = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-    tails = {key.rsplit(".", 1)[-1]: key for key in known}
+    tails = {key.rsplit(".", 1)[-1]: key for key in reversed(known)}
+    if last in tails:
+        return tails[last]
     tail = difflib.get_close_matches(last, list(tails), n=1, cutoff=0.85)
-    return tails[tail[0]] if tail and "." not in name else whole[0]
+    if tail and "." not in name:
+        return tails[tail[0]]
+    whole = difflib.get_close_matches(name, known, n=1, cutoff=_ALIKE)
+    return whole[0] if whole else None
 
 
 def _fits(kind: Kind, value: Any) -> bool:
@@ -231,6 +253,10 @@ def _fits(kind: Kind, value: Any) -> bool:
         case Kind.COUNT_OR_COUNTS:
             counts = list(value.values()) if isinstance(value, dict) else [value]
             return all(_fits(Kind.INTEGER, count) for count in counts)
+        case Kind.RANGES:
+            return isinstance(value, dict) and all(
+                _fits(Kind.NUMBERS, ends) for ends in value.values()
+            )
 
 
 def _without_effect(keys: Sequence[Key]) -> list[str]:
@@ -246,3 +272,81 @@ def _without_effect(keys: Sequence[Key]) -> list[str]:
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 120 else text[:117] + "..."
+
+
+def _composed(text: str, where: str) -> yaml.Node | None:
+    """Returns the tree of nodes of a text; None for an empty text.
+
+    Raises:
+      ProblemError: The text is not YAML.
+    """
+    node: yaml.Node | None = _guarded(where, lambda: yaml.compose(text, Loader=yaml.SafeLoader))
+    return node
+
+
+def _guarded(where: str, parse: Callable[[], Any]) -> Any:
+    """Returns what `parse` returns.
+
+    Raises:
+      ProblemError: `parse` found a syntax error.
+    """
+    try:
+        return parse()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise ProblemError(
+            "not valid YAML",
+            where=f"{where}:{mark.line + 1}" if mark else where,
+            value=str(error.problem or error.context),
+            remedy="Correct the syntax on or just above that line.",
+        ) from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ProblemError(
+            "not valid YAML",
+            where=where,
+            value=str(error).splitlines()[0][:200],
+            remedy="Correct the syntax of the file.",
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """One `key: value` of the text; `name` is the dotted path, `line` counts from 1."""
+
+    name: str
+    key: str
+    value: yaml.Node
+    line: int
+
+
+def _pairs(root: yaml.Node | None) -> Iterator[_Pair]:
+    """Yields the pairs of every mapping, each mapping once, however often it is an alias."""
+    waiting: list[tuple[str, yaml.Node | None]] = [("", root)]
+    seen: set[int] = set()
+    while waiting:
+        path, node = waiting.pop()
+        if node is None or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                if isinstance(key, yaml.ScalarNode):
+                    name = f"{path}{key.value}"
+                    yield _Pair(name, key.value, value, key.start_mark.line + 1)
+                    waiting.append((f"{name}.", value))
+        elif isinstance(node, yaml.SequenceNode):
+            waiting.extend((f"{path}{index}.", part) for index, part in enumerate(node.value))
+
+
+def _repeated(root: yaml.Node | None, where: str) -> list[str]:
+    """Returns a sentence for each key that a later one of its mapping overrules."""
+    last: dict[str, int] = {}
+    notices = []
+    for pair in _pairs(root):
+        if pair.name in last:
+            notices.append(
+                f"{where}:{pair.line}: `{pair.name}` is given again; what line "
+                f"{last[pair.name]} says is ignored."
+            )
+        last[pair.name] = pair.line
+    return notices

@@ -1,0 +1,7 @@
+"""OpenEvolve's problem folders (version 0.4.0); `docs/openevolve.md` describes the format."""
+
+from app.adapters.problems.openevolve.config_yaml import configures
+from app.adapters.problems.openevolve.folder import read, recognises
+from app.adapters.problems.openevolve.problem import NAME, build
+
+__all__ = ["NAME", "build", "configures", "read", "recognises"]
