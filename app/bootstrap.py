@@ -243,12 +243,13 @@ class ProblemCatalogue:
         if found is not None:
             return found
         with self._store.begin() as tx:
-            name, files, options = tx.problem(digest)
-        problem = reload(name, files, options)
+            stored = tx.problem(digest)
+        problem = reload(stored.format, stored.name, stored.files, stored.options)
         if problem.digest != digest:
             raise ValueError(
-                f"problem {name!r} was stored as {digest[:12]} and reads as {problem.digest[:12]}: "
-                f"this worker's version differs from the one that submitted the run"
+                f"problem {stored.name!r} was stored as {digest[:12]} and reads as "
+                f"{problem.digest[:12]}: this worker's version differs from the one that submitted "
+                f"the run"
             )
         with self._lock:
             return self._known.setdefault(digest, problem)

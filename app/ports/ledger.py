@@ -28,6 +28,7 @@ from app.ports.records import (
     MemberResult,
     NewRun,
     Plan,
+    StoredProblem,
     TrialResult,
     Turn,
     Worker,
@@ -43,8 +44,8 @@ class Transaction(History, Protocol):
         """Stores a problem's files once; the same digest again is not an error."""
         ...
 
-    def problem(self, digest: ProblemDigest) -> tuple[str, Mapping[str, bytes], Mapping[str, Any]]:
-        """Returns a stored problem's name, files and loader options.
+    def problem(self, digest: ProblemDigest) -> StoredProblem:
+        """Returns what is stored of a problem.
 
         Raises:
           LookupError: No such problem.

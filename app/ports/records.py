@@ -15,6 +15,22 @@ from app.domain.search.cohort import Cohort, CohortId, ProposalId, State, TrialI
 
 
 @dataclass(frozen=True, slots=True)
+class StoredProblem:
+    """What the ledger keeps of a problem, enough to load it again.
+
+    Attributes:
+      format: The name of the format that reads it.
+      files: Relative POSIX path to contents.
+      options: Values beside the files that shape its evaluation.
+    """
+
+    format: str
+    name: str
+    files: Mapping[str, bytes]
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class NewRun:
     """What a run is created from.  Field meanings: `app.domain.run.Run`."""
 

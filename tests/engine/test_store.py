@@ -21,7 +21,7 @@ from app.domain.search.archive import Cell, Elite
 from app.domain.search.budget import Budget, Charge
 from app.ports.ledger import Exhausted
 from app.ports.protocols import Unavailable
-from app.ports.records import Plan, Turn
+from app.ports.records import Plan, StoredProblem, Turn
 from tests.engine.conftest import new_run
 from tests.engine.toy import DIGEST, problem
 from tests.integration.worker_double import until
@@ -40,8 +40,8 @@ def test_a_problem_comes_back_as_it_was_stored(store: SqlStore) -> None:
     with store.begin() as tx:
         tx.add_problem(toy)
         tx.add_problem(toy)
-        name, files, options = tx.problem(toy.digest)
-    assert (name, files, options) == ("toy", toy.files, {})
+        stored = tx.problem(toy.digest)
+    assert stored == StoredProblem(toy.format, "toy", toy.files, {})
 
 
 def test_an_unknown_run_is_named_in_the_error(store: SqlStore) -> None:

@@ -1,7 +1,7 @@
 """Problems and runs."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -16,7 +16,7 @@ from app.config.rules import rules_of
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.run import Run, RunState
 from app.domain.search.budget import Budget
-from app.ports.records import NewRun, Spent
+from app.ports.records import NewRun, Spent, StoredProblem
 
 ELAPSED = "extract(epoch FROM clock_timestamp() - runs.created_at)::float8 AS elapsed_seconds"
 _NEVER_CHANGES = ("name", "problem", "strategy", "settings", "operators", "seed", "islands")
@@ -84,9 +84,7 @@ def add_problem(c: Connection, problem: Problem) -> None:
         )
 
 
-def problem(
-    c: Connection, digest: ProblemDigest
-) -> tuple[str, Mapping[str, bytes], Mapping[str, Any]]:
+def problem(c: Connection, digest: ProblemDigest) -> StoredProblem:
     found = c.execute(select(t.problems).where(t.problems.c.digest == digest)).first()
     if found is None:
         raise LookupError(f"the ledger holds no problem {digest!r}")
@@ -95,7 +93,8 @@ def problem(
             t.problem_files.c.problem == digest
         )
     )
-    return found.name, {path: bytes(content) for path, content in files}, found.options
+    contents = {path: bytes(content) for path, content in files}
+    return StoredProblem(found.format, found.name, contents, found.options)
 
 
 def add_run(c: Connection, new: NewRun) -> Run:

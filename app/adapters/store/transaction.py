@@ -37,6 +37,7 @@ from app.ports.records import (
     Plan,
     Settled,
     Spent,
+    StoredProblem,
     TrialResult,
     Turn,
     Worker,
@@ -76,7 +77,7 @@ class SqlTransaction:
     def add_problem(self, problem: Problem) -> None:
         stored_runs.add_problem(self._c, problem)
 
-    def problem(self, digest: ProblemDigest) -> tuple[str, Mapping[str, bytes], Mapping[str, Any]]:
+    def problem(self, digest: ProblemDigest) -> StoredProblem:
         return stored_runs.problem(self._c, digest)
 
     def add_run(self, new: NewRun) -> Run:

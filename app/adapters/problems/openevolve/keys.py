@@ -24,11 +24,11 @@ class Kind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of config.yaml; exactly one of `setting`, `shapes` and `reason` is not "".
+    """One key of config.yaml; exactly one of `setting`, `shapes` and `reason` is not empty.
 
     Attributes:
       setting: The run setting that takes the value as it stands.
-      shapes: What of the problem or of its settings the loader makes from it.
+      shapes: The part of the problem or of its settings that the loader makes from the value.
       reason: Why the key has no effect here, completing "because …".
       nullable: Whether null is allowed, and then means "not set".
     """
@@ -42,16 +42,17 @@ class Key:
 
 
 _LEDGER = "the ledger keeps every program, evaluation and event, and a run resumes from it"
-_LOGS = "logging is set for the process, not for the problem (`--debug`)"
+_PROMPTS = "the ledger keeps the digest of each prompt and the reply to it, not the prompt's text"
+_LOGS = "a process logs to its standard error, whatever problem it works on"
 _DEAD = "OpenEvolve itself never reads it"
 _WORKERS = "worker processes are set where workers are started, not by a problem"
 _ARTIFACTS = "artifacts live in the ledger, bounded for each evaluation"
 _SHOWN = "programs are shown by their number: the fittest, then others drawn from all cells"
-_EMBEDDING = "duplicates are found by fingerprint and by scores, which needs no embedding model"
-_TRACE = "the ledger is the trace: `evoq metrics RUN --format jsonl`"
+_EMBEDDING = "duplicates are found by a fingerprint of the source, which needs no embedding model"
+_TRACE = "the ledger records every proposal: `evoq metrics RUN --format jsonl`"
 _CLIENTS = "models are reached through OpenAI-compatible endpoints only"
 _MANUAL = "a person is asked where `llm.provider=human` says so, through files or `evoq answer`"
-_DESCRIPTION = "the model is always shown programs, never descriptions in their place"
+_DESCRIPTION = "prompts always contain programs, never descriptions in their place"
 
 _I, _N, _T, _S = Kind.INTEGER, Kind.NUMBER, Kind.TRUTH, Kind.TEXT
 
@@ -63,24 +64,39 @@ KEYS: tuple[Key, ...] = (
     Key("random_seed", _I, setting="search.seed", nullable=True),
     Key("language", _S, shapes="the language of the programs", nullable=True),
     Key("file_suffix", _S, shapes="the file suffix of the programs"),
-    Key("diff_based_evolution", _T, shapes="`search.operators`: true `diff`, false `rewrite`"),
+    Key(
+        "diff_based_evolution",
+        _T,
+        shapes="`search.operators`, which is `diff` for true and `rewrite` for false",
+    ),
     Key("max_code_length", _I, shapes="the longest program that is evaluated, in characters"),
     Key("enforce_evolve_blocks", _T, shapes="whether text outside the markers is put back"),
     Key(
         "allow_imports",
         Kind.TEXTS,
-        shapes="Evoqueue's own: the only modules a child may import",
+        shapes="the only modules a child may import; a key of Evoqueue alone",
         nullable=True,
     ),
-    Key("deny_imports", Kind.TEXTS, shapes="Evoqueue's own: modules no child may import"),
+    Key(
+        "deny_imports",
+        Kind.TEXTS,
+        shapes="modules that no child may import; a key of Evoqueue alone",
+    ),
     Key("diff_pattern", _S, shapes="the regular expression of a diff"),
     Key("early_stopping_patience", _I, shapes="`search.stop_patience`, if above 0", nullable=True),
     Key("convergence_threshold", _N, setting="search.stop_threshold"),
-    Key("early_stopping_metric", _S, shapes="the fitness, which is `combined_score`, is watched"),
+    Key(
+        "early_stopping_metric",
+        _S,
+        shapes="`combined_score` means the fitness, and nothing else can be watched",
+    ),
     Key("max_tasks_per_child", _I, reason=_WORKERS, nullable=True),
     Key("llm.api_base", _S, setting="llm.base_url", nullable=True),
     Key(
-        "llm.api_key", _S, shapes="`llm.api_key_variable`, if of the form `${NAME}`", nullable=True
+        "llm.api_key",
+        _S,
+        shapes="`llm.api_key_variable`, for a value of the form `${NAME}`",
+        nullable=True,
     ),
     Key("llm.provider", _S, reason=_CLIENTS, nullable=True),
     Key("llm.models", Kind.MODELS, shapes="`llm.models`"),
@@ -102,15 +118,30 @@ KEYS: tuple[Key, ...] = (
     Key("llm.max_ai_credits", _N, reason=_CLIENTS, nullable=True),
     Key("llm.allow_all_tools", _T, reason=_CLIENTS, nullable=True),
     Key("llm.system_message", _S, reason="`prompt.system_message` replaces it", nullable=True),
-    Key("llm.random_seed", _I, reason="a draw's seed follows from `random_seed`", nullable=True),
+    Key(
+        "llm.random_seed",
+        _I,
+        reason="the seed of every request follows from the top-level `random_seed`",
+        nullable=True,
+    ),
     Key("prompt.template_dir", _S, shapes="`prompts.templates`", nullable=True),
-    Key("prompt.system_message", _S, shapes="the instructions, as text or by template name"),
+    Key(
+        "prompt.system_message",
+        _S,
+        shapes="the instructions, as a text or as the name of a template",
+    ),
     Key("prompt.evaluator_system_message", _S, reason=_DEAD),
     Key("prompt.programs_as_changes_description", _T, reason=_DESCRIPTION),
     Key("prompt.system_message_changes_description", _S, reason=_DESCRIPTION, nullable=True),
     Key("prompt.initial_changes_description", _S, reason=_DESCRIPTION),
-    Key("prompt.num_top_programs", _I, shapes="`search.top_programs`, and as many are shown"),
-    Key("prompt.num_diverse_programs", _I, shapes="`search.inspirations`, and as many are shown"),
+    Key(
+        "prompt.num_top_programs", _I, shapes="`search.top_programs` and `prompts.num_top_programs`"
+    ),
+    Key(
+        "prompt.num_diverse_programs",
+        _I,
+        shapes="`search.inspirations` and `prompts.num_diverse_programs`",
+    ),
     Key("prompt.use_template_stochasticity", _T, setting="prompts.use_template_stochasticity"),
     Key("prompt.template_variations", Kind.MAPPING, setting="prompts.template_variations"),
     Key("prompt.use_meta_prompting", _T, reason=_DEAD),
@@ -147,8 +178,12 @@ KEYS: tuple[Key, ...] = (
     Key("prompt.code_length_threshold", _I, reason="OpenEvolve has retired it", nullable=True),
     Key("database.db_path", _S, reason=_LEDGER, nullable=True),
     Key("database.in_memory", _T, reason=_DEAD),
-    Key("database.log_prompts", _T, reason=_LEDGER),
-    Key("database.population_size", _I, reason="the grid bounds a population: one program a cell"),
+    Key("database.log_prompts", _T, reason=_PROMPTS),
+    Key(
+        "database.population_size",
+        _I,
+        reason="the grid bounds a population, with one program a cell",
+    ),
     Key("database.archive_size", _I, setting="search.archive_size"),
     Key("database.num_islands", _I, setting="search.islands"),
     Key("database.elite_selection_ratio", _N, reason=_SHOWN),
@@ -160,7 +195,7 @@ KEYS: tuple[Key, ...] = (
     Key(
         "database.feature_ranges",
         Kind.RANGES,
-        shapes="Evoqueue's own: the lowest and highest value of an axis; others are learnt",
+        shapes="the range of an axis, which is learnt otherwise; a key of Evoqueue alone",
     ),
     Key(
         "database.diversity_reference_size",
@@ -184,13 +219,13 @@ KEYS: tuple[Key, ...] = (
     Key(
         "evaluator.max_retries",
         _I,
-        reason="a program's fault is stored, not tried again, and the machinery's is retried",
+        reason="a failure of a program is stored, and only a failure of the machinery is retried",
     ),
     Key("evaluator.memory_limit_mb", _I, shapes="`sandbox.memory_mib`", nullable=True),
     Key(
         "evaluator.cpu_limit",
         _N,
-        shapes="CPU cores: `sandbox.cpu_seconds` is so many times the time-out",
+        shapes="`sandbox.cpu_seconds`, which is this number of cores times the time-out",
         nullable=True,
     ),
     Key("evaluator.cascade_evaluation", _T, shapes="whether the stage functions are used"),
@@ -199,12 +234,12 @@ KEYS: tuple[Key, ...] = (
     Key("evaluator.distributed", _T, reason="evaluation is always distributed over the workers"),
     Key("evaluator.use_llm_feedback", _T, setting="llm.feedback"),
     Key("evaluator.llm_feedback_weight", _N, setting="llm.feedback_weight"),
-    Key("evaluator.enable_artifacts", _T, shapes="false: no artifact is kept"),
+    Key("evaluator.enable_artifacts", _T, shapes="whether artifacts of a success are kept"),
     Key("evaluator.max_artifact_storage", _I, reason=_ARTIFACTS),
     Key("evolution_trace.enabled", _T, reason=_TRACE),
     Key("evolution_trace.format", _S, reason=_TRACE),
-    Key("evolution_trace.include_code", _T, reason=_TRACE),
-    Key("evolution_trace.include_prompts", _T, reason=_TRACE),
+    Key("evolution_trace.include_code", _T, reason=_LEDGER),
+    Key("evolution_trace.include_prompts", _T, reason=_PROMPTS),
     Key("evolution_trace.output_path", _S, reason=_TRACE, nullable=True),
     Key("evolution_trace.buffer_size", _I, reason=_TRACE),
     Key("evolution_trace.compress", _T, reason=_TRACE),
@@ -214,7 +249,9 @@ MODEL_KEYS: tuple[Key, ...] = (
     Key("name", _S, setting="name", nullable=True),
     Key("weight", _N, setting="weight"),
     Key("api_base", _S, setting="base_url", nullable=True),
-    Key("api_key", _S, shapes="`api_key_variable`, if of the form `${NAME}`", nullable=True),
+    Key(
+        "api_key", _S, shapes="`api_key_variable`, for a value of the form `${NAME}`", nullable=True
+    ),
     Key("provider", _S, reason=_CLIENTS, nullable=True),
     Key("init_client", _S, reason=_CLIENTS, nullable=True),
     Key("system_message", _S, reason="`prompt.system_message` replaces it", nullable=True),
@@ -224,7 +261,12 @@ MODEL_KEYS: tuple[Key, ...] = (
     Key("timeout", _N, setting="timeout_seconds", nullable=True),
     Key("retries", _I, setting="retries", nullable=True),
     Key("retry_delay", _N, setting="retry_delay_seconds", nullable=True),
-    Key("random_seed", _I, reason="a draw's seed follows from `random_seed`", nullable=True),
+    Key(
+        "random_seed",
+        _I,
+        reason="the seed of every request follows from the top-level `random_seed`",
+        nullable=True,
+    ),
     Key("reasoning_effort", _S, setting="reasoning_effort", nullable=True),
     Key("max_budget_usd", _N, reason=_CLIENTS, nullable=True),
     Key("max_ai_credits", _N, reason=_CLIENTS, nullable=True),

@@ -35,6 +35,7 @@ EXAMPLE = {
     Kind.MODELS: "[{name: m}]",
     Kind.MAPPING: "{a: [b]}",
     Kind.COUNT_OR_COUNTS: "{complexity: 4}",
+    Kind.RANGES: "{complexity: [0, 4.5]}",
 }
 
 
@@ -124,6 +125,12 @@ def test_an_unknown_key_is_a_warning_that_names_the_closest_known_one(tmp_path, 
     [notice] = problem.notices
     assert "unknown key" in notice
     assert f"closest known key is `{near}`" in notice
+
+
+def test_a_key_like_no_other_is_a_warning_without_a_suggestion(tmp_path):
+    [notice] = problem_with(tmp_path, "foo: 1\n").notices
+
+    assert notice.endswith("config.yaml:1: unknown key `foo` is ignored.")
 
 
 def test_an_unknown_key_is_an_error_under_strict(tmp_path):
@@ -273,6 +280,30 @@ def test_bins_may_differ_by_axis(tmp_path):
     text = "database: {feature_dimensions: [speed, score], feature_bins: {speed: 4}}\n"
 
     assert problem_with(tmp_path, text).axes == (Axis("speed", 4), Axis("score", 10))
+
+
+def test_an_axis_with_a_declared_range_keeps_it_and_another_learns_its_own(tmp_path):
+    text = "database: {feature_ranges: {complexity: [0, 500]}}\n"
+
+    complexity, diversity = problem_with(tmp_path, text).axes
+
+    assert complexity == Axis("complexity", 10, 0.0, 500.0)
+    assert not diversity.ranged
+
+
+@pytest.mark.parametrize(
+    "ranges",
+    [
+        *("{complexity: [5, 5]}", "{complexity: [5, 1]}", "{complexity: [1]}", "{speed: [0, 1]}"),
+        *("{complexity: [0, .inf]}", "{complexity: [0, .nan]}"),
+    ],
+)
+def test_a_range_that_cannot_be_used_is_refused_with_its_axis(tmp_path, ranges):
+    error = refusal(tmp_path, f"database:\n  feature_ranges: {ranges}\n")
+
+    assert ranges[1:5] in error.value
+    assert error.where.endswith(":2")
+    assert "complexity, diversity" in error.remedy
 
 
 def test_zero_bins_are_refused_with_the_line(tmp_path):

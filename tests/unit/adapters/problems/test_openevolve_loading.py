@@ -96,7 +96,9 @@ def test_a_configuration_from_elsewhere_does_not_replace_the_folders_own_file(tm
 
     assert problem.suggestions == {"budget.proposals": 9}
     assert problem.files["config.yaml"] == b"max_iterations: 3\n"
-    assert reload("p", problem.files, problem.options).suggestions == problem.suggestions
+    assert (
+        reload("openevolve", "p", problem.files, problem.options).suggestions == problem.suggestions
+    )
 
 
 def test_one_marked_file_is_the_initial_program_whatever_its_name(tmp_path):
@@ -395,7 +397,7 @@ def test_import_lists_come_from_the_configuration_and_options_win(tmp_path):
     told = load([tmp_path], options={"problem.allow_imports": "numpy, os.path"})
     assert told.imports.allow == ("numpy", "os.path")
     assert told.digest != problem.digest
-    assert reload(told.name, told.files, told.options).imports == told.imports
+    assert reload(told.format, told.name, told.files, told.options).imports == told.imports
     options = {"problem.deny_imports": "not a name"}
     assert refusal(tmp_path, options=options).where == "problem.deny_imports"
 
