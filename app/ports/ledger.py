@@ -8,7 +8,7 @@ gaps and their order is commit order.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from app.domain.evaluation import Trial
 from app.domain.events import Fact
