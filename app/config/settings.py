@@ -128,6 +128,9 @@ class SandboxSettings(Section):
     )
     file_bytes: int | None = Field(None, ge=1, description="of each file; none: 32 MiB")
     processes: int | None = Field(None, ge=1, description="at once; none: 64")
+    unbounded_processes: bool = Field(
+        False, description="child processes also where nothing bounds how many they start"
+    )
     open_files: int | None = Field(None, ge=3, description="of one process; none: 256")
 
 

@@ -77,6 +77,8 @@ OUTCOMES: dict[str, Outcomes] = {
     "parser bomb": same({Kind.SYNTAX}),
     "bad encoding": same({Kind.SYNTAX}),
     "fork bomb": same({Kind.TIMEOUT, Kind.MEMORY}),
+    "fork bomb that leaves its session": same({Kind.TIMEOUT, Kind.MEMORY}),
+    "fork bomb of another program": same({Kind.TIMEOUT, Kind.MEMORY}),
     "thread bomb": same({Kind.RUNTIME}),
     "descriptor exhaustion": same({Kind.RUNTIME}),
     "disk fill": same({Kind.OUTPUT_LIMIT}),

@@ -167,6 +167,11 @@ VALUES = (
 CONTAINMENT = (
     _attack("fork bomb", "import os\ndef solve(x):\n    while True:\n        try: os.fork()\n"
             "        except OSError: pass"),
+    _attack("fork bomb that leaves its session", "import os\ndef solve(x):\n    while True:\n        try:\n"
+            "            if os.fork() == 0:\n                os.setsid()\n                if os.fork(): os._exit(0)\n"
+            "        except OSError: pass"),
+    _attack("fork bomb of another program", "import os\nTEXT = 'while :; do setsid sh -c \"$0\" \"$0\" & done'\ndef solve(x):\n    while True:\n"
+            "        try: os.posix_spawn('/bin/sh', ['sh', '-c', TEXT, TEXT], os.environ)\n        except OSError: pass"),
     _attack("thread bomb", "import threading, time\ndef solve(x):\n    while True:\n"
             "        threading.Thread(target=time.sleep, args=(99,)).start()"),
     _attack("descriptor exhaustion", "import os\ndef solve(x):\n    while True: os.dup(0)"),

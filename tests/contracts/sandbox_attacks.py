@@ -27,7 +27,8 @@ BUSY = replace(LIMITS, cpu_seconds=3.0)
 BRIEF = replace(LIMITS, wall_seconds=4.0)
 """Of attacks that wait until they are stopped, or let many processes compute."""
 WAITING = (
-    "fork bomb", "CPU time of children", "stop itself", "a callback nobody passed",
+    "fork bomb", "fork bomb that leaves its session", "fork bomb of another program",
+    "CPU time of children", "stop itself", "a callback nobody passed",
     "a callback that is no number", "a frame that never comes whole",
 )  # fmt: skip
 COMPUTING = ("inode fill",)

@@ -16,8 +16,9 @@ import sys
 import time
 from typing import Any
 
-from . import census, frames, kernel, landlock, loader, walls
-from .room import NESTED, ONE, UIDS, Room, forget_foreign_paths, in_container, make_places
+from . import census, frames, kernel, landlock, loader, probes, walls
+from .forks import Asking
+from .room import ASKING, NESTED, ONE, UIDS, Room, forget_foreign_paths, in_container, make_places
 from .seccomp import Filter, Openings
 from .trial import Trial
 from .warm import Cell
@@ -28,6 +29,11 @@ _USUAL = (
     "statistics", "string", "tempfile", "time", "traceback", "typing", "zlib",
 )  # fmt: skip
 _PACKAGE = "evoq_harness"
+_UNBOUNDED = (
+    "nothing here bounds how many processes a program starts: it has no identity of its own, and "
+    "the kernel (or a container around this worker) permits no seccomp listeners, which Linux has "
+    "since 5.5"
+)
 
 
 def main(modules: dict[str, str]) -> None:
@@ -55,6 +61,8 @@ def main(modules: dict[str, str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     kernel.hide_memory()
     _preload([*_USUAL, *boot["preload"]])
+    asking = Asking()
+    room.bounded_by = probes.bound_of_processes(room, asking)
     room.readable = landlock.of_cell() if room.own_root else landlock.of_machine()
     # The loopback interface is the evaluator's where a program is apart from it.
     shared = boot["mode"] == "compatible"
@@ -66,16 +74,21 @@ def main(modules: dict[str, str]) -> None:
     for_evaluator = Openings(
         internet=room.network_closed, local=True, locks=True, memory_files=True, others=True
     )
-    started = loader.start(room, boot["mode"], host_in, (sieve, Filter(for_evaluator)))
+    asked = asking if room.bounded_by == ASKING else None
+    filters = loader.Filters(sieve, Filter(for_evaluator), asked)
+    started = loader.start(room, boot["mode"], host_in, filters)
     answer = _first_word(started, host_in, room, time.monotonic() + boot["boot_seconds"])
-    if "broken" in answer:
+    if boot["kind"] == "process" and not room.bounded_by and not boot["unbounded_processes"]:
+        answer = {"refused": _UNBOUNDED}
+    if "broken" in answer or "refused" in answer:
         frames.write_frame(host_out, answer)
         census.abandon(room, started.pid)
     room.imported = room.present()
     gc.collect()
     gc.freeze()
     cell = Cell(
-        room=room, mode=boot["mode"], loader=started, sieve=sieve, host=(host_in, host_out),
+        room=room, mode=boot["mode"], loader=started, sieve=sieve, asking=asked,
+        host=(host_in, host_out),
         wake=_wake_on_child_end(), baseline_bytes=census.own_baseline_bytes(),
         result_bytes=int(boot["result_bytes"]),
     )  # fmt: skip
@@ -175,6 +188,7 @@ def _describe(room: Room, sieve: Filter) -> dict[str, Any]:
         "network_closed": room.network_closed,
         "counted_memory": room.counted_memory,
         "filter": sieve.available,
+        "bounded_by": room.bounded_by,
         "fence": landlock.version() > 0,
         "evaluator_hidden": _evaluator_hidden(room, sieve),
         "scopes": landlock.has_scopes(),

@@ -8,11 +8,15 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from .room import UIDS, Room, become
+from . import forks
+from .room import ONE, UIDS, Room, become
 
 _SWEEPS = 200
 _PAUSE_SECONDS = 0.002
+_STOPS = 50
+_PARENT, _THREADS = 1, 17  # of /proc/PID/stat, counted after the command
 IN_A_CONTAINER = (
     "/sys/fs/cgroup/memory.events",
     "/sys/fs/cgroup/memory/memory.oom_control",
@@ -27,24 +31,66 @@ def strangers(room: Room, known: frozenset[int]) -> list[int]:
     me = os.getpid()
     if room.own_processes:
         return [pid for pid in _all_pids() if pid != me and pid not in known]
-    parents = {pid: parent for pid in _all_pids() if (parent := _parent(pid)) is not None}
-    family = {me, *known}
-    while True:
-        more = {pid for pid, parent in parents.items() if parent in family} - family
-        if not more:
-            break
-        family |= more
-    return sorted(family - {me} - known)
+    return sorted(_below({me, *known}, _everybody()) - known)
+
+
+def tasks(room: Room, loader_pid: int, shared: bool) -> forks.Tasks:
+    """Returns how many processes and threads a trial has now.
+
+    What the evaluator started and then left to itself counts as a program's.
+
+    Args:
+      room: The cell's.
+      loader_pid: The evaluator's zygote.
+      shared: Whether the evaluator's process is the program's, too.
+    """
+    found = _everybody()
+    # Whose parent ended while we looked is the trial's, or a stranger who counts for one moment.
+    cut_off = {pid for pid, seen in found.items() if seen.parent and seen.parent not in found}
+    roots = cut_off | {os.getpid()}
+    all_of_trial = set(found) if room.own_processes else _below(roots, found) | cut_off
+    all_of_trial -= {os.getpid(), loader_pid}
+    programs = all_of_trial - (set() if shared else _below({loader_pid}, found))
+    return forks.Tasks(
+        sum(found[pid].threads for pid in programs if pid in found),
+        sum(found[pid].threads for pid in all_of_trial if pid in found),
+    )
+
+
+@dataclass(frozen=True)
+class _Seen:
+    parent: int
+    threads: int
+
+
+def _everybody() -> dict[int, _Seen]:
+    return {pid: seen for pid in _all_pids() if (seen := _seen(pid)) is not None}
+
+
+def _below(roots: set[int], found: dict[int, _Seen]) -> set[int]:
+    """Returns all that descend from `roots`, without these."""
+    children: dict[int, list[int]] = {}
+    for pid, seen in found.items():
+        children.setdefault(seen.parent, []).append(pid)
+    below: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        for pid in children.get(waiting.pop(), ()):
+            if pid not in below and pid not in roots:
+                below.add(pid)
+                waiting.append(pid)
+    return below
 
 
 def _all_pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def _parent(pid: int) -> int | None:
+def _seen(pid: int) -> _Seen | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[1])
+            fields = file.read().rpartition(b")")[2].split()
+        return _Seen(int(fields[_PARENT]), max(1, int(fields[_THREADS])))
     except (OSError, ValueError, IndexError):
         return None  # it has ended meanwhile
 
@@ -56,10 +102,14 @@ def end_all(
 
     Where programs have identities of their own, a helper takes each identity and lets the kernel
     kill all of it at once, which no fork bomb can outrun.  `reap` collects ended children without
-    waiting.
+    waiting.  Elsewhere all are stopped before one is killed: a killed process makes room for
+    another, and a stopped one cannot fork.
     """
     reap()
     alive = strangers(room, known)
+    if room.identities == ONE:
+        _stop_all(room, known, alive)
+        alive = strangers(room, known)
     for sweep in range(_SWEEPS):
         if not alive:
             break
@@ -75,6 +125,19 @@ def end_all(
             reap()
             alive = strangers(room, known)
     return alive
+
+
+def _stop_all(room: Room, known: frozenset[int], alive: list[int]) -> None:
+    stopped: set[int] = set()
+    for _ in range(_STOPS):
+        running = set(alive) - stopped
+        if not running:
+            return
+        for pid in running:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGSTOP)
+        stopped |= running
+        alive = strangers(room, known)
 
 
 def abandon(room: Room, *children: int) -> None:

@@ -10,10 +10,8 @@ from typing import Any
 
 from . import kernel, landlock, limits
 from .nested import enter_nested
-from .room import NESTED, SHARED_MEMORY, UIDS, Room, become
+from .room import LIMIT, NESTED, SHARED_MEMORY, UIDS, Room, become
 from .seccomp import Filter
-
-_NESTED_COUNTING_FROM = (5, 14)  # since then RLIMIT_NPROC counts within a user namespace
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ def confine(room: Room, seat: Seat, bounds: dict[str, Any], sieve: Filter) -> No
     else:
         kernel.keep_capabilities()  # the worker may be root
         kernel.die_with_parent()
-    limits.apply(bounds, process_limit(room, bounds))
+    limits.apply(bounds, int(bounds["processes"]) if room.bounded_by == LIMIT else 0)
     os.umask(0o077)
     os.chdir(seat.directory)
     kernel.no_new_privileges()
@@ -77,16 +75,6 @@ def confine(room: Room, seat: Seat, bounds: dict[str, Any], sieve: Filter) -> No
     elif seat.apart:
         landlock.scope_sockets()
     sieve.install()
-
-
-def process_limit(room: Room, bounds: dict[str, Any]) -> int:
-    """Returns the RLIMIT_NPROC of a program; 0 where the kernel would count strangers with it."""
-    if room.identities == UIDS:
-        return int(bounds["processes"])
-    if room.identities == NESTED:
-        version = tuple(int(part) for part in os.uname().release.split(".")[:2])
-        return int(bounds["processes"]) if version >= _NESTED_COUNTING_FROM else 0
-    return 0
 
 
 def reseed(seed: int) -> None:

@@ -21,7 +21,7 @@ def apply(limits: dict[str, Any], processes: int) -> None:
 
     Args:
       limits: The fields of `Limits`.
-      processes: Largest number of processes of this identity; 0 where it cannot be limited.
+      processes: Largest number of processes of this identity; 0 sets no limit.
     """
     cpu_seconds = max(1, int(limits["cpu_seconds"] + 0.999))
     memory_bytes = int(limits["memory_mib"]) << 20

@@ -17,10 +17,12 @@ import os
 import socket
 import sys
 import traceback
+from dataclasses import dataclass
 from typing import Any
 
 from . import confine, frames, kernel, landlock, limits, result
 from .confine import Seat
+from .forks import Asking
 from .room import NESTED, UIDS, Room, become
 from .seccomp import Filter
 
@@ -28,6 +30,21 @@ MODULE_NAME = "evaluation_module"
 _MESSAGE_BYTES = 131_072
 _MOST_NAMES = 1000
 _RESULT_CHUNK = 65_536
+
+
+@dataclass(frozen=True)
+class Filters:
+    """What the processes of trials install last.
+
+    Attributes:
+      program: Of a program.
+      evaluator: Of an evaluator that is apart from programs.
+      asking: Of both, where forks must ask; else None.
+    """
+
+    program: Filter
+    evaluator: Filter
+    asking: Asking | None
 
 
 class Loader:
@@ -49,14 +66,14 @@ class Loader:
         return json.loads(message) if message else None
 
 
-def start(room: Room, mode: str, host_in: int, sieves: tuple[Filter, Filter]) -> Loader:
+def start(room: Room, mode: str, host_in: int, filters: Filters) -> Loader:
     """Forks the evaluator's zygote, which reads the next frame of `host_in` itself.
 
     Args:
       room: The cell's.
       mode: "guarded" or "compatible".
       host_in: Where the evaluator's files come from.
-      sieves: The filters of programs and of an evaluator that is apart from them.
+      filters: Of programs and evaluators.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
@@ -64,7 +81,7 @@ def start(room: Room, mode: str, host_in: int, sieves: tuple[Filter, Filter]) ->
         status = 1
         try:
             ours.close()
-            _serve(room, mode, host_in, theirs, sieves)
+            _serve(room, mode, host_in, theirs, filters)
             status = 0
         except BaseException:
             traceback.print_exc()
@@ -74,9 +91,7 @@ def start(room: Room, mode: str, host_in: int, sieves: tuple[Filter, Filter]) ->
     return Loader(pid, ours)
 
 
-def _serve(
-    room: Room, mode: str, host_in: int, channel: socket.socket, sieves: tuple[Filter, Filter]
-) -> None:
+def _serve(room: Room, mode: str, host_in: int, channel: socket.socket, filters: Filters) -> None:
     kernel.die_with_parent()
     if room.identities == UIDS:
         os.setgroups([])
@@ -109,14 +124,14 @@ def _serve(
     functions = [name for name, value in vars(module).items() if callable(value)]
     _say(channel, {"functions": functions[:_MOST_NAMES]})
     while True:
-        message, fds, _, _ = socket.recv_fds(channel, _MESSAGE_BYTES, 3)
+        message, fds, _, _ = socket.recv_fds(channel, _MESSAGE_BYTES, 4)
         if not message:
             return
         request = json.loads(message)
         pid = os.fork()
         if pid == 0:
             try:
-                _trial(room, mode, module, request, fds, sieves)
+                _trial(room, mode, module, request, fds, filters)
             except BaseException:
                 traceback.print_exc()
             finally:
@@ -190,12 +205,12 @@ def _trial(
     module: Any,
     request: dict[str, Any],
     fds: list[int],
-    sieves: tuple[Filter, Filter],
+    filters: Filters,
 ) -> None:
-    results, out, err = fds
+    results, out, err, *lines = fds
     null = os.open("/dev/null", os.O_RDWR)
     limits.take_streams(null, out, err)
-    limits.close_all_but((results,))
+    limits.close_all_but((results, *lines))
     os.set_inheritable(results, False)  # what the evaluator starts must not answer for it
     directory, paths, bounds = request["directory"], request["paths"], request["limits"]
     os.environ.update(TMPDIR=directory, HOME=directory, EVOQ_PROGRAM_SOURCE=request["sources"])
@@ -207,7 +222,7 @@ def _trial(
     if mode == "compatible":
         files = (room.evaluator, room.temporary, room.library)
         confine.confine(
-            room, Seat(request["uid"], directory, (), files, apart=False), bounds, sieves[0]
+            room, Seat(request["uid"], directory, (), files, apart=False), bounds, filters.program
         )
     else:
         kernel.die_with_parent()
@@ -216,7 +231,10 @@ def _trial(
         os.chdir(directory)
         kernel.hide_memory()
         if room.identities != NESTED:
-            sieves[1].install()
+            filters.evaluator.install()
+    if filters.asking is not None:
+        with socket.socket(fileno=lines[0]) as line:
+            filters.asking.install_for(line)
     confine.reseed(request["seed"])
     shared = mode == "compatible"
     document = _call(module, request["function"], paths, shared, bounds, room.evaluator)

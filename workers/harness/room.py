@@ -12,6 +12,7 @@ import sys
 from dataclasses import dataclass
 
 UIDS, NESTED, ONE = "uids", "nested", "one"
+LIMIT, ASKING = "limit", "asking"
 
 SHARED_MEMORY = "/dev/shm"
 """Where the C library makes named semaphores and shared memory; no process can be told another."""
@@ -45,6 +46,8 @@ class Room:
       kept: What was in the shared places from the beginning, such as an interpreter under /tmp.
       imported: What is there since the evaluator was imported.
       readable: What programs behind a fence may read beside their own directory.
+      bounded_by: What bounds the processes of a program: `LIMIT`, the kernel's own limit; `ASKING`,
+        the zygote, which every fork asks; "", nothing.
       reasons: What was tried and refused, one line each.
     """
 
@@ -64,6 +67,7 @@ class Room:
     kept: frozenset[str] = frozenset()
     imported: frozenset[str] = frozenset()
     readable: tuple[str, ...] = ()
+    bounded_by: str = ""
     reasons: tuple[str, ...] = ()
 
     @property

@@ -12,6 +12,7 @@ import traceback
 from typing import Any
 
 from . import census, confine, frames, limits, sweep
+from .forks import Gate, Tasks
 from .outlets import Outlets
 from .player import Player
 from .room import NESTED
@@ -38,6 +39,9 @@ class Trial:
         self._request = seating.request
         self._children: dict[int, int] = {}
         self._waiting: dict[int, socket.socket] = {}
+        self._gate: Gate | None = None
+        self._lines: dict[int, tuple[socket.socket, bool]] = {}
+        self._poll = select.poll()
         self._statuses: list[list[Any]] = []
         self._ended_by_us: set[int] = set()
         self._evaluator_pid = 0
@@ -69,12 +73,12 @@ class Trial:
 
     def _watch(self, deadline: float) -> None:
         cell = self._cell
-        cell.loader.start(self._request, self._outlets.of_evaluator())
+        poll = self._poll
+        self._start_evaluator()
         self._outlets.close_evaluators()
         for index, player in enumerate(self._players):
             if player.listener is not None:
                 self._prepare(index)
-        poll = select.poll()
         poll.register(cell.host[0], 0)
         poll.register(cell.wake, select.POLLIN)
         poll.register(cell.loader.channel, select.POLLIN)
@@ -91,7 +95,10 @@ class Trial:
                 self._weigh()
                 quiet_until = now + _POLL_SECONDS
             wait = min(deadline - now, _POLL_SECONDS)
-            for fd, _ in poll.poll(wait * 1000 + 0.5):
+            if self._gate is not None:
+                self._gate.answer()
+                wait = min(wait, self._gate.pause_seconds or wait)
+            for fd, event in poll.poll(wait * 1000 + 0.5):
                 if fd == cell.host[0]:
                     census.abandon(cell.room, cell.loader.pid)
                 elif fd == cell.wake:
@@ -99,6 +106,10 @@ class Trial:
                     self._reap()
                 elif fd == cell.loader.channel.fileno():
                     self._hear_loader()
+                elif fd in self._lines:
+                    self._take_listener(fd)
+                elif self._gate is not None and self._gate.listens(fd):
+                    self._hear_fork(self._gate, fd, event)
                 elif fd in listeners:
                     self._start_program(listeners[fd])
                 else:
@@ -106,6 +117,49 @@ class Trial:
                         poll.unregister(fd)
                     if self._outlets.overflowing(self._bounds["output_bytes"]):
                         self._stopped_by = "output_limit"
+
+    def _start_evaluator(self) -> None:
+        """Starts the evaluator's process; where forks ask, with a line for its listener."""
+        cell, outlets = self._cell, self._outlets.of_evaluator()
+        if cell.asking is None:
+            cell.loader.start(self._request, outlets)
+            return
+        most = int(self._bounds["processes"])
+        of_programs = most * len(self._players)
+        of_everybody = of_programs + (0 if cell.mode == "compatible" else most)
+        self._gate = Gate(self._tasks, of_programs, of_everybody)
+        ours, theirs = socket.socketpair()
+        with theirs:
+            cell.loader.start(self._request, [*outlets, theirs.fileno()])
+        self._expect_listener(ours, evaluator=cell.mode != "compatible")
+
+    def _tasks(self) -> Tasks:
+        self._reap()
+        shared = self._cell.mode == "compatible"
+        return census.tasks(self._cell.room, self._cell.loader.pid, shared)
+
+    def _expect_listener(self, line: socket.socket, *, evaluator: bool) -> None:
+        self._lines[line.fileno()] = (line, evaluator)
+        self._poll.register(line, select.POLLIN)
+
+    def _take_listener(self, fd: int) -> None:
+        """Begins to answer the forks of a process that has just been confined."""
+        assert self._gate is not None
+        line, evaluator = self._lines.pop(fd)
+        self._poll.unregister(fd)
+        with contextlib.suppress(OSError):
+            for listener in socket.recv_fds(line, 1, 1)[1]:
+                self._gate.admit(listener, evaluator=evaluator)
+                self._poll.register(listener, select.POLLIN)
+        if line not in self._waiting.values():
+            line.close()
+
+    def _hear_fork(self, gate: Gate, listener: int, event: int) -> None:
+        if event & select.POLLIN:
+            gate.hear(listener)
+        else:  # every process under this filter has ended
+            self._poll.unregister(listener)
+            gate.forget(listener)
 
     def _hear_loader(self) -> None:
         message = self._cell.loader.receive()
@@ -133,8 +187,11 @@ class Trial:
                 connection.close()
                 return
             self._prepare(index)
-        with connection, self._waiting.pop(index) as line, contextlib.suppress(OSError):
+        line = self._waiting.pop(index)
+        with connection, contextlib.suppress(OSError):
             socket.send_fds(line, [b"."], [connection.fileno()])
+        if line.fileno() not in self._lines:
+            line.close()
 
     def _prepare(self, index: int) -> None:
         """Forks a process for a player that is confined already when its connection comes."""
@@ -150,6 +207,8 @@ class Trial:
         theirs.close()
         self._waiting[index] = ours
         self._children[pid] = index
+        if self._gate is not None:
+            self._expect_listener(ours, evaluator=False)
 
     def _become(self, player: Seated, line: socket.socket) -> None:
         cell = self._cell
@@ -158,6 +217,8 @@ class Trial:
         limits.default_signals()
         limits.set_environment(confine.program_environment(player.seat.directory))
         confine.confine(cell.room, player.seat, self._bounds, cell.sieve)
+        if cell.asking is not None:
+            cell.asking.install_for(line)
         confine.reseed(self._header["seed"])
         _, fds, _, _ = socket.recv_fds(line, 1, 1)
         line.close()
@@ -207,8 +268,10 @@ class Trial:
     def _end(self) -> list[str]:
         """Ends every process of the trial and reads what they still left; returns who stayed."""
         cell = self._cell
+        if self._gate is not None:
+            self._gate.close()  # from here on nothing of the trial forks
         self._reap()
-        for line in self._waiting.values():
+        for line in (*self._waiting.values(), *(line for line, _ in self._lines.values())):
             line.close()
         if cell.room.identities == NESTED and self._report is not None:
             # How a program ended is passed on by two processes before it is ours to see.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .capture import Capture, Collector
+from .forks import Asking
 from .loader import Loader
 from .room import Room
 from .seccomp import Filter
@@ -17,6 +18,7 @@ class Cell:
     """What outlives a trial.
 
     Attributes:
+      asking: The filter under which forks ask, where nothing else bounds them; else None.
       host: Descriptors to read from and to write to.
       wake: A pipe's reading end that becomes readable when a child ends.
       baseline_bytes: Memory that every forked process shares with the zygote.
@@ -28,6 +30,7 @@ class Cell:
     mode: str
     loader: Loader
     sieve: Filter
+    asking: Asking | None
     host: tuple[int, int]
     wake: int
     baseline_bytes: int

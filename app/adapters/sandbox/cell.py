@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from app.adapters.sandbox.bundle import harness_frame, preloads
 from app.domain.problem import Evaluator, EvaluatorBroken, Job, Limits, Mode
-from app.ports.protocols import Unavailable
+from app.ports.protocols import Misconfigured, Unavailable
 
 _LENGTHS = struct.Struct(">IQ")
 _LARGEST_HEADER = 1 << 20
@@ -19,6 +19,12 @@ _EXTRA_MEMORY_MIB = 128
 _BACKSTOP_SECONDS = 5.0  # after the deadline: ending and cleaning inside the cell
 
 _REMEDY = "Correct it; a package it needs goes into a requirements.txt beside it"
+_UNBOUNDED_REMEDY = (
+    "Use the docker sandbox, start the worker as root with the capabilities SETUID and SETGID, or "
+    "permit the system call seccomp(2); sandbox.unbounded_processes=true (or "
+    "EVOQ_SANDBOX__UNBOUNDED_PROCESSES=true for a worker) accepts that one program may fill the "
+    "machine with processes"
+)
 
 
 class CellLost(Exception):
@@ -72,6 +78,8 @@ class CellSettings:
       counters: Files of a process cell's cgroup that count what was ended for want of memory.
       offset: Keeps the identities of cells on one machine apart.
       boot_seconds: Longest time a boot, with the evaluator's import, may take.
+      unbounded_processes: Whether a process cell also boots where nothing bounds how many processes
+        a program starts.
     """
 
     kind: str
@@ -80,6 +88,7 @@ class CellSettings:
     counters: tuple[str, ...] = ()
     offset: int = 0
     boot_seconds: float = 60.0
+    unbounded_processes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +127,9 @@ class Cell:
         if "broken" in answer:
             channel.close()
             raise EvaluatorBroken(f"{answer['broken']}. {_REMEDY}")
+        if "refused" in answer:
+            channel.close()
+            raise Misconfigured(f"{answer['refused']}. {_UNBOUNDED_REMEDY}")
         self._functions = frozenset(answer["functions"])
         self.walls: dict[str, Any] = answer["walls"]
         self.boot_seconds = time.monotonic() - self.started
@@ -132,6 +144,7 @@ class Cell:
             "counters": settings.counters,
             "memory_bytes": whole_cell_mib(limits) << 20,
             "offset": settings.offset,
+            "unbounded_processes": settings.unbounded_processes,
             "boot_seconds": settings.boot_seconds,
             "mode": mode.value,
             "preload": preloads(evaluator.files),

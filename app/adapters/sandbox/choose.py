@@ -73,7 +73,11 @@ def clear_orphans(told: SandboxSettings) -> int:
 def _processes(told: SandboxSettings, tell: Tell) -> ProcessSandbox:
     folder = Path(told.environments) if told.environments else None
     environments = Environments(folder=folder, tell=tell, build_seconds=_build_seconds(told))
-    return ProcessSandbox(_pool(told), environments=environments)
+    return ProcessSandbox(
+        _pool(told),
+        environments=environments,
+        unbounded_processes=told.unbounded_processes,
+    )
 
 
 def _pool(told: SandboxSettings) -> PoolSettings:

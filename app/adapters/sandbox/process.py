@@ -34,6 +34,8 @@ class ProcessSandbox:
       environments: The interpreters of the cells.
       boot_seconds: Longest time a boot, with the evaluator's import, may take.
       levels: Walls to try, strongest first; "bare" has none but limits.
+      unbounded_processes: Whether programs run also where nothing bounds how many processes they
+        start; elsewhere no cell boots there (`Misconfigured`).
     """
 
     def __init__(
@@ -43,10 +45,12 @@ class ProcessSandbox:
         environments: Environments | None = None,
         boot_seconds: float = 60.0,
         levels: tuple[str, ...] = _LEVELS,
+        unbounded_processes: bool = False,
     ) -> None:
         self._environments = Environments() if environments is None else environments
         self._boot_seconds = boot_seconds
         self._levels = levels
+        self._unbounded_processes = unbounded_processes
         self._cgroups = cgroup.parent()
         if self._cgroups is not None:
             cgroup.sweep(self._cgroups)
@@ -87,6 +91,7 @@ class ProcessSandbox:
             channel.counters(),
             random.randrange(200_000),
             self._boot_seconds,
+            self._unbounded_processes,
         )
         return Cell(channel, settings, job.evaluator, job.mode, job.limits)
 

@@ -1,0 +1,192 @@
+"""Fork bombs behind every kind of walls a child process may have, each in a box of its own."""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.adapters.sandbox import cell, cgroup
+from app.adapters.sandbox.bundle import harness_frame
+from app.adapters.sandbox.environments import Environments
+from app.adapters.sandbox.pool import PoolSettings
+from app.adapters.sandbox.process import ProcessSandbox
+from app.domain.evaluation import FailureKind
+from app.domain.problem import Job, Limits, Mode, Outcome
+from app.ports import Misconfigured
+from tests.contracts.attacks import CONTAINMENT, HONEST
+from tests.contracts.sandbox_attacks import PROBLEM, score
+from tests.integration.pids_box import Box, pids_box
+
+POOL = PoolSettings(max_cells=1, spares=0)
+LIMITS = Limits(wall_seconds=2.0, cpu_seconds=60.0, memory_mib=1024, processes=24)
+"""Memory beyond what this many processes take, so that nothing but the deadline ends a bomb."""
+ENDING_SECONDS = 2.0
+FORKING = tuple(attack for attack in CONTAINMENT if attack.name.startswith("fork bomb"))
+SMALL_THREADS = """
+import threading, time
+threading.stack_size(65536)
+def solve(x):
+    while True:
+        try: threading.Thread(target=time.sleep, args=(99,)).start()
+        except RuntimeError: pass
+"""
+SYSTEM_PYTHON = "/usr/bin/python3"
+"""Throw-away identities can read it; that of a test environment they often cannot."""
+
+
+@dataclass(frozen=True)
+class Walls:
+    """Attributes:
+    level: Of the process sandbox.
+    identities: What a cell there must have, or the test is skipped.
+    interpreter: "" for that of the tests.
+    """
+
+    level: str
+    identities: str
+    interpreter: str = ""
+
+
+WALLS = {
+    "privileged": Walls("privileged", "uids"),
+    "unprivileged": Walls("unprivileged", "nested"),
+    "bare, root": Walls("bare", "uids", SYSTEM_PYTHON),
+    "bare": Walls("bare", "one"),
+}
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Box]:
+    with pids_box() as made:
+        yield made
+
+
+@pytest.fixture(scope="module", params=WALLS)
+def behind(request: pytest.FixtureRequest, box: Box) -> Iterator[ProcessSandbox]:
+    walls = WALLS[request.param]
+    if walls.interpreter and not Path(walls.interpreter).exists():
+        pytest.skip(f"there is no {walls.interpreter}")
+    environments = Environments(walls.interpreter) if walls.interpreter else None
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(cgroup, "parent", lambda: None)  # the memory of a bomb is not the subject
+        levels = (walls.level, "bare")
+        sandbox = ProcessSandbox(POOL, environments=environments, levels=levels)
+    booted = booted_walls(sandbox)
+    if booted["identities"] != walls.identities:
+        sandbox.close()
+        pytest.skip(f"here a cell has {booted['identities']} identities: {booted['reasons']}")
+    yield sandbox
+    sandbox.close()
+
+
+def booted_walls(sandbox: ProcessSandbox) -> dict[str, Any]:
+    sandbox.protections()
+    assert sandbox._pool._walls is not None
+    return sandbox._pool._walls
+
+
+def run(sandbox: ProcessSandbox, source: str, mode: Mode, limits: Limits = LIMITS) -> Outcome:
+    return sandbox.run(Job(PROBLEM, "evaluate", ((".py", source.encode()),), limits, mode))
+
+
+BOMBS = {**{attack.name: attack.source for attack in FORKING}, "small threads": SMALL_THREADS}
+
+
+MADE = [(bomb, Mode.GUARDED) for bomb in BOMBS] + [(FORKING[1].name, Mode.COMPATIBLE)]
+
+
+@pytest.mark.parametrize(("bomb", "mode"), MADE)
+def test_a_bomb_is_bounded_ends_at_the_deadline_and_leaves_nothing(
+    behind: ProcessSandbox, box: Box, bomb: str, mode: Mode
+) -> None:
+    assert score(run(behind, HONEST, mode)) == 0.5
+    before = box.tasks()
+
+    with box.peak() as most:
+        began = time.monotonic()
+        outcome = run(behind, BOMBS[bomb], mode)
+        took = time.monotonic() - began
+    while box.tasks() > before and time.monotonic() < began + LIMITS.wall_seconds + ENDING_SECONDS:
+        time.sleep(0.01)
+    after = box.tasks()
+
+    assert outcome.failure is not None
+    assert outcome.failure.kind is FailureKind.TIMEOUT
+    assert took < LIMITS.wall_seconds + ENDING_SECONDS
+    assert after <= before
+    # Beside the program: the evaluator, ended processes that wait for their parent, our own thread.
+    assert most[0] - before < 2 * LIMITS.processes + 8
+    honest = run(behind, HONEST, mode)
+    assert (score(honest), honest.boot_seconds) == (0.5, 0.0)
+
+
+COUNTING = """
+import os, subprocess, time
+def solve(x):
+    for _ in range(40):
+        subprocess.run(["true"], check=True)
+    children = []
+    try:
+        while len(children) < 100:
+            children.append(os.fork())
+            if children[-1] == 0:
+                time.sleep(60)
+    except BlockingIOError:
+        pass
+    for child in children:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+    assert 4 <= len(children) < 8, len(children)
+    return x * x
+"""
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_a_program_may_start_its_number_at_once_and_any_number_one_after_another(
+    behind: ProcessSandbox, mode: Mode
+) -> None:
+    limits = replace(LIMITS, wall_seconds=60.0, processes=8)
+    assert score(run(behind, COUNTING, mode, limits)) == 0.5
+
+
+def test_a_cell_says_what_bounds_its_processes(behind: ProcessSandbox) -> None:
+    walls = booted_walls(behind)
+    assert walls["bounded_by"] in ("limit", "asking")
+    if walls["identities"] == "one":
+        assert walls["bounded_by"] == "asking"
+
+
+# Where nothing bounds the processes of a program.
+
+
+def without_a_bound() -> bytes:
+    """Returns the harness as it is where neither the kernel's limit nor seccomp listeners work."""
+    texts = json.loads(harness_frame()[4:])
+    texts["probes.py"] += "\ndef bound_of_processes(room, asking):\n    return ''\n"
+    body = json.dumps(texts).encode()
+    return len(body).to_bytes(4, "big") + body
+
+
+def test_a_cell_in_which_nothing_bounds_processes_does_not_boot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cell, "harness_frame", without_a_bound)
+    sandbox = ProcessSandbox(POOL, levels=("bare",))
+    with pytest.raises(Misconfigured) as caught:
+        run(sandbox, HONEST, Mode.GUARDED)
+    sandbox.close()
+    assert "seccomp listeners" in str(caught.value)
+    assert "sandbox.unbounded_processes=true" in str(caught.value)
+
+
+def test_who_asks_for_it_by_name_has_it_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cell, "harness_frame", without_a_bound)
+    sandbox = ProcessSandbox(POOL, levels=("bare",), unbounded_processes=True)
+    assert score(run(sandbox, HONEST, Mode.GUARDED)) == 0.5
+    missing = {wall.name: wall.remedy for wall in sandbox.protections() if not wall.on}
+    sandbox.close()
+    assert "docker" in missing["a bound on the processes of a trial"]

@@ -1,0 +1,212 @@
+"""Bounds the processes of a trial where no limit of the kernel can: every fork asks the zygote.
+
+A program takes a filter under which each call that makes a process or a thread waits for an answer
+(seccomp user notification, Linux 5.5 and later).  The zygote holds the filter's listener, and the
+program does not.  Once the listener is closed, every such call fails, in all that descends from the
+program, whatever session it is in: what is being ended cannot grow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from . import kernel
+
+_AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_SECCOMP = {"x86_64": 317, "aarch64": 277}
+_MAKING = {"x86_64": (56, 57, 58, 435), "aarch64": (220, 435)}  # clone, fork, vfork, clone3
+
+_LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
+_ALLOW, _ASK, _KILL = 0x7FFF0000, 0x7FC00000, 0x80000000
+_SET_FILTER, _NEW_LISTENER, _WAIT_KILLABLE = 1, 8, 32
+
+_RECEIVE, _SEND = 0xC0502100, 0xC0182101
+_REQUEST_BYTES = 80
+_ANSWER = struct.Struct("=QqiI")  # the request's number, a value, an error, flags
+_GO_ON = 1
+
+_PAUSE_SECONDS = 0.02
+"""Between two counts: it also slows down a program that forks in spite of refusals."""
+_PROBING_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Processes and threads of a trial.
+
+    Attributes:
+      programs: Of its programs.
+      everybody: Of its programs and of its evaluator.
+    """
+
+    programs: int
+    everybody: int
+
+
+class Asking:
+    """The filter, compiled once in the zygote and installed in each process that starts a trial."""
+
+    def __init__(self) -> None:
+        machine = os.uname().machine
+        self._number = _SECCOMP.get(machine, -1)
+        making = _MAKING.get(machine, ())
+        lines = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, _AUDIT_ARCH.get(machine, 0))]
+        lines += [(_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, 0)]
+        for index, number in enumerate(making):
+            lines.append((_EQUAL, len(making) - index, 0, number))
+        lines += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ASK)]
+        packed = b"".join(struct.pack("=HBBI", *line) for line in lines)
+        self._buffer = ctypes.create_string_buffer(packed)
+        self._program = struct.pack("@HP", len(lines), ctypes.addressof(self._buffer))
+
+    def install(self) -> int:
+        """Returns the listener of this process's new filter, which all it starts will have, too.
+
+        Raises:
+          OSError: The kernel has no such filters, or an older one of this process has a listener.
+        """
+        if self._number < 0:
+            raise OSError(errno.ENOSYS, "the system calls of this machine are not known")
+        kernel.no_new_privileges()
+        for flags in (_NEW_LISTENER | _WAIT_KILLABLE, _NEW_LISTENER):
+            # Before Linux 5.19 a signal makes a waiting call ask again, which is counted twice.
+            listener: int = kernel.libc.syscall(self._number, _SET_FILTER, flags, self._program)
+            if listener >= 0 or ctypes.get_errno() != errno.EINVAL:
+                break
+        return kernel.check(listener, "seccomp listener")
+
+    def install_for(self, line: socket.socket) -> None:
+        """Installs the filter and sends its listener over `line`; this process keeps none."""
+        listener = self.install()
+        socket.send_fds(line, [b"."], [listener])
+        os.close(listener)
+
+
+class Gate:
+    """Answers the forks of one trial; used by the zygote alone.
+
+    A fork is granted from what the last count left.  When nothing is left, it waits for the next
+    count, and is then granted or refused (EAGAIN, as the kernel's own limit does).
+
+    Args:
+      count: Counts the trial's tasks.
+      of_programs: Most tasks of programs.
+      of_everybody: Most tasks of programs and evaluator; the evaluator's forks are held to this.
+    """
+
+    def __init__(self, count: Callable[[], Tasks], of_programs: int, of_everybody: int) -> None:
+        self._count = count
+        self._most = Tasks(of_programs, of_everybody)
+        self._left = Tasks(0, 0)
+        self._counted = -_PAUSE_SECONDS
+        self._listeners: dict[int, bool] = {}
+        self._waiting: list[tuple[int, int]] = []
+
+    def admit(self, listener: int, *, evaluator: bool) -> None:
+        """Begins to answer what comes by a listener, which is ours to close."""
+        self._listeners[listener] = evaluator
+
+    def listens(self, fd: int) -> bool:
+        return fd in self._listeners
+
+    @property
+    def pause_seconds(self) -> float | None:
+        """How soon `answer` should be called again; None where no fork waits."""
+        return _PAUSE_SECONDS if self._waiting else None
+
+    def hear(self, listener: int) -> None:
+        """Takes one request."""
+        request = bytearray(_REQUEST_BYTES)
+        try:
+            fcntl.ioctl(listener, _RECEIVE, request)
+        except OSError:
+            return  # who asked has ended meanwhile
+        number: int = struct.unpack_from("=Q", request)[0]
+        if not self._granted(listener, number):
+            self._waiting.append((listener, number))
+
+    def answer(self) -> None:
+        """Answers the forks that wait, if it is time for another count."""
+        now = time.monotonic()
+        if not self._waiting or now < self._counted + _PAUSE_SECONDS:
+            return
+        self._counted = now
+        found = self._count()
+        self._left = Tasks(
+            self._most.programs - found.programs, self._most.everybody - found.everybody
+        )
+        waiting, self._waiting = self._waiting, []
+        for listener, number in waiting:
+            if not self._granted(listener, number):
+                _send(listener, number, -errno.EAGAIN, 0)
+
+    def _granted(self, listener: int, number: int) -> bool:
+        evaluators = self._listeners[listener]
+        if (self._left.everybody if evaluators else self._left.programs) <= 0:
+            return False
+        self._left = Tasks(self._left.programs - (not evaluators), self._left.everybody - 1)
+        _send(listener, number, 0, _GO_ON)
+        return True
+
+    def forget(self, listener: int) -> None:
+        """Closes a listener whose processes have all ended."""
+        del self._listeners[listener]
+        self._waiting = [request for request in self._waiting if request[0] != listener]
+        os.close(listener)
+
+    def close(self) -> None:
+        """Makes every fork of the trial fail from now on, also those that wait."""
+        for listener in list(self._listeners):
+            self.forget(listener)
+
+
+def _send(listener: int, number: int, error: int, flags: int) -> None:
+    with contextlib.suppress(OSError):  # who asked has ended meanwhile
+        fcntl.ioctl(listener, _SEND, _ANSWER.pack(number, 0, error, flags))
+
+
+def holds(asking: Asking) -> bool:
+    """Returns whether a fork is really refused here, by trying it in a process of its own."""
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(_try_to_fork(asking, theirs))
+    theirs.close()
+    with ours:
+        ours.settimeout(_PROBING_SECONDS)
+        try:
+            _, fds, _, _ = socket.recv_fds(ours, 1, 1)
+        except OSError:
+            fds = []
+        if fds:
+            gate = Gate(lambda: Tasks(1, 1), 1, 1)
+            gate.admit(fds[0], evaluator=False)
+            poll = select.poll()
+            poll.register(fds[0], select.POLLIN)
+            if poll.poll(_PROBING_SECONDS * 1000):
+                gate.hear(fds[0])
+                gate.answer()
+            gate.close()
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def _try_to_fork(asking: Asking, line: socket.socket) -> int:
+    """Returns 0 if a fork was refused as the gate refuses it."""
+    try:
+        asking.install_for(line)
+        line.close()
+        if os.fork() == 0:
+            os._exit(0)
+    except OSError as error:
+        return 0 if error.errno == errno.EAGAIN else 1
+    return 1

@@ -1,0 +1,68 @@
+"""Finds out by trying what bounds the processes of a program in a cell."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Callable
+from functools import partial
+
+from . import forks, kernel, nested
+from .room import ASKING, LIMIT, NESTED, UIDS, Room, become
+
+
+def bound_of_processes(room: Room, asking: forks.Asking) -> str:
+    """Returns what bounds the processes of a program: `LIMIT`, `ASKING`, or "" for nothing."""
+    identity = _identity(room)
+    if identity is not None and _in_a_child(partial(_limit_counts_its_own, identity)):
+        return LIMIT
+    return ASKING if forks.holds(asking) else ""
+
+
+def _identity(room: Room) -> Callable[[], None] | None:
+    """Returns what gives a process an identity that the kernel counts apart; None without one."""
+    if room.identities == UIDS:
+        return partial(become, room.uid_of(0))
+    return _in_a_namespace if room.identities == NESTED else None
+
+
+def _in_a_namespace() -> None:
+    uid, gid = os.getuid(), os.getgid()
+    kernel.show_memory()
+    kernel.unshare(kernel.NEWUSER)
+    nested.map_identity(nested.INSIDE_ID, uid, gid)
+
+
+def _limit_counts_its_own(identity: Callable[[], None]) -> bool:
+    """Returns whether RLIMIT_NPROC counts a program's processes, all of them and no others.
+
+    It counts others where the identity is not the program's own, as in a user namespace before
+    Linux 5.14; and it does not hold for root, nor for an unprivileged namespace of root.
+    """
+    identity()
+    return _forks_within(2) and not _forks_within(1)
+
+
+def _forks_within(processes: int) -> bool:
+    ceiling = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    resource.setrlimit(resource.RLIMIT_NPROC, (processes, ceiling))
+    try:
+        child = os.fork()
+    except BlockingIOError:
+        return False
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    return True
+
+
+def _in_a_child(question: Callable[[], bool]) -> bool:
+    """Returns the answer of a process of its own; no, where it fails."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            status = 0 if question() else 1
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
