@@ -155,6 +155,7 @@ def test_a_program_may_start_its_number_at_once_and_any_number_one_after_another
 
 def test_a_cell_says_what_bounds_its_processes(behind: ProcessSandbox) -> None:
     walls = booted_walls(behind)
+    assert walls["limits"]
     assert walls["bounded_by"] in ("limit", "asking")
     if walls["identities"] == "one":
         assert walls["bounded_by"] == "asking"

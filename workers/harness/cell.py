@@ -63,6 +63,7 @@ def main(modules: dict[str, str]) -> None:
     _preload([*_USUAL, *boot["preload"]])
     asking = Asking()
     room.bounded_by = probes.bound_of_processes(room, asking)
+    limited = probes.limits_hold(room)
     room.readable = landlock.of_cell() if room.own_root else landlock.of_machine()
     # The loopback interface is the evaluator's where a program is apart from it.
     shared = boot["mode"] == "compatible"
@@ -92,7 +93,7 @@ def main(modules: dict[str, str]) -> None:
         wake=_wake_on_child_end(), baseline_bytes=census.own_baseline_bytes(),
         result_bytes=int(boot["result_bytes"]),
     )  # fmt: skip
-    frames.write_frame(host_out, {**answer, "walls": _describe(room, sieve)})
+    frames.write_frame(host_out, {**answer, "walls": {**_describe(room, sieve), "limits": limited}})
     while True:
         _serve_one(cell)
 

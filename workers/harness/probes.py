@@ -1,14 +1,25 @@
-"""Finds out by trying what bounds the processes of a program in a cell."""
+"""Finds out by trying which limits hold in a cell, so that it claims no other."""
 
 from __future__ import annotations
 
+import errno
+import mmap
 import os
 import resource
+import signal
 from collections.abc import Callable
 from functools import partial
 
-from . import forks, kernel, nested
+from . import forks, kernel, limits, nested
 from .room import ASKING, LIMIT, NESTED, UIDS, Room, become
+
+_MEMORY_MIB, _CPU_SECONDS, _FILE_BYTES, _OPEN_FILES = 512, 7, 1, 64
+_BOUNDS = {
+    "cpu_seconds": _CPU_SECONDS,
+    "memory_mib": _MEMORY_MIB,
+    "file_bytes": _FILE_BYTES,
+    "open_files": _OPEN_FILES,
+}
 
 
 def bound_of_processes(room: Room, asking: forks.Asking) -> str:
@@ -17,6 +28,16 @@ def bound_of_processes(room: Room, asking: forks.Asking) -> str:
     if identity is not None and _in_a_child(partial(_limit_counts_its_own, identity)):
         return LIMIT
     return ASKING if forks.holds(asking) else ""
+
+
+def limits_hold(room: Room) -> bool:
+    """Returns whether limits of CPU time, memory, files and descriptors hold for a program."""
+    path = os.path.join(room.library, ".probe")
+    try:
+        return _in_a_child(partial(_limits_refuse, path))
+    finally:
+        if os.path.exists(path):
+            os.unlink(path)
 
 
 def _identity(room: Room) -> Callable[[], None] | None:
@@ -54,6 +75,41 @@ def _forks_within(processes: int) -> bool:
         os._exit(0)
     os.waitpid(child, 0)
     return True
+
+
+def _limits_refuse(path: str) -> bool:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limits.apply(_BOUNDS, 0)
+    refused = (
+        _fails(errno.EFBIG, partial(_write, path)),
+        _fails(errno.EMFILE, _open_many),
+        _fails(errno.ENOMEM, _map_memory),
+        resource.getrlimit(resource.RLIMIT_CPU)[1] <= _CPU_SECONDS + 1,
+    )
+    return all(refused)
+
+
+def _fails(number: int, action: Callable[[], None]) -> bool:
+    try:
+        action()
+    except OSError as error:
+        return error.errno == number
+    return False
+
+
+def _write(path: str) -> None:
+    with open(path, "wb", buffering=0) as file:
+        for _ in range(2):
+            file.write(b"x" * _FILE_BYTES)
+
+
+def _open_many() -> None:
+    for _ in range(_OPEN_FILES):
+        os.dup(0)
+
+
+def _map_memory() -> None:
+    mmap.mmap(-1, 2 * _MEMORY_MIB << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 def _in_a_child(question: Callable[[], bool]) -> bool:

@@ -21,6 +21,7 @@ class Protection:
 
 
 _DOCKER = "use the docker sandbox"
+_LIMITS = f"run on a kernel that holds programs to resource limits, or {_DOCKER}"
 _PROCESSES = f"run on Linux 5.5 or later with seccomp listeners permitted, or {_DOCKER}"
 _CGROUPS = f"let the worker make memory cgroups (as root, or under systemd with Delegate=memory), or {_DOCKER}"  # noqa: E501
 _NAMESPACES = f"allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0), or {_DOCKER}"  # noqa: E501
@@ -31,7 +32,7 @@ def protections_of(walls: Mapping[str, Any]) -> list[Protection]:
     fenced = walls["filter"] and walls["fence"]
     apart = walls["identities"] != "one" or (fenced and walls["scopes"])
     rows = (
-        ("limits of CPU, files and output, and a deadline", True, ""),
+        ("limits of CPU, memory, files and output, and a deadline", walls["limits"], _LIMITS),
         ("a bound on the processes of a trial", walls["bounded_by"], _PROCESSES),
         ("memory limit of all processes together by a cgroup", walls["counted_memory"], _CGROUPS),
         ("programs apart from the evaluator and the worker", apart, _NAMESPACES),
