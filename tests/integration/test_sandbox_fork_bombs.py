@@ -16,7 +16,7 @@ from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.domain.evaluation import FailureKind
 from app.domain.problem import Job, Limits, Mode, Outcome
-from app.ports import Misconfigured
+from app.ports.protocols import Misconfigured
 from tests.contracts.attacks import CONTAINMENT, HONEST
 from tests.contracts.sandbox_attacks import PROBLEM, score
 from tests.integration.pids_box import Box, pids_box
