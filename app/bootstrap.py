@@ -19,9 +19,9 @@ from app.adapters.queue.celery import CeleryExecutor
 from app.adapters.queue.inline import InlineExecutor
 from app.adapters.sandbox.choose import AnySandbox, choose
 from app.adapters.store.group_commit import GroupCommit
-from app.adapters.store.leases import LeaseKeeper
+from app.adapters.store.leases import LeaseRenewer
 from app.adapters.store.sql import SqlStore
-from app.adapters.store.worker_time_recorder import Timekeeper
+from app.adapters.store.worker_time import WorkerTimeRecorder
 from app.adapters.tuning.cma import ask
 from app.config.environment import wrong_variables
 from app.config.models import ModelSettings
@@ -116,14 +116,14 @@ def open_store(
     )
 
 
-def clocked(ctx: Context, queues: Collection[str]) -> tuple[Context, Timekeeper]:
+def clocked(ctx: Context, queues: Collection[str]) -> tuple[Context, WorkerTimeRecorder]:
     """Starts the clock of a worker of these queues, which writes to the ledger from now on.
 
     A worker of several queues is of the first kind in `WORKER_KINDS`: the dearest, as a rule.
     """
     kind = next(kind for kind in WORKER_KINDS if kind in queues)
     name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    clock = Timekeeper(ctx.store, Worker(name, kind, own_settings().prices.of(kind)))
+    clock = WorkerTimeRecorder(ctx.store, Worker(name, kind, own_settings().prices.of(kind)))
     clock.start()
     return replace(ctx, work=clock.work), clock
 
@@ -183,7 +183,7 @@ def context(
         share=GroupCommit().share,
     )
     if keep_leases:
-        return replace(built, keep=LeaseKeeper(store, pace.lease_seconds).keep)
+        return replace(built, keep=LeaseRenewer(store, pace.lease_seconds).keep)
     return built
 
 
@@ -243,7 +243,7 @@ class ProblemCatalogue:
         if found is not None:
             return found
         with self._store.begin() as tx:
-            stored = tx.problem(digest)
+            stored = tx.problems.get(digest)
         problem = reload(stored.format, stored.name, stored.files, stored.options)
         if problem.digest != digest:
             raise ValueError(

@@ -183,7 +183,7 @@ def _finished(told: argparse.Namespace, faults: dict[str, float]) -> Finished:
         while state is RunState.RUNNING:
             time.sleep(0.1)
             with stack.store.begin() as tx:
-                now = tx.run(run.id)
+                now = tx.runs.get(run.id)
             state = now.state
             seen.append(counted(stack, run))
         injected = metric(base_url, "evoq_mock_llm_injected_faults_total")

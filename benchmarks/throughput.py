@@ -82,8 +82,8 @@ def _measure(stack: Stack, told: argparse.Namespace) -> list[Window]:
     while time.monotonic() < deadline:
         time.sleep(0.2)
         with ctx.store.begin() as tx:
-            known = tx.run(run.id)
-            settled = known.proposals - tx.backlog(run.id).unsettled
+            known = tx.runs.get(run.id)
+            settled = known.proposals - tx.proposals.backlog(run.id).unsettled
         over = known.state is not RunState.RUNNING
         if settled - before >= told.window or over:
             now, spent = time.monotonic(), spent_so_far()

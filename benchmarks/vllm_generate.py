@@ -177,7 +177,7 @@ def _run(
 
     def over() -> bool:
         with stack.store.begin() as tx:
-            return tx.run(run.id).state is not RunState.RUNNING
+            return tx.runs.get(run.id).state is not RunState.RUNNING
 
     seen = _watched(metrics, over)
     with psycopg.connect(stack.database_url.replace("+psycopg", "")) as connection:

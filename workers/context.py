@@ -3,7 +3,7 @@
 import functools
 import threading
 
-from app.adapters.store.worker_time_recorder import Timekeeper
+from app.adapters.store.worker_time import WorkerTimeRecorder
 from app.bootstrap import clocked, worker_context
 from app.celery import app
 from app.engine.context import Context
@@ -13,7 +13,7 @@ _building = threading.Lock()
 
 
 @functools.cache
-def _build() -> tuple[Context, Timekeeper]:
+def _build() -> tuple[Context, WorkerTimeRecorder]:
     return clocked(worker_context(), app.amqp.queues.consume_from)
 
 

@@ -20,7 +20,7 @@ def costs(screen: Screen) -> None:
     spent, busy, idle = Spent(0, 0, 0.0), list[WorkerTime](), list[WorkerTime]()
     if at.deployed or at.home.exists():
         with opened(at) as ledger, ledger.store.begin() as tx:
-            spent, busy, idle = tx.spent(), tx.busy_shifts(), tx.idle_shifts()
+            spent, busy, idle = tx.history.spent(), tx.worker_times.busy(), tx.worker_times.idle()
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     told = f"{spent.tokens:,} tokens, {dollars(spent.cost_usd)} of what has a price"
     table.add_row("models", f"{told}, in {spent.runs} runs")

@@ -111,7 +111,7 @@ def go_on(again: Again, screen: Screen) -> int:
                         f"--iterations N or --set budget.KEY=VALUE goes on"
                     )
                 with work.store.begin() as tx:
-                    run = tx.run(before.id)
+                    run = tx.runs.get(before.id)
                 return _follow(work, run, problem, folder, detach=again.detach)
         except (KeyboardInterrupt, BrokenPipeError):
             screen.note(f"stopped at once; `evoq resume {before.name}` goes on")
@@ -125,7 +125,7 @@ def find(store: Store, name: str) -> Run:
       LookupError: There is none.
     """
     with store.begin() as tx:
-        found = tx.run_named(name)
+        found = tx.runs.named(name)
     if found is None:
         raise LookupError(f"there is no run {name!r}: `evoq list-runs` names them")
     return found
@@ -185,9 +185,9 @@ def _free_name(store: Store, problem: Problem) -> str:
     """Returns PROBLEM-NUMBER, with the first number that no run has from the newest run's on."""
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", problem.name).strip("-._")[:80] or "run"
     with store.begin() as tx:
-        newest = tx.runs(limit=1)
+        newest = tx.runs.newest(limit=1)
         number = newest[0].id + 1 if newest else 1
-        while tx.run_named(f"{stem}-{number}") is not None:
+        while tx.runs.named(f"{stem}-{number}") is not None:
             number += 1
     return f"{stem}-{number}"
 

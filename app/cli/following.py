@@ -99,26 +99,26 @@ class Tail:
         its event.
         """
         with self._store.begin(snapshot=True) as tx:
-            run = tx.run(self._run)
+            run = tx.runs.get(self._run)
             if self._progress is None:
                 self._progress = _standing(tx, run)
-            while page := tx.events(run.id, after=self._progress.seq, limit=PAGE):
+            while page := tx.events.read(run.id, after=self._progress.seq, limit=PAGE):
                 self._progress = fold(self._progress, page)
                 if len(page) < PAGE:
                     break
-            return Look(run, self._progress, tx.backlog(run.id))
+            return Look(run, self._progress, tx.proposals.backlog(run.id))
 
 
 def _standing(tx: Transaction, run: Run) -> Progress:
     """Reads what a run has come to, and up to which event."""
-    states = tx.states(run.id)
-    best = tx.best_quality(run.id)
+    states = tx.history.states(run.id)
+    best = tx.history.best_quality(run.id)
     return Progress(
         seq=run.events,
         done=sum(n for state, n in states.items() if state.final),
         admitted=states.get(State.ADMITTED, 0),
         cut=states.get(State.CUT, 0),
-        failures=tx.failures(run.id),
+        failures=tx.history.failures(run.id),
         best=best.fitness if best else None,
         notices=notices(tx, run.id),
     )

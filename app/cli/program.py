@@ -34,8 +34,8 @@ def show_program(name: str, told: str, screen: Screen) -> None:
         stages = problem_of(ledger.store, run).stages
         with ledger.store.begin() as tx:
             program = program_named(tx, run, told)
-            source = tx.programs([program])[program].source
-            evaluations = tx.evaluations(run.id, program)
+            source = tx.programs.get([program])[program].source
+            evaluations = tx.history.evaluations(run.id, program)
     if not screen.json:
         screen.say(source.rstrip())
         screen.out.print(_table(stages, program, evaluations))
@@ -62,7 +62,7 @@ def program_named(tx: Transaction, run: Run, told: str) -> ProgramId:
             value=told,
             remedy="Give 4 to 64 of its hexadecimal digits; `evoq metrics` lists them.",
         )
-    found = tx.programs_named(run.id, told)
+    found = tx.programs.named(run.id, told)
     if len(found) != 1:
         raise Failed(
             f"{run.name} has {'no' if not found else 'more than one'} program whose id begins "

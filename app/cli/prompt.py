@@ -158,7 +158,7 @@ def _draft(tx: Transaction, run: Run, problem: Problem, asked: Asked) -> Draft:
             value=str(asked.island),
             remedy="Choose one of them.",
         )
-    island = tx.island(run.id, asked.island)
+    island = tx.archive.island(run.id, asked.island)
     if island.size == 0:
         raise Failed(f"{run.name} has measured no program on island {asked.island} yet")
     recipe = run.rules.search.recipe

@@ -176,7 +176,7 @@ def _told(settings: RunSettings, environment: Mapping[str, str]) -> dict[str, st
 def _pause_left_behind(ctx: Context, spare: int | None, screen: Screen) -> None:
     """Pauses runs whose `evoq run` was killed, so that they do not share this run's workers."""
     with ctx.store.begin() as tx:
-        left = [tx.run(run) for run in tx.running() if run != spare]
+        left = [tx.runs.get(run) for run in tx.runs.running() if run != spare]
     for run in left:
         lifecycle.pause(ctx, run.id, "its `evoq run` ended before it did")
         screen.note(f"notice: {run.name} was left unfinished; `evoq resume {run.name}` goes on")

@@ -41,13 +41,13 @@ def list_runs(screen: Screen) -> None:
                     "id": run.id,
                     "problem": run.problem_name,
                     "state": run.state.value,
-                    "iterations": run.proposals - tx.backlog(run.id).unsettled,
+                    "iterations": run.proposals - tx.proposals.backlog(run.id).unsettled,
                     "budget": run.budget.proposals,
-                    "best": best.fitness if (best := tx.best_quality(run.id)) else None,
+                    "best": best.fitness if (best := tx.history.best_quality(run.id)) else None,
                     "age_seconds": round(run.elapsed_seconds, 1),
                     "reason": run.reason,
                 }
-                for run in tx.runs()
+                for run in tx.runs.newest()
             ]
     if not rows:
         screen.say("no runs yet: `evoq run PROBLEM` starts one")

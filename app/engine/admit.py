@@ -61,7 +61,7 @@ class _Door:
     @functools.cached_property
     def best(self) -> Quality | None:
         """Quality of the run's best before those proposals; None while there is none."""
-        return self.tx.best_quality(self.run.id, besides=self._entering)
+        return self.tx.history.best_quality(self.run.id, besides=self._entering)
 
 
 def _taken(door: _Door, cohort: Cohort, entrant: Entrant) -> bool:
@@ -76,16 +76,16 @@ def _taken(door: _Door, cohort: Cohort, entrant: Entrant) -> bool:
 def _lock_and_learn(tx: Transaction, run: Run, offers: Sequence[Offer]) -> Run:
     """Locks the islands of offers in index order; returns the run with the grid it now has."""
     if any(one.cohort.founding for one in offers):
-        tx.islands(run.id, lock=True)
+        tx.archive.islands(run.id, lock=True)
     else:
         for island in sorted({one.cohort.island for one in offers}):
-            tx.island(run.id, island, lock=True)
-    run = tx.run(run.id)
+            tx.archive.island(run.id, island, lock=True)
+    run = tx.runs.get(run.id)
     if all(axis.ranged for axis in run.axes):
         return run
     seen = [entrant.features for one in offers for entrant in one.entrants]
-    tx.set_axes(run.id, learnt(run.axes, seen, provisional=True))
-    return tx.run(run.id)
+    tx.runs.set_axes(run.id, learnt(run.axes, seen, provisional=True))
+    return tx.runs.get(run.id)
 
 
 def _offer(door: _Door, cohort: Cohort, island: int, entrant: Entrant) -> Elite | None:
@@ -94,7 +94,7 @@ def _offer(door: _Door, cohort: Cohort, island: int, entrant: Entrant) -> Elite 
     member = cohort.member(entrant.program)
     draft = member.draft if member else None
     for locked in (False, True):
-        view = door.tx.island(door.run.id, island, lock=locked)
+        view = door.tx.archive.island(door.run.id, island, lock=locked)
         before = view.cell(elite.cell)
         if draft is not None and draft.epoch != view.epoch:
             return None
@@ -102,7 +102,7 @@ def _offer(door: _Door, cohort: Cohort, island: int, entrant: Entrant) -> Elite 
         if after is before:
             return None
         _ = door.best  # read before entering, which locks the island
-        if door.tx.put_cell(door.run.id, island, after, seen=None if locked else view):
+        if door.tx.archive.put_cell(door.run.id, island, after, seen=None if locked else view):
             return elite
     raise AssertionError(f"island {island} of run {door.run.id} changed while it was locked")
 
@@ -126,7 +126,7 @@ def place(
     after = strategy.occupancy(before, elite)
     if after is before:
         return None
-    tx.put_cell(run, island.index, after)
+    tx.archive.put_cell(run, island.index, after)
     return elite
 
 
@@ -144,7 +144,7 @@ def _announce(
         cell=elite.cell if elite else None,
         role=member.role if member else Role.GENERATOR,
     )
-    tx.emit(run.id, fact)
+    tx.events.emit(run.id, fact)
 
 
 def _announce_best(door: _Door, taken: Sequence[Entrant]) -> None:
@@ -153,6 +153,6 @@ def _announce_best(door: _Door, taken: Sequence[Entrant]) -> None:
     for entrant in taken:
         if best is None or entrant.quality > best:
             best = entrant.quality
-            settled = door.run.proposals - door.tx.backlog(door.run.id).unsettled
+            settled = door.run.proposals - door.tx.proposals.backlog(door.run.id).unsettled
             fact = Improved(program=entrant.program, fitness=entrant.fitness, settled=settled)
-            door.tx.emit(door.run.id, fact)
+            door.tx.events.emit(door.run.id, fact)

@@ -40,7 +40,7 @@ def advance(ctx: Context, tx: Transaction, run: Run, cohorts: Sequence[Cohort]) 
     offers: list[Offer] = []
     tests: list[tuple[Cohort, Trial]] = []
     for cohort in cohorts:
-        verdict = promotion(cohort, tx.island(run.id, cohort.island))
+        verdict = promotion(cohort, tx.archive.island(run.id, cohort.island))
         entrants = [_entrant(ctx, tx, run, cohort, player) for player in verdict.admit]
         children += _admitted(cohort, entrants)
         children += _cut(tx, run, cohort, verdict)
@@ -51,7 +51,7 @@ def advance(ctx: Context, tx: Transaction, run: Run, cohorts: Sequence[Cohort]) 
         if entrants:
             offers.append(Offer(cohort, entrants))
     if children:
-        tx.enter(cohorts, children)
+        tx.cohorts.enter(cohorts, children)
     if offers:
         offer(ctx, tx, run, offers)
     ordinals = {member.id: member.ordinal for cohort in cohorts for member in cohort.members}
@@ -67,7 +67,7 @@ def _added(
 ) -> tuple[TrialId, ...]:
     if not tests:
         return ()
-    return tuple(tx.add_trials(tests, redeliver_seconds=ctx.pace.redeliver_seconds))
+    return tuple(tx.trials.add(tests, redeliver_seconds=ctx.pace.redeliver_seconds))
 
 
 def _entrant(ctx: Context, tx: Transaction, run: Run, cohort: Cohort, player: ProgramId) -> Entrant:
@@ -76,8 +76,8 @@ def _entrant(ctx: Context, tx: Transaction, run: Run, cohort: Cohort, player: Pr
         raise ValueError(f"program {player[:8]} of cohort {cohort.id} was admitted unmeasured")
     member = cohort.member(player)
     if member is None or member.draft is None:
-        length = member.length if member else tx.lengths([player])[player]
-        island = tx.island(run.id, cohort.island)
+        length = member.length if member else tx.programs.lengths([player])[player]
+        island = tx.archive.island(run.id, cohort.island)
         generation = _incumbent_generation(island, player)
     else:
         length, generation = member.length, member.draft.generation
@@ -113,7 +113,7 @@ def _notice_shortfalls(
                 f"the seed {one.program[:12]} {short}: the run begins with the metrics it "
                 f"reached, and any program measured at every stage ranks above it"
             )
-            tx.emit(run.id, Noticed(text=text))
+            tx.events.emit(run.id, Noticed(text=text))
 
 
 def _incumbent_generation(island: IslandView, player: ProgramId) -> int:
@@ -159,7 +159,7 @@ def emit_cut(tx: Transaction, run: Run, cohort: Cohort, member: Member, reason: 
         role=member.role,
         reason=reason,
     )
-    tx.emit(run.id, fact)
+    tx.events.emit(run.id, fact)
 
 
 def emit_failed(
@@ -174,4 +174,4 @@ def emit_failed(
         role=member.role,
         failure=failure,
     )
-    tx.emit(run.id, fact)
+    tx.events.emit(run.id, fact)

@@ -108,5 +108,5 @@ def _at_last(save: Callable[[], list[Turn]]) -> list[Turn]:
 
 def _saved(ctx: Context, turns: Sequence[Turn]) -> list[Turn]:
     with ctx.store.begin() as tx:
-        overtaken = tx.save_completions(turns)
+        overtaken = tx.completions.save(turns)
     return overtaken()

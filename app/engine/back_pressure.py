@@ -26,7 +26,7 @@ def pressure(tx: Transaction, run: Run, backlog: Backlog) -> Pressure:
     caps = run.rules.queue
     wanted = window(0 if caps.fixed else backlog.unsettled)
     settled = min(run.proposals - backlog.unsettled, wanted)
-    return Pressure(caps, tx.flow(run.id, settled))
+    return Pressure(caps, tx.proposals.flow(run.id, settled))
 
 
 def resized(tx: Transaction, run: Run, found: Pressure, *, least: int) -> Run:
@@ -34,5 +34,5 @@ def resized(tx: Transaction, run: Run, found: Pressure, *, least: int) -> Run:
     limits = sized(found.flow, found.caps, run.limits, least=least)
     if limits == run.limits:
         return run
-    tx.set_limits(run.id, limits)
+    tx.runs.set_limits(run.id, limits)
     return replace(run, limits=limits)

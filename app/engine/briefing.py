@@ -17,13 +17,13 @@ def brief_of(
     parents = sorted({p for draft in drafts for p in draft.parents})
     others = sorted({p for draft in drafts for p in draft.inspirations} - set(parents))
     first = drafts[0].parents[0]
-    siblings = tx.children(run.id, first, operator.siblings) if operator.siblings else ()
+    siblings = tx.programs.children(run.id, first, operator.siblings) if operator.siblings else ()
     ancestry = Ancestry()
     if operator.ancestors or operator.failures:
-        ancestry = tx.ancestry(
+        ancestry = tx.programs.ancestry(
             run.id, first, ancestors=operator.ancestors, failures=operator.failures
         )
-    known = tx.known(run.id, [*parents, *others], measured=operator.asks_model)
+    known = tx.programs.records(run.id, [*parents, *others], measured=operator.asks_model)
     told = _told(problem, run.rules, drafts, known, f"{run.seed}/{drafts[0].ordinal}")
     return replace(told, siblings=siblings, ancestry=ancestry)
 

@@ -53,10 +53,10 @@ def set_aside(ctx: Context, run: Run, cohort: Cohort, turn: int, prompts: Sequen
     if not capped(run.budget) or not surprising(prompts, run.longest_prompt_tokens):
         return ""
     with ctx.store.begin() as tx:
-        tokens = surprising(prompts, tx.run(run.id).longest_prompt_tokens)
+        tokens = surprising(prompts, tx.runs.get(run.id).longest_prompt_tokens)
         if tokens:
             raised = Charge(longest_prompt_tokens=math.ceil(tokens / PROMPT_GROWTH))
-            tx.save_completions([Turn(cohort, turn, raised)])
+            tx.completions.save([Turn(cohort, turn, raised)])
     if not tokens:
         return ""
     with ctx.store.begin() as tx:
@@ -98,9 +98,9 @@ def _standing(ctx: Context, tx: Transaction, run: Run) -> Usage:
     waiting: Mapping[str, int] = {}
     each, judged = _judges(run), 0
     if capped(run.budget):
-        judged = each * tx.backlog(run.id).evaluating if each else 0
-        waiting = tx.waiting(run.id)
-        run = tx.run(run.id)  # after `waiting`: who waits no longer has been booked before
+        judged = each * tx.proposals.backlog(run.id).evaluating if each else 0
+        waiting = tx.proposals.waiting(run.id)
+        run = tx.runs.get(run.id)  # after `waiting`: who waits no longer has been booked before
     known = account(run)
     timed = run.budget.wall_seconds is not None
     return Usage(
@@ -110,7 +110,7 @@ def _standing(ctx: Context, tx: Transaction, run: Run) -> Usage:
         known.elapsed_seconds,
         judged + sum(n * _completions(ctx, run, name, each) for name, n in waiting.items()),
         known.longest_prompt_tokens,
-        tx.lasts_seconds(run.id) if timed else 0.0,
+        tx.proposals.mean_seconds(run.id) if timed else 0.0,
     )
 
 

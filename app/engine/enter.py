@@ -56,11 +56,11 @@ def _enter(ctx: Context, bred: Sequence[GeneratedCohort]) -> dict[int, tuple[Run
     bred = list({one.cohort.id: one for one in bred}.values())
     offspring = [c for one in bred for c in one.children if isinstance(c, Offspring)]
     with ctx.store.begin() as tx:
-        tx.put_programs([child.program for child in offspring])
-        run, planned = tx.planned([one.cohort.id for one in bred])
+        tx.programs.put([child.program for child in offspring])
+        run, planned = tx.cohorts.lock_planned([one.cohort.id for one in bred])
         came = _entered(ctx, tx, run, [one for one in bred if one.cohort.id in planned])
         if run.reason:
-            tx.explain(run.id, "")
+            tx.runs.explain(run.id, "")
     return {run.id: (run, came)}
 
 
@@ -68,7 +68,7 @@ def _entered(ctx: Context, tx: Transaction, run: Run, bred: Sequence[GeneratedCo
     if not bred:
         return Advance()
     wanted = {pair for one in bred for claims in one.claims(run) for pair in claims}
-    free = tx.claim_fingerprints(run.id, sorted(wanted))
+    free = tx.programs.claim_fingerprints(run.id, sorted(wanted))
     entries: list[MemberResult] = []
     going: list[Cohort] = []
     for one in bred:
@@ -79,7 +79,7 @@ def _entered(ctx: Context, tx: Transaction, run: Run, bred: Sequence[GeneratedCo
             paired = zip(one.cohort.members, mine, strict=True)
             members = tuple(replace(m, state=e.state, program=e.program) for m, e in paired)
             going.append(replace(one.cohort, members=members))
-    tx.enter([one.cohort for one in bred], entries)
+    tx.cohorts.enter([one.cohort for one in bred], entries)
     came = advance(ctx, tx, run, going) if going else Advance()
     ordinals = {member.id: member.ordinal for one in bred for member in one.cohort.members}
     settled = (ordinals[entry.proposal] for entry in entries if entry.state.final)

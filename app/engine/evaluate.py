@@ -54,7 +54,7 @@ def evaluate(ctx: Context, *trial_ids: TrialId) -> None:
     opinions = [one.id for one in leased if one.trial.stage == STAGE]
     if opinions:  # `reap` rings without looking
         with ctx.store.begin() as tx:
-            tx.release([], opinions, ctx.pace.redeliver_seconds)
+            tx.leases.release([], opinions, ctx.pace.redeliver_seconds)
         ctx.executor.submit("judge", opinions)
     with ctx.work(run.id):
         _test(ctx, run, [one for one in leased if one.trial.stage != STAGE])
@@ -62,7 +62,7 @@ def evaluate(ctx: Context, *trial_ids: TrialId) -> None:
 
 def _lease(ctx: Context, trial_ids: Sequence[TrialId]) -> dict[TrialId, tuple[Run, LeasedTrial]]:
     with ctx.store.begin() as tx:
-        leased = tx.claim_trials(trial_ids, ctx.pace.lease_seconds, attempts=ctx.pace.attempts)
+        leased = tx.trials.claim(trial_ids, ctx.pace.lease_seconds, attempts=ctx.pace.attempts)
     return {one.id: (run, one) for run, one in leased}
 
 
@@ -88,8 +88,8 @@ def _test(ctx: Context, run: Run, leased: Sequence[LeasedTrial]) -> None:
         evaluator_broken(ctx, run, left, fault)
         return
     with ctx.store.begin() as tx:
-        tx.release([], left, ctx.pace.retry_seconds)
-        tx.explain(run.id, f"waiting: {fault}")
+        tx.leases.release([], left, ctx.pace.retry_seconds)
+        tx.runs.explain(run.id, f"waiting: {fault}")
     raise fault
 
 
@@ -114,13 +114,13 @@ def record(ctx: Context, run: Run, results: Sequence[Result]) -> None:
 
 def _record(ctx: Context, results: Sequence[Result]) -> dict[int, tuple[Run, Advance]]:
     with ctx.store.begin() as tx:
-        found = tx.record([one.measured for one in results])
+        found = tx.trials.record([one.measured for one in results])
         if found is None:
             return {}
         run, cohorts = found
         for notice in (one.notice for one in results if one.notice):
-            tx.emit(run.id, Noticed(text=notice))
+            tx.events.emit(run.id, Noticed(text=notice))
         came = advance(ctx, tx, run, cohorts)
         if run.reason:
-            tx.explain(run.id, "")
+            tx.runs.explain(run.id, "")
     return {run.id: (run, came)}

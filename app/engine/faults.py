@@ -21,7 +21,7 @@ def broken(ctx: Context, kind: Literal["cohort", "trial"], error: Exhausted) -> 
 def evaluator_broken(ctx: Context, run: Run, trials: Sequence[TrialId], error: ValueError) -> None:
     """Fails a run whose evaluator cannot be used; its trials' leases are given back."""
     with ctx.store.begin() as tx:
-        tx.release([], trials, ctx.pace.retry_seconds)
+        tx.leases.release([], trials, ctx.pace.retry_seconds)
     stop(ctx, run.id, RunState.FAILED, f"the evaluator of {run.problem_name!r} is broken: {error}")
 
 
@@ -35,5 +35,5 @@ def stop(ctx: Context, run: int, state: RunState, reason: str) -> None:
     fact = Paused if state is RunState.PAUSED else Broken
     before = (RunState.RUNNING,) if state is RunState.PAUSED else _GOING
     with ctx.store.begin() as tx:
-        if tx.set_state(run, before, state, reason):
-            tx.emit(run, fact(reason=reason))
+        if tx.runs.set_state(run, before, state, reason):
+            tx.events.emit(run, fact(reason=reason))

@@ -46,7 +46,7 @@ def generate(ctx: Context, *cohort_ids: CohortId) -> None:
 
 def _lease(ctx: Context, cohort_ids: Sequence[CohortId]) -> dict[CohortId, tuple[Run, Cohort]]:
     with ctx.store.begin() as tx:
-        leased = tx.claim_cohorts(cohort_ids, ctx.pace.lease_seconds, attempts=ctx.pace.attempts)
+        leased = tx.cohorts.claim(cohort_ids, ctx.pace.lease_seconds, attempts=ctx.pace.attempts)
     return {cohort.id: (run, cohort) for run, cohort in leased}
 
 
@@ -87,8 +87,8 @@ def _breed(ctx: Context, run: Run, leased: Sequence[Cohort]) -> None:
     if fault is None:
         return
     with ctx.store.begin() as tx:
-        tx.release(left, [], ctx.pace.retry_seconds)
-        tx.explain(run.id, f"waiting: {fault}")
+        tx.leases.release(left, [], ctx.pace.retry_seconds)
+        tx.runs.explain(run.id, f"waiting: {fault}")
     if isinstance(fault, Misconfigured):
         misconfigured(ctx, run, fault)
         return
@@ -124,7 +124,7 @@ def _claimed(ctx: Context, tx: Transaction, run: Run, cohort: Cohort) -> Claimed
     brief = brief_of(tx, run, problem, operator, drafts)
     if operator.asks_model and not again:
         brief = scheduled(brief, run.rules.asking.refining)
-    return Claimed(run, cohort, brief, tx.completions(cohort.id) if again else {})
+    return Claimed(run, cohort, brief, tx.completions.of_cohort(cohort.id) if again else {})
 
 
 def _drafts(ctx: Context, tx: Transaction, run: Run, cohort: Cohort) -> tuple[Draft, ...]:
@@ -132,7 +132,7 @@ def _drafts(ctx: Context, tx: Transaction, run: Run, cohort: Cohort) -> tuple[Dr
     drawn = tuple(member.draft for member in cohort.members if member.draft is not None)
     if len(drawn) == len(cohort.members):
         return drawn
-    island = tx.island(run.id, cohort.island)
+    island = tx.archive.island(run.id, cohort.island)
     selection = ctx.strategy(run).selection
     drafts = tuple(
         selection(island, run.rng(member.ordinal, "selection")).draft(member.ordinal, island)

@@ -42,8 +42,8 @@ def judge(ctx: Context, trial_id: TrialId) -> None:
             return
         except Unavailable as error:
             with ctx.store.begin() as tx:
-                tx.release([], [trial_id], ctx.pace.retry_seconds)
-                tx.explain(run.id, f"waiting: {error}")
+                tx.leases.release([], [trial_id], ctx.pace.retry_seconds)
+                tx.runs.explain(run.id, f"waiting: {error}")
             if isinstance(error, Misconfigured):
                 misconfigured(ctx, run, error)
                 return
@@ -69,13 +69,13 @@ class _Claimed:
 
 def _claim(ctx: Context, trial_id: TrialId) -> _Claimed | None:
     with ctx.store.begin() as tx:
-        found = tx.claim_trials([trial_id], ctx.pace.lease_seconds, attempts=ctx.pace.attempts)
+        found = tx.trials.claim([trial_id], ctx.pace.lease_seconds, attempts=ctx.pace.attempts)
         if not found:
             return None
         [(run, leased)] = found
         [player] = leased.trial.players
-        _, cohort = tx.cohort(leased.cohort)
-        heard = tx.completions(cohort.id)
+        _, cohort = tx.cohorts.lock(leased.cohort)
+        heard = tx.completions.of_cohort(cohort.id)
     judges, member = run.rules.asking.judges, cohort.member(player)
     if judges is None or member is None:
         raise ValueError(f"trial {trial_id} asks for an opinion that run {run.id} does not want")

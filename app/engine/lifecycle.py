@@ -24,13 +24,13 @@ def start(ctx: Context, problem: Problem, new: NewRun) -> Run:
     drafts = tuple(Draft(-1 - n, 0, 0, 0, (program.id,)) for n, program in enumerate(problem.seeds))
     founding = Plan(0, FOUNDING, tuple(d.ordinal for d in drafts), drafts, founding=True)
     with ctx.store.begin() as tx:
-        tx.add_problem(problem)
-        tx.put_programs(problem.seeds)
-        run = tx.add_run(new)
-        cohorts = tx.add_cohorts(run.id, [founding], redeliver_seconds=ctx.pace.redeliver_seconds)
+        tx.problems.add(problem)
+        tx.programs.put(problem.seeds)
+        run = tx.runs.add(new)
+        cohorts = tx.cohorts.add(run.id, [founding], redeliver_seconds=ctx.pace.redeliver_seconds)
         operators = dict(run.operators)
         fact = Started(seed=run.seed, budget=run.budget.proposals, operators=operators)
-        tx.emit(run.id, fact)
+        tx.events.emit(run.id, fact)
     ctx.executor.submit("generate", cohorts)
     return run
 
@@ -38,9 +38,9 @@ def start(ctx: Context, problem: Problem, new: NewRun) -> Run:
 def pause(ctx: Context, run: int, reason: str = "") -> bool:
     """Stops planning; what is in flight still settles.  False if the run was not running."""
     with ctx.store.begin() as tx:
-        paused = tx.set_state(run, (RunState.RUNNING,), RunState.PAUSED, reason)
+        paused = tx.runs.set_state(run, (RunState.RUNNING,), RunState.PAUSED, reason)
         if paused:
-            tx.emit(run, Paused(reason=reason))
+            tx.events.emit(run, Paused(reason=reason))
     return paused
 
 
@@ -57,16 +57,16 @@ def resume(ctx: Context, run: int, budget: Budget | None = None) -> bool:
     """
     before = (RunState.PAUSED, RunState.FAILED, RunState.CANCELLED, RunState.FINISHED)
     with ctx.store.begin() as tx:
-        known = tx.run(run)
+        known = tx.runs.get(run)
         if known.state in before:
-            tx.forget_attempts(run)  # locks cohorts: before the run
+            tx.leases.forget_attempts(run)  # locks cohorts: before the run
         if budget is not None:
-            tx.set_budget(run, budget)
-            known = tx.run(run)
+            tx.runs.set_budget(run, budget)
+            known = tx.runs.get(run)
         if known.state is RunState.FINISHED and spent(known.budget, account(known)):
             return False
-        if tx.set_state(run, before, RunState.RUNNING):
-            tx.emit(run, Resumed(budget=known.budget.proposals))
+        if tx.runs.set_state(run, before, RunState.RUNNING):
+            tx.events.emit(run, Resumed(budget=known.budget.proposals))
     ctx.executor.submit("produce", [run])
     return True
 
@@ -75,9 +75,9 @@ def cancel(ctx: Context, run: int, reason: str = "cancelled") -> bool:
     """Ends a run now: what is in flight is cut.  False if the run had ended before."""
     going = (RunState.RUNNING, RunState.PAUSED)
     with ctx.store.begin() as tx:
-        if not tx.set_state(run, going, RunState.CANCELLED, reason):
+        if not tx.runs.set_state(run, going, RunState.CANCELLED, reason):
             return False
-        tx.emit(run, Cancelled(reason=reason))
+        tx.events.emit(run, Cancelled(reason=reason))
     cut_unsettled(ctx, run, reason)
     return True
 
@@ -85,7 +85,7 @@ def cancel(ctx: Context, run: int, reason: str = "cancelled") -> bool:
 def cut_unsettled(ctx: Context, run: int, reason: str) -> None:
     """Cuts what is in flight, a cohort at a time; whoever works on it finds it settled."""
     with ctx.store.begin() as tx:
-        open_cohorts = tx.unsettled_cohorts(run)
+        open_cohorts = tx.cohorts.unsettled(run)
     for cohort_id in open_cohorts:
         cut(ctx, cohort_id, reason)
 
@@ -93,8 +93,8 @@ def cut_unsettled(ctx: Context, run: int, reason: str) -> None:
 def cut(ctx: Context, cohort_id: CohortId, reason: str) -> None:
     """Cuts what is in flight of one cohort."""
     with ctx.store.begin() as tx:
-        known, cohort = tx.cohort(cohort_id)
+        known, cohort = tx.cohorts.lock(cohort_id)
         open_members = [member for member in cohort.members if not member.state.final]
         for member in open_members:
             emit_cut(tx, known, cohort, member, reason)
-        tx.enter([cohort], [MemberResult(m.id, State.CUT, m.program) for m in open_members])
+        tx.cohorts.enter([cohort], [MemberResult(m.id, State.CUT, m.program) for m in open_members])

@@ -33,12 +33,12 @@ def produce(ctx: Context, run_id: int) -> None:
     Harmless to call at any time, from any number of workers: one plans, the others return.
     """
     with ctx.work(run_id), ctx.store.begin() as tx:
-        if not tx.exclusive(run_id):
+        if not tx.runs.lock_planning(run_id):
             return
-        run = tx.run(run_id)
+        run = tx.runs.get(run_id)
         if run.state is not RunState.RUNNING:
             return
-        late = overtime(run.budget, run.elapsed_seconds) and tx.unsettled_cohorts(run.id)
+        late = overtime(run.budget, run.elapsed_seconds) and tx.cohorts.unsettled(run.id)
         planned = [] if late else _plan(ctx, tx, run)
     if late:
         cut_unsettled(ctx, run_id, f"budget of {run.budget.wall_seconds:g} s spent")
@@ -48,13 +48,13 @@ def produce(ctx: Context, run_id: int) -> None:
 
 
 def _plan(ctx: Context, tx: Transaction, run: Run) -> list[int]:
-    backlog = tx.backlog(run.id)
+    backlog = tx.proposals.backlog(run.id)
     if backlog.founding:
         return []
     if overtime(run.budget, run.elapsed_seconds):
         _finish(tx, run, spent(run.budget, account(run)))
         return []
-    islands = tx.islands(run.id)
+    islands = tx.archive.islands(run.id)
     if not any(island.size for island in islands):
         _fail_unfounded(tx, run)
         return []
@@ -73,7 +73,7 @@ def _plan(ctx: Context, tx: Transaction, run: Run) -> list[int]:
     for ahead in range(len(plans)):
         if strategy.upkeep.due(run.cohorts + ahead):
             _upkeep(tx, run, strategy, run.rng(run.cohorts + ahead, "upkeep"))
-    return tx.add_cohorts(run.id, plans, redeliver_seconds=ctx.pace.redeliver_seconds)
+    return tx.cohorts.add(run.id, plans, redeliver_seconds=ctx.pace.redeliver_seconds)
 
 
 def _plans(
@@ -126,12 +126,12 @@ def _stalled(tx: Transaction, run: Run, backlog: Backlog) -> str:
     search = run.rules.search
     enough, patience = search.stop_fitness, search.stop_patience
     if enough is not None:
-        best = tx.best_quality(run.id)
+        best = tx.history.best_quality(run.id)
         if best is not None and best.whole and best.fitness >= enough:
             return f"fitness {best.fitness:.6g} is at least {enough:g}, as search.stop_fitness asks"
     if patience is None:
         return ""
-    events = tx.events(run.id, kinds=(EventKind.IMPROVED,))
+    events = tx.events.read(run.id, kinds=(EventKind.IMPROVED,))
     improvements = [event.fact for event in events if isinstance(event.fact, Improved)]
     settled = run.proposals - backlog.unsettled
     if stalled_for(improvements, settled, search.stop_threshold) < patience:
@@ -140,12 +140,12 @@ def _stalled(tx: Transaction, run: Run, backlog: Backlog) -> str:
 
 
 def _finish(tx: Transaction, run: Run, reason: str) -> None:
-    if tx.set_state(run.id, (RunState.RUNNING,), RunState.FINISHED, reason):
-        tx.emit(run.id, Finished(proposals=run.proposals, reason=reason))
+    if tx.runs.set_state(run.id, (RunState.RUNNING,), RunState.FINISHED, reason):
+        tx.events.emit(run.id, Finished(proposals=run.proposals, reason=reason))
 
 
 def _fail_unfounded(tx: Transaction, run: Run) -> None:
-    failed = [one for one in tx.settled(run.id, limit=20) if one.failure is not None]
+    failed = [one for one in tx.history.settled(run.id, limit=20) if one.failure is not None]
     told = "; ".join(
         f"{one.failure.kind}: {one.failure.detail.strip()[:500]}" for one in failed if one.failure
     )
@@ -155,22 +155,22 @@ def _fail_unfounded(tx: Transaction, run: Run) -> None:
         if failed
         else f"the seeds of {run.problem_name!r} were cut before they were measured: start anew"
     )
-    noticed = tx.events(run.id, limit=5, kinds=(EventKind.NOTICED,))
+    noticed = tx.events.read(run.id, limit=5, kinds=(EventKind.NOTICED,))
     texts = (event.fact.text for event in noticed if isinstance(event.fact, Noticed))
     reason = " ".join([reason, *texts])
-    if tx.set_state(run.id, (RunState.RUNNING,), RunState.FAILED, reason):
-        tx.emit(run.id, Broken(reason=reason))
+    if tx.runs.set_state(run.id, (RunState.RUNNING,), RunState.FAILED, reason):
+        tx.events.emit(run.id, Broken(reason=reason))
 
 
 def _upkeep(tx: Transaction, run: Run, strategy: Strategy, rng: Random) -> None:
-    islands = tx.islands(run.id, lock=True)
+    islands = tx.archive.islands(run.id, lock=True)
     for move in strategy.upkeep.moves(islands, rng):
         if move.reset:
-            tx.clear_island(run.id, move.target, reset=True)
-        target = tx.island(run.id, move.target, lock=True)
+            tx.archive.clear_island(run.id, move.target, reset=True)
+        target = tx.archive.island(run.id, move.target, lock=True)
         elite = place(tx, run.id, target, strategy, move.elite)
         if elite is not None:
-            tx.emit(
+            tx.events.emit(
                 run.id,
                 Moved(
                     program=elite.program,

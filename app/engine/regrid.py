@@ -33,22 +33,22 @@ def regrid(ctx: Context, tx: Transaction, run: Run) -> Run:
     after = run.rules.search.grid_after
     if run.proposals < after:
         return run
-    islands = tx.islands(run.id, lock=True)
+    islands = tx.archive.islands(run.id, lock=True)
     everyone = _measured(tx, run, after)
     if len(everyone) < after and run.proposals < run.budget.proposals:
         return run
-    tx.set_axes(run.id, learnt(run.axes, [one.entrant.features for one in everyone]))
-    run = tx.run(run.id)
+    tx.runs.set_axes(run.id, learnt(run.axes, [one.entrant.features for one in everyone]))
+    run = tx.runs.get(run.id)
     _place_anew(ctx, tx, run, islands, everyone)
-    tx.emit(run.id, Regridded(axes=run.axes))
+    tx.events.emit(run.id, Regridded(axes=run.axes))
     return run
 
 
 def _measured(tx: Transaction, run: Run, after: int) -> list[_Placed]:
     """Returns every program admitted so far; bounded, because regridding happens early."""
     bound = 4 * after + 2 * MOST
-    placed = tx.placed(run.id, bound)
-    lengths = tx.lengths(sorted({one.program for one, _ in placed if one.program}))
+    placed = tx.history.placed(run.id, bound)
+    lengths = tx.programs.lengths(sorted({one.program for one, _ in placed if one.program}))
     found = []
     for one, evaluations in placed:
         score = fitness(one.program or "", evaluations)
@@ -70,8 +70,8 @@ def _place_anew(
 ) -> None:
     strategy = ctx.strategy(run)
     for island in islands:
-        tx.clear_island(run.id, island.index, reset=False)
-        empty = tx.island(run.id, island.index, lock=True)
+        tx.archive.clear_island(run.id, island.index, reset=False)
+        empty = tx.archive.island(run.id, island.index, lock=True)
         for one in everyone:
             if one.island in (None, island.index):
                 admit(tx, run.id, empty, strategy, one.entrant)

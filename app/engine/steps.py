@@ -15,7 +15,7 @@ def reap(ctx: Context, run: int) -> None:
     What makes losing the whole queue harmless.
     """
     with ctx.store.begin() as tx:
-        cohorts, trials = tx.overdue(run, ctx.pace.redeliver_seconds)
+        cohorts, trials = tx.leases.overdue(run, ctx.pace.redeliver_seconds)
     ctx.executor.submit("generate", cohorts)
     ctx.executor.submit("evaluate", trials)
 
@@ -34,4 +34,4 @@ def reap_all(ctx: Context) -> None:
 
 def _running(ctx: Context) -> list[int]:
     with ctx.store.begin() as tx:
-        return tx.running()
+        return tx.runs.running()

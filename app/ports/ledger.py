@@ -1,8 +1,8 @@
-"""The ledger's side of a transaction: intentions, not rows.
+"""The ledger's side of a transaction: intentions, not rows, in a repository for each aggregate.
 
-Booleans are compare-and-sets: *True* means the caller is the first.  Locks are taken in one order
-everywhere: programs by id, cohorts by id, fingerprints sorted, islands by index, the run.  Two
-transactions can therefore wait for each other, but never in a circle.  Limits, completions and
+Booleans are compare-and-sets: *True* means that the caller is the first.  Locks are taken in one
+order everywhere: programs by id, cohorts by id, fingerprints sorted, islands by index, the run.
+Two transactions can therefore wait for each other, but never in a circle.  Limits, completions and
 events are buffered and written last, under the run's row lock, so that the events' numbers have no
 gaps and their order is commit order.
 """
@@ -11,17 +11,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from app.domain.evaluation import Trial
-from app.domain.events import Fact
+from app.domain.events import Event, EventKind, Fact
 from app.domain.operator import Ancestry, Completion, ProgramRecord
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
 from app.domain.run import Run, RunState
-from app.domain.search.archive import Cell, IslandView, Quality
+from app.domain.search.archive import Cell, Elite, IslandView
 from app.domain.search.back_pressure import Flow, InFlightLimits
 from app.domain.search.budget import Budget
-from app.domain.search.cohort import Cohort, CohortId, ProposalId, TrialId
+from app.domain.search.cohort import Cohort, CohortId, TrialId
 from app.ports.history import History
 from app.ports.records import (
+    Account,
     Backlog,
     CompletionKey,
     LeasedTrial,
@@ -32,19 +33,18 @@ from app.ports.records import (
     TrialResult,
     Turn,
     Worker,
+    WorkerTime,
 )
 
 
-class Transaction(History, Protocol):
-    """Reads and writes that commit together; what only reports read is in `History`."""
+class Problems(Protocol):
+    """Problems, by digest."""
 
-    # Problems and runs
-
-    def add_problem(self, problem: Problem) -> None:
+    def add(self, problem: Problem) -> None:
         """Stores a problem's files once; the same digest again is not an error."""
         ...
 
-    def problem(self, digest: ProblemDigest) -> StoredProblem:
+    def get(self, digest: ProblemDigest) -> StoredProblem:
         """Returns what is stored of a problem.
 
         Raises:
@@ -52,7 +52,11 @@ class Transaction(History, Protocol):
         """
         ...
 
-    def add_run(self, new: NewRun) -> Run:
+
+class Runs(Protocol):
+    """Runs: their state, limits, budget and grid."""
+
+    def add(self, new: NewRun) -> Run:
         """Creates a run with its islands.
 
         Raises:
@@ -60,7 +64,7 @@ class Transaction(History, Protocol):
         """
         ...
 
-    def run(self, run: int) -> Run:
+    def get(self, run: int) -> Run:
         """Returns a run.
 
         Raises:
@@ -68,17 +72,19 @@ class Transaction(History, Protocol):
         """
         ...
 
-    def run_named(self, name: str) -> Run | None:
+    def named(self, name: str) -> Run | None:
         """Returns the run of that name, or of that id when the name is all digits."""
+        ...
+
+    def newest(self, limit: int = 100) -> list[Run]:
+        """Returns the newest runs, newest first."""
         ...
 
     def running(self) -> list[int]:
         """Returns the ids of the runs in state `running`, oldest first."""
         ...
 
-    def unsettled_cohorts(self, run: int) -> list[CohortId]: ...
-
-    def exclusive(self, run: int) -> bool:
+    def lock_planning(self, run: int) -> bool:
         """Takes the run's planning lock until the transaction ends; False if another holds it."""
         ...
 
@@ -89,7 +95,7 @@ class Transaction(History, Protocol):
         ...
 
     def explain(self, run: int, reason: str) -> None:
-        """Says what a running run waits for; "" once it waits no longer."""
+        """Stores what a running run waits for; "" once it waits no longer."""
         ...
 
     def set_axes(self, run: int, axes: Sequence[Axis]) -> None: ...
@@ -100,20 +106,26 @@ class Transaction(History, Protocol):
         """Raises or lowers a run's caps; that of proposals never below what is already planned."""
         ...
 
-    # Programs
 
-    def put_programs(self, programs: Sequence[Program]) -> None: ...
-    def programs(self, ids: Sequence[ProgramId]) -> dict[ProgramId, Program]: ...
+class Programs(Protocol):
+    """Programs by content, and what a run knows of them."""
+
+    def put(self, programs: Sequence[Program]) -> None: ...
+    def get(self, ids: Sequence[ProgramId]) -> dict[ProgramId, Program]: ...
     def lengths(self, ids: Sequence[ProgramId]) -> dict[ProgramId, int]: ...
 
-    def known(
+    def named(self, run: int, prefix: str) -> list[ProgramId]:
+        """Returns a run's programs whose ids begin with `prefix`; two at most."""
+        ...
+
+    def records(
         self, run: int, ids: Sequence[ProgramId], *, measured: bool
     ) -> dict[ProgramId, ProgramRecord]:
         """Returns programs with their fitness in this run.
 
         Args:
           run: The run.
-          ids: Whom to look up.
+          ids: The programs.
           measured: Whether metrics, features and artifacts are wanted too.
         """
         ...
@@ -129,12 +141,54 @@ class Transaction(History, Protocol):
     def claim_fingerprints(
         self, run: int, claims: Sequence[tuple[int, str]]
     ) -> set[tuple[int, str]]:
-        """Returns which pairs of an island and a fingerprint are its first program with it."""
+        """Returns the pairs of island and fingerprint that no earlier program had claimed."""
         ...
 
-    # Cohorts
 
-    def backlog(self, run: int) -> Backlog: ...
+class Cohorts(Protocol):
+    """Cohorts and their proposals, from planning to settling."""
+
+    def add(self, run: int, plans: Sequence[Plan], *, redeliver_seconds: float) -> list[CohortId]:
+        """Adds cohorts and counts them against the budget; their messages count as sent now."""
+        ...
+
+    def claim(
+        self, cohorts: Sequence[CohortId], lease_seconds: float, *, attempts: int
+    ) -> list[tuple[Run, Cohort]]:
+        """Leases those planned cohorts of running or paused runs that nobody else has leased.
+
+        Raises:
+          Exhausted: A cohort was attempted `attempts` times and never finished.
+        """
+        ...
+
+    def lock(self, cohort: CohortId) -> tuple[Run, Cohort]:
+        """Returns a cohort and its run, locking the cohort until the transaction ends."""
+        ...
+
+    def lock_planned(self, cohorts: Sequence[CohortId]) -> tuple[Run, set[CohortId]]:
+        """Locks cohorts of one run until the transaction ends.
+
+        Returns:
+          The run, and the cohorts whose members were not entered before; none if the run has ended.
+        """
+        ...
+
+    def enter(self, cohorts: Sequence[Cohort], results: Sequence[MemberResult]) -> None:
+        """Records the new state of the cohorts' members: tested, cut, failed or admitted."""
+        ...
+
+    def unsettled(self, run: int) -> list[CohortId]:
+        """Returns the cohorts with members that are not settled, in order of id."""
+        ...
+
+
+class Proposals(Protocol):
+    """How many proposals of a run are where, and how fast they pass."""
+
+    def backlog(self, run: int) -> Backlog:
+        """Returns how many proposals are not settled."""
+        ...
 
     def waiting(self, run: int) -> dict[str, int]:
         """Returns how many proposals wait for their operator, by operator."""
@@ -144,95 +198,42 @@ class Transaction(History, Protocol):
         """Returns how fast the newest `settled` proposals passed; None before two have settled."""
         ...
 
-    def lasts_seconds(self, run: int, over: int = 32) -> float:
+    def mean_seconds(self, run: int, over: int = 32) -> float:
         """Returns the mean from planning to settling of the newest proposals; 0.0 before any."""
         ...
 
-    def add_cohorts(
-        self, run: int, plans: Sequence[Plan], *, redeliver_seconds: float
-    ) -> list[CohortId]:
-        """Adds cohorts and counts them against the budget; their bells count as rung now."""
-        ...
 
-    def claim_cohorts(
-        self, cohorts: Sequence[CohortId], lease_seconds: float, *, attempts: int
-    ) -> list[tuple[Run, Cohort]]:
-        """Leases planned cohorts of running or paused runs, but for those somebody holds.
+class Trials(Protocol):
+    """Trials and their evaluations."""
 
-        Raises:
-          Exhausted: One was attempted `attempts` times and never finished.
-        """
-        ...
-
-    def cohort(self, cohort: CohortId) -> tuple[Run, Cohort]:
-        """Returns a cohort and its run, locking the cohort until the transaction ends."""
-        ...
-
-    def planned(self, cohorts: Sequence[CohortId]) -> tuple[Run, set[CohortId]]:
-        """Locks cohorts of one run until the transaction ends, and returns the run.
-
-        With it those whose members were not entered before; none if the run has ended.
-        """
-        ...
-
-    def enter(self, cohorts: Sequence[Cohort], children: Sequence[MemberResult]) -> None:
-        """Records what became of the cohorts' members: tested, cut, failed or admitted."""
-        ...
-
-    # Completions
-
-    def completions(self, cohort: CohortId) -> Mapping[int, Mapping[int, Completion]]:
-        """Returns what a model has answered in the cohort's conversation, by turn and place."""
-        ...
-
-    def save_completions(self, turns: Sequence[Turn]) -> Callable[[], list[Turn]]:
-        """Stores what models answered to cohorts of one run, and adds it to the run's account.
-
-        A turn whose very answers are stored already is left as it is, and not booked again.  One
-        to which another worker's answers are stored is booked, and those stay; so do its drafts.
-
-        Returns:
-          What says, once the transaction has committed, which of the turns those others were.
-        """
-        ...
-
-    def recall(self, asked: Sequence[CompletionKey]) -> list[Completion | None]:
-        """Returns what was once answered to the same, in any run; None where nothing was.
-
-        Of several answers the first; as it was stored, so that its cost is that of then.
-        """
-        ...
-
-    def replay(self, run: int, asked: Sequence[tuple[str, int]]) -> list[Completion | None]:
-        """Returns what a run was answered to a prompt's digest and sample; None where nothing."""
-        ...
-
-    # Trials
-
-    def add_trials(
+    def add(
         self, trials: Sequence[tuple[Cohort, Trial]], *, redeliver_seconds: float
     ) -> list[TrialId]:
-        """Adds trials, but for those their cohorts have; returns the ids of what was added."""
+        """Adds the trials that their cohorts do not have yet; returns the ids of those."""
         ...
 
-    def claim_trials(
+    def claim(
         self, trials: Sequence[TrialId], lease_seconds: float, *, attempts: int
     ) -> list[tuple[Run, LeasedTrial]]:
-        """Leases trials of runs that have no evaluation yet, but for those somebody holds.
+        """Leases those trials of runs that have no evaluation and that nobody else has leased.
 
         Raises:
-          Exhausted: One was attempted `attempts` times and never finished.
+          Exhausted: A trial was attempted `attempts` times and never finished.
         """
         ...
 
-    def record(self, measured: Sequence[TrialResult]) -> tuple[Run, list[Cohort]] | None:
-        """Records evaluations of one run; returns the run and their cohorts with them, locked.
+    def record(self, results: Sequence[TrialResult]) -> tuple[Run, list[Cohort]] | None:
+        """Records evaluations of one run; a trial that has an evaluation keeps it.
 
-        What has an evaluation keeps it.  None if that is true of all, or the run has ended.
+        Returns:
+          The run and the cohorts of newly evaluated trials with all their evaluations, locked.
+          None if every trial had one, or the run has ended.
         """
         ...
 
-    # Leases
+
+class Leases(Protocol):
+    """Leases of cohorts that are being generated and of trials that are being evaluated."""
 
     def renew(
         self, cohorts: Sequence[CohortId], trials: Sequence[TrialId], lease_seconds: float
@@ -241,23 +242,25 @@ class Transaction(History, Protocol):
     def release(
         self, cohorts: Sequence[CohortId], trials: Sequence[TrialId], retry_seconds: float
     ) -> None:
-        """Gives leases back: the attempt is not counted, the bell rings in `retry_seconds`."""
+        """Gives leases back: the attempt is not counted, redelivery is in `retry_seconds`."""
         ...
 
     def overdue(
         self, run: int, redeliver_seconds: float, limit: int = 1000
     ) -> tuple[list[CohortId], list[TrialId]]:
-        """Returns unfinished work whose lease ran out, and counts its bells as rung now."""
+        """Returns unfinished work whose lease ran out; its messages count as sent now."""
         ...
 
     def forget_attempts(self, run: int) -> None:
         """Starts counting attempts anew; what `resume` does after a failure of the machinery."""
         ...
 
-    # Archive
+
+class Archive(Protocol):
+    """Islands and their cells."""
 
     def islands(self, run: int, *, lock: bool = False) -> tuple[IslandView, ...]:
-        """Returns a run's islands in index order; locks them all, if asked, in that order."""
+        """Returns a run's islands in index order; with `lock` it locks them all, in that order."""
         ...
 
     def island(self, run: int, index: int, *, lock: bool = False) -> IslandView: ...
@@ -270,8 +273,8 @@ class Transaction(History, Protocol):
         Args:
           run: The run.
           island: The island's index.
-          cell: The cell and who lives there from now on.
-          seen: The island as it was read; nothing is done, and False returned, if anybody has
+          cell: The cell and its new occupants.
+          seen: The island as it was read; nothing is done, and False returned, if any program has
             entered it since.  None where this transaction has locked it.
         """
         ...
@@ -280,27 +283,101 @@ class Transaction(History, Protocol):
         """Empties an island's cells; with `reset` it also enters its next epoch."""
         ...
 
-    # Workers
-
-    def record_shifts(self, worker: Worker, seconds: Mapping[int | None, float]) -> None:
-        """Writes a worker's totals by run, None being nobody's time; smaller ones are left out."""
+    def elites(self, run: int) -> list[tuple[int, Elite]]:
+        """Returns every (island, elite), by island, then cell, then rank."""
         ...
 
-    # Events, and the best so far
+
+class Completions(Protocol):
+    """Completions of language models, and what they cost."""
+
+    def of_cohort(self, cohort: CohortId) -> Mapping[int, Mapping[int, Completion]]:
+        """Returns the stored completions of the cohort's conversation, by turn and place."""
+        ...
+
+    def save(self, turns: Sequence[Turn]) -> Callable[[], list[Turn]]:
+        """Stores completions for cohorts of one run, and adds their charge to the run's account.
+
+        A turn whose very completions are stored already is left as it is, and not charged again.
+        A turn to which another worker's completions are stored is charged, and those stay; so do
+        its drafts.
+
+        Returns:
+          A function that returns, once the transaction has committed, the turns of the latter kind.
+        """
+        ...
+
+    def recall(self, keys: Sequence[CompletionKey]) -> list[Completion | None]:
+        """Returns the first completion stored for each key in any run; None where there is none.
+
+        A completion is returned as it was stored: its cost is that of then.
+        """
+        ...
+
+    def replay(self, run: int, keys: Sequence[tuple[str, int]]) -> list[Completion | None]:
+        """Returns a run's completion for each prompt digest and sample; None where none is."""
+        ...
+
+    def accounts(self, run: int) -> list[Account]:
+        """Returns the totals of a run's completions, by role and model."""
+        ...
+
+
+class Events(Protocol):
+    """The log of a run."""
 
     def emit(self, run: int, fact: Fact) -> None: ...
 
-    def best_quality(self, run: int, besides: Sequence[ProposalId] = ()) -> Quality | None:
-        """Returns the best quality among all proposals but `besides`; None if there is none."""
+    def read(
+        self, run: int, after: int = 0, limit: int = 1000, kinds: Sequence[EventKind] = ()
+    ) -> list[Event]:
+        """Returns events with `seq` > `after`, in order; of `kinds` only, if any are given."""
         ...
+
+
+class WorkerTimes(Protocol):
+    """Seconds that workers spent, by run."""
+
+    def record(self, worker: Worker, seconds: Mapping[int | None, float]) -> None:
+        """Writes a worker's totals by run (None: time for no run); smaller totals are ignored."""
+        ...
+
+    def of_run(self, run: int) -> list[WorkerTime]:
+        """Returns the time that workers spent on a run, by kind."""
+        ...
+
+    def busy(self) -> list[WorkerTime]:
+        """Returns the time that workers spent on all runs together, by kind."""
+        ...
+
+    def idle(self) -> list[WorkerTime]:
+        """Returns the time that workers spent on no run, by kind."""
+        ...
+
+
+class Transaction(Protocol):
+    """Reads and writes that commit together."""
+
+    problems: Problems
+    runs: Runs
+    programs: Programs
+    cohorts: Cohorts
+    proposals: Proposals
+    trials: Trials
+    leases: Leases
+    archive: Archive
+    completions: Completions
+    events: Events
+    worker_times: WorkerTimes
+    history: History
 
 
 class Exhausted(Exception):
     """A step was attempted too often without an end; the run's machinery is at fault.
 
     Attributes:
-      run: Whose step it is.
-      subject: The cohort or trial it is about.
+      run: The run of the step.
+      subject: The cohort or trial of the step.
     """
 
     def __init__(self, run: int, subject: int, attempts: int) -> None:

@@ -52,7 +52,7 @@ def draw(store: Store, summary: Summary, folder: Path) -> list[Path]:
     run = summary.run
     settled = _first(rows(history(store, run.id)), PLOTTED)
     with store.begin() as tx:
-        elites = tx.elites(run.id)
+        elites = tx.archive.elites(run.id)
     title = f"{run.name} ({run.problem_name})" if run.problem_name not in run.name else run.name
     drawn = {
         "evolution.png": evolution(settled, _fitness(summary), title),

@@ -90,7 +90,7 @@ def history(store: Store, run: int) -> Iterator[Settled]:
     after = 0
     while True:
         with store.begin() as tx:
-            page = tx.settled(run, after=after, limit=PAGE)
+            page = tx.history.settled(run, after=after, limit=PAGE)
         yield from page
         after += len(page)
         if len(page) < PAGE:

@@ -109,10 +109,10 @@ class Summary:
 def summarise(store: Store, run: int, problem: Problem) -> Summary:
     """Reads a run's summary in one transaction."""
     with store.begin() as tx:
-        row = tx.run(run)
-        states, failures = tx.states(run), tx.failures(run)
+        row = tx.runs.get(run)
+        states, failures = tx.history.states(run), tx.history.failures(run)
         admitted = states.get(State.ADMITTED, 0)
-        last = tx.events(run, after=row.events - 1, limit=1) if row.events else []
+        last = tx.events.read(run, after=row.events - 1, limit=1) if row.events else []
         return Summary(
             run=row,
             iterations=sum(n for state, n in states.items() if state.final),
@@ -124,7 +124,7 @@ def summarise(store: Store, run: int, problem: Problem) -> Summary:
             seconds=last[0].seconds if last else 0.0,
             notices=notices(tx, run),
             costs=read_costs(tx, row, admitted),
-            load=None if row.state.final else run_load(tx, row, tx.backlog(run)),
+            load=None if row.state.final else run_load(tx, row, tx.proposals.backlog(run)),
         )
 
 
@@ -141,15 +141,15 @@ def run_load(tx: Transaction, run: Run, backlog: Backlog) -> RunLoad:
 
 def notices(tx: Transaction, run: int) -> tuple[str, ...]:
     """Returns the first `MOST_NOTICES` texts for the user of a run, oldest first."""
-    events = tx.events(run, limit=MOST_NOTICES, kinds=(EventKind.NOTICED,))
+    events = tx.events.read(run, limit=MOST_NOTICES, kinds=(EventKind.NOTICED,))
     return tuple(event.fact.text for event in events if isinstance(event.fact, Noticed))
 
 
 def _best(tx: Transaction, run: int) -> BestProgram | None:
-    best = tx.best(run)
+    best = tx.history.best(run)
     if best is None or best.program is None:
         return None
-    source = tx.programs([best.program])[best.program].source
+    source = tx.programs.get([best.program])[best.program].source
     return BestProgram(_measured(tx, run, best.program, best), source, best)
 
 
@@ -157,7 +157,7 @@ def _baselines(tx: Transaction, run: int, problem: Problem) -> dict[str, Measure
     """Returns the named seeds with their measurements; the seeding cohort settles first."""
     seeds = {
         proposal.program: proposal
-        for proposal in tx.settled(run, limit=len(problem.seeds))
+        for proposal in tx.history.settled(run, limit=len(problem.seeds))
         if proposal.ordinal < 0
     }
     return {
@@ -168,7 +168,7 @@ def _baselines(tx: Transaction, run: int, problem: Problem) -> dict[str, Measure
 
 
 def _measured(tx: Transaction, run: int, program: ProgramId, settled: Settled) -> MeasuredProgram:
-    metrics = merged_metrics(program, tx.evaluations(run, program))
+    metrics = merged_metrics(program, tx.history.evaluations(run, program))
     return MeasuredProgram(program, settled.fitness, metrics, settled.verified)
 
 

@@ -113,7 +113,7 @@ def served(
         steps.reap_all(ctx)
         steps.produce_all(ctx)
         with ctx.store.begin() as tx:
-            state = tx.run(run.id).state
+            state = tx.runs.get(run.id).state
     stop.set()
     for thread in threads:
         thread.join(60)
@@ -158,6 +158,6 @@ def planned(
 
 def settled(ctx: Context, run: Run) -> list[int]:
     with ctx.store.begin() as tx:
-        events = tx.events(run.id)
+        events = tx.events.read(run.id)
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     return sorted(event.data["proposal"] for event in events if event.kind in SETTLING)

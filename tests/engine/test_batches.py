@@ -60,12 +60,12 @@ def test_a_batch_run_twice_is_run_once(ctx: Context) -> None:
 def test_what_somebody_else_holds_is_left_out_of_a_batch(ctx: Context) -> None:
     run, cohorts = planned(ctx, 4)
     with ctx.store.begin() as tx:
-        assert tx.claim_cohorts(cohorts[1:2], 30, attempts=5)
+        assert tx.cohorts.claim(cohorts[1:2], 30, attempts=5)
     steps.generate(ctx, *cohorts)
     _, trials, _ = ctx.executor.take()  # type: ignore[attr-defined]
     with ctx.store.begin() as tx:
-        held = tx.claim_trials(trials[:1], 30, attempts=5)
-        backlog = tx.backlog(run.id)
+        held = tx.trials.claim(trials[:1], 30, attempts=5)
+        backlog = tx.proposals.backlog(run.id)
     assert held
     assert backlog.generating == 1
     steps.evaluate(ctx, *trials)
@@ -89,7 +89,7 @@ def test_a_model_that_goes_away_costs_a_batch_nothing_that_was_bred(ctx: Context
     with pytest.raises(Unavailable, match="the model is away"):
         steps.generate(ctx, *cohorts)
     with ctx.store.begin() as tx:
-        backlog, known = tx.backlog(run.id), tx.run(run.id)
+        backlog, known = tx.proposals.backlog(run.id), tx.runs.get(run.id)
     assert (backlog.evaluating, backlog.generating) == (2, 2)
     assert known.reason == "waiting: the model is away"
     asked = model.asked
@@ -130,7 +130,7 @@ def test_a_broken_evaluator_in_a_batch_fails_the_run_and_keeps_what_was_measured
     sandbox.fails = sandbox.runs + 1
     steps.evaluate(ctx, *trials)
     with ctx.store.begin() as tx:
-        known = tx.run(run.id)
+        known = tx.runs.get(run.id)
     assert known.state is RunState.FAILED
     assert "evaluator.py, line 1" in known.reason
     assert len(settled(ctx, run)) == 1
@@ -149,8 +149,8 @@ def test_a_run_of_quick_steps_comes_to_share_messages(ctx: Context) -> None:
             most[step] = max(most.get(step, 0), len(some))
             table(ctx)[step](*some)
     with ctx.store.begin() as tx:
-        final = tx.run(run.id)
-        shown = run_load(tx, final, tx.backlog(run.id))
+        final = tx.runs.get(run.id)
+        shown = run_load(tx, final, tx.proposals.backlog(run.id))
     assert final.state is RunState.FINISHED
     assert shown.generating.text.endswith(", 8 a message)")
     assert (final.limits.generate_batch, final.limits.evaluate_batch) == (8, 8)

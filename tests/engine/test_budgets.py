@@ -80,7 +80,7 @@ def drained(ctx: Context, run: int) -> Run:
     steps.produce(ctx, run)
     ctx.executor.drain(table(ctx), lambda: False)
     with ctx.store.begin() as tx:
-        return tx.run(run)
+        return tx.runs.get(run)
 
 
 def test_a_run_ends_within_its_tokens_and_goes_on_with_more(ctx: Context) -> None:
@@ -95,8 +95,8 @@ def test_a_run_ends_within_its_tokens_and_goes_on_with_more(ctx: Context) -> Non
     most = MAX_TOKENS + PROMPT_TOKENS * PROMPT_GROWTH
     assert 3000 - 2 * most < run.tokens <= 3000
     with ctx.store.begin() as tx:
-        assert sum(tx.states(run.id).values()) == run.proposals < 500
-        assert all(state.final for state in tx.states(run.id))
+        assert sum(tx.history.states(run.id).values()) == run.proposals < 500
+        assert all(state.final for state in tx.history.states(run.id))
     assert lifecycle.resume(ctx, run.id, replace(run.budget, tokens=6000))
     longer = drained(ctx, run.id)
     assert longer.state is RunState.FINISHED
@@ -128,7 +128,9 @@ def test_a_first_conversation_goes_alone_and_then_as_many_as_there_is_room_for(
     while (bell := _next(ctx)) is not None:
         table(ctx)[bell[0]](bell[1])
         with ctx.store.begin() as tx:
-            most.append((tx.run(started.id).longest_prompt_tokens, tx.backlog(started.id)))
+            most.append(
+                (tx.runs.get(started.id).longest_prompt_tokens, tx.proposals.backlog(started.id))
+            )
     alone = [backlog.unsettled for longest, backlog in most if not longest]
     later = [backlog.unsettled for longest, backlog in most if longest]
     assert max(alone) == 1
@@ -138,7 +140,7 @@ def test_a_first_conversation_goes_alone_and_then_as_many_as_there_is_room_for(
 def test_a_run_whose_time_was_over_before_its_seeds_were_measured_says_so(ctx: Context) -> None:
     started = lifecycle.start(ctx, problem(), new_run(problem(), budget=10))
     with ctx.store.begin() as tx:
-        tx.set_budget(started.id, Budget(10, wall_seconds=0.001))
+        tx.runs.set_budget(started.id, Budget(10, wall_seconds=0.001))
 
     steps.produce(ctx, started.id)
 
@@ -195,8 +197,8 @@ def test_a_prompt_much_longer_than_all_before_exceeds_no_cap(ctx: Context, token
     assert run.state is RunState.FINISHED
     assert 0 < run.tokens <= tokens
     with ctx.store.begin() as tx:
-        assert all(state.final for state in tx.states(run.id))
-        cut = [one for one in tx.events(run.id) if one.kind is EventKind.CUT]
+        assert all(state.final for state in tx.history.states(run.id))
+        cut = [one for one in tx.events.read(run.id) if one.kind is EventKind.CUT]
     if tokens == 3000:
         assert any("no room for a prompt of" in one.data["reason"] for one in cut)
 
@@ -233,8 +235,11 @@ def test_a_judges_prompt_much_longer_than_all_before_exceeds_no_cap(
     assert run.state is RunState.FINISHED
     assert 0 < run.tokens <= tokens
     with ctx.store.begin() as tx:
-        assert all(state.final for state in tx.states(run.id))
-        said = [one.artifacts.get("judges", "") for one in tx.evaluations(run.id, Program(LONG).id)]
+        assert all(state.final for state in tx.history.states(run.id))
+        said = [
+            one.artifacts.get("judges", "")
+            for one in tx.history.evaluations(run.id, Program(LONG).id)
+        ]
     if tokens == 3000:
         assert any("no room for a prompt of" in one for one in said)
 
@@ -253,7 +258,7 @@ def test_a_judge_that_never_answered_counts_as_paid(ctx: Context) -> None:
         drained(ctx, started.id)
 
     with ctx.store.begin() as tx:
-        assert tx.run(started.id).tokens >= MAX_TOKENS
+        assert tx.runs.get(started.id).tokens >= MAX_TOKENS
 
 
 def test_requests_that_nobody_answered_count_as_paid(ctx: Context) -> None:
@@ -270,14 +275,14 @@ def test_requests_that_nobody_answered_count_as_paid(ctx: Context) -> None:
     before = 0
     while model.asked < 4:
         with ctx.store.begin() as tx:
-            before = tx.run(started.id).tokens
+            before = tx.runs.get(started.id).tokens
         bell = _next(ctx)
         assert bell is not None
         with suppress(Unavailable):
             table(ctx)[bell[0]](bell[1])
 
     with ctx.store.begin() as tx:
-        run = tx.run(started.id)
+        run = tx.runs.get(started.id)
         found = read_costs(tx, run, 0)
     assert run.tokens >= before + 2 * MAX_TOKENS
     assert found.booked_tokens == run.tokens
@@ -306,19 +311,19 @@ def test_what_is_in_flight_is_cut_when_the_time_is_over(ctx: Context) -> None:
     while (bell := _next(ctx)) is not None:
         if bell[0] == "evaluate":
             with ctx.store.begin() as tx:
-                if tx.backlog(started.id).evaluating >= 4:
+                if tx.proposals.backlog(started.id).evaluating >= 4:
                     break
         table(ctx)[bell[0]](bell[1])
     ctx.executor._bells.clear()  # type: ignore[attr-defined]
     with ctx.store.begin() as tx:
-        tx.set_budget(started.id, Budget(100, wall_seconds=0.001))
+        tx.runs.set_budget(started.id, Budget(100, wall_seconds=0.001))
     steps.produce(ctx, started.id)
 
     run = drained(ctx, started.id)
 
     assert (run.state, run.reason) == (RunState.FINISHED, "budget of 0.001 s spent")
     with ctx.store.begin() as tx:
-        states, events = tx.states(run.id), tx.events(run.id)
+        states, events = tx.history.states(run.id), tx.events.read(run.id)
     assert states[State.CUT] >= 4
     assert all(state.final for state in states)
     assert events[-1].kind is EventKind.FINISHED

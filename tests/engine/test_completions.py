@@ -37,21 +37,21 @@ ANSWER = Completion(
 def a_cohort(store: SqlStore, name: str = "toy-run") -> int:
     toy = problem()
     with store.begin() as tx:
-        tx.add_problem(toy)
-        run = tx.add_run(replace(new_run(toy), name=name)).id
-        [cohort] = tx.add_cohorts(run, [Plan(0, "asked", (0,))], redeliver_seconds=30)
+        tx.problems.add(toy)
+        run = tx.runs.add(replace(new_run(toy), name=name)).id
+        [cohort] = tx.cohorts.add(run, [Plan(0, "asked", (0,))], redeliver_seconds=30)
     return cohort
 
 
 def answered(store: SqlStore, cohort: int, *replies: Completion) -> None:
     with store.begin() as tx:
-        _, held = tx.cohort(cohort)
+        _, held = tx.cohorts.lock(cohort)
     saved(store, Turn(held, 0, Charge(120, 0.25, 100), [PROMPT] * len(replies), replies))
 
 
 def saved(store: SqlStore, *turns: Turn) -> list[Turn]:
     with store.begin() as tx:
-        overtaken = tx.save_completions(turns)
+        overtaken = tx.completions.save(turns)
     return overtaken()
 
 
@@ -61,8 +61,8 @@ def test_a_completion_comes_back_with_all_that_is_known_of_it(store: SqlStore) -
     answered(store, cohort, ANSWER, replace(ANSWER, cost_usd=None))
 
     with store.begin() as tx:
-        [first, second] = tx.completions(cohort)[0].values()
-        run, _ = tx.cohort(cohort)
+        [first, second] = tx.completions.of_cohort(cohort)[0].values()
+        run, _ = tx.cohorts.lock(cohort)
     assert first == replace(ANSWER, text="hi there \ufffd")
     assert second.cost_usd is None
     assert (run.tokens, run.cost_usd, run.longest_prompt_tokens) == (120, 0.25, 100)
@@ -76,8 +76,8 @@ def test_a_turn_saved_twice_is_stored_and_booked_once(store: SqlStore) -> None:
     answered(store, cohort, *two)
 
     with store.begin() as tx:
-        texts = [one.text for one in tx.completions(cohort)[0].values()]
-        run, _ = tx.cohort(cohort)
+        texts = [one.text for one in tx.completions.of_cohort(cohort)[0].values()]
+        run, _ = tx.cohorts.lock(cohort)
     assert texts == ["hi there \ufffd", "hi again"]
     assert (run.tokens, run.cost_usd) == (120, 0.25)
 
@@ -87,13 +87,13 @@ def test_an_answer_to_what_nobody_asked_is_refused_and_its_connection_goes_on(
 ) -> None:
     cohort = a_cohort(store)
     with store.begin() as tx:
-        _, held = tx.cohort(cohort)
+        _, held = tx.cohorts.lock(cohort)
 
     with pytest.raises(ForeignKeyViolation, match="completions_cohort_exists"):
         saved(store, Turn(replace(held, id=cohort + 1), 0, Charge(120), [PROMPT], [ANSWER]))
 
     with store.begin() as tx:
-        assert tx.cohort(cohort)[0].tokens == 0
+        assert tx.cohorts.lock(cohort)[0].tokens == 0
 
 
 def test_it_is_found_by_all_that_shaped_it_and_by_nothing_less(store: SqlStore) -> None:
@@ -109,7 +109,7 @@ def test_it_is_found_by_all_that_shaped_it_and_by_nothing_less(store: SqlStore) 
     ]
 
     with store.begin() as tx:
-        found = tx.recall([others[0], same, *others[1:]])
+        found = tx.completions.recall([others[0], same, *others[1:]])
 
     assert found[1] is not None
     assert found[1].text == "hi there \ufffd"
@@ -186,8 +186,8 @@ class Answered:
             for one in prompts
         ]
         with self._store.begin() as tx:
-            _, cohort = tx.cohort(self._cohort)
-            tx.save_completions([Turn(cohort, next(self._turns), Charge(), prompts, replies)])
+            _, cohort = tx.cohorts.lock(self._cohort)
+            tx.completions.save([Turn(cohort, next(self._turns), Charge(), prompts, replies)])
         return self._cached.complete(prompts)
 
 
@@ -202,4 +202,4 @@ def test_a_reused_completion_is_no_source_for_others(store: SqlStore) -> None:
     answered(store, a_cohort(store), replace(ANSWER, reused=True))
 
     with store.begin() as tx:
-        assert tx.recall([CompletionKey(PROMPT.digest, 3, PARAMETERS)]) == [None]
+        assert tx.completions.recall([CompletionKey(PROMPT.digest, 3, PARAMETERS)]) == [None]

@@ -30,7 +30,7 @@ def test_many_careless_workers_lose_nothing_and_count_nothing_twice(
     )
     served(queue, ctx, run, [ctx] * 8, seconds=240)
     with ctx.store.begin() as tx:
-        final, events = tx.run(run.id), tx.events(run.id, limit=10_000)
+        final, events = tx.runs.get(run.id), tx.events.read(run.id, limit=10_000)
     assert final.state is RunState.FINISHED
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     settled = sorted(e.data["proposal"] for e in events if e.kind in SETTLING)

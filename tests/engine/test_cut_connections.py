@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from app.adapters.store.group_commit import GroupCommit
-from app.adapters.store.leases import LeaseKeeper
+from app.adapters.store.leases import LeaseRenewer
 from app.adapters.store.sql import SqlStore
 from app.domain.events import SETTLING
 from app.domain.operator import Completion, Prompt
@@ -83,7 +83,7 @@ def test_an_answer_outlives_the_connections_it_was_saved_over(
     assert settled(ctx, run) == [0]
     assert model.asked == 2  # its operator has two turns
     with ctx.store.begin() as tx:
-        assert tx.run(run.id).tokens == 2 * TOKENS
+        assert tx.runs.get(run.id).tokens == 2 * TOKENS
 
 
 def test_a_ledger_that_goes_away_after_the_lease_costs_no_attempt(ctx: Context) -> None:
@@ -92,8 +92,8 @@ def test_a_ledger_that_goes_away_after_the_lease_costs_no_attempt(ctx: Context) 
     with pytest.raises(Unavailable, match="the connection was cut"):
         steps.generate(replace(ctx, store=CutAt(ctx.store, 2)), *cohorts)
     with ctx.store.begin() as tx:
-        assert tx.run(run.id).reason == "waiting: the connection was cut"
-        assert len(tx.claim_cohorts(cohorts, 30, attempts=1)) == 3
+        assert tx.runs.get(run.id).reason == "waiting: the connection was cut"
+        assert len(tx.cohorts.claim(cohorts, 30, attempts=1)) == 3
 
 
 class Paid:
@@ -150,7 +150,7 @@ def test_two_processes_whose_connections_are_cut_lose_no_step_no_answer_and_no_t
         processes = []
         for _ in range(2):
             store = SqlStore(database, connections=CONNECTIONS)
-            keeper = LeaseKeeper(store, LEASE_SECONDS)
+            keeper = LeaseRenewer(store, LEASE_SECONDS)
             stack.callback(store.close)
             stack.callback(keeper.close)
             processes.append(replace(ctx, store=store, share=GroupCommit().share, keep=keeper.keep))
@@ -172,7 +172,7 @@ def test_two_processes_whose_connections_are_cut_lose_no_step_no_answer_and_no_t
                 steps.reap_all(processes[0])
                 steps.produce_all(processes[0])
                 with processes[0].store.begin() as tx:
-                    state, new = tx.run(run.id).state, tx.events(run.id, after=told)
+                    state, new = tx.runs.get(run.id).state, tx.events.read(run.id, after=told)
                 if len(new) >= PROGRESS:
                     told += len(new)
                     ended += cut(database)
@@ -184,8 +184,8 @@ def test_two_processes_whose_connections_are_cut_lose_no_step_no_answer_and_no_t
     assert not errors, (len(errors), errors[:3])
     assert ended > 10
     with ctx.store.begin() as tx:
-        final, events = tx.run(run.id), tx.events(run.id, limit=10_000)
-        [account] = tx.accounts(run.id)
+        final, events = tx.runs.get(run.id), tx.events.read(run.id, limit=10_000)
+        [account] = tx.completions.accounts(run.id)
     assert final.state is RunState.FINISHED
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert sorted(e.data["proposal"] for e in events if e.kind in SETTLING) == list(range(BUDGET))

@@ -107,7 +107,7 @@ def run_with(ctx: Context, serve: Callable[[Run], LanguageModel], **llm: Any) ->
     order = replace(order, settings=settings, operators={ASKED.name: 1.0})
     run = run_to_the_end(replace(ctx, model=serve), problem(), order)
     with ctx.store.begin() as tx:
-        return tx.run(run)
+        return tx.runs.get(run)
 
 
 @pytest.mark.parametrize(
@@ -196,20 +196,20 @@ def test_while_all_models_are_down_proposals_wait_and_none_is_lost_or_blamed(
         with pytest.raises(Unavailable, match="no model is up"):
             run_with(ctx, later.model, **told)
         with store.begin() as tx:
-            [run_id] = tx.running()
-            assert "no model is up" in tx.run(run_id).reason
-            assert [one for one in tx.settled(run_id) if one.ordinal >= 0] == []
+            [run_id] = tx.runs.running()
+            assert "no model is up" in tx.runs.get(run_id).reason
+            assert [one for one in tx.history.settled(run_id) if one.ordinal >= 0] == []
 
         well[0] = True
         with store.begin() as tx:
-            tx.forget_attempts(run_id)
+            tx.leases.forget_attempts(run_id)
         steps.reap(later, run_id)
         assert isinstance(ctx.executor, InlineExecutor)
         ctx.executor.drain(table(later), lambda: False)
 
     with store.begin() as tx:
-        assert (tx.run(run_id).state, tx.run(run_id).proposals) == (RunState.FINISHED, 10)
-        assert not tx.failures(run_id)
+        assert (tx.runs.get(run_id).state, tx.runs.get(run_id).proposals) == (RunState.FINISHED, 10)
+        assert not tx.history.failures(run_id)
 
 
 def _reserve(endpoint: Endpoint, weight: float = 0.0) -> dict[str, Any]:

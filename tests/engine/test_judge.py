@@ -58,13 +58,13 @@ def test_every_measured_program_is_judged_and_its_fitness_follows(ctx: Context):
     run = run_to_the_end(ctx, problem(), order())
 
     with ctx.store.begin() as tx:
-        settled = tx.settled(run)
+        settled = tx.history.settled(run)
         measured = {
-            one.program: tx.evaluations(run, one.program)
+            one.program: tx.history.evaluations(run, one.program)
             for one in settled
             if one.program and one.state is State.ADMITTED
         }
-        assert tx.run(run).state is RunState.FINISHED
+        assert tx.runs.get(run).state is RunState.FINISHED
     assert measured
     for one in settled:
         if one.state is State.ADMITTED and one.program:
@@ -84,10 +84,10 @@ def test_a_run_without_judges_asks_nobody_and_has_no_such_trial(ctx: Context, st
     run = run_to_the_end(ctx, problem(), new_run(problem(), budget=12))
 
     with ctx.store.begin() as tx:
-        best = tx.best(run)
+        best = tx.history.best(run)
         assert best is not None
         assert best.program is not None
-        assert len(tx.evaluations(run, best.program)) == 1
+        assert len(tx.history.evaluations(run, best.program)) == 1
 
 
 def test_judges_that_are_down_keep_the_child_waiting_and_nothing_is_measured_twice(ctx: Context):
@@ -99,20 +99,20 @@ def test_judges_that_are_down_keep_the_child_waiting_and_nothing_is_measured_twi
     with pytest.raises(Unavailable, match="no judge"):
         queue.drain(table(ctx), lambda: False)
     with ctx.store.begin() as tx:
-        assert "no judge today" in tx.run(run.id).reason
-        assert not tx.settled(run.id)
+        assert "no judge today" in tx.runs.get(run.id).reason
+        assert not tx.history.settled(run.id)
     tested = ctx.sandbox.runs  # type: ignore[attr-defined]
 
     bench.fault = None
     later = replace(ctx, pace=replace(ctx.pace, redeliver_seconds=0.0))
     with later.store.begin() as tx:
-        tx.forget_attempts(run.id)
+        tx.leases.forget_attempts(run.id)
     steps.reap(later, run.id)
     queue.drain(table(ctx), lambda: False)
 
     with ctx.store.begin() as tx:
-        assert tx.run(run.id).state is RunState.FINISHED
-        seeds = [one for one in tx.settled(run.id) if one.ordinal < 0]
+        assert tx.runs.get(run.id).state is RunState.FINISHED
+        seeds = [one for one in tx.history.settled(run.id) if one.ordinal < 0]
     assert [one.state for one in seeds] == [State.ADMITTED]
     assert ctx.sandbox.runs > tested  # type: ignore[attr-defined]
 
@@ -124,8 +124,8 @@ def test_a_judge_that_needs_a_person_pauses_the_run(ctx: Context):
     run = run_to_the_end(ctx, problem(), order())
 
     with ctx.store.begin() as tx:
-        assert tx.run(run).state is RunState.PAUSED
-        assert "JUDGE_KEY" in tx.run(run).reason
+        assert tx.runs.get(run).state is RunState.PAUSED
+        assert "JUDGE_KEY" in tx.runs.get(run).reason
 
 
 def test_an_opinion_that_was_paid_for_is_not_asked_again(
@@ -148,7 +148,7 @@ def test_an_opinion_that_was_paid_for_is_not_asked_again(
         steps.judge(ctx, bells[0])
     monkeypatch.undo()
     with ctx.store.begin() as tx:
-        tx.release([], [bells[0]], 0.0)
+        tx.leases.release([], [bells[0]], 0.0)
     steps.judge(ctx, bells[0])
 
     assert len(bench.asked) == 2
@@ -162,7 +162,7 @@ def test_tokens_of_judges_are_set_aside(ctx: Context):
     run = run_to_the_end(ctx, problem(), told)
 
     with ctx.store.begin() as tx:
-        found = tx.run(run)
+        found = tx.runs.get(run)
     assert found.state is RunState.FINISHED
     assert "tokens" in found.reason
     assert NUDGE.name not in found.operators

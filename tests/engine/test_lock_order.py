@@ -48,7 +48,7 @@ def settles(database: str, work: Callable[[], Any]) -> Future[Any]:
 
 def leased(ctx: Context, cohorts: tuple[CohortId, ...]) -> list[Cohort]:
     with ctx.store.begin() as tx:
-        return [one for _, one in tx.claim_cohorts(cohorts, 30, attempts=5)]
+        return [one for _, one in tx.cohorts.claim(cohorts, 30, attempts=5)]
 
 
 def turn(cohort: Cohort) -> Turn:
@@ -60,7 +60,7 @@ def turn(cohort: Cohort) -> Turn:
 
 def save(ctx: Context, *turns: Turn) -> None:
     with ctx.store.begin() as tx:
-        tx.save_completions(turns)
+        tx.completions.save(turns)
 
 
 def resume(ctx: Context, run: Run, cohort: Cohort) -> None:
@@ -79,9 +79,9 @@ def test_who_holds_a_cohort_may_go_on_to_its_run(
     [cohort] = leased(ctx, cohorts)
     lifecycle.pause(ctx, run.id)
     with ctx.store.begin() as tx:
-        tx.cohort(cohort.id)
+        tx.cohorts.lock(cohort.id)
         done = settles(database, lambda: other(ctx, run, cohort))
-        tx.emit(run.id, Noticed(text="first"))
+        tx.events.emit(run.id, Noticed(text="first"))
     done.result(60)
 
 
@@ -107,12 +107,12 @@ def test_results_recorded_together_lock_their_trials_in_order(ctx: Context, data
     steps.generate(ctx, *cohorts)
     _, trials, _ = ctx.executor.take()  # type: ignore[attr-defined]
     with ctx.store.begin() as tx:
-        first, second = [one for _, one in tx.claim_trials(trials[:2], 30, attempts=5)]
+        first, second = [one for _, one in tx.trials.claim(trials[:2], 30, attempts=5)]
     failed = Evaluation(failure=FAILED, verified=True)
 
     def record() -> None:
         with ctx.store.begin() as tx:
-            tx.record([TrialResult(one.id, one.cohort, failed) for one in (second, first)])
+            tx.trials.record([TrialResult(one.id, one.cohort, failed) for one in (second, first)])
 
     locked(database, "trials", first.id, second.id, record)
 
@@ -127,7 +127,7 @@ def test_children_entered_together_lock_their_proposals_in_order(
 
     def enter() -> None:
         with ctx.store.begin() as tx:
-            tx.planned(cohorts)
-            tx.enter([second, first], entries)
+            tx.cohorts.lock_planned(cohorts)
+            tx.cohorts.enter([second, first], entries)
 
     locked(database, "proposals", *ids, enter)

@@ -39,7 +39,7 @@ def noticed(ctx: Context, sandbox: ToySandbox, **settings: Any) -> list[str]:
     new = replace(new, settings={**new.settings, "sandbox": {"compare_modes": True, **settings}})
     run_id = run_to_the_end(replace(ctx, sandbox=sandbox), problem(), new)
     with ctx.store.begin() as tx:
-        return [event.data["text"] for event in tx.events(run_id, kinds=[EventKind.NOTICED])]
+        return [event.data["text"] for event in tx.events.read(run_id, kinds=[EventKind.NOTICED])]
 
 
 def test_a_seed_that_measures_alike_in_both_modes_costs_one_more_trial(ctx: Context) -> None:
@@ -66,7 +66,7 @@ def test_a_seed_that_fails_in_guarded_mode_alone_is_explained_where_the_run_ends
     new = new_run(problem(), budget=6)
     run_id = run_to_the_end(replace(ctx, sandbox=sandbox), problem(), new)
     with ctx.store.begin() as tx:
-        run = tx.run(run_id)
+        run = tx.runs.get(run_id)
     assert run.state is RunState.FAILED
     assert "failure is invalid_result in guarded and no failure in compatible" in run.reason
 
@@ -83,5 +83,7 @@ def test_only_seeds_are_measured_twice(ctx: Context, budget: int) -> None:
     new = new_run(problem(), budget=budget)
     run_id = run_to_the_end(replace(ctx, sandbox=sandbox), problem(), new)
     with ctx.store.begin() as tx:
-        tested = {one.program for one in tx.settled(run_id, limit=100) if one.program is not None}
+        tested = {
+            one.program for one in tx.history.settled(run_id, limit=100) if one.program is not None
+        }
     assert sandbox.runs <= len(tested) + 1

@@ -66,7 +66,7 @@ def test_a_transaction_waits_for_a_server_that_is_not_there_yet(
 
     def step() -> None:
         with store.begin() as tx:
-            tx.running()
+            tx.runs.running()
             began.set()
 
     waiting = threading.Thread(target=step)

@@ -72,8 +72,8 @@ def test_an_answer_that_another_worker_had_first_is_booked_and_makes_no_program(
     steps.evaluate(late, *trials)
     assert settled(ctx, run) == [0]
     with ctx.store.begin() as tx:
-        turns = tx.completions(*cohorts)
-        found, spent = read_costs(tx, tx.run(run.id), 1), tx.run(run.id)
+        turns = tx.completions.of_cohort(*cohorts)
+        found, spent = read_costs(tx, tx.runs.get(run.id), 1), tx.runs.get(run.id)
     texts = [one.text for turn in turns.values() for one in turn.values()]
     assert texts == ["x = 2\n", "x = 3\n"]  # its operator has two turns
     assert model.asked == 3
@@ -124,9 +124,9 @@ def test_an_opinion_that_another_worker_had_first_is_booked_and_changes_nothing(
     )
 
     with late.store.begin() as tx:
-        spent = tx.run(run.id).tokens
-        [seed] = [one for one in tx.settled(run.id) if one.ordinal < 0]
-        judged = tx.evaluations(run.id, seed.program or "")[-1]
+        spent = tx.runs.get(run.id).tokens
+        [seed] = [one for one in tx.history.settled(run.id) if one.ordinal < 0]
+        judged = tx.history.evaluations(run.id, seed.program or "")[-1]
     assert model.opinions == 2
     assert spent == 4 * TOKENS  # each of two judges, twice
     weight = 0.5
@@ -136,7 +136,7 @@ def test_an_opinion_that_another_worker_had_first_is_booked_and_changes_nothing(
 def leased(ctx: Context, n: int) -> tuple[Run, list[Cohort]]:
     run, cohorts = planned(ctx, n, "asked")
     with ctx.store.begin() as tx:
-        return run, [one for _, one in tx.claim_cohorts(cohorts, 30, attempts=5)]
+        return run, [one for _, one in tx.cohorts.claim(cohorts, 30, attempts=5)]
 
 
 def answered(cohort: Cohort, text: str, parent: str = "a" * 64, number: int = 0) -> Turn:
@@ -149,18 +149,20 @@ def answered(cohort: Cohort, text: str, parent: str = "a" * 64, number: int = 0)
 
 def saved(ctx: Context, *turns: Turn) -> list[Turn]:
     with ctx.store.begin() as tx:
-        overtaken = tx.save_completions(turns)
+        overtaken = tx.completions.save(turns)
     return overtaken()
 
 
 def texts(ctx: Context, cohort: CohortId) -> list[str]:
     with ctx.store.begin() as tx:
-        return [one.text for turn in tx.completions(cohort).values() for one in turn.values()]
+        return [
+            one.text for turn in tx.completions.of_cohort(cohort).values() for one in turn.values()
+        ]
 
 
 def booked(ctx: Context, run: Run) -> int:
     with ctx.store.begin() as tx:
-        return tx.run(run.id).tokens
+        return tx.runs.get(run.id).tokens
 
 
 def test_a_turn_that_was_overtaken_undoes_none_that_is_saved_with_it(ctx: Context) -> None:
@@ -198,7 +200,7 @@ def test_the_parents_of_the_first_answer_stay_its_parents(ctx: Context) -> None:
     assert saved(ctx, answered(cohort, "second", "b" * 64))
 
     with ctx.store.begin() as tx:
-        [member] = tx.cohort(cohort.id)[1].members
+        [member] = tx.cohorts.lock(cohort.id)[1].members
     assert member.draft is not None
     assert member.draft.parents == ("a" * 64,)
 

@@ -73,11 +73,13 @@ def test_what_was_answered_is_kept_and_only_the_rest_is_asked_again(ctx: Context
     with pytest.raises(Unavailable, match="half of it is down"):
         steps.generate(ctx, *cohorts)
     with ctx.store.begin() as tx:
-        assert {place: one.text for place, one in tx.completions(*cohorts)[0].items()} == {
+        assert {
+            place: one.text for place, one in tx.completions.of_cohort(*cohorts)[0].items()
+        } == {
             0: "5",
             2: "-",
         }
-        assert tx.run(run.id).tokens == 2 * TOKENS
+        assert tx.runs.get(run.id).tokens == 2 * TOKENS
 
     model.down.clear()
     steps.generate(ctx, *cohorts)
@@ -87,8 +89,8 @@ def test_what_was_answered_is_kept_and_only_the_rest_is_asked_again(ctx: Context
     steps.evaluate(ctx, *trials)
     assert settled(ctx, run) == [0]
     with ctx.store.begin() as tx:
-        assert Program("x = -0.5\n").id in {one.program for one in tx.settled(run.id)}
-        assert tx.run(run.id).tokens == 3 * TOKENS
+        assert Program("x = -0.5\n").id in {one.program for one in tx.history.settled(run.id)}
+        assert tx.runs.get(run.id).tokens == 3 * TOKENS
 
 
 def test_a_call_that_fails_again_and_again_pays_for_each_prompt_once(ctx: Context) -> None:
@@ -104,7 +106,7 @@ def test_a_call_that_fails_again_and_again_pays_for_each_prompt_once(ctx: Contex
 
     assert model.asked == ["whole", "half", "sign", "half", "sign", "half", "half"]
     with ctx.store.begin() as tx:
-        assert tx.run(run.id).tokens == 3 * TOKENS
+        assert tx.runs.get(run.id).tokens == 3 * TOKENS
 
 
 def test_what_was_asked_again_grows_from_the_parents_of_what_was_answered(ctx: Context) -> None:
@@ -116,7 +118,7 @@ def test_what_was_asked_again_grows_from_the_parents_of_what_was_answered(ctx: C
         steps.generate(ctx, *cohorts)
 
     with ctx.store.begin() as tx:
-        [member] = tx.cohort(*cohorts)[1].members
+        [member] = tx.cohorts.lock(*cohorts)[1].members
     assert member.draft is not None
     assert member.draft.parents
 
@@ -129,7 +131,7 @@ def test_what_was_answered_and_what_may_be_billed_are_booked_together(ctx: Conte
         ctx.executor.drain(table(ctx), lambda: False)  # type: ignore[attr-defined]
 
     with ctx.store.begin() as tx:
-        found = tx.run(run.id)
+        found = tx.runs.get(run.id)
     lost = unanswered(price_ceiling(run), Prompt("", "half"), 2).tokens
     said = sum(len(text) for text in ("whole", "sign", "5", "-"))  # nobody counted: a token a byte
     assert found.tokens == lost + said
@@ -218,8 +220,8 @@ def test_workers_whose_leases_run_out_while_calls_fail_book_every_answer_and_use
         served(queue, ctx, run, processes * THREADS, seconds=120, borne=(Unavailable,))
 
     with ctx.store.begin() as tx:
-        final, events = tx.run(run.id), tx.events(run.id, limit=10_000)
-        [account] = tx.accounts(run.id)
+        final, events = tx.runs.get(run.id), tx.events.read(run.id, limit=10_000)
+        [account] = tx.completions.accounts(run.id)
     assert final.state is RunState.FINISHED
     assert sorted(e.data["proposal"] for e in events if e.kind in SETTLING) == list(range(BUDGET))
     assert account.completions == 3 * BUDGET

@@ -77,7 +77,7 @@ def stretch(database: str, run: int, seconds: float) -> None:
 
 def measured(store: SqlStore, run: int, settled: int) -> Flow | None:
     with store.begin() as tx:
-        return tx.flow(run, settled)
+        return tx.proposals.flow(run, settled)
 
 
 def test_the_ledger_knows_rate_and_times(ctx: Context, store: SqlStore, database: str) -> None:
@@ -132,11 +132,11 @@ def test_limits_follow_what_was_measured_and_are_written_down(
     queue.drain(table(ctx), enough)
     stretch(database, run.id, 100.0)
     with store.begin() as tx:
-        before = tx.backlog(run.id)
+        before = tx.proposals.backlog(run.id)
     steps.produce(ctx, run.id)
     with store.begin() as tx:
-        after = tx.run(run.id)
-        backlog = tx.backlog(run.id)
+        after = tx.runs.get(run.id)
+        backlog = tx.proposals.backlog(run.id)
     assert after.limits != STARTING
     assert LEAST <= after.limits.generating < STARTING.generating
     assert backlog.generating <= max(after.limits.generating, before.generating)
@@ -151,7 +151,7 @@ def test_a_person_sees_what_is_in_flight_and_why(
     ctx.executor.drain(table(ctx), lambda: next(left, None) is None)
     stretch(database, run.id, 10.0)
     with store.begin() as tx:
-        found = run_load(tx, tx.run(run.id), tx.backlog(run.id))
+        found = run_load(tx, tx.runs.get(run.id), tx.proposals.backlog(run.id))
     assert found.evaluating.text.endswith("of 9 (set)")
     assert "at work" in found.generating.why
     assert asdict(found)["generating"]["limit"] == found.generating.limit
@@ -165,7 +165,7 @@ def test_what_a_person_fixed_holds_and_is_not_exceeded(ctx: Context, store: SqlS
         def step(subject: int) -> None:
             table(ctx)[name](subject)
             with store.begin() as tx:
-                backlog = tx.backlog(run.id)
+                backlog = tx.proposals.backlog(run.id)
             if not backlog.founding:
                 most[0] = max(most[0], backlog.generating)
                 most[1] = max(most[1], backlog.evaluating)
@@ -175,8 +175,8 @@ def test_what_a_person_fixed_holds_and_is_not_exceeded(ctx: Context, store: SqlS
     assert isinstance(ctx.executor, InlineExecutor)
     ctx.executor.drain({name: watched(name) for name in table(ctx)}, lambda: False)  # type: ignore[arg-type]
     with store.begin() as tx:
-        after = tx.run(run.id)
-        found = pressure(tx, after, tx.backlog(run.id))
+        after = tx.runs.get(run.id)
+        found = pressure(tx, after, tx.proposals.backlog(run.id))
     assert after.limits == InFlightLimits(5, 3)
     assert found.flow is not None
     assert most[0] <= 5

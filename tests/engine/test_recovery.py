@@ -25,7 +25,7 @@ def test_every_step_run_twice_is_run_once(ctx: Context) -> None:
     }
     ctx.executor.drain(twice, lambda: False)  # type: ignore[attr-defined]
     with ctx.store.begin() as tx:
-        events, final = tx.events(run.id), tx.run(run.id)
+        events, final = tx.events.read(run.id), tx.runs.get(run.id)
     assert final.state is RunState.FINISHED
     assert sorted(e.data["proposal"] for e in events if e.kind in SETTLING) == list(range(30))
 
@@ -45,10 +45,10 @@ def test_losing_the_queue_again_and_again_costs_time_and_nothing_else(ctx: Conte
             step, subject = waiting.popleft()
             table(ctx)[step](subject)
         with ctx.store.begin() as tx:
-            if tx.run(run.id).state is not RunState.RUNNING:
+            if tx.runs.get(run.id).state is not RunState.RUNNING:
                 break
     with ctx.store.begin() as tx:
-        events, final = tx.events(run.id), tx.run(run.id)
+        events, final = tx.events.read(run.id), tx.runs.get(run.id)
     assert (final.state, final.proposals) == (RunState.FINISHED, 20)
     assert sorted(e.data["proposal"] for e in events if e.kind in SETTLING) == list(range(20))
 
@@ -85,7 +85,7 @@ def test_a_step_that_never_ends_breaks_the_run_and_not_the_workers(ctx: Context)
             except SystemExit:
                 continue
     with ctx.store.begin() as tx:
-        final = tx.run(run.id)
+        final = tx.runs.get(run.id)
     assert final.state is RunState.FAILED
     assert "started 3 times" in final.reason
     assert poison.deaths >= 3
@@ -128,7 +128,7 @@ def test_a_completion_is_paid_for_once_however_often_its_step_runs(ctx: Context)
         crashed.append(-1) if not crashed else None
         table(ctx)[name](subject)
     with ctx.store.begin() as tx:
-        final = tx.run(run.id)
+        final = tx.runs.get(run.id)
     assert final.state is RunState.FINISHED
     assert model.asked == 6  # two turns a proposal
     assert final.tokens == 18
@@ -155,7 +155,7 @@ class CrashAtPut:
                 def plug(programs: object) -> None:
                     raise RuntimeError("pulled the plug")
 
-                tx.put_programs = plug
+                tx.programs.put = plug
                 yield tx
 
         return transaction()
@@ -169,13 +169,13 @@ def test_a_model_that_cannot_be_reached_keeps_its_work_for_later(ctx: Context) -
     with pytest.raises(Unavailable):
         ctx.executor.drain(table(ctx), lambda: False)  # type: ignore[attr-defined]
     with ctx.store.begin() as tx:
-        assert tx.run(run.id).reason == "waiting: no route"
+        assert tx.runs.get(run.id).reason == "waiting: no route"
     model.error = None
     for _ in range(10):
         steps.reap_all(ctx)
         ctx.executor.drain(table(ctx), lambda: False)  # type: ignore[attr-defined]
     with ctx.store.begin() as tx:
-        final, failures = tx.run(run.id), tx.failures(run.id)
+        final, failures = tx.runs.get(run.id), tx.history.failures(run.id)
     assert final.state is RunState.FINISHED
     assert failures == {}
 
@@ -186,7 +186,7 @@ def test_a_model_that_refuses_the_key_pauses_the_run_and_spends_nothing(ctx: Con
     toy = problem()
     run_id = run_to_the_end(ctx, toy, replace(new_run(toy, budget=9), operators={"asked": 1.0}))
     with ctx.store.begin() as tx:
-        run, states = tx.run(run_id), tx.states(run_id)
+        run, states = tx.runs.get(run_id), tx.history.states(run_id)
     assert run.state is RunState.PAUSED
     assert "OPENAI_API_KEY" in run.reason
     assert not any(state.final for state in states)
@@ -206,6 +206,6 @@ def test_a_broken_evaluator_fails_the_run_with_its_line(ctx: Context) -> None:
     toy = problem()
     run_id = run_to_the_end(ctx, toy, new_run(toy))
     with ctx.store.begin() as tx:
-        run = tx.run(run_id)
+        run = tx.runs.get(run_id)
     assert run.state is RunState.FAILED
     assert "evaluator.py:3" in run.reason

@@ -30,9 +30,9 @@ class Recorded:
     def complete(self, prompts: list[Prompt]) -> list[Completion]:
         answers = [Completion(self._said(one.user), "recorded", prompt_tokens=3) for one in prompts]
         with self._store.begin() as tx:
-            _, cohort = tx.cohort(self._cohort)
-            turn = len(tx.completions(self._cohort))
-            tx.save_completions([Turn(cohort, turn, Charge(), prompts, answers)])
+            _, cohort = tx.cohorts.lock(self._cohort)
+            turn = len(tx.completions.of_cohort(self._cohort))
+            tx.completions.save([Turn(cohort, turn, Charge(), prompts, answers)])
         return self._replay.complete(prompts)
 
 
@@ -41,7 +41,7 @@ class TestReplayModel(LanguageModelContract):
     def serve(self, ctx: Context, store: SqlStore) -> Serve:
         run = lifecycle.start(ctx, problem(), new_run(problem()))
         with store.begin() as tx:
-            [cohort] = tx.unsettled_cohorts(run.id)
+            [cohort] = tx.cohorts.unsettled(run.id)
         return lambda said: Recorded(store, run.id, cohort, said)
 
 
@@ -54,7 +54,9 @@ def asking(name: str, **more: object) -> NewRun:
 
 def programs(ctx: Context, run: int) -> list[tuple[object, ...]]:
     with ctx.store.begin() as tx:
-        return [(one.ordinal, one.state, one.program, one.fitness) for one in tx.settled(run)]
+        return [
+            (one.ordinal, one.state, one.program, one.fitness) for one in tx.history.settled(run)
+        ]
 
 
 def test_a_replayed_run_is_the_recorded_one_and_pays_nothing(ctx: Context, store: SqlStore):
@@ -69,8 +71,8 @@ def test_a_replayed_run_is_the_recorded_one_and_pays_nothing(ctx: Context, store
 
     assert programs(ctx, replayed) == programs(ctx, recorded)
     with store.begin() as tx:
-        assert tx.run(replayed).tokens == 0
-        assert tx.run(replayed).cost_usd == 0.0
+        assert tx.runs.get(replayed).tokens == 0
+        assert tx.runs.get(replayed).cost_usd == 0.0
 
 
 @pytest.mark.parametrize(
@@ -85,5 +87,5 @@ def test_what_was_never_recorded_pauses_the_run_and_says_so(
     run = run_to_the_end(ctx, problem(), asking("replayed", seed=9))
 
     with store.begin() as tx:
-        assert tx.run(run).state is RunState.PAUSED
-        assert says in tx.run(run).reason
+        assert tx.runs.get(run).state is RunState.PAUSED
+        assert says in tx.runs.get(run).reason

@@ -89,7 +89,11 @@ def test_a_reply_that_cannot_be_used_fails_by_its_kind_and_costs_no_evaluation(
     run_id = run_to_the_end(asking_ctx, problem(), new)
 
     with ctx.store.begin() as tx:
-        run, failures, settled = tx.run(run_id), tx.failures(run_id), tx.settled(run_id)
+        run, failures, settled = (
+            tx.runs.get(run_id),
+            tx.history.failures(run_id),
+            tx.history.settled(run_id),
+        )
     assert run.state is RunState.FINISHED
     if reply.finish == "length" and operator == "rewrite":
         kind = "no_code"
@@ -115,8 +119,8 @@ def test_a_repair_turn_shows_what_did_not_apply_and_its_child_is_evaluated(ctx: 
     run_id = run_to_the_end(ctx, problem(), new)
 
     with ctx.store.begin() as tx:
-        assert tx.failures(run_id) == {}
-        assert tx.states(run_id)[State.ADMITTED] == 3
+        assert tx.history.failures(run_id) == {}
+        assert tx.history.states(run_id)[State.ADMITTED] == 3
     assert len(model.asked) == 6
     assert len({prompt.role for prompt in model.asked}) == 1
 
@@ -127,7 +131,7 @@ def test_without_repair_turns_nobody_is_asked_twice(ctx: Context) -> None:
     run_id = run_to_the_end(ctx, problem(), new)
 
     with ctx.store.begin() as tx:
-        assert tx.failures(run_id) == {"bad_edit": 3}
+        assert tx.history.failures(run_id) == {"bad_edit": 3}
     assert len(model.asked) == 3
 
 
@@ -157,7 +161,7 @@ def test_a_crash_between_two_turns_pays_for_neither_twice(ctx: Context) -> None:
         ctx.executor.drain(table(ctx), lambda: False)  # type: ignore[attr-defined]
 
     with ctx.store.begin() as tx:
-        final, failures = tx.run(run.id), tx.failures(run.id)
+        final, failures = tx.runs.get(run.id), tx.history.failures(run.id)
     assert (final.state, failures) == (RunState.FINISHED, {})
     assert len(model.asked) == 6
 
@@ -174,12 +178,12 @@ def test_a_prompt_holds_what_the_ledger_knows_of_the_lineage(ctx: Context) -> No
 
     last = model.asked[-1].user
     with ctx.store.begin() as tx:
-        best = tx.best(run_id)
+        best = tx.history.best(run_id)
         assert best is not None
         assert best.program is not None
         seed = problem().seeds[0].id
-        line = tx.ancestry(run_id, best.program, ancestors=3, failures=3)
-        unlimited = tx.ancestry(run_id, seed, ancestors=3, failures=3)
+        line = tx.programs.ancestry(run_id, best.program, ancestors=3, failures=3)
+        unlimited = tx.programs.ancestry(run_id, seed, ancestors=3, failures=3)
     assert [one.program.source for one in line.ancestors][-1:] == ["x = 0.0\n"]
     assert unlimited.ancestors == ()
     assert [one.failure.kind.value for one in line.failures] == ["runtime"]
@@ -210,7 +214,7 @@ def test_a_run_may_let_go_of_the_markers(
     run_id = run_to_the_end(ctx, toy, replace(new, settings=settings))
 
     with ctx.store.begin() as tx:
-        assert tx.failures(run_id) == failures
+        assert tx.history.failures(run_id) == failures
 
 
 def test_a_prompt_shows_as_many_programs_as_the_search_draws(ctx: Context) -> None:

@@ -33,8 +33,10 @@ def refined(ctx: Context, share: float) -> tuple[list[Role], list[Role], list[st
     settings = {**order.settings, "llm": llm}
     run = run_to_the_end(ctx, toy, replace(order, settings=settings, operators={ASKED.name: 1.0}))
     with ctx.store.begin() as tx:
-        settled = [one.role for one in tx.settled(run) if one.ordinal >= 0]
-        events = [e.data.get("role", "") for e in tx.events(run) if e.data.get("proposal", -1) >= 0]
+        settled = [one.role for one in tx.history.settled(run) if one.ordinal >= 0]
+        events = [
+            e.data.get("role", "") for e in tx.events.read(run) if e.data.get("proposal", -1) >= 0
+        ]
     return settled, [one.role for one in model.asked], events, model
 
 

@@ -23,8 +23,8 @@ from tests.engine.toy import ToySandbox, interpret, problem
 def test_a_run_settles_exactly_its_budget_and_finishes(ctx: Context) -> None:
     run_id = run_to_the_end(ctx, problem(), new_run(problem(), budget=60, in_flight=8))
     with ctx.store.begin() as tx:
-        run, states, events = tx.run(run_id), tx.states(run_id), tx.events(run_id)
-        best = tx.best(run_id)
+        run, states, events = tx.runs.get(run_id), tx.history.states(run_id), tx.events.read(run_id)
+        best = tx.history.best(run_id)
     assert run.state is RunState.FINISHED
     assert run.proposals == 60
     assert sum(n for state, n in states.items() if state.final) == 60
@@ -42,7 +42,7 @@ def test_the_same_seed_gives_the_same_events(ctx: Context) -> None:
         new = replace(new_run(problem(), budget=40), name=name)
         run_id = run_to_the_end(ctx, problem(), new)
         with ctx.store.begin() as tx:
-            return [(e.kind, e.data) for e in tx.events(run_id)]
+            return [(e.kind, e.data) for e in tx.events.read(run_id)]
 
     assert history("first") == history("second")
 
@@ -50,7 +50,7 @@ def test_the_same_seed_gives_the_same_events(ctx: Context) -> None:
 def test_a_run_stops_when_its_best_is_fit_enough(ctx: Context) -> None:
     run_id = run_to_the_end(ctx, problem(), new_run(problem(), budget=60, stop_fitness=-2.5))
     with ctx.store.begin() as tx:
-        run, best = tx.run(run_id), tx.best_quality(run_id)
+        run, best = tx.runs.get(run_id), tx.history.best_quality(run_id)
     assert run.state is RunState.FINISHED
     assert 0 < run.proposals < 60
     assert best is not None
@@ -62,7 +62,7 @@ def test_a_run_stops_when_nothing_improves_for_long(ctx: Context) -> None:
     toy = problem()
     run_id = run_to_the_end(ctx, toy, new_run(toy, budget=60, stop_patience=7, stop_threshold=1e9))
     with ctx.store.begin() as tx:
-        run = tx.run(run_id)
+        run = tx.runs.get(run_id)
     assert (run.state, run.proposals) == (RunState.FINISHED, 7)
     assert run.reason == "no improvement in 7 proposals"
 
@@ -70,8 +70,8 @@ def test_a_run_stops_when_nothing_improves_for_long(ctx: Context) -> None:
 def test_a_seed_is_evaluated_once_and_founds_every_island(ctx: Context) -> None:
     run_id = run_to_the_end(ctx, problem(), new_run(problem(), budget=1, islands=4))
     with ctx.store.begin() as tx:
-        founded = tx.events(run_id, kinds=[EventKind.FOUNDED])
-        seeds = [one for one in tx.settled(run_id) if one.ordinal < 0]
+        founded = tx.events.read(run_id, kinds=[EventKind.FOUNDED])
+        seeds = [one for one in tx.history.settled(run_id) if one.ordinal < 0]
     assert [event.data["island"] for event in founded] == [0, 1, 2, 3]
     assert len(seeds) == 1
 
@@ -82,7 +82,7 @@ def test_a_seed_is_announced_as_the_best_only_if_it_is_better_than_those_before(
     toy = problem(seeds=("x = 3.0\n", "x = 0.0\n", "x = 3.1\n"))
     run_id = run_to_the_end(ctx, toy, new_run(toy, budget=1))
     with ctx.store.begin() as tx:
-        improved = tx.events(run_id, kinds=[EventKind.IMPROVED])
+        improved = tx.events.read(run_id, kinds=[EventKind.IMPROVED])
     fitness = [event.data["fitness"] for event in improved]
     assert len(fitness) >= 2
     assert fitness == sorted(fitness)
@@ -92,7 +92,7 @@ def test_a_run_whose_seeds_all_fail_says_why(ctx: Context) -> None:
     toy = problem(seeds=("x = crash\n",))
     run_id = run_to_the_end(ctx, toy, new_run(toy))
     with ctx.store.begin() as tx:
-        run = tx.run(run_id)
+        run = tx.runs.get(run_id)
     assert run.state is RunState.FAILED
     assert "it crashed" in run.reason
 
@@ -101,9 +101,9 @@ def test_open_axes_are_learnt_once_and_everyone_is_placed_anew(ctx: Context) -> 
     toy = problem(axes=(Axis("x", 10), Axis("length", 3, 0.0, 40.0)))
     run_id = run_to_the_end(ctx, toy, new_run(toy, budget=80, grid_after=20))
     with ctx.store.begin() as tx:
-        run = tx.run(run_id)
-        regridded = tx.events(run_id, kinds=[EventKind.REGRIDDED])
-        elites = tx.elites(run_id)
+        run = tx.runs.get(run_id)
+        regridded = tx.events.read(run_id, kinds=[EventKind.REGRIDDED])
+        elites = tx.archive.elites(run_id)
     assert len(regridded) == 1
     assert all(axis.ranged and not axis.provisional for axis in run.axes)
     assert run.axes[1] == Axis("length", 3, 0.0, 40.0)
@@ -115,9 +115,11 @@ def test_a_cascade_cuts_below_its_threshold_and_spends_no_later_stage(ctx: Conte
     toy = problem(stages=("cheap", "evaluate"), thresholds=(-3.2,))
     run_id = run_to_the_end(ctx, toy, new_run(toy, budget=30))
     with ctx.store.begin() as tx:
-        states = tx.states(run_id)
+        states = tx.history.states(run_id)
         cut = [
-            one for one in tx.settled(run_id) if one.state is State.CUT and one.wall_seconds == 0
+            one
+            for one in tx.history.settled(run_id)
+            if one.state is State.CUT and one.wall_seconds == 0
         ]
     assert states[State.CUT] > 0
     assert cut
@@ -127,9 +129,9 @@ def test_a_run_climbs_towards_a_threshold_from_a_seed_that_stays_below_it(ctx: C
     toy = problem(stages=("cheap", "evaluate"), thresholds=(0.0,))
     run_id = run_to_the_end(ctx, toy, new_run(toy, budget=20))
     with ctx.store.begin() as tx:
-        run, best, elites = tx.run(run_id), tx.best(run_id), tx.elites(run_id)
-        [noticed] = tx.events(run_id, kinds=[EventKind.NOTICED])
-        seed = tx.settled(run_id, limit=1)[0]
+        run, best, elites = tx.runs.get(run_id), tx.history.best(run_id), tx.archive.elites(run_id)
+        [noticed] = tx.events.read(run_id, kinds=[EventKind.NOTICED])
+        seed = tx.history.settled(run_id, limit=1)[0]
     assert (run.state, run.proposals) == (RunState.FINISHED, 20)
     assert best is not None
     assert (seed.ordinal, seed.fitness, seed.stages_left) == (-1, pytest.approx(-math.pi), 1)
@@ -148,9 +150,9 @@ def test_any_program_measured_at_every_stage_ranks_above_a_seed_that_stopped(
     )
     run_id = run_to_the_end(ctx, toy, new_run(toy, budget=40, stop_fitness=3.9))
     with ctx.store.begin() as tx:
-        best, elites = tx.best(run_id), tx.elites(run_id)
-        improved = tx.events(run_id, kinds=[EventKind.IMPROVED])
-        run, seed = tx.run(run_id), tx.settled(run_id, limit=1)[0]
+        best, elites = tx.history.best(run_id), tx.archive.elites(run_id)
+        improved = tx.events.read(run_id, kinds=[EventKind.IMPROVED])
+        run, seed = tx.runs.get(run_id), tx.history.settled(run_id, limit=1)[0]
     assert seed.fitness == pytest.approx(4.0)
     assert run.reason == "budget of 40 proposals spent"
     assert best is not None
@@ -193,13 +195,13 @@ def test_a_paused_run_plans_nothing_and_resumes_to_its_budget(ctx: Context) -> N
     assert lifecycle.pause(ctx, run.id, "lunch")
     ctx.executor.drain(table(ctx), lambda: False)  # type: ignore[attr-defined]
     with ctx.store.begin() as tx:
-        paused = tx.run(run.id)
+        paused = tx.runs.get(run.id)
     assert paused.state is RunState.PAUSED
     assert paused.proposals < 30
     assert lifecycle.resume(ctx, run.id)
     ctx.executor.drain(table(ctx), lambda: False)  # type: ignore[attr-defined]
     with ctx.store.begin() as tx:
-        finished = tx.run(run.id)
+        finished = tx.runs.get(run.id)
     assert (finished.state, finished.proposals) == (RunState.FINISHED, 30)
 
 
@@ -217,7 +219,7 @@ def test_a_cancelled_run_cuts_what_is_in_flight(ctx: Context) -> None:
     assert lifecycle.cancel(ctx, run.id)
     ctx.executor.drain(table(ctx), lambda: False)  # type: ignore[attr-defined]
     with ctx.store.begin() as tx:
-        states, known = tx.states(run.id), tx.run(run.id)
+        states, known = tx.history.states(run.id), tx.runs.get(run.id)
     assert known.state is RunState.CANCELLED
     assert all(state.final for state in states)
     assert sum(states.values()) == known.proposals
@@ -244,5 +246,5 @@ def test_a_child_that_imports_what_is_not_allowed_costs_no_sandbox(ctx: Context)
     world = replace(ctx, problem=lambda _: toy, operators=operators, sandbox=sandbox)
     run_id = run_to_the_end(world, toy, new_run(toy, budget=5))
     with ctx.store.begin() as tx:
-        assert tx.failures(run_id) == {"import_blocked": 5}
+        assert tx.history.failures(run_id) == {"import_blocked": 5}
     assert sandbox.runs <= 2

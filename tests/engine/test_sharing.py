@@ -80,8 +80,8 @@ def test_cohorts_of_two_runs_leased_at_once_go_each_to_its_own(ctx: Context) -> 
 def test_what_two_threads_bred_of_one_cohort_is_entered_once(ctx: Context) -> None:
     run, [cohort] = planned(ctx, 1)
     with ctx.store.begin() as tx:
-        [(_, leased)] = tx.claim_cohorts([cohort], 30, attempts=5)
-        [parent] = tx.island(run.id, leased.island).best(1)
+        [(_, leased)] = tx.cohorts.claim([cohort], 30, attempts=5)
+        [parent] = tx.archive.island(run.id, leased.island).best(1)
     draft = Draft(leased.members[0].ordinal, leased.island, 0, 1, (parent.program,), ())
     leased = replace(leased, members=(replace(leased.members[0], draft=draft),))
     twice = [GeneratedCohort.of(leased, [Offspring(Program(f"x = {n}.0\n"))]) for n in (1, 2)]
@@ -98,8 +98,8 @@ def test_turns_saved_at_once_are_booked_together(ctx: Context) -> None:
     run, cohorts = planned(ctx, 2, "asked")
     at_once(steps.generate, replace(ctx, share=Together(("save", run.id))), cohorts)
     with ctx.store.begin() as tx:
-        found = [tx.completions(cohort) for cohort in cohorts]
-        spent = tx.run(run.id).tokens
+        found = [tx.completions.of_cohort(cohort) for cohort in cohorts]
+        spent = tx.runs.get(run.id).tokens
     assert [sorted(one) for one in found] == [[0, 1], [0, 1]]
     said = sorted(reply.text for one in found for turn in one.values() for reply in turn.values())
     assert said == [f"x = {n}\n" for n in (1, 2, 3, 4)]
@@ -139,7 +139,7 @@ def test_a_cohort_started_too_often_fails_its_run_and_no_other_of_the_group(
     worn, [first] = planned(ctx, 1, name="worn")
     sound, [second] = planned(ctx, 1, name="sound")
     with ctx.store.begin() as tx:
-        tx.claim_cohorts([first], 0.0, attempts=1)
+        tx.cohorts.claim([first], 0.0, attempts=1)
     group, release = GroupCommit(), threading.Event()
     ctx = replace(ctx, share=group.share)
     with ThreadPoolExecutor(3) as pool:
@@ -150,6 +150,6 @@ def test_a_cohort_started_too_often_fails_its_run_and_no_other_of_the_group(
             until(lambda n=n: len(group._waiting["lease cohorts"]) == n)
         release.set()
     with ctx.store.begin() as tx:
-        assert tx.run(worn.id).state is RunState.FAILED
-        assert tx.run(sound.id).state is RunState.RUNNING
-        assert tx.backlog(sound.id).generating == 0
+        assert tx.runs.get(worn.id).state is RunState.FAILED
+        assert tx.runs.get(sound.id).state is RunState.RUNNING
+        assert tx.proposals.backlog(sound.id).generating == 0

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.adapters.store.sql import SqlStore
-from app.adapters.store.worker_time_recorder import Timekeeper
+from app.adapters.store.worker_time import WorkerTimeRecorder
 from app.ports.protocols import Unavailable
 from app.ports.records import Worker, WorkerTime
 from tests.engine.conftest import new_run
@@ -41,13 +41,17 @@ class Paper:
             raise Unavailable("it is down")
         yield self
 
-    def record_shifts(self, worker: Worker, seconds: dict[int | None, float]) -> None:
+    @property
+    def worker_times(self) -> Any:
+        return self
+
+    def record(self, worker: Worker, seconds: dict[int | None, float]) -> None:
         self.writes.append(dict(seconds))
 
 
 def test_time_goes_to_the_runs_with_steps_in_progress_and_else_to_nobody() -> None:
     clock, paper = Clock(), Paper()
-    keeper = Timekeeper(paper, WORKER, clock=clock)
+    keeper = WorkerTimeRecorder(paper, WORKER, clock=clock)
     clock.now += 4.0  # nobody's
     with keeper.work(1):
         clock.now += 2.0  # all of 1's
@@ -62,7 +66,7 @@ def test_time_goes_to_the_runs_with_steps_in_progress_and_else_to_nobody() -> No
 
 def test_only_what_changed_is_written_and_totals_not_differences() -> None:
     clock, paper = Clock(), Paper()
-    keeper = Timekeeper(paper, WORKER, clock=clock)
+    keeper = WorkerTimeRecorder(paper, WORKER, clock=clock)
     with keeper.work(1):
         clock.now += 2.0
         keeper.write()
@@ -83,7 +87,7 @@ def test_the_shares_add_up_to_the_time_that_passed(
     turns: list[tuple[float, int, bool]],
 ) -> None:
     clock, paper = Clock(), Paper()
-    keeper = Timekeeper(paper, WORKER, clock=clock)
+    keeper = WorkerTimeRecorder(paper, WORKER, clock=clock)
     open_steps: list[Any] = []
     for seconds, run, begins in turns:
         clock.now += seconds
@@ -104,24 +108,24 @@ def test_seconds_have_the_price_of_their_worker_and_are_written_twice_as_once(
 ) -> None:
     toy = problem()
     with store.begin() as tx:
-        tx.add_problem(toy)
-        first, second = (tx.add_run(replace(new_run(toy), name=name)).id for name in "ab")
+        tx.problems.add(toy)
+        first, second = (tx.runs.add(replace(new_run(toy), name=name)).id for name in "ab")
     other, unpriced = Worker("host-2", "cpu", 7.2), Worker("host-3", "gpu")
     for _ in range(2):
         with store.begin() as tx:
-            tx.record_shifts(WORKER, {None: 50.0, first: 100.0})
-            tx.record_shifts(WORKER, {first: 90.0, second: 5.0})
-            tx.record_shifts(other, {first: 10.0})
-            tx.record_shifts(unpriced, {first: 20.0, None: 1.0})
+            tx.worker_times.record(WORKER, {None: 50.0, first: 100.0})
+            tx.worker_times.record(WORKER, {first: 90.0, second: 5.0})
+            tx.worker_times.record(other, {first: 10.0})
+            tx.worker_times.record(unpriced, {first: 20.0, None: 1.0})
 
     with store.begin() as tx:
-        assert tx.shifts(first) == [
+        assert tx.worker_times.of_run(first) == [
             WorkerTime("cpu", 2, 110.0, pytest.approx(0.1 + 0.02)),
             WorkerTime("gpu", 1, 20.0, None, 20.0),
         ]
-        assert tx.shifts(second) == [WorkerTime("cpu", 1, 5.0, pytest.approx(0.005))]
-        assert tx.busy_shifts()[0] == WorkerTime("cpu", 2, 115.0, pytest.approx(0.125))
-        assert tx.idle_shifts() == [
+        assert tx.worker_times.of_run(second) == [WorkerTime("cpu", 1, 5.0, pytest.approx(0.005))]
+        assert tx.worker_times.busy()[0] == WorkerTime("cpu", 2, 115.0, pytest.approx(0.125))
+        assert tx.worker_times.idle() == [
             WorkerTime("cpu", 1, 50.0, pytest.approx(0.05)),
             WorkerTime("gpu", 1, 1.0, None, 1.0),
         ]
@@ -129,7 +133,7 @@ def test_seconds_have_the_price_of_their_worker_and_are_written_twice_as_once(
 
 def test_a_worker_that_is_killed_loses_no_more_than_one_interval() -> None:
     paper = Paper()
-    keeper = Timekeeper(paper, WORKER, interval_seconds=0.02)
+    keeper = WorkerTimeRecorder(paper, WORKER, interval_seconds=0.02)
     keeper.start()
     with keeper.work(1):
         until(lambda: len(paper.writes) >= 3, what="three writes of an open step")

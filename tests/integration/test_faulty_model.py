@@ -31,7 +31,7 @@ def test_a_model_that_fails_loses_nothing_and_costs_no_proposal(monkeypatch: pyt
         deadline = time.monotonic() + 500
         while True:
             with stack.store.begin() as tx:
-                now = tx.run(run.id)
+                now = tx.runs.get(run.id)
             if now.state is not RunState.RUNNING or time.monotonic() > deadline:
                 break
             time.sleep(0.5)

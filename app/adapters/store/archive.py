@@ -63,6 +63,7 @@ _PUT = """
 """
 """Who waits for the island's row is judged by what the row has become; `old` was read before, but
 while nobody has entered it cannot have changed."""
+_ELITES = "SELECT * FROM elites WHERE run = %(run)s ORDER BY island, number, rank"
 _CLEAR = "DELETE FROM elites WHERE run = %(run)s AND island = %(island)s"
 _EMPTIED = """
     UPDATE islands SET cells = 0, epoch = epoch + CASE WHEN %(reset)s THEN 1 ELSE 0 END,
@@ -122,39 +123,45 @@ class SqlIsland:
         return Cell(key, tuple(elite_of(one) for one in found if one.program is not None))
 
 
-def island(c: Connection, run: int, index: int, *, lock: bool) -> SqlIsland:
-    held = row(c, _ONE_LOCKED, {"run": run, "index": index}) if lock else None
-    return SqlIsland(c, run, index, held)
+class SqlArchive:
+    """See `app.ports.ledger.Archive`."""
 
+    def __init__(self, connection: Connection) -> None:
+        self._c = connection
 
-def islands(c: Connection, run: int, *, lock: bool) -> tuple[SqlIsland, ...]:
-    found = rows(c, _EVERY_LOCKED if lock else _EVERY, {"run": run})
-    return tuple(SqlIsland(c, run, one.index, one) for one in found)
+    def islands(self, run: int, *, lock: bool = False) -> tuple[SqlIsland, ...]:
+        found = rows(self._c, _EVERY_LOCKED if lock else _EVERY, {"run": run})
+        return tuple(SqlIsland(self._c, run, one.index, one) for one in found)
 
+    def island(self, run: int, index: int, *, lock: bool = False) -> SqlIsland:
+        held = row(self._c, _ONE_LOCKED, {"run": run, "index": index}) if lock else None
+        return SqlIsland(self._c, run, index, held)
 
-def put_cell(
-    c: Connection, run: int, island: int, cell: Cell, seen: IslandView | None = None
-) -> bool:
-    put = write(
-        c,
-        _PUT,
-        {
-            "run": run,
-            "island": island,
-            "cell": as_json(list(cell.key)),
-            "epoch": seen.epoch if seen else None,
-            "admitted": seen.admitted if seen else None,
-            "n": len(cell.occupants),
-            "programs": [elite.program for elite in cell.occupants],
-            "fitnesses": [elite.fitness for elite in cell.occupants],
-            "lengths": [elite.length for elite in cell.occupants],
-            "generations": [elite.generation for elite in cell.occupants],
-            "stages_left": [elite.stages_left for elite in cell.occupants],
-        },
-    )
-    return put > 0
+    def put_cell(
+        self, run: int, island: int, cell: Cell, *, seen: IslandView | None = None
+    ) -> bool:
+        put = write(
+            self._c,
+            _PUT,
+            {
+                "run": run,
+                "island": island,
+                "cell": as_json(list(cell.key)),
+                "epoch": seen.epoch if seen else None,
+                "admitted": seen.admitted if seen else None,
+                "n": len(cell.occupants),
+                "programs": [elite.program for elite in cell.occupants],
+                "fitnesses": [elite.fitness for elite in cell.occupants],
+                "lengths": [elite.length for elite in cell.occupants],
+                "generations": [elite.generation for elite in cell.occupants],
+                "stages_left": [elite.stages_left for elite in cell.occupants],
+            },
+        )
+        return put > 0
 
+    def clear_island(self, run: int, island: int, *, reset: bool) -> None:
+        write(self._c, _CLEAR, {"run": run, "island": island})
+        write(self._c, _EMPTIED, {"run": run, "island": island, "reset": reset})
 
-def clear_island(c: Connection, run: int, island: int, *, reset: bool) -> None:
-    write(c, _CLEAR, {"run": run, "island": island})
-    write(c, _EMPTIED, {"run": run, "island": island, "reset": reset})
+    def elites(self, run: int) -> list[tuple[int, Elite]]:
+        return [(row.island, elite_of(row)) for row in rows(self._c, _ELITES, {"run": run})]

@@ -7,19 +7,18 @@ from sqlalchemy import Connection
 
 from app.adapters.store.codec import (
     clean,
-    evaluation_json,
     evaluation_of,
     member_of,
     trial_of,
 )
-from app.adapters.store.driver import row, rows, write
-from app.adapters.store.runs import RUN_COLUMNS, as_json, run_of
+from app.adapters.store.driver import row, rows, values, write
+from app.adapters.store.runs import RUN_COLUMNS, as_json, count_planned, run_of
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.operator import Draft, Role
 from app.domain.run import Run
-from app.domain.search.cohort import Cohort, CohortId, TrialId
+from app.domain.search.cohort import Cohort, CohortId
 from app.ports.ledger import Exhausted
-from app.ports.records import MemberResult, TrialResult, Turn
+from app.ports.records import MemberResult, Plan, Turn
 
 _MEMBERS = """
     (SELECT json_agg(member ORDER BY member.id) FROM (
@@ -28,6 +27,30 @@ _MEMBERS = """
         FROM proposals LEFT JOIN programs ON programs.id = proposals.program
         WHERE proposals.cohort = {cohort}
     ) AS member)
+"""
+_ADD = """
+    INSERT INTO cohorts (run, island, operator, founding, visible_at)
+    SELECT %(run)s, island, operator, founding, now() + %(again)s * interval '1 second'
+    FROM unnest(CAST(%(islands)s AS int[]), CAST(%(operators)s AS text[]), CAST(%(founding)s
+        AS bool[]))
+        WITH ORDINALITY AS plan(island, operator, founding, place)
+    ORDER BY place RETURNING id
+"""
+_ADD_PROPOSALS = """
+    INSERT INTO proposals (run, cohort, island, ordinal, state)
+    SELECT %(run)s, cohort, island, ordinal, 'planned'
+    FROM unnest(CAST(%(cohorts)s AS bigint[]), CAST(%(islands)s AS int[]), CAST(%(ordinals)s
+        AS int[]))
+        AS plan(cohort, island, ordinal)
+"""
+_DRAFT = """
+    UPDATE proposals SET epoch = %(epoch)s, generation = %(generation)s, parents = %(parents)s,
+        inspirations = %(inspirations)s
+    WHERE cohort = %(cohort)s AND ordinal = %(ordinal)s
+"""
+_UNSETTLED = """
+    SELECT DISTINCT cohort FROM proposals
+    WHERE run = %(run)s AND state IN ('planned', 'testing') ORDER BY cohort
 """
 _CLAIM = f"""
     WITH claimed AS (
@@ -44,7 +67,7 @@ _CLAIM = f"""
     FROM (SELECT run, json_agg(claimed ORDER BY id) AS claimed FROM claimed GROUP BY run) AS mine
     JOIN runs ON runs.id = mine.run
 """
-_LOCK = f"""
+LOCK = f"""
     WITH locked AS (
         SELECT id, run, island, operator, founding, bred FROM cohorts
         WHERE id = ANY(%(cohorts)s) ORDER BY id FOR NO KEY UPDATE
@@ -53,7 +76,7 @@ _LOCK = f"""
     FROM runs WHERE runs.id = (SELECT min(run) FROM locked)
 """
 """Not `FOR UPDATE`: who saves a completion holds its run, and refers to a cohort after that."""
-_CONTENTS = f"""
+CONTENTS = f"""
     SELECT cohorts.id, {_MEMBERS.format(cohort="cohorts.id")} AS members,
         (SELECT json_agg(trial ORDER BY trial.id) FROM (
             SELECT id, stage, players, cases, evaluation FROM trials
@@ -61,24 +84,7 @@ _CONTENTS = f"""
         ) AS trial) AS trials
 """
 """Read after the lock: a statement that waits for a lock has a snapshot from before the wait."""
-_CONTENTS_OF_ONE = f"{_CONTENTS} FROM cohorts WHERE id = %(cohort)s"
-_RECORD = f"""
-    WITH recorded AS (
-        UPDATE trials SET evaluation = told.evaluation, wall_seconds = told.wall,
-            cpu_seconds = told.cpu, leased_until = NULL
-        FROM json_to_recordset(CAST(%(measured)s AS json)) AS told(
-            id bigint, evaluation jsonb, wall float8, cpu float8
-        )
-        WHERE trials.id = ANY(%(trials)s) AND trials.id = told.id AND trials.evaluation IS NULL
-        RETURNING trials.id, trials.cohort, trials.stage, trials.players, trials.cases
-    )
-    {_CONTENTS}, cohorts.recorded FROM (
-        SELECT cohort AS id, json_agg(recorded ORDER BY id) AS recorded
-        FROM recorded GROUP BY cohort
-    ) AS cohorts
-    ORDER BY cohorts.id
-"""
-"""A row for each cohort with a new evaluation; its `trials` are those of before."""
+_CONTENTS_OF_ONE = f"{CONTENTS} FROM cohorts WHERE id = %(cohort)s"
 _ENTER = """
     WITH done AS (
         UPDATE cohorts SET bred = true, leased_until = NULL WHERE id = ANY(%(cohorts)s) AND NOT bred
@@ -114,27 +120,7 @@ the cohorts where it did; part of a statement, told with `drafted`.
 """
 
 
-def claim_cohorts(
-    c: Connection, cohorts: Sequence[CohortId], lease: float, attempts: int
-) -> list[tuple[Run, Cohort]]:
-    claimed = []
-    for found in rows(c, _CLAIM, {"cohorts": sorted(cohorts), "lease": lease}):
-        run = run_of(c, found)
-        for one in found.claimed:
-            if one["attempts"] > attempts:
-                raise Exhausted(run.id, one["id"], attempts)
-            claimed.append((run, _cohort(one, one["members"], ())))
-    return claimed
-
-
-def cohort(c: Connection, cohort: CohortId) -> tuple[Run, Cohort]:
-    found = row(c, _LOCK, {"cohorts": [cohort]})
-    held = row(c, _CONTENTS_OF_ONE, {"cohort": cohort})
-    [locked] = found.locked
-    return run_of(c, found), _cohort(locked, held.members, _tested(held))
-
-
-def _cohort(
+def cohort_of(
     found: Mapping[str, Any],
     members: Iterable[Mapping[str, Any]],
     trials: Iterable[tuple[Trial, Evaluation | None]],
@@ -150,50 +136,8 @@ def _cohort(
     )
 
 
-def _tested(held: Any) -> list[tuple[Trial, Evaluation | None]]:
+def tested(held: Any) -> list[tuple[Trial, Evaluation | None]]:
     return [(trial_of(one), evaluation_of(one["evaluation"])) for one in held.trials or ()]
-
-
-def planned(c: Connection, cohorts: Sequence[CohortId]) -> tuple[Run, set[CohortId]]:
-    found = row(c, _LOCK, {"cohorts": list(cohorts)})
-    run = run_of(c, found)
-    return run, set() if run.state.final else {o["id"] for o in found.locked if not o["bred"]}
-
-
-def record(c: Connection, measured: Sequence[TrialResult]) -> tuple[Run, list[Cohort]] | None:
-    found = row(c, _LOCK, {"cohorts": sorted({one.cohort for one in measured})})
-    run = run_of(c, found)
-    if run.state.final:
-        return None
-    evaluations = {one.id: one.evaluation for one in measured}
-    told = [
-        {
-            "id": trial,
-            "evaluation": evaluation_json(evaluation),
-            "wall": evaluation.wall_seconds,
-            "cpu": evaluation.cpu_seconds,
-        }
-        for trial, evaluation in evaluations.items()
-    ]
-    recorded = rows(c, _RECORD, {"trials": list(evaluations), "measured": as_json(told)})
-    locked = {one["id"]: one for one in found.locked}
-    return (run, [_with(one, locked, evaluations) for one in recorded]) if recorded else None
-
-
-def _with(
-    held: Any, locked: Mapping[CohortId, Any], evaluations: Mapping[TrialId, Evaluation]
-) -> Cohort:
-    """Returns a cohort with what was just recorded in the place of what was not known before."""
-    new = [(trial_of(one), evaluations[one["id"]]) for one in held.recorded]
-    return _cohort(locked[held.id], held.members, [*_tested(held), *new])
-
-
-def enter(c: Connection, cohorts: Sequence[Cohort], children: Sequence[MemberResult]) -> None:
-    drafts = {member.id: member.draft for cohort in cohorts for member in cohort.members}
-    entered = [_entered(child, drafts[child.proposal]) for child in children]
-    ids = [child.proposal for child in children]
-    told = {"cohorts": [cohort.id for cohort in cohorts], "ids": ids, "children": as_json(entered)}
-    write(c, _ENTER, told)
 
 
 def _entered(child: MemberResult, draft: Draft | None) -> dict[str, Any]:
@@ -232,3 +176,87 @@ def drafted(turns: Sequence[Turn]) -> dict[str, Any]:
         if member.draft is None
     ]
     return {"ids": [one["id"] for one in new], "drafts": as_json(new)}
+
+
+class SqlCohorts:
+    """See `app.ports.ledger.Cohorts`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._c = connection
+
+    def add(self, run: int, plans: Sequence[Plan], *, redeliver_seconds: float) -> list[CohortId]:
+        added = values(
+            self._c,
+            _ADD,
+            {
+                "run": run,
+                "again": redeliver_seconds,
+                "islands": [plan.island for plan in plans],
+                "operators": [plan.operator for plan in plans],
+                "founding": [plan.founding for plan in plans],
+            },
+        )
+        ids = sorted(added)
+        members = [
+            (cohort, plan.island, ordinal)
+            for cohort, plan in zip(ids, plans, strict=True)
+            for ordinal in plan.ordinals
+        ]
+        write(
+            self._c,
+            _ADD_PROPOSALS,
+            {
+                "run": run,
+                "cohorts": [cohort for cohort, _, _ in members],
+                "islands": [island for _, island, _ in members],
+                "ordinals": [ordinal for _, _, ordinal in members],
+            },
+        )
+        for cohort, plan in zip(ids, plans, strict=True):
+            for one in plan.drafts:
+                write(
+                    self._c,
+                    _DRAFT,
+                    {"cohort": cohort, "ordinal": one.ordinal, **draft_columns(one)},
+                )
+        counted = [plan for plan in plans if not plan.founding]
+        if counted:
+            count_planned(self._c, run, len(counted), sum(len(plan.ordinals) for plan in counted))
+        return ids
+
+    def claim(
+        self, cohorts: Sequence[CohortId], lease_seconds: float, *, attempts: int
+    ) -> list[tuple[Run, Cohort]]:
+        claimed = []
+        for found in rows(self._c, _CLAIM, {"cohorts": sorted(cohorts), "lease": lease_seconds}):
+            run = run_of(self._c, found)
+            for one in found.claimed:
+                if one["attempts"] > attempts:
+                    raise Exhausted(run.id, one["id"], attempts)
+                claimed.append((run, cohort_of(one, one["members"], ())))
+        return claimed
+
+    def lock(self, cohort: CohortId) -> tuple[Run, Cohort]:
+        found = row(self._c, LOCK, {"cohorts": [cohort]})
+        held = row(self._c, _CONTENTS_OF_ONE, {"cohort": cohort})
+        [locked] = found.locked
+        return run_of(self._c, found), cohort_of(locked, held.members, tested(held))
+
+    def lock_planned(self, cohorts: Sequence[CohortId]) -> tuple[Run, set[CohortId]]:
+        found = row(self._c, LOCK, {"cohorts": list(cohorts)})
+        run = run_of(self._c, found)
+        return run, set() if run.state.final else {o["id"] for o in found.locked if not o["bred"]}
+
+    def enter(self, cohorts: Sequence[Cohort], results: Sequence[MemberResult]) -> None:
+        drafts = {member.id: member.draft for cohort in cohorts for member in cohort.members}
+        entered = [_entered(child, drafts[child.proposal]) for child in results]
+        ids = [child.proposal for child in results]
+        told = {
+            "cohorts": [cohort.id for cohort in cohorts],
+            "ids": ids,
+            "children": as_json(entered),
+        }
+        write(self._c, _ENTER, told)
+
+    def unsettled(self, run: int) -> list[CohortId]:
+        return values(self._c, _UNSETTLED, {"run": run})

@@ -102,30 +102,7 @@ _REPLAY = """
 """
 
 
-def of_cohort(c: Connection, cohort: CohortId) -> dict[int, dict[int, Completion]]:
-    turns: dict[int, dict[int, Completion]] = {}
-    for one in rows(c, _OF_COHORT, {"cohort": cohort}):
-        turns.setdefault(one.turn, {})[one.place] = _completion(one)
-    return turns
-
-
-def recall(c: Connection, asked: Sequence[CompletionKey]) -> list[Completion | None]:
-    told = [{"place": place, **asdict(one)} for place, one in enumerate(asked)]
-    found = {one.asked_place: one for one in rows(c, _RECALL, {"asked": as_json(told)})}
-    return [_completion(found[n]) if n in found else None for n in range(len(asked))]
-
-
-def accounts(c: Connection, run: int) -> list[Account]:
-    return [Account(**one._asdict()) for one in rows(c, _ACCOUNTS, {"run": run})]
-
-
-def replay(c: Connection, run: int, asked: Sequence[tuple[str, int]]) -> list[Completion | None]:
-    told = [{"place": n, "prompt": prompt, "sample": s} for n, (prompt, s) in enumerate(asked)]
-    found = {one.asked_place: one for one in rows(c, _REPLAY, {"run": run, "asked": as_json(told)})}
-    return [_completion(found[n]) if n in found else None for n in range(len(asked))]
-
-
-class Saving:
+class _Saving:
     """Turns of one run on their way into the ledger."""
 
     def __init__(self, turns: Sequence[Turn]) -> None:
@@ -203,3 +180,45 @@ def _completion(row: Any) -> Completion:
         reused=row.reused,
         parameters=row.parameters or {},
     )
+
+
+class SqlCompletions:
+    """See `app.ports.ledger.Completions`.
+
+    Args:
+      connection: Of the transaction.
+      write_last: Postpones a write to the end of the transaction.
+    """
+
+    def __init__(
+        self, connection: Connection, write_last: Callable[[Callable[[], object]], None]
+    ) -> None:
+        self._c = connection
+        self._write_last = write_last
+
+    def of_cohort(self, cohort: CohortId) -> dict[int, dict[int, Completion]]:
+        turns: dict[int, dict[int, Completion]] = {}
+        for one in rows(self._c, _OF_COHORT, {"cohort": cohort}):
+            turns.setdefault(one.turn, {})[one.place] = _completion(one)
+        return turns
+
+    def save(self, turns: Sequence[Turn]) -> Callable[[], list[Turn]]:
+        saving = _Saving(turns)
+        self._write_last(lambda: saving.write(self._c))
+        return saving.overtaken
+
+    def recall(self, keys: Sequence[CompletionKey]) -> list[Completion | None]:
+        told = [{"place": place, **asdict(one)} for place, one in enumerate(keys)]
+        found = {one.asked_place: one for one in rows(self._c, _RECALL, {"asked": as_json(told)})}
+        return [_completion(found[n]) if n in found else None for n in range(len(keys))]
+
+    def replay(self, run: int, keys: Sequence[tuple[str, int]]) -> list[Completion | None]:
+        told = [{"place": n, "prompt": prompt, "sample": s} for n, (prompt, s) in enumerate(keys)]
+        found = {
+            one.asked_place: one
+            for one in rows(self._c, _REPLAY, {"run": run, "asked": as_json(told)})
+        }
+        return [_completion(found[n]) if n in found else None for n in range(len(keys))]
+
+    def accounts(self, run: int) -> list[Account]:
+        return [Account(**one._asdict()) for one in rows(self._c, _ACCOUNTS, {"run": run})]

@@ -1,17 +1,46 @@
-"""Leases of this process: renewed by one thread for as long as their steps run."""
+"""Leases: their rows, and the thread that renews those of this process while its steps run."""
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Literal
 
+from sqlalchemy import Connection
+
+from app.adapters.store.driver import values, write
+from app.domain.search.cohort import CohortId, TrialId
 from app.ports.protocols import Store, Unavailable
 
 _LOG = logging.getLogger(__name__)
 
+_RENEW = """
+    UPDATE {table} SET leased_until = now() + %(lease)s * interval '1 second'
+    WHERE id = ANY(%(ids)s) AND leased_until IS NOT NULL
+"""
+_RELEASE = """
+    UPDATE {table} SET leased_until = NULL, visible_at = now() + %(retry)s * interval '1 second',
+        attempts = greatest(attempts - 1, 0)
+    WHERE id = ANY(%(ids)s)
+"""
+_OVERDUE = """
+    UPDATE {table} SET visible_at = now() + %(again)s * interval '1 second'
+    WHERE id IN (
+        SELECT id FROM {table} WHERE run = %(run)s AND {waiting} AND visible_at < now()
+            AND (leased_until IS NULL OR leased_until < now())
+        ORDER BY visible_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    ) RETURNING id
+"""
+_FORGET = """
+    UPDATE {table} SET attempts = 0, leased_until = NULL, visible_at = now()
+    WHERE id IN (
+        SELECT id FROM {table} WHERE run = %(run)s AND {waiting} ORDER BY id FOR NO KEY UPDATE
+    )
+"""
+_WAITING = {"cohorts": "NOT bred", "trials": "evaluation IS NULL"}
 
-class LeaseKeeper:
+
+class LeaseRenewer:
     """Renews what this process holds, a third into each lease.
 
     The thread starts with the first lease and is a daemon: a process that dies renews nothing,
@@ -56,6 +85,49 @@ class LeaseKeeper:
                 continue
             try:
                 with self._store.begin() as tx:
-                    tx.renew(cohorts, trials, self._lease_seconds)
+                    tx.leases.renew(cohorts, trials, self._lease_seconds)
             except Unavailable as error:
                 _LOG.warning("leases not renewed, trying again: %s", error)
+
+
+class SqlLeases:
+    """See `app.ports.ledger.Leases`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._c = connection
+
+    def renew(
+        self, cohorts: Sequence[CohortId], trials: Sequence[TrialId], lease_seconds: float
+    ) -> None:
+        for table, ids in (("cohorts", cohorts), ("trials", trials)):
+            if ids:
+                write(
+                    self._c,
+                    _RENEW.format(table=table),
+                    {"ids": sorted(ids), "lease": lease_seconds},
+                )
+
+    def release(
+        self, cohorts: Sequence[CohortId], trials: Sequence[TrialId], retry_seconds: float
+    ) -> None:
+        for table, ids in (("cohorts", cohorts), ("trials", trials)):
+            if ids:
+                write(
+                    self._c,
+                    _RELEASE.format(table=table),
+                    {"ids": sorted(ids), "retry": retry_seconds},
+                )
+
+    def overdue(
+        self, run: int, redeliver_seconds: float, limit: int = 1000
+    ) -> tuple[list[CohortId], list[TrialId]]:
+        found = []
+        for table, waiting in _WAITING.items():
+            query = _OVERDUE.format(table=table, waiting=waiting)
+            told = {"run": run, "again": redeliver_seconds, "limit": limit}
+            found.append(sorted(values(self._c, query, told)))
+        return found[0], found[1]
+
+    def forget_attempts(self, run: int) -> None:
+        for table, waiting in _WAITING.items():
+            write(self._c, _FORGET.format(table=table, waiting=waiting), {"run": run})

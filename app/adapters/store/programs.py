@@ -1,14 +1,15 @@
 """Programs and what a run knows of them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import Connection, select
 
 from app.adapters.store import tables as t
 from app.adapters.store.codec import evaluation_of
-from app.adapters.store.driver import rows, values, write
-from app.domain.evaluation import merged_metrics
-from app.domain.operator import ProgramRecord
+from app.adapters.store.driver import row, rows, values, write
+from app.domain.evaluation import Evaluation, Failure, FailureKind, merged_metrics
+from app.domain.operator import Ancestry, FailedChild, ProgramRecord
 from app.domain.program import Program, ProgramId
 
 _PUT = (
@@ -49,79 +50,156 @@ _CHILDREN = """
 
 _NAMED = """
     SELECT DISTINCT program FROM proposals
-    WHERE run = %(run)s AND program LIKE %(beginning)s ORDER BY program LIMIT 2
+    WHERE run = %(run)s AND program LIKE %(prefix)s ORDER BY program LIMIT 2
 """
-
-
-def put_programs(c: Connection, programs: Sequence[Program]) -> None:
-    if not programs:
-        return
-    ordered = sorted({program.id: program for program in programs}.items())
-    write(
-        c,
-        _PUT,
-        {
-            "ids": [one for one, _ in ordered],
-            "sources": [program.source for _, program in ordered],
-            "languages": [program.language for _, program in ordered],
-            "lengths": [len(program.source) for _, program in ordered],
-        },
+_ANCESTRY = """
+    WITH RECURSIVE line AS (
+        SELECT CAST(%(program)s AS text) AS program, 0 AS depth
+        UNION ALL
+        SELECT born.parent, line.depth + 1
+        FROM line CROSS JOIN LATERAL (
+            SELECT parents[1] AS parent FROM proposals
+            WHERE run + 0 = %(run)s AND program = line.program AND state = 'admitted'
+            ORDER BY id DESC LIMIT 1
+        ) AS born
+        WHERE line.depth < %(ancestors)s AND born.parent <> line.program
+    ), ancestor AS (
+        SELECT line.depth, programs.id, programs.source, programs.language, one.fitness,
+            one.changes, (
+                SELECT json_agg(evaluation ORDER BY trials.id) FROM trials
+                WHERE trials.cohort = one.cohort AND evaluation IS NOT NULL
+            ) AS evaluations
+        FROM line JOIN programs ON programs.id = line.program LEFT JOIN LATERAL (
+            SELECT fitness, changes, cohort FROM proposals
+            WHERE run + 0 = %(run)s AND program = line.program AND state = 'admitted'
+            ORDER BY id DESC LIMIT 1
+        ) AS one ON true
+        WHERE line.depth > 0
+    ), failed AS (
+        SELECT recent.id, recent.failure_kind, recent.failure_detail, recent.changes,
+            programs.source, programs.language, trial.cases, trial.evaluation
+        FROM (
+            SELECT child.* FROM (SELECT DISTINCT program FROM line) AS line CROSS JOIN LATERAL (
+                SELECT id, cohort, program, changes, failure_kind, failure_detail FROM proposals
+                WHERE run + 0 = %(run)s AND parents[1] = line.program AND state = 'failed'
+                ORDER BY id DESC LIMIT %(failures)s
+            ) AS child ORDER BY child.id DESC LIMIT %(failures)s
+        ) AS recent LEFT JOIN programs ON programs.id = recent.program LEFT JOIN LATERAL (
+            SELECT cases, evaluation FROM trials
+            WHERE trials.cohort = recent.cohort AND recent.program = ANY(trials.players)
+                AND evaluation ? 'failure'
+            ORDER BY trials.id LIMIT 1
+        ) AS trial ON true
     )
+    SELECT (SELECT json_agg(ancestor ORDER BY depth) FROM ancestor) AS ancestors,
+        (SELECT json_agg(failed ORDER BY id DESC) FROM failed) AS failures
+"""
+"""`run + 0`: a plan made while the tables were empty must not take an index by run alone."""
 
 
-def programs(c: Connection, ids: Sequence[ProgramId]) -> dict[ProgramId, Program]:
-    rows = c.execute(
-        select(t.programs.c.id, t.programs.c.source, t.programs.c.language).where(
-            t.programs.c.id.in_(ids)
+class SqlPrograms:
+    """See `app.ports.ledger.Programs`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._c = connection
+
+    def put(self, programs: Sequence[Program]) -> None:
+        if not programs:
+            return
+        ordered = sorted({program.id: program for program in programs}.items())
+        write(
+            self._c,
+            _PUT,
+            {
+                "ids": [one for one, _ in ordered],
+                "sources": [program.source for _, program in ordered],
+                "languages": [program.language for _, program in ordered],
+                "lengths": [len(program.source) for _, program in ordered],
+            },
         )
-    )
-    return {row.id: Program(row.source, row.language) for row in rows}
 
-
-def programs_named(c: Connection, run: int, beginning: str) -> list[ProgramId]:
-    return values(c, _NAMED, {"run": run, "beginning": f"{beginning}%"})
-
-
-def lengths(c: Connection, ids: Sequence[ProgramId]) -> dict[ProgramId, int]:
-    rows = c.execute(select(t.programs.c.id, t.programs.c.length).where(t.programs.c.id.in_(ids)))
-    return {row.id: row.length for row in rows}
-
-
-def known(
-    c: Connection, run: int, ids: Sequence[ProgramId], *, measured: bool
-) -> dict[ProgramId, ProgramRecord]:
-    found = {}
-    for one in rows(c, _KNOWN, {"run": run, "ids": list(ids), "measured": measured}):
-        tested = [e for stored in one.evaluations or () if (e := evaluation_of(stored))]
-        own = [e for e in tested if one.id in e.scores or one.id in e.metrics]
-        found[one.id] = ProgramRecord(
-            program=Program(one.source, one.language),
-            fitness=one.fitness,
-            metrics=merged_metrics(one.id, own),
-            features={k: v for e in own for k, v in e.features.get(one.id, {}).items()},
-            artifacts={k: v for e in own for k, v in e.artifacts.items()},
-            changes=one.changes or "",
+    def get(self, ids: Sequence[ProgramId]) -> dict[ProgramId, Program]:
+        rows = self._c.execute(
+            select(t.programs.c.id, t.programs.c.source, t.programs.c.language).where(
+                t.programs.c.id.in_(ids)
+            )
         )
-    return found
+        return {row.id: Program(row.source, row.language) for row in rows}
+
+    def lengths(self, ids: Sequence[ProgramId]) -> dict[ProgramId, int]:
+        rows = self._c.execute(
+            select(t.programs.c.id, t.programs.c.length).where(t.programs.c.id.in_(ids))
+        )
+        return {row.id: row.length for row in rows}
+
+    def named(self, run: int, prefix: str) -> list[ProgramId]:
+        return values(self._c, _NAMED, {"run": run, "prefix": f"{prefix}%"})
+
+    def records(
+        self, run: int, ids: Sequence[ProgramId], *, measured: bool
+    ) -> dict[ProgramId, ProgramRecord]:
+        found = {}
+        for one in rows(self._c, _KNOWN, {"run": run, "ids": list(ids), "measured": measured}):
+            tested = [e for stored in one.evaluations or () if (e := evaluation_of(stored))]
+            own = [e for e in tested if one.id in e.scores or one.id in e.metrics]
+            found[one.id] = ProgramRecord(
+                program=Program(one.source, one.language),
+                fitness=one.fitness,
+                metrics=merged_metrics(one.id, own),
+                features={k: v for e in own for k, v in e.features.get(one.id, {}).items()},
+                artifacts={k: v for e in own for k, v in e.artifacts.items()},
+                changes=one.changes or "",
+            )
+        return found
+
+    def children(self, run: int, parent: ProgramId, limit: int) -> tuple[ProgramRecord, ...]:
+        found = rows(self._c, _CHILDREN, {"run": run, "parent": parent, "limit": limit})
+        return tuple(
+            ProgramRecord(Program(row.source, row.language), row.fitness, changes=row.changes)
+            for row in found
+        )
+
+    def claim_fingerprints(
+        self, run: int, claims: Sequence[tuple[int, str]]
+    ) -> set[tuple[int, str]]:
+        if not claims:
+            return set()
+        ordered = sorted(set(claims))
+        told = {
+            "run": run,
+            "islands": [island for island, _ in ordered],
+            "fingerprints": [fingerprint for _, fingerprint in ordered],
+        }
+        return {(one.island, one.fingerprint) for one in rows(self._c, _CLAIM, told)}
+
+    def ancestry(self, run: int, program: ProgramId, *, ancestors: int, failures: int) -> Ancestry:
+        values = {"run": run, "program": program, "ancestors": ancestors, "failures": failures}
+        found = row(self._c, _ANCESTRY, values)
+        return Ancestry(
+            tuple(_ancestor(one) for one in found.ancestors or ()),
+            tuple(_failed(one) for one in found.failures or ()),
+        )
 
 
-def children(c: Connection, run: int, parent: ProgramId, limit: int) -> tuple[ProgramRecord, ...]:
-    found = rows(c, _CHILDREN, {"run": run, "parent": parent, "limit": limit})
-    return tuple(
-        ProgramRecord(Program(row.source, row.language), row.fitness, changes=row.changes)
-        for row in found
+def _ancestor(one: Any) -> ProgramRecord:
+    tested: list[Evaluation] = [
+        e for stored in one["evaluations"] or () if (e := evaluation_of(stored))
+    ]
+    return ProgramRecord(
+        Program(one["source"], one["language"]),
+        one["fitness"],
+        merged_metrics(one["id"], tested),
+        changes=one["changes"] or "",
     )
 
 
-def claim_fingerprints(
-    c: Connection, run: int, claims: Sequence[tuple[int, str]]
-) -> set[tuple[int, str]]:
-    if not claims:
-        return set()
-    ordered = sorted(set(claims))
-    told = {
-        "run": run,
-        "islands": [island for island, _ in ordered],
-        "fingerprints": [fingerprint for _, fingerprint in ordered],
-    }
-    return {(one.island, one.fingerprint) for one in rows(c, _CLAIM, told)}
+def _failed(one: Any) -> FailedChild:
+    evaluation = evaluation_of(one["evaluation"])
+    program = Program(one["source"], one["language"]) if one["source"] is not None else None
+    return FailedChild(
+        Failure(FailureKind(one["failure_kind"]), one["failure_detail"] or ""),
+        program,
+        one["changes"],
+        tuple(case for case in one["cases"] or () if case),
+        evaluation.artifacts if evaluation else {},
+    )

@@ -1,7 +1,7 @@
 """Problems and runs."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,8 +15,9 @@ from app.adapters.store.driver import row, rows, value, write
 from app.config.rules import rules_of
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.run import Run, RunState
+from app.domain.search.back_pressure import InFlightLimits
 from app.domain.search.budget import Budget
-from app.ports.records import NewRun, Spent, StoredProblem
+from app.ports.records import NewRun, StoredProblem
 
 ELAPSED = "extract(epoch FROM clock_timestamp() - runs.created_at)::float8 AS elapsed_seconds"
 _NEVER_CHANGES = ("name", "problem", "strategy", "settings", "operators", "seed", "islands")
@@ -48,82 +49,13 @@ _COUNT_PLANNED = """
     UPDATE runs SET cohorts = cohorts + %(cohorts)s, proposals = proposals + %(proposals)s
     WHERE id = %(run)s
 """
-_SPENT = """
-    SELECT count(*) AS runs, coalesce(sum(tokens), 0)::bigint AS tokens,
-        coalesce(sum(cost_usd), 0) AS cost_usd
-    FROM runs
+_SET_LIMITS = """
+    UPDATE runs SET generating = %(generating)s, evaluating = %(evaluating)s,
+        generate_batch = %(generate_batch)s, evaluate_batch = %(evaluate_batch)s
+    WHERE id = %(run)s
 """
 _PLANNING = 0x65766F71
 """First key of the advisory lock that planning takes; the second is the run's id."""
-
-
-def spent(c: Connection) -> Spent:
-    found = row(c, _SPENT, {})
-    return Spent(found.runs, found.tokens, found.cost_usd)
-
-
-def add_problem(c: Connection, problem: Problem) -> None:
-    added = c.execute(
-        upsert(t.problems)
-        .values(
-            digest=problem.digest,
-            name=problem.name,
-            format=problem.format,
-            options=dict(problem.options),
-        )
-        .on_conflict_do_nothing()
-        .returning(t.problems.c.digest)
-    ).first()
-    if added is not None and problem.files:
-        c.execute(
-            insert(t.problem_files),
-            [
-                {"problem": problem.digest, "path": path, "content": content}
-                for path, content in sorted(problem.files.items())
-            ],
-        )
-
-
-def problem(c: Connection, digest: ProblemDigest) -> StoredProblem:
-    found = c.execute(select(t.problems).where(t.problems.c.digest == digest)).first()
-    if found is None:
-        raise LookupError(f"the ledger holds no problem {digest!r}")
-    files = c.execute(
-        select(t.problem_files.c.path, t.problem_files.c.content).where(
-            t.problem_files.c.problem == digest
-        )
-    )
-    contents = {path: bytes(content) for path, content in files}
-    return StoredProblem(found.format, found.name, contents, found.options)
-
-
-def add_run(c: Connection, new: NewRun) -> Run:
-    added = c.execute(
-        upsert(t.runs)
-        .values(
-            name=new.name,
-            problem=new.problem,
-            strategy=new.strategy,
-            settings=dict(new.settings),
-            operators=dict(new.operators),
-            axes=[asdict(axis) for axis in new.axes],
-            seed=new.seed,
-            islands=new.islands,
-            budget=new.budget.proposals,
-            budget_wall_seconds=new.budget.wall_seconds,
-            budget_tokens=new.budget.tokens,
-            budget_cost_usd=new.budget.cost_usd,
-            generating=new.limits.generating,
-            evaluating=new.limits.evaluating,
-            state=RunState.RUNNING,
-        )
-        .on_conflict_do_nothing(index_elements=[t.runs.c.name])
-        .returning(t.runs.c.id)
-    ).first()
-    if added is None:
-        raise ValueError(f"a run named {new.name!r} exists; choose another --name or resume it")
-    c.execute(insert(t.islands), [{"run": added.id, "index": n} for n in range(new.islands)])
-    return run(c, added.id)
 
 
 def run_of(c: Connection, found: Any) -> Run:
@@ -144,64 +76,6 @@ def runs_of(c: Connection, found: Sequence[Any]) -> list[Run]:
     return [built(one, *known[one.id, one.created_at]) for one in found]
 
 
-def run(c: Connection, run: int) -> Run:
-    found = row(c, _ONE, {"run": run})
-    if found is None:
-        raise LookupError(f"the ledger holds no run {run}")
-    return run_of(c, found)
-
-
-def run_named(c: Connection, name: str) -> Run | None:
-    number = int(name) if name.isascii() and name.isdigit() and len(name) < 19 else -1
-    found = row(c, _NAMED, {"name": name, "id": number})
-    return run_of(c, found) if found else None
-
-
-def runs(c: Connection, limit: int) -> list[Run]:
-    return runs_of(c, rows(c, _NEWEST, {"limit": limit}))
-
-
-def running(c: Connection) -> list[int]:
-    query = select(t.runs.c.id).where(t.runs.c.state == RunState.RUNNING).order_by(t.runs.c.id)
-    return list(c.execute(query).scalars())
-
-
-def exclusive(c: Connection, run: int) -> bool:
-    return bool(value(c, _EXCLUSIVE, {"space": _PLANNING, "run": run % 2**31}))
-
-
-def set_state(
-    c: Connection, run: int, before: Sequence[RunState], after: RunState, reason: str
-) -> bool:
-    moved = c.execute(
-        update(t.runs)
-        .where(t.runs.c.id == run, t.runs.c.state.in_(list(before)))
-        .values(state=after, reason=reason)
-    )
-    return moved.rowcount == 1
-
-
-def explain(c: Connection, run: int, reason: str) -> None:
-    write(c, _EXPLAIN, {"run": run, "reason": clean(reason)})
-
-
-def set_axes(c: Connection, run: int, axes: Sequence[Axis]) -> None:
-    c.execute(update(t.runs).where(t.runs.c.id == run).values(axes=[asdict(axis) for axis in axes]))
-
-
-def set_budget(c: Connection, run: int, budget: Budget) -> None:
-    c.execute(
-        update(t.runs)
-        .where(t.runs.c.id == run)
-        .values(
-            budget=func.greatest(budget.proposals, t.runs.c.proposals),
-            budget_wall_seconds=budget.wall_seconds,
-            budget_tokens=budget.tokens,
-            budget_cost_usd=budget.cost_usd,
-        )
-    )
-
-
 def count_planned(c: Connection, run: int, cohorts: int, proposals: int) -> None:
     """Counts what was just planned; the constraint `runs_budget_is_a_cap` has the last word."""
     write(c, _COUNT_PLANNED, {"run": run, "cohorts": cohorts, "proposals": proposals})
@@ -210,3 +84,143 @@ def count_planned(c: Connection, run: int, cohorts: int, proposals: int) -> None
 def as_json(value: object) -> str:
     """Returns compact JSON text, for parameters that are cast to jsonb."""
     return json.dumps(value, separators=(",", ":"))
+
+
+class SqlProblems:
+    """See `app.ports.ledger.Problems`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._c = connection
+
+    def add(self, problem: Problem) -> None:
+        added = self._c.execute(
+            upsert(t.problems)
+            .values(
+                digest=problem.digest,
+                name=problem.name,
+                format=problem.format,
+                options=dict(problem.options),
+            )
+            .on_conflict_do_nothing()
+            .returning(t.problems.c.digest)
+        ).first()
+        if added is not None and problem.files:
+            self._c.execute(
+                insert(t.problem_files),
+                [
+                    {"problem": problem.digest, "path": path, "content": content}
+                    for path, content in sorted(problem.files.items())
+                ],
+            )
+
+    def get(self, digest: ProblemDigest) -> StoredProblem:
+        found = self._c.execute(select(t.problems).where(t.problems.c.digest == digest)).first()
+        if found is None:
+            raise LookupError(f"the ledger holds no problem {digest!r}")
+        files = self._c.execute(
+            select(t.problem_files.c.path, t.problem_files.c.content).where(
+                t.problem_files.c.problem == digest
+            )
+        )
+        contents = {path: bytes(content) for path, content in files}
+        return StoredProblem(found.format, found.name, contents, found.options)
+
+
+class SqlRuns:
+    """See `app.ports.ledger.Runs`.
+
+    Args:
+      connection: Of the transaction.
+      write_last: Postpones a write to the end of the transaction.
+    """
+
+    def __init__(
+        self, connection: Connection, write_last: Callable[[Callable[[], object]], None]
+    ) -> None:
+        self._c = connection
+        self._write_last = write_last
+
+    def add(self, new: NewRun) -> Run:
+        added = self._c.execute(
+            upsert(t.runs)
+            .values(
+                name=new.name,
+                problem=new.problem,
+                strategy=new.strategy,
+                settings=dict(new.settings),
+                operators=dict(new.operators),
+                axes=[asdict(axis) for axis in new.axes],
+                seed=new.seed,
+                islands=new.islands,
+                budget=new.budget.proposals,
+                budget_wall_seconds=new.budget.wall_seconds,
+                budget_tokens=new.budget.tokens,
+                budget_cost_usd=new.budget.cost_usd,
+                generating=new.limits.generating,
+                evaluating=new.limits.evaluating,
+                state=RunState.RUNNING,
+            )
+            .on_conflict_do_nothing(index_elements=[t.runs.c.name])
+            .returning(t.runs.c.id)
+        ).first()
+        if added is None:
+            raise ValueError(f"a run named {new.name!r} exists; choose another --name or resume it")
+        self._c.execute(
+            insert(t.islands), [{"run": added.id, "index": n} for n in range(new.islands)]
+        )
+        return self.get(added.id)
+
+    def get(self, run: int) -> Run:
+        found = row(self._c, _ONE, {"run": run})
+        if found is None:
+            raise LookupError(f"the ledger holds no run {run}")
+        return run_of(self._c, found)
+
+    def named(self, name: str) -> Run | None:
+        number = int(name) if name.isascii() and name.isdigit() and len(name) < 19 else -1
+        found = row(self._c, _NAMED, {"name": name, "id": number})
+        return run_of(self._c, found) if found else None
+
+    def newest(self, limit: int = 100) -> list[Run]:
+        return runs_of(self._c, rows(self._c, _NEWEST, {"limit": limit}))
+
+    def running(self) -> list[int]:
+        query = select(t.runs.c.id).where(t.runs.c.state == RunState.RUNNING).order_by(t.runs.c.id)
+        return list(self._c.execute(query).scalars())
+
+    def lock_planning(self, run: int) -> bool:
+        return bool(value(self._c, _EXCLUSIVE, {"space": _PLANNING, "run": run % 2**31}))
+
+    def set_state(
+        self, run: int, before: Sequence[RunState], after: RunState, reason: str = ""
+    ) -> bool:
+        moved = self._c.execute(
+            update(t.runs)
+            .where(t.runs.c.id == run, t.runs.c.state.in_(list(before)))
+            .values(state=after, reason=reason)
+        )
+        return moved.rowcount == 1
+
+    def explain(self, run: int, reason: str) -> None:
+        write(self._c, _EXPLAIN, {"run": run, "reason": clean(reason)})
+
+    def set_axes(self, run: int, axes: Sequence[Axis]) -> None:
+        self._c.execute(
+            update(t.runs).where(t.runs.c.id == run).values(axes=[asdict(axis) for axis in axes])
+        )
+
+    def set_limits(self, run: int, limits: InFlightLimits) -> None:
+        values = {"run": run, **asdict(limits)}
+        self._write_last(lambda: write(self._c, _SET_LIMITS, values))
+
+    def set_budget(self, run: int, budget: Budget) -> None:
+        self._c.execute(
+            update(t.runs)
+            .where(t.runs.c.id == run)
+            .values(
+                budget=func.greatest(budget.proposals, t.runs.c.proposals),
+                budget_wall_seconds=budget.wall_seconds,
+                budget_tokens=budget.tokens,
+                budget_cost_usd=budget.cost_usd,
+            )
+        )

@@ -143,7 +143,7 @@ def _commit(connection: Connection, tx: SqlTransaction) -> None:
     SQLAlchemy would not roll back after a commit that failed, and whoever came next to this
     connection would find it in a transaction that is aborted.
     """
-    if tx.holds_back:
+    if tx.postponed:
         with pipeline(connection):
             tx.write_last()
             commit(connection)

@@ -1,19 +1,20 @@
-"""Trials, and the leases of whatever is unfinished."""
+"""Trials and their evaluations."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection
 
-from app.adapters.store.codec import trial_of
-from app.adapters.store.driver import rows, values, write
+from app.adapters.store.codec import evaluation_json, trial_of
+from app.adapters.store.cohorts import CONTENTS, LOCK, cohort_of, tested
+from app.adapters.store.driver import row, rows, values
 from app.adapters.store.runs import RUN_COLUMNS, as_json, run_of
-from app.domain.evaluation import Trial
+from app.domain.evaluation import Evaluation, Trial
 from app.domain.program import Program, ProgramId
 from app.domain.run import Run
 from app.domain.search.cohort import Cohort, CohortId, TrialId
 from app.ports.ledger import Exhausted
-from app.ports.records import LeasedTrial
+from app.ports.records import LeasedTrial, TrialResult
 
 _ADD = """
     INSERT INTO trials (run, cohort, stage, players, cases, visible_at)
@@ -43,60 +44,24 @@ _CLAIM = f"""
     FROM (SELECT run, json_agg(claimed ORDER BY id) AS claimed FROM claimed GROUP BY run) AS mine
     JOIN runs ON runs.id = mine.run
 """
-_RENEW = """
-    UPDATE {table} SET leased_until = now() + %(lease)s * interval '1 second'
-    WHERE id = ANY(%(ids)s) AND leased_until IS NOT NULL
-"""
-_RELEASE = """
-    UPDATE {table} SET leased_until = NULL, visible_at = now() + %(retry)s * interval '1 second',
-        attempts = greatest(attempts - 1, 0)
-    WHERE id = ANY(%(ids)s)
-"""
-_OVERDUE = """
-    UPDATE {table} SET visible_at = now() + %(again)s * interval '1 second'
-    WHERE id IN (
-        SELECT id FROM {table} WHERE run = %(run)s AND {waiting} AND visible_at < now()
-            AND (leased_until IS NULL OR leased_until < now())
-        ORDER BY visible_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-    ) RETURNING id
-"""
-_FORGET = """
-    UPDATE {table} SET attempts = 0, leased_until = NULL, visible_at = now()
-    WHERE id IN (
-        SELECT id FROM {table} WHERE run = %(run)s AND {waiting} ORDER BY id FOR NO KEY UPDATE
+
+_RECORD = f"""
+    WITH recorded AS (
+        UPDATE trials SET evaluation = told.evaluation, wall_seconds = told.wall,
+            cpu_seconds = told.cpu, leased_until = NULL
+        FROM json_to_recordset(CAST(%(measured)s AS json)) AS told(
+            id bigint, evaluation jsonb, wall float8, cpu float8
+        )
+        WHERE trials.id = ANY(%(trials)s) AND trials.id = told.id AND trials.evaluation IS NULL
+        RETURNING trials.id, trials.cohort, trials.stage, trials.players, trials.cases
     )
+    {CONTENTS}, cohorts.recorded FROM (
+        SELECT cohort AS id, json_agg(recorded ORDER BY id) AS recorded
+        FROM recorded GROUP BY cohort
+    ) AS cohorts
+    ORDER BY cohorts.id
 """
-_WAITING = {"cohorts": "NOT bred", "trials": "evaluation IS NULL"}
-
-
-def add_trials(
-    c: Connection, trials: Sequence[tuple[Cohort, Trial]], again: float
-) -> list[TrialId]:
-    told = [
-        {
-            "run": cohort.run,
-            "cohort": cohort.id,
-            "stage": trial.stage,
-            "players": list(trial.players),
-            "cases": list(trial.cases),
-        }
-        for cohort, trial in trials
-    ]
-    return sorted(values(c, _ADD, {"trials": as_json(told), "again": again}))
-
-
-def claim_trials(
-    c: Connection, trials: Sequence[TrialId], lease: float, attempts: int
-) -> list[tuple[Run, LeasedTrial]]:
-    claimed = []
-    for found in rows(c, _CLAIM, {"trials": sorted(trials), "lease": lease}):
-        run = run_of(c, found)
-        programs = {one: Program(source, language) for one, source, language in found.programs}
-        for one in found.claimed:
-            if one["attempts"] > attempts:
-                raise Exhausted(run.id, one["id"], attempts)
-            claimed.append((run, _leased(one, programs)))
-    return claimed
+"""A row for each cohort with a new evaluation; its `trials` are those of before."""
 
 
 def _leased(claimed: Mapping[str, Any], programs: Mapping[ProgramId, Program]) -> LeasedTrial:
@@ -105,33 +70,63 @@ def _leased(claimed: Mapping[str, Any], programs: Mapping[ProgramId, Program]) -
     return LeasedTrial(claimed["id"], claimed["cohort"], trial, players)
 
 
-def renew(
-    c: Connection, cohorts: Sequence[CohortId], trials: Sequence[TrialId], lease: float
-) -> None:
-    for table, ids in (("cohorts", cohorts), ("trials", trials)):
-        if ids:
-            write(c, _RENEW.format(table=table), {"ids": sorted(ids), "lease": lease})
+class SqlTrials:
+    """See `app.ports.ledger.Trials`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._c = connection
+
+    def add(
+        self, trials: Sequence[tuple[Cohort, Trial]], *, redeliver_seconds: float
+    ) -> list[TrialId]:
+        told = [
+            {
+                "run": cohort.run,
+                "cohort": cohort.id,
+                "stage": trial.stage,
+                "players": list(trial.players),
+                "cases": list(trial.cases),
+            }
+            for cohort, trial in trials
+        ]
+        return sorted(values(self._c, _ADD, {"trials": as_json(told), "again": redeliver_seconds}))
+
+    def claim(
+        self, trials: Sequence[TrialId], lease_seconds: float, *, attempts: int
+    ) -> list[tuple[Run, LeasedTrial]]:
+        claimed = []
+        for found in rows(self._c, _CLAIM, {"trials": sorted(trials), "lease": lease_seconds}):
+            run = run_of(self._c, found)
+            programs = {one: Program(source, language) for one, source, language in found.programs}
+            for one in found.claimed:
+                if one["attempts"] > attempts:
+                    raise Exhausted(run.id, one["id"], attempts)
+                claimed.append((run, _leased(one, programs)))
+        return claimed
+
+    def record(self, results: Sequence[TrialResult]) -> tuple[Run, list[Cohort]] | None:
+        found = row(self._c, LOCK, {"cohorts": sorted({result.cohort for result in results})})
+        run = run_of(self._c, found)
+        if run.state.final:
+            return None
+        evaluations = {result.id: result.evaluation for result in results}
+        told = [
+            {
+                "id": trial,
+                "evaluation": evaluation_json(evaluation),
+                "wall": evaluation.wall_seconds,
+                "cpu": evaluation.cpu_seconds,
+            }
+            for trial, evaluation in evaluations.items()
+        ]
+        recorded = rows(self._c, _RECORD, {"trials": list(evaluations), "measured": as_json(told)})
+        locked = {one["id"]: one for one in found.locked}
+        return (run, [_with(one, locked, evaluations) for one in recorded]) if recorded else None
 
 
-def release(
-    c: Connection, cohorts: Sequence[CohortId], trials: Sequence[TrialId], retry: float
-) -> None:
-    for table, ids in (("cohorts", cohorts), ("trials", trials)):
-        if ids:
-            write(c, _RELEASE.format(table=table), {"ids": sorted(ids), "retry": retry})
-
-
-def overdue(
-    c: Connection, run: int, again: float, limit: int
-) -> tuple[list[CohortId], list[TrialId]]:
-    found = []
-    for table, waiting in _WAITING.items():
-        query = _OVERDUE.format(table=table, waiting=waiting)
-        told = {"run": run, "again": again, "limit": limit}
-        found.append(sorted(values(c, query, told)))
-    return found[0], found[1]
-
-
-def forget_attempts(c: Connection, run: int) -> None:
-    for table, waiting in _WAITING.items():
-        write(c, _FORGET.format(table=table, waiting=waiting), {"run": run})
+def _with(
+    held: Any, locked: Mapping[CohortId, Any], evaluations: Mapping[TrialId, Evaluation]
+) -> Cohort:
+    """Returns a cohort with what was just recorded in the place of what was not known before."""
+    new = [(trial_of(one), evaluations[one["id"]]) for one in held.recorded]
+    return cohort_of(locked[held.id], held.members, [*tested(held), *new])

@@ -1,12 +1,26 @@
-"""What workers spent, by run; a worker writes its totals now and then, so that twice is as once."""
+"""Time of workers: their totals by run in the ledger, and the recorder in each worker.
 
-from collections.abc import Mapping
+A worker writes totals, so that writing the same total twice changes nothing.
+"""
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Connection
 
 from app.adapters.store.driver import rows, write
+from app.ports.protocols import Store, Unavailable
 from app.ports.records import Worker, WorkerTime
+
+_LOG = logging.getLogger(__name__)
+
+INTERVAL_SECONDS = 5.0
+"""What a killed worker may lose; one statement of a few rows for each worker and interval."""
 
 _RECORD = """
     INSERT INTO shifts (worker, kind, usd_per_hour, run, seconds)
@@ -26,29 +40,125 @@ _IDLE = _SHIFTS.format(whose="run IS NULL")
 _BUSY = _SHIFTS.format(whose="run IS NOT NULL")
 
 
-def record(c: Connection, worker: Worker, seconds: Mapping[int | None, float]) -> None:
-    spent = sorted(seconds.items(), key=lambda one: -1 if one[0] is None else one[0])
-    told = {
-        "worker": worker.id,
-        "kind": worker.kind,
-        "usd": worker.usd_per_hour,
-        "runs": [run for run, _ in spent],
-        "seconds": [total for _, total in spent],
-    }
-    write(c, _RECORD, told)
+class SqlWorkerTimes:
+    """See `app.ports.ledger.WorkerTimes`."""
 
+    def __init__(self, connection: Connection) -> None:
+        self._c = connection
 
-def of_run(c: Connection, run: int) -> list[WorkerTime]:
-    return [_shift(one) for one in rows(c, _OF_RUN, {"run": run})]
+    def record(self, worker: Worker, seconds: Mapping[int | None, float]) -> None:
+        spent = sorted(seconds.items(), key=lambda one: -1 if one[0] is None else one[0])
+        told = {
+            "worker": worker.id,
+            "kind": worker.kind,
+            "usd": worker.usd_per_hour,
+            "runs": [run for run, _ in spent],
+            "seconds": [total for _, total in spent],
+        }
+        write(self._c, _RECORD, told)
 
+    def of_run(self, run: int) -> list[WorkerTime]:
+        return [_shift(one) for one in rows(self._c, _OF_RUN, {"run": run})]
 
-def idle(c: Connection) -> list[WorkerTime]:
-    return [_shift(one) for one in rows(c, _IDLE, {})]
+    def busy(self) -> list[WorkerTime]:
+        return [_shift(one) for one in rows(self._c, _BUSY, {})]
 
-
-def busy(c: Connection) -> list[WorkerTime]:
-    return [_shift(one) for one in rows(c, _BUSY, {})]
+    def idle(self) -> list[WorkerTime]:
+        return [_shift(one) for one in rows(self._c, _IDLE, {})]
 
 
 def _shift(row: Any) -> WorkerTime:
     return WorkerTime(row.kind, row.workers, row.seconds, row.cost_usd, row.unpriced_seconds)
+
+
+class WorkerTimeRecorder:
+    """Divides a worker's time among the runs it works for, at each moment by its steps in progress.
+
+    A moment without a step is nobody's: the deployment's.  The sum over all is the time since the
+    start.  What is written are totals, so that writing twice does no harm.
+
+    Args:
+      store: The ledger.
+      worker: Whose time it is.
+      interval_seconds: Between two writes.
+      clock: Seconds that only rise.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        worker: Worker,
+        *,
+        interval_seconds: float = INTERVAL_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._worker = worker
+        self._interval_seconds = interval_seconds
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._open: Counter[int] = Counter()
+        self._seconds: dict[int | None, float] = {}
+        self._unwritten: set[int | None] = set()
+        self._seen = clock()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="worker-time", daemon=True)
+
+    def start(self) -> None:
+        """Begins to write."""
+        self._thread.start()
+
+    @contextmanager
+    def work(self, run: int) -> Iterator[None]:
+        """Counts a step for the run while the context is open."""
+        self._turn(run, 1)
+        try:
+            yield
+        finally:
+            self._turn(run, -1)
+
+    def close(self) -> None:
+        """Writes a last time.  Idempotent."""
+        if not self._closed.is_set():
+            self._closed.set()
+            if self._thread.is_alive():
+                self._thread.join()
+            self.write()
+
+    def write(self) -> None:
+        """Writes the totals that changed; one that cannot be written is written the next time."""
+        self._turn(None, 0)
+        with self._lock:
+            changed, self._unwritten = self._unwritten, set()
+            totals = {run: self._seconds[run] for run in changed}
+        if not totals:
+            return
+        try:
+            with self._store.begin() as tx:
+                tx.worker_times.record(self._worker, totals)
+        except Unavailable as error:
+            _LOG.warning("worker seconds not written, trying again: %s", error)
+            with self._lock:
+                self._unwritten |= changed
+
+    def _turn(self, run: int | None, step: int) -> None:
+        """Gives the time since the last turn to whom it belongs; then a step begins or ends."""
+        with self._lock:
+            now = self._clock()
+            passed, self._seen = now - self._seen, now
+            if passed > 0:
+                self._share(passed)
+            if run is not None:
+                self._open[run] += step
+                self._open += Counter()  # forgets runs without a step
+
+    def _share(self, passed: float) -> None:
+        steps = self._open.total()
+        shares = {one: n / steps for one, n in self._open.items()} if steps else {None: 1.0}
+        for one, share in shares.items():
+            self._seconds[one] = self._seconds.get(one, 0.0) + passed * share
+        self._unwritten |= set(shares)
+
+    def _run(self) -> None:
+        while not self._closed.wait(self._interval_seconds):
+            self.write()

@@ -49,7 +49,7 @@ class CachedModel:
             for prompt in prompts
         ]
         with self._store.begin() as tx:
-            found = tx.recall(asked)
+            found = tx.completions.recall(asked)
         known = {n: _reused(one, prompts[n]) for n, one in enumerate(found) if one is not None}
         missing = [n for n in range(len(prompts)) if n not in known]
         fresh = ended(self._model.complete, [prompts[n] for n in missing]) if missing else []

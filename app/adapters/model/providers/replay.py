@@ -36,10 +36,12 @@ class ReplayModel:
           Misconfigured: There is no such run, or it was never asked this.
         """
         with self._store.begin() as tx:
-            recorded = tx.run_named(self._run)
+            recorded = tx.runs.named(self._run)
             if recorded is None:
                 raise Misconfigured(f"no run {self._run!r} to replay: see `evoq list-runs`")
-            found = tx.replay(recorded.id, [(one.digest, one.sample) for one in prompts])
+            found = tx.completions.replay(
+                recorded.id, [(one.digest, one.sample) for one in prompts]
+            )
         replies = []
         for prompt, one in zip(prompts, found, strict=True):
             if one is None:
