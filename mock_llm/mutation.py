@@ -17,7 +17,7 @@ from app.domain.program import Program
 from app.domain.replies.edit_blocks import parse_edits
 from app.domain.replies.fences import Fence, fences
 from app.domain.source.edits import apply_edits
-from app.domain.source.functions import cut_up, renamed
+from app.domain.source.functions import find_function, renamed
 
 _HEADING = re.compile(r"(?im)^#+ .*\b(?:current program|parent program|program to improve)\b.*$")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])")
@@ -88,13 +88,14 @@ def _next_version(text: str, rng: Random) -> str | None:
     if not found:
         return None
     name, number = found[-1][0], int(found[-1][1])
-    asked, before = cut_up(text, f"{name}_v{number}"), cut_up(text, f"{name}_v{number - 1}")
+    asked = find_function(text, f"{name}_v{number}")
+    before = find_function(text, f"{name}_v{number - 1}")
     if asked is None or before is None or asked.body.strip():
         return None
     version = before.header + before.docstring + before.body
     above = text[: text.index(f"def {found[0][0]}_v{found[0][1]}")]
     child = _child(Program(above + renamed(version, before.name, name)), rng)
-    function = cut_up(child[0], name) if child else None
+    function = find_function(child[0], name) if child else None
     if child is None or function is None:
         return "I can think of no edit that changes this function."
     new = renamed(function.header + function.body, name, asked.name)

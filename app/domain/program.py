@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from app.domain.source.syntax import syntax_tree
+from app.domain.source.syntax import UNPARSABLE, syntax_tree
 
 ProgramId: TypeAlias = str
 """Sixty-four hex digits: the SHA-256 of a program's exact source."""
@@ -32,13 +32,12 @@ class Program:
 def fingerprint(program: Program) -> str:
     """Returns a digest shared by programs that differ only in layout, comments or docstrings.
 
-    Source that does not parse falls back to its whitespace-collapsed text, so that every program
-    has a fingerprint and a syntax error is never the cheapest way to look original.
+    The fingerprint of source that does not parse is that of its text with collapsed white space, so
+    that layout does not make a program with a syntax error a new one.
     """
     text = " ".join(program.source.split())
     if program.language == "python":
-        # Where it raises, the collapsed text stands.
-        with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        with contextlib.suppress(*UNPARSABLE):
             text = ast.dump(_without_docstrings(syntax_tree(program.source)))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from app.domain.operators.tune import AskRequest
+from app.domain.operators.tune import PointRequest
 
 _SIGMA = 0.5  # first step, in units of which one is 0.3 of a number's size
 _FARTHEST = 20.0  # points other programs left far away must not blow the step up
 
 
-def ask(request: AskRequest) -> tuple[float, ...]:
+def ask(request: PointRequest) -> tuple[float, ...]:
     """Returns the next point of a search that is refolded from its history.
 
     The history is told to a fresh CMA-ES in generations, oldest first; points that fill no

@@ -1,4 +1,7 @@
-"""Operators, one a module: how parents become children.  No I/O; optimisers are handed in."""
+"""Operators, one in each module: how parents become children.  No I/O.
+
+The modules `conversation` and `tree_edits` hold what several operators or edits share.
+"""
 
 from app.domain.operator import Operator
 from app.domain.operators.complete import COMPLETE
@@ -6,11 +9,12 @@ from app.domain.operators.diff import DIFF
 from app.domain.operators.mutate import MUTATE
 from app.domain.operators.rewrite import REWRITE
 from app.domain.operators.seed import SEED
-from app.domain.operators.tune import Ask, tuner
+from app.domain.operators.tune import Optimiser, tuner
 
 
-def operators(ask: Ask) -> dict[str, Operator]:
-    """Returns every operator by its name; `ask` is the optimiser behind `tune`."""
+def operators(optimiser: Optimiser) -> dict[str, Operator]:
+    """Returns every operator by its name; `tune` asks `optimiser` for its points."""
     return {
-        operator.name: operator for operator in (SEED, REWRITE, DIFF, COMPLETE, MUTATE, tuner(ask))
+        operator.name: operator
+        for operator in (SEED, REWRITE, DIFF, COMPLETE, MUTATE, tuner(optimiser))
     }

@@ -1,9 +1,9 @@
-"""The operator that has a function completed: FunSearch's way of asking.
+"""The operator `complete`: a model completes the next version of a function, as in FunSearch.
 
 Source: Romera-Paredes et al. 2024, "Mathematical discoveries from program search with large
 language models".  Departures: the versions are the parent's and those of the fittest inspirations
-that differ from it, not draws of one island's clusters; a chat model is asked, in words around the
-file.
+that differ from it, not draws from the clusters of an island; the file is part of a prompt to a
+chat model.
 """
 
 import re
@@ -20,73 +20,75 @@ from app.domain.operator import (
     ProgramRecord,
     Prompt,
 )
-from app.domain.operators.asking import asked, teller
-from app.domain.prompting.parts import FAILURES, rank
+from app.domain.operators.conversation import describer, with_repairs
 from app.domain.prompting.prompts import complete_prompt
 from app.domain.prompting.rules import PromptRules
+from app.domain.prompting.sections import FAILURES, rank
 from app.domain.replies.function_body import read_completed
-from app.domain.source.functions import Function, cut_up, evolving
+from app.domain.source.functions import Function, evolving, find_function
 
 
 def converse(brief: Brief) -> Conversation:
-    """Asks once a draft for the next version of its parent's function."""
+    """Sends one prompt for each draft, for the next version of its parent's function."""
     rules = brief.prompts
-    names = {one.ordinal: _name(brief, one, rules) for one in brief.drafts}
-    able = tuple(draft for draft in brief.drafts if names[draft.ordinal])
+    names = {draft.ordinal: _function_name(brief, draft, rules) for draft in brief.drafts}
+    drafts = tuple(draft for draft in brief.drafts if names[draft.ordinal])
     prompts = [
         complete_prompt(brief, draft, name, _versions(brief, draft, name, rules))
-        for draft in able
+        for draft in drafts
         if (name := names[draft.ordinal])
     ]
-    numbers = {prompt.sample: _asked_for(prompt, names[prompt.sample]) for prompt in prompts}
+    numbers = {prompt.sample: _next_version(prompt, names[prompt.sample]) for prompt in prompts}
 
     def read(reply: Completion, draft: Draft) -> Child:
         parent, name = brief.known[draft.parents[0]].program, names[draft.ordinal]
         number = numbers[draft.ordinal]
-        return read_completed(reply, parent, name, number, brief.edit, teller(rules))
+        return read_completed(reply, parent, name, number, brief.edit, describer(rules))
 
     children: list[Child] = []
     if prompts:
-        children = yield from asked(replace(brief, drafts=able), prompts, read)
-    made = dict(zip((draft.ordinal for draft in able), children, strict=True))
-    return [made.get(draft.ordinal, _NONE) for draft in brief.drafts]
+        children = yield from with_repairs(replace(brief, drafts=drafts), prompts, read)
+    by_ordinal = dict(zip((draft.ordinal for draft in drafts), children, strict=True))
+    return [by_ordinal.get(draft.ordinal, _NO_FUNCTION) for draft in brief.drafts]
 
 
-_NONE = Failure(
+_NO_FUNCTION = Failure(
     FailureKind.NO_CODE,
     "The parent does not say which function evolves: prompts.function names it.",
 )
 
 
-def _name(brief: Brief, draft: Draft, rules: PromptRules) -> str:
+def _function_name(brief: Brief, draft: Draft, rules: PromptRules) -> str:
     parent = brief.known[draft.parents[0]].program
     return (evolving(parent, rules.function) or "") if parent.language == "python" else ""
 
 
-def _asked_for(prompt: Prompt, name: str) -> int:
-    """Returns the version a prompt asks for: the last of its file, however many were cut."""
-    shown = re.findall(rf"^def {re.escape(name)}_v(\d+)\b", prompt.user, re.MULTILINE)
-    return max(map(int, shown), default=0)
+def _next_version(prompt: Prompt, name: str) -> int:
+    """Returns the version that a prompt asks for: the last in its file, which may have been cut."""
+    numbers = re.findall(rf"^def {re.escape(name)}_v(\d+)\b", prompt.user, re.MULTILINE)
+    return max(map(int, numbers), default=0)
 
 
 def _versions(brief: Brief, draft: Draft, name: str, rules: PromptRules) -> list[ProgramRecord]:
-    """Returns whose versions are shown, at least the parent's, the fittest others first."""
+    """Returns the programs whose versions the prompt shows: the parent, then the fittest others."""
     parent = brief.known[draft.parents[0]]
-    own = cut_up(parent.program.source, name)
+    own = find_function(parent.program.source, name)
     assert own is not None
-    found, seen = [parent], {_plain(own)}
-    beside = dict.fromkeys((*draft.parents[1:], *draft.inspirations))
-    for known in sorted((brief.known[one] for one in beside), key=rank, reverse=True):
-        version = cut_up(known.program.source, name)
-        if len(found) >= rules.functions_per_prompt:
+    records, seen = [parent], {_without_layout(own)}
+    others = dict.fromkeys((*draft.parents[1:], *draft.inspirations))
+    for record in sorted((brief.known[program] for program in others), key=rank, reverse=True):
+        if len(records) >= rules.functions_per_prompt:
             break
-        if version and version.parameters == own.parameters and _plain(version) not in seen:
-            found.append(known)
-            seen.add(_plain(version))
-    return found
+        version = find_function(record.program.source, name)
+        if not version or version.parameters != own.parameters:
+            continue
+        if _without_layout(version) not in seen:
+            records.append(record)
+            seen.add(_without_layout(version))
+    return records
 
 
-def _plain(function: Function) -> str:
+def _without_layout(function: Function) -> str:
     return "".join(function.body.split())
 
 

@@ -1,20 +1,21 @@
-"""The operator that asks for SEARCH/REPLACE edits."""
+"""The operator `diff`: a model edits the parent by SEARCH/REPLACE blocks."""
 
 from app.domain.operator import Brief, Child, Completion, Conversation, Draft, Operator
-from app.domain.operators.asking import asked, teller
-from app.domain.prompting.parts import ANCESTORS, ATTEMPTS, FAILURES
+from app.domain.operators.conversation import describer, with_repairs
 from app.domain.prompting.prompts import diff_prompt
-from app.domain.replies.interpretation import read_edited
+from app.domain.prompting.sections import ANCESTORS, ATTEMPTS, FAILURES
+from app.domain.replies.children import read_edited
 
 
 def converse(brief: Brief) -> Conversation:
-    """Asks once a draft; the child is its first parent with the reply's edits applied."""
-    tell = teller(brief.prompts)
+    """Sends one prompt for each draft; the child is its first parent after the reply's edits."""
+    describe = describer(brief.prompts)
 
     def read(reply: Completion, draft: Draft) -> Child:
-        return read_edited(reply, brief.known[draft.parents[0]].program, brief.edit, tell)
+        return read_edited(reply, brief.known[draft.parents[0]].program, brief.edit, describe)
 
-    return (yield from asked(brief, [diff_prompt(brief, one) for one in brief.drafts], read))
+    prompts = [diff_prompt(brief, draft) for draft in brief.drafts]
+    return (yield from with_repairs(brief, prompts, read))
 
 
 DIFF = Operator(

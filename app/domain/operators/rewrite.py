@@ -1,20 +1,21 @@
-"""The operator that asks for a complete program."""
+"""The operator `rewrite`: a model writes a complete program."""
 
 from app.domain.operator import Brief, Child, Completion, Conversation, Draft, Operator
-from app.domain.operators.asking import asked, teller
-from app.domain.prompting.parts import ANCESTORS, ATTEMPTS, FAILURES
+from app.domain.operators.conversation import describer, with_repairs
 from app.domain.prompting.prompts import rewrite_prompt
-from app.domain.replies.interpretation import read_rewritten
+from app.domain.prompting.sections import ANCESTORS, ATTEMPTS, FAILURES
+from app.domain.replies.children import read_rewritten
 
 
 def converse(brief: Brief) -> Conversation:
-    """Asks once a draft; the child replaces its first parent in full."""
-    tell = teller(brief.prompts)
+    """Sends one prompt for each draft; the child replaces its first parent in full."""
+    describe = describer(brief.prompts)
 
     def read(reply: Completion, draft: Draft) -> Child:
-        return read_rewritten(reply, brief.known[draft.parents[0]].program, brief.edit, tell)
+        return read_rewritten(reply, brief.known[draft.parents[0]].program, brief.edit, describe)
 
-    return (yield from asked(brief, [rewrite_prompt(brief, one) for one in brief.drafts], read))
+    prompts = [rewrite_prompt(brief, draft) for draft in brief.drafts]
+    return (yield from with_repairs(brief, prompts, read))
 
 
 REWRITE = Operator(

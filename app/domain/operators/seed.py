@@ -1,4 +1,4 @@
-"""The operator that asks nobody: how a run's first programs enter its islands."""
+"""The operator `seed`: every child equals its parent.  It offers a run's seeds to the islands."""
 
 from app.domain.operator import Brief, Conversation, Offspring, Operator
 

@@ -1,8 +1,8 @@
-"""The operator that moves a parent's numbers and asks an optimiser where to.
+"""The operator `tune`: an optimiser moves the numbers of the parent.
 
-No optimiser state is kept anywhere: what was tried is read from the ledger each time.  Children of
-the same parent, and inspirations, that differ from it in numbers only are points of one space.  A
-parent without numbers is mutated instead.
+No state of the optimiser is stored: the measured points are read from the ledger each time.
+Children of the same parent and inspirations that differ from it in numbers only are points of one
+space.  A parent without numbers is mutated instead.
 """
 
 import ast
@@ -12,77 +12,79 @@ from typing import TypeAlias
 
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Brief, Child, Conversation, Draft, Operator, ProgramRecord
-from app.domain.operators.edit_sites import Site, Source, literal, number, sites
 from app.domain.operators.mutate import mutated
-from app.domain.program import Program
-from app.domain.replies.interpretation import as_child, syntax_fault
+from app.domain.program import Program, ProgramId
+from app.domain.replies.children import as_child
+from app.domain.source.sites import Site, SourceTree, sites
+from app.domain.source.syntax import literal, number, syntax_fault
 
 SIBLINGS = 64
-_DIMENSIONS = 40  # the largest space a few dozen trials can say anything about
-_REACH = 0.3  # one unit of the optimiser's space, as a share of a number's size
+_DIMENSIONS = 40  # a few dozen points carry no information about a larger space
+_UNIT_SHARE = 0.3  # one unit of the optimiser's space, as a share of a number's size
 _ATTEMPTS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """A point of the optimiser's space, and the fitness found there; higher is better."""
+class MeasuredPoint:
+    """A point of the optimiser's space and its fitness; higher is better."""
 
     vector: tuple[float, ...]
     fitness: float
 
 
 @dataclass(frozen=True, slots=True)
-class AskRequest:
-    """What an optimiser is asked: one more point.
+class PointRequest:
+    """A request for one more point.
 
     Attributes:
       dimensions: At least one.  The parent is the origin; a unit is a sensible first step.
-      history: What was tried, oldest first; holds the parent where its fitness is known.
-      seed: Of everything random in the answer; 0 <= seed < 2**32.
+      history: Measured points, oldest first; contains the parent if its fitness is known.
+      seed: Of the optimiser's random choices; 0 <= seed < 2**32.
     """
 
     dimensions: int
-    history: tuple[Tried, ...]
+    history: tuple[MeasuredPoint, ...]
     seed: int
 
 
-Ask: TypeAlias = Callable[[AskRequest], tuple[float, ...]]
-"""A pure function: the same request has the same answer."""
+Optimiser: TypeAlias = Callable[[PointRequest], tuple[float, ...]]
+"""A pure function: equal requests give equal points."""
 
 
-def tuner(ask: Ask) -> Operator:
-    """Returns the operator `tune` over an optimiser."""
+def tuner(optimiser: Optimiser) -> Operator:
+    """Returns the operator `tune` with this optimiser."""
 
     def converse(brief: Brief) -> Conversation:
         yield from ()
-        return [tuned(brief, draft, ask) for draft in brief.drafts]
+        return [tuned(brief, draft, optimiser) for draft in brief.drafts]
 
     return Operator("tune", converse, asks_model=False, siblings=SIBLINGS)
 
 
-def tuned(brief: Brief, draft: Draft, ask: Ask) -> Child:
-    """Returns a draft's parent with its numbers where the optimiser wants them."""
-    known = brief.known[draft.parents[0]]
-    parent = known.program
+def tuned(brief: Brief, draft: Draft, optimiser: Optimiser) -> Child:
+    """Returns a draft's parent with its numbers moved to the point that the optimiser chooses."""
+    record = brief.known[draft.parents[0]]
+    parent = record.program
     if parent.language != "python":
         return Failure(
             FailureKind.NO_CODE,
             f"The operator 'tune' reads Python, and this program is {parent.language!r}.",
         )
-    fault = syntax_fault(parent)
+    fault = syntax_fault(parent.source)
     if fault is not None:
         return Failure(FailureKind.SYNTAX, f"The parent does not parse: {fault}")
     origin = numbers(parent)
     if not origin:
-        return mutated(brief, draft)  # nothing to tune; a mutation may give it numbers
-    relatives = [*(brief.known[one] for one in draft.inspirations), *reversed(brief.siblings)]
+        return mutated(brief, draft)  # a mutation may add numbers
+    inspirations = [brief.known[program] for program in draft.inspirations]
+    relatives = [*inspirations, *reversed(brief.siblings), record]
     rng = brief.rng(f"tune/{draft.ordinal}")
     chosen = sorted(rng.sample(range(len(origin)), min(len(origin), _DIMENSIONS)))
-    history = _history([*relatives, known], parent, origin, chosen)
+    history = _history(relatives, parent, origin, chosen)
     child: Child | None = None
-    for _ in range(_ATTEMPTS):  # whole numbers may round back to the parent's
-        request = AskRequest(len(chosen), history, rng.getrandbits(32))
-        values = _placed(origin, chosen, ask(request))
+    for _ in range(_ATTEMPTS):  # integers may round to the parent's values
+        request = PointRequest(len(chosen), history, rng.getrandbits(32))
+        values = _placed(origin, chosen, optimiser(request))
         source, note = _rewritten(parent, origin, values)
         child = as_child(source, parent, brief.edit, note)
         if not isinstance(child, Failure):
@@ -93,18 +95,18 @@ def tuned(brief: Brief, draft: Draft, ask: Ask) -> Child:
 
 def numbers(program: Program) -> list[int | float]:
     """Returns the numbers that may be tuned, in the order of the text."""
-    return [_value(site) for site in _tunable(Source.of(program.source))]
+    return [_value(site) for site in _tunable(SourceTree.of(program.source))]
 
 
 def skeleton(program: Program) -> str:
-    """Returns what programs that differ only in tunable numbers have in common."""
-    source = Source.of(program.source)
+    """Returns a text that is equal for programs that differ only in tunable numbers."""
+    source = SourceTree.of(program.source)
     kinds = {id(site.node): type(_value(site)).__name__ for site in _tunable(source)}
     return ast.dump(_Holes(kinds).visit(source.tree))
 
 
-def _tunable(source: Source) -> list[Site]:
-    """Returns the numbers worth moving: no positions, sizes, small exponents, nor 0, 1 and -1."""
+def _tunable(source: SourceTree) -> list[Site]:
+    """Returns the sites of numbers, except positions, sizes, small exponents, 0, 1 and -1."""
     return [
         site
         for site in sites(source)
@@ -116,7 +118,7 @@ def _tunable(source: Source) -> list[Site]:
 
 
 class _Holes(ast.NodeTransformer):
-    """Puts a text that no program can mean as a number in the place of each tunable number."""
+    """Replaces each tunable number by a text with its type."""
 
     def __init__(self, kinds: dict[int, str]) -> None:
         self._kinds = kinds
@@ -136,8 +138,8 @@ def _value(site: Site) -> int | float:
 
 
 def _unit(value: int | float) -> float:
-    """Returns how far one unit of the optimiser's space moves a number."""
-    return max(abs(value), 0.3) * _REACH
+    """Returns the change of a number by one unit of the optimiser's space."""
+    return max(abs(value), 0.3) * _UNIT_SHARE
 
 
 def _history(
@@ -145,41 +147,40 @@ def _history(
     parent: Program,
     origin: Sequence[float],
     chosen: Sequence[int],
-) -> tuple[Tried, ...]:
-    shape = skeleton(parent)
-    tried: list[Tried] = []
-    seen: set[str] = set()
-    for known in relatives:
-        if known.fitness is None or known.program.id in seen or not _alike(known.program, shape):
+) -> tuple[MeasuredPoint, ...]:
+    common = skeleton(parent)
+    points: dict[ProgramId, MeasuredPoint] = {}
+    for record in relatives:
+        program = record.program
+        if record.fitness is None or program.id in points or not _has_skeleton(program, common):
             continue
-        seen.add(known.program.id)
-        values = numbers(known.program)
+        values = numbers(program)
         vector = tuple((values[n] - origin[n]) / _unit(origin[n]) for n in chosen)
-        tried.append(Tried(vector, known.fitness))
-    return tuple(tried)
+        points[program.id] = MeasuredPoint(vector, record.fitness)
+    return tuple(points.values())
 
 
-def _alike(program: Program, shape: str) -> bool:
-    if program.language != "python" or syntax_fault(program) is not None:
+def _has_skeleton(program: Program, common: str) -> bool:
+    if program.language != "python" or syntax_fault(program.source) is not None:
         return False
-    return skeleton(program) == shape
+    return skeleton(program) == common
 
 
 def _placed(
     origin: Sequence[int | float], chosen: Sequence[int], vector: Sequence[float]
 ) -> list[int | float]:
     values = list(origin)
-    for place, step in zip(chosen, vector, strict=True):
-        before = origin[place]
+    for n, step in zip(chosen, vector, strict=True):
+        before = origin[n]
         moved = before + step * _unit(before)
-        values[place] = round(moved) if isinstance(before, int) else float(f"{moved:.6g}")
+        values[n] = round(moved) if isinstance(before, int) else float(f"{moved:.6g}")
     return values
 
 
 def _rewritten(
     parent: Program, origin: Sequence[int | float], values: Sequence[int | float]
 ) -> tuple[str, str]:
-    source = Source.of(parent.source)
+    source = SourceTree.of(parent.source)
     pairs = [
         (site, literal(after))
         for site, before, after in zip(_tunable(source), origin, values, strict=True)

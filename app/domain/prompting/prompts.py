@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from app.domain.evaluation import Failure
 from app.domain.operator import Brief, Completion, Draft, ProgramRecord, Prompt
-from app.domain.prompting.parts import Shown, TemplateFiller, focus, numbers, rank, score, shown
 from app.domain.prompting.rules import PromptRules
+from app.domain.prompting.sections import Shown, TemplateFiller, focus, numbers, rank, score, shown
 from app.domain.prompting.tokens import fits
-from app.domain.replies.answer import without_thoughts
+from app.domain.replies.reply_text import without_thoughts
 from app.domain.source.functions import versions
 
 _QUOTED_SHARE = 5  # a repair quotes the reply up to a fifth of the prompt: budgets expect a quarter

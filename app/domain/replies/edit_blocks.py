@@ -1,7 +1,7 @@
-"""SEARCH/REPLACE blocks as text: read from a reply, and told in prose.
+"""Edit blocks: the SEARCH/REPLACE blocks of a reply, read as edits.
 
-The markers are those of merge conflicts, as OpenEvolve and others ask for them; Cline's spelling
-(`------- SEARCH` to `+++++++ REPLACE`) is read too.
+The markers are those of merge conflicts, which OpenEvolve and others ask for; Cline's spelling
+(`------- SEARCH` to `+++++++ REPLACE`) is accepted too.
 """
 
 import re
@@ -23,7 +23,7 @@ class Blocks:
 
     Attributes:
       unfinished: What the last block lacks, where the reply ends inside it; that block is not among
-        the edits.  "" where every block is whole.
+        the edits.  "" where every block is complete.
     """
 
     edits: tuple[Edit, ...]
@@ -37,7 +37,7 @@ class _Read:
 
 
 def parse_edits(reply: str, rules: EditRules) -> list[Edit] | Failure:
-    """Returns the edits of a reply in order, at least one; or why they cannot be read."""
+    """Returns the edits of a reply in order, at least one; or why the reply has none."""
     blocks = parse_blocks(reply, rules)
     if isinstance(blocks, Failure):
         return blocks
@@ -47,7 +47,7 @@ def parse_edits(reply: str, rules: EditRules) -> list[Edit] | Failure:
 
 
 def parse_blocks(reply: str, rules: EditRules) -> Blocks | Failure:
-    """Returns the whole blocks of a reply, of which there is one at least unless one is begun."""
+    """Returns the complete blocks of a reply; at least one, or an unfinished block."""
     text = reply.replace("\r\n", "\n").replace("\r", "\n")
     if rules.diff_pattern != EditRules().diff_pattern:
         matches = re.finditer(rules.diff_pattern, text, re.DOTALL)
@@ -100,12 +100,12 @@ def _read_blocks(text: list[str]) -> _Read | Failure:
 
 def _section(text: list[str]) -> tuple[str, ...]:
     """Returns a section without blank lines at its ends and without a fence around it."""
-    kept = _trimmed(text)
-    if len(kept) >= 2 and _FENCE.fullmatch(kept[0]) and _FENCE.fullmatch(kept[-1]):
-        kept = _trimmed(kept[1:-1])
-    return tuple(kept)
+    section = _trimmed(text)
+    if len(section) >= 2 and _FENCE.fullmatch(section[0]) and _FENCE.fullmatch(section[-1]):
+        section = _trimmed(section[1:-1])
+    return tuple(section)
 
 
 def _trimmed(text: list[str]) -> list[str]:
-    filled = [number for number, line in enumerate(text) if line.strip()]
-    return text[filled[0] : filled[-1] + 1] if filled else []
+    numbers = [number for number, line in enumerate(text) if line.strip()]
+    return text[numbers[0] : numbers[-1] + 1] if numbers else []

@@ -1,4 +1,4 @@
-"""Fenced passages of a reply, and which of them is the program."""
+"""Fences: the fenced passages of a reply, and which of them is the program."""
 
 import ast
 import re
@@ -6,18 +6,18 @@ from dataclasses import dataclass
 
 from app.domain.program import Program, fingerprint
 from app.domain.source.regions import parse
-from app.domain.source.syntax import syntax_tree
+from app.domain.source.syntax import tree_or_none
 
 _FENCE = re.compile(r"([ \t]*+)(`{3,}+|~{3,}+)[ \t]*+([\w+#.-]*+)[^`\n]*+")
-_DEEPER = 4  # columns from which a fence inside another belongs to the program, as in CommonMark
+_DEEPER = 4  # columns of indentation at which a fence is part of the passage, as in CommonMark
 PROSE = frozenset({"text", "txt", "markdown", "md", "plaintext"})
-"""Languages whose programs have no grammar, and may hold fences of their own."""
+"""Languages without a grammar, whose programs may contain fences."""
 _ALIASES = {"py": "python", "python3": "python", "c++": "cpp", "js": "javascript", "rs": "rust"}
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """A fenced passage; not `closed` where the reply ends inside it."""
+    """A fenced passage; `closed` is false where the reply ends inside it."""
 
     language: str
     text: str
@@ -27,9 +27,10 @@ class Fence:
 def fences(text: str) -> list[Fence]:
     """Returns the fenced passages in order, each without the indentation of its fence.
 
-    Fences deep inside a passage are its own, as are labelled ones in a passage of prose.
+    A deeply indented fence is part of the passage around it, and so is a labelled fence in a
+    passage of prose.
     """
-    found: list[Fence] = []
+    passages: list[Fence] = []
     opening: re.Match[str] | None = None
     body: list[str] = []
     inner = False
@@ -44,13 +45,13 @@ def fences(text: str) -> list[Fence]:
             elif inner:
                 inner = False
             elif match.group(2).startswith(opening.group(2)):
-                found.append(_fence(opening, body, True))
+                passages.append(_fence(opening, body, True))
                 opening = None
                 continue
         body.append(line)
     if opening is not None:
-        found.append(_fence(opening, body, False))
-    return found
+        passages.append(_fence(opening, body, False))
+    return passages
 
 
 def _depth(fence: re.Match[str]) -> int:
@@ -64,55 +65,52 @@ def _fence(opening: re.Match[str], body: list[str], closed: bool) -> Fence:
 
 
 def canonical(language: str) -> str:
-    """Returns a language's one name: `python` for `py`, in lower case."""
+    """Returns a language's canonical name in lower case: `python` for `py`."""
     return _ALIASES.get(language.lower(), language.lower())
 
 
-def chosen(found: list[Fence], parent: Program) -> Fence | None:
+def likeliest_program(passages: list[Fence], parent: Program) -> Fence | None:
     """Returns the passage that is most likely the new program; None where there is none.
 
-    In this order: as many EVOLVE-BLOCK regions as the parent, the parent's language, another
-    program than the parent, more of the parent's top-level definitions, earlier in the reply.
+    The criteria, in this order: as many EVOLVE-BLOCK regions as the parent, the parent's language,
+    another program than the parent, more of the parent's top-level definitions, earlier in the
+    reply.
     """
     blocks = len(parse(parent.source).blocks)
-    language, own, print_ = canonical(parent.language), definitions(parent), fingerprint(parent)
+    language, required = canonical(parent.language), definitions(parent)
+    unchanged = fingerprint(parent)
     ranked = sorted(
-        (fence for fence in found if fence.text.strip()),
+        (fence for fence in passages if fence.text.strip()),
         key=lambda fence: (
             bool(blocks) and len(parse(fence.text).blocks) != blocks,
             fence.language != language,
-            fingerprint(Program(fence.text, parent.language)) == print_,
-            -len(own & definitions(Program(fence.text, parent.language))),
+            fingerprint(Program(fence.text, parent.language)) == unchanged,
+            -len(required & definitions(Program(fence.text, parent.language))),
         ),
     )
     return ranked[0] if ranked else None
 
 
-def whole(found: list[Fence], parent: Program) -> Fence | None:
-    """Returns the passage that is a whole program beyond doubt, where exactly one is.
+def only_whole_program(passages: list[Fence], parent: Program) -> Fence | None:
+    """Returns the passage that is certainly a whole program, if exactly one is.
 
-    It has as many EVOLVE-BLOCK regions as the parent and all of its top-level definitions, of which
-    there is one at least.
+    Such a passage has as many EVOLVE-BLOCK regions as the parent and all of the parent's top-level
+    definitions, of which there is at least one.
     """
-    own, blocks = definitions(parent), len(parse(parent.source).blocks)
+    required, blocks = definitions(parent), len(parse(parent.source).blocks)
     complete = [
         fence
-        for fence in found
+        for fence in passages
         if fence.closed
-        and own
-        and own <= definitions(Program(fence.text, parent.language))
+        and required
+        and required <= definitions(Program(fence.text, parent.language))
         and len(parse(fence.text).blocks) == blocks
     ]
     return complete[0] if len(complete) == 1 else None
 
 
 def definitions(program: Program) -> frozenset[str]:
-    """Returns the functions and classes a Python program defines at top level; none of others."""
-    if program.language != "python":
-        return frozenset()
-    try:
-        tree = syntax_tree(program.source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return frozenset()
+    """Returns the top-level functions and classes of a Python program; none in other languages."""
+    tree = tree_or_none(program.source) if program.language == "python" else None
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    return frozenset(node.name for node in tree.body if isinstance(node, kinds))
+    return frozenset(node.name for node in (tree.body if tree else ()) if isinstance(node, kinds))

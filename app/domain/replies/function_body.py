@@ -1,4 +1,4 @@
-"""Completions of a function: how a reply becomes the next body of the one that evolves."""
+"""Function bodies: how a reply becomes the next body of the evolving function."""
 
 import ast
 import re
@@ -7,40 +7,46 @@ from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Child, Completion
 from app.domain.problem import EditRules
 from app.domain.program import Program
-from app.domain.replies.answer import answer, cut_off, no_code
+from app.domain.replies.children import Describe, as_child, with_changes
 from app.domain.replies.fences import Fence, fences
-from app.domain.replies.interpretation import Tell, as_child, changed, syntax_fault
-from app.domain.source.functions import Function, cut_up, earlier_calls, renamed, rows_in_strings
-from app.domain.source.syntax import syntax_tree
+from app.domain.replies.reply_text import cut_off, no_code, reply_text
+from app.domain.source.functions import (
+    Function,
+    earlier_calls,
+    find_function,
+    renamed,
+    rows_in_strings,
+)
+from app.domain.source.syntax import UNPARSABLE, syntax_fault, syntax_tree
 
 _FAKE = "def completed():\n"
-_CUTS = 20  # of a body, each at a syntax error: prose after a function takes one or two
+_CUTS = 20  # cuts of a body at syntax errors: prose after a function takes one or two
 
 
 def read_completed(
-    reply: Completion, parent: Program, name: str, number: int, rules: EditRules, tell: Tell
+    reply: Completion, parent: Program, name: str, number: int, rules: EditRules, describe: Describe
 ) -> Child:
     """Returns the parent with the body that a reply gives its function.
 
-    A reply holds the whole function, under the name of any version, or its body alone; in a fence
-    or not.  A body is cut at the line of each syntax error until it parses, as FunSearch does; a
-    whole function is not.  What a reply defines beside the function goes into its body.
+    A reply contains the whole function, under the name of any version, or its body alone; in a
+    fence or not.  A body is cut at the line of each syntax error until it parses, as FunSearch
+    does; a whole function is not.  Other definitions of the reply go into the body.
 
     Args:
-      reply: The model's.
+      reply: The completion.
       parent: The program that gets the body.
-      name: Its function.
-      number: The version that was asked for.
+      name: The evolving function.
+      number: The version that the prompt asks for.
       rules: What a child may change.
-      tell: Puts the changes into prose.
+      describe: Describes the changes in prose.
     """
-    text = answer(reply)
+    text = reply_text(reply)
     if isinstance(text, Failure):
         return text
-    own = cut_up(parent.source.replace("\r\n", "\n"), name)
+    own = find_function(parent.source.replace("\r\n", "\n"), name)
     if own is None:
         return Failure(FailureKind.NO_CODE, f"The parent has no function {name!r} to complete.")
-    fence = _chosen(fences(text), name)
+    fence = _function_fence(fences(text), name)
     if reply.finish == "length" and (fence is None or not fence.closed):
         return cut_off(FailureKind.NO_CODE, "Its function may not be whole.")
     body = _body(fence.text if fence else text, own, number)
@@ -56,16 +62,17 @@ def read_completed(
     source = own.source(body)
     if "\r\n" in parent.source:
         source = source.replace("\n", "\r\n")
-    return changed(as_child(source, parent, rules, ""), parent, tell, f"New body of {name}")
-
-
-def _chosen(found: list[Fence], name: str) -> Fence | None:
-    """Returns the last fence that defines the function, else the first with anything in it."""
-    defining = re.compile(rf"^def {re.escape(name)}(?:_v\d+)?\b", re.MULTILINE)
-    filled = [fence for fence in found if fence.text.strip()]
-    return next((one for one in reversed(filled) if defining.search(one.text)), None) or next(
-        iter(filled), None
+    return with_changes(
+        as_child(source, parent, rules, ""), parent, describe, f"New body of {name}"
     )
+
+
+def _function_fence(passages: list[Fence], name: str) -> Fence | None:
+    """Returns the last fence that defines the function, else the first that is not blank."""
+    header = re.compile(rf"^def {re.escape(name)}(?:_v\d+)?\b", re.MULTILINE)
+    filled = [fence for fence in passages if fence.text.strip()]
+    defining = [fence for fence in filled if header.search(fence.text)]
+    return [*filled[:1], *defining][-1] if filled else None
 
 
 def _body(text: str, own: Function, number: int) -> str | Failure:
@@ -78,17 +85,16 @@ def _body(text: str, own: Function, number: int) -> str | Failure:
 
 
 def _from_function(text: str, own: Function, number: int) -> str | Failure:
-    fault = syntax_fault(Program(text))
+    fault = syntax_fault(text)
     if fault is not None:
         return Failure(FailureKind.SYNTAX, fault)
     tree = syntax_tree(text)
-    given = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
-    versions = [one for one in given if re.fullmatch(rf"{re.escape(own.name)}_v\d+", one)]
+    defined = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    versions = [name for name in defined if re.fullmatch(rf"{re.escape(own.name)}_v\d+", name)]
     wanted = f"{own.name}_v{number}"
-    found = next((one for one in (wanted, own.name, *versions[::-1]) if one in given), None)
-    if found is None and len(given) == 1:
-        found = given[0]
-    function = cut_up(text, found) if found else None
+    candidates = (wanted, own.name, *reversed(versions), *(defined if len(defined) == 1 else ()))
+    name = next((name for name in candidates if name in defined), None)
+    function = find_function(text, name) if name else None
     if function is None:
         return Failure(FailureKind.NO_CODE, f"The reply does not define {wanted}.")
     if function.parameters != own.parameters:
@@ -100,24 +106,25 @@ def _from_function(text: str, own: Function, number: int) -> str | Failure:
     if not function.body.strip():
         return Failure(FailureKind.NO_CODE, f"The body of {function.name} is empty.")
     body = _indented(function.body, function.indent, own.indent)
-    if found not in (wanted, own.name):
+    if name not in (wanted, own.name):
         body = renamed(body, function.name, own.name)
-    return _beside(tree, text, {function.name, *versions, own.name}, own) + body.rstrip("\n") + "\n"
+    others = _other_definitions(tree, text, {function.name, *versions, own.name}, own)
+    return others + body.rstrip("\n") + "\n"
 
 
-def _beside(tree: ast.Module, text: str, taken: set[str], own: Function) -> str:
-    """Returns imports, constants and helpers of a reply, to stand at the start of the body."""
+def _other_definitions(tree: ast.Module, text: str, versions: set[str], own: Function) -> str:
+    """Returns the imports, constants and helpers of a reply, for the start of the body."""
     program = own.source("")
     values = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign)
     kinds = (*values, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     parts = []
     for node in tree.body:
         if not isinstance(node, kinds) or (
-            isinstance(node, ast.FunctionDef) and node.name in taken
+            isinstance(node, ast.FunctionDef) and node.name in versions
         ):
             continue
         if isinstance(node, ast.ImportFrom) and node.module == "__future__":
-            continue  # stands at the beginning of a file or nowhere
+            continue  # valid at the beginning of a file only
         segment = ast.get_source_segment(text, node) or ""
         if segment and f"\n{segment}\n" not in f"\n{program}\n":
             parts.append(_indented(segment + "\n", "", own.indent))
@@ -127,15 +134,15 @@ def _beside(tree: ast.Module, text: str, taken: set[str], own: Function) -> str:
 def _indented(text: str, before: str, after: str) -> str:
     if before == after:
         return text
-    kept = rows_in_strings(text)
+    in_strings = rows_in_strings(text)
     return "\n".join(
-        after + row.removeprefix(before) if row.strip() and number not in kept else row
+        after + row.removeprefix(before) if row.strip() and number not in in_strings else row
         for number, row in enumerate(text.split("\n"), 1)
     )
 
 
 def _trimmed(text: str, indent: str) -> str:
-    """Returns as much of a body as parses, indented; "" where that does nothing but name things.
+    """Returns as much of a body as parses, indented; "" where that is expressions only.
 
     Source: FunSearch's released code, `_trim_function_body`.
     """
@@ -150,7 +157,7 @@ def _trimmed(text: str, indent: str) -> str:
         except SyntaxError as error:
             rows = rows[: min(len(rows) - 1, max((error.lineno or 2) - 2, 0))]
             continue
-        except (ValueError, RecursionError, MemoryError):
+        except UNPARSABLE:
             return ""
         function = tree.body[0]
         assert isinstance(function, ast.FunctionDef)

@@ -1,9 +1,9 @@
-"""Functions of a Python program: the one that evolves, its versions in a file, its next body.
+"""Functions of a Python program: the evolving function, its versions in a file, its next body.
 
 Source: Romera-Paredes et al. 2024 (FunSearch) and its released code, for the file of versions and
-the reading of a completion.  Departures: a program is kept as it is but for the one body, instead
-of being put together from its parts; a reply may hold the whole function, as chat models write it;
-a body that calls an earlier version is refused before it is run.
+the reading of a completion.  Departures: a program stays as it is except for one body, instead of
+being assembled from its parts; a reply may hold the whole function, as chat models write it;
+a body that calls an earlier version is refused before a trial.
 """
 
 import ast
@@ -15,19 +15,19 @@ from dataclasses import dataclass
 
 from app.domain.program import Program
 from app.domain.source.regions import lines, parse
-from app.domain.source.syntax import syntax_tree
+from app.domain.source.syntax import argument_names, syntax_tree, tree_or_none
 
 _MARKER = re.compile(r"\W*EVOLVE-BLOCK-(?:START|END)\b")
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A top-level function, cut up; the texts follow each other in the source.
+    """A top-level function and the text around it; the texts follow each other in the source.
 
     Attributes:
       above, below: The source before its `def` and after its end.
       header: From `def` to the colon, with the line end.
-      docstring: With its lines' ends; "" where there is none.
+      docstring: With its line ends; "" where there is none.
       body: The rest of the function.
       parameters: Names in order.
       indent: White space before each statement of the body.
@@ -47,25 +47,25 @@ class Function:
         return "".join((self.above, self.header, self.docstring, body, self.below))
 
 
-def evolving(program: Program, named: str = "") -> str | None:
+def evolving(program: Program, name: str = "") -> str | None:
     """Returns the name of the function that evolves; None where the program does not say which.
 
-    It is the one named; else the one decorated `@….evolve`; else the only function inside the
-    EVOLVE-BLOCK regions; else the only function.
+    That is the function called `name`; else the function decorated `@….evolve`; else the only
+    function inside the EVOLVE-BLOCK regions; else the only function of the program.
     """
-    found = _functions(program.source)
-    if named:
-        return named if any(node.name == named for node in found) else None
-    marked = [node for node in found if any(_evolves(one) for one in node.decorator_list)]
+    nodes = _functions(program.source)
+    if name:
+        return name if any(node.name == name for node in nodes) else None
+    marked = [node for node in nodes if any(map(_evolves, node.decorator_list))]
     regions = parse(program.source)
-    inside = [node for node in found if regions.blocks and regions.holds(node.lineno - 1)]
-    for some in (marked, inside, [] if regions.blocks else found):
-        if some:
-            return some[0].name if len(some) == 1 else None
+    inside = [node for node in nodes if regions.blocks and regions.holds(node.lineno - 1)]
+    for candidates in (marked, inside, [] if regions.blocks else nodes):
+        if candidates:
+            return candidates[0].name if len(candidates) == 1 else None
     return None
 
 
-def cut_up(source: str, name: str) -> Function | None:
+def find_function(source: str, name: str) -> Function | None:
     """Returns the last top-level function of that name; None where there is none."""
     nodes = [node for node in _functions(source) if node.name == name]
     if not nodes:
@@ -73,33 +73,43 @@ def cut_up(source: str, name: str) -> Function | None:
     node, text = nodes[-1], lines(source)
     first, end = node.lineno - 1, node.end_lineno or node.lineno
     body, end_of_header = node.body[0], _header_end(text, node)
-    if end_of_header is None:  # the body stands on the line of the `def`
-        line = text[body.lineno - 1]
-        at = len(line.encode()[: body.col_offset].decode())
-        header = "".join(text[first : body.lineno - 1]) + line[:at].rstrip() + "\n"
-        inner = "    " + line[at:] + "".join(text[body.lineno : end])
-        return _function(node, text, first, end, header, "", inner, "    ")
-    described = isinstance(body, ast.Expr) and isinstance(body.value, ast.Constant)
-    described = described and isinstance(ast.get_docstring(node, clean=False), str)
-    start = body.end_lineno or body.lineno
-    docstring = "".join(text[end_of_header:start]) if described else ""
-    inner = "".join(text[start if described else end_of_header : end])
     line = text[body.lineno - 1]
-    indent = line[: len(line) - len(line.lstrip())]
-    header = "".join(text[first:end_of_header])
-    return _function(node, text, first, end, header, docstring, inner, indent)
+    docstring = ""
+    if end_of_header is None:  # the body stands on the line of the `def`
+        column = len(line.encode()[: body.col_offset].decode())
+        header = "".join(text[first : body.lineno - 1]) + line[:column].rstrip() + "\n"
+        inner = "    " + line[column:] + "".join(text[body.lineno : end])
+        indent = "    "
+    else:
+        header = "".join(text[first:end_of_header])
+        start = end_of_header
+        if ast.get_docstring(node, clean=False) is not None:
+            start = body.end_lineno or body.lineno
+            docstring = "".join(text[end_of_header:start])
+        inner = "".join(text[start:end])
+        indent = line[: len(line) - len(line.lstrip())]
+    return Function(
+        name,
+        "".join(text[:first]),
+        header,
+        docstring,
+        inner,
+        "".join(text[end:]),
+        argument_names(node.args),
+        indent,
+    )
 
 
 def versions(home: Program, programs: Sequence[Program], name: str) -> str:
-    """Returns the file a model completes: versions in order, then the header of the next.
+    """Returns the file that a model completes: versions in order, then the header of the next.
 
     Args:
-      home: The program that gets the next body; what stands above its functions is shown.
+      home: The program that gets the next body; the file begins with the text above its functions.
       programs: Each with a function of that name, worst first.
       name: The function.
 
     Raises:
-      ValueError: One of them has no such function.
+      ValueError: A program has no such function.
     """
     parts = [_preface(home.source)]
     for number, program in enumerate(programs):
@@ -114,14 +124,14 @@ def versions(home: Program, programs: Sequence[Program], name: str) -> str:
 
 
 def _required(program: Program, name: str) -> Function:
-    function = cut_up(program.source.replace("\r\n", "\n"), name)
+    function = find_function(program.source.replace("\r\n", "\n"), name)
     if function is None:
         raise ValueError(f"program {program.id[:8]} has no function {name!r}")
     return function
 
 
 def renamed(text: str, before: str, after: str) -> str:
-    """Returns a function's text with its name changed where it is defined and called."""
+    """Returns a function's text with its name replaced where it is defined and called."""
     rows = text.split("\n")
     tokens = _tokens(text)
     for previous, token, following in reversed(
@@ -140,24 +150,21 @@ def renamed(text: str, before: str, after: str) -> str:
 
 
 def earlier_calls(body: str, name: str) -> list[str]:
-    """Returns the versions of a function that a body names, in order."""
+    """Returns the names of versions of a function in a body, in order."""
     version = re.compile(rf"{re.escape(name)}_v\d+")
-    return [one.string for one in _tokens(body) if version.fullmatch(one.string)]
+    return [token.string for token in _tokens(body) if version.fullmatch(token.string)]
 
 
 def rows_in_strings(text: str) -> frozenset[int]:
     """Returns the rows, from 1, that begin inside a string: their white space is its value."""
     return frozenset(
-        row for one in _tokens(text) for row in range(one.start[0] + 1, one.end[0] + 1)
+        row for token in _tokens(text) for row in range(token.start[0] + 1, token.end[0] + 1)
     )
 
 
 def _functions(source: str) -> list[ast.FunctionDef]:
-    try:
-        tree = syntax_tree(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
-    return [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    tree = tree_or_none(source)
+    return [node for node in tree.body if isinstance(node, ast.FunctionDef)] if tree else []
 
 
 def _evolves(decorator: ast.expr) -> bool:
@@ -166,7 +173,7 @@ def _evolves(decorator: ast.expr) -> bool:
 
 
 def _header_end(text: Sequence[str], node: ast.FunctionDef) -> int | None:
-    """Returns the index of the line after the header; None where the body begins in it."""
+    """Returns the index of the line after the header; None where the body begins on that line."""
     first = node.lineno - 1
     for end in range(first + 1, node.body[0].lineno):
         header = "".join(text[first:end])
@@ -178,39 +185,14 @@ def _header_end(text: Sequence[str], node: ast.FunctionDef) -> int | None:
     return None
 
 
-def _function(
-    node: ast.FunctionDef,
-    text: Sequence[str],
-    first: int,
-    end: int,
-    header: str,
-    docstring: str,
-    body: str,
-    indent: str,
-) -> Function:
-    told = node.args
-    every = [*told.posonlyargs, *told.args, told.vararg, *told.kwonlyargs, told.kwarg]
-    return Function(
-        node.name,
-        "".join(text[:first]),
-        header,
-        docstring,
-        body,
-        "".join(text[end:]),
-        tuple(one.arg for one in every if one is not None),
-        indent,
-    )
-
-
 def _preface(source: str) -> str:
-    """Returns what stands before the first function or class, without markers."""
+    """Returns the text before the first function or class, without markers."""
     tree = syntax_tree(source)
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     first = next(node for node in tree.body if isinstance(node, kinds))
-    line = min([first.lineno, *(one.lineno for one in first.decorator_list)])
-    text = lines(source.replace("\r\n", "\n"))[: line - 1]
-    above = [one for one in text if not _MARKER.match(one)]
-    return "".join(above).strip("\n") + "\n"
+    number = min([first.lineno, *(decorator.lineno for decorator in first.decorator_list)])
+    text = lines(source.replace("\r\n", "\n"))[: number - 1]
+    return "".join(line for line in text if not _MARKER.match(line)).strip("\n") + "\n"
 
 
 def _improved(function: Function, number: int) -> str:

@@ -1,6 +1,7 @@
-"""Which modules a child may import: advice that saves trials, never a wall.
+"""Imports: which modules a child may import.
 
-A program that means to get around it can; what holds it is the sandbox.
+The check saves trials and is no protection: a program can get around it, and the sandbox isolates
+the program in any case.
 """
 
 import ast
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.program import Program
-from app.domain.source.syntax import syntax_tree
+from app.domain.source.syntax import tree_or_none
 
 _ALWAYS = "__future__"
 _BY_NAME = ("__import__", "import_module")
@@ -17,34 +18,34 @@ _BY_NAME = ("__import__", "import_module")
 
 @dataclass(frozen=True, slots=True)
 class ImportPolicy:
-    """What a problem allows its children to import, by module or package.
+    """The modules and packages that a problem's children may import.
 
     Attributes:
-      allow: Nothing else may be imported; None allows everything.
-      deny: These may not be imported, whatever `allow` says.
+      allow: The only ones allowed; None allows everything.
+      deny: Never allowed, even where `allow` names them.
     """
 
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] = ()
 
     def refusal(self, program: Program) -> Failure | None:
-        """Returns why a program is not worth a trial; None if it is, or is not Python.
+        """Returns the failure of a program with a forbidden import, or None.
 
-        A text that does not parse is the compiler's to refuse, in the sandbox.
+        Programs in other languages pass, and so does a text that does not parse: the compiler in
+        the sandbox refuses it.
         """
         if (self.allow is None and not self.deny) or program.language != "python":
             return None
-        try:
-            tree = syntax_tree(program.source)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = tree_or_none(program.source)
+        if tree is None:
             return None
         for line, names in _imports(tree):
             module = names[0]
-            denied = [one for one in self.deny if any(_within(name, one) for name in names)]
+            denied = [package for package in self.deny if any(_within(n, package) for n in names)]
             if denied:
                 return self._refused(line, module, f"{denied[0]} is denied")
             if self.allow is not None and not any(
-                _within(name, one) for one in (*self.allow, _ALWAYS) for name in names
+                _within(name, package) for package in (*self.allow, _ALWAYS) for name in names
             ):
                 return self._refused(line, module, "it is not among those allowed")
         return None
@@ -64,7 +65,7 @@ def _within(name: str, package: str) -> bool:
 
 
 def _imports(tree: ast.AST) -> Iterator[tuple[int, list[str]]]:
-    """Yields each import's line and the dotted names it may mean, the module first."""
+    """Yields each import's line and the dotted names that it may mean, the module first."""
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=aliases):

@@ -1,8 +1,8 @@
 """EVOLVE-BLOCK regions: which lines of a program a search may change.
 
-A marker line starts with any run of non-word characters and then the word `EVOLVE-BLOCK-START` or
-`EVOLVE-BLOCK-END`, so every language's comment sign works; a line that holds the exact text
-`# EVOLVE-BLOCK-START` or `# EVOLVE-BLOCK-END` anywhere is one too.
+A marker line is a run of non-word characters followed by `EVOLVE-BLOCK-START` or
+`EVOLVE-BLOCK-END`, so that the comment sign of every language works; or a line that contains the
+exact text `# EVOLVE-BLOCK-START` or `# EVOLVE-BLOCK-END`.
 
 Source: OpenEvolve 0.4.0's marker rules.
 """
@@ -31,15 +31,15 @@ class Regions:
     """A source text's blocks, in order.
 
     Attributes:
-      blocks: Empty where there are no markers and where they are not well-formed.
-      fault: What is wrong with the markers, with its line; "" where nothing is.
+      blocks: Empty where there are no markers or they are not well-formed.
+      fault: The first error in the markers, with its line; "" where there is none.
     """
 
     blocks: tuple[Block, ...]
     fault: str = ""
 
     def holds(self, line: int) -> bool:
-        """Says whether a line, from 0, may change; without blocks every line may."""
+        """Returns whether a line, from 0, may change; without blocks every line may."""
         return not self.blocks or any(block.first <= line < block.end for block in self.blocks)
 
 
@@ -74,7 +74,7 @@ def parse(source: str) -> Regions:
 
 
 def bodies(source: str) -> tuple[str, ...]:
-    """Returns what may change: the text of each block, or the whole text where there is none."""
+    """Returns the text of each block, or the whole text where there is no block."""
     regions, text = parse(source), lines(source)
     if not regions.blocks:
         return (source,)
@@ -82,15 +82,15 @@ def bodies(source: str) -> tuple[str, ...]:
 
 
 def enforce(parent: str, child: str) -> str | Failure:
-    """Puts the child's block bodies back into the parent's outside text.
+    """Inserts the bodies of the child's blocks into the parent's text outside its blocks.
 
-    A parent without blocks, or whose markers are not well-formed, restricts nothing.  A child of a
-    parent with one block that dropped the markers, and is otherwise the parent's text above and
-    below them to the letter, has them put back.
+    A parent without blocks, or with malformed markers, restricts nothing.  If the parent has one
+    block and the child has no markers but equals the parent above and below them, the markers are
+    inserted again.
 
     Returns:
       The child with the parent's text outside its blocks; or BAD_EDIT where the blocks do not
-      correspond, or where everything that changed lay outside them.
+      correspond, or where every change lies outside them.
     """
     outer = parse(parent)
     if not outer.blocks:
@@ -117,7 +117,7 @@ def enforce(parent: str, child: str) -> str | Failure:
 
 
 def _unmarked(parent: str, blocks: Sequence[Block], child: str) -> tuple[str, ...]:
-    """Returns what stands in a child without markers where its parent's one block does, or ()."""
+    """Returns the text of a child without markers in the place of its parent's one block, or ()."""
     if len(blocks) != 1:
         return ()
     text = lines(parent)

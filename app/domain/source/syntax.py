@@ -1,16 +1,23 @@
-"""Syntax trees, from threads too."""
+"""Syntax of Python programs: trees, faults, and the names and numbers in a tree."""
 
 import ast
+import builtins
+from collections.abc import Sequence
 
+UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
+"""What `syntax_tree` raises for a text that is not Python, or is too deeply nested to parse."""
 _ATTEMPTS = 8
+_BUILTINS = frozenset(dir(builtins))
+_HUGE = 1e15
 
 
 def syntax_tree(text: str | bytes) -> ast.Module:
     """Returns the tree of a program; see `ast.parse`.
 
-    CPython before 3.11.8 and 3.12.2 counts the depth of all threads in one place, and a switch
-    between two of them can end as `SystemError: AST constructor recursion depth mismatch`
-    (https://github.com/python/cpython/issues/106905).  It says nothing of the text.
+    CPython before 3.11.8 and 3.12.2 counts the nesting depth of all threads in one place, so that a
+    switch between two threads can raise `SystemError: AST constructor recursion depth mismatch`
+    (https://github.com/python/cpython/issues/106905).  The error does not depend on the text, so
+    parsing is attempted again.
 
     Raises:
       SyntaxError, ValueError, RecursionError, MemoryError: As `ast.parse`.
@@ -21,3 +28,136 @@ def syntax_tree(text: str | bytes) -> ast.Module:
         except SystemError:
             continue
     return ast.parse(text)
+
+
+def tree_or_none(text: str) -> ast.Module | None:
+    """Returns the tree of a program; None where the text does not parse."""
+    try:
+        return syntax_tree(text)
+    except UNPARSABLE:
+        return None
+
+
+def syntax_fault(text: str) -> str | None:
+    """Returns why a text is not Python, with the line; None where it parses."""
+    try:
+        syntax_tree(text)
+    except SyntaxError as error:
+        line = (error.text or "").strip()[:160]
+        return f"line {error.lineno}: {error.msg}" + (f"\n    {line}" if line else "")
+    except ValueError as error:
+        return f"not a source text: {error}"
+    except (RecursionError, MemoryError):
+        return "an expression is nested too deeply for the compiler"
+    return None
+
+
+def number(node: ast.expr) -> int | float | None:
+    """Returns the value of a literal number, its sign included; None for anything else.
+
+    Huge numbers give None too: they are masks and sentinels, and arithmetic on them overflows.
+    """
+    match node:
+        case ast.Constant(value=bool()):
+            return None
+        case ast.Constant(value=int() | float() as value) if abs(value) < _HUGE:
+            return value
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant() as operand):
+            positive = number(operand)
+            return None if positive is None else -positive
+    return None
+
+
+def literal(value: int | float) -> ast.expr:
+    """Returns the expression of a number; a negative number is a sign and a number, as parsed."""
+    if value < 0 or (value == 0 and str(value).startswith("-")):
+        return ast.UnaryOp(ast.USub(), ast.Constant(-value))
+    return ast.Constant(value)
+
+
+def bound_names(statements: Sequence[ast.stmt]) -> frozenset[str]:
+    """Returns the names that statements bind in their own scope."""
+    names: set[str] = set()
+    for statement in statements:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(statement.name)
+            continue
+        for node in ast.walk(statement):
+            match node:
+                case ast.Name(id=name, ctx=ast.Store()):
+                    names.add(name)
+                case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                    names.update(_imported_name(alias) for alias in aliases)
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                    names.add(name)
+                case ast.ExceptHandler(name=str(name)):
+                    names.add(name)
+    return frozenset(names)
+
+
+def argument_names(arguments: ast.arguments) -> tuple[str, ...]:
+    """Returns the names of all parameters, in order."""
+    parameters = (
+        *(*arguments.posonlyargs, *arguments.args, arguments.vararg),
+        *(*arguments.kwonlyargs, arguments.kwarg),
+    )
+    return tuple(parameter.arg for parameter in parameters if parameter is not None)
+
+
+def free_names(node: ast.expr) -> frozenset[str]:
+    """Returns the names that an expression reads."""
+    return frozenset(part.id for part in ast.walk(node) if isinstance(part, ast.Name))
+
+
+def unbound_names(tree: ast.Module) -> frozenset[str]:
+    """Returns names that a function reads on a line before the first line that binds them.
+
+    The order of the text is taken for the order of execution.  So a name that a loop binds for its
+    next round is reported too, and a name of an enclosing function: compare the result with that of
+    the program's parent.
+    """
+    known = bound_names(tree.body) | _BUILTINS
+    unbound: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            unbound |= _unbound_in(node, known)
+    return frozenset(unbound)
+
+
+def _unbound_in(
+    function: ast.FunctionDef | ast.AsyncFunctionDef, known: frozenset[str]
+) -> set[str]:
+    first_bound: dict[str, int] = dict.fromkeys(argument_names(function.args), 0)
+    reads: list[ast.Name] = []
+
+    def bind(name: str, line: int) -> None:
+        first_bound[name] = min(first_bound.get(name, line), line)
+
+    for node in ast.walk(function):
+        match node:
+            case ast.Name(ctx=ast.Load()):
+                reads.append(node)
+            case ast.Name(id=name, lineno=line) | ast.ExceptHandler(name=str(name), lineno=line):
+                bind(name, line)
+            case (
+                ast.Import(names=aliases, lineno=line) | ast.ImportFrom(names=aliases, lineno=line)
+            ):
+                for alias in aliases:
+                    bind(_imported_name(alias), line)
+            case ast.FunctionDef(name=name, lineno=line) if node is not function:
+                bind(name, line)
+            case ast.arg(arg=name):  # of lambdas and inner functions
+                first_bound.setdefault(name, 0)
+    return {
+        read.id
+        for read in reads
+        if (
+            read.id not in known
+            if read.id not in first_bound
+            else first_bound[read.id] > read.lineno
+        )
+    }
+
+
+def _imported_name(alias: ast.alias) -> str:
+    return (alias.asname or alias.name).split(".")[0]

@@ -11,7 +11,7 @@ from app.domain.operator import Brief, Child, Completion, Draft, Offspring, Prog
 from app.domain.operators.complete import COMPLETE
 from app.domain.program import Program
 from app.domain.prompting.rules import PromptRules
-from app.domain.source.functions import cut_up, evolving, renamed
+from app.domain.source.functions import evolving, find_function, renamed
 
 SPEC = '''\
 """Finds large cap sets."""
@@ -147,8 +147,8 @@ def test_a_specification_of_funsearch_says_by_its_decorator_what_evolves() -> No
 def test_a_completion_becomes_the_body_and_nothing_else_changes(reply: str) -> None:
     child = completed(brief_of(BLOCKS), reply)
 
-    cut = cut_up(source_of(child), "priority")
-    own = cut_up(BLOCKS, "priority")
+    cut = find_function(source_of(child), "priority")
+    own = find_function(BLOCKS, "priority")
     assert cut is not None
     assert own is not None
     assert cut.body.strip() == "return -bins / item"
@@ -264,7 +264,7 @@ def test_a_parent_without_such_a_function_asks_nobody() -> None:
 def test_a_header_over_several_lines_and_a_body_on_the_same_line_are_cut_up() -> None:
     long = "def f(\n    a,\n    b,  # why\n) -> int:\n    # note\n    return a\n\nx = 1\n"
     short = "def f(a): return a\nx = 1\n"
-    first, second = cut_up(long, "f"), cut_up(short, "f")
+    first, second = find_function(long, "f"), find_function(short, "f")
 
     assert first is not None
     assert second is not None
@@ -296,7 +296,7 @@ def test_cutting_up_loses_nothing_and_renaming_can_be_undone(
     docstring = '    """Says f(0)."""\n' if described else ""
     body = "".join(f"    {one}\n" for one in [*statements, "pass"])
     source = f"import x\n\ndef f(a):\n{docstring}{body}\ny = 1\n"
-    function = cut_up(source, "f")
+    function = find_function(source, "f")
 
     assert function is not None
     assert function.source(function.body) == source

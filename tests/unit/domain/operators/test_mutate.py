@@ -7,13 +7,14 @@ from hypothesis import strategies as st
 
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Brief, Child, Draft, Offspring, ProgramRecord
-from app.domain.operators import expression_edits, statement_edits
-from app.domain.operators.edit_sites import Source, sites
-from app.domain.operators.edit_target import Edit, EditTarget, graftable
-from app.domain.operators.mutate import MUTATE, unbound
+from app.domain.operators import tree_edits
+from app.domain.operators.mutate import MUTATE
+from app.domain.operators.tree_edits import EditTarget, TreeEdit, graftable
 from app.domain.problem import EditRules
 from app.domain.program import Program, fingerprint
 from app.domain.source.regions import bodies, enforce
+from app.domain.source.sites import SourceTree, sites
+from app.domain.source.syntax import unbound_names
 
 SOURCE = '''\
 """A héuristic: text before it is not ASCII, as columns count bytes."""
@@ -161,46 +162,46 @@ def test_no_child_is_longer_than_allowed() -> None:
             assert len(child.program.source) <= limit
 
 
-def test_no_child_reads_a_name_it_made_unbound() -> None:
-    before = unbound(ast.parse(SOURCE))
+def test_no_child_reads_a_name_it_made_unbound_names() -> None:
+    before = unbound_names(ast.parse(SOURCE))
     for seed in range(40):
         [child] = children(brief_of(seed=str(seed)))
 
-        assert unbound(ast.parse(source_of(child))) <= before
+        assert unbound_names(ast.parse(source_of(child))) <= before
 
 
 def test_a_read_before_its_binding_is_noticed() -> None:
     text = "def f(a):\n    b = a + c\n    c = 1\n    return b + missing\n"
 
-    assert unbound(ast.parse(text)) == {"c", "missing"}
+    assert unbound_names(ast.parse(text)) == {"c", "missing"}
 
 
-EDITS: list[Edit] = [
-    expression_edits.perturb_number,
-    expression_edits.swap_numbers,
-    expression_edits.swap_operator,
-    expression_edits.graft,
-    expression_edits.add_term,
-    expression_edits.add_threshold,
-    expression_edits.add_profile,
-    expression_edits.simplify,
-    statement_edits.delete,
-    statement_edits.duplicate,
-    statement_edits.reorder,
-    statement_edits.swap_augmented,
+EDITS: list[TreeEdit] = [
+    tree_edits.perturb_number,
+    tree_edits.swap_numbers,
+    tree_edits.swap_operator,
+    tree_edits.graft,
+    tree_edits.add_term,
+    tree_edits.add_threshold,
+    tree_edits.add_profile,
+    tree_edits.simplify,
+    tree_edits.delete,
+    tree_edits.duplicate,
+    tree_edits.reorder,
+    tree_edits.swap_augmented,
 ]
 
 
 def piece_of(source: str, donors: str = "") -> EditTarget:
-    parsed = Source.of(source)
+    parsed = SourceTree.of(source)
     found = sites(parsed)
-    foreign = [site.node for site in sites(Source.of(donors))]
+    foreign = [site.node for site in sites(SourceTree.of(donors))]
     nodes = [*(site.node for site in found), *foreign]
     return EditTarget(parsed, found, [node for node in nodes if graftable(node)], "np")
 
 
 @pytest.mark.parametrize("edit", EDITS)
-def test_each_edit_changes_the_program_and_keeps_it_valid(edit: Edit) -> None:
+def test_each_edit_changes_the_program_and_keeps_it_valid(edit: TreeEdit) -> None:
     changed = 0
     for seed in range(40):
         change = edit(piece_of(SOURCE, OTHER), Random(seed))
@@ -213,15 +214,13 @@ def test_each_edit_changes_the_program_and_keeps_it_valid(edit: Edit) -> None:
 
 
 @pytest.mark.parametrize("edit", EDITS)
-def test_each_edit_declines_a_program_without_a_place_for_it(edit: Edit) -> None:
+def test_each_edit_declines_a_program_without_a_place_for_it(edit: TreeEdit) -> None:
     assert edit(piece_of("def f():\n    pass\n"), Random(1)) is None
 
 
 def test_whole_numbers_stay_whole() -> None:
     for seed in range(30):
-        change = expression_edits.perturb_number(
-            piece_of("def f(x):\n    return x * 7\n"), Random(seed)
-        )
+        change = tree_edits.perturb_number(piece_of("def f(x):\n    return x * 7\n"), Random(seed))
         assert change is not None
         [factor] = [
             n.value for n in ast.walk(ast.parse(change.text)) if isinstance(n, ast.Constant)
@@ -231,9 +230,7 @@ def test_whole_numbers_stay_whole() -> None:
 
 
 def test_two_numbers_change_places() -> None:
-    change = expression_edits.swap_numbers(
-        piece_of("def f(x):\n    return x * 2.5 - 7.0\n"), Random(1)
-    )
+    change = tree_edits.swap_numbers(piece_of("def f(x):\n    return x * 2.5 - 7.0\n"), Random(1))
 
     assert change is not None
     assert change.text == "def f(x):\n    return x * 7.0 - 2.5\n"
@@ -242,9 +239,7 @@ def test_two_numbers_change_places() -> None:
 def test_a_graft_reads_only_names_that_are_bound_there() -> None:
     donors = "def g(x, secret):\n    return secret * x + hidden(x)\n"
     for seed in range(60):
-        change = expression_edits.graft(
-            piece_of("def f(x):\n    return x + 1.5\n", donors), Random(seed)
-        )
+        change = tree_edits.graft(piece_of("def f(x):\n    return x + 1.5\n", donors), Random(seed))
         if change is not None:
             assert "secret" not in change.text
             assert "hidden" not in change.text
@@ -254,7 +249,7 @@ def test_deleting_leaves_a_body_and_its_return() -> None:
     source = "def f(x):\n    if x:\n        x = 1\n    y = 2\n    return x\n"
     texts = set()
     for seed in range(20):
-        change = statement_edits.delete(piece_of(source), Random(seed))
+        change = tree_edits.delete(piece_of(source), Random(seed))
         assert change is not None
         texts.add(change.text)
 
@@ -264,15 +259,15 @@ def test_deleting_leaves_a_body_and_its_return() -> None:
 def test_statements_that_share_a_line_are_not_moved() -> None:
     source = "def f(x):\n    x = 1; y = 2\n    return x\n"
 
-    assert statement_edits.delete(piece_of(source), Random(1)) is None
-    assert statement_edits.duplicate(piece_of(source), Random(1)) is None
+    assert tree_edits.delete(piece_of(source), Random(1)) is None
+    assert tree_edits.duplicate(piece_of(source), Random(1)) is None
 
 
 def test_sizes_positions_and_switches_are_structural() -> None:
     text = (
         "def f(x):\n    return np.zeros(3) + x.sum(axis=0) + sum([x[9] * 2.0 for k in range(8)])\n"
     )
-    free = [ast.unparse(s.node) for s in sites(Source.of(text)) if not s.structural]
+    free = [ast.unparse(s.node) for s in sites(SourceTree.of(text)) if not s.structural]
 
     assert "3" not in free
     assert "0" not in free

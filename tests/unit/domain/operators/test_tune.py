@@ -5,7 +5,7 @@ import pytest
 from app.adapters.tuning.cma import ask as cma
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Brief, Child, Draft, Offspring, ProgramRecord
-from app.domain.operators.tune import AskRequest, Tried, numbers, skeleton, tuner
+from app.domain.operators.tune import MeasuredPoint, PointRequest, numbers, skeleton, tuner
 from app.domain.program import Program
 from app.domain.source.regions import enforce
 
@@ -24,9 +24,9 @@ class Recorder:
 
     def __init__(self, *point: float) -> None:
         self.point = point
-        self.requests: list[AskRequest] = []
+        self.requests: list[PointRequest] = []
 
-    def __call__(self, request: AskRequest) -> tuple[float, ...]:
+    def __call__(self, request: PointRequest) -> tuple[float, ...]:
         self.requests.append(request)
         return self.point[: request.dimensions]
 
@@ -180,19 +180,21 @@ def test_a_very_large_space_is_searched_a_part_at_a_time() -> None:
 
 
 def test_cma_answers_the_same_request_the_same_way() -> None:
-    request = AskRequest(3, (Tried((0.0, 0.0, 0.0), 1.0),), 5)
+    request = PointRequest(3, (MeasuredPoint((0.0, 0.0, 0.0), 1.0),), 5)
 
     assert cma(request) == cma(request)
     assert len(cma(request)) == 3
 
 
 def test_cma_stays_finite_whatever_the_history_holds() -> None:
-    wild = tuple(Tried((1e30 * (-1) ** n, 1e-30, float(n)), float(n % 5)) for n in range(64))
-    flat = tuple(Tried((float(n), 0.0, 0.0), 1.0) for n in range(64))
+    wild = tuple(
+        MeasuredPoint((1e30 * (-1) ** n, 1e-30, float(n)), float(n % 5)) for n in range(64)
+    )
+    flat = tuple(MeasuredPoint((float(n), 0.0, 0.0), 1.0) for n in range(64))
 
     for history in (wild, flat):
         for seed in range(20):
-            assert all(abs(value) < 1e6 for value in cma(AskRequest(3, history, seed)))
+            assert all(abs(value) < 1e6 for value in cma(PointRequest(3, history, seed)))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -200,13 +202,13 @@ def test_cma_refolded_from_its_history_finds_the_top_of_a_hill(seed: int) -> Non
     def height(point: tuple[float, ...]) -> float:
         return -sum((n + 1) * (value - 2.0) ** 2 for n, value in enumerate(point))
 
-    history: list[Tried] = [Tried((0.0,) * 4, height((0.0,) * 4))]
+    history: list[MeasuredPoint] = [MeasuredPoint((0.0,) * 4, height((0.0,) * 4))]
     flying: list[tuple[float, ...]] = []
     for n in range(200):
-        flying.append(cma(AskRequest(4, tuple(history[-64:]), seed * 1000 + n)))
+        flying.append(cma(PointRequest(4, tuple(history[-64:]), seed * 1000 + n)))
         if len(flying) == 8:
             point = flying.pop(0)
-            history.append(Tried(point, height(point)))
+            history.append(MeasuredPoint(point, height(point)))
 
     best = max(tried.fitness for tried in history)
     assert best > 0.1 * history[0].fitness

@@ -14,11 +14,10 @@ from app.domain.operator import Completion
 from app.domain.problem import EditRules
 from app.domain.program import Program
 from app.domain.prompting.judging import Case, Judge, Judges, opinion
+from app.domain.replies.children import read_edited, read_rewritten
 from app.domain.replies.function_body import read_completed
-from app.domain.replies.interpretation import read_edited, read_rewritten
 from app.domain.secrets import redacted
-from app.domain.source.differences import summary
-from app.domain.source.edits import Edit, apply_edits
+from app.domain.source.edits import Edit, apply_edits, summary
 
 PARENT = Program("def f(x):\n    return x\n")
 CHARS = 200_000

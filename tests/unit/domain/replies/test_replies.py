@@ -4,8 +4,8 @@ from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Child, Completion, Offspring
 from app.domain.problem import EditRules
 from app.domain.program import Program
-from app.domain.replies.answer import without_thoughts
-from app.domain.replies.interpretation import read_edited, read_rewritten
+from app.domain.replies.children import read_edited, read_rewritten
+from app.domain.replies.reply_text import without_thoughts
 
 RULES = EditRules()
 PARENT = Program("import math\n# EVOLVE-BLOCK-START\nx = 1\n# EVOLVE-BLOCK-END\nprint(x)\n")

@@ -11,7 +11,7 @@ from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Completion, Offspring
 from app.domain.problem import EditRules
 from app.domain.program import Program
-from app.domain.replies.interpretation import read_edited, read_rewritten
+from app.domain.replies.children import read_edited, read_rewritten
 
 PARENT = Program(
     """\

@@ -7,9 +7,8 @@ from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Completion, Offspring
 from app.domain.problem import EditRules
 from app.domain.program import Program
-from app.domain.replies.interpretation import read_edited, read_rewritten
-from app.domain.source.differences import edits_between
-from app.domain.source.edits import Edit, apply_edits
+from app.domain.replies.children import read_edited, read_rewritten
+from app.domain.source.edits import Edit, apply_edits, edits_between
 
 RULES = EditRules()
 WORDS = st.sampled_from(["x = 1", "    y = x", "", "return y", "  ", "def f():", "x = 1 "])

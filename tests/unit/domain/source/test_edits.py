@@ -1,8 +1,7 @@
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.problem import EditRules
 from app.domain.replies.edit_blocks import parse_edits
-from app.domain.source.differences import summary
-from app.domain.source.edits import Edit, apply_edits
+from app.domain.source.edits import Edit, apply_edits, summary
 
 RULES = EditRules()
 PROGRAM = """\

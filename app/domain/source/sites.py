@@ -1,7 +1,7 @@
-"""Sites: the places of a Python program's EVOLVE-BLOCK regions where its syntax tree may change.
+"""Sites: the expressions in a Python program's EVOLVE-BLOCK regions that may be replaced.
 
-A change is made in the tree and shown in the text by rendering anew only the statement, or the
-header expression, that holds it; every other line keeps its comments and its layout.
+A replacement is made in the syntax tree.  Only the statement or header expression that contains it
+is rendered anew; every other line of the text keeps its comments and its layout.
 """
 
 import ast
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from app.domain.source import regions
-from app.domain.source.syntax import syntax_tree
+from app.domain.source.syntax import argument_names, bound_names, number, syntax_tree
 
 _SIZING = frozenset(
     (
@@ -22,25 +22,23 @@ _SIZING = frozenset(
 """Calls whose integers are sizes, counts or positions rather than quantities."""
 
 
-_HUGE = 1e15
-
-Part: TypeAlias = ast.stmt | ast.expr
+Anchor: TypeAlias = ast.stmt | ast.expr
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One expression that may be replaced.
+    """An expression that may be replaced.
 
     Attributes:
-      anchor: What is rendered anew when the node is replaced.
+      anchor: The statement or expression that is rendered anew when the node is replaced.
       names: Names that are bound where the expression stands.
-      truth: Whether its value is a truth value by its form.
+      truth: Whether its form shows that its value is a truth value.
       exponent: Whether it is the right side of a power.
-      structural: Whether it stands where only sizes, positions and switches do.
+      structural: Whether it stands where sizes, positions and switches are expected.
     """
 
     node: ast.expr
-    anchor: Part
+    anchor: Anchor
     names: frozenset[str]
     truth: bool = False
     exponent: bool = False
@@ -48,11 +46,12 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """A parsed program, with what is needed to splice into its text.
+class SourceTree:
+    """A parsed program together with its text.
 
     Attributes:
-      starts: Byte offset of each line in the UTF-8 text, as the tree's columns count bytes.
+      encoded: The text in UTF-8: the tree's columns count bytes.
+      starts: Byte offset of each line.
     """
 
     tree: ast.Module
@@ -61,7 +60,7 @@ class Source:
     regions: regions.Regions
 
     @classmethod
-    def of(cls, text: str) -> "Source":
+    def of(cls, text: str) -> "SourceTree":
         """Parses a program.
 
         Raises:
@@ -72,12 +71,12 @@ class Source:
             starts.append(starts[-1] + len(line.encode()))
         return cls(syntax_tree(text), text.encode(), tuple(starts), regions.parse(text))
 
-    def within(self, node: ast.stmt | ast.expr) -> bool:
-        """Says whether every line of a node may change."""
+    def within(self, node: Anchor) -> bool:
+        """Returns whether every line of a node may change."""
         last = node.end_lineno or node.lineno
         return all(self.regions.holds(line - 1) for line in range(node.lineno, last + 1))
 
-    def span(self, node: ast.stmt | ast.expr) -> tuple[int, int]:
+    def span(self, node: Anchor) -> tuple[int, int]:
         """Returns a node's first byte and the one after its last."""
         first = self.starts[node.lineno - 1] + node.col_offset
         return first, self.starts[(node.end_lineno or 1) - 1] + (node.end_col_offset or 0)
@@ -85,17 +84,16 @@ class Source:
     def replaced(self, pairs: Sequence[tuple[Site, ast.expr]]) -> str:
         """Returns the text with each site's expression replaced.
 
-        The tree is changed on the way: a source serves for one call.
+        The call changes the tree, so it may be made once.
         """
-        roots: dict[tuple[int, int], Part] = {}
+        anchors: dict[tuple[int, int], Anchor] = {}
         for site, node in pairs:
             span = self.span(site.anchor)
-            roots[span] = _Replacement(site.node, node).visit(roots.get(span, site.anchor))
-        spliced = self.encoded
-        for (first, end), root in sorted(roots.items(), key=lambda item: item[0], reverse=True):
-            shown = ast.unparse(root)
-            spliced = spliced[:first] + shown.encode() + spliced[end:]
-        return spliced.decode()
+            anchors[span] = _Replacement(site.node, node).visit(anchors.get(span, site.anchor))
+        text = self.encoded
+        for (first, end), anchor in sorted(anchors.items(), key=lambda item: item[0], reverse=True):
+            text = text[:first] + ast.unparse(anchor).encode() + text[end:]
+        return text.decode()
 
 
 class _Replacement(ast.NodeTransformer):
@@ -107,72 +105,17 @@ class _Replacement(ast.NodeTransformer):
         return self._new if node is self._old else self.generic_visit(node)
 
 
-def sites(source: Source) -> list[Site]:
+def sites(source: SourceTree) -> list[Site]:
     """Returns every replaceable expression of the regions, in the order of the text."""
-    walk = _Walk(source, bound_names(source.tree.body))
+    walk = _SiteWalk(source, bound_names(source.tree.body))
     return list(walk.statements(source.tree.body, frozenset()))
 
 
-def bound_names(statements: Sequence[ast.stmt]) -> frozenset[str]:
-    """Returns the names that statements bind in their own scope."""
-    names: set[str] = set()
-    for statement in statements:
-        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.add(statement.name)
-            continue
-        for node in ast.walk(statement):
-            match node:
-                case ast.Name(id=name, ctx=ast.Store()):
-                    names.add(name)
-                case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
-                    names.update((alias.asname or alias.name).split(".")[0] for alias in aliases)
-                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                    names.add(name)
-                case ast.ExceptHandler(name=str(name)):
-                    names.add(name)
-    return frozenset(names)
-
-
-def argument_names(arguments: ast.arguments) -> frozenset[str]:
-    """Returns the names of all parameters."""
-    plain = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    starred = [one for one in (arguments.vararg, arguments.kwarg) if one is not None]
-    return frozenset(one.arg for one in [*plain, *starred])
-
-
-def free_names(node: ast.expr) -> frozenset[str]:
-    """Returns the names an expression reads."""
-    return frozenset(part.id for part in ast.walk(node) if isinstance(part, ast.Name))
-
-
-def number(node: ast.expr) -> int | float | None:
-    """Returns the value of a literal number, its sign included; None for anything else.
-
-    Huge ones are None too: they are masks and sentinels, and arithmetic on them overflows.
-    """
-    match node:
-        case ast.Constant(value=bool()):
-            return None
-        case ast.Constant(value=int() | float() as value) if abs(value) < _HUGE:
-            return value
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant() as operand):
-            inner = number(operand)
-            return None if inner is None else -inner
-    return None
-
-
-def literal(value: int | float) -> ast.expr:
-    """Returns the expression of a number; a negative one is a sign and a number, as parsed."""
-    if value < 0 or (value == 0 and str(value).startswith("-")):
-        return ast.UnaryOp(ast.USub(), ast.Constant(-value))
-    return ast.Constant(value)
-
-
 @dataclass(frozen=True, slots=True)
-class _Walk:
-    """Descends through a program's statements, knowing at each which names are bound."""
+class _SiteWalk:
+    """Finds the sites of a program's statements, with the names that are bound at each."""
 
-    source: Source
+    source: SourceTree
     module_names: frozenset[str]
 
     def statements(self, body: Sequence[ast.stmt], names: frozenset[str]) -> Iterator[Site]:
@@ -187,7 +130,7 @@ class _Walk:
                 for default in defaults:
                     if number(default) is not None and self.source.within(default):
                         yield Site(default, default, frozenset())
-                inner = self.module_names | names | argument_names(arguments)
+                inner = self.module_names | names.union(argument_names(arguments))
                 yield from self.statements(statement.body, inner)
             case ast.ClassDef():
                 yield from self.statements(statement.body, names)
@@ -219,7 +162,7 @@ class _Walk:
 
 
 def _expressions(site: Site) -> Iterator[Site]:
-    """Yields a site, where it may be replaced, and then those inside its expression."""
+    """Yields the site itself if it may be replaced, then the sites inside its expression."""
     node = site.node
     if _textual(node):
         return
@@ -240,7 +183,7 @@ def _expressions(site: Site) -> Iterator[Site]:
 
 
 def _operands(site: Site) -> Iterator[Site]:
-    """Yields the expressions one level below, replaceable or not."""
+    """Yields the expressions one level below a site, whether or not they may be replaced."""
     site = replace(site, exponent=False)
     match site.node:
         case ast.Call(args=arguments, keywords=keywords) as call:
@@ -248,8 +191,8 @@ def _operands(site: Site) -> Iterator[Site]:
             for argument in arguments:
                 yield replace(site, node=argument, structural=sizing)
             for keyword in keywords:
-                whole = isinstance(number(keyword.value), int)  # axis=0, size=3
-                yield replace(site, node=keyword.value, structural=sizing or whole)
+                integer = isinstance(number(keyword.value), int)  # axis=0, size=3
+                yield replace(site, node=keyword.value, structural=sizing or integer)
         case ast.BinOp(left=left, op=op, right=right):
             yield replace(site, node=left)
             yield replace(site, node=right, exponent=isinstance(op, ast.Pow))
@@ -265,7 +208,7 @@ def _operands(site: Site) -> Iterator[Site]:
             for part in (test, body, orelse):
                 yield replace(site, node=part)
         case ast.Lambda(args=arguments, body=body):
-            yield replace(site, node=body, names=site.names | argument_names(arguments))
+            yield replace(site, node=body, names=site.names.union(argument_names(arguments)))
         case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() as comprehension:
             bound = _targets([part.target for part in comprehension.generators])
             yield replace(site, node=comprehension.elt, names=site.names | bound)
@@ -285,7 +228,7 @@ def _called(node: ast.Call) -> str:
 
 
 def _textual(node: ast.expr) -> bool:
-    """Says whether an expression works on text or on identity, where arithmetic has no meaning."""
+    """Returns whether an expression works on text or identity, where arithmetic has no meaning."""
     match node:
         case ast.BinOp(left=left, right=right):
             return any(isinstance(side, ast.JoinedStr) or _string(side) for side in (left, right))

@@ -1,4 +1,4 @@
-"""Answers: what a completion says once reasoning and the marks of chat formats are taken off."""
+"""Reply texts: completions without reasoning and marks of chat formats, and refusals."""
 
 import re
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Completion
 
 WITHHELD = frozenset(("content_filter", "refusal"))
-"""Finish reasons of an endpoint that keeps its answer back."""
+"""Finish reasons of an endpoint that withholds the completion."""
 
 _NAMES = r"(?:think|thinking|thought|thoughts|reasoning|seed:think)"
 _OPEN = rf"(?:<{_NAMES}>|\[THINK\]|◁think▷)"
@@ -34,11 +34,11 @@ _REFUSAL = re.compile(
         |do\ (?:this|that))\b)""",
     re.IGNORECASE | re.VERBOSE,
 )
-_LONGEST_REFUSAL = 1_500  # a refusal is short; a long text without code is something else
+_LONGEST_REFUSAL = 1_500  # a refusal is short; a longer text without code is something else
 
 
-def answer(reply: Completion) -> str | Failure:
-    """Returns the reply's text without reasoning, with plain line ends; or why there is none."""
+def reply_text(reply: Completion) -> str | Failure:
+    """Returns a reply's text without reasoning, with Unix line ends; or why there is none."""
     if reply.finish in WITHHELD:
         return Failure(FailureKind.REFUSED, f"The endpoint withheld the reply: {reply.finish}.")
     text = without_thoughts(reply.text.replace("\r\n", "\n").replace("\r", "\n"))
@@ -52,30 +52,30 @@ def answer(reply: Completion) -> str | Failure:
 def without_thoughts(text: str) -> str:
     """Returns a reply without its reasoning, which some endpoints leave in the text.
 
-    A thought whose start was part of the prompt ends with a tag alone; one that never ends takes
-    the rest of the reply with it.  A pair of tags inside a fence is the program's: prompts that
-    evolve are full of them.  Of a reply with channels the final one counts, and marks that end a
-    turn are taken off.
+    Where the prompt contains the opening tag, the reply has only the closing tag.  A thought
+    without a closing tag extends to the end of the reply.  A pair of tags inside a fence belongs to
+    the program: evolving prompts often contain such tags.  In a reply with channels only the final
+    channel counts.  Marks that end a turn are removed.
     """
-    parts = _said(_FINAL.sub("", text))
-    for at, part in reversed(list(enumerate(parts))):
+    parts = _without_tagged_thoughts(_FINAL.sub("", text))
+    for n, part in reversed(list(enumerate(parts))):
         ended = None if part.fenced else _ENDED_THOUGHT.match(part.text)
         if ended is not None:
-            parts = [_Part(part.text[ended.end() :]), *parts[at + 1 :]]
+            parts = [_Part(part.text[ended.end() :]), *parts[n + 1 :]]
             break
     return _without_ends("".join(part.text for part in parts))
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A piece of what a reply says; `fenced` where it is a pair of tags in a fence."""
+    """A piece of a reply outside its reasoning; `fenced` for a pair of tags in a fence."""
 
     text: str
     fenced: bool = False
 
 
-def _said(text: str) -> list[_Part]:
-    """Returns a text without its thoughts that have a start; read once, whatever their number."""
+def _without_tagged_thoughts(text: str) -> list[_Part]:
+    """Returns the pieces of a text outside thoughts with an opening tag, in one pass."""
     parts: list[_Part] = []
     at, marks = 0, 0
     for opening in _OPENING.finditer(text):
@@ -96,17 +96,17 @@ def _said(text: str) -> list[_Part]:
 def _without_ends(text: str) -> str:
     """Returns a text with a line end in the place of marks that end a turn, if it has any.
 
-    Step by step from the end: a pattern that is tried at every character takes the square of a long
-    run of white space, which is what models write that have lost their way.
+    The text is read from its end: the time of a regular expression would grow with the square of a
+    long run of white space, which a degenerate completion contains.
     """
-    end, marked = _filled(text, len(text)), False
+    end, marked = _end_of_words(text, len(text)), False
     while text.endswith(_ENDS, 0, end):
-        mark = next(one for one in _ENDS if text.endswith(one, 0, end))
-        end, marked = _filled(text, end - len(mark)), True
+        mark = next(mark for mark in _ENDS if text.endswith(mark, 0, end))
+        end, marked = _end_of_words(text, end - len(mark)), True
     return text[:end] + "\n" if marked else text
 
 
-def _filled(text: str, end: int) -> int:
+def _end_of_words(text: str, end: int) -> int:
     """Returns where the white space before `end` begins."""
     while end and text[end - 1].isspace():
         end -= 1
@@ -114,7 +114,7 @@ def _filled(text: str, end: int) -> int:
 
 
 def no_code(reply: Completion, detail: str) -> Failure:
-    """Returns why a reply without a program is none: refused, cut off, or simply without one."""
+    """Returns the failure of a reply without a program: refused, cut off, or no code."""
     text = without_thoughts(reply.text).strip()
     if declines(text):
         return Failure(FailureKind.REFUSED, f"The model declined: {text.splitlines()[0][:200]}")
@@ -124,7 +124,7 @@ def no_code(reply: Completion, detail: str) -> Failure:
 
 
 def declines(text: str) -> bool:
-    """Says whether a text without a program begins by declining to help, in English."""
+    """Returns whether a text without a program begins with a refusal in English."""
     return len(text) <= _LONGEST_REFUSAL and _REFUSAL.match(text) is not None
 
 
