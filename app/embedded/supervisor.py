@@ -1,280 +1,204 @@
-"""The process that owns an embedded stack: it starts it, watches it, and ends it with its clients.
+"""The process that owns an embedded stack: starts it, restarts what dies, and ends it.
 
     python -m app.embedded.supervisor FOLDER
 
-Every client holds a connection for as long as it needs the stack.  When the last one has left, in
-order or by SIGKILL, the keeper ends everything and itself.  It is one thread, because the kernel
-ties a child's death signal to the thread that made it, and a session of its own, because Ctrl-C is
-for the client.
+Every client holds a connection for as long as it needs the stack.  When the last one has closed,
+in order or by SIGKILL, the supervisor ends every process and itself.  It is one thread, because the
+kernel ties a child's death signal to the thread that started the child, and a session of its own,
+because Ctrl-C is meant for the client.
 """
 
 import fcntl
-import json
-import selectors
 import signal
 import socket
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
 
-from app.embedded.children import ChildProcess, end_recorded, launch
-from app.embedded.errors import EmbeddedError, tail
-from app.embedded.ipc import Line
+from app.embedded.children import EmbeddedError, end_recorded
 from app.embedded.postgres import EmbeddedPostgres
-from app.embedded.sockets import close_socket_folder, open_socket_folder
+from app.embedded.server import close_socket_folder, open_socket_folder
+from app.embedded.stack import ADDRESS, Endpoints, WorkerRequest
 from app.embedded.valkey import EmbeddedValkey
 from app.embedded.worker_set import (
     WORKERS_END,
-    Flower,
-    Post,
-    WorkerSet,
-    flower_post,
-    posts,
-    surroundings,
+    RestartedProcess,
+    flower_process,
+    process_environment,
+    worker_processes,
 )
 
-LOOK_SECONDS = 0.25
-"""How often the children are looked at."""
-LONELY_SECONDS = 10.0
-"""How long a stack nobody has asked for yet is kept."""
-SHORT_LIFE_SECONDS = 60.0
-SHORT_LIVES = 5
-"""A process that ends early this often in a row is not started again."""
+POLL_SECONDS = 0.25
+"""How often the processes are checked."""
+FIRST_CLIENT_SECONDS = 10.0
+"""How long a stack without any client yet is kept."""
 
 
 class Supervisor:
-    """Servers, crew and clients of one folder."""
+    """Servers, workers and clients of one folder."""
 
     def __init__(self, root: Path):
         """Starts nothing."""
         self._root = root
-        self._log = root / "log"
-        self._postgres = EmbeddedPostgres(root / "postgres", log=self._log / "postgres.log")
-        self._valkey = EmbeddedValkey(root / "valkey", log=self._log / "valkey.log")
-        self._addresses: dict[str, str] = {}
-        self._crew: dict[str, Watched] = {}
-        self._clients: set[Line] = set()
-        self._last: Line | None = None
+        log = root / "log"
+        self._postgres = EmbeddedPostgres(root / "postgres", log=log / "postgres.log")
+        self._valkey = EmbeddedValkey(root / "valkey", log=log / "valkey.log")
+        self._processes: dict[str, RestartedProcess] = {}
         self._given_up: set[str] = set()
-        self._fault = ""
+        self._clients: set[Connection] = set()
+        self._last_client: Connection | None = None
 
-    def keep(self) -> int:
+    def run(self) -> int:
         """Runs until the last client has left.
 
         Returns:
           The exit status: 1 when the servers could not be started.
         """
-        lock = (self._root / "keeper.lock").open("w")
+        lock = (self._root / "supervisor.lock").open("w")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return 0
+        answer: Endpoints | EmbeddedError
+        with self._listening() as listener:
+            try:
+                answer = self._start_servers()
+            except EmbeddedError as error:
+                answer = error
+            self._serve(listener, answer)
+        return 0 if isinstance(answer, Endpoints) else 1
+
+    @contextmanager
+    def _listening(self) -> Iterator[socket.socket]:
+        """Accepts clients during the block; afterwards ends every process of the stack."""
         folder = open_socket_folder(self._root, None)
-        listener = socket.socket(socket.AF_UNIX)
-        try:
-            listener.bind(str(folder / "keeper.sock"))
-            listener.listen()
-            _write(self._root / "keeper.json", {"socket": str(folder / "keeper.sock")})
-            self._start_servers()
-            self._serve(listener)
-        finally:
-            listener.close()
-            (self._root / "keeper.json").unlink(missing_ok=True)
-            self._end()
-            close_socket_folder(self._root)
-        return 1 if self._fault else 0
+        address = self._root / ADDRESS
+        with socket.socket(socket.AF_UNIX) as listener:
+            try:
+                listener.bind(str(folder / "supervisor.sock"))
+                listener.listen()
+                part = address.with_suffix(".part")
+                part.write_text(str(folder / "supervisor.sock"))
+                part.replace(address)
+                yield listener
+            finally:
+                listener.close()
+                address.unlink(missing_ok=True)
+                self._end_processes()
+                close_socket_folder(self._root)
 
-    def _start_servers(self) -> None:
-        try:
-            for record in (self._root / "pids").glob("*.pid"):
-                end_recorded(record, WORKERS_END)
-            self._addresses = {
-                "redis_url": self._valkey.start(),
-                "database_url": self._postgres.start(),
-            }
-        except EmbeddedError as error:
-            self._fault = str(error)
+    def _start_servers(self) -> Endpoints:
+        for record in (self._root / "pids").glob("*.pid"):
+            end_recorded(record, WORKERS_END)
+        redis_url = self._valkey.start()
+        return Endpoints(self._postgres.start(), redis_url)
 
-    def _serve(self, listener: socket.socket) -> None:
-        alone_since: float | None = time.monotonic()
-        with selectors.DefaultSelector() as selector:
-            selector.register(listener, selectors.EVENT_READ)
-            while alone_since is None or time.monotonic() - alone_since < LONELY_SECONDS:
-                for key, _ in selector.select(LOOK_SECONDS):
-                    if key.fileobj is listener:
-                        self._welcome(selector, listener)
-                    else:
-                        self._attend(selector, key.data)
-                        if not self._clients:
-                            return
-                if self._clients:
-                    alone_since = None
-                if not self._fault:
-                    self._look()
+    def _serve(self, listener: socket.socket, answer: Endpoints | EmbeddedError) -> None:
+        """Serves clients until the last one has left, or none has come in time."""
+        deadline = time.monotonic() + FIRST_CLIENT_SECONDS
+        while self._clients or (self._last_client is None and time.monotonic() < deadline):
+            for ready in wait([listener, *self._clients], POLL_SECONDS):
+                if isinstance(ready, Connection):
+                    self._receive(ready, answer)
+                else:
+                    self._accept(listener, answer)
+            if isinstance(answer, Endpoints):
+                self._restart_servers()
+                self._restart_processes()
 
-    def _welcome(self, selector: selectors.BaseSelector, listener: socket.socket) -> None:
-        client = Line(listener.accept()[0])
+    def _accept(self, listener: socket.socket, answer: Endpoints | EmbeddedError) -> None:
+        client = Connection(listener.accept()[0].detach())
         self._clients.add(client)
-        selector.register(client, selectors.EVENT_READ, client)
-        self._tell(client, {"fault": self._fault} if self._fault else self._addresses)
+        _send(client, answer)
+        if self._last_client is not None:
+            self._last_client.close()
+            self._last_client = None
 
-    def _attend(self, selector: selectors.BaseSelector, client: Line) -> None:
-        """Does what a client asks; one that has gone or leaves is forgotten.
+    def _receive(self, client: Connection, answer: Endpoints | EmbeddedError) -> None:
+        """Handles a client's request, or its end.
 
-        The last one's line stays open until everything has ended: that is how it knows.
+        The connection of the last client stays open until every process has ended, and so tells it
+        when that is done.
         """
         try:
-            message = client.hear(timeout_seconds=5.0)
-        except (TimeoutError, ValueError):
-            message = None
-        if message is not None and "crew" in message:
+            request: WorkerRequest | None = client.recv()
+        except (EOFError, OSError):
+            request = None
+        if request is not None and isinstance(answer, Endpoints):
             try:
-                self._muster(message)
-                self._tell(client, {"crew": sorted(self._crew)})
+                self._start_processes(request, answer)
+                _send(client, answer)
             except EmbeddedError as error:
-                self._tell(client, {"fault": str(error)})
+                _send(client, error)
             return
-        selector.unregister(client)
         self._clients.discard(client)
         if self._clients:
             client.close()
         else:
-            self._last = client
+            self._last_client = client
 
-    def _muster(self, message: dict[str, Any]) -> None:
-        """Starts what is asked for and does not run yet."""
+    def _start_processes(self, request: WorkerRequest, endpoints: Endpoints) -> None:
+        """Starts the requested processes that do not run yet."""
         environment = {
-            **surroundings(message["environment"]),
-            "EVOQ_DATABASE_URL": self._addresses["database_url"],
-            "EVOQ_REDIS_URL": self._addresses["redis_url"],
+            **process_environment(request.environment),
+            "EVOQ_DATABASE_URL": endpoints.database_url,
+            "EVOQ_REDIS_URL": endpoints.redis_url,
         }
-        wanted = posts(WorkerSet(**message["crew"]), environment) if message["crew"] else []
-        if message["flower"] and "flower" not in self._crew:
-            flower = Flower(**message["flower"])
-            _require_free(flower.port)
-            wanted.append(flower_post(flower, environment))
-        for post in wanted:
-            if post.name not in self._crew:
-                self._crew[post.name] = Watched(post, self._root)
+        specs = worker_processes(request.workers, environment) if request.workers else []
+        if request.flower and "flower" not in self._processes:
+            _require_free(request.flower.port)
+            specs.append(flower_process(request.flower, environment))
+        for spec in specs:
+            if spec.name not in self._processes:
+                self._processes[spec.name] = RestartedProcess(spec, self._root)
 
-    def _look(self) -> None:
-        """Starts again what has died; tells the clients when that is of no use."""
+    def _restart_servers(self) -> None:
         for server, name in ((self._postgres, "postgres"), (self._valkey, "valkey")):
             if not server.running and name not in self._given_up:
-                _note(f"{name} ended; starting it again")
+                _log(f"{name} ended; starting it again")
                 try:
                     server.start()
                 except EmbeddedError as error:
                     self._given_up.add(name)
-                    self._announce(f"{name} cannot be kept running: {error}")
-        for watched in self._crew.values():
-            given_up = watched.look()
-            if given_up:
-                self._announce(given_up)
+                    self._announce(EmbeddedError(f"{name} cannot be kept running: {error}"))
 
-    def _announce(self, fault: str) -> None:
-        _note(fault)
+    def _restart_processes(self) -> None:
+        for process in self._processes.values():
+            try:
+                event = process.restart_if_due()
+            except EmbeddedError as error:
+                self._announce(error)
+            else:
+                if event:
+                    _log(event)
+
+    def _announce(self, error: EmbeddedError) -> None:
+        _log(str(error))
         for client in self._clients:
-            self._tell(client, {"fault": fault})
+            _send(client, error)
 
-    def _tell(self, client: Line, message: dict[str, Any]) -> None:
-        try:
-            client.say(message)
-        except OSError:
-            return  # it has gone; the selector will say so
-
-    def _end(self) -> None:
-        for watched in self._crew.values():
-            watched.ask()
-        for watched in self._crew.values():
-            watched.stop()
+    def _end_processes(self) -> None:
+        for process in self._processes.values():
+            process.request_end()
+        for process in self._processes.values():
+            process.stop()
         self._valkey.stop()
         self._postgres.stop()
 
 
-class Watched:
-    """One process of the crew, started again when it dies, within reason."""
-
-    def __init__(self, post: Post, root: Path):
-        """Starts it."""
-        self._post = post
-        self._root = root
-        self._short_lives = 0
-        self._again_at: float | None = None
-        self._child: ChildProcess | None = None
-        self._begin()
-
-    def look(self) -> str:
-        """Starts it again if it is due.
-
-        Returns:
-          Why it is given up, once; otherwise nothing.
-        """
-        if self._again_at is not None:
-            return self._begin_again() if time.monotonic() >= self._again_at else ""
-        if self._child is None or self._child.exit_status is None:
-            return ""
-        status = self._child.exit_status
-        self.stop()
-        self._child = None
-        return self._failed(f"ended with status {status}")
-
-    def _begin_again(self) -> str:
-        """Starts it; what cannot be started now, on a full disk for one, may be a little later."""
-        try:
-            self._begin()
-        except EmbeddedError as error:
-            return self._failed(str(error))
-        return ""
-
-    def _failed(self, how: str) -> str:
-        """Says when it is due again, or why it is given up."""
-        now = time.monotonic()
-        early = now - self._begun < SHORT_LIFE_SECONDS
-        self._short_lives = self._short_lives + 1 if early else 1
-        if self._short_lives >= SHORT_LIVES:
-            return (
-                f"{self._post.name} ended {self._short_lives} times within a minute of its start, "
-                f"the last time: {how} ({self._log}):\n{tail(self._log)}"
-            )
-        _note(f"{self._post.name}: {how}; starting it again")
-        self._again_at = now + 0.5 * 2**self._short_lives
-        return ""
-
-    def ask(self) -> None:
-        """Asks it to end."""
-        if self._child is not None:
-            self._child.ask()
-
-    def stop(self) -> None:
-        """Ends it."""
-        if self._child is not None:
-            self._child.stop()
-
-    @property
-    def _log(self) -> Path:
-        return self._root / "log" / f"{self._post.name}.log"
-
-    def _begin(self) -> None:
-        self._again_at = None
-        self._begun = time.monotonic()
-        self._child = launch(
-            self._post.name,
-            self._post.command,
-            folder=self._root,
-            log=self._log,
-            record=self._root / "pids" / f"{self._post.name}.pid",
-            ending=WORKERS_END,
-            environment=self._post.environment,
-        )
-
-
-def _note(text: str) -> None:
-    """Writes to the keeper's log; a disk that is full ends nobody."""
+def _send(client: Connection, answer: Endpoints | EmbeddedError) -> None:
+    """Sends an answer; the end of a client that is gone is noticed by the next `wait`."""
     with suppress(OSError):
-        print(text, flush=True)
+        client.send(answer)
+
+
+def _log(line: str) -> None:
+    """Writes to the supervisor's log; a full disk ends no process."""
+    with suppress(OSError):
+        print(line, flush=True)
 
 
 def _require_free(port: int) -> None:
@@ -288,17 +212,11 @@ def _require_free(port: int) -> None:
             ) from error
 
 
-def _write(path: Path, message: dict[str, str]) -> None:
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(message))
-    part.replace(path)
-
-
 def main() -> None:
-    """Keeps the stack of the folder on the command line."""
+    """Runs the stack of the folder on the command line."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    sys.exit(Supervisor(Path(sys.argv[1])).keep())
+    sys.exit(Supervisor(Path(sys.argv[1])).run())
 
 
 if __name__ == "__main__":

@@ -1,19 +1,22 @@
-"""The Celery processes of an embedded stack: which, how many, with what environment."""
+"""The Celery processes of an embedded stack: which ones, how many, and how they are restarted."""
 
 import os
-import signal
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from signal import SIGKILL, SIGTERM
 
 import app
-from app.embedded.children import Ending
+from app.embedded.children import ChildProcess, EmbeddedError, Ending, launch, tail
 
-WORKERS_END = Ending(orphaned=signal.SIGKILL, asked=signal.SIGTERM, grace_seconds=5.0)
-"""A step that needs longer is given up: its lease runs out, and a later start does it again."""
-
+WORKERS_END = Ending(orphaned=SIGKILL, requested=SIGTERM, grace_seconds=5.0)
+"""A step that needs longer is given up: its lease expires, and a later start repeats the step."""
 CELERY = (sys.executable, "-m", "celery", "-A", "app")
+SHORT_LIFE_SECONDS = 60.0
+SHORT_LIVES = 5
+"""A process that ends early this many times in a row is not restarted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +24,9 @@ class WorkerSet:
     """How many steps run at once.
 
     Attributes:
-      generators: Threads of the one worker that generates, plans and reaps.
-      evaluators: Worker processes that evaluate; each holds its own sandbox cells.
+      generators: Threads of the one worker that generates and judges.
+      evaluators: Worker processes that evaluate, plan (`produce`) and recover (`reap`); each has
+        its own warm sandboxes.
       trials: Threads of one evaluator.
     """
 
@@ -32,7 +36,7 @@ class WorkerSet:
 
     @staticmethod
     def of(cores: int) -> "WorkerSet":
-        """Returns what suits a machine; measured in `docs/decisions/embedded-stack.md`."""
+        """Returns the set for a machine; measured in `docs/decisions/embedded-stack.md`."""
         evaluators = max(1, min(8, cores // 4))
         return WorkerSet(evaluators=evaluators, trials=max(4, cores // evaluators))
 
@@ -47,56 +51,134 @@ class Flower:
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
-    """One process of the crew."""
+class ProcessSpec:
+    """One process to run."""
 
     name: str
     command: tuple[str, ...]
     environment: Mapping[str, str]
 
 
-def posts(crew: WorkerSet, environment: Mapping[str, str]) -> list[Post]:
-    """Returns the processes of a crew: one that generates, evaluators, beat.
+def worker_processes(workers: WorkerSet, environment: Mapping[str, str]) -> list[ProcessSpec]:
+    """Returns the processes of a worker set: one that generates, evaluators, beat.
 
-    Whoever generates has the most to do in Python, so planning is with the evaluators.
+    Generating needs the most Python time, so the evaluators do the planning.
     """
     quiet = ("--without-gossip", "--without-mingle")
     threads = {
-        "EVOQ_GENERATE_CONCURRENCY": str(crew.generators),
-        "EVOQ_EVALUATE_CONCURRENCY": str(crew.trials),
+        "EVOQ_GENERATE_CONCURRENCY": str(workers.generators),
+        "EVOQ_EVALUATE_CONCURRENCY": str(workers.trials),
     }
-    told = {**threads, **environment}
+    commands = {
+        "worker-gpu": ("worker", "-Q", "gpu", *quiet, "-n", "gpu@%h"),
+        **{
+            f"worker-cpu-{n}": ("worker", "-Q", "cpu,control", *quiet, "-n", f"cpu-{n}@%h")
+            for n in range(1, workers.evaluators + 1)
+        },
+        "beat": ("beat",),
+    }
     return [
-        Post("worker-gpu", (*CELERY, "worker", "-Q", "gpu", *quiet, "-n", "gpu@%h"), told),
-        *(
-            Post(
-                f"worker-cpu-{n}",
-                (*CELERY, "worker", "-Q", "cpu,control", *quiet, "-n", f"cpu-{n}@%h"),
-                told,
-            )
-            for n in range(1, crew.evaluators + 1)
-        ),
-        Post("beat", (*CELERY, "beat"), told),
+        ProcessSpec(name, (*CELERY, *arguments), {**threads, **environment})
+        for name, arguments in commands.items()
     ]
 
 
-def flower_post(flower: Flower, environment: Mapping[str, str]) -> Post:
-    """Returns Flower; its password travels in the environment, not on the command line."""
+def flower_process(flower: Flower, environment: Mapping[str, str]) -> ProcessSpec:
+    """Returns Flower; its password is in the environment, not on the command line."""
     secret = {"FLOWER_BASIC_AUTH": f"{flower.user}:{flower.password}"}
     command = (*CELERY, "flower", "--address=127.0.0.1", f"--port={flower.port}")
-    return Post("flower", (*command, "--max-tasks=20000"), {**environment, **secret})
+    return ProcessSpec("flower", (*command, "--max-tasks=20000"), {**environment, **secret})
 
 
-def surroundings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment of a crew.
+def process_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment of the stack's Python processes.
 
-    The package is found wherever it was imported from; fewer malloc arenas keep dozens of threads
-    from holding on to memory.
+    The package is imported from where this process imported it.  Fewer malloc arenas keep dozens of
+    threads from holding on to memory.
     """
-    home = str(Path(app.__file__).parent.parent) if app.__file__ else ""
-    paths = [home, *environment.get("PYTHONPATH", "").split(os.pathsep)]
+    source = str(Path(app.__file__).parent.parent) if app.__file__ else ""
+    paths = [source, *environment.get("PYTHONPATH", "").split(os.pathsep)]
     return {
         "MALLOC_ARENA_MAX": "2",
         **environment,
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(path for path in paths if path)),
     }
+
+
+class RestartedProcess:
+    """One process of the stack, restarted with back-off until it fails too often in a row."""
+
+    def __init__(self, spec: ProcessSpec, root: Path):
+        """Starts the process.
+
+        Raises:
+          EmbeddedError: The process cannot be started.
+        """
+        self._spec = spec
+        self._root = root
+        self._log = root / "log" / f"{spec.name}.log"
+        self._short_lives = 0
+        self._restart_at: float | None = None
+        self._child: ChildProcess | None = None
+        self._start()
+
+    def restart_if_due(self) -> str:
+        """Notices that the process has ended, and starts it again once its back-off is over.
+
+        A process that cannot be started, on a full disk for instance, counts like one that ended.
+
+        Returns:
+          What happened, for the log; empty when nothing did.
+
+        Raises:
+          EmbeddedError: The process failed too often and is given up; raised once.
+        """
+        if self._restart_at is not None:
+            if time.monotonic() < self._restart_at:
+                return ""
+            try:
+                self._start()
+            except EmbeddedError as error:
+                return self._schedule_restart(str(error))
+            return ""
+        if self._child is None or self._child.exit_status is None:
+            return ""
+        status = self._child.exit_status
+        self.stop()
+        self._child = None
+        return self._schedule_restart(f"ended with status {status}")
+
+    def request_end(self) -> None:
+        """Sends the signal to end and does not wait."""
+        if self._child is not None:
+            self._child.request_end()
+
+    def stop(self) -> None:
+        """Ends the process."""
+        if self._child is not None:
+            self._child.stop()
+
+    def _start(self) -> None:
+        self._restart_at = None
+        self._started_at = time.monotonic()
+        self._child = launch(
+            self._spec.name,
+            self._spec.command,
+            folder=self._root,
+            log=self._log,
+            record=self._root / "pids" / f"{self._spec.name}.pid",
+            ending=WORKERS_END,
+            environment=self._spec.environment,
+        )
+
+    def _schedule_restart(self, reason: str) -> str:
+        now = time.monotonic()
+        short = now - self._started_at < SHORT_LIFE_SECONDS
+        self._short_lives = self._short_lives + 1 if short else 1
+        if self._short_lives >= SHORT_LIVES:
+            raise EmbeddedError(
+                f"{self._spec.name} ended {self._short_lives} times within a minute of its start, "
+                f"the last time: {reason} ({self._log}):\n{tail(self._log)}"
+            )
+        self._restart_at = now + 0.5 * 2**self._short_lives
+        return f"{self._spec.name}: {reason}; starting it again"

@@ -1,4 +1,4 @@
-"""Child processes: how long those are waited for that do not end when they are asked."""
+"""Child processes: how long the end of a program is waited for that ignores its signal."""
 
 import signal
 import subprocess
@@ -10,7 +10,7 @@ from app.embedded.children import ChildProcess, Ending
 
 
 class Clock:
-    """Seconds that pass only while somebody waits."""
+    """Seconds that pass only while a caller waits."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -19,20 +19,20 @@ class Clock:
         return self.now
 
 
-class Deaf:
+class Unresponsive:
     """A program in a session of its own that ends by SIGKILL only."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._process = subprocess.Popen(["sleep", "600"], start_new_session=True)
         self.pid = self._process.pid
-        self.asked: list[signal.Signals] = []
+        self.signals: list[signal.Signals] = []
 
     def poll(self) -> int | None:
         return self._process.poll()
 
-    def send_signal(self, one: signal.Signals) -> None:
-        self.asked.append(one)
+    def send_signal(self, number: signal.Signals) -> None:
+        self.signals.append(number)
 
     def wait(self, timeout: float | None = None) -> int:
         if timeout is not None:
@@ -42,21 +42,21 @@ class Deaf:
 
 
 @pytest.mark.parametrize(("together", "seconds"), [(True, 5.0), (False, 15.0)])
-def test_programs_that_are_asked_together_are_waited_for_together(
+def test_programs_that_are_signalled_together_share_one_grace(
     tmp_path: Path, together: bool, seconds: float
 ) -> None:
     clock = Clock()
-    programs = [Deaf(clock) for _ in range(3)]
+    programs = [Unresponsive(clock) for _ in range(3)]
     ending = Ending(signal.SIGKILL, signal.SIGTERM, 5.0)
     children = [
-        ChildProcess("deaf", one, tmp_path / f"{one.pid}.pid", ending, clock)  # type: ignore[arg-type]
-        for one in programs
+        ChildProcess("sleep", program, tmp_path / f"{program.pid}.pid", ending, clock)  # type: ignore[arg-type]
+        for program in programs
     ]
     for child in children if together else ():
-        child.ask()
+        child.request_end()
     for child in children:
         child.stop()
 
     assert clock.now - 100.0 == seconds
-    assert [one.poll() for one in programs] == [-signal.SIGKILL] * 3
-    assert [one.asked for one in programs] == [[signal.SIGTERM]] * 3
+    assert [program.poll() for program in programs] == [-signal.SIGKILL] * 3
+    assert [program.signals for program in programs] == [[signal.SIGTERM]] * 3

@@ -14,11 +14,10 @@ import psycopg
 import pytest
 
 from app.embedded.binaries import postgres_binaries, readable_copy
-from app.embedded.children import read_record
-from app.embedded.errors import EmbeddedError
+from app.embedded.children import EmbeddedError, read_record
 from app.embedded.os_user import give, reachable
 from app.embedded.postgres import EmbeddedPostgres
-from app.embedded.sockets import close_socket_folder
+from app.embedded.server import close_socket_folder
 from tests.integration.worker_double import until
 
 REPOSITORY = Path(__file__).parents[2]

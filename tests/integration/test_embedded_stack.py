@@ -14,8 +14,7 @@ import psycopg
 import pytest
 import redis
 
-from app.embedded.children import Identity, read_record
-from app.embedded.errors import EmbeddedError
+from app.embedded.children import EmbeddedError, Identity, read_record
 from app.embedded.stack import EmbeddedStack, Endpoints, attach
 from app.embedded.worker_set import Flower, WorkerSet
 from tests.integration.worker_double import install, until
@@ -24,17 +23,17 @@ pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="the other platforms have no death signal to test"
 )
 REPOSITORY = Path(__file__).parents[2]
-CREW = {"worker-gpu", "worker-cpu-1", "beat"}
+WORKERS = {"worker-gpu", "worker-cpu-1", "beat"}
 SERVERS = {"postgres", "valkey"}
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[Path]:
-    """The folder of a stack; whatever a failing test leaves there is ended."""
+    """The folder of a stack; every process that a failing test leaves there is killed."""
     folder = tmp_path / ".evoq"
     yield folder
-    for one in identities(folder).values():
-        running = one.running()
+    for identity in identities(folder).values():
+        running = identity.running()
         if running is not None:
             running.kill()
 
@@ -44,38 +43,42 @@ def make(root: Path, tmp_path: Path) -> Callable[..., EmbeddedStack]:
     environment = install(tmp_path)
 
     def build(**more: object) -> EmbeddedStack:
-        told: dict[str, object] = {"crew": WorkerSet(generators=4), "environment": environment}
-        return EmbeddedStack(root, **{**told, **more})  # type: ignore[arg-type]
+        options: dict[str, object] = {
+            "workers": WorkerSet(generators=4),
+            "environment": environment,
+            **more,
+        }
+        return EmbeddedStack(root, **options)  # type: ignore[arg-type]
 
     return build
 
 
 def identities(root: Path) -> dict[str, Identity]:
-    """Every process of a folder's stack but its keeper, by name."""
+    """Returns the processes of a folder's stack without its supervisor, by name."""
     records = [
         *(root / "pids").glob("*.pid"),
         root / "postgres" / "postgres.pid",
         root / "valkey" / "valkey.pid",
     ]
-    found = [read_record(record) for record in records]
-    return {one.name: one for one in found if one is not None}
+    identities = [read_record(record) for record in records]
+    return {identity.name: identity for identity in identities if identity is not None}
 
 
-def living(known: dict[str, Identity]) -> set[str]:
-    return {name for name, one in known.items() if one.running() is not None}
+def living(processes: dict[str, Identity]) -> set[str]:
+    return {name for name, identity in processes.items() if identity.running() is not None}
 
 
-def keeper_of(root: Path) -> psutil.Process:
-    [found] = [
-        one
-        for one in psutil.process_iter(["cmdline"])
-        if (one.info["cmdline"] or [])[1:4] == ["-m", "app.embedded.supervisor", str(root)]
+def supervisor_of(root: Path) -> psutil.Process:
+    [supervisor] = [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if (process.info["cmdline"] or [])[1:4] == ["-m", "app.embedded.supervisor", str(root)]
     ]
-    return found
+    return supervisor
 
 
 def client_elsewhere(root: Path, environment: dict[str, str]) -> "subprocess.Popen[str]":
-    """Holds a stack from another process; returns once it is up."""
+    """Keeps a stack running from another process; returns once it is up."""
     program = (
         "import sys, time; from pathlib import Path; "
         "from app.embedded.stack import EmbeddedStack as S; s = S(Path(sys.argv[1])); "
@@ -110,17 +113,17 @@ def test_a_stack_prepares_its_database_works_and_leaves_no_process(
         assert attach(root) == endpoints
         with redis.Redis.from_url(endpoints.redis_url) as client:
             until(lambda: int(client.get("ticks:produce") or 0) >= 2, what="two ticks of produce")
-        known = identities(root)
-        assert living(known) == CREW | SERVERS
+        processes = identities(root)
+        assert living(processes) == WORKERS | SERVERS
         stack.check()
-        ours = os.getsid(0)
-        assert ours not in {os.getsid(one.pid) for one in known.values()}
-    assert living(known) == set()
+        session = os.getsid(0)
+        assert session not in {os.getsid(identity.pid) for identity in processes.values()}
+    assert living(processes) == set()
     assert attach(root) is None
     assert sorted(path.name for path in (root / "log").iterdir()) == [
         "beat.log",
-        "keeper.log",
         "postgres.log",
+        "supervisor.log",
         "valkey.log",
         "worker-cpu-1.log",
         "worker-gpu.log",
@@ -149,45 +152,45 @@ def test_a_second_client_joins_and_the_stack_ends_with_the_last(
 ) -> None:
     first, second = make(), make()
     endpoints = first.start(workers=False)
-    known = identities(root)
+    processes = identities(root)
     assert second.start() == endpoints
-    assert living(identities(root)) == CREW | SERVERS
+    assert living(identities(root)) == WORKERS | SERVERS
     first.stop()
     second.check()
-    assert living(known) == SERVERS
-    known = identities(root)
+    assert living(processes) == SERVERS
+    processes = identities(root)
     second.stop()
-    assert living(known) == set()
+    assert living(processes) == set()
 
 
 def test_nothing_is_left_when_the_only_client_is_killed(root: Path, tmp_path: Path) -> None:
     client = client_elsewhere(root, install(tmp_path))
-    known = identities(root)
-    assert living(known) == CREW | SERVERS
+    processes = identities(root)
+    assert living(processes) == WORKERS | SERVERS
     client.kill()
     client.wait()
-    until(lambda: not living(known), what="the end of every process")
+    until(lambda: not living(processes), what="the end of every process")
 
 
-def test_workers_end_with_a_killed_keeper_and_the_next_start_is_clean(
+def test_workers_end_with_a_killed_supervisor_and_the_next_start_is_clean(
     root: Path, tmp_path: Path, make: Callable[..., EmbeddedStack]
 ) -> None:
     stack = make()
     stack.start()
-    known = identities(root)
-    keeper_of(root).kill()
-    until(lambda: not living(known) - SERVERS, what="the workers' end")
+    processes = identities(root)
+    supervisor_of(root).kill()
+    until(lambda: not living(processes) - SERVERS, what="the workers' end")
     with pytest.raises(EmbeddedError, match="has ended"):
         stack.check()
     stack.stop()
     again = make()
     again.start()
-    assert living(identities(root)) == CREW | SERVERS
-    assert living(known) == set()
+    assert living(identities(root)) == WORKERS | SERVERS
+    assert living(processes) == set()
     again.stop()
 
 
-def test_what_outlived_its_keeper_is_ended_by_the_next_start(
+def test_processes_that_outlived_their_supervisor_are_ended_by_the_next_start(
     root: Path, make: Callable[..., EmbeddedStack]
 ) -> None:
     sleeper = subprocess.Popen(["sleep", "600"], start_new_session=True)
@@ -202,12 +205,12 @@ def test_what_outlived_its_keeper_is_ended_by_the_next_start(
     try:
         stack.start(workers=False)
         assert sleeper.wait(60) == -signal.SIGTERM
-        assert stranger.poll() is None, "a process that took over the number was ended"
+        assert stranger.poll() is None, "a process that reuses the number was ended"
     finally:
         stack.stop()
-        for one in (sleeper, stranger):
-            one.kill()
-            one.wait()
+        for process in (sleeper, stranger):
+            process.kill()
+            process.wait()
 
 
 def test_a_killed_worker_and_a_killed_server_come_back(
@@ -220,7 +223,7 @@ def test_a_killed_worker_and_a_killed_server_come_back(
         psutil.Process(before[name].pid).kill()
     until(
         lambda: (
-            living(identities(root)) == CREW | SERVERS
+            living(identities(root)) == WORKERS | SERVERS
             and identities(root)["worker-cpu-1"] != before["worker-cpu-1"]
             and identities(root)["valkey"] != before["valkey"]
         ),
@@ -243,10 +246,12 @@ def test_a_worker_that_cannot_be_started_for_a_while_comes_back(
     log.unlink()
     log.mkdir()  # as on a full disk, nothing can be written there
     psutil.Process(before.pid).kill()
-    told = root / "log" / "keeper.log"
-    until(lambda: "cannot start worker-cpu-1" in told.read_text(), what="the failing start")
+    supervisor_log = root / "log" / "supervisor.log"
+    until(
+        lambda: "cannot start worker-cpu-1" in supervisor_log.read_text(), what="the failing start"
+    )
     log.rmdir()
-    until(lambda: living(identities(root)) == CREW | SERVERS, what="its return")
+    until(lambda: living(identities(root)) == WORKERS | SERVERS, what="its return")
     assert identities(root)["worker-cpu-1"] != before
     stack.check()
     stack.stop()
@@ -316,23 +321,23 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 def test_a_fault_of_a_server_reaches_the_client(
     root: Path, make: Callable[..., EmbeddedStack]
 ) -> None:
-    make_once = make()
-    make_once.start(workers=False)
-    make_once.stop()
+    stack = make()
+    stack.start(workers=False)
+    stack.stop()
     (root / "postgres" / "data" / "PG_VERSION").write_text("9\n")
     with pytest.raises(EmbeddedError, match="the data was written by another Postgres version"):
         make().start(workers=False)
 
 
 @pytest.mark.parametrize("cores", [1, 2, 4, 16, 64, 256])
-def test_a_crew_has_a_seat_for_every_core(cores: int) -> None:
-    crew = WorkerSet.of(cores)
-    assert crew.evaluators * crew.trials >= cores
-    assert 1 <= crew.evaluators <= 8
+def test_a_worker_set_has_a_trial_thread_for_every_core(cores: int) -> None:
+    workers = WorkerSet.of(cores)
+    assert workers.evaluators * workers.trials >= cores
+    assert 1 <= workers.evaluators <= 8
 
 
 def free_port() -> int:
-    """Returns a port below those the kernel gives away, so that nobody is given it meanwhile."""
+    """Returns a port below those that the kernel assigns, so that no other program gets it."""
     for port in random.sample(range(10_000, 16_000), 100):
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))

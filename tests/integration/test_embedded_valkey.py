@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from app.embedded.errors import EmbeddedError
+from app.embedded.children import EmbeddedError
 from app.embedded.valkey import EmbeddedValkey
 
 
