@@ -10,7 +10,14 @@ from rich.table import Table
 from app.adapters.sandbox.choose import AnySandbox
 from app.cli.display import number
 from app.cli.faults import DONE, FAILED, Failed, Fault
-from app.cli.measuring import Measurement, measure, open_cells, protection_lines
+from app.cli.measuring import (
+    PYTHON,
+    Measurement,
+    compared,
+    measure,
+    open_cells,
+    protection_lines,
+)
 from app.cli.overhead import overhead
 from app.cli.plan import layers_of, load
 from app.cli.screen import Screen
@@ -18,7 +25,6 @@ from app.config.resolve import resolved
 from app.domain.evaluation import Failure, FailureKind, Trial
 from app.domain.problem import Job, Problem
 from app.domain.program import Program
-from app.engine.modes import PYTHON, compared
 
 MOST_NAMES = 20
 WHOLE = "evaluate"

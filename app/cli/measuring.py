@@ -2,17 +2,29 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app import bootstrap
 from app.adapters.sandbox.choose import AnySandbox
 from app.adapters.sandbox.protection import Protection
 from app.cli.screen import Screen
 from app.config.settings import SandboxSettings
-from app.domain.evaluation import Evaluation, Failure, Trial, fitness, merged_metrics
-from app.domain.problem import Evaluator, Problem
-from app.domain.program import Program
+from app.domain.evaluation import (
+    Evaluation,
+    Failure,
+    FailureKind,
+    Trial,
+    fitness,
+    merged_metrics,
+)
+from app.domain.mode_reasons import reasons
+from app.domain.modes import alike, differences, explained, other
+from app.domain.problem import Evaluator, EvaluatorBroken, Job, Problem
+from app.domain.program import Program, ProgramId
 from app.domain.search.promotion import Shortfall, shortfall
+from app.ports.protocols import Sandbox
+
+PYTHON = ".py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +110,59 @@ def measure(
         evaluations=tuple(done),
         stopped=stopped,
     )
+
+
+def compared(
+    sandbox: Sandbox,
+    problem: Problem,
+    trial: Trial,
+    programs: Mapping[ProgramId, Program],
+    here: Evaluation,
+) -> str:
+    """Returns in words how a seed's trial differs in the other mode; "" where it does not.
+
+    Args:
+      sandbox: Runs the trial again, once if all is alike, else twice.
+      problem: The seed's.
+      trial: Of one player.
+      programs: The player's program.
+      here: What the trial measured in the problem's mode.
+
+    Raises:
+      Unavailable: The sandbox does not answer.
+    """
+    job = problem.prepare(trial, programs)
+    if not _both(job):
+        return ""
+    [player] = trial.players
+    there = _other_mode(sandbox, problem, trial, programs, job)
+    if alike(player, here, there):
+        return ""
+    again = _other_mode(sandbox, problem, trial, programs, job)
+    found = differences(player, here, there, again)
+    titles = {program: name for name, program in problem.baselines.items()}
+    seed = titles.get(player, player[:12])
+    why = reasons([job.evaluator.files[job.evaluator.entry].decode("utf-8", "replace")])
+    return explained(seed, trial.stage, job.mode, found, why)
+
+
+def _both(job: Job) -> bool:
+    """Returns whether the job's programs can run in both modes: only Python has a stand-in."""
+    return all(suffix == PYTHON for suffix, _ in job.programs)
+
+
+def _other_mode(
+    sandbox: Sandbox,
+    problem: Problem,
+    trial: Trial,
+    programs: Mapping[ProgramId, Program],
+    job: Job,
+) -> Evaluation:
+    try:
+        outcome = sandbox.run(replace(job, mode=other(job.mode)))
+    except EvaluatorBroken as error:
+        return Evaluation(failure=Failure(FailureKind.RUNTIME, str(error)))
+    return problem.interpret(trial, programs, outcome)
 
 
 def protection_lines(protections: Sequence[Protection]) -> list[str]:

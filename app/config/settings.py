@@ -98,7 +98,7 @@ class SandboxSettings(Section):
         None, description="none: what the problem says, else guarded"
     )
     compare_modes: bool = Field(
-        True, description="measure the seeds in both modes and say what differs"
+        True, description="whether `evoq check` measures the seeds in both modes"
     )
     image: str = Field("evoqueue-sandbox:1", description="container image of a cell")
     runtime: str = Field("", description="OCI runtime by name, such as runsc; none: the engine's")

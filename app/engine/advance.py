@@ -6,34 +6,37 @@ from dataclasses import dataclass
 from app.domain.evaluation import Failure, FailureKind, Trial
 from app.domain.events import Cut, Failed, Noticed
 from app.domain.program import ProgramId
-from app.domain.prompting.judging import STAGE
 from app.domain.run import Run
 from app.domain.search.archive import Entrant, IslandView
-from app.domain.search.cohort import Cohort, Member, State, TrialId, Verdict
+from app.domain.search.cohort import Cohort, CohortId, Member, State, Verdict
 from app.domain.search.promotion import shortfall
-from app.engine.admit import Offer, offer
+from app.engine.admission import Offer, admit
 from app.engine.context import Context
 from app.ports.ledger import Transaction
-from app.ports.records import MemberResult
+from app.ports.records import MemberResult, WaitingTrial
 
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """What came of it: trials to ring for, and the ordinals that settled.
+    """What a transaction did for a cohort.
 
     Attributes:
-      opinions: Trials that ask judges.
+      run: The cohort's.
+      trials: The trials it added.
+      settled: Ordinals of the members it settled.
     """
 
-    trials: tuple[TrialId, ...] = ()
+    run: Run
+    trials: tuple[WaitingTrial, ...] = ()
     settled: tuple[int, ...] = ()
-    opinions: tuple[TrialId, ...] = ()
 
 
-def advance(ctx: Context, tx: Transaction, run: Run, cohorts: Sequence[Cohort]) -> Advance:
+def advance(
+    ctx: Context, tx: Transaction, run: Run, cohorts: Sequence[Cohort]
+) -> dict[CohortId, Advance]:
     """Applies the strategy's verdict on each of a run's cohorts; this transaction has locked them.
 
-    Whoever reaches the archive's door does so last, an island after the other.
+    Programs are offered to the archive last, one island after the other.
     """
     promotion = ctx.strategy(run).promotion
     children: list[MemberResult] = []
@@ -53,21 +56,17 @@ def advance(ctx: Context, tx: Transaction, run: Run, cohorts: Sequence[Cohort]) 
     if children:
         tx.cohorts.enter(cohorts, children)
     if offers:
-        offer(ctx, tx, run, offers)
-    ordinals = {member.id: member.ordinal for cohort in cohorts for member in cohort.members}
-    return Advance(
-        _added(ctx, tx, [one for one in tests if one[1].stage != STAGE]),
-        tuple(ordinals[child.proposal] for child in children),
-        _added(ctx, tx, [one for one in tests if one[1].stage == STAGE]),
-    )
-
-
-def _added(
-    ctx: Context, tx: Transaction, tests: Sequence[tuple[Cohort, Trial]]
-) -> tuple[TrialId, ...]:
-    if not tests:
-        return ()
-    return tuple(tx.trials.add(tests, redeliver_seconds=ctx.pace.redeliver_seconds))
+        admit(ctx, tx, run, offers)
+    added = tx.trials.add(tests, redeliver_seconds=ctx.pace.redeliver_seconds) if tests else []
+    settled = {child.proposal for child in children}
+    return {
+        cohort.id: Advance(
+            run,
+            tuple(trial for trial in added if trial.cohort == cohort.id),
+            tuple(member.ordinal for member in cohort.members if member.id in settled),
+        )
+        for cohort in cohorts
+    }
 
 
 def _entrant(ctx: Context, tx: Transaction, run: Run, cohort: Cohort, player: ProgramId) -> Entrant:

@@ -1,4 +1,4 @@
-"""Asking: models are asked within a run's budget, and answers are saved before they are read."""
+"""Asking: models are asked within a run's budget, and replies are saved before they are read."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -15,8 +15,8 @@ from app.ports.protocols import Unavailable
 from app.ports.records import Turn
 
 TRIES = 15
-"""Of saving an answer.  Each waits for a ledger that is away as any step does, 20 s in a worker:
-five minutes in all, since who has nothing to lose may come back later, and an answer cannot."""
+"""How often saving a reply is attempted.  In a worker each attempt waits up to 20 s for Postgres:
+five minutes in all, because a paid reply cannot be obtained again."""
 
 
 class Unaffordable(Exception):
@@ -24,10 +24,11 @@ class Unaffordable(Exception):
 
 
 class Overtaken(Exception):
-    """Another worker was answered the same before, and goes on; what this one heard is booked.
+    """Another worker saved a reply to this turn first; ours is charged and discarded.
 
-    The lease had run out.  Who comes second leaves the step to who was first, or both would pay for
-    every turn from here on; should that one end, the step is rung for as after any worker's end.
+    The lease had run out.  The second worker leaves the step to the first, because otherwise both
+    would pay for every later turn.  If the first one ends, the step is enqueued again as after any
+    worker's end.
     """
 
 
@@ -92,21 +93,23 @@ def _answered(
 def _save(ctx: Context, turn: Turn) -> None:
     if not any(turn.completions) and turn.booked == Charge():
         return
-    kind, work = ("save", turn.cohort.run), partial(_saved, ctx)
-    overtaken = _at_last(lambda: ctx.share(kind, [turn], work))
-    if any(one is turn for one in overtaken):
+    kind, work = ("save", turn.cohort.run), partial(_overtaken, ctx)
+    [overtaken] = _at_last(lambda: ctx.share(kind, [turn], work))
+    if overtaken:
         raise Overtaken(f"turn {turn.number} of cohort {turn.cohort.id} was answered before")
 
 
-def _at_last(save: Callable[[], list[Turn]]) -> list[Turn]:
-    """Saves; a ledger that is away for a while is no reason to lose what was paid for."""
+def _at_last(save: Callable[[], list[bool]]) -> list[bool]:
+    """Saves, again and again while the ledger cannot be reached: a paid reply is not lost."""
     for _ in range(TRIES - 1):
         with suppress(Unavailable):
             return save()
     return save()
 
 
-def _saved(ctx: Context, turns: Sequence[Turn]) -> list[Turn]:
+def _overtaken(ctx: Context, turns: Sequence[Turn]) -> list[bool]:
+    """Saves turns; returns for each whether another worker's replies to it were stored first."""
     with ctx.store.begin() as tx:
-        overtaken = tx.completions.save(turns)
-    return overtaken()
+        stored = tx.completions.save(turns)
+    late = stored()
+    return [any(one is turn for one in late) for turn in turns]

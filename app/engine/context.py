@@ -1,26 +1,26 @@
-"""What every step is handed."""
+"""The context of steps: the ports, the pace and the operators of a process."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from app.domain.operator import Operator
 from app.domain.problem import Problem, ProblemDigest
 from app.domain.prompting.judging import STAGE
 from app.domain.run import Run
-from app.domain.search.strategy import RecipeInputs, Strategy
+from app.domain.search.strategy import Recipe, RecipeInputs, Strategy
 from app.engine.sharing import Share, alone
 from app.ports.protocols import Executor, LanguageModel, Misconfigured, Sandbox, Store
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long things are waited for.
+    """How long steps wait.
 
     Attributes:
       lease_seconds: How long a step is left alone before it counts as lost; renewed while it runs.
-      redeliver_seconds: How long a bell may go unanswered before it is rung again.
+      redeliver_seconds: How long after a message its step is enqueued again, unless it is leased.
       retry_seconds: How long work rests after a port was unavailable.
       attempts: How often a step may be started before the run's machinery counts as broken.
     """
@@ -31,7 +31,10 @@ class Pace:
     attempts: int = 5
 
 
-def _not_kept(kind: Literal["cohort", "trial"], subject: int) -> AbstractContextManager[None]:  # noqa: ARG001
+LeaseKind: TypeAlias = Literal["cohort", "trial"]
+
+
+def _not_kept(kind: LeaseKind, subject: int) -> AbstractContextManager[None]:  # noqa: ARG001
     return nullcontext()
 
 
@@ -41,7 +44,7 @@ def _not_counted(run: int) -> AbstractContextManager[None]:  # noqa: ARG001
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The world as one process sees it; built once by `app.bootstrap`.
+    """What every step of a process works with; built once by `app.bootstrap`.
 
     Attributes:
       model: Returns the language model a run asks, built from its settings; called only for
@@ -49,7 +52,7 @@ class Context:
       problem: Returns a problem by digest; cached by whoever provides it.
       keep: Renews a lease for as long as the context manager is open.
       work: Counts a step for a run for as long as the context manager is open.
-      share: Lets threads of this process that want the same transaction share one.
+      share: Lets threads of this process that want the same transaction run it together.
     """
 
     store: Store
@@ -59,12 +62,22 @@ class Context:
     problem: Callable[[ProblemDigest], Problem]
     operators: Mapping[str, Operator]
     pace: Pace = Pace()
-    keep: Callable[[Literal["cohort", "trial"], int], AbstractContextManager[None]] = _not_kept
+    keep: Callable[[LeaseKind, int], AbstractContextManager[None]] = _not_kept
     work: Callable[[int], AbstractContextManager[None]] = _not_counted
     share: Share = alone
 
     def strategy(self, run: Run) -> Strategy:
         """Builds the run's strategy from its recipe, its problem and its grid as it stands.
+
+        Raises:
+          Misconfigured: The recipe is not installed here.
+        """
+        thresholds = self.problem(run.problem).thresholds
+        inputs = RecipeInputs(run.axes, self.stages(run), thresholds, run.islands)
+        return self.recipe(run).strategy(inputs)
+
+    def recipe(self, run: Run) -> Recipe:
+        """Returns the run's recipe.
 
         Raises:
           Misconfigured: The recipe is not installed here.
@@ -75,22 +88,9 @@ class Context:
                 f"the recipe {run.strategy!r} of run {run.name!r} is not installed here: install "
                 f"the package that provides it, wherever workers run"
             )
-        thresholds = self.problem(run.problem).thresholds
-        return recipe.strategy(RecipeInputs(run.axes, self.stages(run), thresholds, run.islands))
+        return recipe
 
     def stages(self, run: Run) -> tuple[str, ...]:
         """Returns the stages of the run's trials: its problem's, and its judges' if it has any."""
         measured = self.problem(run.problem).stages
         return (*measured, STAGE) if run.rules.asking.judges else measured
-
-
-def produce_stride(run: Run) -> int:
-    """Returns after how many settlements it is worth planning again: an eighth of the buffer."""
-    return max(1, run.limits.generating // 8)
-
-
-def due_to_produce(run: Run, ordinals: Sequence[int]) -> bool:
-    """Returns whether one of these just-settled proposals is one that asks for planning."""
-    stride = produce_stride(run)
-    left = run.budget.proposals - run.proposals
-    return left <= 0 or any(ordinal % stride == 0 or ordinal < 0 for ordinal in ordinals)

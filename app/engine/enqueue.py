@@ -1,15 +1,56 @@
-"""Ringing: after the save, and never instead of it."""
+"""Enqueueing: messages for the next steps, sent after the transaction that made them due."""
 
+from collections.abc import Sequence
+
+from app.domain.prompting.judging import STAGE
 from app.domain.run import Run
 from app.engine.advance import Advance
-from app.engine.context import Context, due_to_produce
+from app.engine.context import Context
+from app.ports.protocols import Step
+from app.ports.records import WaitingTrial
 
 
-def ring(ctx: Context, run: Run, came: Advance) -> None:
-    """Rings for the trials that were added, and for planning when enough has settled."""
-    if came.trials:
-        ctx.executor.submit("evaluate", came.trials, together=run.limits.evaluate_batch)
-    if came.opinions:
-        ctx.executor.submit("judge", came.opinions)
-    if came.settled and due_to_produce(run, came.settled):
+def enqueue(ctx: Context, advances: Sequence[Advance | None]) -> None:
+    """Enqueues the trials that cohorts of one run have gained, and planning when it is due."""
+    made = [advance for advance in advances if advance is not None]
+    if not made:
+        return
+    run = made[0].run
+    trials = [trial for advance in made for trial in advance.trials]
+    enqueue_trials(ctx, trials, run.limits.evaluate_batch)
+    settled = [ordinal for advance in made for ordinal in advance.settled]
+    if settled and due_to_produce(run, settled):
         ctx.executor.submit("produce", [run.id])
+
+
+def enqueue_trials(ctx: Context, trials: Sequence[WaitingTrial], together: int = 1) -> None:
+    """Enqueues each trial for its step.
+
+    Args:
+      ctx: The process's context.
+      trials: The trials, of one run.
+      together: How many trials one message may name, where a sandbox runs them.
+    """
+    evaluated = [trial.id for trial in trials if step_of(trial) == "evaluate"]
+    judged = [trial.id for trial in trials if step_of(trial) == "judge"]
+    if evaluated:
+        ctx.executor.submit("evaluate", sorted(evaluated), together=together)
+    if judged:
+        ctx.executor.submit("judge", sorted(judged))
+
+
+def step_of(trial: WaitingTrial) -> Step:
+    """Returns the step that measures a trial."""
+    return "judge" if trial.stage == STAGE else "evaluate"
+
+
+def produce_stride(run: Run) -> int:
+    """Returns after how many settlements it is worth planning again: an eighth of the buffer."""
+    return max(1, run.limits.generating // 8)
+
+
+def due_to_produce(run: Run, ordinals: Sequence[int]) -> bool:
+    """Returns whether one of these just-settled proposals is one that asks for planning."""
+    stride = produce_stride(run)
+    left = run.budget.proposals - run.proposals
+    return left <= 0 or any(ordinal % stride == 0 or ordinal < 0 for ordinal in ordinals)

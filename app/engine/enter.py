@@ -1,4 +1,4 @@
-"""Entering: the children of cohorts get into the ledger, once, and their cohorts go on."""
+"""Entering: the children of cohorts enter the ledger, once, and their cohorts advance."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -9,11 +9,10 @@ from app.domain.evaluation import Failure
 from app.domain.operator import Child, Offspring
 from app.domain.program import fingerprint
 from app.domain.run import Run
-from app.domain.search.cohort import Cohort, Member, State
+from app.domain.search.cohort import Cohort, CohortId, Member, State
 from app.engine.advance import Advance, advance, emit_cut, emit_failed
 from app.engine.context import Context
-from app.engine.enqueue import ring
-from app.engine.sharing import taken
+from app.engine.enqueue import enqueue
 from app.ports.ledger import Transaction
 from app.ports.records import MemberResult
 
@@ -44,46 +43,58 @@ class GeneratedCohort:
             yield {(island, digest) for island in islands} if digest else set()
 
 
-def enter(ctx: Context, bred: Sequence[GeneratedCohort]) -> None:
-    """Enters the children of a run's cohorts, each once whoever else tries; lets them go on."""
-    run_id = bred[0].cohort.run
-    found = ctx.share(("enter", run_id), bred, partial(_enter, ctx))
-    for run, came in taken(found, [run_id]):
-        ring(ctx, run, came)
+def enter(ctx: Context, run: Run, generated: Sequence[GeneratedCohort]) -> None:
+    """Enters the children of a run's cohorts, each once, and advances the cohorts."""
+    ctx.share(("enter", run.id), generated, partial(_enter, ctx), partial(enqueue, ctx))
 
 
-def _enter(ctx: Context, bred: Sequence[GeneratedCohort]) -> dict[int, tuple[Run, Advance]]:
-    bred = list({one.cohort.id: one for one in bred}.values())
-    offspring = [c for one in bred for c in one.children if isinstance(c, Offspring)]
+def _enter(ctx: Context, generated: Sequence[GeneratedCohort]) -> list[Advance | None]:
+    distinct = {cohort.cohort.id: cohort for cohort in generated}
+    children = [child for cohort in distinct.values() for child in cohort.children]
     with ctx.store.begin() as tx:
-        tx.programs.put([child.program for child in offspring])
-        run, planned = tx.cohorts.lock_planned([one.cohort.id for one in bred])
-        came = _entered(ctx, tx, run, [one for one in bred if one.cohort.id in planned])
+        tx.programs.put([child.program for child in children if isinstance(child, Offspring)])
+        run, planned = tx.cohorts.lock_planned(list(distinct))
+        new = [cohort for cohort in distinct.values() if cohort.cohort.id in planned]
+        entered = _entered(ctx, tx, run, new)
         if run.reason:
             tx.runs.explain(run.id, "")
-    return {run.id: (run, came)}
+    return [entered.pop(cohort.cohort.id, None) for cohort in generated]
 
 
-def _entered(ctx: Context, tx: Transaction, run: Run, bred: Sequence[GeneratedCohort]) -> Advance:
-    if not bred:
-        return Advance()
-    wanted = {pair for one in bred for claims in one.claims(run) for pair in claims}
+def _entered(
+    ctx: Context, tx: Transaction, run: Run, generated: Sequence[GeneratedCohort]
+) -> dict[CohortId, Advance]:
+    if not generated:
+        return {}
+    wanted = {pair for cohort in generated for claims in cohort.claims(run) for pair in claims}
     free = tx.programs.claim_fingerprints(run.id, sorted(wanted))
-    entries: list[MemberResult] = []
+    entries: dict[CohortId, list[MemberResult]] = {}
     going: list[Cohort] = []
-    for one in bred:
-        told = zip(one.cohort.members, one.children, one.claims(run), strict=True)
-        mine = [_entry(tx, run, one.cohort, m, child, claims, free) for m, child, claims in told]
-        entries += mine
+    for one in generated:
+        rows = zip(one.cohort.members, one.children, one.claims(run), strict=True)
+        mine = [_entry(tx, run, one.cohort, m, child, claims, free) for m, child, claims in rows]
+        entries[one.cohort.id] = mine
         if not all(entry.state.final for entry in mine):
-            paired = zip(one.cohort.members, mine, strict=True)
-            members = tuple(replace(m, state=e.state, program=e.program) for m, e in paired)
+            pairs = zip(one.cohort.members, mine, strict=True)
+            members = tuple(replace(m, state=e.state, program=e.program) for m, e in pairs)
             going.append(replace(one.cohort, members=members))
-    tx.cohorts.enter([one.cohort for one in bred], entries)
-    came = advance(ctx, tx, run, going) if going else Advance()
-    ordinals = {member.id: member.ordinal for one in bred for member in one.cohort.members}
-    settled = (ordinals[entry.proposal] for entry in entries if entry.state.final)
-    return replace(came, settled=(*settled, *came.settled))
+    tx.cohorts.enter(
+        [one.cohort for one in generated], [entry for mine in entries.values() for entry in mine]
+    )
+    advances = advance(ctx, tx, run, going) if going else {}
+    return {
+        one.cohort.id: _with_settled(
+            advances.get(one.cohort.id, Advance(run)), one.cohort, entries[one.cohort.id]
+        )
+        for one in generated
+    }
+
+
+def _with_settled(before: Advance, cohort: Cohort, entries: Sequence[MemberResult]) -> Advance:
+    """Returns an advance with the members that settled as they entered."""
+    pairs = zip(cohort.members, entries, strict=True)
+    ordinals = tuple(member.ordinal for member, entry in pairs if entry.state.final)
+    return replace(before, settled=(*ordinals, *before.settled))
 
 
 def _entry(

@@ -1,9 +1,7 @@
-"""Generate: a cohort's parents are drawn, its operator speaks, its children enter the ledger."""
+"""Generate: parents are drawn, the operator makes children of them, and they enter the ledger."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from app.domain.evaluation import Failure
 from app.domain.operator import Brief, Child, Completion, Draft, Prompt
@@ -12,42 +10,27 @@ from app.domain.search.cohort import Cohort, CohortId
 from app.domain.search.refining import assigned, scheduled
 from app.domain.source.imports import ImportPolicy
 from app.engine.ask import Overtaken, Unaffordable, ask
+from app.engine.attempt import attempt
 from app.engine.briefing import brief_of
-from app.engine.context import Context
+from app.engine.context import Context, Pace
 from app.engine.enter import GeneratedCohort, enter
-from app.engine.faults import broken, misconfigured
 from app.engine.lifecycle import cut
-from app.engine.sharing import taken
-from app.ports.ledger import Exhausted, Transaction
-from app.ports.protocols import Misconfigured, Unavailable
+from app.ports.ledger import Transaction
 
 
-def generate(ctx: Context, *cohort_ids: CohortId) -> None:
-    """Breeds cohorts of one run, one after the other, and enters their children together.
+def generate(ctx: Context, *cohorts: CohortId) -> None:
+    """Generates the children of cohorts of one run, one after the other, and enters them together.
 
-    Idempotent, and harmless when another worker is at it.
+    Idempotent, and harmless when another worker does the same.
 
     Raises:
-      Unavailable: The model or the ledger could not be reached; what was bred has been entered, and
-        the leases of the rest have been given back.
+      Unavailable: See `attempt`.
     """
-    try:
-        found = ctx.share("lease cohorts", cohort_ids, partial(_lease, ctx))
-    except Exhausted as error:
-        broken(ctx, "cohort", error)
-        return
-    leased = taken(found, cohort_ids)
-    if not leased:
-        return
-    run = leased[0][0]
-    with ctx.work(run.id):
-        _breed(ctx, run, [cohort for _, cohort in leased])
+    attempt(ctx, "cohort", cohorts, _claim, _children, enter)
 
 
-def _lease(ctx: Context, cohort_ids: Sequence[CohortId]) -> dict[CohortId, tuple[Run, Cohort]]:
-    with ctx.store.begin() as tx:
-        leased = tx.cohorts.claim(cohort_ids, ctx.pace.lease_seconds, attempts=ctx.pace.attempts)
-    return {cohort.id: (run, cohort) for run, cohort in leased}
+def _claim(tx: Transaction, cohorts: Sequence[CohortId], pace: Pace) -> list[tuple[Run, Cohort]]:
+    return tx.cohorts.claim(cohorts, pace.lease_seconds, attempts=pace.attempts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,38 +47,18 @@ class Claimed:
     heard: Mapping[int, Mapping[int, Completion]]
 
 
-def _breed(ctx: Context, run: Run, leased: Sequence[Cohort]) -> None:
-    """Converses until a port cannot be reached; enters what was bred, whatever came then."""
-    bred: list[GeneratedCohort] = []
-    left = [cohort.id for cohort in leased]
-    fault: Unavailable | None = None
-    with ExitStack() as kept:
-        for cohort in leased:
-            kept.enter_context(ctx.keep("cohort", cohort.id))
+def _children(ctx: Context, run: Run, leased: Sequence[Cohort]) -> Iterator[GeneratedCohort | None]:
+    for claimed in _briefed(ctx, run, leased):
         try:
-            for one in _briefed(ctx, run, leased):
-                try:
-                    with suppress(Overtaken):
-                        bred.append(_bred(ctx, one))
-                except Unaffordable as error:
-                    cut(ctx, one.cohort.id, str(error))
-                left.remove(one.cohort.id)
-        except Unavailable as error:
-            fault = error
-        if bred:
-            enter(ctx, bred)
-    if fault is None:
-        return
-    with ctx.store.begin() as tx:
-        tx.leases.release(left, [], ctx.pace.retry_seconds)
-        tx.runs.explain(run.id, f"waiting: {fault}")
-    if isinstance(fault, Misconfigured):
-        misconfigured(ctx, run, fault)
-        return
-    raise fault
+            yield _generated(ctx, claimed)
+        except Overtaken:
+            yield None
+        except Unaffordable as error:
+            cut(ctx, claimed.cohort.id, str(error))
+            yield None
 
 
-def _bred(ctx: Context, claimed: Claimed) -> GeneratedCohort:
+def _generated(ctx: Context, claimed: Claimed) -> GeneratedCohort:
     """Returns a cohort with the parents drawn, and the children that the import policy lets by."""
     cohort, children = claimed.cohort, converse(ctx, claimed)
     if not cohort.founding:

@@ -1,96 +1,64 @@
-"""Judge: models are asked what they think of a program, and its cohort takes the next step."""
+"""Judge: models are asked their opinion of a program, and its cohort advances."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from app.domain.evaluation import Evaluation
-from app.domain.operator import Completion
 from app.domain.prompting.judging import Case, Judges, opinion, questions, unheard
 from app.domain.run import Run
-from app.domain.search.cohort import Cohort, TrialId
+from app.domain.search.cohort import TrialId
 from app.engine.ask import Overtaken, Unaffordable, ask
+from app.engine.attempt import attempt
 from app.engine.context import Context
-from app.engine.evaluate import Result, record
-from app.engine.faults import broken, misconfigured
-from app.ports.ledger import Exhausted
-from app.ports.protocols import Misconfigured, Unavailable
-from app.ports.records import TrialResult
+from app.engine.evaluate import claim_trials, record
+from app.ports.records import LeasedTrial, TrialResult
 
 FIRST_TURN = 1000
 """Turns of a cohort's conversation from here on are its judges', one a member."""
 
 
-def judge(ctx: Context, trial_id: TrialId) -> None:
-    """Makes one trial of opinion: idempotent, and the first result recorded wins.
+def judge(ctx: Context, trial: TrialId) -> None:
+    """Asks the run's judges about the program of a trial.
+
+    Idempotent: the first evaluation recorded stays.
 
     Raises:
-      Unavailable: The model or the ledger could not be reached; the lease has been given back.
+      Unavailable: See `attempt`.
     """
-    try:
-        claimed = _claim(ctx, trial_id)
-    except Exhausted as error:
-        broken(ctx, "trial", error)
-        return
-    if claimed is None:
-        return
-    run = claimed.run
-    with ctx.work(run.id):
+    attempt(ctx, "trial", [trial], claim_trials, _opinions, record)
+
+
+def _opinions(
+    ctx: Context, run: Run, leased: Sequence[LeasedTrial]
+) -> Iterator[TrialResult | None]:
+    judges = run.rules.asking.judges
+    if judges is None:
+        raise ValueError(
+            f"trial {leased[0].id} asks for an opinion, and run {run.id} has no judges"
+        )
+    for one in leased:
         try:
-            with ctx.keep("trial", trial_id):
-                evaluation = _opinion(ctx, claimed)
+            yield TrialResult(one.id, one.cohort, _opinion(ctx, run, judges, one))
         except Overtaken:
-            return
-        except Unavailable as error:
-            with ctx.store.begin() as tx:
-                tx.leases.release([], [trial_id], ctx.pace.retry_seconds)
-                tx.runs.explain(run.id, f"waiting: {error}")
-            if isinstance(error, Misconfigured):
-                misconfigured(ctx, run, error)
-                return
-            raise
-        record(ctx, run, [Result(TrialResult(trial_id, claimed.cohort.id, evaluation))])
+            yield None
 
 
-@dataclass(frozen=True, slots=True)
-class _Claimed:
-    """A trial of opinion this worker has leased.
+def _opinion(ctx: Context, run: Run, judges: Judges, leased: LeasedTrial) -> Evaluation:
+    """Returns the judges' opinion; a judge whose answer is stored is not asked again.
 
-    Attributes:
-      heard: What judges answered when this step ran before, by place.
+    None is asked where the budget has no room for the prompts.
     """
-
-    run: Run
-    cohort: Cohort
-    judges: Judges
-    case: Case
-    turn: int
-    heard: Mapping[int, Completion]
-
-
-def _claim(ctx: Context, trial_id: TrialId) -> _Claimed | None:
+    [player] = leased.trial.players
     with ctx.store.begin() as tx:
-        found = tx.trials.claim([trial_id], ctx.pace.lease_seconds, attempts=ctx.pace.attempts)
-        if not found:
-            return None
-        [(run, leased)] = found
-        [player] = leased.trial.players
         _, cohort = tx.cohorts.lock(leased.cohort)
         heard = tx.completions.of_cohort(cohort.id)
-    judges, member = run.rules.asking.judges, cohort.member(player)
-    if judges is None or member is None:
-        raise ValueError(f"trial {trial_id} asks for an opinion that run {run.id} does not want")
+    member = cohort.member(player)
+    if member is None:
+        raise ValueError(f"trial {leased.id} judges no member of cohort {cohort.id}")
     turn = FIRST_TURN + cohort.members.index(member)
     case = Case(leased.programs[player], cohort.evaluations(player), member.ordinal)
-    return _Claimed(run, cohort, judges, case, turn, heard.get(turn, {}))
-
-
-def _opinion(ctx: Context, claimed: _Claimed) -> Evaluation:
-    """Asks the judges that were not heard before; none is where the budget has no room for it."""
-    run = claimed.run
-    instructions = ctx.problem(run.problem).instructions
-    prompts = questions(claimed.judges, claimed.case, run.rules.prompts, instructions)
+    prompts = questions(judges, case, run.rules.prompts, ctx.problem(run.problem).instructions)
     try:
-        replies = ask(ctx, run, claimed.cohort, claimed.turn, prompts, claimed.heard)
+        replies = ask(ctx, run, cohort, turn, prompts, heard.get(turn, {}))
     except Unaffordable as error:
-        return unheard(claimed.case, str(error))
-    return opinion(claimed.judges, claimed.case, replies)
+        return unheard(case, str(error))
+    return opinion(judges, case, replies)

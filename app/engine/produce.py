@@ -17,13 +17,15 @@ from app.domain.search.archive import IslandView
 from app.domain.search.back_pressure import room
 from app.domain.search.budget import overtime, spent
 from app.domain.search.strategy import Strategy
-from app.engine.admit import place
+from app.engine.admission import Admission
+from app.engine.attempt import stop
 from app.engine.back_pressure import pressure, resized
 from app.engine.budget import account, affordable
 from app.engine.context import Context
 from app.engine.lifecycle import cut_unsettled
 from app.engine.regrid import regrid
 from app.ports.ledger import Transaction
+from app.ports.protocols import Misconfigured
 from app.ports.records import Backlog, Plan
 
 
@@ -32,14 +34,18 @@ def produce(ctx: Context, run_id: int) -> None:
 
     Harmless to call at any time, from any number of workers: one plans, the others return.
     """
-    with ctx.work(run_id), ctx.store.begin() as tx:
-        if not tx.runs.lock_planning(run_id):
-            return
-        run = tx.runs.get(run_id)
-        if run.state is not RunState.RUNNING:
-            return
-        late = overtime(run.budget, run.elapsed_seconds) and tx.cohorts.unsettled(run.id)
-        planned = [] if late else _plan(ctx, tx, run)
+    try:
+        with ctx.work(run_id), ctx.store.begin() as tx:
+            if not tx.runs.lock_planning(run_id):
+                return
+            run = tx.runs.get(run_id)
+            if run.state is not RunState.RUNNING:
+                return
+            late = overtime(run.budget, run.elapsed_seconds) and tx.cohorts.unsettled(run.id)
+            planned = [] if late else _plan(ctx, tx, run)
+    except Misconfigured as error:
+        stop(ctx, run_id, RunState.PAUSED, str(error))
+        return
     if late:
         cut_unsettled(ctx, run_id, f"budget of {run.budget.wall_seconds:g} s spent")
         ctx.executor.submit("produce", [run_id])
@@ -164,11 +170,11 @@ def _fail_unfounded(tx: Transaction, run: Run) -> None:
 
 def _upkeep(tx: Transaction, run: Run, strategy: Strategy, rng: Random) -> None:
     islands = tx.archive.islands(run.id, lock=True)
+    admission = Admission(tx, run, strategy, islands)
     for move in strategy.upkeep.moves(islands, rng):
         if move.reset:
-            tx.archive.clear_island(run.id, move.target, reset=True)
-        target = tx.archive.island(run.id, move.target, lock=True)
-        elite = place(tx, run.id, target, strategy, move.elite)
+            admission.clear(move.target, reset=True)
+        elite = admission.offer(move.elite, move.target, admission.epoch(move.target))
         if elite is not None:
             tx.events.emit(
                 run.id,

@@ -8,17 +8,23 @@ from app.domain.events import Regridded
 from app.domain.run import Run
 from app.domain.search.archive import Entrant, IslandView, learnt
 from app.domain.search.back_pressure import MOST
-from app.engine.admit import admit
+from app.engine.admission import Admission
 from app.engine.context import Context
 from app.ports.ledger import Transaction
 
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """An entrant, and the island its proposal belongs to; None means every island."""
+    """A program that is offered again.
+
+    Attributes:
+      island: The island of its proposal; None for a seed, which is offered to every island.
+      epoch: The island's epoch when its parents were drawn.
+    """
 
     entrant: Entrant
     island: int | None
+    epoch: int
 
 
 def regrid(ctx: Context, tx: Transaction, run: Run) -> Run:
@@ -57,7 +63,8 @@ def _measured(tx: Transaction, run: Run, after: int) -> list[_Placed]:
             entrant = Entrant(
                 one.program, score, length, one.generation, tuple(evaluations), one.stages_left
             )
-            found.append(_Placed(entrant, None if one.ordinal < 0 else one.island))
+            island = None if one.ordinal < 0 else one.island
+            found.append(_Placed(entrant, island, one.epoch))
     return found
 
 
@@ -68,10 +75,9 @@ def _place_anew(
     islands: Sequence[IslandView],
     everyone: Sequence[_Placed],
 ) -> None:
-    strategy = ctx.strategy(run)
+    admission = Admission(tx, run, ctx.strategy(run), islands)
     for island in islands:
-        tx.archive.clear_island(run.id, island.index, reset=False)
-        empty = tx.archive.island(run.id, island.index, lock=True)
+        admission.clear(island.index, reset=False)
         for one in everyone:
             if one.island in (None, island.index):
-                admit(tx, run.id, empty, strategy, one.entrant)
+                admission.offer(one.entrant, island.index, one.epoch)

@@ -3,9 +3,12 @@
 from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol, TypeVar
 
-Key = TypeVar("Key")
 Subject = TypeVar("Subject")
 Result = TypeVar("Result")
+
+
+def nothing(results: Sequence[object]) -> None:
+    """Does nothing with the results of a transaction."""
 
 
 class Share(Protocol):
@@ -15,22 +18,26 @@ class Share(Protocol):
         self,
         kind: Hashable,
         subjects: Sequence[Subject],
-        work: Callable[[Sequence[Subject]], Result],
+        work: Callable[[Sequence[Subject]], Sequence[Result]],
+        after: Callable[[Sequence[Result]], None] = nothing,
         /,
-    ) -> Result:
-        """Runs `work` for these subjects, and maybe for more that others bring.
+    ) -> list[Result]:
+        """Runs `work` for these subjects, and maybe for more that other threads bring.
 
         Args:
-          kind: What is done; whoever shares has the same `work`.
+          kind: What is done; all calls of a kind have the same `work` and `after`.
           subjects: What it is done for.
-          work: Does it for any number of subjects, all or nothing; run by one of the threads.
+          work: Does it for any number of subjects, all or nothing, and returns a result for each,
+            in order; run by one of the threads.
+          after: Called with the results of all subjects of a transaction that has committed, by the
+            thread that ran it, while the others go on.
 
         Returns:
-          What `work` returned for everybody's subjects; all have the same object.
+          The results of these subjects, in order.
 
         Raises:
-          BaseException: What `work` raised in this thread.  One subject's fault never fails others
-            for good: a step that failed is rung for again.
+          BaseException: What `work` raised for these subjects.  A subject that fails does not fail
+            the subjects of other threads.
         """
         ...
 
@@ -38,13 +45,11 @@ class Share(Protocol):
 def alone(
     kind: Hashable,  # noqa: ARG001
     subjects: Sequence[Subject],
-    work: Callable[[Sequence[Subject]], Result],
+    work: Callable[[Sequence[Subject]], Sequence[Result]],
+    after: Callable[[Sequence[Result]], None] = nothing,
     /,
-) -> Result:
+) -> list[Result]:
     """Runs `work` for these subjects only."""
-    return work(subjects)
-
-
-def taken(found: dict[Key, Result], wanted: Sequence[Key]) -> list[Result]:
-    """Takes what is wanted out of what was found for many, so that no other thread has it too."""
-    return [one for key in wanted if (one := found.pop(key, None)) is not None]
+    results = list(work(subjects))
+    after(results)
+    return results

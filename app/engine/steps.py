@@ -1,6 +1,7 @@
 """The steps by name: what a Celery task or an inline executor calls with one id."""
 
 from app.engine.context import Context
+from app.engine.enqueue import enqueue_trials
 from app.engine.evaluate import evaluate
 from app.engine.generate import generate
 from app.engine.judge import judge
@@ -10,14 +11,11 @@ __all__ = ["evaluate", "generate", "judge", "produce", "produce_all", "reap", "r
 
 
 def reap(ctx: Context, run: int) -> None:
-    """Rings again for everything unfinished whose lease ran out.
-
-    What makes losing the whole queue harmless.
-    """
+    """Enqueues unfinished work whose lease ran out: a queue that is lost whole does no harm."""
     with ctx.store.begin() as tx:
         cohorts, trials = tx.leases.overdue(run, ctx.pace.redeliver_seconds)
     ctx.executor.submit("generate", cohorts)
-    ctx.executor.submit("evaluate", trials)
+    enqueue_trials(ctx, trials)
 
 
 def produce_all(ctx: Context) -> None:
@@ -27,7 +25,7 @@ def produce_all(ctx: Context) -> None:
 
 
 def reap_all(ctx: Context) -> None:
-    """Reaps every run that is going."""
+    """Enqueues unfinished work of every running run; see `reap`."""
     for run in _running(ctx):
         reap(ctx, run)
 

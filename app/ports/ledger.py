@@ -32,6 +32,7 @@ from app.ports.records import (
     StoredProblem,
     TrialResult,
     Turn,
+    WaitingTrial,
     Worker,
     WorkerTime,
 )
@@ -208,8 +209,8 @@ class Trials(Protocol):
 
     def add(
         self, trials: Sequence[tuple[Cohort, Trial]], *, redeliver_seconds: float
-    ) -> list[TrialId]:
-        """Adds the trials that their cohorts do not have yet; returns the ids of those."""
+    ) -> list[WaitingTrial]:
+        """Adds the trials that their cohorts do not have yet; returns those."""
         ...
 
     def claim(
@@ -247,7 +248,7 @@ class Leases(Protocol):
 
     def overdue(
         self, run: int, redeliver_seconds: float, limit: int = 1000
-    ) -> tuple[list[CohortId], list[TrialId]]:
+    ) -> tuple[list[CohortId], list[WaitingTrial]]:
         """Returns unfinished work whose lease ran out; its messages count as sent now."""
         ...
 

@@ -164,6 +164,15 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingTrial:
+    """A trial without an evaluation, for a message."""
+
+    id: TrialId
+    cohort: CohortId
+    stage: str
+
+
+@dataclass(frozen=True, slots=True)
 class LeasedTrial:
     """A trial this process has leased, with the programs it plays."""
 
@@ -239,6 +248,7 @@ class Settled:
       seconds: After the run's creation.
       wall_seconds, cpu_seconds, boot_seconds: Summed over its trials.
       peak_memory_mib: Of its largest trial; None where none measured it.
+      epoch: The island's epoch when its parents were drawn.
       tokens, cost_usd: Of the completions paid for in its name; None where no price is known.
       stages_left: How many stages an admitted program was not measured at.
     """
@@ -262,6 +272,7 @@ class Settled:
     role: Role = Role.GENERATOR
     peak_memory_mib: float | None = None
     boot_seconds: float = 0.0
+    epoch: int = 0
     stages_left: int = 0
 
     @property

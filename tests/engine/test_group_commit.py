@@ -8,7 +8,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from app.adapters.store.group_commit import GroupCommit
-from app.engine.sharing import taken
 
 
 class Gate:
@@ -21,13 +20,13 @@ class Gate:
         self.poison = -1
         self.error: type[BaseException] = ValueError
 
-    def __call__(self, subjects: Sequence[int]) -> dict[int, str]:
+    def __call__(self, subjects: Sequence[int]) -> list[str]:
         self.told.append(list(subjects))
         self.began.set()
         assert self.held.wait(60)
         if self.poison in subjects:
             raise self.error(f"{self.poison} in {sorted(subjects)}")
-        return {one: f"<{one}>" for one in subjects}
+        return [f"<{one}>" for one in subjects]
 
 
 @pytest.fixture
@@ -35,9 +34,7 @@ def gate() -> Gate:
     return Gate()
 
 
-def gathered(
-    group: GroupCommit, gate: Gate, *subjects: Sequence[int]
-) -> list[Future[dict[int, str]]]:
+def gathered(group: GroupCommit, gate: Gate, *subjects: Sequence[int]) -> list[Future[list[str]]]:
     """Has the first go to work, and the others wait for it, in their order."""
     pool = ThreadPoolExecutor(len(subjects))
     futures = []
@@ -60,7 +57,7 @@ def until(true: Callable[[], bool]) -> None:
 def test_nobody_waits_for_company(gate: Gate) -> None:
     gate.held.set()
     group = GroupCommit()
-    assert [group.share("kind", [n], gate) for n in range(3)] == [{n: f"<{n}>"} for n in range(3)]
+    assert [group.share("kind", [n], gate) for n in range(3)] == [[f"<{n}>"] for n in range(3)]
     assert gate.told == [[0], [1], [2]]
     assert not group._waiting
 
@@ -68,8 +65,9 @@ def test_nobody_waits_for_company(gate: Gate) -> None:
 def test_who_comes_meanwhile_shares_the_next_one(gate: Gate) -> None:
     first, second, third = gathered(GroupCommit(), gate, [1], [2, 3], [4])
     assert gate.told == [[1], [2, 3, 4]]
-    assert first.result() == {1: "<1>"}
-    assert second.result() == third.result() == {2: "<2>", 3: "<3>", 4: "<4>"}
+    assert first.result() == ["<1>"]
+    assert second.result() == ["<2>", "<3>"]
+    assert third.result() == ["<4>"]
 
 
 def test_a_group_is_bounded_and_what_is_left_is_the_next(gate: Gate) -> None:
@@ -86,7 +84,7 @@ def test_kinds_do_not_wait_for_each_other(gate: Gate) -> None:
         assert gate.began.wait(60)
         assert group.share("two", [2], list) == [2]
         gate.held.set()
-        assert held.result() == {1: "<1>"}
+        assert held.result() == ["<1>"]
 
 
 def test_an_error_of_a_group_is_met_by_the_one_who_brought_it(
@@ -95,11 +93,11 @@ def test_an_error_of_a_group_is_met_by_the_one_who_brought_it(
     gate.poison = 3
     group = GroupCommit()
     first, leader, culprit, other = gathered(group, gate, [1], [2], [3], [4])
-    assert first.result() == {1: "<1>"}
-    assert leader.result() == {2: "<2>"}
+    assert first.result() == ["<1>"]
+    assert leader.result() == ["<2>"]
     with pytest.raises(ValueError, match=r"3 in \[3\]"):
         culprit.result()
-    assert other.result() == {4: "<4>"}
+    assert other.result() == ["<4>"]
     assert gate.told[:2] == [[1], [2, 3, 4]]
     assert sorted(gate.told[2:]) == [[2], [3], [4]]
     assert "for 3 threads failed, each tries alone: 3 in [2, 3, 4]" in caplog.text
@@ -110,10 +108,10 @@ def test_a_leader_whose_thread_ends_leaves_nobody_waiting(gate: Gate) -> None:
     gate.error, gate.poison = SystemExit, 2
     group = GroupCommit()
     first, leader, other = gathered(group, gate, [1], [2], [3])
-    assert first.result() == {1: "<1>"}
+    assert first.result() == ["<1>"]
     with pytest.raises(SystemExit):
         leader.result()
-    assert other.result() == {3: "<3>"}
+    assert other.result() == ["<3>"]
     assert not group._waiting
 
 
@@ -122,25 +120,44 @@ def test_work_goes_on_after_the_first_one_failed(gate: Gate) -> None:
     first, second, third = gathered(GroupCommit(), gate, [1], [2], [3])
     with pytest.raises(ValueError, match=r"1 in \[1\]"):
         first.result()
-    assert second.result() == third.result() == {2: "<2>", 3: "<3>"}
+    assert second.result() == ["<2>"]
+    assert third.result() == ["<3>"]
 
 
-def test_what_a_group_found_is_taken_once() -> None:
-    found = {1: "a", 2: "b"}
-    assert taken(found, [2, 3, 2]) == ["b"]
-    assert taken(found, [1, 2]) == ["a"]
+def test_what_follows_a_transaction_is_done_once_with_every_result_while_others_go_on(
+    gate: Gate,
+) -> None:
+    group, followed, held = GroupCommit(), list[list[str]](), threading.Event()
+
+    def after(results: Sequence[str]) -> None:
+        followed.append(list(results))
+        assert len(results) == 1 or held.wait(60)
+
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(group.share, "kind", [1], gate, after)
+        assert gate.began.wait(60)
+        second = pool.submit(group.share, "kind", [2], gate, after)
+        until(lambda: len(group._waiting["kind"]) == 1)
+        third = pool.submit(group.share, "kind", [3], gate, after)
+        until(lambda: len(group._waiting["kind"]) == 2)
+        gate.held.set()
+        assert third.result(60) == ["<3>"]
+        assert not second.done()
+        held.set()
+        assert (first.result(60), second.result(60)) == (["<1>"], ["<2>"])
+    assert followed == [["<1>"], ["<2>", "<3>"]]
 
 
 def test_many_threads_are_each_served_once() -> None:
     group, counted, lock = GroupCommit(most=8), [], threading.Lock()
 
-    def work(subjects: Sequence[int]) -> dict[int, int]:
+    def work(subjects: Sequence[int]) -> list[int]:
         with lock:
             counted.extend(subjects)
         time.sleep(0.001)
-        return {one: -one for one in subjects}
+        return [-one for one in subjects]
 
     with ThreadPoolExecutor(64) as pool:
-        answers = list(pool.map(lambda n: group.share(n % 2, [n], work)[n], range(2000)))
+        answers = list(pool.map(lambda n: group.share(n % 2, [n], work)[0], range(2000)))
     assert answers == [-n for n in range(2000)]
     assert sorted(counted) == list(range(2000))

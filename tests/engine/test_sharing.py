@@ -15,7 +15,7 @@ from app.domain.run import RunState
 from app.engine import steps
 from app.engine.context import Context, Pace
 from app.engine.enter import GeneratedCohort, enter
-from app.engine.sharing import alone
+from app.engine.sharing import alone, nothing
 from tests.engine.bells import Bells, Numbers, planned, settled
 from tests.engine.test_group_commit import until
 
@@ -28,20 +28,32 @@ class Together:
     def __init__(self, kind: Hashable) -> None:
         self._kind = kind
         self._barrier = threading.Barrier(THREADS, timeout=60)
+        self._lock = threading.Lock()
         self._subjects: list[Any] = []
-        self._result: Any = None
+        self._results: list[Any] = []
 
     def __call__(
-        self, kind: Hashable, subjects: Sequence[Any], work: Callable[[Sequence[Any]], Any], /
-    ) -> Any:
+        self,
+        kind: Hashable,
+        subjects: Sequence[Any],
+        work: Callable[[Sequence[Any]], Sequence[Any]],
+        after: Callable[[Sequence[Any]], None] = nothing,
+        /,
+    ) -> list[Any]:
         if kind != self._kind:
-            return alone(kind, subjects, work)
-        self._subjects.extend(subjects)
-        if self._barrier.wait() == 0:
+            return alone(kind, subjects, work, after)
+        with self._lock:
+            place = len(self._subjects)
+            self._subjects.extend(subjects)
+        leads = self._barrier.wait() == 0
+        if leads:
             gathered, self._subjects = self._subjects, []
-            self._result = work(gathered)
+            self._results = list(work(gathered))
         self._barrier.wait()
-        return self._result
+        results = self._results
+        if leads:
+            after(results)
+        return results[place : place + len(subjects)]
 
 
 @pytest.fixture
@@ -85,7 +97,7 @@ def test_what_two_threads_bred_of_one_cohort_is_entered_once(ctx: Context) -> No
     draft = Draft(leased.members[0].ordinal, leased.island, 0, 1, (parent.program,), ())
     leased = replace(leased, members=(replace(leased.members[0], draft=draft),))
     twice = [GeneratedCohort.of(leased, [Offspring(Program(f"x = {n}.0\n"))]) for n in (1, 2)]
-    enter(ctx, twice)
+    enter(ctx, run, twice)
     [(step, trials, _)] = ctx.executor.rung  # type: ignore[attr-defined]
     assert (step, len(trials)) == ("evaluate", 1)
     steps.evaluate(ctx, *trials)
@@ -143,7 +155,7 @@ def test_a_cohort_started_too_often_fails_its_run_and_no_other_of_the_group(
     group, release = GroupCommit(), threading.Event()
     ctx = replace(ctx, share=group.share)
     with ThreadPoolExecutor(3) as pool:
-        pool.submit(group.share, "lease cohorts", [], lambda _: release.wait(60))
+        pool.submit(group.share, "lease cohorts", [], lambda _: [release.wait(60)])
         until(lambda: "lease cohorts" in group._waiting)
         for n, cohort in enumerate((first, second) if leads else (second, first), 1):
             pool.submit(steps.generate, ctx, cohort)

@@ -152,4 +152,5 @@ def settled_of(row: Any) -> Settled:
         cost_usd=row.cost_usd,
         changes=row.changes,
         role=Role(row.role or Role.GENERATOR),
+        epoch=row.epoch or 0,
     )

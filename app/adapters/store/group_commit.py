@@ -5,6 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, TypeVar
 
 Subject = TypeVar("Subject")
@@ -16,6 +17,9 @@ MOST = 32
 """Subjects of one transaction: whoever waits for its locks waits for all of them."""
 
 
+def _nothing(results: Sequence[object]) -> None: ...
+
+
 @dataclass(slots=True, eq=False)
 class _Member:
     """A thread that takes part.
@@ -23,14 +27,15 @@ class _Member:
     Attributes:
       turn: Set when it need wait no longer: it is served, or leads, or neither, and is on its own.
       leads: Those it works for besides itself; None where it leads nobody, not even itself.
-      served: Whether a transaction that returned `result` was for it, too.
+      served: Whether a transaction that returned `results` was for it, too.
+      results: One for each of its subjects.
     """
 
     subjects: Sequence[Any]
     turn: threading.Event = field(default_factory=threading.Event)
     leads: "list[_Member] | None" = None
     served: bool = False
-    result: Any = None
+    results: list[Any] = field(default_factory=list)
 
 
 class GroupCommit:
@@ -58,9 +63,10 @@ class GroupCommit:
         self,
         kind: Hashable,
         subjects: Sequence[Subject],
-        work: Callable[[Sequence[Subject]], Result],
+        work: Callable[[Sequence[Subject]], Sequence[Result]],
+        after: Callable[[Sequence[Result]], None] = _nothing,
         /,
-    ) -> Result:
+    ) -> list[Result]:
         """See `app.engine.sharing.Share`.
 
         Where a group's transaction fails, every member tries on its own, its leader too: one
@@ -70,11 +76,11 @@ class GroupCommit:
         if self._queued(kind, me):
             me.turn.wait()
         if me.leads is not None:
-            self._lead(kind, me, me.leads, work)
+            self._lead(kind, me, me.leads, work, after)
         if not me.served:
-            return work(subjects)
-        found: Result = me.result
-        return found
+            me.results = list(work(subjects))
+            after(me.results)
+        return me.results
 
     def _queued(self, kind: Hashable, me: _Member) -> bool:
         """Returns whether somebody is at work, for whom `me` now waits; else it leads itself."""
@@ -92,7 +98,8 @@ class GroupCommit:
         kind: Hashable,
         me: _Member,
         others: Sequence[_Member],
-        work: Callable[[Sequence[Any]], Any],
+        work: Callable[[Sequence[Any]], Sequence[Any]],
+        after: Callable[[Sequence[Any]], None],
     ) -> None:
         """Serves the group, or nobody where its transaction fails; has the next group begin.
 
@@ -101,9 +108,10 @@ class GroupCommit:
         """
         group = [me, *others]
         try:
-            result = work([subject for member in group for subject in member.subjects])
+            results = list(work([subject for member in group for subject in member.subjects]))
+            left = iter(results)
             for member in group:
-                member.result, member.served = result, True
+                member.results, member.served = list(islice(left, len(member.subjects))), True
         except Exception as error:
             if not others:
                 raise
@@ -112,6 +120,8 @@ class GroupCommit:
             for member in others:
                 member.turn.set()
             self._pass_on(kind)
+        if me.served:
+            after(results)
 
     def _pass_on(self, kind: Hashable) -> None:
         """Has the first of those who came meanwhile lead the next group."""

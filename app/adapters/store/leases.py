@@ -8,9 +8,11 @@ from typing import Literal
 
 from sqlalchemy import Connection
 
-from app.adapters.store.driver import values, write
+from app.adapters.store.driver import rows, write
+from app.adapters.store.trials import waiting
 from app.domain.search.cohort import CohortId, TrialId
 from app.ports.protocols import Store, Unavailable
+from app.ports.records import WaitingTrial
 
 _LOG = logging.getLogger(__name__)
 
@@ -29,7 +31,7 @@ _OVERDUE = """
         SELECT id FROM {table} WHERE run = %(run)s AND {waiting} AND visible_at < now()
             AND (leased_until IS NULL OR leased_until < now())
         ORDER BY visible_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-    ) RETURNING id
+    ) RETURNING {columns}
 """
 _FORGET = """
     UPDATE {table} SET attempts = 0, leased_until = NULL, visible_at = now()
@@ -38,6 +40,7 @@ _FORGET = """
     )
 """
 _WAITING = {"cohorts": "NOT bred", "trials": "evaluation IS NULL"}
+_COLUMNS = {"cohorts": "id", "trials": "id, cohort, stage"}
 
 
 class LeaseRenewer:
@@ -120,14 +123,15 @@ class SqlLeases:
 
     def overdue(
         self, run: int, redeliver_seconds: float, limit: int = 1000
-    ) -> tuple[list[CohortId], list[TrialId]]:
-        found = []
-        for table, waiting in _WAITING.items():
-            query = _OVERDUE.format(table=table, waiting=waiting)
-            told = {"run": run, "again": redeliver_seconds, "limit": limit}
-            found.append(sorted(values(self._c, query, told)))
-        return found[0], found[1]
+    ) -> tuple[list[CohortId], list[WaitingTrial]]:
+        found = {}
+        for table, waiting_if in _WAITING.items():
+            query = _OVERDUE.format(table=table, waiting=waiting_if, columns=_COLUMNS[table])
+            found[table] = rows(
+                self._c, query, {"run": run, "again": redeliver_seconds, "limit": limit}
+            )
+        return sorted(row.id for row in found["cohorts"]), waiting(found["trials"])
 
     def forget_attempts(self, run: int) -> None:
-        for table, waiting in _WAITING.items():
-            write(self._c, _FORGET.format(table=table, waiting=waiting), {"run": run})
+        for table, waiting_if in _WAITING.items():
+            write(self._c, _FORGET.format(table=table, waiting=waiting_if), {"run": run})

@@ -7,14 +7,14 @@ from sqlalchemy import Connection
 
 from app.adapters.store.codec import evaluation_json, trial_of
 from app.adapters.store.cohorts import CONTENTS, LOCK, cohort_of, tested
-from app.adapters.store.driver import row, rows, values
+from app.adapters.store.driver import row, rows
 from app.adapters.store.runs import RUN_COLUMNS, as_json, run_of
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.program import Program, ProgramId
 from app.domain.run import Run
 from app.domain.search.cohort import Cohort, CohortId, TrialId
 from app.ports.ledger import Exhausted
-from app.ports.records import LeasedTrial, TrialResult
+from app.ports.records import LeasedTrial, TrialResult, WaitingTrial
 
 _ADD = """
     INSERT INTO trials (run, cohort, stage, players, cases, visible_at)
@@ -22,7 +22,7 @@ _ADD = """
     FROM json_to_recordset(CAST(%(trials)s AS json)) AS told(
         run bigint, cohort bigint, stage text, players text[], cases text[]
     )
-    ON CONFLICT ON CONSTRAINT trials_cohort_once DO NOTHING RETURNING id
+    ON CONFLICT ON CONSTRAINT trials_cohort_once DO NOTHING RETURNING id, cohort, stage
 """
 _CLAIM = f"""
     WITH claimed AS (
@@ -70,6 +70,12 @@ def _leased(claimed: Mapping[str, Any], programs: Mapping[ProgramId, Program]) -
     return LeasedTrial(claimed["id"], claimed["cohort"], trial, players)
 
 
+def waiting(found: Sequence[Any]) -> list[WaitingTrial]:
+    """Returns trials of rows with `id`, `cohort` and `stage`, in order of id."""
+    trials = (WaitingTrial(row.id, row.cohort, row.stage) for row in found)
+    return sorted(trials, key=lambda trial: trial.id)
+
+
 class SqlTrials:
     """See `app.ports.ledger.Trials`."""
 
@@ -78,7 +84,7 @@ class SqlTrials:
 
     def add(
         self, trials: Sequence[tuple[Cohort, Trial]], *, redeliver_seconds: float
-    ) -> list[TrialId]:
+    ) -> list[WaitingTrial]:
         told = [
             {
                 "run": cohort.run,
@@ -89,7 +95,8 @@ class SqlTrials:
             }
             for cohort, trial in trials
         ]
-        return sorted(values(self._c, _ADD, {"trials": as_json(told), "again": redeliver_seconds}))
+        added = rows(self._c, _ADD, {"trials": as_json(told), "again": redeliver_seconds})
+        return waiting(added)
 
     def claim(
         self, trials: Sequence[TrialId], lease_seconds: float, *, attempts: int

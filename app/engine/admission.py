@@ -1,0 +1,182 @@
+"""Admission: the one way into a cell of the archive."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.domain.events import Admitted, Founded, Improved, Refused
+from app.domain.operator import Role
+from app.domain.run import Run
+from app.domain.search.archive import Elite, Entrant, IslandView, Quality, learnt
+from app.domain.search.cohort import Cohort, ProposalId
+from app.domain.search.strategy import Strategy
+from app.engine.context import Context
+from app.ports.ledger import Transaction
+
+
+class Admission:
+    """Offers programs to the archive of a run, for the length of one transaction."""
+
+    def __init__(
+        self,
+        tx: Transaction,
+        run: Run,
+        strategy: Strategy,
+        locked: Sequence[IslandView] = (),
+        entering: Sequence[ProposalId] = (),
+    ) -> None:
+        """Begins with nothing offered.
+
+        Args:
+          tx: The transaction.
+          run: Whose archive it is.
+          strategy: The run's.
+          locked: Islands that the transaction has locked.
+          entering: Proposals whose programs are offered; () where none is a proposal's.
+        """
+        self.run = run
+        self._tx = tx
+        self._strategy = strategy
+        self._locked = {island.index: island for island in locked}
+        self._entering = entering
+
+    @functools.cached_property
+    def best(self) -> Quality | None:
+        """Quality of the run's best before the proposals that enter; None where there is none."""
+        return self._tx.history.best_quality(self.run.id, besides=self._entering)
+
+    def offer(self, entrant: Entrant | Elite, island: int, epoch: int) -> Elite | None:
+        """Offers a program to its cell of an island.
+
+        An island that is not locked is read first and locked only where the cell takes the program:
+        most programs are refused.  Where another transaction has changed the island meanwhile, the
+        cell decides again.
+
+        Args:
+          entrant: The program; an elite keeps the key of its cell.
+          island: The island's index.
+          epoch: The epoch of the island that the program belongs to.  An island that has been reset
+            since refuses it.
+
+        Returns:
+          The elite it became; None where it was refused.
+        """
+        elite = entrant
+        if isinstance(elite, Entrant):
+            elite = elite.elite(self._strategy.niche(elite))
+        while True:
+            view = self._locked.get(island) or self._tx.archive.island(self.run.id, island)
+            before = view.cell(elite.cell)
+            if epoch != view.epoch:
+                return None
+            after = self._strategy.occupancy(before, elite)
+            if after is before:
+                return None
+            if self._entering:
+                _ = self.best  # read before the island is locked
+            seen = None if island in self._locked else view
+            if self._tx.archive.put_cell(self.run.id, island, after, seen=seen):
+                return elite
+            self._lock(island)
+
+    def epoch(self, island: int) -> int:
+        """Returns the epoch of an island as it stands."""
+        return (self._locked.get(island) or self._tx.archive.island(self.run.id, island)).epoch
+
+    def clear(self, island: int, *, reset: bool) -> None:
+        """Empties an island that is locked; with `reset` it also enters its next epoch."""
+        self._tx.archive.clear_island(self.run.id, island, reset=reset)
+        self._lock(island)
+
+    def _lock(self, island: int) -> None:
+        self._locked[island] = self._tx.archive.island(self.run.id, island, lock=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Programs of a cohort that its promotion admits to the archive."""
+
+    cohort: Cohort
+    entrants: Sequence[Entrant]
+
+
+def admit(ctx: Context, tx: Transaction, run: Run, offers: Sequence[Offer]) -> None:
+    """Offers programs of cohorts to their islands, in the islands' order, and emits the outcome.
+
+    Islands are locked first for seeds, and while the grid is still being learnt, because the grid
+    may change while the transaction waits for the locks.
+    """
+    offers = sorted(offers, key=lambda offer: offer.cohort.island)
+    learning = any(axis.provisional or not axis.ranged for axis in run.axes)
+    locked: Sequence[IslandView] = ()
+    if learning or any(offer.cohort.founding for offer in offers):
+        locked = _locked(tx, run, offers)
+        run = _with_grid(tx, run, offers)
+    entering = [
+        member.id
+        for offer in offers
+        for entrant in offer.entrants
+        if (member := offer.cohort.member(entrant.program)) is not None
+    ]
+    admission = Admission(tx, run, ctx.strategy(run), locked, entering)
+    taken = [
+        entrant
+        for offer in offers
+        for entrant in offer.entrants
+        if _taken(admission, tx, offer.cohort, entrant)
+    ]
+    if taken:
+        _announce_best(admission, tx, taken)
+
+
+def _locked(tx: Transaction, run: Run, offers: Sequence[Offer]) -> Sequence[IslandView]:
+    """Locks the islands of offers in index order."""
+    if any(offer.cohort.founding for offer in offers):
+        return tx.archive.islands(run.id, lock=True)
+    indexes = sorted({offer.cohort.island for offer in offers})
+    return [tx.archive.island(run.id, index, lock=True) for index in indexes]
+
+
+def _with_grid(tx: Transaction, run: Run, offers: Sequence[Offer]) -> Run:
+    """Returns the run with the grid it has once its islands are locked, every range closed."""
+    run = tx.runs.get(run.id)
+    if all(axis.ranged for axis in run.axes):
+        return run
+    seen = [entrant.features for offer in offers for entrant in offer.entrants]
+    tx.runs.set_axes(run.id, learnt(run.axes, seen, provisional=True))
+    return tx.runs.get(run.id)
+
+
+def _taken(admission: Admission, tx: Transaction, cohort: Cohort, entrant: Entrant) -> bool:
+    """Offers a program to each of its islands; returns whether one took it."""
+    member = cohort.member(entrant.program)
+    draft = member.draft if member else None
+    islands = range(admission.run.islands) if cohort.founding else (cohort.island,)
+    elites = []
+    for island in islands:
+        epoch = draft.epoch if draft else admission.epoch(island)
+        elite = admission.offer(entrant, island, epoch)
+        elites.append(elite)
+        reached = Admitted if elite else Refused
+        fact = (Founded if cohort.founding else reached)(
+            proposal=member.ordinal if member else None,
+            program=entrant.program,
+            island=island,
+            operator=cohort.operator,
+            fitness=entrant.fitness,
+            cell=elite.cell if elite else None,
+            role=member.role if member else Role.GENERATOR,
+        )
+        tx.events.emit(admission.run.id, fact)
+    return any(elites)
+
+
+def _announce_best(admission: Admission, tx: Transaction, taken: Sequence[Entrant]) -> None:
+    """Emits `improved` for each new best of the run; two islands at once may both claim it."""
+    run, best = admission.run, admission.best
+    for entrant in taken:
+        if best is None or entrant.quality > best:
+            best = entrant.quality
+            settled = run.proposals - tx.proposals.backlog(run.id).unsettled
+            fact = Improved(program=entrant.program, fitness=entrant.fitness, settled=settled)
+            tx.events.emit(run.id, fact)

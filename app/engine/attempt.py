@@ -1,0 +1,131 @@
+"""Attempts: what all steps have in common that lease their work, whatever they do with it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Protocol, TypeVar
+
+from app.domain.events import Broken, Paused
+from app.domain.problem import EvaluatorBroken
+from app.domain.run import Run, RunState
+from app.engine.context import Context, LeaseKind, Pace
+from app.ports.ledger import Exhausted, Transaction
+from app.ports.protocols import Misconfigured, Unavailable
+
+
+class Subject(Protocol):
+    """What a step leases: a cohort or a trial."""
+
+    @property
+    def id(self) -> int: ...
+
+
+S = TypeVar("S", bound=Subject)
+Result = TypeVar("Result")
+_GOING = (RunState.RUNNING, RunState.PAUSED)
+
+
+def attempt(
+    ctx: Context,
+    kind: LeaseKind,
+    ids: Sequence[int],
+    claim: Callable[[Transaction, Sequence[int], Pace], Sequence[tuple[Run, S]]],
+    perform: Callable[[Context, Run, Sequence[S]], Iterator[Result | None]],
+    save: Callable[[Context, Run, Sequence[Result]], None],
+) -> None:
+    """Leases subjects that are free, performs the step on each and saves the results together.
+
+    Leases are renewed meanwhile.  Where the step cannot go on, what was performed is saved, and the
+    leases of the rest are given back.  The run is paused where a person has to act; it fails where
+    its evaluator cannot be used, or where a subject was attempted too often.
+
+    Args:
+      ctx: The process's context.
+      kind: What is leased.
+      ids: Subjects of one run.
+      claim: Leases them in a transaction.
+      perform: Yields a result for each subject, in order; None where there is nothing to save.
+      save: Saves the results; idempotent.
+
+    Raises:
+      Unavailable: A port could not be reached; trying again later is safe.
+    """
+    try:
+        leased = ctx.share(f"lease {kind}s", ids, partial(_leased, ctx, claim))
+    except Exhausted as error:
+        stop(ctx, error.run, RunState.FAILED, f"{kind} {error.subject}: {error}")
+        return
+    mine = [found for found in leased if found is not None]
+    if not mine:
+        return
+    run, subjects = mine[0][0], [subject for _, subject in mine]
+    with ctx.work(run.id):
+        left, fault = _performed(ctx, kind, run, subjects, perform, save)
+        if fault is None:
+            return
+        with ctx.store.begin() as tx:
+            _release(tx, kind, left, ctx.pace)
+            if isinstance(fault, Unavailable):
+                tx.runs.explain(run.id, f"waiting: {fault}")
+        if isinstance(fault, EvaluatorBroken):
+            reason = f"the evaluator of {run.problem_name!r} is broken: {fault}"
+            stop(ctx, run.id, RunState.FAILED, reason)
+        elif isinstance(fault, Misconfigured):
+            stop(ctx, run.id, RunState.PAUSED, str(fault))
+        else:
+            raise fault
+
+
+def _leased(
+    ctx: Context,
+    claim: Callable[[Transaction, Sequence[int], Pace], Sequence[tuple[Run, S]]],
+    ids: Sequence[int],
+) -> list[tuple[Run, S] | None]:
+    """Returns each subject with its run, the first time that its id is named; else None."""
+    with ctx.store.begin() as tx:
+        leased = {subject.id: (run, subject) for run, subject in claim(tx, ids, ctx.pace)}
+    return [leased.pop(subject, None) for subject in ids]
+
+
+def _performed(
+    ctx: Context,
+    kind: LeaseKind,
+    run: Run,
+    subjects: Sequence[S],
+    perform: Callable[[Context, Run, Sequence[S]], Iterator[Result | None]],
+    save: Callable[[Context, Run, Sequence[Result]], None],
+) -> tuple[list[int], Unavailable | EvaluatorBroken | None]:
+    """Returns the subjects that were not performed, and why."""
+    results: list[Result] = []
+    left = [subject.id for subject in subjects]
+    fault: Unavailable | EvaluatorBroken | None = None
+    with ExitStack() as kept:
+        for subject in subjects:
+            kept.enter_context(ctx.keep(kind, subject.id))
+        try:
+            ctx.recipe(
+                run
+            )  # a run whose recipe is not installed is paused before it costs anything
+            for result in perform(ctx, run, subjects):
+                left.pop(0)
+                if result is not None:
+                    results.append(result)
+        except (Unavailable, EvaluatorBroken) as error:
+            fault = error
+        if results:
+            save(ctx, run, results)
+    return left, fault
+
+
+def _release(tx: Transaction, kind: LeaseKind, ids: Sequence[int], pace: Pace) -> None:
+    cohorts, trials = (ids, []) if kind == "cohort" else ([], ids)
+    tx.leases.release(cohorts, trials, pace.retry_seconds)
+
+
+def stop(ctx: Context, run: int, state: RunState, reason: str) -> None:
+    """Moves a run that is going to `state`, with its event, once."""
+    fact = Paused(reason=reason) if state is RunState.PAUSED else Broken(reason=reason)
+    before = (RunState.RUNNING,) if state is RunState.PAUSED else _GOING
+    with ctx.store.begin() as tx:
+        if tx.runs.set_state(run, before, state, reason):
+            tx.events.emit(run, fact)
