@@ -1,22 +1,21 @@
-"""The endpoint: one chat request from its body to its answer, in simulated time."""
+"""The endpoint: a chat request from its body to its answer in simulated time, and the metrics."""
 
 import asyncio
 import itertools
 import json
 import time
 import zlib
+from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from mock_llm.amounts import Amount
-from mock_llm.batch import Batch, Generation, Speed
-from mock_llm.faults import GARBAGE, Fault, FaultRates
-from mock_llm.measures import NOTICE, Measures
-from mock_llm.prefixes import PrefixCache
-from mock_llm.reading import PREFIX, Asked, Refusal, read_request
+from mock_llm.chat_request import PREFIX, ChatRequest, ErrorReply, read_request
+from mock_llm.draws import GARBAGE, Amount, FaultRates, InjectedFault
+from mock_llm.engine import Batch, BatchedSequence, PrefixCache, Speed
 from mock_llm.replies import Replies, Reply, count_tokens, cut, mutating
 
+NOTICE = "SIMULATION: evoq mock-llm; no model ran and no accelerator was used"
 LATENCY = Amount("fixed", 0.8)
 _BUSY = (
     "The engine is currently busy and cannot accept new requests. "
@@ -27,14 +26,14 @@ _BROKEN = ((500, "EngineCore encountered an issue."), (502, "Bad gateway."), (50
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """What is simulated.
+    """The parameters of the simulation.
 
     Attributes:
-      models: The names that are served; none: any name is.
+      models: The names that are served; empty: any name is.
       latency: Seconds from the start of a sequence to its first token, or to its end where there
         is no speed in tokens.
-      completion_tokens: Tokens a sequence is simulated to have; None: as many as its text.
-      seed: Of every draw.
+      completion_tokens: Simulated length of a sequence; None: the length of its text.
+      seed: Seeds every draw.
     """
 
     models: frozenset[str] = frozenset()
@@ -47,13 +46,13 @@ class Simulation:
 
     @property
     def model(self) -> str:
-        """The name that the model is listed and measured under."""
+        """The name of the model in lists and metrics."""
         return PREFIX + min(self.models, default="any")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What goes over the wire."""
+class HttpAnswer:
+    """The status, the body and the header of an HTTP response."""
 
     status: int
     body: bytes
@@ -61,76 +60,139 @@ class Answer:
 
 
 @dataclass(slots=True)
+class Metrics:
+    """Counts since the start of the server, shown under vLLM's names."""
+
+    prompt_tokens: int = 0
+    generation_tokens: int = 0
+    prefix_queries: int = 0
+    prefix_hits: int = 0
+    queue_full: int = 0
+    peak_running: int = 0
+    finished: Counter[str] = field(default_factory=Counter)
+    injected: Counter[InjectedFault] = field(default_factory=Counter)
+    hang_seconds: float = 0.0
+    queue_seconds: float = 0.0
+    request_seconds: float = 0.0
+    answered: int = 0
+
+    def text(self, batch: Batch, model: str) -> str:
+        """Returns the counts in the text format of Prometheus."""
+        label = f'engine="0",model_name="{model}"'
+        lines = [f"# {NOTICE}"]
+
+        def add(name: str, kind: str, *samples: tuple[str, str, float]) -> None:
+            lines.append(f"# TYPE {name} {kind}")
+            lines.extend(
+                f"{name}{suffix}{{{label}{extra}}} {value:.9g}" for suffix, extra, value in samples
+            )
+
+        add("evoq_mock_llm_simulation", "gauge", ("", "", 1))
+        add("vllm:num_requests_running", "gauge", ("", "", batch.running))
+        add("vllm:num_requests_waiting", "gauge", ("", "", batch.waiting))
+        usage = batch.running / batch.speed.max_num_seqs
+        add("vllm:kv_cache_usage_perc", "gauge", ("", "", usage))
+        add("evoq_mock_llm_peak_running", "gauge", ("", "", self.peak_running))
+        for name, count in (
+            ("prompt_tokens", self.prompt_tokens),
+            ("generation_tokens", self.generation_tokens),
+            ("prefix_cache_queries", self.prefix_queries),
+            ("prefix_cache_hits", self.prefix_hits),
+        ):
+            add(f"vllm:{name}", "counter", ("_total", "", count))
+        reasons = [
+            ("_total", f',finished_reason="{reason}"', self.finished[reason])
+            for reason in ("stop", "length", "abort")
+        ]
+        add("vllm:request_success", "counter", *reasons)
+        full = ("_total", ',reason="max_num_queued_reqs"', self.queue_full)
+        add("vllm:admission_rejections", "counter", full)
+        for name, seconds in (
+            ("request_queue_time_seconds", self.queue_seconds),
+            ("e2e_request_latency_seconds", self.request_seconds),
+        ):
+            whole = ("_bucket", ',le="+Inf"', self.answered)
+            total, times = ("_sum", "", seconds), ("_count", "", self.answered)
+            add(f"vllm:{name}", "histogram", whole, times, total)
+        faults = [("_total", f',fault="{fault}"', self.injected[fault]) for fault in InjectedFault]
+        add("evoq_mock_llm_injected_faults", "counter", *faults)
+        add("evoq_mock_llm_hang_seconds", "counter", ("_total", "", self.hang_seconds))
+        return "\n".join(lines) + "\n"
+
+
+@dataclass(slots=True)
 class Endpoint:
-    """The simulated server, but for its socket.  Lives on one event loop."""
+    """The simulated server without its socket.  Runs on one event loop."""
 
     simulation: Simulation
     batch: Batch
-    measures: Measures = field(default_factory=Measures)
+    metrics: Metrics = field(default_factory=Metrics)
     prefixes: PrefixCache = field(default_factory=PrefixCache)
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
-    async def chat(self, body: bytes) -> Answer:
-        """Answers a chat request; cancelling it frees what it holds, as a closed connection does.
+    async def chat(self, body: bytes) -> HttpAnswer:
+        """Answers a chat request; cancelling the call withdraws its sequences from the batch.
 
-        Drawn by the number of the request: whether it fails.  Drawn by the request's own seed where
-        it has one: its latency and its replies.
+        The number of the request seeds its fault.  The request's own seed, where it has one, seeds
+        its latency and its replies.
         """
         number = next(self._numbers)
-        luck = Random(f"{self.simulation.seed}/{number}/fault")
-        fault = self.simulation.faults.draw(luck)
+        fault_rng = Random(f"{self.simulation.seed}/{number}/fault")
+        fault = self.simulation.faults.draw(fault_rng)
         if fault is not None:
-            self.measures.injected[fault] += 1
+            self.metrics.injected[fault] += 1
         match fault:
-            case Fault.TOO_MANY:
-                asks = self.simulation.faults.retry_after_seconds
-                return _refused(
-                    Refusal(429, "Rate limit reached.", "rate_limit_error", None, None, asks)
+            case InjectedFault.TOO_MANY:
+                seconds = self.simulation.faults.retry_after_seconds
+                return _error(
+                    ErrorReply(429, "Rate limit reached.", "rate_limit_error", None, None, seconds)
                 )
-            case Fault.BROKEN:
-                status, says = luck.choice(_BROKEN)
-                return _refused(Refusal(status, says, "InternalServerError"))
-            case Fault.HANG:
+            case InjectedFault.BROKEN:
+                status, message = fault_rng.choice(_BROKEN)
+                return _error(ErrorReply(status, message, "InternalServerError"))
+            case InjectedFault.HANG:
                 began = time.monotonic()
                 try:
-                    await asyncio.Event().wait()  # nobody sets it
+                    await asyncio.Event().wait()  # never set
                 finally:
-                    self.measures.hang_seconds += time.monotonic() - began
-        asked = read_request(body, self.simulation.models)
-        if isinstance(asked, Refusal):
-            return _refused(asked)
-        if not self.batch.accepts(asked.n):
-            self.measures.queue_full += 1
-            return _refused(Refusal(503, _BUSY, "ServiceUnavailableError"))
-        answer = await self._answer(asked, number)
-        return Answer(200, luck.choice(GARBAGE)) if fault is Fault.GARBAGE else answer
+                    self.metrics.hang_seconds += time.monotonic() - began
+        request = read_request(body, self.simulation.models)
+        if isinstance(request, ErrorReply):
+            return _error(request)
+        if not self.batch.accepts(request.n):
+            self.metrics.queue_full += 1
+            return _error(ErrorReply(503, _BUSY, "ServiceUnavailableError"))
+        answer = await self._answer(request, number)
+        return (
+            HttpAnswer(200, fault_rng.choice(GARBAGE)) if fault is InjectedFault.GARBAGE else answer
+        )
 
-    async def _answer(self, asked: Asked, number: int) -> Answer:
-        drawn = str(number)
-        if asked.seed is not None:
-            drawn = f"{asked.seed}/{zlib.crc32(asked.prompt.encode('utf-8', 'surrogatepass'))}"
-        rngs = [Random(f"{self.simulation.seed}/{drawn}/{choice}") for choice in range(asked.n)]
-        replies = [cut(self.simulation.replies(asked, rng), asked.max_tokens) for rng in rngs]
-        cached = self.prefixes.cached_tokens(asked.prompt)
-        prompt_tokens = count_tokens(asked.prompt)
-        self.measures.prompt_tokens += prompt_tokens
-        self.measures.prefix_queries += prompt_tokens
-        self.measures.prefix_hits += cached
+    async def _answer(self, request: ChatRequest, number: int) -> HttpAnswer:
+        seed = str(number)
+        if request.seed is not None:
+            seed = f"{request.seed}/{zlib.crc32(request.prompt.encode('utf-8', 'surrogatepass'))}"
+        rngs = [Random(f"{self.simulation.seed}/{seed}/{choice}") for choice in range(request.n)]
+        replies = [cut(self.simulation.replies(request, rng), request.max_tokens) for rng in rngs]
+        cached = self.prefixes.cached_tokens(request.prompt)
+        prompt_tokens = count_tokens(request.prompt)
+        self.metrics.prompt_tokens += prompt_tokens
+        self.metrics.prefix_queries += prompt_tokens
+        self.metrics.prefix_hits += cached
         lengths = [self._length(reply, rng) for reply, rng in zip(replies, rngs, strict=True)]
         await self._generate(lengths, rngs)
-        self.measures.finished.update(reply.finish for reply in replies)
-        self.measures.generation_tokens += sum(lengths)
+        self.metrics.finished.update(reply.finish for reply in replies)
+        self.metrics.generation_tokens += sum(lengths)
         usage = {
             "prompt_tokens": prompt_tokens,
             "completion_tokens": sum(lengths),
             "total_tokens": prompt_tokens + sum(lengths),
             "prompt_tokens_details": {"cached_tokens": cached},
         }
-        return _completed(asked, number, replies, usage)
+        return _completed(request, number, replies, usage)
 
     def _length(self, reply: Reply, rng: Random) -> int:
-        told = self.simulation.completion_tokens
-        return reply.tokens if told is None else max(1, round(told.draw(rng)))
+        length = self.simulation.completion_tokens
+        return reply.tokens if length is None else max(1, round(length.draw(rng)))
 
     async def _generate(self, lengths: list[int], rngs: list[Random]) -> None:
         """Waits until every sequence has gone through the batch."""
@@ -139,27 +201,27 @@ class Endpoint:
         over = loop.create_future()
         left = len(lengths)
 
-        def one_done() -> None:
+        def count_down() -> None:
             nonlocal left
             left -= 1
             if not left and not over.done():
                 over.set_result(None)
 
         sequences = [
-            Generation(self.simulation.latency.draw(rng), length, one_done)
+            BatchedSequence(self.simulation.latency.draw(rng), length, count_down)
             for rng, length in zip(rngs, lengths, strict=True)
         ]
         self.batch.start(sequences)
-        self.measures.peak_running = max(self.measures.peak_running, self.batch.running)
+        self.metrics.peak_running = max(self.metrics.peak_running, self.batch.running)
         try:
             await over
         finally:
             for sequence in sequences:
-                self.measures.finished["abort"] += not sequence.ended
+                self.metrics.finished["abort"] += not sequence.ended
                 self.batch.withdraw(sequence)
-        self.measures.answered += 1
-        self.measures.request_seconds += loop.time() - arrived
-        self.measures.queue_seconds += max(one.started for one in sequences) - arrived
+        self.metrics.answered += 1
+        self.metrics.request_seconds += loop.time() - arrived
+        self.metrics.queue_seconds += max(sequence.started for sequence in sequences) - arrived
 
     def models(self) -> dict[str, Any]:
         """Returns the list of models."""
@@ -173,12 +235,14 @@ class Endpoint:
         }
 
 
-def _completed(asked: Asked, number: int, replies: list[Reply], usage: dict[str, Any]) -> Answer:
+def _completed(
+    request: ChatRequest, number: int, replies: list[Reply], usage: dict[str, Any]
+) -> HttpAnswer:
     document = {
         "id": f"chatcmpl-simulated-{number}",
         "object": "chat.completion",
         "created": int(time.time()),
-        "model": PREFIX + asked.model,
+        "model": PREFIX + request.model,
         "system_fingerprint": NOTICE,
         "choices": [
             {
@@ -191,9 +255,9 @@ def _completed(asked: Asked, number: int, replies: list[Reply], usage: dict[str,
         ],
         "usage": usage,
     }
-    return Answer(200, json.dumps(document).encode())
+    return HttpAnswer(200, json.dumps(document).encode())
 
 
-def _refused(refusal: Refusal) -> Answer:
-    body = json.dumps(refusal.document()).encode()
-    return Answer(refusal.status, body, refusal.retry_after_seconds)
+def _error(error: ErrorReply) -> HttpAnswer:
+    body = json.dumps(error.document()).encode()
+    return HttpAnswer(error.status, body, error.retry_after_seconds)

@@ -1,4 +1,4 @@
-"""The socket of the simulation: Tornado's HTTP server around one endpoint."""
+"""The HTTP server of the simulation: Tornado around one endpoint."""
 
 import asyncio
 import json
@@ -9,17 +9,16 @@ from typing import Any
 from tornado.httpserver import HTTPServer
 from tornado.web import Application, RequestHandler
 
-from mock_llm.batch import Batch
-from mock_llm.endpoint import Endpoint, Simulation
-from mock_llm.measures import NOTICE
-from mock_llm.reading import Refusal
+from mock_llm.chat_request import ErrorReply
+from mock_llm.endpoint import NOTICE, Endpoint, Simulation
+from mock_llm.engine import Batch
 
 LARGEST_BODY_BYTES = 64 * 2**20
-BACKLOG = 2048  # hundreds of clients come at once; the kernel's own bound may be lower
+BACKLOG = 2048  # hundreds of clients connect at once; the kernel's own limit may be lower
 
 
 class _Handler(RequestHandler):
-    """What every path shares: the endpoint, and a header that says what this is."""
+    """Shared by all paths: the endpoint, and a header that marks the simulation."""
 
     endpoint: Endpoint
 
@@ -31,11 +30,13 @@ class _Handler(RequestHandler):
         self.set_header("Content-Type", "application/json")
 
     def compute_etag(self) -> None:
-        """Returns none: nothing here is cached."""
+        """Returns no tag: no answer is cached."""
 
     def write_error(self, status_code: int, **_: Any) -> None:
-        said = Refusal(status_code, f"{self.request.method} {self.request.path}: {self._reason}")
-        self.finish(json.dumps(said.document()))
+        error = ErrorReply(
+            status_code, f"{self.request.method} {self.request.path}: {self._reason}"
+        )
+        self.finish(json.dumps(error.document()))
 
 
 class _Chat(_Handler):
@@ -71,7 +72,7 @@ class _Metrics(_Handler):
     def get(self) -> None:
         self.set_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
         model = self.endpoint.simulation.model
-        self.finish(self.endpoint.measures.text(self.endpoint.batch, model))
+        self.finish(self.endpoint.metrics.text(self.endpoint.batch, model))
 
 
 class _Absent(_Handler):
@@ -84,42 +85,42 @@ def listening(host: str, port: int) -> socket.socket:
 
     Args:
       host: A name or an address.
-      port: 0 takes any that is free.
+      port: 0 takes any free port.
 
     Raises:
-      OSError: The port is taken, or the host is not of this machine.
+      OSError: The port is taken, or the address is not of this machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    opened = socket.create_server((host, port), family=family, backlog=BACKLOG)
-    opened.setblocking(False)
-    return opened
+    listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    listener.setblocking(False)
+    return listener
 
 
 async def serve(
     simulation: Simulation, listener: socket.socket, until: Callable[[], bool]
 ) -> Endpoint:
-    """Serves until it is told to stop, and closes the socket.
+    """Serves until `until()` holds, and closes the socket.
 
     Args:
-      simulation: What is simulated.
-      listener: As `listening` returns it.
-      until: Asked twenty times a second.
+      simulation: The parameters of the simulation.
+      listener: The socket that `listening` returned.
+      until: Called twenty times a second.
 
     Returns:
-      The endpoint, with what it measured.
+      The endpoint, with its metrics.
     """
     loop = asyncio.get_running_loop()
     endpoint = Endpoint(simulation, Batch(simulation.speed, loop))
-    told = {"endpoint": endpoint}
+    arguments = {"endpoint": endpoint}
     application = Application(
         [
-            ("/v1/chat/completions", _Chat, told),
-            ("/v1/models", _Models, told),
-            ("/health", _Health, told),
-            ("/metrics", _Metrics, told),
-            (".*", _Absent, told),
+            ("/v1/chat/completions", _Chat, arguments),
+            ("/v1/models", _Models, arguments),
+            ("/health", _Health, arguments),
+            ("/metrics", _Metrics, arguments),
+            (".*", _Absent, arguments),
         ],
-        log_function=lambda handler: None,  # noqa: ARG005  a line a request would be the bottleneck
+        log_function=lambda handler: None,  # noqa: ARG005  a log line per request would be the bottleneck
     )
     server = HTTPServer(application, max_body_size=LARGEST_BODY_BYTES)
     server.add_socket(listener)

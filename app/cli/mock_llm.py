@@ -10,12 +10,10 @@ from pathlib import Path
 from app.cli.interruption import Interruption
 from app.cli.screen import Screen
 from app.config.layers import UsageError
-from mock_llm.amounts import Amount, read_amount
-from mock_llm.batch import Speed
-from mock_llm.endpoint import Endpoint, Simulation
-from mock_llm.faults import FaultRates
-from mock_llm.measures import NOTICE
-from mock_llm.reading import PREFIX
+from mock_llm.chat_request import PREFIX
+from mock_llm.draws import Amount, FaultRates, read_amount
+from mock_llm.endpoint import NOTICE, Endpoint, Simulation
+from mock_llm.engine import Speed
 from mock_llm.replies import mutating, read_script, scripted
 from mock_llm.server import listening, serve
 
@@ -182,7 +180,7 @@ def _described(wanted: Wanted) -> list[str]:
 
 
 def _summary(endpoint: Endpoint) -> str:
-    measured = endpoint.measures
+    measured = endpoint.metrics
     faults = sum(measured.injected.values())
     return (
         f"the simulation has ended: {measured.answered} answered, {faults} faults injected, "

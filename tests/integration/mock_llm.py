@@ -1,4 +1,4 @@
-"""A simulated model in a process of its own: `evoq mock-llm`."""
+"""A simulated model in a separate process: `evoq mock-llm`."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ COMMAND = (sys.executable, "-c", "from app.cli import main; main()", "mock-llm")
 
 @dataclass(frozen=True)
 class Fetched:
-    """An answer, whatever its status."""
+    """An answer with any status."""
 
     status: int
     headers: Message
@@ -43,7 +43,7 @@ def fetch(url: str, body: bytes | None = None, timeout: float = 30.0) -> Fetched
 
 
 def until(true: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
-    """Waits for something to become true; fails the test, naming it, when it does not."""
+    """Waits until `true()` holds; fails the test with `what` when it does not in time."""
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, what
@@ -55,19 +55,19 @@ class Mock:
     """A running simulation."""
 
     base_url: str
-    said: str
+    first_line: str
 
     def gauge(self, name: str) -> float:
         """Returns a sample of /metrics, summed over its labels."""
         text = fetch(self.base_url.removesuffix("/v1") + "/metrics").text
-        found = [line for line in text.splitlines() if line.startswith(name + "{")]
-        assert found, f"{name} is not in\n{text}"
-        return sum(float(line.split()[-1]) for line in found)
+        samples = [line for line in text.splitlines() if line.startswith(name + "{")]
+        assert samples, f"{name} is not in\n{text}"
+        return sum(float(line.split()[-1]) for line in samples)
 
 
 @contextmanager
 def mock_llm(*options: object) -> Iterator[Mock]:
-    """Starts one on a free port and ends it."""
+    """Runs a simulation on a free port during the block."""
     command = [*COMMAND, "--port", "0", "--json", *map(str, options)]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

@@ -1,4 +1,4 @@
-"""`evoq mock-llm` over its socket, asked by OpenAI's own client and by ours."""
+"""`evoq mock-llm` over its socket, with OpenAI's own client and with this project's."""
 
 import http.client
 import json
@@ -39,17 +39,16 @@ def ask(mock: Mock, text: str = PROMPT, **options: object):
         )
 
 
-def test_everything_it_says_says_that_it_is_a_simulation(mock: Mock):
+def test_every_answer_names_the_simulation(mock: Mock):
     answer = ask(mock)
     root = mock.base_url.removesuffix("/v1")
     metrics = fetch(root + "/metrics").text
 
-    assert "SIMULATED" in mock.said
+    assert "SIMULATED" in mock.first_line
     assert answer.model == "simulated/small"
     assert "SIMULATION" in str(answer.system_fingerprint)
-    assert [one["id"] for one in fetch(mock.base_url + "/models").json["data"]] == [
-        "simulated/small"
-    ]
+    models = fetch(mock.base_url + "/models").json["data"]
+    assert [model["id"] for model in models] == ["simulated/small"]
     assert "SIMULATION" in fetch(root + "/health").text
     assert metrics.startswith("# SIMULATION")
     assert 'model_name="simulated/small"' in metrics
@@ -68,7 +67,7 @@ def test_n_choices_differ_and_the_same_seed_repeats_them(mock: Mock):
 
 
 def test_usage_counts_all_choices_and_cached_prompt_tokens(mock: Mock):
-    long = "a fixed task, told at length, " * 30 + PROMPT
+    long = "a fixed task, described at length, " * 30 + PROMPT
     ask(mock, long)
     answer = ask(mock, long, n=2)
 
@@ -103,20 +102,20 @@ def test_errors_have_openais_shape(mock: Mock, body: object, status: int, param:
     sound = {"model": "small", "messages": [{"role": "user", "content": "hello"}]}
     content = body if isinstance(body, str) else json.dumps({**sound, **body})  # type: ignore[dict-item]
 
-    said = fetch(mock.base_url + "/chat/completions", content.encode())
+    answer = fetch(mock.base_url + "/chat/completions", content.encode())
 
-    assert said.status == status
-    assert set(said.json["error"]) == {"message", "type", "param", "code"}
-    assert said.json["error"]["param"] == param
+    assert answer.status == status
+    assert set(answer.json["error"]) == {"message", "type", "param", "code"}
+    assert answer.json["error"]["param"] == param
 
 
-def test_a_client_that_goes_away_frees_its_place():
+def test_a_closed_connection_withdraws_its_sequence():
     with mock_llm("--latency", "600") as slow:
         line = http.client.HTTPConnection(urlsplit(slow.base_url).netloc)
         line.request("POST", "/v1/chat/completions", chat())
-        until(lambda: slow.gauge("vllm:num_requests_running") == 1, "it has a place")
+        until(lambda: slow.gauge("vllm:num_requests_running") == 1, "its sequence runs")
         line.close()
-        until(lambda: slow.gauge("vllm:num_requests_running") == 0, "its place is free")
+        until(lambda: slow.gauge("vllm:num_requests_running") == 0, "no sequence runs")
 
 
 def chat(n: int = 1) -> bytes:
@@ -126,7 +125,7 @@ def chat(n: int = 1) -> bytes:
 
 
 def answered(mock: Mock, body: bytes) -> Fetched | None:
-    """Asks for a completion; None: the connection was cut."""
+    """Requests a completion; None: the connection was cut."""
     try:
         return fetch(mock.base_url + "/chat/completions", body, timeout=200.0)
     except OSError:
@@ -143,7 +142,7 @@ def test_above_its_queue_it_answers_503_at_once_without_retry_after():
         answers = [pool.submit(answered, small, chat()) for _ in range(19)]
         refused = [answer.result() for answer in answers]
 
-        assert [one.status for one in refused if one] == [503] * 19
+        assert [answer.status for answer in refused if answer] == [503] * 19
         assert not held.done()
         assert "retry-after" not in refused[0].headers
         assert "currently busy" in refused[0].json["error"]["message"]
@@ -151,7 +150,7 @@ def test_above_its_queue_it_answers_503_at_once_without_retry_after():
         assert small.gauge("vllm:num_requests_running") == 4
 
 
-def test_what_waits_for_a_place_is_answered_after_those_before_it():
+def test_sequences_above_the_batch_size_wait_for_a_free_slot():
     with mock_llm("--latency", "0.5", "--max-num-seqs", "4") as small:
         answer = answered(small, chat(n=8))
 
@@ -161,18 +160,18 @@ def test_what_waits_for_a_place_is_answered_after_those_before_it():
         assert small.gauge("vllm:request_queue_time_seconds_sum") > 0.4
 
 
-def test_faults_are_injected_as_told():
+def test_faults_are_injected_at_the_given_rates():
     rates = ("--rate-429", "0.2", "--retry-after", "1.5", "--rate-5xx", "0.2")
     rates += ("--rate-hang", "0.1", "--rate-garbage", "0.1", "--seed", "4")
     with ThreadPoolExecutor(200) as pool, mock_llm("--latency", "0", *rates) as faulty:
-        asked = [pool.submit(answered, faulty, chat()) for _ in range(200)]
+        requests = [pool.submit(answered, faulty, chat()) for _ in range(200)]
         until(
-            lambda: sum(one.done() for one in asked) + hanging(faulty) == 200,
-            "what does not hang is answered",
+            lambda: sum(request.done() for request in requests) + hanging(faulty) == 200,
+            "every request that does not hang is answered",
         )
         injected = faulty.gauge("evoq_mock_llm_injected_faults_total")
 
-    answers = [one.result() for one in asked]
+    answers = [request.result() for request in requests]
     hung = answers.count(None)
     statuses = Counter(answer.status for answer in answers if answer)
     limited = next(answer for answer in answers if answer and answer.status == 429)
@@ -208,16 +207,16 @@ def test_a_run_evolves_against_it(
     evoq, folder = Evoq(capsys), problem_folder(tmp_path / "problem")
     with mock_llm("--latency", "0.01") as mock:
         model = ("--set", "llm.model=mock", "--set", f"llm.base_url={mock.base_url}")
-        said = evoq("run", folder, "--iterations", 12, *model, "--reproducible", "--json")
+        result = evoq("run", folder, "--iterations", 12, *model, "--reproducible", "--json")
         finished = mock.gauge("vllm:request_success_total")
 
-    assert said.code == 0, said.err
-    assert said.json["state"] == "finished"
+    assert result.code == 0, result.err
+    assert result.json["state"] == "finished"
     assert finished == 12
-    assert said.json["best"]["fitness"] > -6.5, said.json["best"]  # what the seed has
+    assert result.json["best"]["fitness"] > -6.5, result.json["best"]  # the seed's fitness
 
 
-def test_a_taken_port_is_said_with_the_remedy(capsys: pytest.CaptureFixture[str]):
+def test_the_error_of_a_taken_port_names_the_remedy(capsys: pytest.CaptureFixture[str]):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -228,7 +227,7 @@ def test_a_taken_port_is_said_with_the_remedy(capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         (["--latency", "fast"], "lognormal"),
         (["--rate-429", "0.9", "--rate-hang", "0.9"], "1.8"),
@@ -246,8 +245,8 @@ def test_a_taken_port_is_said_with_the_remedy(capsys: pytest.CaptureFixture[str]
         (["--model", ""], "--model"),
     ],
 )
-def test_wrong_options_are_said_with_the_remedy(
-    options: list[str], says: str, capsys: pytest.CaptureFixture[str]
+def test_the_errors_of_wrong_options_name_the_remedy(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ):
     assert status_of(["mock-llm", *options]) == 2
-    assert says in capsys.readouterr().err
+    assert message in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What the simulated model answers."""
+"""The replies, faults and amounts of the simulated model."""
 
 from pathlib import Path
 from random import Random
@@ -24,11 +24,9 @@ from app.domain.problem import EditRules
 from app.domain.program import Program
 from app.domain.replies.edit_blocks import parse_edits
 from app.domain.source.edits import apply_edits
-from mock_llm.amounts import read_amount
-from mock_llm.faults import Fault, FaultRates
-from mock_llm.mutation import mutating_reply, program_in, search_replace
-from mock_llm.prefixes import PrefixCache
-from mock_llm.replies import cut, read_script
+from mock_llm.draws import FaultRates, InjectedFault, read_amount
+from mock_llm.engine import PrefixCache
+from mock_llm.replies import cut, mutating_reply, program_in, read_script, search_replace
 
 PARENT = Program(
     """\
@@ -53,14 +51,14 @@ def brief() -> Brief:
         PARENT.id: ProgramRecord(PARENT, 1.0, changes="Change 1: 'c' to 'd'"),
         OTHER.id: ProgramRecord(OTHER, 0.5),
     }
-    told = Ancestry((ProgramRecord(OTHER, 0.5, changes="Change 1: 'a' to 'b'"),), (FAILED,))
+    ancestry = Ancestry((ProgramRecord(OTHER, 0.5, changes="Change 1: 'a' to 'b'"),), (FAILED,))
     siblings = (ProgramRecord(OTHER, 0.25, changes="Change 1: 'b' to 'c'"),)
     return Brief(
-        "Improve it.", "python", (draft,), known, siblings=siblings, ancestry=told, seed="1"
+        "Improve it.", "python", (draft,), known, siblings=siblings, ancestry=ancestry, seed="1"
     )
 
 
-@pytest.mark.parametrize("operator", [DIFF, REWRITE, COMPLETE], ids=lambda one: one.name)
+@pytest.mark.parametrize("operator", [DIFF, REWRITE, COMPLETE], ids=lambda operator: operator.name)
 def test_the_operators_that_ask_a_model_read_a_child_from_the_reply(operator):
     children = set()
     for n in range(30):
@@ -77,13 +75,13 @@ def test_the_operators_that_ask_a_model_read_a_child_from_the_reply(operator):
     assert PARENT.id not in children
 
 
-def test_the_same_draw_is_the_same_reply():
+def test_the_same_seed_gives_the_same_reply():
     prompt = f"```python\n{PARENT.source}```"
 
     assert mutating_reply(prompt, prompt, Random(7)) == mutating_reply(prompt, prompt, Random(7))
 
 
-def test_the_program_is_the_one_below_the_heading_and_not_an_example():
+def test_the_program_is_below_the_heading_and_no_example():
     prompt = (
         "# Current Program\n```python\na = 1\nb = 2\n```\n"
         "# Task\n```\n<<<<<<< SEARCH\nx\n=======\ny\n>>>>>>> REPLACE\n```\n"
@@ -96,7 +94,7 @@ def test_the_program_is_the_one_below_the_heading_and_not_an_example():
     assert found.text == "a = 1\nb = 2\n"
 
 
-def test_a_prompt_without_a_program_is_answered_and_not_with_code():
+def test_a_prompt_without_a_program_gets_a_reply_without_code():
     assert "```" not in mutating_reply("hello", "hello", Random(0))
 
 
@@ -114,7 +112,7 @@ LINE = st.sampled_from(["a = 1", "b = 2", "    c = 3", "", "d = 4", "e = 5"])
 
 @example(["b = 2", "a = 1", "b = 2", "b = 2", "    c = 3"], ["b = 2", "", "    c = 3", "b = 2"])
 @given(st.lists(LINE, min_size=1, max_size=12), st.lists(LINE, min_size=1, max_size=12))
-def test_blocks_make_one_text_of_the_other_but_for_blank_lines(old: list[str], new: list[str]):
+def test_blocks_turn_one_text_into_the_other_but_for_blank_lines(old: list[str], new: list[str]):
     before, after = "\n".join(["start", *old, "end"]), "\n".join(["start", *new, "end"])
     blocks = search_replace(before, after)
     if not blocks:
@@ -129,14 +127,14 @@ def test_blocks_make_one_text_of_the_other_but_for_blank_lines(old: list[str], n
     assert made.split() == after.split()
 
 
-def test_a_reply_longer_than_it_may_be_is_cut_and_says_so():
+def test_a_reply_above_the_limit_is_cut_with_finish_reason_length():
     reply = cut("x" * 100, max_tokens=5)
 
     assert (len(reply.text), reply.finish, reply.tokens) == (20, "length", 5)
     assert cut("short", 5).finish == "stop"
 
 
-def test_a_script_is_a_reply_a_line_or_one_for_all(tmp_path: Path):
+def test_a_script_holds_a_reply_per_line_or_one_reply(tmp_path: Path):
     lines = tmp_path / "replies.jsonl"
     lines.write_text('"one"\n\n{"content": "two"}\n')
     whole = tmp_path / "reply.md"
@@ -146,7 +144,7 @@ def test_a_script_is_a_reply_a_line_or_one_for_all(tmp_path: Path):
     assert read_script(whole) == ["```python\nx = 1\n```\n"]
 
 
-def test_a_script_that_holds_no_reply_says_where(tmp_path: Path):
+def test_the_error_of_a_script_names_the_line(tmp_path: Path):
     path = tmp_path / "replies.jsonl"
     path.write_text('"one"\n{"text": 1}\n')
 
@@ -165,21 +163,21 @@ def test_amounts_are_drawn_about_their_middle_and_never_negative(text: str):
 
 
 @pytest.mark.parametrize("text", ["", "fast", "-1", "normal:1", "uniform:0,1", "nan", "normal:a,b"])
-def test_what_is_no_amount_is_refused_with_what_is(text: str):
+def test_a_wrong_amount_is_refused_with_the_forms(text: str):
     with pytest.raises(ValueError, match="lognormal"):
         read_amount(text)
 
 
-def test_faults_come_as_often_as_told():
+def test_faults_occur_at_the_given_rates():
     rates = FaultRates(too_many=0.1, broken=0.05, hang=0.02)
     rng = Random(3)
 
     drawn = [rates.draw(rng) for _ in range(10_000)]
 
-    assert drawn.count(Fault.TOO_MANY) == pytest.approx(1000, rel=0.15)
-    assert drawn.count(Fault.BROKEN) == pytest.approx(500, rel=0.2)
-    assert drawn.count(Fault.HANG) == pytest.approx(200, rel=0.3)
-    assert Fault.GARBAGE not in drawn
+    assert drawn.count(InjectedFault.TOO_MANY) == pytest.approx(1000, rel=0.15)
+    assert drawn.count(InjectedFault.BROKEN) == pytest.approx(500, rel=0.2)
+    assert drawn.count(InjectedFault.HANG) == pytest.approx(200, rel=0.3)
+    assert InjectedFault.GARBAGE not in drawn
 
 
 @pytest.mark.parametrize("rates", [{"hang": -0.1}, {"hang": 1.1}, {"hang": 0.6, "broken": 0.6}])

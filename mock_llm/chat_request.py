@@ -1,19 +1,19 @@
-"""Requests: what a body asks for, or what is wrong with it, as OpenAI and vLLM say it."""
+"""Chat requests: parsing a body, and the errors of a wrong one in the shape of OpenAI and vLLM."""
 
 import json
 from dataclasses import dataclass
 from typing import Any
 
 PREFIX = "simulated/"
-"""What every model's name begins with in an answer, so that no ledger takes it for a real one."""
+"""The prefix of every model's name in an answer, so that no ledger takes it for a real model."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class ErrorReply:
     """An error in OpenAI's shape.
 
     Attributes:
-      param: The field of the request it is about, if it is about one.
+      param: The field of the request that is wrong, if it is one field.
     """
 
     status: int
@@ -36,15 +36,15 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ChatRequest:
     """A chat request.
 
     Attributes:
       model: The name without `simulated/`.
       prompt: The texts of all messages, in order.
-      last: The text of the last message from the user.
+      last: The text of the user's last message.
       seed: None where the client gave none.
-      max_tokens: None: as many as the reply has.
+      max_tokens: None: no limit.
     """
 
     model: str
@@ -55,47 +55,47 @@ class Asked:
     max_tokens: int | None
 
 
-def read_request(body: bytes, models: frozenset[str]) -> Asked | Refusal:
-    """Returns what is asked.
+def read_request(body: bytes, models: frozenset[str]) -> ChatRequest | ErrorReply:
+    """Returns the request in a body, or the error.
 
     Args:
-      body: As it came.
-      models: The names that are served; none: any name is.
+      body: The body of the HTTP request.
+      models: The names that are served; empty: any name is.
     """
     try:
-        told = json.loads(body)
+        document = json.loads(body)
     except ValueError as error:
-        return Refusal(400, f"the body is not JSON: {error}")
-    if not isinstance(told, dict):
-        return Refusal(400, "the body is not a JSON object")
-    model = told.get("model")
+        return ErrorReply(400, f"the body is not JSON: {error}")
+    if not isinstance(document, dict):
+        return ErrorReply(400, "the body is not a JSON object")
+    model = document.get("model")
     if not isinstance(model, str) or not model:
-        return Refusal(400, "`model` must be a name", param="model")
+        return ErrorReply(400, "`model` must be a name", param="model")
     model = model.removeprefix(PREFIX)
     if models and model not in models:
-        return Refusal(
+        return ErrorReply(
             404,
             f"The model `{model}` does not exist: there is {', '.join(sorted(models))}.",
             "not_found_error",
             "model",
             "model_not_found",
         )
-    texts = _texts(told.get("messages"))
-    if isinstance(texts, Refusal):
+    texts = _texts(document.get("messages"))
+    if isinstance(texts, ErrorReply):
         return texts
-    return _numbers(told) or Asked(
+    return _invalid_number(document) or ChatRequest(
         model,
         "\n".join(text for _, text in texts),
         next((text for role, text in reversed(texts) if role == "user"), texts[-1][1]),
-        told.get("n") or 1,
-        told.get("seed"),
-        told.get("max_completion_tokens") or told.get("max_tokens"),
+        document.get("n") or 1,
+        document.get("seed"),
+        document.get("max_completion_tokens") or document.get("max_tokens"),
     )
 
 
-def _texts(messages: object) -> list[tuple[str, str]] | Refusal:
-    """Returns role and text of each message."""
-    wrong = Refusal(400, "`messages` must be a list of one or more messages", param="messages")
+def _texts(messages: object) -> list[tuple[str, str]] | ErrorReply:
+    """Returns the role and the text of each message."""
+    wrong = ErrorReply(400, "`messages` must be a list of one or more messages", param="messages")
     if not isinstance(messages, list) or not messages:
         return wrong
     texts: list[tuple[str, str]] = []
@@ -104,17 +104,17 @@ def _texts(messages: object) -> list[tuple[str, str]] | Refusal:
             case {"role": str(role), "content": str(text)}:
                 texts.append((role, text))
             case {"role": str(role), "content": [*parts]}:
-                told = [part.get("text") for part in parts if isinstance(part, dict)]
-                texts.append((role, "".join(text for text in told if isinstance(text, str))))
+                pieces = [part.get("text") for part in parts if isinstance(part, dict)]
+                texts.append((role, "".join(text for text in pieces if isinstance(text, str))))
             case _:
                 return wrong
     return texts
 
 
-def _numbers(told: dict[str, Any]) -> Refusal | None:
-    """Returns what is wrong with the parameters; None where nothing is."""
-    if told.get("stream"):
-        return Refusal(400, "this simulation does not stream", param="stream")
+def _invalid_number(document: dict[str, Any]) -> ErrorReply | None:
+    """Returns the error of the parameters; None where they are valid."""
+    if document.get("stream"):
+        return ErrorReply(400, "this simulation does not stream", param="stream")
     limits: tuple[tuple[str, type, float, float], ...] = (
         ("n", int, 1, 128),
         ("max_tokens", int, 1, 1e9),
@@ -124,12 +124,12 @@ def _numbers(told: dict[str, Any]) -> Refusal | None:
         ("top_p", float, 0, 1),
     )
     for name, kind, least, most in limits:
-        value = told.get(name)
+        value = document.get(name)
         if value is None:
             continue
         number = isinstance(value, int) if kind is int else isinstance(value, int | float)
         if not number or isinstance(value, bool) or not least <= value <= most:
-            return Refusal(
+            return ErrorReply(
                 400, f"`{name}` must be from {least:g} to {most:g}, not {value!r}", param=name
             )
     return None

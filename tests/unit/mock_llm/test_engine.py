@@ -1,4 +1,4 @@
-"""The model of continuous batching, on a clock that a test turns."""
+"""The model of continuous batching, on a simulated clock."""
 
 import heapq
 import itertools
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mock_llm.batch import Batch, Generation, Speed
+from mock_llm.engine import Batch, BatchedSequence, Speed
 
 
 class Call:
@@ -41,20 +41,20 @@ class Clock:
 
 
 class Bench:
-    """A batch, and when each of its sequences was done, from the beginning."""
+    """A batch, and the time at which each of its sequences was done."""
 
     def __init__(self, **speed: float | None) -> None:
         self.clock = Clock()
         self.batch = Batch(Speed(**speed), self.clock)  # type: ignore[arg-type]
         self.done: dict[str, float] = {}
 
-    def add(self, name: str, tokens: float = 0, head: float = 0.0) -> Generation:
+    def add(self, name: str, tokens: float = 0, head: float = 0.0) -> BatchedSequence:
         def note() -> None:
             self.done[name] = self.clock.now - 100.0
 
-        generation = Generation(head, tokens, note)
-        self.batch.start([generation])
-        return generation
+        sequence = BatchedSequence(head, tokens, note)
+        self.batch.start([sequence])
+        return sequence
 
 
 def test_without_a_speed_a_sequence_takes_its_latency():
@@ -68,7 +68,7 @@ def test_without_a_speed_a_sequence_takes_its_latency():
     assert bench.done == {"a": 1.0, "b": 1.0, "c": 2.0}
 
 
-def test_a_lone_sequence_makes_tokens_at_the_speed_told():
+def test_a_lone_sequence_makes_tokens_at_the_given_speed():
     bench = Bench(tokens_per_second=50.0, slowdown=0.5)
     bench.add("a", tokens=100, head=0.5)
 
@@ -88,19 +88,19 @@ def test_steps_take_longer_the_more_sequences_share_them():
     assert list(bench.done.values()) == [pytest.approx(2.0)] * 51
 
 
-def test_a_sequence_that_joins_slows_those_that_are_there_from_then_on():
+def test_a_sequence_that_joins_slows_the_running_ones_from_then_on():
     bench = Bench(tokens_per_second=100.0, slowdown=1.0)
     bench.add("first", tokens=200)
     bench.add("second", tokens=50, head=1.0)
 
     bench.clock.run()
 
-    # One second alone makes 100; both at 50/s for one second; the first one's last 50 alone.
+    # One second alone makes 100; both at 50/s for one second; then the last 50 of the first, alone.
     assert bench.done["second"] == pytest.approx(2.0)
     assert bench.done["first"] == pytest.approx(2.5)
 
 
-def test_a_withdrawn_sequence_gives_its_place_away_and_is_never_done():
+def test_a_withdrawn_sequence_frees_its_slot_and_is_never_done():
     bench = Bench(tokens_per_second=100.0, slowdown=0.0, max_num_seqs=1)
     running = bench.add("running", tokens=1000)
     queued = bench.add("queued", tokens=1000)
@@ -117,7 +117,7 @@ def test_a_withdrawn_sequence_gives_its_place_away_and_is_never_done():
     assert (bench.batch.running, bench.batch.waiting) == (0, 0)
 
 
-def test_more_than_may_be_in_flight_are_not_accepted():
+def test_sequences_above_the_limit_in_flight_are_not_accepted():
     bench = Bench(max_num_seqs=2, max_num_queued_reqs=3)
     bench.add("a", head=1.0)
     bench.add("b", head=1.0)
