@@ -23,7 +23,7 @@ from app.adapters.store.leases import LeaseRenewer
 from app.adapters.store.sql import SqlStore
 from app.adapters.store.worker_time import WorkerTimeRecorder
 from app.adapters.tuning.cma import ask
-from app.config.environment import wrong_variables
+from app.config.layers import wrong_variables
 from app.config.models import ModelSettings
 from app.config.settings import QueueSettings, SandboxSettings, Settings
 from app.domain.operators import operators

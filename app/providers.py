@@ -77,7 +77,7 @@ class Providers:
         self._exchange.close()
 
     def _role(self, told: ModelSettings, role: Role, seed: int, run: str) -> LanguageModel:
-        choices = told.asked(role)
+        choices = told.models_of(role)
         if not choices:
             raise Misconfigured(f"no model for {role}: name one, as --set llm.model=NAME")
         failures, rest_seconds = told.fail_over(role)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from app.config.layers import Choices, UsageError, assigned
+from app.config.layers import Choices, UsageError, from_assignments
 from app.config.resolve import resolved
 from app.domain.search.budget import Budget
 
@@ -17,7 +17,7 @@ def raised(before: Budget, iterations: int | None, assignments: Sequence[str]) -
     Raises:
       UsageError: Something else than a budget was said, or it is out of range.
     """
-    told: dict[str, Any] = dict(assigned(assignments).values)
+    told: dict[str, Any] = dict(from_assignments(assignments).values)
     if iterations is not None:
         told["budget.proposals"] = iterations
     other = sorted(name for name in told if not name.startswith(_SECTION))

@@ -41,7 +41,7 @@ def check(
 ) -> int:
     """Says what the engine understands of a problem; returns the exit status."""
     loaded = load(paths, layers_of(assignments, config), strict=strict)
-    settings = resolved(loaded.layers, loaded.problem.suggestions)
+    settings = resolved(loaded.layers, loaded.problem.suggestions, loaded.problem.suggested_by)
     problem = loaded.problem
     with open_cells(settings.settings.sandbox, screen) as sandbox:
         protections = sandbox.protections()
@@ -92,7 +92,9 @@ def evaluate(
 ) -> None:
     """Measures program files one after the other in one sandbox."""
     loaded = load((path,), layers_of(assignments, config), strict=False)
-    settings = resolved(loaded.layers, loaded.problem.suggestions).settings
+    settings = resolved(
+        loaded.layers, loaded.problem.suggestions, loaded.problem.suggested_by
+    ).settings
     contents = [_content(file) for file in files]
     measured = []
     with open_cells(settings.sandbox, screen) as sandbox:

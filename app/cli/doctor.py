@@ -15,7 +15,7 @@ from app.adapters.model.providers.specs import model_spec
 from app.cli.faults import DONE, FAILED, Failed
 from app.cli.screen import Screen
 from app.cli.target import Place, place, require_queue
-from app.config.layers import UsageError, surrounding
+from app.config.layers import UsageError, from_environment
 from app.config.models import OPENAI_KEY
 from app.config.resolve import resolved
 from app.embedded.children import EmbeddedError
@@ -194,7 +194,7 @@ def _sandbox(at: Place, screen: Screen) -> Iterator[Finding]:
 def _model(at: Place) -> Finding:
     asked = {
         (spec.name, spec.base_url, spec.key_variable): spec
-        for model in resolved([surrounding(os.environ)], {}).settings.llm.every
+        for model in resolved([from_environment(os.environ)], {}).settings.llm.every_model
         for spec in [model_spec(model, os.environ.get)]
     }
     if not asked:

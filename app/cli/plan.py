@@ -9,20 +9,27 @@ from urllib.parse import urlsplit
 
 from app import bootstrap
 from app.adapters.model.providers.specs import model_spec
+from app.adapters.problems import configures_problem
 from app.adapters.tuning.cma import ask
 from app.cli.templates import with_templates
-from app.config.checks import require_bounds, require_refining
-from app.config.layers import Choices, UsageError, assigned, problem_options, surrounding, written
-from app.config.models import Provider
-from app.config.resolve import (
-    PROBLEMS_OWN,
-    Resolved,
+from app.config.checks import (
     caps,
     operators,
-    resolved,
+    require_bounds,
+    require_refining,
     without_judges,
     without_models,
 )
+from app.config.layers import (
+    Choices,
+    UsageError,
+    from_assignments,
+    from_environment,
+    from_file,
+    problem_options,
+)
+from app.config.models import Provider
+from app.config.resolve import PROBLEMS_OWN, Resolved, resolved
 from app.config.settings import RunSettings
 from app.domain.operators import operators as every_operator
 from app.domain.operators.complete import COMPLETE
@@ -98,14 +105,14 @@ def layers_of(
     Raises:
       UsageError: One of them cannot be meant.
     """
-    said = assigned(assignments)
+    said = from_assignments(assignments)
     options = {"budget.proposals": iterations, "search.seed": seed}
     given = {name: value for name, value in options.items() if value is not None}
     line = Choices("the command line", {**said.values, **given})
-    choices = [with_templates(one, Path()) for one in (line, surrounding(os.environ))]
+    choices = [with_templates(one, Path()) for one in (line, from_environment(os.environ))]
     if config is None:
         return Layers(tuple(choices))
-    file = written(_text(config), str(config))
+    file = from_file(_text(config), str(config), foreign=configures_problem)
     if file is None:
         return Layers(tuple(choices), config)
     return Layers((*choices, with_templates(file, config.parent)))
@@ -141,7 +148,7 @@ def ordered(loaded: Loaded, *, local: bool) -> Order:
       UsageError: A setting cannot be meant, or the mix asks a model that is not there.
     """
     problem = loaded.problem
-    found = resolved(loaded.layers, problem.suggestions)
+    found = resolved(loaded.layers, problem.suggestions, problem.suggested_by)
     notices = [*problem.notices, *found.notices]
     if local:
         found, told = _with_keys(found)
@@ -163,7 +170,7 @@ def ordered(loaded: Loaded, *, local: bool) -> Order:
         require_bounds(Budget(**settings.budget.model_dump()), settings.llm)
         require_refining(settings)
     if COMPLETE.name in mix:
-        _require_function(problem, str(settings.prompts.get("function", "")))
+        _require_function(problem, settings.prompts.function)
     fixed = caps(settings, local=local)
     queue = settings.queue.model_copy(
         update={"generating": fixed.generating, "evaluating": fixed.evaluating}
@@ -192,7 +199,7 @@ def _require_function(problem: Problem, named: str) -> None:
 def _with_people(found: Resolved) -> tuple[Resolved, list[str]]:
     """Gives a run that asks a person one folder for all workers, and time."""
     settings = found.settings
-    if not any(model.provider is Provider.HUMAN for model in settings.llm.every):
+    if not any(model.provider is Provider.HUMAN for model in settings.llm.every_model):
         return found, []
     folder = Path(settings.llm.answers).absolute()
     changed: dict[str, Any] = {"llm": settings.llm.model_copy(update={"answers": str(folder)})}
@@ -211,7 +218,7 @@ def _with_keys(found: Resolved) -> tuple[Resolved, list[str]]:
       UsageError: A model that somebody asked for here lacks its key.
     """
     lacking, variables = [], dict[str, None]()
-    for model in found.settings.llm.every:
+    for model in found.settings.llm.every_model:
         spec = model_spec(model, os.environ.get)
         if not spec.api_key and urlsplit(spec.base_url).scheme == "https":
             lacking.append(spec)

@@ -81,7 +81,7 @@ class _Told:
 def _of_problem(asked: Asked, layers: Layers, screen: Screen) -> _Told:
     loaded = load(asked.paths, layers, strict=False)
     problem = loaded.problem
-    found = resolved(loaded.layers, problem.suggestions)
+    found = resolved(loaded.layers, problem.suggestions, problem.suggested_by)
     for notice in (*problem.notices, *found.notices):
         screen.note(f"notice: {notice}")
     settings, search = found.settings.model_dump(mode="json"), found.settings.search

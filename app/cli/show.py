@@ -116,7 +116,7 @@ def show(name: str, screen: Screen) -> None:
 
 def _endpoints(run: Run, redis_url: str) -> list[Standing]:
     """Returns where the run's endpoints stand, all workers together; none if it asks nobody."""
-    models = [] if run.state.final else ModelSettings(**run.settings["llm"]).every
+    models = [] if run.state.final else ModelSettings(**run.settings["llm"]).every_model
     if not models:
         return []
     try:

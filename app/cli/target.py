@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.cli.faults import Failed
-from app.config.layers import Choices, UsageError, addresses, surrounding
+from app.config.layers import Choices, UsageError, addresses, from_environment
 from app.engine.context import Context
 from app.ports.protocols import Executor, Store
 
@@ -58,7 +58,7 @@ def place(layers: Sequence[Choices] | None = None) -> Place:
     Raises:
       UsageError: Only one of the two addresses is given, or the database's is of none of ours.
     """
-    told = addresses([surrounding(os.environ)] if layers is None else layers)
+    told = addresses([from_environment(os.environ)] if layers is None else layers)
     given = [name for name in ("database_url", "redis_url") if name in told]
     if len(given) == 1:
         absent = ({"database_url", "redis_url"} - set(given)).pop()
@@ -103,7 +103,7 @@ def opened(
             yield Ledger(store, at.database_url, at.redis_url, lambda: None)
         return
     from app.adapters.store.schema import upgrade
-    from app.config.environment import wrong_variables
+    from app.config.layers import wrong_variables
     from app.embedded.stack import EmbeddedStack
 
     for variable, why in wrong_variables().items():

@@ -1,10 +1,23 @@
-"""What the settings of a run must agree on before it can begin."""
+"""Checks between the settings of a run that is to begin, and what follows from them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
 from app.config.layers import UsageError
 from app.config.models import ModelSettings
+from app.config.resolve import PROBLEMS_OWN, Resolved
 from app.config.rules import refining_of
 from app.config.settings import RunSettings
+from app.domain.operator import Role
+from app.domain.search.back_pressure import Caps
 from app.domain.search.budget import Budget
+
+WITH_A_MODEL = {"diff": 0.5, "rewrite": 0.5}
+WITHOUT_A_MODEL = {"tune": 0.75, "mutate": 0.25}
+
+FEW = 8
+"""Work in flight in either stage on one machine without a model, where the settings fix none."""
 
 
 def require_bounds(budget: Budget, llm: ModelSettings) -> None:
@@ -15,7 +28,7 @@ def require_bounds(budget: Budget, llm: ModelSettings) -> None:
     """
     if budget.tokens is None and budget.cost_usd is None:
         return
-    endless = sorted({one.name for one in llm.every if one.max_tokens is None})
+    endless = sorted({one.name for one in llm.every_model if one.max_tokens is None})
     if endless:
         raise UsageError(
             f"{', '.join(endless)} may answer at as much length as it likes",
@@ -25,7 +38,7 @@ def require_bounds(budget: Budget, llm: ModelSettings) -> None:
     unpriced = sorted(
         {
             one.name
-            for one in llm.every
+            for one in llm.every_model
             if one.usd_per_million_prompt_tokens is None
             or one.usd_per_million_completion_tokens is None
         }
@@ -65,3 +78,101 @@ def require_refining(settings: RunSettings) -> None:
             value=str(rules.top),
             remedy="Lower it, or raise search.top_programs.",
         )
+
+
+def without_models(run: Resolved) -> Resolved:
+    """Returns the settings without any language model."""
+    none: dict[str, Any] = {"models": [], "model": None, "roles": {}, "feedback": False}
+    return _with_models(run, none)
+
+
+def operators(
+    settings: RunSettings, asking: Iterable[str], *, known: Iterable[str]
+) -> dict[str, float]:
+    """Returns the weight of each operator of a run: the settings', else what suits the models.
+
+    Args:
+      settings: The run's.
+      asking: The operators that ask a model.
+      known: Every operator a run may name.
+
+    Raises:
+      UsageError: An operator is unknown, has no weight, or asks a model where there is none.
+    """
+    weights = settings.search.operators
+    if weights is None:
+        return dict(WITH_A_MODEL if settings.llm.mix else WITHOUT_A_MODEL)
+    names = sorted(known)
+    for name, weight in weights.items():
+        if name not in names:
+            raise UsageError(
+                f"unknown operator `{name}`",
+                where="search.operators",
+                remedy=f"Choose among {', '.join(names)}.",
+            )
+        if weight < 0:
+            raise UsageError(
+                f"the weight of `{name}` is below 0",
+                where="search.operators",
+                value=f"{weight:g}",
+                remedy="Give weights of 0 or more.",
+            )
+    mix = {name: weight for name, weight in weights.items() if weight > 0}
+    if not mix:
+        raise UsageError(
+            "no operator has a weight",
+            where="search.operators",
+            remedy="Give one of them a weight above 0.",
+        )
+    lacking = sorted(set(asking) & set(mix)) if not settings.llm.mix else []
+    if lacking:
+        raise UsageError(
+            f"{' and '.join(lacking)} {'asks' if len(lacking) == 1 else 'ask'} a language model, "
+            f"and none is configured",
+            where="search.operators",
+            remedy="Name a model, as --set llm.model=NAME, or use tune and mutate, which ask none.",
+        )
+    return mix
+
+
+def without_judges(run: Resolved) -> tuple[Resolved, list[str]]:
+    """Drops judges that the problem's configuration asks for where there is no model for them.
+
+    Returns:
+      The settings, and a sentence for each thing that was dropped.
+
+    Raises:
+      UsageError: Another source asks for judges, and there is no model.
+    """
+    llm = run.settings.llm
+    if not llm.feedback or llm.models_of(Role.JUDGE):
+        return run, []
+    if run.sources.get("llm.feedback") != PROBLEMS_OWN:
+        raise UsageError(
+            "judges are asked for, and no language model is configured",
+            where="llm.feedback",
+            remedy="Name a model, as --set llm.model=NAME or --set llm.roles.judge.model=NAME.",
+        )
+    return _with_models(run, {"feedback": False}), [
+        "`evaluator.use_llm_feedback`: without effect in this run, because no language model is "
+        "configured."
+    ]
+
+
+def _with_models(run: Resolved, changes: Mapping[str, Any]) -> Resolved:
+    llm = run.settings.llm.model_copy(update=changes)
+    return replace(run, settings=run.settings.model_copy(update={"llm": llm}))
+
+
+def caps(settings: RunSettings, *, local: bool) -> Caps:
+    """Returns the limits of work in flight that are fixed; the others follow from measurements.
+
+    On one machine without a model both are fixed, and low: a proposal occupies a processor from
+    start to end, and each one learns from those before it.
+
+    Args:
+      settings: The run's.
+      local: Whether this machine does all the work.
+    """
+    few = FEW if local and not settings.llm.mix else None
+    return Caps(settings.queue.generating or few, settings.queue.evaluating or few)

@@ -1,25 +1,29 @@
-"""What a person said about a run, and where: the command line, the environment, a file.
+"""The sources of a run's settings: the command line, the environment, a configuration file.
 
-Pure: texts and mappings in, values out.
+Texts and mappings in, values out; only `wrong_variables` reads the environment itself.
 """
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import yaml
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
-from app.adapters.problems.openevolve.keys import KEYS
-from app.config.environment import PREFIX, misspelt
 from app.config.models import ModelSettings
-from app.config.settings import RunSettings
+from app.config.settings import RunSettings, Settings
 from app.domain.problem import Limits
-from app.domain.prompting.rules import PromptRules
 
+PREFIX = "EVOQ_"
 ADDRESSES = ("database_url", "redis_url", "home")
 """Settings of the connection, not of the run."""
+
+TEMPLATE_FOLDER = "prompts.template_dir"
+"""Stands for the templates in a folder; whoever reads the folder replaces it by them."""
+
+_PROBLEM_OPTIONS = ("data", "environment", "allow_imports", "deny_imports")
 
 _SECTIONS: dict[str, type[BaseModel] | None] = {
     name: field.annotation
@@ -27,13 +31,20 @@ _SECTIONS: dict[str, type[BaseModel] | None] = {
     else None
     for name, field in RunSettings.model_fields.items()
 }
-"""Section to its model; None for a section that takes any name."""
+"""Section to its model; None for a section without one."""
 
-_OPENEVOLVE = {key.name.split(".")[0] for key in KEYS}
+_ALIKE = 0.85
+"""Likeness of two variables, 0 to 1, from which on one is taken for a misspelling of the other."""
+
+_OTHER_VARIABLES = (
+    "GENERATE_CONCURRENCY", "EVALUATE_CONCURRENCY", "TASK_EVENTS", "HEARTBEAT_FILE", "IMAGE",
+    "PROBLEM_DATA", "PROGRAM_SOURCE", "TEST_VLLM_MODEL",
+)  # fmt: skip
+"""Variables of Celery's configuration, the compose file, programs under test and our tests."""
 
 
 class UsageError(ValueError):
-    """Wrong usage: what was said cannot be meant.
+    """Wrong usage: a command, a variable or a file that says what cannot be.
 
     Attributes:
       what: What is wrong, in one clause.
@@ -50,79 +61,76 @@ class UsageError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What one source says, by dotted key.
+    """The settings of one source, by dotted key.
 
     Attributes:
-      source: How messages call it: `--set`, `the environment`, a file's name, `the problem`.
+      source: Its name in messages: `--set`, `the environment`, a file's name, `the problem`.
     """
 
     source: str
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
-def assigned(assignments: Iterable[str]) -> Choices:
-    """Returns what `--set key=value` options say; values are YAML scalars or JSON.
+def from_assignments(assignments: Iterable[str]) -> Choices:
+    """Returns the settings of `--set key=value` options; values are YAML scalars or JSON.
 
     Raises:
       UsageError: There is no `=`, the key is unknown, or the value is not YAML.
     """
     values: dict[str, Any] = {}
-    for text in assignments:
-        name, equals, value = text.partition("=")
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
         if not equals:
             raise UsageError(
-                "no value", where=f"--set {text}", remedy="Write --set key=value, without spaces."
+                "no value",
+                where=f"--set {assignment}",
+                remedy="Write --set key=value, without spaces.",
             )
-        plain = name.strip().startswith("prompts.templates.")  # braces are a template's, not YAML's
-        read = value if plain else _scalar(value, f"--set {name}")
-        values.update(_entries(name.strip(), read, "--set"))
+        name = name.strip()
+        is_template = name.startswith("prompts.templates.")  # its braces are no YAML
+        value = text if is_template else _parsed(text, f"--set {name}")
+        values.update(_entries(name, value, "--set"))
     return Choices("--set", values)
 
 
-def surrounding(environment: Mapping[str, str]) -> Choices:
-    """Returns what variables such as `EVOQ_SEARCH__ISLANDS` and `EVOQ_DATABASE_URL` say.
+def from_environment(environment: Mapping[str, str]) -> Choices:
+    """Returns the settings of variables such as `EVOQ_SEARCH__ISLANDS` and `EVOQ_DATABASE_URL`.
 
     Raises:
       UsageError: A variable of a known section names no setting of it, or a name is misspelt.
     """
-    for variable, meant in misspelt(name for name, text in environment.items() if text).items():
+    given = {name: text for name, text in sorted(environment.items()) if text}
+    for variable, known in misspelt(given).items():
         raise UsageError(
-            "there is no such variable", where=variable, remedy=f"The closest known one is {meant}."
+            "there is no such variable",
+            where=variable,
+            remedy=f"The closest known one is {known}.",
         )
     values: dict[str, Any] = {}
-    for variable, text in sorted(environment.items()):
-        if not variable.startswith(PREFIX) or text == "":
+    for variable, text in given.items():
+        if not variable.startswith(PREFIX):
             continue
         name = variable.removeprefix(PREFIX).lower().replace("__", ".")
         if name in ADDRESSES:
             values[name] = text
         elif "__" in variable and name.split(".")[0] in _SECTIONS:
-            values.update(_entries(name, _scalar(text, variable), variable))
+            values.update(_entries(name, _parsed(text, variable), variable))
     return Choices("the environment", values)
 
 
-def is_openevolve(loaded: Any) -> bool:
-    """Returns whether a parsed configuration file is OpenEvolve's and not ours."""
-    if not isinstance(loaded, dict):
-        return False
-    names = {str(name) for name in loaded} - {"llm"}
-    if names:
-        return bool(names & _OPENEVOLVE) and not names & {*_SECTIONS, *ADDRESSES}
-    llm = loaded.get("llm")
-    if not isinstance(llm, dict):
-        return False
-    theirs = {key.name.split(".")[1] for key in KEYS if key.name.startswith("llm.")}
-    return not set(llm) <= set(ModelSettings.model_fields) and bool(set(llm) & theirs)
+def from_file(text: str, where: str, *, foreign: Callable[[Any], bool]) -> Choices | None:
+    """Returns the settings of a configuration file; None for a problem's own configuration.
 
-
-def written(text: str, where: str) -> Choices | None:
-    """Returns what a configuration file of our own shape says; None when it is OpenEvolve's.
+    Args:
+      text: Its contents.
+      where: Its name, for messages.
+      foreign: Returns whether a parsed file is a problem's own configuration.
 
     Raises:
       UsageError: The file is not YAML, not a mapping, or names an unknown setting.
     """
-    loaded = _scalar(text, where) if text.strip() else {}
-    if is_openevolve(loaded):
+    loaded = _parsed(text, where) if text.strip() else {}
+    if not _of_settings(loaded) and foreign(loaded):
         return None
     if not isinstance(loaded, dict):
         raise UsageError(
@@ -137,79 +145,135 @@ def written(text: str, where: str) -> Choices | None:
     return Choices(where, values)
 
 
+def misspelt(names: Iterable[str]) -> dict[str, str]:
+    """Returns the unknown variables that are much like a known one, each with that one.
+
+    Variables of other programs may begin like ours and are left out; so are those with two
+    underscores, whose sections are read by name.
+    """
+    known = _known_variables()
+    sections = tuple(f"{PREFIX}{name.upper()}_" for name in _SECTIONS)
+    meant: dict[str, str] = {}
+    for name in sorted(names):
+        if not name.startswith(PREFIX) or "__" in name or name in known:
+            continue
+        section = next((section for section in sections if name.startswith(section)), "")
+        nested = f"{section}_{name.removeprefix(section)}"
+        if section and nested in known:
+            meant[name] = nested
+        elif alike := difflib.get_close_matches(name, known, n=1, cutoff=_ALIKE):
+            meant[name] = alike[0]
+    return meant
+
+
+def wrong_variables() -> dict[str, str]:
+    """Returns the variables of this process that cannot be used, each with the reason."""
+    wrong = {
+        name: f"there is no such variable; did you mean {known}?"
+        for name, known in misspelt(name for name, text in os.environ.items() if text).items()
+    }
+    try:
+        Settings()
+    except ValidationError as error:
+        for fault in error.errors(include_url=False):
+            name = PREFIX + "__".join(str(part) for part in fault["loc"]).upper()
+            wrong[name] = f"{fault['msg'][:1].lower()}{fault['msg'][1:]}, not {fault['input']!r}"
+    return wrong
+
+
 def addresses(layers: Sequence[Choices]) -> dict[str, str]:
     """Returns the connection's settings, earlier layers winning."""
-    found: dict[str, str] = {}
-    for layer in reversed(layers):
-        found |= {
-            name: str(layer.values[name])
-            for name in ADDRESSES
-            if layer.values.get(name) is not None
-        }
-    return found
-
-
-_OF_PROBLEM = (
-    "problem.data", "problem.environment", "problem.allow_imports", "problem.deny_imports",
-)  # fmt: skip
+    return {
+        name: str(layer.values[name])
+        for layer in reversed(layers)
+        for name in ADDRESSES
+        if layer.values.get(name) is not None
+    }
 
 
 def problem_options(layers: Sequence[Choices]) -> dict[str, Any]:
-    """Returns what shapes the problem itself and must be known before it is loaded."""
-    limits = (f"sandbox.{limit.name}" for limit in fields(Limits))
-    shaping = ("sandbox.mode", "sandbox.image", *limits)
-    variables = "problem.environment."
-    found: dict[str, Any] = {}
+    """Returns the settings that shape the problem itself, which are needed to load it."""
+    shaping = {
+        "sandbox.mode",
+        "sandbox.image",
+        *(f"sandbox.{limit.name}" for limit in fields(Limits)),
+    }
+    variable = "problem.environment."
+    options: dict[str, Any] = {}
     for name, value in ((n, v) for layer in reversed(layers) for n, v in layer.values.items()):
-        if name.startswith(variables):
-            told = found.get("problem.environment")
-            kept = dict(told) if isinstance(told, dict) else {}
-            found["problem.environment"] = {**kept, name.removeprefix(variables): str(value)}
+        if name.startswith(variable):
+            before = options.get("problem.environment")
+            kept = before if isinstance(before, dict) else {}
+            options["problem.environment"] = {**kept, name.removeprefix(variable): str(value)}
         elif name in shaping or name.startswith("problem."):
-            found[name] = value
-    return found
-
-
-def closest(name: str, known: Sequence[str]) -> str:
-    """Returns the known key most like `name`; the same last part in another section wins."""
-    last = name.rsplit(".", 1)[-1]
-    moved = [key for key in known if key.rsplit(".", 1)[-1] == last]
-    return moved[0] if moved else difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
-
-
-def known_keys() -> list[str]:
-    """Returns every key that `--set` takes, but for those of the open sections."""
-    keys = [
-        f"{section}.{name}"
-        for section, model in _SECTIONS.items()
-        if model
-        for name in model.model_fields
-    ]
-    prompts = [f"prompts.{name}" for name in (*PromptRules.names(), "template_dir")]
-    return [*keys, *prompts, *_OF_PROBLEM, *ADDRESSES]
+            options[name] = value
+    return options
 
 
 def known_setting(section: str, rest: str) -> bool:
     """Returns whether a section has a setting of that name, or takes any."""
     if section not in _SECTIONS:
         return False
-    model = _SECTIONS[section]
-    if section == "strategy":  # checked once the recipe is known
-        return bool(rest) and "." not in rest
-    if section == "problem":
-        return f"problem.{rest.split('.')[0]}" in _OF_PROBLEM
-    if section == "prompts":
-        name, _, deeper = rest.partition(".")
-        mapping = name in ("templates", "template_variations")
-        return name in (*PromptRules.names(), "template_dir") and (mapping or not deeper)
     name, _, deeper = rest.partition(".")
-    if model is None or name not in model.model_fields:
+    model = _SECTIONS[section]
+    if model is not None:
+        if f"{section}.{rest}" == TEMPLATE_FOLDER:
+            return True
+        if name not in model.model_fields:
+            return False
+        return not deeper or "dict" in str(model.model_fields[name].annotation)
+    if section == "problem":
+        return name in _PROBLEM_OPTIONS
+    return bool(rest) and not deeper  # parameters of a recipe, which is known later
+
+
+def _known_keys() -> list[str]:
+    """Returns every key that `--set` takes, except the parameters of recipes."""
+    keys = [
+        f"{section}.{name}"
+        for section, model in _SECTIONS.items()
+        if model
+        for name in model.model_fields
+    ]
+    options = [f"problem.{name}" for name in _PROBLEM_OPTIONS]
+    return [*keys, TEMPLATE_FOLDER, *options, *ADDRESSES]
+
+
+def _known_variables() -> list[str]:
+    plain = [name.upper() for name in Settings.model_fields if name not in _SECTIONS]
+    nested = [
+        f"{section}__{name}".upper()
+        for section, model in _SECTIONS.items()
+        if model
+        for name in model.model_fields
+    ]
+    return [PREFIX + name for name in (*plain, *_OTHER_VARIABLES, *nested)]
+
+
+def _of_settings(loaded: Any) -> bool:
+    """Returns whether a parsed file has a section or an address of ours.
+
+    The section `llm` counts only where it is alone and all of it is ours: OpenEvolve has one, too.
+    """
+    if not isinstance(loaded, dict):
         return False
-    return not deeper or "dict" in str(model.model_fields[name].annotation)
+    names = {str(name) for name in loaded}
+    if names == {"llm"}:
+        return isinstance(loaded["llm"], dict) and set(loaded["llm"]) <= set(
+            ModelSettings.model_fields
+        )
+    return bool(names & ({*_SECTIONS, *ADDRESSES} - {"llm"}))
+
+
+def _closest(name: str, known: Sequence[str]) -> str:
+    """Returns the known key most like `name`; the same last part in another section wins."""
+    last = name.rsplit(".", 1)[-1]
+    moved = [key for key in known if key.rsplit(".", 1)[-1] == last]
+    return moved[0] if moved else difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
 
 
 def _entries(name: str, value: Any, where: str) -> dict[str, Any]:
-    """Returns `name` and its value by dotted key: a section's own mapping is taken apart."""
+    """Returns a setting by dotted key; a section becomes its settings."""
     section, _, rest = name.partition(".")
     if name in ADDRESSES:
         return {name: value}
@@ -223,10 +287,10 @@ def _entries(name: str, value: Any, where: str) -> dict[str, Any]:
                 value=repr(value)[:80],
                 remedy=f"Name a setting of it, such as {section}.KEY.",
             )
-        found: dict[str, Any] = {}
+        entries: dict[str, Any] = {}
         for key, inner in value.items():
-            found.update(_entries(f"{section}.{key}", inner, where))
-        return found
+            entries.update(_entries(f"{section}.{key}", inner, where))
+        return entries
     if name == "prompts.templates" and isinstance(value, dict):  # each replaces one, not all
         return {f"{name}.{template}": text for template, text in value.items()}
     if known_setting(section, rest):
@@ -234,13 +298,13 @@ def _entries(name: str, value: Any, where: str) -> dict[str, Any]:
     raise UsageError(
         f"unknown setting `{name}`",
         where=where,
-        remedy=f"The closest known one is `{closest(name, known_keys())}`.",
+        remedy=f"The closest known one is `{_closest(name, _known_keys())}`.",
     )
 
 
-def _scalar(text: str, where: str) -> Any:
+def _parsed(text: str, where: str) -> Any:
     try:
-        return yaml.safe_load(text)
+        value = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise UsageError(
             "not valid YAML or JSON",
@@ -248,3 +312,13 @@ def _scalar(text: str, where: str) -> Any:
             value=str(error).splitlines()[0][:120],
             remedy="Correct the syntax; quote texts that hold `: ` or begin with a bracket.",
         ) from error
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if inner is None and isinstance(key, str) and ":" in key:
+                raise UsageError(
+                    "a colon without a space after it",
+                    where=where,
+                    value=key,
+                    remedy=f"Write {key.replace(':', ': ', 1)}.",
+                )
+    return value

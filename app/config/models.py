@@ -1,13 +1,14 @@
-"""Settings of the language models: who is asked in which role, and how.
+"""Settings of the language models: the models of each role, and how requests to them are made.
 
-What a model of a role does not say is taken from its role, and what the role does not say from the
-section `llm`.  Whoever names a provider inherits neither address nor key; whoever names an address
-inherits no provider.
+What a model of a role does not set is taken from its role, and what the role does not set from the
+section `llm`.  A model or role that names a provider inherits neither address nor key; one that
+names an address inherits no provider.
 """
 
 import enum
 from difflib import get_close_matches
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -19,7 +20,6 @@ from pydantic import (
     model_validator,
 )
 
-from app.config.model_address import sound_address
 from app.domain.operator import Role
 from app.domain.search.budget import PriceCeiling
 
@@ -30,7 +30,7 @@ _OWN_FIELDS_ARE_SET = "it has a setting of its own, or is set by the step that a
 
 
 class Provider(enum.StrEnum):
-    """Who serves a model, by name."""
+    """The service that answers for a model, by name."""
 
     OPENAI = "openai"
     DEEPSEEK = "deepseek"
@@ -44,76 +44,171 @@ class Provider(enum.StrEnum):
     REPLAY = "replay"
 
 
-class Asked(BaseModel):
-    """How a model is asked; None: inherited, or left to the provider."""
+def sound_address(address: str) -> str:
+    """Returns the address of an endpoint.
+
+    Raises:
+      ValueError: It is no address, or holds a secret: settings are stored and shown.
+    """
+    try:
+        parts = urlsplit(address)
+        whole = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is no number, a bracket that is not closed
+        whole = False
+    if not whole or any(character.isspace() for character in address):
+        raise ValueError("it is no address: write http://HOST:PORT/v1 or https://HOST/v1")
+    if "@" in parts.netloc:
+        raise ValueError("no user or password: give a key, in the variable of api_key_variable")
+    if parts.query or parts.fragment or parts.path.rstrip("/").endswith("/chat/completions"):
+        raise ValueError("it must end where /chat/completions is appended, usually with /v1")
+    return address
+
+
+_Temperature: TypeAlias = Annotated[
+    float | None,
+    Field(ge=0, le=2, description="Sampling temperature. Null leaves it to the endpoint."),
+]
+_MaxTokens: TypeAlias = Annotated[
+    int | None,
+    Field(ge=1, description="Tokens of the longest completion, reasoning included."),
+]
+_Timeout: TypeAlias = Annotated[
+    float | None, Field(gt=0, description="Seconds that one attempt of a request may take.")
+]
+_MinTimeout: TypeAlias = Annotated[
+    float | None,
+    Field(
+        gt=0,
+        description="Lower bound in seconds of the adaptive request time-out; the value of "
+        "`llm.timeout_seconds` switches adapting off.",
+    ),
+]
+_Deadline: TypeAlias = Annotated[
+    float | None,
+    Field(gt=0, description="Seconds that all attempts of a request may take together."),
+]
+_Retries: TypeAlias = Annotated[
+    int | None, Field(ge=0, description="Attempts of a request after the first one.")
+]
+_RetryDelay: TypeAlias = Annotated[
+    float | None,
+    Field(
+        ge=0,
+        description="Seconds of the longest first pause between attempts; each further pause may "
+        "be twice as long.",
+    ),
+]
+_MaxInFlight: TypeAlias = Annotated[
+    int | None, Field(ge=1, description="Most requests of one worker process at one endpoint.")
+]
+_FailoverAfter: TypeAlias = Annotated[
+    int | None,
+    Field(ge=1, description="Failed attempts in a row after which a model rests for a while."),
+]
+_FailoverRest: TypeAlias = Annotated[
+    float | None,
+    Field(gt=0, description="Seconds of a model's first rest; each further rest is twice as long."),
+]
+
+
+class RequestSettings(BaseModel):
+    """How requests to a model are made; None: inherited, or left to the provider."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    provider: Provider | None = Field(None, description="who serves it: address, key and quirks")
+    provider: Provider | None = Field(
+        None,
+        description="Service of the model, which implies an address, the variable of a key and "
+        "adaptations of requests.",
+    )
     base_url: Annotated[str, AfterValidator(sound_address)] | None = Field(
-        None, description="OpenAI-compatible endpoint"
+        None, description="Address of an OpenAI-compatible endpoint, as http://HOST:PORT/v1."
     )
-    api_key_variable: str | None = Field(None, description="environment variable of the key")
-    temperature: float | None = Field(None, ge=0, le=2, description="of sampling")
-    top_p: float | None = Field(None, gt=0, le=1, description="of sampling; none: the endpoint's")
-    max_tokens: int | None = Field(None, ge=1, description="longest completion, reasoning included")
-    timeout_seconds: float | None = Field(None, gt=0, description="of one attempt, at most")
-    min_timeout_seconds: float | None = Field(
-        None, gt=0, description="what measured answers make of that at least; the same: they do not"
+    api_key_variable: str | None = Field(
+        None,
+        description="Environment variable that holds the key. Without a value, the provider's "
+        "usual one.",
     )
-    deadline_seconds: float | None = Field(None, gt=0, description="of all attempts together")
-    retries: int | None = Field(None, ge=0, description="attempts after the first")
-    retry_delay_seconds: float | None = Field(
-        None, ge=0, description="longest first pause between attempts; doubled for each further one"
+    temperature: _Temperature = None
+    top_p: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="Share of the probability that tokens are sampled from. Without a value, the "
+        "endpoint decides.",
     )
-    max_in_flight: int | None = Field(
-        None, ge=1, description="most requests of one worker process at one endpoint"
-    )
+    max_tokens: _MaxTokens = None
+    timeout_seconds: _Timeout = None
+    min_timeout_seconds: _MinTimeout = None
+    deadline_seconds: _Deadline = None
+    retries: _Retries = None
+    retry_delay_seconds: _RetryDelay = None
+    max_in_flight: _MaxInFlight = None
     min_in_flight: int | None = Field(
-        None, ge=1, description="what adapting to the endpoint leaves of those at least"
+        None,
+        ge=1,
+        description="Lower bound of the adaptive window, in requests in flight at one endpoint.",
     )
     target_in_flight: int | None = Field(
-        None, ge=1, description="where adapting begins; none: 32, or the most if that is less"
+        None,
+        ge=1,
+        description="Requests in flight at which the adaptive window of an endpoint begins. "
+        "Without a value, 32, or `llm.max_in_flight` if that is less.",
     )
     parallel_generations: int | None = Field(
-        None, ge=1, description="requests of the whole deployment at one endpoint; none: no limit"
+        None,
+        ge=1,
+        description="Most requests of the whole deployment at one endpoint. Without a value, any "
+        "number.",
     )
-    reasoning_effort: str | None = Field(None, description="for models that take one")
+    reasoning_effort: str | None = Field(
+        None, description="Reasoning effort, for models that take one, such as `low`."
+    )
     extra_body: dict[str, JsonValue] | None = Field(
         None,
-        description="further fields of each request, such as vLLM's top_k, structured_outputs",
+        description="Further fields of the body of each request, such as vLLM's `top_k` and "
+        "`structured_outputs`.",
     )
     usd_per_million_prompt_tokens: float | None = Field(
-        None, ge=0, description="price; none: nobody knows"
+        None,
+        ge=0,
+        description="US dollars for a million prompt tokens. Without a value, the price is "
+        "unknown.",
     )
     usd_per_million_cached_tokens: float | None = Field(
-        None, ge=0, description="prompt tokens the endpoint had read before; none: as the others"
+        None,
+        ge=0,
+        description="US dollars for a million prompt tokens that the endpoint had in its cache. "
+        "Without a value, the price of other prompt tokens.",
     )
     usd_per_million_completion_tokens: float | None = Field(
-        None, ge=0, description="price; none: nobody knows"
+        None,
+        ge=0,
+        description="US dollars for a million completion tokens. Without a value, the price is "
+        "unknown.",
     )
 
     @field_validator("extra_body")
     @classmethod
-    def _no_field_twice(cls, told: dict[str, JsonValue] | None) -> dict[str, JsonValue] | None:
-        taken = sorted(_OWN_FIELDS & set(told or ()))
+    def _no_field_twice(cls, body: dict[str, JsonValue] | None) -> dict[str, JsonValue] | None:
+        taken = sorted(_OWN_FIELDS & set(body or ()))
         if taken:
             raise ValueError(f"{taken[0]!r} is not for extra_body: {_OWN_FIELDS_ARE_SET}")
-        return told
+        return body
 
     @field_validator("provider", mode="before")
     @classmethod
-    def _known_provider(cls, told: Any) -> Any:
-        if isinstance(told, str) and told not in list(Provider):
-            raise ValueError(f"no provider {told!r}: {_closest(told, list(Provider))}")
-        return told
+    def _known_provider(cls, name: Any) -> Any:
+        if isinstance(name, str) and name not in list(Provider):
+            raise ValueError(f"no provider {name!r}: {_closest(name, list(Provider))}")
+        return name
 
 
-class ModelChoice(Asked):
+class ModelChoice(RequestSettings):
     """One model of a mix.
 
     Attributes:
-      weight: Its share of the prompts, relative to the others'; 0 is a reserve.
+      weight: Its share of the prompts, relative to the others'; a model of weight 0 is a reserve.
       system_message: Takes the place of every prompt's system text.
     """
 
@@ -122,25 +217,32 @@ class ModelChoice(Asked):
     system_message: str | None = None
 
 
-class RoleSettings(Asked):
-    """Who answers in one role; without a model, the models of the section `llm`."""
+class RoleSettings(RequestSettings):
+    """The models of one role; without any, the models of the section `llm`."""
 
     models: list[ModelChoice] = Field(
-        default_factory=list, description="a mix: each a `name`, a `weight` and what differs for it"
+        default_factory=list,
+        description="Mix of models: each has a `name`, a `weight` and any setting of this section "
+        "that differs for it. Null for no model.",
     )
-    model: str | None = Field(None, description="shorthand for one model of weight 1")
+    model: str | None = Field(
+        None, description="Name of the only model; short for `models` with one entry."
+    )
 
-    failover_after: int | None = Field(
-        None, ge=1, description="failed attempts in a row after which a model is left alone"
-    )
-    failover_rest_seconds: float | None = Field(
-        None, gt=0, description="how long, the first time; doubled while it stays down"
-    )
+    failover_after: _FailoverAfter = None
+    failover_rest_seconds: _FailoverRest = None
+
+    @field_validator("models", mode="before")
+    @classmethod
+    def _known_keys(cls, models: Any) -> Any:
+        for model in models if isinstance(models, list) else []:
+            _refuse_unknown(model, ModelChoice, "models")
+        return [] if models is None else models
 
     @model_validator(mode="after")
-    def _somebody_is_asked(self) -> "RoleSettings":
-        if self.mix and not any(one.weight for one in self.mix):
-            names = ", ".join(one.name for one in self.mix)
+    def _not_only_reserves(self) -> "RoleSettings":
+        if self.mix and not any(model.weight for model in self.mix):
+            names = ", ".join(model.name for model in self.mix)
             raise ValueError(f"none of {names} has a weight above 0: all are reserves, of nobody")
         return self
 
@@ -153,85 +255,92 @@ class RoleSettings(Asked):
 class ModelSettings(RoleSettings):
     """The language model.  Without a model name there is none, and no operator asks one."""
 
-    temperature: float | None = Field(0.7, ge=0, le=2, description="of sampling")
-    max_tokens: int | None = Field(4096, ge=1, description="longest completion, with reasoning")
-    timeout_seconds: float | None = Field(60.0, gt=0, description="of one attempt, at most")
-    min_timeout_seconds: float | None = Field(
-        2.0, gt=0, description="what measured answers make of that at least"
+    temperature: _Temperature = 0.7
+    max_tokens: _MaxTokens = 4096
+    timeout_seconds: _Timeout = 60.0
+    min_timeout_seconds: _MinTimeout = 2.0
+    deadline_seconds: _Deadline = 300.0
+    retries: _Retries = 5
+    retry_delay_seconds: _RetryDelay = 0.5
+    max_in_flight: _MaxInFlight = 128
+    failover_after: _FailoverAfter = 3
+    failover_rest_seconds: _FailoverRest = 30.0
+    cache: bool = Field(
+        False,
+        description="Whether the reply that any run received to the same request is used again.",
     )
-    deadline_seconds: float | None = Field(300.0, gt=0, description="of all attempts together")
-    retries: int | None = Field(5, ge=0, description="attempts after the first")
-    retry_delay_seconds: float | None = Field(0.5, ge=0, description="longest first pause")
-    max_in_flight: int | None = Field(
-        128, ge=1, description="most requests of one worker process at one endpoint"
-    )
-    failover_after: int | None = Field(
-        3, ge=1, description="failed attempts in a row after which a model is left alone"
-    )
-    failover_rest_seconds: float | None = Field(
-        30.0, gt=0, description="how long, the first time; doubled while it stays down"
-    )
-    cache: bool = Field(False, description="read what any run was answered to the same question")
     repair_turns: int = Field(
-        1, ge=0, le=5, description="how often a reply that cannot be used is asked for again"
+        1, ge=0, le=5, description="Times that a corrected reply is requested for an unusable one."
     )
     refiner_share: float | None = Field(
         None,
         ge=0,
         le=1,
-        description="of the children that are due, how many the refiner writes; none: half where a "
-        "refiner is configured",
+        description="Share of due children that the role `refiner` writes. Without a value, 0.5 "
+        "where a refiner is configured, else 0.",
     )
     refiner_top: int = Field(
-        3, ge=0, description="due: children of so many fittest of an island, as far as shown"
+        3,
+        ge=0,
+        description="Children of this many fittest programs of an island are due for the refiner; "
+        "at most `search.top_programs`.",
     )
     refiner_stalled: int = Field(
-        3, ge=0, le=3, description="due: children of parents whose so many newest were no better"
+        3,
+        ge=0,
+        le=3,
+        description="Children of a parent are due for the refiner when this many of its newest "
+        "children were no better.",
     )
     answers: str = Field(
-        ".evoq/answers", description="folder of prompts for, and replies of, the provider human"
+        ".evoq/answers",
+        description="Folder of the prompts for the provider `human`, and of its replies.",
     )
     feedback: bool = Field(
-        False, description="ask every model of the role judge about each measured program"
+        False,
+        description="Whether every model of the role `judge` rates each measured program.",
     )
-    feedback_weight: float = Field(0.1, ge=0, description="of the judges' metrics, llm_...")
+    feedback_weight: float = Field(
+        0.1, ge=0, description="Weight of the judges' metrics, which are named `llm_...`."
+    )
     roles: dict[Role, RoleSettings] = Field(
-        default_factory=dict, description="role to what differs for it from this section"
+        default_factory=dict,
+        description="For each role, the settings of this section that differ for it.",
     )
 
     @field_validator("roles", mode="before")
     @classmethod
-    def _known_roles(cls, told: Any) -> Any:
-        if isinstance(told, dict):
-            for name, own in told.items():
+    def _known_roles(cls, roles: Any) -> Any:
+        if isinstance(roles, dict):
+            for name, settings in roles.items():
                 if name not in list(Role):
                     raise ValueError(f"no role {name!r}: {_closest(str(name), list(Role))}")
-                _refuse_unknown(own, RoleSettings, f"roles.{name}")
-        return told
+                _refuse_unknown(settings, RoleSettings, f"roles.{name}")
+        return roles
 
-    @field_validator("models", mode="before")
-    @classmethod
-    def _known_keys(cls, told: Any) -> Any:
-        for one in told if isinstance(told, list) else []:
-            _refuse_unknown(one, ModelChoice, "models")
-        return told
-
-    def asked(self, role: Role = Role.GENERATOR) -> list[ModelChoice]:
+    def models_of(self, role: Role = Role.GENERATOR) -> list[ModelChoice]:
         """Returns the models of a role with all they inherit; empty when none is configured."""
         own = self.roles.get(role, RoleSettings())
         return [_inheriting(choice, own, self) for choice in own.mix or self.mix]
 
     @property
+    def every_model(self) -> list[ModelChoice]:
+        """The models of all roles, with all they inherit."""
+        return [model for role in (Role.GENERATOR, *self.roles) for model in self.models_of(role)]
+
+    @property
     def price_ceiling(self) -> PriceCeiling:
         """The most that one completion may take, whichever model answers."""
-        asked = self.every
-        prompt = [one.usd_per_million_prompt_tokens or 0.0 for one in asked] + [
-            one.usd_per_million_cached_tokens or 0.0 for one in asked
+        models = self.every_model
+        prompt = [
+            price or 0.0
+            for model in models
+            for price in (model.usd_per_million_prompt_tokens, model.usd_per_million_cached_tokens)
         ]
-        answer = [one.usd_per_million_completion_tokens or 0.0 for one in asked]
-        longest = [one.max_tokens or 0 for one in asked]
         return PriceCeiling(
-            max(longest, default=0), max(prompt, default=0.0), max(answer, default=0.0)
+            max((model.max_tokens or 0 for model in models), default=0),
+            max(prompt, default=0.0),
+            max((model.usd_per_million_completion_tokens or 0.0 for model in models), default=0.0),
         )
 
     def fail_over(self, role: Role) -> tuple[int, float]:
@@ -242,29 +351,23 @@ class ModelSettings(RoleSettings):
             own.failover_rest_seconds or self.failover_rest_seconds or 30.0,
         )
 
-    @property
-    def every(self) -> list[ModelChoice]:
-        """Every model that any role may ask, with all it inherits."""
-        return [choice for role in (Role.GENERATOR, *self.roles) for choice in self.asked(role)]
 
-
-def _inheriting(choice: ModelChoice, *levels: Asked) -> ModelChoice:
-    found = choice.model_dump(exclude_none=True)
+def _inheriting(choice: ModelChoice, *levels: RequestSettings) -> ModelChoice:
+    settings = choice.model_dump(exclude_none=True)
     for level in levels:
-        told = level.model_dump(include=set(Asked.model_fields), exclude_none=True)
-        if "provider" in found:
+        inherited = level.model_dump(include=set(RequestSettings.model_fields), exclude_none=True)
+        dropped: set[str] = set()
+        if "provider" in settings:
             dropped = {"provider", "base_url", "api_key_variable"}
-        elif "base_url" in found:
+        elif "base_url" in settings:
             dropped = {"provider", "base_url"}
-        else:
-            dropped = set()
-        found = {k: v for k, v in told.items() if k not in dropped} | found
-    return ModelChoice.model_validate(found)
+        settings = {k: v for k, v in inherited.items() if k not in dropped} | settings
+    return ModelChoice.model_validate(settings)
 
 
-def _refuse_unknown(told: Any, model: type[BaseModel], where: str) -> None:
+def _refuse_unknown(settings: Any, model: type[BaseModel], where: str) -> None:
     known = list(model.model_fields)
-    for name in told if isinstance(told, dict) else ():
+    for name in settings if isinstance(settings, dict) else ():
         if name not in known:
             raise ValueError(f"{where} has no setting {name!r}: {_closest(str(name), known)}")
 

@@ -8,7 +8,6 @@ from app.config.recipes import recipe, with_parameters
 from app.config.settings import RunSettings
 from app.domain.operator import Role
 from app.domain.prompting.judging import Judge, Judges
-from app.domain.prompting.rules import PromptRules
 from app.domain.run import AskingRules, Rules, SearchRules
 from app.domain.search.back_pressure import Caps
 from app.domain.search.refining import Refining
@@ -31,10 +30,6 @@ def rules_of(strategy: str, settings: Mapping[str, Any]) -> Rules:
     """
     known = RunSettings.model_validate(settings, extra="ignore")
     search, queue, llm = known.search, known.queue, known.llm
-    shown = {
-        "num_top_programs": search.top_programs,
-        "num_diverse_programs": search.inspirations,
-    }
     return Rules(
         SearchRules(
             recipe=_recipe(strategy, known),
@@ -44,7 +39,7 @@ def rules_of(strategy: str, settings: Mapping[str, Any]) -> Rules:
             stop_patience=search.stop_patience,
             stop_threshold=search.stop_threshold,
         ),
-        PromptRules.of(shown | known.prompts),
+        known.prompts.rules(search),
         AskingRules(llm.repair_turns, refining_of(llm), judges_of(llm), llm.price_ceiling),
         Caps(queue.generating, queue.evaluating),
     )
@@ -63,7 +58,7 @@ def judges_of(llm: ModelSettings) -> Judges | None:
     """Returns the models that judge the programs of a run; None where no model does."""
     if not llm.feedback:
         return None
-    panel = tuple(Judge(model.name, model.weight) for model in llm.asked(Role.JUDGE))
+    panel = tuple(Judge(model.name, model.weight) for model in llm.models_of(Role.JUDGE))
     return Judges(tuple(judge for judge in panel if judge.weight > 0), llm.feedback_weight)
 
 

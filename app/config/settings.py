@@ -1,15 +1,19 @@
-"""Settings: one model; every number carries its unit.
+"""Settings: one model; every number carries its unit, and every description stands alone.
 
 A value is looked for in this order: `--set`, the environment (`EVOQ_SEARCH__ISLANDS=3`), the
 configuration file, the problem's own suggestions, the default here.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.config.models import ModelSettings
+from app.domain.prompting.rules import PromptRules
+
+RULES = PromptRules()
+"""The defaults of the section `prompts`."""
 
 
 class Section(BaseModel):
@@ -19,136 +23,358 @@ class Section(BaseModel):
 
 
 class BudgetSettings(Section):
-    """Hard caps of a run; what is in flight counts."""
+    """Hard caps of a run; work in flight counts."""
 
-    proposals: int = Field(100, ge=1, description="children the run may ask for")
-    wall_seconds: float | None = Field(
-        None, gt=0, description="from the run's creation on, pauses included"
+    proposals: int = Field(
+        100, ge=1, description="Children the run may propose; its seeds do not count."
     )
-    tokens: int | None = Field(None, ge=1, description="prompt and completion tokens together")
-    cost_usd: float | None = Field(None, gt=0, description="price of the model's completions")
+    wall_seconds: float | None = Field(
+        None, gt=0, description="Seconds the run may take from its creation on, pauses included."
+    )
+    tokens: int | None = Field(
+        None, ge=1, description="Tokens the run may use, of prompts and completions together."
+    )
+    cost_usd: float | None = Field(
+        None, gt=0, description="US dollars the run's completions may cost."
+    )
 
 
 class SearchSettings(Section):
     """How a run searches.  Names and defaults are OpenEvolve's where it has them."""
 
-    strategy: str = Field("map_elites", description="name of the search's recipe")
-    seed: int = Field(42, ge=0, description="of every draw")
-    islands: int = Field(5, ge=1, le=1000, description="sub-populations")
-    migration_interval: int = Field(50, ge=1, description="cohorts per island between migrations")
-    migration_rate: float = Field(0.1, ge=0, le=1, description="share of an island's cells offered")
+    strategy: str = Field("map_elites", description="Name of the recipe that the search follows.")
+    seed: int = Field(42, ge=0, description="Seed of every random draw of the run.")
+    islands: int = Field(
+        5, ge=1, le=1000, description="Number of islands, sub-populations that evolve separately."
+    )
+    migration_interval: int = Field(
+        50, ge=1, description="Cohorts an island closes between two migrations."
+    )
+    migration_rate: float = Field(
+        0.1, ge=0, le=1, description="Share of an island's cells whose elites migrate."
+    )
     exploration_ratio: float = Field(
-        0.2, ge=0, le=1, description="share of parents drawn from all of an island's cells alike"
+        0.2,
+        ge=0,
+        le=1,
+        description="Share of parents that are drawn from all cells of an island, each cell being "
+        "equally likely.",
     )
     exploitation_ratio: float = Field(
-        0.7, ge=0, le=1, description="share drawn from the fittest alike; the rest by rank"
+        0.7,
+        ge=0,
+        le=1,
+        description="Share of parents that are drawn from the `search.archive_size` fittest elites,"
+        " each being equally likely; the remaining parents are drawn from them by rank.",
     )
-    archive_size: int = Field(100, ge=1, description="fittest elites exploitation draws from")
-    top_programs: int = Field(3, ge=0, description="fittest programs shown to the model")
-    inspirations: int = Field(2, ge=0, description="other programs shown to the model")
+    archive_size: int = Field(
+        100, ge=1, description="Number of fittest elites that exploitation draws parents from."
+    )
+    top_programs: int = Field(
+        3, ge=0, description="Number of fittest programs that a prompt contains."
+    )
+    inspirations: int = Field(
+        2, ge=0, description="Number of other programs, drawn at random, that a prompt contains."
+    )
     operators: dict[str, float] | None = Field(
         None,
-        description="operator to weight; none: diff, rewrite with a model, tune, mutate without",
+        description="Operators and their weights, 0 or more. Without a value: `diff` and `rewrite` "
+        "with a language model, `tune` and `mutate` without.",
     )
     enforce_blocks: bool | None = Field(
-        None, description="whether text outside EVOLVE-BLOCK regions is kept; none: the problem's"
+        None,
+        description="Whether text outside EVOLVE-BLOCK regions is kept unchanged. Without a value, "
+        "the problem decides.",
     )
     grid_after: int = Field(
         50,
         ge=1,
-        description="evaluations after which the ranges of open axes are learnt and frozen",
+        description="Evaluations after which the ranges of axes without a declared range are "
+        "learnt and frozen.",
     )
     stop_fitness: float | None = Field(
-        None, allow_inf_nan=False, description="stop when the best program is at least so fit"
+        None, allow_inf_nan=False, description="The run stops when its best fitness reaches this."
     )
     stop_patience: int | None = Field(
-        None, ge=1, description="stop after so many settled proposals without improvement"
+        None,
+        ge=1,
+        description="The run stops after this many settled proposals in a row without improvement.",
     )
-    stop_threshold: float = Field(0.001, ge=0, description="rise in fitness that counts")
+    stop_threshold: float = Field(
+        0.001,
+        ge=0,
+        description="Least rise in fitness that `search.stop_patience` counts as an improvement.",
+    )
 
 
 class QueueSettings(Section):
-    """Back-pressure, and how long lost work is waited for."""
+    """Back-pressure, and the recovery of lost work."""
 
     generating: int | None = Field(
-        None, ge=1, description="most proposals waiting for their operator; none: as measured"
+        None,
+        ge=1,
+        description="Most proposals that wait for their operator. Without a value, it follows from "
+        "measurements.",
     )
     evaluating: int | None = Field(
-        None, ge=1, description="proposals under test beyond which none is planned; none: likewise"
+        None,
+        ge=1,
+        description="Proposals under test from which on no further proposal is planned. Without a "
+        "value, it follows from measurements.",
     )
     lease_seconds: float = Field(
-        30.0, gt=0, description="how long a step of a killed worker is left alone"
+        30.0,
+        gt=0,
+        description="Seconds after which the lease of a step expires if its worker does not renew "
+        "it.",
     )
     redeliver_seconds: float = Field(
-        30.0, gt=0, description="how long a step that nobody began waits to be rung for again"
+        30.0,
+        gt=0,
+        description="Seconds after which a step that no worker has leased is enqueued again.",
     )
     patience_seconds: float = Field(
-        180.0, gt=0, description="an embedded run that waits so long for what is down is paused"
+        180.0,
+        gt=0,
+        description="Seconds that an embedded run waits for a service that is down before it is "
+        "paused.",
     )
-    attempts: int = Field(5, ge=1, description="starts of one step before the run is broken")
+    attempts: int = Field(
+        5, ge=1, description="Times that one step is started before the run fails."
+    )
 
 
 class SandboxSettings(Section):
     """How programs are isolated."""
 
     backend: Literal["auto", "process", "docker"] = Field(
-        "auto", description="auto: containers where an engine answers, else child processes"
+        "auto",
+        description="Isolation of programs: `docker` is containers, `process` is child processes, "
+        "`auto` is containers where a Docker engine answers.",
     )
     mode: Literal["guarded", "compatible"] | None = Field(
-        None, description="none: what the problem says, else guarded"
+        None,
+        description="Whether evaluator and program are separate processes (`guarded`) or one "
+        "(`compatible`). Without a value, the problem decides.",
     )
     compare_modes: bool = Field(
-        True, description="whether `evoq check` measures the seeds in both modes"
+        True,
+        description="Whether `evoq check` measures the seeds in both modes.",
     )
-    image: str = Field("evoqueue-sandbox:1", description="container image of a cell")
-    runtime: str = Field("", description="OCI runtime by name, such as runsc; none: the engine's")
+    image: str = Field("evoqueue-sandbox:1", description="Container image that trials run in.")
+    runtime: str = Field(
+        "",
+        description="OCI runtime of containers, such as `runsc`. Without a value, the engine's "
+        "default.",
+    )
     seccomp: str = Field(
-        "", description="system call profile of containers: a path, or `engine`; none: ours"
+        "",
+        description="Seccomp profile of containers: a path, or `engine` for the engine's own. "
+        "Without a value, Evoqueue's.",
     )
     cpus: float = Field(
-        1.0, gt=0, description="CPUs' time that the programs of one container may take"
+        1.0, gt=0, description="CPUs that the programs of one container may use together."
     )
-    cells: int = Field(4, ge=1, description="trials of one worker at once, each in a warm cell")
-    spares: int = Field(1, ge=0, description="booted cells kept ready beyond those")
-    trials_per_cell: int = Field(500, ge=1, description="trials after which a cell is replaced")
-    minutes_per_cell: float = Field(30.0, gt=0, description="age at which a cell is replaced")
-    one_container_per_trial: bool = Field(False, description="no cell serves two trials")
+    cells: int = Field(
+        4, ge=1, description="Trials that one worker runs at once, each in a warm sandbox."
+    )
+    spares: int = Field(
+        1, ge=0, description="Booted warm sandboxes that a worker keeps ready beyond those in use."
+    )
+    trials_per_cell: int = Field(
+        500, ge=1, description="Trials after which a warm sandbox is replaced."
+    )
+    minutes_per_cell: float = Field(
+        30.0, gt=0, description="Age in minutes at which a warm sandbox is replaced."
+    )
+    one_container_per_trial: bool = Field(
+        False, description="Whether every trial has a container of its own, never a warm one."
+    )
     environments: str = Field(
-        "", description="folder of virtual environments of problems; none: the user's cache"
+        "",
+        description="Folder of the virtual environments of problems. Without a value, a folder in "
+        "the user's cache.",
     )
-    build_minutes: float = Field(30.0, gt=0, description="longest build of an image")
-    wall_seconds: float | None = Field(None, gt=0, description="overrides the problem's time-out")
-    memory_mib: int | None = Field(None, ge=16, description="overrides the problem's limit")
-    cpu_seconds: float | None = Field(None, gt=0, description="overrides the problem's limit")
+    build_minutes: float = Field(
+        30.0, gt=0, description="Minutes that the build of an image may take."
+    )
+    wall_seconds: float | None = Field(
+        None,
+        gt=0,
+        description="Time-out of one stage in seconds. Without a value, the problem decides.",
+    )
+    memory_mib: int | None = Field(
+        None, ge=16, description="Memory of one trial in MiB. Without a value, the problem decides."
+    )
+    cpu_seconds: float | None = Field(
+        None,
+        gt=0,
+        description="CPU time of one stage in seconds. Without a value, the problem decides.",
+    )
     output_bytes: int | None = Field(
-        None, ge=1, description="of standard output and error; none: 1 MiB"
+        None,
+        ge=1,
+        description="Bytes that are kept of standard output, and of standard error. Without a "
+        "value, 1 MiB.",
     )
     result_bytes: int | None = Field(
-        None, ge=1, description="of metrics and artifacts together; none: 1 MiB"
+        None,
+        ge=1,
+        description="Bytes of the metrics and artifacts of one trial. Without a value, 1 MiB.",
     )
-    file_bytes: int | None = Field(None, ge=1, description="of each file; none: 32 MiB")
-    processes: int | None = Field(None, ge=1, description="at once; none: 64")
+    file_bytes: int | None = Field(
+        None,
+        ge=1,
+        description="Bytes of each file that a trial writes. Without a value, 32 MiB.",
+    )
+    processes: int | None = Field(
+        None, ge=1, description="Processes of one trial at once. Without a value, 64."
+    )
     unbounded_processes: bool = Field(
-        False, description="child processes also where nothing bounds how many they start"
+        False,
+        description="Whether child processes isolate programs even where nothing bounds the number "
+        "of processes that a program starts.",
     )
-    open_files: int | None = Field(None, ge=3, description="of one process; none: 256")
+    open_files: int | None = Field(
+        None, ge=3, description="Open files of one process of a trial. Without a value, 256."
+    )
 
 
 class PriceSettings(Section):
-    """What an hour of a worker costs, busy or not; none: nobody knows."""
+    """The price of an hour of a worker, busy or idle; None where it is not known."""
 
-    gpu_usd_per_hour: float | None = Field(None, ge=0, description="of a worker that generates")
-    cpu_usd_per_hour: float | None = Field(None, ge=0, description="of a worker that evaluates")
-    control_usd_per_hour: float | None = Field(None, ge=0, description="of a worker that plans")
+    gpu_usd_per_hour: float | None = Field(
+        None, ge=0, description="US dollars for an hour of a worker of the queue `gpu`."
+    )
+    cpu_usd_per_hour: float | None = Field(
+        None, ge=0, description="US dollars for an hour of a worker of the queue `cpu`."
+    )
+    control_usd_per_hour: float | None = Field(
+        None, ge=0, description="US dollars for an hour of a worker of the queue `control`."
+    )
 
     def of(self, kind: str) -> float | None:
         """Returns the price of a kind of worker."""
-        told: dict[str, float | None] = self.model_dump()
-        return told[f"{kind}_usd_per_hour"]
+        prices: dict[str, float | None] = self.model_dump()
+        return prices[f"{kind}_usd_per_hour"]
+
+
+class PromptSettings(Section):
+    """What prompts contain.  Names and defaults are OpenEvolve's where it has them."""
+
+    templates: dict[str, str] = Field(
+        default_factory=dict,
+        description="Texts that replace packaged templates, by name; and texts of other names, "
+        "which `prompts.system_message` may name.",
+    )
+    system_message: str = Field(
+        RULES.system_message,
+        description="System prompt: a text, or the name of a template. Without a value, the "
+        "problem's instructions.",
+    )
+    template_variations: dict[str, Annotated[list[str], Field(min_length=1)]] = Field(
+        default_factory=dict,
+        description="For each `{key}` in a template, texts of which one is drawn for each prompt.",
+    )
+    use_template_stochasticity: bool = Field(
+        RULES.use_template_stochasticity,
+        description="Whether the texts of `prompts.template_variations` are drawn at random; "
+        "otherwise the first is used.",
+    )
+    num_top_programs: int | None = Field(
+        None,
+        ge=0,
+        description="Number of fittest programs that are shown. Without a value, "
+        "`search.top_programs`.",
+    )
+    num_diverse_programs: int | None = Field(
+        None,
+        ge=0,
+        description="Number of other programs that are shown. Without a value, "
+        "`search.inspirations`.",
+    )
+    include_artifacts: bool = Field(
+        RULES.include_artifacts, description="Whether the artifacts of the parent are shown."
+    )
+    max_artifact_bytes: int = Field(
+        RULES.max_artifact_bytes, ge=0, description="Characters that are shown of each artifact."
+    )
+    artifact_security_filter: bool = Field(
+        RULES.artifact_security_filter,
+        description="Whether what looks like a secret is removed from artifacts.",
+    )
+    max_prompt_tokens: int = Field(
+        RULES.max_prompt_tokens,
+        ge=0,
+        description="Tokens, as estimated, of the longest prompt, its system text included.",
+    )
+    failure_messages: bool = Field(
+        RULES.failure_messages,
+        description="Whether the message of a failed trial and what it printed are quoted; they "
+        "can contain inputs that the program is tested on.",
+    )
+    suggest_simplification_after_chars: int | None = Field(
+        RULES.suggest_simplification_after_chars,
+        ge=0,
+        description="Characters of source from which on a prompt suggests a simpler program; null "
+        "for never.",
+    )
+    include_changes_under_chars: int | None = Field(
+        RULES.include_changes_under_chars,
+        ge=0,
+        description="Characters of changes up to which an inspiration is labelled with them; null "
+        "for never.",
+    )
+    concise_implementation_max_lines: int | None = Field(
+        RULES.concise_implementation_max_lines,
+        ge=0,
+        description="Lines up to which an inspiration is labelled as concise; null for never.",
+    )
+    comprehensive_implementation_min_lines: int | None = Field(
+        RULES.comprehensive_implementation_min_lines,
+        ge=0,
+        description="Lines from which on an inspiration is labelled as comprehensive; null for "
+        "never.",
+    )
+    diff_summary_max_line_len: int = Field(
+        RULES.diff_summary_max_line_len,
+        ge=0,
+        description="Characters that are shown of each line of a summary of changes.",
+    )
+    diff_summary_max_lines: int = Field(
+        RULES.diff_summary_max_lines,
+        ge=0,
+        description="Lines that are shown of each block in a summary of changes.",
+    )
+    functions_per_prompt: int = Field(
+        RULES.functions_per_prompt,
+        ge=0,
+        description="Versions of the function, the parent's included, that a prompt of the "
+        "operator `complete` contains.",
+    )
+    function: str = Field(
+        RULES.function,
+        description="Name of the function that the operator `complete` evolves. Without a value, "
+        "the program says which.",
+    )
+
+    @model_validator(mode="after")
+    def _templates_can_be_filled(self) -> "PromptSettings":
+        self.rules(SearchSettings()).check_templates()
+        return self
+
+    def rules(self, search: SearchSettings) -> PromptRules:
+        """Returns the rules of prompts; what is not set here is shown as the search says."""
+        top, others = self.num_top_programs, self.num_diverse_programs
+        shown = {
+            "num_top_programs": search.top_programs if top is None else top,
+            "num_diverse_programs": search.inspirations if others is None else others,
+        }
+        return PromptRules(**(self.model_dump() | shown))
 
 
 class RunSettings(Section):
-    """Everything a run remembers of its settings; holds no secret."""
+    """Every setting that is stored with a run; none is a secret."""
 
     budget: BudgetSettings = BudgetSettings()
     search: SearchSettings = SearchSettings()
@@ -157,42 +383,68 @@ class RunSettings(Section):
     sandbox: SandboxSettings = SandboxSettings()
     prices: PriceSettings = PriceSettings()
     strategy: dict[str, Any] = Field(
-        default_factory=dict, description="parameters of the recipe that `search` does not have"
+        default_factory=dict,
+        description="Parameters of the recipe that are no settings of `search`.",
     )
-    prompts: dict[str, Any] = Field(default_factory=dict, description="see prompts.md")
-    problem: dict[str, Any] = Field(default_factory=dict, description="options of the problem")
+    prompts: PromptSettings = PromptSettings()
+    problem: dict[str, Any] = Field(
+        default_factory=dict, description="Options of the problem, see problems.md."
+    )
 
 
 class Settings(BaseSettings):
-    """What this process is told by its environment."""
+    """The settings of a process, from its environment."""
 
     model_config = SettingsConfigDict(
         env_prefix="EVOQ_", env_nested_delimiter="__", extra="ignore", frozen=True
     )
 
-    database_url: SecretStr | None = Field(None, description="none: embedded")
-    redis_url: SecretStr | None = Field(None, description="none: embedded")
-    home: str = Field(".evoq", description="folder of the embedded stack")
-    database_connections: int = Field(16, ge=1, description="largest pool of one process")
+    database_url: SecretStr | None = Field(
+        None, description="Address of Postgres. Without a value, an embedded Postgres is started."
+    )
+    redis_url: SecretStr | None = Field(
+        None, description="Address of Redis. Without a value, an embedded Valkey is started."
+    )
+    home: str = Field(
+        ".evoq", description="Folder of the embedded stack and of what this machine remembers."
+    )
+    database_connections: int = Field(
+        16, ge=1, description="Most database connections of one process."
+    )
     sandbox: SandboxSettings = SandboxSettings()
     prices: PriceSettings = PriceSettings()
     queue: QueueSettings = QueueSettings()
     vllm_model: str | None = Field(
-        None, description="model that a worker of the queue gpu loads into itself; none: it asks"
+        None,
+        description="Model that a worker of the queue `gpu` loads into its own process. Without a "
+        "value, it sends requests to endpoints.",
     )
-    vllm_name: str | None = Field(None, description="what runs call it; none: as it is loaded")
-    vllm_args: str = Field("", description="arguments of `vllm serve`, as one line")
+    vllm_name: str | None = Field(
+        None,
+        description="Name by which runs refer to the loaded model. Without a value, "
+        "`EVOQ_VLLM_MODEL`.",
+    )
+    vllm_args: str = Field("", description="Arguments of `vllm serve` as one line.")
     vllm_metrics_port: int | None = Field(
-        None, ge=1, le=65535, description="where vLLM's own /metrics are served; none: nowhere"
+        None,
+        ge=1,
+        le=65535,
+        description="Port of vLLM's `/metrics`. Without a value, they are not served.",
     )
     llm_max_in_flight: int | None = Field(
-        None, ge=1, description="requests of this process at all endpoints together"
+        None, ge=1, description="Most requests of this process at all endpoints together."
     )
     llm_target_in_flight: int | None = Field(
-        None, ge=1, description="where adapting begins here, whatever a run says"
+        None,
+        ge=1,
+        description="Requests in flight at which the adaptive window of this process begins, "
+        "instead of a run's `llm.target_in_flight`.",
     )
     llm_parallel_generations: int | None = Field(
-        None, ge=1, description="requests of the deployment at one endpoint, whatever a run says"
+        None,
+        ge=1,
+        description="Most requests of the whole deployment at one endpoint, instead of a run's "
+        "`llm.parallel_generations`.",
     )
 
     @property

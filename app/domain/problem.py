@@ -167,6 +167,8 @@ class Problem:
       axes: Feature grid.
       imports: What children may import; the seeds are the problem's own.
       suggestions: Run settings that the problem's own configuration asks for, by dotted key.
+      suggested_by: Setting to the key of the problem's configuration that suggests it, where that
+        key has another name.
       notices: What the loader wants the user to know, one sentence each.
       prepare: Turns a trial and its players' programs into a sandbox job.
       interpret: Turns the job's outcome back into an evaluation.
@@ -190,6 +192,7 @@ class Problem:
     imports: ImportPolicy = EVERYTHING
     baselines: Mapping[str, ProgramId] = field(default_factory=dict)
     suggestions: Mapping[str, Any] = field(default_factory=dict)
+    suggested_by: Mapping[str, str] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
 
     @property

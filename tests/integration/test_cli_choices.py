@@ -2,21 +2,21 @@
 
 import pytest
 
+from app.adapters.problems import configures_problem
 from app.cli.budget_change import raised
-from app.config.checks import require_bounds
-from app.config.environment import wrong_variables
+from app.config.checks import WITH_A_MODEL, WITHOUT_A_MODEL, caps, operators, require_bounds
 from app.config.layers import (
     Choices,
     UsageError,
     addresses,
-    assigned,
-    is_openevolve,
+    from_assignments,
+    from_environment,
+    from_file,
     problem_options,
-    surrounding,
-    written,
+    wrong_variables,
 )
 from app.config.models import ModelSettings
-from app.config.resolve import WITH_A_MODEL, WITHOUT_A_MODEL, caps, operators, resolved
+from app.config.resolve import resolved
 from app.config.settings import QueueSettings, RunSettings
 from app.domain.search.back_pressure import Caps
 from app.domain.search.budget import Budget, PriceCeiling
@@ -25,9 +25,14 @@ ASKING = ("diff", "rewrite")
 KNOWN = ("diff", "mutate", "rewrite", "tune")
 
 
+def nothing(loaded: object) -> bool:
+    """Recognises no file as a problem's own configuration."""
+    return False
+
+
 def test_the_command_line_wins_over_the_environment_the_file_and_the_problem():
-    line = assigned(["search.islands=2"])
-    environment = surrounding(
+    line = from_assignments(["search.islands=2"])
+    environment = from_environment(
         {"EVOQ_SEARCH__ISLANDS": "3", "EVOQ_SEARCH__ARCHIVE_SIZE": "30", "HOME": "/x"}
     )
     file = Choices("f", {"search.archive_size": 40, "search.top_programs": 4})
@@ -54,7 +59,7 @@ def test_the_command_line_wins_over_the_environment_the_file_and_the_problem():
 )
 def test_an_unknown_key_is_refused_with_the_closest_one(assignment, says):
     with pytest.raises(UsageError, match="unknown setting") as refused:
-        assigned([assignment])
+        from_assignments([assignment])
 
     assert says in refused.value.remedy
 
@@ -62,12 +67,12 @@ def test_an_unknown_key_is_refused_with_the_closest_one(assignment, says):
 @pytest.mark.parametrize("assignment", ["search.islands", "search=3", "search.operators=[a"])
 def test_an_assignment_that_is_none_is_refused(assignment):
     with pytest.raises(UsageError):
-        assigned([assignment])
+        from_assignments([assignment])
 
 
 def test_an_unknown_variable_of_a_section_is_refused_by_its_name():
     with pytest.raises(UsageError, match="EVOQ_SEARCH__ILANDS"):
-        surrounding({"EVOQ_SEARCH__ILANDS": "3"})
+        from_environment({"EVOQ_SEARCH__ILANDS": "3"})
 
 
 @pytest.mark.parametrize(
@@ -83,7 +88,7 @@ def test_an_unknown_variable_of_a_section_is_refused_by_its_name():
 )
 def test_a_variable_that_is_nearly_one_of_ours_is_refused_with_the_one_meant(variable, meant):
     with pytest.raises(UsageError) as refused:
-        surrounding({variable: "3"})
+        from_environment({variable: "3"})
 
     assert refused.value.where == variable
     assert f"closest known one is {meant}." in refused.value.remedy
@@ -100,7 +105,7 @@ def test_a_process_names_all_its_variables_that_cannot_be_used(monkeypatch):
 
 
 def test_variables_that_are_not_settings_are_left_alone():
-    told = surrounding(
+    told = from_environment(
         {
             "EVOQ_GENERATE_CONCURRENCY": "4",
             "EVOQ_TASK_EVENTS": "true",
@@ -120,7 +125,7 @@ def test_variables_that_are_not_settings_are_left_alone():
     [("search.islands=0", "the command"), ("queue.generating=many", "the command")],
 )
 def test_a_value_out_of_range_names_the_setting_and_who_set_it(assignment, where):
-    told = Choices("the command line", assigned([assignment]).values)
+    told = Choices("the command line", from_assignments([assignment]).values)
 
     with pytest.raises(UsageError, match=assignment.split("=")[0]) as refused:
         resolved([told], {})
@@ -129,7 +134,7 @@ def test_a_value_out_of_range_names_the_setting_and_who_set_it(assignment, where
 
 
 def test_values_are_yaml_and_json():
-    told = assigned(["search.operators={tune: 1, mutate: 2}", 'llm.models=[{"name": "m"}]'])
+    told = from_assignments(["search.operators={tune: 1, mutate: 2}", 'llm.models=[{"name": "m"}]'])
 
     settings = resolved([told], {}).settings
 
@@ -137,10 +142,21 @@ def test_values_are_yaml_and_json():
     assert [model.name for model in settings.llm.mix] == ["m"]
 
 
+def test_a_colon_without_a_space_is_refused_with_the_spelling_that_is_meant():
+    with pytest.raises(UsageError, match=r"Write tune: 3\."):
+        from_assignments(["search.operators={tune:3}"])
+
+
+def test_null_models_are_no_models():
+    line, suggestions = from_assignments(["llm.models=null"]), {"llm.models": [{"name": "theirs"}]}
+
+    assert resolved([line], suggestions).settings.llm.mix == []
+
+
 def test_one_operator_can_be_weighted_beside_the_others():
     file = Choices("f", {"search.operators": {"tune": 1.0, "mutate": 1.0}})
 
-    settings = resolved([assigned(["search.operators.tune=3"]), file], {}).settings
+    settings = resolved([from_assignments(["search.operators.tune=3"]), file], {}).settings
 
     assert settings.search.operators == {"tune": 3.0, "mutate": 1.0}
 
@@ -148,7 +164,7 @@ def test_one_operator_can_be_weighted_beside_the_others():
 def test_naming_a_model_replaces_the_models_of_the_problem():
     suggestions = {"llm.models": [{"name": "theirs"}], "llm.temperature": 0.1}
 
-    llm = resolved([assigned(["llm.model=mine"])], suggestions).settings.llm
+    llm = resolved([from_assignments(["llm.model=mine"])], suggestions).settings.llm
 
     assert [model.name for model in llm.mix] == ["mine"]
     assert llm.temperature == 0.1
@@ -166,7 +182,7 @@ def test_without_a_model_the_mix_is_tune_and_mutate():
 
 
 def test_with_a_model_the_mix_is_diff_and_rewrite():
-    settings = resolved([assigned(["llm.model=m"])], {}).settings
+    settings = resolved([from_assignments(["llm.model=m"])], {}).settings
 
     assert operators(settings, ASKING, known=KNOWN) == WITH_A_MODEL
 
@@ -181,7 +197,7 @@ def test_with_a_model_the_mix_is_diff_and_rewrite():
     ],
 )
 def test_a_mix_that_cannot_work_is_refused_with_a_remedy(mix, says):
-    settings = resolved([assigned([f"search.operators={mix}"])], {}).settings
+    settings = resolved([from_assignments([f"search.operators={mix}"])], {}).settings
 
     with pytest.raises(UsageError) as refused:
         operators(settings, ASKING, known=KNOWN)
@@ -190,37 +206,46 @@ def test_a_mix_that_cannot_work_is_refused_with_a_remedy(mix, says):
 
 
 @pytest.mark.parametrize(
-    ("loaded", "theirs"),
+    ("text", "foreign"),
     [
-        ({"max_iterations": 5, "llm": {"primary_model": "x"}}, True),
-        ({"llm": {"primary_model": "x", "api_base": "y"}}, True),
-        ({"evaluator": {"timeout": 5}}, True),
-        ({"llm": {"model": "x"}}, False),
-        ({"search": {"islands": 3}, "llm": {"model": "x"}}, False),
-        ({}, False),
-        ([], False),
+        ("max_iterations: 5\nllm: {primary_model: x}\n", True),
+        ("llm: {primary_model: x, api_base: y}\n", True),
+        ("evaluator: {timeout: 5}\n", True),
+        ("llm: {model: x}\n", False),
+        ("llm: {temperature: 0.5}\n", False),
+        ("search: {islands: 3}\nllm: {model: x}\n", False),
+        ("", False),
     ],
 )
-def test_whose_configuration_file_it_is_shows_in_its_keys(loaded, theirs):
-    assert is_openevolve(loaded) is theirs
+def test_a_problems_own_configuration_is_recognised_by_its_keys(text, foreign):
+    assert (from_file(text, "f.yaml", foreign=configures_problem) is None) is foreign
+
+
+def test_a_file_of_another_program_is_refused_and_not_read_for_its_one_common_key():
+    text = "run_id: demo\nseed: 42\nevaluator: {capacity: 100}\nllm_providers: []\n"
+
+    with pytest.raises(UsageError, match=r"f\.yaml: unknown setting `run_id`"):
+        from_file(text, "f.yaml", foreign=configures_problem)
 
 
 def test_our_file_has_sections_and_addresses():
-    found = written("search:\n  islands: 3\nredis_url: redis://r\n", "f.yaml")
+    found = from_file("search:\n  islands: 3\nredis_url: redis://r\n", "f.yaml", foreign=nothing)
 
     assert found is not None
     assert found.values == {"search.islands": 3, "redis_url": "redis://r"}
-    assert addresses([assigned(["redis_url=redis://s"]), found]) == {"redis_url": "redis://s"}
+    assert addresses([from_assignments(["redis_url=redis://s"]), found]) == {
+        "redis_url": "redis://s"
+    }
 
 
 @pytest.mark.parametrize("text", ["search: [", "- a", "serch: {islands: 3}"])
 def test_a_file_of_no_known_shape_is_refused_by_its_name(text):
     with pytest.raises(UsageError, match=r"f\.yaml"):
-        written(text, "f.yaml")
+        from_file(text, "f.yaml", foreign=nothing)
 
 
 def test_what_shapes_a_problem_is_known_before_it_is_loaded():
-    told = assigned(
+    told = from_assignments(
         [
             "problem.data=a.txt",
             "problem.environment.LEVEL=3",

@@ -5,20 +5,29 @@ from pathlib import Path
 import pytest
 
 from app.cli.templates import with_templates
-from app.config.layers import Choices, UsageError, assigned, written
+from app.config.layers import Choices, UsageError, from_assignments, from_file
 from app.config.resolve import resolved
 
 SUGGESTED = {"prompts.templates": {"diff_user": "problem's {language}", "top_program": "{score}"}}
 
 
+def nothing(loaded: object) -> bool:
+    """Recognises no file as a problem's own configuration."""
+    return False
+
+
 def test_a_run_replaces_one_template_and_keeps_the_problems_others():
-    said = assigned(["prompts.templates.diff_user=mine {language}"])
-    file = written("prompts:\n  templates:\n    top_program: from the file\n", "f.yaml")
+    said = from_assignments(["prompts.templates.diff_user=mine {language}"])
+    file = from_file(
+        "prompts:\n  templates:\n    top_program: from the file\n",
+        "f.yaml",
+        foreign=nothing,
+    )
     assert file is not None
 
     prompts = resolved([said, file], SUGGESTED).settings.prompts
 
-    assert prompts["templates"] == {"diff_user": "mine {language}", "top_program": "from the file"}
+    assert prompts.templates == {"diff_user": "mine {language}", "top_program": "from the file"}
 
 
 def test_a_folder_of_templates_counts_as_its_files_said_by_name(tmp_path: Path):
@@ -45,13 +54,21 @@ def test_a_folder_that_holds_no_templates_is_refused(tmp_path: Path, folder: str
     ("assignment", "says"),
     [
         ("prompts.templates.diff_user={programme}", r"refers to \{programme\}"),
-        ("prompts.max_prompt_tokens=many", "must be a whole number"),
+        (
+            "prompts.max_prompt_tokens=many",
+            "prompts.max_prompt_tokens`: input should be a valid integer",
+        ),
+        ("prompts.max_prompt_tokens=-1", "greater than or equal to 0"),
+        ("prompts.include_artifacts=perhaps", "prompts.include_artifacts`: input should be"),
+        ("prompts.system_message=null", "prompts.system_message`: input should be a valid string"),
+        ("prompts.templates.diff_user={", "'diff_user'"),
+        ("prompts.template_variations={a: []}", "at least 1 item"),
         ("prompts.max_prompt_token=3", "`prompts.max_prompt_tokens`"),
     ],
 )
 def test_a_wrong_prompt_setting_is_refused_before_the_run_exists(assignment: str, says: str):
     with pytest.raises(UsageError, match=says):
-        resolved([assigned([assignment])], {})
+        resolved([from_assignments([assignment])], {})
 
 
 def test_a_template_of_the_problem_that_cannot_be_filled_is_refused_too():

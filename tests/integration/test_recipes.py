@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.config import recipes
-from app.config.layers import UsageError, assigned
+from app.config.layers import UsageError, from_assignments
 from app.config.resolve import resolved
 from app.config.rules import rules_of
 from app.domain.search.archive import Cell, Elite, Island
@@ -62,7 +62,7 @@ INPUTS = RecipeInputs((), ("evaluate",), (), 1)
 @pytest.mark.usefixtures("package")
 def test_a_recipe_of_another_package_is_loaded_by_its_entry_point():
     told = ["search.strategy=podium", "strategy.places=2", "search.inspirations=1"]
-    settings = resolved([assigned(told)], {}).settings
+    settings = resolved([from_assignments(told)], {}).settings
 
     rules = rules_of(settings.search.strategy, settings.model_dump(mode="json"))
 
@@ -91,13 +91,13 @@ def test_a_recipe_of_another_package_is_loaded_by_its_entry_point():
 )
 def test_a_recipe_refuses_what_it_does_not_take(told: list[str], message: str):
     with pytest.raises(UsageError) as refused:
-        resolved([assigned(told)], {})
+        resolved([from_assignments(told)], {})
 
     assert message in str(refused.value)
 
 
 def test_the_parameters_of_map_elites_are_settings_of_the_section_search():
-    settings = resolved([assigned(["search.archive_size=7"])], {}).settings
+    settings = resolved([from_assignments(["search.archive_size=7"])], {}).settings
 
     rules = rules_of("map_elites", settings.model_dump(mode="json"))
 

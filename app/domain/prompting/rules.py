@@ -1,9 +1,8 @@
-"""What can be set about prompts, read and checked once."""
+"""The rules by which prompts are written."""
 
 import string
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from app.domain.prompting.templates import PLACEHOLDERS, TEMPLATES
 
@@ -38,7 +37,7 @@ class PromptRules:
 
     templates: Mapping[str, str] = field(default_factory=dict)
     system_message: str = ""
-    template_variations: Mapping[str, Any] = field(default_factory=dict)
+    template_variations: Mapping[str, Sequence[str]] = field(default_factory=dict)
     use_template_stochasticity: bool = True
     num_top_programs: int = 3
     num_diverse_programs: int = 2
@@ -56,27 +55,15 @@ class PromptRules:
     functions_per_prompt: int = 2
     function: str = ""
 
-    @classmethod
-    def of(cls, settings: Mapping[str, object]) -> "PromptRules":
-        """Reads the rules from a mapping that may hold other keys too.
+    def check_templates(self) -> None:
+        """Makes sure that every replaced template can be filled with what it is given.
 
         Raises:
-          ValueError: A value has the wrong type, or a template refers to what it is not given.
+          ValueError: A template refers to what it is not given, or cannot be filled.
         """
-        chosen: dict[str, Any] = {}
-        for one in fields(cls):
-            if one.name in settings:
-                chosen[one.name] = _checked(one.name, settings[one.name])
-        rules = cls(**chosen)
-        for name in rules.templates:  # the packaged ones are tested
+        for name in self.templates:  # the packaged ones are tested
             if name in TEMPLATES:
-                _check_template(name, rules.template(name), frozenset(rules.template_variations))
-        return rules
-
-    @classmethod
-    def names(cls) -> tuple[str, ...]:
-        """Returns the names of everything that can be set."""
-        return tuple(one.name for one in fields(cls))
+                _check_template(name, self.template(name), frozenset(self.template_variations))
 
     def template(self, name: str) -> str:
         """Returns the text of a template.
@@ -90,45 +77,6 @@ class PromptRules:
         """Returns the system prompt of a problem with these instructions."""
         text = self.system_message or instructions or "system_message"
         return self.template(text) if text in self.templates or text in TEMPLATES else text
-
-
-_TRUTHS = frozenset(
-    (
-        *("use_template_stochasticity", "include_artifacts", "artifact_security_filter"),
-        "failure_messages",
-    )
-)
-_NULLABLE = frozenset(
-    (
-        *("suggest_simplification_after_chars", "include_changes_under_chars"),
-        *("concise_implementation_max_lines", "comprehensive_implementation_min_lines"),
-    )
-)
-
-
-def _checked(name: str, value: object) -> object:
-    match name:
-        case "templates":
-            right = isinstance(value, Mapping) and all(isinstance(v, str) for v in value.values())
-            wanted = "a mapping of names to texts"
-        case "template_variations":
-            right = isinstance(value, Mapping) and all(
-                isinstance(texts, list | tuple) and texts and all(isinstance(t, str) for t in texts)
-                for texts in value.values()
-            )
-            wanted = "a mapping of names to lists of texts, none of them empty"
-        case "system_message" | "function":
-            right, wanted = isinstance(value, str), "a text"
-        case _ if name in _TRUTHS:
-            right, wanted = isinstance(value, bool), "true or false"
-        case _ if name in _NULLABLE and value is None:
-            right, wanted = True, ""
-        case _:
-            right = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-            wanted = "a whole number, not negative"
-    if not right:
-        raise ValueError(f"prompts.{name} must be {wanted}, and is {value!r}")
-    return value
 
 
 def _check_template(name: str, text: str, variations: frozenset[str]) -> None:

@@ -5,22 +5,23 @@ import pytest
 from app.adapters.model.providers import chat
 from app.adapters.model.providers.presets import PRESETS
 from app.adapters.model.providers.specs import model_spec
-from app.config.layers import Choices, UsageError, assigned
+from app.config.checks import without_models
+from app.config.layers import Choices, UsageError, from_assignments
 from app.config.models import ModelChoice, ModelSettings, Provider
-from app.config.resolve import resolved, without_models
+from app.config.resolve import resolved
 from app.domain.operator import Prompt, Role
 from app.ports.protocols import Misconfigured
 
 
 def llm(*assignments: str) -> ModelSettings:
-    return resolved([assigned(assignments)], {}).settings.llm
+    return resolved([from_assignments(assignments)], {}).settings.llm
 
 
 def test_a_role_that_says_nothing_is_answered_by_the_models_of_the_section():
     told = llm("llm.model=small", "llm.temperature=0.4")
 
-    assert told.asked(Role.JUDGE) == told.asked()
-    assert told.asked(Role.JUDGE)[0].temperature == 0.4
+    assert told.models_of(Role.JUDGE) == told.models_of()
+    assert told.models_of(Role.JUDGE)[0].temperature == 0.4
 
 
 def test_a_model_inherits_from_its_role_and_a_role_from_the_section():
@@ -33,17 +34,17 @@ def test_a_model_inherits_from_its_role_and_a_role_from_the_section():
         "llm.roles.refiner.retries=2",
     )
 
-    [refiner] = told.asked(Role.REFINER)
+    [refiner] = told.models_of(Role.REFINER)
 
     assert refiner.name == "big"
     assert (refiner.temperature, refiner.max_tokens, refiner.retries) == (0.4, 200, 2)
-    assert [one.name for one in told.asked()] == ["small"]
+    assert [one.name for one in told.models_of()] == ["small"]
 
 
 def test_a_role_may_keep_the_models_and_differ_in_how_they_are_asked():
     told = llm("llm.model=small", "llm.roles.judge.temperature=0")
 
-    assert [(one.name, one.temperature) for one in told.asked(Role.JUDGE)] == [("small", 0.0)]
+    assert [(one.name, one.temperature) for one in told.models_of(Role.JUDGE)] == [("small", 0.0)]
 
 
 def test_whoever_names_a_provider_inherits_neither_address_nor_key():
@@ -55,8 +56,8 @@ def test_whoever_names_a_provider_inherits_neither_address_nor_key():
     )
     environment = {"ANTHROPIC_API_KEY": "a", "HERE": "h"}.get
 
-    refiner = model_spec(told.asked(Role.REFINER)[0], environment)
-    generator = model_spec(told.asked()[0], environment)
+    refiner = model_spec(told.models_of(Role.REFINER)[0], environment)
+    generator = model_spec(told.models_of()[0], environment)
 
     assert (refiner.base_url, refiner.api_key) == ("https://api.anthropic.com/v1", "a")
     assert (generator.base_url, generator.api_key) == ("http://here/v1", "h")
@@ -65,7 +66,7 @@ def test_whoever_names_a_provider_inherits_neither_address_nor_key():
 def test_whoever_names_an_address_inherits_no_provider():
     told = llm("llm.provider=gemini", "llm.models=[{name: local, base_url: 'http://here/v1'}]")
 
-    spec = model_spec(told.asked()[0], {"GEMINI_API_KEY": "g"}.get)
+    spec = model_spec(told.models_of()[0], {"GEMINI_API_KEY": "g"}.get)
 
     assert (spec.base_url, spec.api_key, spec.preset.needs_key) == ("http://here/v1", "", False)
 
@@ -75,7 +76,7 @@ def test_each_model_may_have_a_key_and_a_pause_of_its_own():
         "llm.retry_delay_seconds=3",
         "llm.models=[{name: a, api_key_variable: A, retry_delay_seconds: 9}, {name: b}]",
     )
-    first, second = (model_spec(one, {"A": "1"}.get) for one in told.asked())
+    first, second = (model_spec(one, {"A": "1"}.get) for one in told.models_of())
 
     assert (first.api_key, first.retry_delay_seconds) == ("1", 9)
     assert (second.api_key, second.retry_delay_seconds) == ("", 3)
@@ -88,7 +89,7 @@ def test_prices_are_inherited_like_everything_else():
         "llm.usd_per_million_completion_tokens=8",
         "llm.roles.judge.usd_per_million_cached_tokens=0.5",
     )
-    spec = model_spec(told.asked(Role.JUDGE)[0], {}.get)
+    spec = model_spec(told.models_of(Role.JUDGE)[0], {}.get)
 
     assert (spec.prompt_usd, spec.cached_usd, spec.completion_usd) == (2, 0.5, 8)
 
@@ -97,7 +98,7 @@ def test_an_address_of_a_known_host_has_its_quirks_and_openais_key():
     address = "https://generativelanguage.googleapis.com/v1beta/openai/"
     told = llm("llm.model=m", f"llm.base_url={address}")
 
-    spec = model_spec(told.asked()[0], {"OPENAI_API_KEY": "o"}.get)
+    spec = model_spec(told.models_of()[0], {"OPENAI_API_KEY": "o"}.get)
 
     assert spec.preset is PRESETS["gemini"]
     assert (spec.base_url, spec.api_key) == (address, "o")
@@ -105,9 +106,11 @@ def test_an_address_of_a_known_host_has_its_quirks_and_openais_key():
 
 def test_a_provider_replaces_the_address_that_the_problem_suggests():
     suggestions = {"llm.base_url": "https://theirs/v1", "llm.api_key_variable": "THEIRS"}
-    found = resolved([assigned(["llm.provider=ollama", "llm.model=m"])], suggestions).settings.llm
+    line = from_assignments(["llm.provider=ollama", "llm.model=m"])
 
-    assert model_spec(found.asked()[0], {}.get).base_url == "http://localhost:11434/v1"
+    found = resolved([line], suggestions).settings.llm
+
+    assert model_spec(found.models_of()[0], {}.get).base_url == "http://localhost:11434/v1"
 
 
 @pytest.mark.parametrize(
@@ -146,18 +149,18 @@ def test_a_mix_in_which_all_are_reserves_is_refused(place):
 def test_a_reserve_beside_the_one_model_is_no_mix_of_reserves():
     told = ModelSettings(model="main", models=[ModelChoice(name="spare", weight=0)])
 
-    assert [(one.name, one.weight) for one in told.asked()] == [("spare", 0), ("main", 1)]
+    assert [(one.name, one.weight) for one in told.models_of()] == [("spare", 0), ("main", 1)]
 
 
 def test_an_address_in_the_environment_is_looked_at_as_well():
-    [choice] = llm("llm.model=m").asked()
+    [choice] = llm("llm.model=m").models_of()
 
     with pytest.raises(Misconfigured, match="OPENAI_BASE_URL"):
         model_spec(choice, {"OPENAI_BASE_URL": "far:8000/v1"}.get)
 
 
 def test_a_key_is_read_without_the_newline_that_its_file_ends_with():
-    [choice] = llm("llm.model=m").asked()
+    [choice] = llm("llm.model=m").models_of()
 
     assert model_spec(choice, {"OPENAI_API_KEY": "sk-1\n"}.get).api_key == "sk-1"
     assert model_spec(choice, {"OPENAI_API_KEY": "\n"}.get).api_key == ""
@@ -165,7 +168,7 @@ def test_a_key_is_read_without_the_newline_that_its_file_ends_with():
 
 @pytest.mark.parametrize("key", ["sk-\n1", "sk-ä1", "sk-\x001"])
 def test_a_key_that_no_header_may_hold_is_named_and_not_shown(key):
-    [choice] = llm("llm.model=m").asked()
+    [choice] = llm("llm.model=m").models_of()
 
     with pytest.raises(Misconfigured, match=r"OPENAI_API_KEY .*: character 4 ") as refused:
         model_spec(choice, {"OPENAI_API_KEY": key}.get)
@@ -176,7 +179,7 @@ def test_a_key_that_no_header_may_hold_is_named_and_not_shown(key):
 def test_a_provider_and_an_address_of_one_source_are_both_meant():
     told = llm("llm.base_url=http://far/v1", "llm.provider=vllm", "llm.model=m")
 
-    spec = model_spec(told.asked()[0], {}.get)
+    spec = model_spec(told.models_of()[0], {}.get)
 
     assert (spec.base_url, spec.preset) == ("http://far/v1", PRESETS["vllm"])
 
@@ -212,12 +215,12 @@ def test_the_snapshot_of_a_run_is_read_back_as_it_was():
 def test_a_run_without_models_has_none_in_any_role():
     found = resolved([Choices("f", {"llm.model": "m", "llm.roles": {"judge": {"model": "j"}}})], {})
 
-    assert without_models(found).settings.llm.every == []
+    assert without_models(found).settings.llm.every_model == []
 
 
 def test_an_endpoints_own_fields_go_with_every_request_and_into_the_digest():
     told = llm("llm.model=m", 'llm.extra_body={"top_k": 20, "structured_outputs": {"regex": "a+"}}')
-    spec = model_spec(told.asked()[0], {}.get)
+    spec = model_spec(told.models_of()[0], {}.get)
 
     body = chat.request(spec, Prompt("", "hi"), seed=1)
 
@@ -230,8 +233,8 @@ def test_a_roles_own_fields_take_the_place_of_the_sections():
         "llm.model=m", 'llm.extra_body={"top_k": 20}', 'llm.roles.judge.extra_body={"min_p": 0.1}'
     )
 
-    assert told.asked(Role.JUDGE)[0].extra_body == {"min_p": 0.1}
-    assert told.asked()[0].extra_body == {"top_k": 20}
+    assert told.models_of(Role.JUDGE)[0].extra_body == {"min_p": 0.1}
+    assert told.models_of()[0].extra_body == {"top_k": 20}
 
 
 @pytest.mark.parametrize("field", ["messages", "n", "seed", "max_tokens", "temperature", "stream"])

@@ -1,8 +1,10 @@
-"""`docs/settings.md` has every setting there is, with its default, and none that there is not."""
+"""`docs/settings.md` has every setting there is, with default, range and meaning, and no other."""
 
+import enum
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 from pydantic import BaseModel
@@ -14,42 +16,69 @@ from app.config.resolve import resolved
 from app.config.settings import RunSettings, Settings
 from app.domain.problem import Limits
 
-OPEN = ("strategy", "prompts", "problem")
-"""Sections without a model; prompts.md and problems.md have their tables."""
+OPEN = ("strategy", "problem")
+"""Sections without a model: recipes have parameters, and problems.md has its table."""
 
 
-def written(value: Any) -> str:
-    match value:
+def shown(default: Any) -> str:
+    match default:
         case None | "" | [] | {}:
             return "–"
         case bool():
-            return str(value).lower()
+            return str(default).lower()
         case _:
-            return f"{value:g}" if isinstance(value, float) else str(value)
+            return f"{default:g}" if isinstance(default, float) else str(default)
 
 
-def row(name: str, one: FieldInfo) -> str:
-    default = one.get_default(call_default_factory=True)
-    return f"| `{name}` | {written(default)} | {one.description} |"
+def values(field: FieldInfo) -> str:
+    """Returns the values that a setting takes; "–" for any of its type."""
+    bounds = {name: value for part in field.metadata for name, value in bounds_of(part)}
+    if bounds:
+        return ", ".join(f"{sign} {value:g}" for sign, value in bounds.items())
+    return ", ".join(choices(field.annotation)) or "–"
+
+
+def bounds_of(part: Any) -> Iterator[tuple[str, float]]:
+    for name, sign in (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<")):
+        if isinstance(value := getattr(part, name, None), int | float):
+            yield sign, value
+
+
+def choices(annotation: Any) -> list[str]:
+    """Returns the values of a closed set; [] for a type that is none."""
+    if get_origin(annotation) is dict:
+        return []
+    if annotation is bool:
+        return ["true", "false"]
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return [str(member) for member in annotation]
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    return [choice for part in get_args(annotation) for choice in choices(part)]
+
+
+def row(name: str, field: FieldInfo) -> str:
+    default = field.get_default(call_default_factory=True)
+    return f"| `{name}` | {shown(default)} | {values(field)} | {field.description} |"
 
 
 def documented() -> list[str]:
     sections: dict[str, type[BaseModel]] = {
-        name: one.annotation
-        for name, one in RunSettings.model_fields.items()
-        if name not in OPEN and one.annotation is not None
+        name: field.annotation
+        for name, field in RunSettings.model_fields.items()
+        if name not in OPEN and field.annotation is not None
     }
     run = [
-        row(f"{section}.{name}", one)
+        row(f"{section}.{name}", field)
         for section, model in sections.items()
-        for name, one in model.model_fields.items()
+        for name, field in model.model_fields.items()
     ]
-    own = [
-        row(f"EVOQ_{name.upper()}", one)
-        for name, one in Settings.model_fields.items()
+    process = [
+        row(f"EVOQ_{name.upper()}", field)
+        for name, field in Settings.model_fields.items()
         if name not in sections
     ]
-    return [*run, *own]
+    return [*run, *process]
 
 
 def test_the_page_of_settings_has_every_one_with_its_default_and_no_other(repository: Path):
@@ -60,8 +89,8 @@ def test_the_page_of_settings_has_every_one_with_its_default_and_no_other(reposi
     assert rows == documented()
 
 
-def test_every_setting_says_what_it_is():
-    assert [line for line in documented() if line.endswith("None |")] == []
+def test_every_meaning_is_a_sentence():
+    assert [line for line in documented() if not line.endswith(". |")] == []
 
 
 def test_every_key_of_a_model_is_told_in_the_page_on_models(repository: Path):

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from app.adapters.model.providers import presets
 from app.adapters.model.providers.chat import OPENAI_URL, ModelSpec
 from app.adapters.model.providers.presets.preset import Preset
-from app.config.model_address import sound_address
-from app.config.models import OPENAI_KEY, ModelChoice
+from app.config.models import OPENAI_KEY, ModelChoice, sound_address
 from app.ports.protocols import Misconfigured
 
 _ADDRESS = "OPENAI_BASE_URL"

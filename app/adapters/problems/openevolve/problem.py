@@ -96,6 +96,7 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
         imports=imports,
         baselines={title: seed.id for title, seed in named.items()},
         suggestions=translation.suggestions(config, templates),
+        suggested_by=translation.suggested_by(config),
         notices=(
             *config.notices,
             *translation.notices(config, templates),

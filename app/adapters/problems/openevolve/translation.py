@@ -171,6 +171,11 @@ def suggestions(config: Config, templates: Mapping[str, str]) -> dict[str, Any]:
     return settings | ({"prompts.templates": texts} if texts else {})
 
 
+def suggested_by(config: Config) -> dict[str, str]:
+    """Returns the key of config.yaml that each setting of the run is taken from as it stands."""
+    return {key.setting: key.name for key in KEYS if key.setting and key.name in config.values}
+
+
 def notices(config: Config, templates: Mapping[str, str]) -> list[str]:
     """Returns sentences about values whose effect here is not what the key alone suggests."""
     values = config.values

@@ -6,8 +6,9 @@ import pytest
 from app.adapters.problems import load, reload
 from app.adapters.problems.openevolve.config_yaml import without_secrets
 from app.adapters.problems.openevolve.keys import KEYS, MODEL_KEYS, Key, Kind
-from app.config.layers import UsageError, assigned, known_setting
-from app.config.resolve import resolved, without_judges
+from app.config.checks import without_judges
+from app.config.layers import UsageError, from_assignments, known_setting
+from app.config.resolve import resolved
 from app.domain.operator import Role
 from app.domain.problem import Axis, Problem, ProblemError
 
@@ -153,7 +154,7 @@ def test_a_value_out_of_range_is_told_by_the_key_that_the_file_has(tmp_path):
     problem = problem_with(tmp_path, "max_iterations: -5\n")
 
     with pytest.raises(UsageError, match=r"configuration: `max_iterations`: .* \(-5\)"):
-        resolved([], problem.suggestions)
+        resolved([], problem.suggestions, problem.suggested_by)
 
 
 def test_keys_without_effect_are_grouped_by_reason(tmp_path):
@@ -438,7 +439,7 @@ evaluator: {use_llm_feedback: true, llm_feedback_weight: 0.3}
     found = resolved([], problem_with(tmp_path, text).suggestions).settings.llm
 
     assert (found.feedback, found.feedback_weight) == (True, 0.3)
-    [judge] = found.asked(Role.JUDGE)
+    [judge] = found.models_of(Role.JUDGE)
     assert (judge.name, judge.weight, judge.temperature) == ("strict", 2.0, 0.1)
     assert judge.base_url == "http://j/v1"
 
@@ -447,9 +448,9 @@ def test_who_names_a_model_means_none_of_the_problems_judges(tmp_path):
     text = "llm: {models: [{name: writer}], evaluator_models: [{name: strict}]}"
     suggestions = problem_with(tmp_path, text).suggestions
 
-    found = resolved([assigned(["llm.model=mine"])], suggestions).settings.llm
+    found = resolved([from_assignments(["llm.model=mine"])], suggestions).settings.llm
 
-    assert [one.name for one in found.asked(Role.JUDGE)] == ["mine"]
+    assert [one.name for one in found.models_of(Role.JUDGE)] == ["mine"]
 
 
 def test_judges_without_a_model_are_left_out_or_refused(tmp_path):
@@ -459,4 +460,4 @@ def test_judges_without_a_model_are_left_out_or_refused(tmp_path):
     assert not found.settings.llm.feedback
     assert "use_llm_feedback" in notices[0]
     with pytest.raises(UsageError, match="judges"):
-        without_judges(resolved([assigned(["llm.feedback=true"])], {}))
+        without_judges(resolved([from_assignments(["llm.feedback=true"])], {}))

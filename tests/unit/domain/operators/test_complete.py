@@ -61,7 +61,7 @@ def brief_of(source: str, *others: str, **settings: object) -> Brief:
     known = {p.id: ProgramRecord(p, f) for p, f in zip(programs, fitness, strict=True)}
     ids = tuple(known)
     draft = Draft(3, 0, 0, 1, ids[:1], ids[1:])
-    return Brief("Task.", "python", (draft,), known, prompts=PromptRules.of(settings), seed="s")
+    return Brief("Task.", "python", (draft,), known, prompts=PromptRules(**settings), seed="s")
 
 
 def asked(brief: Brief) -> Prompt:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from app.config.checks import require_refining
-from app.config.layers import UsageError, assigned
+from app.config.layers import UsageError, from_assignments
 from app.config.resolve import resolved
 from app.config.rules import refining_of
 from app.domain.operator import Brief, Draft, ProgramRecord, Prompt, Role
@@ -105,7 +105,7 @@ def test_prompts_are_asked_in_the_role_of_their_draft_unless_they_have_one():
     ],
 )
 def test_without_a_refiner_nobody_is_refined_unless_a_share_is_set(told, share):
-    settings = resolved([assigned(["llm.model=small", *told])], {}).settings
+    settings = resolved([from_assignments(["llm.model=small", *told])], {}).settings
 
     assert refining_of(settings.llm).share == share
 
@@ -114,5 +114,5 @@ def test_a_refiner_whose_parents_cannot_be_seen_is_refused():
     told = ["llm.model=m", "llm.refiner_share=1", "llm.refiner_top=4"]
 
     with pytest.raises(UsageError, match=r"llm\.refiner_top"):
-        require_refining(resolved([assigned(told)], {}).settings)
-    require_refining(resolved([assigned([*told, "search.top_programs=4"])], {}).settings)
+        require_refining(resolved([from_assignments(told)], {}).settings)
+    require_refining(resolved([from_assignments([*told, "search.top_programs=4"])], {}).settings)
