@@ -450,6 +450,21 @@ def solve(x):
         assert metrics(sandbox.run(self.job(mode, daemon))) == {"combined_score": 0}
         assert metrics(sandbox.run(self.job(mode, probe))) == {"combined_score": 0}
 
+    def test_only_the_process_that_was_asked_answers(self, sandbox: Sandbox, mode: Mode) -> None:
+        program = b"""
+import os
+def solve(x):
+    for number in range(2):
+        child = os.fork()
+        if child == 0:
+            if number == 0:
+                raise ValueError("of a child")
+            return 99
+        os.waitpid(child, 0)
+    return x * x
+"""
+        assert metrics(sandbox.run(self.job(mode, program))) == {"combined_score": 25}
+
     def test_trials_are_seeded_alike_and_not_shared(self, sandbox: Sandbox, mode: Mode) -> None:
         program = b"import random\nimport numpy\ndef solve(x):\n    return random.random() + numpy.random.rand()\n"  # noqa: E501
         one = metrics(sandbox.run(self.job(mode, program, seed=1)))

@@ -13,6 +13,7 @@ import importlib.util
 import inspect
 import itertools
 import operator
+import os
 import socket
 import sys
 import traceback
@@ -34,6 +35,7 @@ _BUILT_IN: dict[str, Any] = {
     "__str__": str, "__iter__": lambda target: _parts(target), "__len__": len,
 }  # fmt: skip
 _PARTS_AT_ONCE, _PARTS_SECONDS = 1000, 0.1
+_getpid, _exit = os.getpid, os._exit
 _MAX_MESSAGE = 2000
 _MAX_TRACE_FRAMES = 6
 
@@ -51,6 +53,7 @@ class Player:
         self._numbers = itertools.count(1)
         self._objects: dict[int, Any] = {}
         self._module: Any = None
+        self._pid = _getpid()
 
     def serve(self) -> None:
         try:
@@ -73,6 +76,8 @@ class Player:
             reply = wire.encode([number, "returned", value], self._export)
             del value, rest
         except BaseException as error:
+            if _getpid() != self._pid:
+                raise  # a forked child ends of its exception, as it would without the harness
             if isinstance(error, StopIteration) and operation == "special":
                 reply = wire.encode([number, "stopped"])
             else:
@@ -80,6 +85,8 @@ class Player:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):  # closed or replaced by the program
                 stream.flush()
+        if _getpid() != self._pid:
+            _exit(0)  # a forked child that returned: only the process that was asked answers
         wire.send_frame(self._sock, reply)
 
     def _perform(self, operation: str, rest: list[Any]) -> Any:
