@@ -3,7 +3,13 @@
 from collections.abc import Iterator, Sequence
 
 from app.domain.evaluation import Evaluation
-from app.domain.prompting.judging import Case, Judges, opinion, questions, unheard
+from app.domain.prompting.judging import (
+    JudgedProgram,
+    Judges,
+    judge_prompts,
+    judgement,
+    without_judgement,
+)
 from app.domain.run import Run
 from app.domain.search.cohort import TrialId
 from app.engine.ask import Overtaken, Unaffordable, ask
@@ -55,10 +61,11 @@ def _opinion(ctx: Context, run: Run, judges: Judges, leased: LeasedTrial) -> Eva
     if member is None:
         raise ValueError(f"trial {leased.id} judges no member of cohort {cohort.id}")
     turn = FIRST_TURN + cohort.members.index(member)
-    case = Case(leased.programs[player], cohort.evaluations(player), member.ordinal)
-    prompts = questions(judges, case, run.rules.prompts, ctx.problem(run.problem).instructions)
+    judged = JudgedProgram(leased.programs[player], cohort.evaluations(player), member.ordinal)
+    instructions = ctx.problem(run.problem).instructions
+    prompts = judge_prompts(judges, judged, run.rules.prompts, instructions)
     try:
         replies = ask(ctx, run, cohort, turn, prompts, heard.get(turn, {}))
     except Unaffordable as error:
-        return unheard(case, str(error))
-    return opinion(judges, case, replies)
+        return without_judgement(judged, str(error))
+    return judgement(judges, judged, replies)

@@ -1,12 +1,12 @@
-"""Judging: what models think of a program that was measured, as one more stage of its trial.
+"""Judging: models rate a measured program, as one more stage of its evaluation.
 
-The opinion is a trial like any other: it is planned by the same promotion, recorded once, and
-folded into the fitness by the same rule.  So a child that waits for an opinion holds no sandbox,
-and a run without judges has no such stage.
+A judgement is a trial like any other: the same promotion plans it, it is recorded once, and the
+same rule merges it into the fitness.  So a child that waits for its judges occupies no sandbox, and
+a run without judges has no such stage.
 
 Source: OpenEvolve 0.4.0's LLM feedback for the numbers: `llm_<name>` times the weight, and a
-`combined_score` of 0.7 of the evaluator's and 0.3 of the judges' mean.  Departures: a value counts
-by the weights of the judges that gave it, and truth values are no scores.
+`combined_score` of 0.7 of the evaluator's and 0.3 of the judges' mean.  Departures: the mean of a
+value is weighted by the weights of the judges that gave it, and truth values are no scores.
 """
 
 import json
@@ -16,23 +16,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.domain.evaluation import COMBINED, Evaluation, fitness
+from app.domain.evaluation import COMBINED, Evaluation, fitness, merged_metrics
 from app.domain.operator import Completion, Prompt, Role
 from app.domain.program import Program
 from app.domain.prompting.rules import PromptRules
 from app.domain.replies.reply_text import without_thoughts
 
 STAGE = "judged"
-"""The stage of a trial that asks judges and runs nothing."""
+"""The stage of a trial that asks judges and runs no program."""
 OWN_SHARE = 0.7
-_BEYOND = 1e9  # no score is as large
-_CHARS = 20_480  # of one judge's text, as of any artifact
+_BEYOND = 1e9  # every score is smaller
+_CHARS = 20_480  # longest text of one judge, as for any artifact
 _FENCED = re.compile(r"```(?:json)?[ \t\r]*+\n(.*?)```", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """A model that is asked its opinion of every program."""
+    """A model that rates every program."""
 
     model: str
     weight: float = 1.0
@@ -40,10 +40,10 @@ class Judge:
 
 @dataclass(frozen=True, slots=True)
 class Judges:
-    """Who judges.
+    """The judges of a run.
 
     Attributes:
-      weight: What the metrics `llm_…` are multiplied by.
+      weight: Factor of the metrics `llm_…`.
     """
 
     panel: tuple[Judge, ...]
@@ -51,11 +51,11 @@ class Judges:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """What the judges are shown.
+class JudgedProgram:
+    """A program with the facts that the judges see.
 
     Attributes:
-      evaluations: The program's, of all stages before.
+      evaluations: The program's evaluations at all earlier stages.
       sample: The proposal's ordinal.
     """
 
@@ -64,30 +64,32 @@ class Case:
     sample: int = 0
 
 
-def questions(judges: Judges, case: Case, rules: PromptRules, instructions: str) -> list[Prompt]:
-    """Returns one prompt a judge, in the order of the panel."""
-    measured = _measured(case)
+def judge_prompts(
+    judges: Judges, judged: JudgedProgram, rules: PromptRules, instructions: str
+) -> list[Prompt]:
+    """Returns one prompt for each judge, in the order of the panel."""
+    metrics = merged_metrics(judged.program.id, judged.evaluations)
     text = rules.template("evaluation").format(
-        current_program=case.program.source.rstrip("\n"),
-        language=case.program.language,
-        metrics=", ".join(f"{name} {value:.6g}" for name, value in measured.items()) or "none",
+        current_program=judged.program.source.rstrip("\n"),
+        language=judged.program.language,
+        metrics=", ".join(f"{name} {value:.6g}" for name, value in metrics.items()) or "none",
     )
     system = rules.system(instructions)
     return [
-        Prompt(system, text, case.sample, Role.JUDGE, model=judge.model) for judge in judges.panel
+        Prompt(system, text, judged.sample, Role.JUDGE, model=judge.model) for judge in judges.panel
     ]
 
 
-def opinion(judges: Judges, case: Case, replies: Sequence[Completion]) -> Evaluation:
-    """Returns the judges' evaluation; without scores where none of them can be read."""
+def judgement(judges: Judges, judged: JudgedProgram, replies: Sequence[Completion]) -> Evaluation:
+    """Returns the evaluation by the judges; without scores if no reply can be read."""
     values: dict[str, list[tuple[float, float]]] = {}
     texts: dict[str, str] = {}
     unread = []
     for judge, reply in zip(judges.panel, replies, strict=True):
-        answer = _read(reply.text)
-        if answer is None:
+        values_given = _json_object(reply.text)
+        if values_given is None:
             unread.append(judge.model)
-        for name, value in (answer or {}).items():
+        for name, value in (values_given or {}).items():
             if isinstance(value, str):
                 key = f"{name} ({judge.model})" if name in texts else name
                 texts[key] = value[:_CHARS]
@@ -97,22 +99,24 @@ def opinion(judges: Judges, case: Case, replies: Sequence[Completion]) -> Evalua
                     values.setdefault(name, []).append((score, judge.weight))
     if unread:
         texts["judges"] = f"no JSON object in the reply of {', '.join(unread)}"
-    return _evaluation(judges, case, {name: _mean(own) for name, own in values.items()}, texts)
+    return _evaluation(
+        judges, judged, {name: _mean(pairs) for name, pairs in values.items()}, texts
+    )
 
 
-def unheard(case: Case, reason: str) -> Evaluation:
-    """Returns the evaluation of judges that were not asked: it changes nothing, and says why."""
+def without_judgement(judged: JudgedProgram, reason: str) -> Evaluation:
+    """Returns the evaluation by no judges: it leaves the fitness as it is and gives the reason."""
     return Evaluation(
-        metrics={case.program.id: {}},
+        metrics={judged.program.id: {}},
         artifacts={"judges": reason},
-        verified=all(one.verified for one in case.evaluations),
+        verified=all(evaluation.verified for evaluation in judged.evaluations),
     )
 
 
 def _evaluation(
-    judges: Judges, case: Case, means: Mapping[str, float], texts: Mapping[str, str]
+    judges: Judges, judged: JudgedProgram, means: Mapping[str, float], texts: Mapping[str, str]
 ) -> Evaluation:
-    player = case.program.id
+    player = judged.program.id
     metrics: dict[str, float] = {}
     scores: dict[str, float] = {}
     if means:
@@ -120,39 +124,35 @@ def _evaluation(
         metrics = {f"llm_{name}": value * judges.weight for name, value in means.items()}
         metrics["llm_average"] = average * judges.weight
         scores = dict(metrics)
-        if COMBINED in _cases(case):
-            own = fitness(player, case.evaluations) or 0.0
+        if COMBINED in _cases(judged):
+            own = fitness(player, judged.evaluations) or 0.0
             metrics[COMBINED] = own * OWN_SHARE + average * (1.0 - OWN_SHARE)
             scores = {COMBINED: metrics[COMBINED]}
     return Evaluation(
         scores={player: scores} if scores else {},
         metrics={player: metrics},
         artifacts=texts,
-        verified=all(one.verified for one in case.evaluations),
+        verified=all(evaluation.verified for evaluation in judged.evaluations),
     )
 
 
-def _cases(case: Case) -> set[str]:
-    return {name for one in case.evaluations for name in one.scores.get(case.program.id, ())}
+def _cases(judged: JudgedProgram) -> set[str]:
+    player = judged.program.id
+    return {name for stage in judged.evaluations for name in stage.scores.get(player, ())}
 
 
-def _measured(case: Case) -> dict[str, float]:
-    player = case.program.id
-    return {k: v for one in case.evaluations for k, v in one.metrics.get(player, {}).items()}
-
-
-def _read(text: str) -> dict[str, Any] | None:
-    """Returns the JSON object of a reply, fenced or bare; None where there is none to be read."""
+def _json_object(text: str) -> dict[str, Any] | None:
+    """Returns the JSON object in a reply, fenced or bare; None where there is none."""
     text = without_thoughts(text)
     fenced = _FENCED.search(text)
     bare = text[text.find("{") : text.rfind("}") + 1]
-    for one in ([fenced.group(1)] if fenced else []) + [bare]:
+    for passage in (*([fenced.group(1)] if fenced else []), bare):
         try:
-            found = json.loads(one)
+            value = json.loads(passage)
         except (ValueError, RecursionError):
             continue
-        if isinstance(found, dict):
-            return found
+        if isinstance(value, dict):
+            return value
     return None
 
 

@@ -1,4 +1,4 @@
-"""The rules by which prompts are written."""
+"""Prompt rules: how the prompts of a run are written."""
 
 import string
 from collections.abc import Mapping, Sequence
@@ -12,27 +12,27 @@ class PromptRules:
     """How prompts are written.  Names and defaults are OpenEvolve's where it has them.
 
     Attributes:
-      templates: Replacements of packaged templates, by name; and texts of one's own, which
+      templates: Replacements of packaged templates, by name; and further texts, which
         `system_message` may name.
       system_message: The system prompt, or the name of a template; "" takes the problem's
         instructions, and where those are empty too the packaged template.
-      template_variations: For each `{key}` in a template, texts of which one is drawn a prompt.
-      num_top_programs, num_diverse_programs: Most programs shown that are fitter than the parent,
-        and most others.
+      template_variations: For each `{key}` in a template, texts of which each prompt draws one.
+      num_top_programs, num_diverse_programs: Most of the fittest other programs shown, and most
+        further programs.
       max_artifact_bytes: Characters kept of each artifact.
-      artifact_security_filter: Whether what looks like a secret is taken out of artifacts.
-      max_prompt_tokens: Longest prompt, system and user text together, by `tokens.estimated`; as
-        far as leaving out what `prompt_parts.CUT_FIRST` names can keep to it.
-      failure_messages: Whether the words of a failed trial are quoted, and what it printed.  They
-        can hold what the program was tried on.
-      suggest_simplification_after_chars: Source length from which brevity is suggested; None for
-        never.
+      artifact_security_filter: Whether artifacts are shown without what looks like a secret.
+      max_prompt_tokens: Longest prompt, system and user text together, by `tokens.estimated`, as
+        far as cutting the sections of the prompt can achieve it.
+      failure_messages: Whether the message and the output of a failed trial are quoted.  They can
+        contain inputs of the evaluation.
+      suggest_simplification_after_chars: Source length above which the prompt suggests to simplify
+        the program; None for never.
       include_changes_under_chars, concise_implementation_max_lines,
         comprehensive_implementation_min_lines: When an inspiration is labelled with its changes, as
         concise, as comprehensive; None for never.
       diff_summary_max_line_len, diff_summary_max_lines: Bounds of edits put into prose.
-      functions_per_prompt: Versions of the function that `complete` shows, the parent's among them.
-      function: The function that `complete` evolves; "" where the program says which.
+      functions_per_prompt: Versions of the function that `complete` shows, the parent's included.
+      function: The function that `complete` evolves; "" where the program determines it.
     """
 
     templates: Mapping[str, str] = field(default_factory=dict)
@@ -56,12 +56,12 @@ class PromptRules:
     function: str = ""
 
     def check_templates(self) -> None:
-        """Makes sure that every replaced template can be filled with what it is given.
+        """Checks that each replaced template refers only to its placeholders.
 
         Raises:
-          ValueError: A template refers to what it is not given, or cannot be filled.
+          ValueError: A template refers to an unknown name, or cannot be filled.
         """
-        for name in self.templates:  # the packaged ones are tested
+        for name in self.templates:  # tests cover the packaged templates
             if name in TEMPLATES:
                 _check_template(name, self.template(name), frozenset(self.template_variations))
 
@@ -74,14 +74,14 @@ class PromptRules:
         return self.templates[name] if name in self.templates else TEMPLATES[name]
 
     def system(self, instructions: str) -> str:
-        """Returns the system prompt of a problem with these instructions."""
+        """Returns the system prompt for a problem with these instructions."""
         text = self.system_message or instructions or "system_message"
         return self.template(text) if text in self.templates or text in TEMPLATES else text
 
 
 def _check_template(name: str, text: str, variations: frozenset[str]) -> None:
     if name == "system_message":
-        return  # taken as it is, braces included
+        return  # not filled, so that its braces are literal
     allowed = PLACEHOLDERS[name] | variations
     try:
         named = {key for _, key, _, _ in string.Formatter().parse(text) if key is not None}

@@ -1,34 +1,32 @@
-"""The parts of a prompt: which of a brief's programs and texts are shown, and each as text."""
+"""Sections of a prompt: which programs and texts of a brief it shows, and the text of each."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
 from app.domain.operator import Brief, Draft, FailedChild, ProgramRecord
-from app.domain.prompting.feedback import shown_artifacts, told
+from app.domain.prompting.feedback import failure_text, quotable_artifacts
 from app.domain.prompting.rules import PromptRules
 from app.domain.secrets import redacted
 
 ATTEMPTS = 3
-"""Children of the parent that are shown, newest first."""
+"""Children of the parent that a prompt shows, newest first."""
 ANCESTORS = 3
-"""Programs on the way to the parent whose changes are told."""
+"""Ancestors of the parent whose changes a prompt shows."""
 FAILURES = 3
-"""Failed children of the lineage that are shown, newest first."""
-
-CUT_FIRST = ("inspiration", "ancestor", "program", "attempt", "failure", "artifact")
-"""What is left out of a prompt that is too long: all of the first kind before any of the next."""
-
+"""Failed children of the lineage that a prompt shows, newest first."""
 _CHANGES_CHARS = 800
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """What of a brief goes into one prompt.
+class Sections:
+    """What one prompt shows of a brief.
 
     Attributes:
-      top: The fittest others, best first, whatever the parent: prompts of a run begin alike.
-      left_out: What was cut, in the order of cutting.
+      top: The fittest other programs, best first.  They are the same for most parents of an island,
+        so that the prompts of a run begin alike.
+      others: Programs that differ from the parent and are not among `top`.
+      left_out: What has been cut, in the order of cutting.
     """
 
     parent: ProgramRecord
@@ -40,59 +38,46 @@ class Shown:
     artifacts: tuple[tuple[str, str], ...] = ()
     left_out: tuple[str, ...] = ()
 
-    def shorter(self) -> "Shown | None":
-        """Returns the same without its least useful part; None where only the parent is left."""
-        held: Mapping[str, str] = {
-            "inspiration": "others",
-            "ancestor": "ancestors",
-            "program": "top",
-            "attempt": "attempts",
-            "failure": "failures",
-        }
-        sizes = {
-            "others": len(self.others),
-            "ancestors": len(self.ancestors),
-            "top": len(self.top),
-            "attempts": len(self.attempts),
-            "failures": len(self.failures),
-        }
-        for kind in CUT_FIRST:
-            if kind == "artifact" and self.artifacts:
-                longest = max(self.artifacts, key=lambda pair: len(pair[1]))
-                kept = tuple(pair for pair in self.artifacts if pair is not longest)
-                return replace(
-                    self, artifacts=kept, left_out=(*self.left_out, f"artifact {longest[0]}")
-                )
-            if kind != "artifact" and (n := sizes[held[kind]]):
-                return self._without(held[kind], f"{kind} {n}")
+    def shorter(self) -> "Sections | None":
+        """Returns the same without the least useful item; None where only the parent is left.
+
+        The order of cutting: inspirations, ancestors, the fittest programs, attempts, failures,
+        each from the last; then artifacts from the longest.
+        """
+        if self.others:
+            left_out = (*self.left_out, f"inspiration {len(self.others)}")
+            return replace(self, others=self.others[:-1], left_out=left_out)
+        if self.ancestors:
+            left_out = (*self.left_out, f"ancestor {len(self.ancestors)}")
+            return replace(self, ancestors=self.ancestors[:-1], left_out=left_out)
+        if self.top:
+            left_out = (*self.left_out, f"program {len(self.top)}")
+            return replace(self, top=self.top[:-1], left_out=left_out)
+        if self.attempts:
+            left_out = (*self.left_out, f"attempt {len(self.attempts)}")
+            return replace(self, attempts=self.attempts[:-1], left_out=left_out)
+        if self.failures:
+            left_out = (*self.left_out, f"failure {len(self.failures)}")
+            return replace(self, failures=self.failures[:-1], left_out=left_out)
+        if self.artifacts:
+            longest = max(self.artifacts, key=lambda artifact: len(artifact[1]))
+            rest = tuple(artifact for artifact in self.artifacts if artifact is not longest)
+            left_out = (*self.left_out, f"artifact {longest[0]}")
+            return replace(self, artifacts=rest, left_out=left_out)
         return None
 
-    def _without(self, part: str, name: str) -> "Shown":
-        out = (*self.left_out, name)
-        match part:
-            case "others":
-                return replace(self, others=self.others[:-1], left_out=out)
-            case "ancestors":
-                return replace(self, ancestors=self.ancestors[:-1], left_out=out)
-            case "top":
-                return replace(self, top=self.top[:-1], left_out=out)
-            case "attempts":
-                return replace(self, attempts=self.attempts[:-1], left_out=out)
-            case _:
-                return replace(self, failures=self.failures[:-1], left_out=out)
 
-
-def shown(brief: Brief, draft: Draft, rules: PromptRules) -> Shown:
-    """Returns everything a draft's prompt would hold if it might be as long as it likes."""
-    parent = brief.known[draft.parents[0]]
-    own = _plain(parent)
-    beside = dict.fromkeys((*draft.parents[1:], *draft.inspirations))
-    known = [brief.known[one] for one in beside if _plain(brief.known[one]) != own]
-    ranked = sorted(known, key=rank, reverse=True)
-    top = ranked[: rules.num_top_programs]
-    others = [one for one in known if one not in top]
+def sections(brief: Brief, draft: Draft) -> Sections:
+    """Returns everything that a draft's prompt shows if its length is not limited."""
+    rules, parent = brief.prompts, brief.known[draft.parents[0]]
+    own = _without_layout(parent)
+    programs = dict.fromkeys((*draft.parents[1:], *draft.inspirations))
+    others = [brief.known[program] for program in programs]
+    others = [record for record in others if _without_layout(record) != own]
+    top = sorted(others, key=rank, reverse=True)[: rules.num_top_programs]
+    others = [record for record in others if record not in top]
     first = draft.parents[0] == brief.drafts[0].parents[0]
-    return Shown(
+    return Sections(
         parent,
         tuple(top),
         tuple(others[: rules.num_diverse_programs]),
@@ -103,101 +88,104 @@ def shown(brief: Brief, draft: Draft, rules: PromptRules) -> Shown:
     )
 
 
-def _plain(known: ProgramRecord) -> str:
-    return "".join(known.program.source.split())
+def _without_layout(record: ProgramRecord) -> str:
+    return "".join(record.program.source.split())
 
 
 @dataclass(frozen=True, slots=True)
 class TemplateFiller:
-    """Fills a run's templates; one for each text, because variations are drawn in order."""
+    """Fills a run's templates; each prompt has its own, because variations are drawn in order."""
 
     rules: PromptRules
     rng: Random
     language: str
 
     def filled(self, name: str, values: Mapping[str, str]) -> str:
-        """Returns a template's text with these values and a draw of every variation."""
+        """Returns a template's text with these values and a drawn text for every variation."""
         varied = {
             key: self.rng.choice(texts) if self.rules.use_template_stochasticity else texts[0]
             for key, texts in sorted(self.rules.template_variations.items())
         }
         return self.rules.template(name).format(**{**varied, **values})
 
-    def top(self, known: Iterable[ProgramRecord]) -> str:
+    def top(self, records: Iterable[ProgramRecord]) -> str:
         """Returns the fittest programs under their heading; "" where there are none."""
         texts = [
-            self.filled("top_program", self._program(one, n, "key_features"))
-            for n, one in enumerate(known, 1)
+            self.filled("top_program", self._program(record, n, "key_features"))
+            for n, record in enumerate(records, 1)
         ]
         return "## Top performing programs\n" + "".join(texts) if texts else ""
 
-    def inspirations(self, known: Iterable[ProgramRecord]) -> str:
+    def inspirations(self, records: Iterable[ProgramRecord]) -> str:
         """Returns programs of other niches under their heading; "" where there are none."""
         texts = [
             self.filled(
                 "inspiration_program",
-                self._program(one, n, "unique_features") | {"program_type": "of another niche"},
+                self._program(record, n, "unique_features") | {"program_type": "of another niche"},
             )
-            for n, one in enumerate(known, 1)
+            for n, record in enumerate(records, 1)
         ]
         if not texts:
             return ""
         return self.filled("inspirations_section", {"inspiration_programs": "".join(texts)})
 
-    def attempts(self, known: Iterable[ProgramRecord], parent: ProgramRecord) -> str:
-        """Returns what was tried from the parent, under its heading; "" where nothing was."""
+    def attempts(self, children: Iterable[ProgramRecord], parent: ProgramRecord) -> str:
+        """Returns earlier children of the parent under their heading; "" where there are none."""
         texts = [
             self.filled(
                 "previous_attempt",
                 {
                     "attempt_number": str(n),
-                    "changes": brief_changes(one.changes) or "unknown",
-                    "performance": numbers(one.metrics) or score(one),
-                    "outcome": _outcome(one, parent),
+                    "changes": _clipped(child.changes) or "unknown",
+                    "performance": numbers(child.metrics) or score(child),
+                    "outcome": _outcome(child, parent),
                 },
             )
-            for n, one in enumerate(known, 1)
+            for n, child in enumerate(children, 1)
         ]
         return "## What was tried from it, newest first\n" + "".join(texts) if texts else ""
 
-    def ancestry(self, parent: ProgramRecord, ancestors: tuple[ProgramRecord, ...]) -> str:
+    def ancestry(self, parent: ProgramRecord, ancestors: Sequence[ProgramRecord]) -> str:
         """Returns the changes that led to the parent, newest first; "" where it is a seed."""
-        told_of = [one for one in (parent, *ancestors) if one.changes] if ancestors else []
+        lineage = [record for record in (parent, *ancestors) if record.changes]
         texts = [
             self.filled(
                 "ancestor",
                 {
-                    "score": score(one),
-                    "changes": brief_changes(one.changes),
-                    "performance": numbers(one.metrics),
+                    "score": score(record),
+                    "changes": _clipped(record.changes),
+                    "performance": numbers(record.metrics),
                 },
             )
-            for one in told_of
+            for record in (lineage if ancestors else ())
         ]
         heading = "## How it came to be, newest change first\n"
         return heading + "".join(texts) if texts else ""
 
-    def failures(self, failed: Iterable[FailedChild]) -> str:
-        """Returns what failed of this lineage, under its heading; "" where nothing did."""
-        told_once: dict[tuple[str, str, str], None] = {}
-        for one in failed:
-            detail = told(one, messages=self.rules.failure_messages)
-            given = shown_artifacts(one, messages=self.rules.failure_messages)
-            if given and self.rules.include_artifacts:
-                detail += "\n" + self._quoted(tuple(given.items()))
-            changes = brief_changes(one.changes) or "unknown"
-            told_once[one.failure.kind.value, changes, detail] = None
+    def failures(self, children: Iterable[FailedChild]) -> str:
+        """Returns failed children of this lineage under their heading; "" where there are none.
+
+        Children with the same text are shown once.
+        """
+        distinct: dict[tuple[str, str, str], None] = {}
+        for child in children:
+            detail = failure_text(child, messages=self.rules.failure_messages)
+            artifacts = quotable_artifacts(child, messages=self.rules.failure_messages)
+            if artifacts and self.rules.include_artifacts:
+                detail += "\n" + self._quoted(tuple(artifacts.items()))
+            changes = _clipped(child.changes) or "unknown"
+            distinct[child.failure.kind.value, changes, detail] = None
         texts = [
             self.filled(
                 "failed_attempt",
                 {"number": str(n), "failure": kind, "changes": changes, "detail": detail},
             )
-            for n, (kind, changes, detail) in enumerate(told_once, 1)
+            for n, (kind, changes, detail) in enumerate(distinct, 1)
         ]
         return "## What failed lately, here or before\n" + "".join(texts) if texts else ""
 
     def artifacts(self, artifacts: tuple[tuple[str, str], ...]) -> str:
-        """Returns what the parent's evaluation left, redacted and bounded; "" for nothing."""
+        """Returns the artifacts of the parent, redacted and bounded; "" where there are none."""
         return f"\n## Last execution output\n{self._quoted(artifacts)}\n" if artifacts else ""
 
     def _quoted(self, artifacts: tuple[tuple[str, str], ...]) -> str:
@@ -209,26 +197,26 @@ class TemplateFiller:
             parts.append(f"### {name}\n```\n{text}\n```")
         return "\n".join(parts)
 
-    def _program(self, known: ProgramRecord, number: int, features: str) -> dict[str, str]:
-        described = [f"Features: {numbers(known.features)}"] if known.features else []
-        described += [f"Metrics: {numbers(known.metrics)}"] if known.metrics else []
-        described += self._labels(known) if features == "unique_features" else []
+    def _program(self, record: ProgramRecord, number: int, features: str) -> dict[str, str]:
+        lines = [f"Features: {numbers(record.features)}"] if record.features else []
+        lines += [f"Metrics: {numbers(record.metrics)}"] if record.metrics else []
+        lines += self._labels(record) if features == "unique_features" else []
         return {
             "program_number": str(number),
-            "score": score(known),
+            "score": score(record),
             "language": self.language,
-            "program_snippet": known.program.source.rstrip("\n"),
-            features: "\n".join(described),
+            "program_snippet": record.program.source.rstrip("\n"),
+            features: "\n".join(lines),
         }
 
-    def _labels(self, known: ProgramRecord) -> list[str]:
-        """Returns what OpenEvolve calls an inspiration's unique features."""
-        rules, n = self.rules, known.program.source.count("\n")
+    def _labels(self, record: ProgramRecord) -> list[str]:
+        """Returns the labels that OpenEvolve calls the unique features of an inspiration."""
+        rules, n = self.rules, record.program.source.count("\n")
         most, few = rules.include_changes_under_chars, rules.concise_implementation_max_lines
         many = rules.comprehensive_implementation_min_lines
         labels = []
-        if most is not None and 0 < len(known.changes) < most:
-            labels.append(f"Modification: {known.changes}")
+        if most is not None and 0 < len(record.changes) < most:
+            labels.append(f"Modification: {record.changes}")
         if few is not None and n <= few:
             labels.append("Concise implementation")
         elif many is not None and n >= many:
@@ -236,10 +224,10 @@ class TemplateFiller:
         return labels
 
 
-def focus(parts: Shown, rules: PromptRules) -> str:
-    """Returns what a child should aim at."""
-    parent, limit = parts.parent, rules.suggest_simplification_after_chars
-    best = max((one for one in parts.top if rank(one) > rank(parent)), key=rank, default=None)
+def focus(shown: Sections, rules: PromptRules) -> str:
+    """Returns the goal that the prompt sets."""
+    parent, limit = shown.parent, rules.suggest_simplification_after_chars
+    best = max((other for other in shown.top if rank(other) > rank(parent)), key=rank, default=None)
     texts = []
     if parent.fitness is None:
         texts.append("the program has no fitness yet: make it run to the end.")
@@ -252,23 +240,22 @@ def focus(parts: Shown, rules: PromptRules) -> str:
     return " ".join(texts)
 
 
-def rank(known: ProgramRecord) -> float:
-    """Returns the fitness, or what is below all fitness."""
-    return float("-inf") if known.fitness is None else known.fitness
+def rank(record: ProgramRecord) -> float:
+    """Returns the fitness, or minus infinity without one."""
+    return float("-inf") if record.fitness is None else record.fitness
 
 
-def score(known: ProgramRecord) -> str:
-    """Returns the fitness in words."""
-    return "none" if known.fitness is None else f"{known.fitness:.6g}"
+def score(record: ProgramRecord) -> str:
+    """Returns the fitness as text."""
+    return "none" if record.fitness is None else f"{record.fitness:.6g}"
 
 
 def numbers(values: Mapping[str, float]) -> str:
-    """Returns named numbers in a line."""
+    """Returns named numbers on one line."""
     return ", ".join(f"{name} {value:.6g}" for name, value in values.items())
 
 
-def brief_changes(changes: str) -> str:
-    """Returns changes in prose, cut at a bound."""
+def _clipped(changes: str) -> str:
     return changes if len(changes) <= _CHANGES_CHARS else changes[:_CHANGES_CHARS] + " ..."
 
 

@@ -1,10 +1,10 @@
-"""The packaged prompt templates, by name; any of them can be replaced by a run.
+"""Templates: the packaged texts of prompts, by name.  A run can replace each of them.
 
-Names and placeholders are OpenEvolve's where it has them, so that its custom templates work. A text
-is filled by `str.format`: a literal brace is doubled. Endpoints reuse what they computed for a
-common beginning, so that texts stand in the order in which they change least: what no prompt of a
-run changes, the fittest programs, the parent with what is known of it, what is drawn for one
-prompt.
+Names and placeholders are OpenEvolve's where it has them, so that its custom templates work.  A
+text is filled by `str.format`: a literal brace is doubled.  Endpoints reuse the computation for a
+common beginning of prompts.  So the texts stand in the order in which they change least: texts that
+are equal in all prompts of a run, the fittest programs, the parent with its data, and what is drawn
+for one prompt.
 """
 
 from collections.abc import Mapping
@@ -192,4 +192,4 @@ PLACEHOLDERS: Mapping[str, frozenset[str]] = {
         )
     ),
 }
-"""What each template may refer to."""
+"""The placeholders that each template may contain."""

@@ -13,7 +13,7 @@ from app.domain.evaluation import Evaluation, Failure
 from app.domain.operator import Completion
 from app.domain.problem import EditRules
 from app.domain.program import Program
-from app.domain.prompting.judging import Case, Judge, Judges, opinion
+from app.domain.prompting.judging import Judge, JudgedProgram, Judges, judgement
 from app.domain.replies.children import read_edited, read_rewritten
 from app.domain.replies.function_body import read_completed
 from app.domain.secrets import redacted
@@ -92,11 +92,11 @@ def test_private_keys_are_taken_out_whole(text: str, told: str) -> None:
     ids=["line ends", "begun", "deep"],
 )
 def test_a_judge_that_cannot_be_read_costs_no_time_and_breaks_nothing(text: str) -> None:
-    case = Case(PARENT, (Evaluation(metrics={PARENT.id: {"speed": 1.0}}),))
+    case = JudgedProgram(PARENT, (Evaluation(metrics={PARENT.id: {"speed": 1.0}}),))
     heard: list[Evaluation] = []
 
     taken = seconds_of(
-        lambda: heard.append(opinion(Judges((Judge("m"),)), case, [Completion(text)]))
+        lambda: heard.append(judgement(Judges((Judge("m"),)), case, [Completion(text)]))
     )
 
     assert taken < SECONDS
