@@ -7,9 +7,11 @@ import psycopg
 import pytest
 import redis
 from hypothesis import HealthCheck, settings
+from sqlalchemy import make_url
 
 from app.adapters.store import schema
 from app.adapters.store.sql import SqlStore
+from app.adapters.store.tables import metadata
 from app.embedded.postgres import EmbeddedPostgres
 from app.embedded.valkey import EmbeddedValkey
 
@@ -40,16 +42,31 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def empty_database(postgres: str) -> str:
     """The address of a database without a schema."""
     with psycopg.connect(postgres.replace("+psycopg", ""), autocommit=True) as connection:
-        connection.execute("DROP SCHEMA public CASCADE")
-        connection.execute("CREATE SCHEMA public")
+        connection.execute("DROP DATABASE IF EXISTS empty WITH (FORCE)")
+        connection.execute("CREATE DATABASE empty")
+    return make_url(postgres).set(database="empty").render_as_string(hide_password=False)
+
+
+@pytest.fixture(scope="session")
+def migrated_database(postgres: str) -> str:
+    """The address of a database with the ledger's tables."""
+    schema.upgrade(postgres)
     return postgres
 
 
 @pytest.fixture
-def database(empty_database: str) -> str:
-    """The address of a database with an empty ledger."""
-    schema.upgrade(empty_database)
-    return empty_database
+def database(migrated_database: str) -> str:
+    """The address of a database with an empty ledger.
+
+    Rows are deleted: this takes 30 ms, `TRUNCATE` 150, a migration 300, a copy of a template 600.
+    The ids of earlier tests do not come again.
+    """
+    tables = [f'DELETE FROM "{name}"' for name in metadata.tables]
+    with psycopg.connect(migrated_database.replace("+psycopg", ""), autocommit=True) as connection:
+        connection.execute("SET lock_timeout = '20s'")
+        connection.execute("SET session_replication_role = replica")  # no checks of foreign keys
+        connection.execute("; ".join(tables))
+    return migrated_database
 
 
 @pytest.fixture

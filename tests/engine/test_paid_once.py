@@ -217,8 +217,8 @@ def test_an_answer_to_a_cohort_that_was_cut_meanwhile_is_stored(ctx: Context) ->
 
 _INSERT = """
     INSERT INTO completions (cohort, turn, place, text, model, finish, prompt_tokens,
-        completion_tokens, latency_seconds)
-    VALUES (%s, 1, 0, 'first', 'small', 'stop', 0, 7, 1)
+        completion_tokens, latency_seconds, prompt, sample, parameters)
+    VALUES (%s, 1, 0, 'first', 'small', 'stop', 0, 7, 1, '', 0, '{}')
 """
 
 

@@ -178,7 +178,7 @@ def _completion(row: Any) -> Completion:
         role=Role(row.role),
         revision=row.revision,
         reused=row.reused,
-        parameters=row.parameters or {},
+        parameters=row.parameters,
     )
 
 

@@ -7,12 +7,13 @@ from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from alembic.util.exc import CommandError
 from sqlalchemy import create_engine, pool
 from sqlalchemy.exc import InterfaceError, OperationalError
 
 import migrations
 from app.adapters.store.outage import CONNECT_SECONDS
-from app.ports.protocols import Unavailable
+from app.ports.protocols import Misconfigured, Unavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +34,21 @@ class SchemaVersion:
 
 
 def upgrade(url: str, revision: str = "head") -> None:
-    """Brings a database to a revision.  Two processes at once do no harm: one waits."""
+    """Brings a database to a revision.  Two processes at once do no harm: one waits.
+
+    Raises:
+      Unavailable: The database cannot be reached.
+      Misconfigured: The database has a revision that this version does not know.
+    """
     try:
         command.upgrade(_config(url), revision)
     except (OperationalError, InterfaceError) as error:
         raise Unavailable(f"the database: {error.orig}") from error
+    except CommandError as error:
+        raise Misconfigured(
+            f"the ledger in this database was made by another version of evoq ({error}): use that "
+            f"version, or another database"
+        ) from error
 
 
 def downgrade(url: str, revision: str) -> None:

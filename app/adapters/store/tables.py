@@ -120,7 +120,7 @@ cohorts = Table(
     Column("leased_until", DateTime(timezone=True)),
     Column("visible_at", DateTime(timezone=True), nullable=False),
     Column("attempts", Integer, nullable=False, server_default="0"),
-    Column("planned_at", DateTime(timezone=True), server_default=func.now()),
+    _moment("planned_at"),
     Index("cohorts_waiting", "run", "visible_at", postgresql_where=text("NOT bred")),
 )
 proposals = Table(
@@ -252,14 +252,14 @@ completions = Table(
     Column("revision", Text, nullable=False, server_default=""),
     Column("cached_tokens", Integer, nullable=False, server_default="0"),
     Column("reused", Boolean, nullable=False, server_default=text("false")),
-    Column("prompt", Text),
-    Column("sample", Integer),
-    Column("parameters", JSONB(none_as_null=True)),
+    Column("prompt", Text, nullable=False),
+    Column("sample", Integer, nullable=False),
+    Column("parameters", JSONB, nullable=False),
     PrimaryKeyConstraint("cohort", "turn", "place"),
     Index("completions_of_prompt", "prompt", "sample", postgresql_where=text("NOT reused")),
 )
-shifts = Table(
-    "shifts",
+worker_times = Table(
+    "worker_times",
     metadata,
     Column("worker", Text, nullable=False),
     Column("kind", Text, nullable=False),
@@ -269,7 +269,7 @@ shifts = Table(
     Column("seen_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
     UniqueConstraint("worker", "run", postgresql_nulls_not_distinct=True),
     CheckConstraint("kind IN ('gpu', 'cpu', 'control')", name="kind_is_known"),
-    Index("shifts_of_run", "run"),
+    Index("worker_times_of_run", "run"),
 )
 events = Table(
     "events",

@@ -23,21 +23,21 @@ INTERVAL_SECONDS = 5.0
 """What a killed worker may lose; one statement of a few rows for each worker and interval."""
 
 _RECORD = """
-    INSERT INTO shifts (worker, kind, usd_per_hour, run, seconds)
+    INSERT INTO worker_times (worker, kind, usd_per_hour, run, seconds)
     SELECT %(worker)s, %(kind)s, %(usd)s, run, seconds
     FROM unnest(CAST(%(runs)s AS bigint[]), CAST(%(seconds)s AS float8[])) AS spent(run, seconds)
-    ON CONFLICT ON CONSTRAINT shifts_worker_once
-        DO UPDATE SET seconds = greatest(shifts.seconds, excluded.seconds), seen_at = now()
+    ON CONFLICT ON CONSTRAINT worker_times_worker_once
+        DO UPDATE SET seconds = greatest(worker_times.seconds, excluded.seconds), seen_at = now()
 """
-_SHIFTS = """
+_TIMES = """
     SELECT kind, count(DISTINCT worker) AS workers, sum(seconds) AS seconds,
         sum(seconds * usd_per_hour) / 3600 AS cost_usd,
         coalesce(sum(seconds) FILTER (WHERE usd_per_hour IS NULL), 0) AS unpriced_seconds
-    FROM shifts WHERE {whose} GROUP BY kind ORDER BY kind
+    FROM worker_times WHERE {whose} GROUP BY kind ORDER BY kind
 """
-_OF_RUN = _SHIFTS.format(whose="run = %(run)s")
-_IDLE = _SHIFTS.format(whose="run IS NULL")
-_BUSY = _SHIFTS.format(whose="run IS NOT NULL")
+_OF_RUN = _TIMES.format(whose="run = %(run)s")
+_IDLE = _TIMES.format(whose="run IS NULL")
+_BUSY = _TIMES.format(whose="run IS NOT NULL")
 
 
 class SqlWorkerTimes:
@@ -58,16 +58,16 @@ class SqlWorkerTimes:
         write(self._c, _RECORD, told)
 
     def of_run(self, run: int) -> list[WorkerTime]:
-        return [_shift(one) for one in rows(self._c, _OF_RUN, {"run": run})]
+        return [_worker_time(one) for one in rows(self._c, _OF_RUN, {"run": run})]
 
     def busy(self) -> list[WorkerTime]:
-        return [_shift(one) for one in rows(self._c, _BUSY, {})]
+        return [_worker_time(one) for one in rows(self._c, _BUSY, {})]
 
     def idle(self) -> list[WorkerTime]:
-        return [_shift(one) for one in rows(self._c, _IDLE, {})]
+        return [_worker_time(one) for one in rows(self._c, _IDLE, {})]
 
 
-def _shift(row: Any) -> WorkerTime:
+def _worker_time(row: Any) -> WorkerTime:
     return WorkerTime(row.kind, row.workers, row.seconds, row.cost_usd, row.unpriced_seconds)
 
 
