@@ -1,4 +1,7 @@
-"""The `evoq` command: reads arguments, calls the engine's front, prints.  No rule of the search."""
+"""The command `evoq`: reads arguments, calls the engine and the reports, prints.
+
+Holds no rule of the search: those are in `app.domain` and `app.engine`.
+"""
 
 from app.cli.application import main
 

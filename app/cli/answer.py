@@ -1,68 +1,91 @@
-"""`evoq answer`: the other end of a run that asks a person."""
+"""`evoq answer`: shows and answers the prompts of a run that asks a person."""
+
+from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from app.adapters.model.providers.human import Open, unanswered
-from app.adapters.model.providers.human import answer as write
-from app.cli.execution import find
-from app.cli.faults import Failed
-from app.cli.screen import Screen
-from app.cli.target import opened, place, require_runs
-from app.domain.run import Run
+import typer
+
+from app.cli.options import Debug, Json, RunName
+from app.cli.output import CommandError, Screen
+
+if TYPE_CHECKING:
+    from app.domain.run import Run
 
 
-def answer(name: str, reply: str | None, prompt: str | None, screen: Screen) -> None:
-    """Shows the oldest open prompt of a run, or answers one.
+def answer(
+    name: RunName,
+    reply: Annotated[
+        str | None,
+        typer.Option("--reply", metavar="FILE", help="Answer with this file; - is standard input."),
+    ] = None,
+    prompt: Annotated[
+        str | None,
+        typer.Option("--prompt", metavar="NAME", help="Name of a prompt; the oldest by default."),
+    ] = None,
+    as_json: Json = False,
+    debug: Debug = False,  # noqa: ARG001  read by `status_of`
+) -> None:
+    """Shows a prompt of a run that asks a person (llm.provider=human), or answers it.
 
-    Raises:
-      Failed: The run asks no person, nothing waits, or the reply cannot be read.
+    Without --reply the oldest open prompt is printed, and the names of the others.
+
+    Examples:
+      evoq answer mine-1 > prompt.md
+      evoq answer mine-1 --reply reply.md
     """
-    at = place()
-    require_runs(at)
-    with opened(at) as ledger:
-        run = find(ledger.store, name)
-    folder = _folder(run)
-    waiting = unanswered(folder)
-    chosen = next((one for one in waiting if prompt in (None, one.name)), None)
+    from app.adapters.model.providers import human
+    from app.cli.target import open_run
+
+    screen = Screen(json=as_json)
+    with open_run(name) as (_, run):
+        folder = _folder(run)
+    waiting = human.unanswered(folder)
+    names = [question.name for question in waiting]
+    chosen = next((question for question in waiting if prompt in (None, question.name)), None)
     if chosen is None:
         what = f"no prompt {prompt!r}" if prompt else "no prompt"
-        raise Failed(f"{what} of {run.name} waits for an answer in {folder}")
+        raise CommandError(f"{what} of {run.name} waits for an answer in {folder}")
     if reply is None:
-        _show(run, chosen, waiting, screen)
+        if not screen.json:
+            sys.stdout.write(chosen.text)
+        screen.note(
+            f"{chosen.name}: answer with `evoq answer {run.name} --prompt {chosen.name} "
+            f"--reply FILE`; {len(names) - 1} more wait"
+        )
+        document = {"run": run.name, "prompt": chosen.name, "text": chosen.text, "waiting": names}
+        screen.answer(document)
         return
     text = _read(reply)
     if not text.strip():
-        raise Failed(f"{reply}: is empty, and {chosen.name} still waits. Write the answer into it")
-    write(folder, chosen.name, text)
-    left = [one.name for one in waiting if one is not chosen]
-    screen.say(f"answered {chosen.name}; {len(left)} more wait")
-    screen.answer({"run": run.name, "answered": chosen.name, "waiting": left})
+        raise CommandError(
+            f"{reply}: is empty, and {chosen.name} still waits. Write the answer into it"
+        )
+    human.answer(folder, chosen.name, text)
+    names.remove(chosen.name)
+    screen.say(f"answered {chosen.name}; {len(names)} more wait")
+    screen.answer({"run": run.name, "answered": chosen.name, "waiting": names})
 
 
 def _folder(run: Run) -> Path:
+    """Returns the folder of a run's prompts.
+
+    Raises:
+      CommandError: The run asks no person.
+    """
     llm = run.settings["llm"]
     mixes = [llm, *llm.get("roles", {}).values()]
-    asked = [one.get("provider") for one in mixes]
-    asked += [model.get("provider") for one in mixes for model in one.get("models", [])]
-    if "human" not in asked:
-        raise Failed(f"{run.name} asks no person: its settings name no provider `human`")
+    providers = [mix.get("provider") for mix in mixes]
+    providers += [model.get("provider") for mix in mixes for model in mix.get("models", [])]
+    if "human" not in providers:
+        raise CommandError(f"{run.name} asks no person: its settings name no provider `human`")
     return Path(llm["answers"]) / run.name
-
-
-def _show(run: Run, chosen: Open, waiting: list[Open], screen: Screen) -> None:
-    names = [one.name for one in waiting]
-    if not screen.json:
-        sys.stdout.write(chosen.text)
-    screen.note(
-        f"{chosen.name}: answer with `evoq answer {run.name} --prompt {chosen.name} --reply FILE`;"
-        f" {len(names) - 1} more wait"
-    )
-    screen.answer({"run": run.name, "prompt": chosen.name, "text": chosen.text, "waiting": names})
 
 
 def _read(reply: str) -> str:
     try:
         return sys.stdin.read() if reply == "-" else Path(reply).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise Failed(f"{reply}: cannot be read ({error}). Give a text file, or -") from error
+        raise CommandError(f"{reply}: cannot be read ({error}). Give a text file, or -") from error

@@ -1,4 +1,9 @@
-"""The command line: every command by name, and the one handler of errors."""
+"""The command line: the table of commands, and the one handler of errors.
+
+A command is one module with one function: its parameters are the options, its docstring is the
+help, and the section `Examples:` of the docstring ends the help.  The function imports what it
+needs when it is called, so that `--help` stays fast.
+"""
 
 import inspect
 import io
@@ -10,19 +15,58 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.commands import COMMANDS
-from app.cli.examples import examples
-from app.cli.faults import FAILED, MISUSED, USAGE_ERROR, Fault, fault_of, print_document, report
+from app.cli.answer import answer
+from app.cli.check import check
+from app.cli.costs import costs
+from app.cli.doctor import doctor
+from app.cli.evaluate import evaluate
+from app.cli.export import export_best, metrics, plot
+from app.cli.mock_llm import mock_llm
+from app.cli.output import (
+    FAILED,
+    USAGE_ERROR,
+    WRONG_USAGE,
+    ErrorReport,
+    error_report,
+    print_error,
+    print_error_document,
+)
+from app.cli.prompt import prompt
+from app.cli.run import resume, run
+from app.cli.runs import cancel, list_runs, pause, watch
+from app.cli.show import show
+from app.cli.up import up
 from app.logs import filter_secrets
 
 NAME = "evoq"
+_EXAMPLES = "\n\nExamples:\n"
+"""Start of the last section of a command's docstring."""
 _INTERRUPTED = 130
-"""What Typer makes of Ctrl-C; no command of ours returns it."""
+"""Typer's exit status after Ctrl-C; no command returns it."""
+
+COMMANDS: dict[str, Callable[..., int | None]] = {
+    "run": run,
+    "resume": resume,
+    "watch": watch,
+    "list-runs": list_runs,
+    "show": show,
+    "costs": costs,
+    "pause": pause,
+    "cancel": cancel,
+    "export-best": export_best,
+    "metrics": metrics,
+    "plot": plot,
+    "check": check,
+    "prompt": prompt,
+    "answer": answer,
+    "evaluate": evaluate,
+    "doctor": doctor,
+    "up": up,
+    "mock-llm": mock_llm,
+}
 
 application = typer.Typer(
     name=NAME,
-    help="Evolves programs: asks for children, measures them in a sandbox, keeps the best.",
-    epilog=examples(""),
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -30,75 +74,93 @@ application = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         from importlib.metadata import version
 
         sys.stdout.write(f"{version('evoqueue')}\n")
         raise typer.Exit
 
 
-@application.callback(epilog=examples(""))
 def evoq(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
-    """Holds what the command itself takes."""
+    """Evolves programs: asks for children, measures them in a sandbox, keeps the best.
+
+    Examples:
+      evoq run examples/online_bin_packing
+      evoq run my_problem --iterations 1000 --set search.islands=3
+      evoq check my_problem
+      evoq list-runs
+    """
 
 
-def _described(command: Callable[..., None]) -> str:
-    """Returns a command's docstring with its lines joined: the terminal's width folds them."""
-    paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
-    return "\n\n".join(" ".join(paragraph.split("\n")) for paragraph in paragraphs)
+def _help(command: Callable[..., int | None]) -> str:
+    """Returns a command's docstring without its examples.
+
+    The lines of a paragraph are joined, since the terminal wraps them.
+    """
+    text = inspect.cleandoc(command.__doc__ or "").partition(_EXAMPLES)[0]
+    return "\n\n".join(" ".join(paragraph.split("\n")) for paragraph in text.split("\n\n"))
 
 
+def _examples(command: Callable[..., int | None]) -> str:
+    """Returns the examples of a command's docstring, each on a line of its own."""
+    lines = inspect.cleandoc(command.__doc__ or "").partition(_EXAMPLES)[2].splitlines()
+    return "\n\n".join(["Examples:", *(line.strip() for line in lines)])
+
+
+application.callback(help=_help(evoq), epilog=_examples(evoq))(evoq)
 for _name, _command in COMMANDS.items():
-    application.command(_name, help=_described(_command), epilog=examples(_name))(_command)
+    application.command(_name, help=_help(_command), epilog=_examples(_command))(_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits: 0 done, 1 failed, 2 wrong usage.
 
     Args:
-      arguments: None takes the program's own.
+      arguments: None means the arguments of this process.
     """
     filter_secrets()
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    sys.exit(status_of(given))
+    sys.exit(status_of(list(sys.argv[1:] if arguments is None else arguments)))
 
 
-def status_of(given: list[str]) -> int:
-    """Runs one command and returns its exit status; no error passes."""
-    as_json, debug = "--json" in given, "--debug" in given
+def status_of(arguments: list[str]) -> int:
+    """Runs one command and returns its exit status; raises no error."""
+    as_json, debug = "--json" in arguments, "--debug" in arguments
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # an ASCII terminal must not end a run
             stream.reconfigure(errors="replace")
     try:
-        status = application(args=given, prog_name=NAME, standalone_mode=False)
+        status = application(args=arguments, prog_name=NAME, standalone_mode=False)
         if status == _INTERRUPTED:
             raise KeyboardInterrupt
     except USAGE_ERROR as error:
         return _usage(error, as_json=as_json)
     except (KeyboardInterrupt, typer.Abort):
-        report(Fault("interrupted", "interrupted", "interrupted"), as_json=as_json)
+        print_error(ErrorReport("interrupted", "interrupted", "interrupted"), as_json=as_json)
         return FAILED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
-    except Exception as error:  # the program's outermost edge: a person never sees a traceback
+    except Exception as error:  # the process's outermost edge: users never see a traceback
         if debug:
             traceback.print_exc()
-        fault = fault_of(error)
-        report(fault, as_json=as_json)
-        return fault.code
+        report = error_report(error)
+        print_error(report, as_json=as_json)
+        return report.code
     return status if isinstance(status, int) else 0
 
 
 def _usage(error: Any, *, as_json: bool) -> int:
-    """Shows a `ClickException`: usage and message, and the document if one was asked for."""
+    """Shows a `ClickException`: usage and message, and the document if JSON was requested."""
     error.show()
     if as_json:
         what = error.format_message()
-        print_document(Fault("usage", what, what, code=MISUSED))
-    return MISUSED
+        print_error_document(ErrorReport("usage", what, what, code=WRONG_USAGE))
+    return WRONG_USAGE

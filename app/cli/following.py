@@ -1,9 +1,20 @@
-"""Following a run: bounded reads of the ledger until it stands still."""
+"""Following a run: bounded reads of the ledger until the run stops, shown as they come."""
 
+import math
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType, TracebackType
 
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from app.cli.output import duration, number
 from app.domain.run import Run, RunState
 from app.domain.search.cohort import State
 from app.ports.ledger import Transaction
@@ -13,18 +24,52 @@ from app.reports.progress import Progress, fold
 from app.reports.summary import notices
 
 PAGE = 1000
-LOOK_SECONDS = 0.25
-PATIENCE_SECONDS = 60.0
+POLL_SECONDS = 0.25
+LEDGER_SECONDS = 60.0
 """How long a ledger that does not answer is waited for."""
 SETTLING_SECONDS = 10.0
-"""How long a paused run is watched for what is still in flight."""
+"""How long proposals in flight of a paused run are waited for."""
+EVERY_SECONDS = 5.0
+"""Time between two plain lines while nothing improves."""
+APART_SECONDS = 1.0
+"""Shortest time between two plain lines."""
+REFRESHES = 8
+STALL_SECONDS = 30.0
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interruption:
+    """Turns the first interrupt into a flag that loops read; the second interrupt raises."""
+
+    def __init__(self) -> None:
+        """Installs nothing yet."""
+        self.requested = False
+        self._before: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> "Interruption":
+        self._before = {name: signal.signal(name, self._handle) for name in SIGNALS}
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for name, handler in self._before.items():
+            signal.signal(name, handler)  # type: ignore[arg-type]  # as `signal` returned it
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  a handler
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
 
 
 class Deadline:
-    """Says whether so many seconds have passed since it was made."""
+    """Returns, when called, whether a number of seconds have passed since it was created."""
 
     def __init__(self, seconds: float) -> None:
-        """Begins now."""
+        """Starts the clock."""
         self._ends = time.monotonic() + seconds
 
     def __call__(self) -> bool:
@@ -32,7 +77,7 @@ class Deadline:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RunStatus:
     """A run at one moment."""
 
     run: Run
@@ -40,18 +85,18 @@ class Look:
     backlog: Backlog
 
     @property
-    def still(self) -> bool:
-        """Whether nothing more will come of the run by itself."""
+    def stopped(self) -> bool:
+        """Whether the run ended, or is paused with nothing in flight."""
         nothing_left = not self.backlog.unsettled and not self.backlog.founding
         return self.run.state.final or (self.run.state is RunState.PAUSED and nothing_left)
 
 
-class Standstill:
-    """Notices that nothing more is to be waited for.
+class StopCondition:
+    """Decides when a run need not be followed any longer.
 
     Attributes:
-      stuck: Whether it was reached because nothing settled for long, while the run says that
-        something it needs does not answer.
+      stuck: Whether the reason is that nothing settled for `patience_seconds`, while the run waits
+        for a service that does not answer.
     """
 
     def __init__(self, patience_seconds: float | None = None) -> None:
@@ -62,29 +107,29 @@ class Standstill:
         self._moving = Deadline(patience_seconds or 0.0)
         self.stuck = False
 
-    def reached(self, look: Look | None) -> bool:
-        """Returns whether the run is at its end, or has been paused for long enough."""
-        if look is None:
+    def reached(self, status: RunStatus | None) -> bool:
+        """Returns whether the run has stopped, is stuck, or has been paused for long enough."""
+        if status is None:
             return False
-        if look.run.state is not RunState.PAUSED:
+        if status.run.state is not RunState.PAUSED:
             self._paused = None
         elif self._paused is None:
             self._paused = Deadline(SETTLING_SECONDS)
-        self.stuck = self._patience_ends(look)
-        return look.still or self.stuck or (self._paused is not None and self._paused())
+        self.stuck = self._patience_ends(status)
+        return status.stopped or self.stuck or (self._paused is not None and self._paused())
 
-    def _patience_ends(self, look: Look) -> bool:
-        waits = look.run.state is RunState.RUNNING and bool(look.run.reason)
+    def _patience_ends(self, status: RunStatus) -> bool:
+        waits = status.run.state is RunState.RUNNING and bool(status.run.reason)
         if self._patience_seconds is None:
             return False
-        if not waits or look.progress.done != self._done:
-            self._done = look.progress.done
+        if not waits or status.progress.done != self._done:
+            self._done = status.progress.done
             self._moving = Deadline(self._patience_seconds)
         return self._moving()
 
 
-class Tail:
-    """A run's progress as it grows: what was there, then each event once."""
+class ProgressReader:
+    """Reads a run's progress: its state at the first read, then each further event once."""
 
     def __init__(self, store: Store, run: int) -> None:
         """Reads nothing yet."""
@@ -92,25 +137,25 @@ class Tail:
         self._run = run
         self._progress: Progress | None = None
 
-    def look(self) -> Look:
-        """Reads what is new.
+    def read(self) -> RunStatus:
+        """Reads the status with all events since the last read.
 
-        All of one moment: what settled between two reads would be counted here, and once more by
-        its event.
+        One snapshot holds counts and events: a proposal that settled between two reads would be
+        counted twice, in the counts and by its event.
         """
         with self._store.begin(snapshot=True) as tx:
             run = tx.runs.get(self._run)
             if self._progress is None:
-                self._progress = _standing(tx, run)
+                self._progress = _first_progress(tx, run)
             while page := tx.events.read(run.id, after=self._progress.seq, limit=PAGE):
                 self._progress = fold(self._progress, page)
                 if len(page) < PAGE:
                     break
-            return Look(run, self._progress, tx.proposals.backlog(run.id))
+            return RunStatus(run, self._progress, tx.proposals.backlog(run.id))
 
 
-def _standing(tx: Transaction, run: Run) -> Progress:
-    """Reads what a run has come to, and up to which event."""
+def _first_progress(tx: Transaction, run: Run) -> Progress:
+    """Reads a run's progress from its counts, up to its last event."""
     states = tx.history.states(run.id)
     best = tx.history.best_quality(run.id)
     return Progress(
@@ -125,68 +170,197 @@ def _standing(tx: Transaction, run: Run) -> Progress:
 
 
 class Follower:
-    """Looks at a run now and then and shows it.
+    """Polls a run and shows its status.
 
     Args:
-      tail: The run.
-      show: Called with every look.
-      check: Raises when the machinery behind the run is beyond repair.
-      note: Says something to the person.
-      standstill: When to stop; None waits for the end of the run.
+      reader: Reads the run.
+      show: Receives every status.
+      check: Raises when the servers or workers behind the run no longer work.
+      note: Prints a notice.
+      until: When to stop; None waits for the end of the run.
     """
 
     def __init__(
         self,
-        tail: Tail,
-        show: Callable[[Look], None],
+        reader: ProgressReader,
+        show: Callable[[RunStatus], None],
         *,
         check: Callable[[], None],
         note: Callable[[str], None],
-        standstill: Standstill | None = None,
+        until: StopCondition | None = None,
     ) -> None:
-        """Looks at nothing yet."""
-        self._standstill = standstill or Standstill()
-        self._tail = tail
+        """Reads nothing yet."""
+        self._until = until or StopCondition()
+        self._reader = reader
         self._show = show
         self._check = check
-        self._note = note
+        self.note = note
         self._silent_since: float | None = None
-        self._told = 0
+        self._noted = 0
 
-    def follow(self, halted: Callable[[], bool]) -> Look | None:
-        """Follows until the run stands still or `halted()`; returns the last look, if any.
+    def follow(self, halted: Callable[[], bool]) -> RunStatus | None:
+        """Polls until the run stops or `halted()`; returns the last status, if any.
 
         Raises:
           Unavailable: The ledger did not answer for a minute.
         """
-        look: Look | None = None
+        status: RunStatus | None = None
         while not halted():
             self._check()
-            look = self.glance() or look
-            if self._standstill.reached(look):
+            status = self.poll() or status
+            if self._until.reached(status):
                 break
-            time.sleep(LOOK_SECONDS)
-        return look
+            time.sleep(POLL_SECONDS)
+        return status
 
-    def glance(self) -> Look | None:
-        """Looks once and shows it; None while the ledger does not answer.
+    def poll(self) -> RunStatus | None:
+        """Reads the status once and shows it; None while the ledger does not answer.
 
         Raises:
           Unavailable: It has not answered for a minute.
         """
         try:
-            look = self._tail.look()
+            status = self._reader.read()
         except Unavailable as error:
             now = time.monotonic()
             if self._silent_since is None:
                 self._silent_since = now
-                self._note(f"the ledger does not answer, waiting for it: {error}")
-            if now - self._silent_since > PATIENCE_SECONDS:
+                self.note(f"the ledger does not answer, waiting for it: {error}")
+            if now - self._silent_since > LEDGER_SECONDS:
                 raise
             return None
         self._silent_since = None
-        for text in look.progress.notices[self._told :]:
-            self._note(f"notice: {text}")
-        self._told = len(look.progress.notices)
-        self._show(look)
-        return look
+        for text in status.progress.notices[self._noted :]:
+            self.note(f"notice: {text}")
+        self._noted = len(status.progress.notices)
+        self._show(status)
+        return status
+
+
+@contextmanager
+def progress_display(console: Console, hint: str) -> Iterator[Callable[[RunStatus], None]]:
+    """Yields a function that shows a status: live on a terminal, as plain lines on a pipe.
+
+    Args:
+      console: Where to.
+      hint: Advice for a user whose run settles nothing.
+    """
+    if not console.is_terminal:
+        yield PlainLines(console, hint)
+        return
+    with Live(console=console, refresh_per_second=REFRESHES, transient=False) as live:
+        stall = StallNotice(hint)
+        yield lambda status: live.update(panel(status, stall.text(status)))
+
+
+class StallNotice:
+    """Notices that a run settles nothing."""
+
+    def __init__(self, hint: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """Starts the clock."""
+        self._hint = hint
+        self._clock = clock
+        self._done = -1
+        self._since = clock()
+
+    def text(self, status: RunStatus) -> str:
+        """Returns a notice about the stall; "" while proposals settle."""
+        now = self._clock()
+        if status.progress.done != self._done or status.stopped:
+            self._done, self._since = status.progress.done, now
+        if now - self._since < STALL_SECONDS:
+            return ""
+        waiting, why = status.backlog, f"{status.run.reason}; " if status.run.reason else ""
+        return (
+            f"nothing has settled for {now - self._since:.0f} s: {waiting.generating} wait for "
+            f"their operator, {waiting.evaluating} are under test; {why}{self._hint}"
+        )
+
+
+class PlainLines:
+    """Prints one line at an improvement, and one every few seconds.
+
+    Args:
+      console: Where to.
+      hint: Advice for a user whose run settles nothing.
+      clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self, console: Console, hint: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Prints nothing yet."""
+        self._console = console
+        self._clock = clock
+        self._stall = StallNotice(hint, clock)
+        self._last_at = -math.inf
+        self._last = ""
+        self._improvements = 0
+
+    def __call__(self, status: RunStatus) -> None:
+        """Prints a line if one is due."""
+        now = self._clock()
+        improved = status.progress.improvements > self._improvements
+        due = EVERY_SECONDS if not improved else APART_SECONDS
+        if now - self._last_at < due and not status.stopped:
+            return
+        stall = self._stall.text(status)
+        text = f"{line(status)}; {stall}" if stall else line(status)
+        if text != self._last:
+            self._console.print(text, markup=False)
+        self._last, self._last_at = text, now
+        self._improvements = status.progress.improvements
+
+
+def line(status: RunStatus) -> str:
+    """Returns a status as one line."""
+    run, progress = status.run, status.progress
+    parts = [
+        f"{progress.done}/{run.budget.proposals} proposals",
+        f"best {number(progress.best)}",
+        f"rate {_rate(status)}",
+        f"failed {_failures(status)}",
+        f"ETA {_eta(status)}",
+    ]
+    return f"{run.name} {run.state.value}: " + ", ".join(parts)
+
+
+def panel(status: RunStatus, stall: str) -> Group:
+    """Returns the live display of a status."""
+    run, progress = status.run, status.progress
+    waiting, limits = status.backlog, run.limits
+    table = Table.grid(padding=(0, 3))
+    bar = ProgressBar(total=run.budget.proposals, completed=progress.done, width=40)
+    since = f"  (after {progress.best_at} proposals)" if progress.improvements else ""
+    in_flight = (
+        f"{waiting.generating} of {limits.generating} generating, "
+        f"{waiting.evaluating} of {limits.evaluating} evaluating"
+    )
+    failed = Text(_failures(status), style="yellow" if progress.failures else "")
+    table.add_row(Text(run.name, style="bold"), bar, f"{progress.done}/{run.budget.proposals}")
+    table.add_row("best", Text(f"{number(progress.best)}{since}", style="bold green"), "")
+    table.add_row("rate", f"{_rate(status)}   ETA {_eta(status)}", run.state.value)
+    table.add_row("in flight", in_flight, "")
+    table.add_row("settled", f"{progress.admitted} admitted, {progress.cut} cut", "")
+    table.add_row("failed", failed, "")
+    return Group(table, Text(stall, style="red")) if stall else Group(table)
+
+
+def _rate(status: RunStatus) -> str:
+    rate = status.progress.rate(status.run.elapsed_seconds)
+    if rate is None:
+        return "–"
+    return f"{rate:.1f}/s" if rate >= 1 else f"{rate * 60:.1f}/min"
+
+
+def _eta(status: RunStatus) -> str:
+    if status.stopped:
+        return "–"
+    eta = status.progress.eta_seconds(status.run.budget.proposals, status.run.elapsed_seconds)
+    return "–" if eta is None else duration(eta)
+
+
+def _failures(status: RunStatus) -> str:
+    kinds = sorted(status.progress.failures.items(), key=lambda entry: (-entry[1], entry[0]))
+    counts = ", ".join(f"{kind} {n}" for kind, n in kinds)
+    return f"{sum(n for _, n in kinds)} ({counts})" if kinds else "0"

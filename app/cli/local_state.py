@@ -1,4 +1,4 @@
-"""What this machine remembers of a run beside the ledger, and who is at work here."""
+"""State of this machine beside the ledger: results folders of runs, and locks of commands."""
 
 import fcntl
 import json
@@ -9,49 +9,49 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from app.cli.faults import Failed
+from app.cli.output import CommandError
 
-WORK = "work.lock"
-"""Held by whoever has runs worked on: shared with workers, alone by a reproducible run."""
-UP = "up.lock"
+WORK_LOCK = "work.lock"
+"""Held by commands that work on runs: shared, or exclusively by a reproducible run."""
+UP_LOCK = "up.lock"
 """Held by `evoq up`."""
 ATTEMPTS = 10
 RESULTS = Path("runs")
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """How a run was started here.
+class LocalState:
+    """How a run was started on this machine.
 
     Attributes:
-      out: Folder of its files.
-      reproducible: Whether it runs in one process.
+      out: Folder of its results.
+      reproducible: Whether it runs in a single process.
     """
 
     out: str
     reproducible: bool = False
 
 
-def remember(home: Path, run: str, memory: Memory) -> None:
-    """Writes down how a run was started."""
+def write_local_state(home: Path, run: str, state: LocalState) -> None:
+    """Stores how a run was started."""
     path = _path(home, run)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(asdict(memory)))
+    path.write_text(json.dumps(asdict(state)))
 
 
-def recall(home: Path, run: str) -> Memory:
-    """Returns how a run was started; of one that was started elsewhere, the defaults."""
+def read_local_state(home: Path, run: str) -> LocalState:
+    """Returns how a run was started; the defaults for a run started on another machine."""
     try:
-        return Memory(**json.loads(_path(home, run).read_text()))
+        return LocalState(**json.loads(_path(home, run).read_text()))
     except (OSError, ValueError, TypeError):
-        return Memory(str(RESULTS / run))
+        return LocalState(str(RESULTS / run))
 
 
-def writable(folder: Path, option: str = "--out") -> Path:
-    """Makes a folder and returns it, once a file could be written into it.
+def require_writable(folder: Path) -> Path:
+    """Creates a folder if it is absent, and returns it once a file could be written into it.
 
     Raises:
-      Failed: It cannot be made or written to.
+      CommandError: It cannot be created or written to.
     """
     probe = folder / ".evoq-can-write"
     try:
@@ -59,28 +59,28 @@ def writable(folder: Path, option: str = "--out") -> Path:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise Failed(
+        raise CommandError(
             f"{folder}: the output folder cannot be written to ({error.strerror}). Give another "
-            f"one with {option}, or change its permissions"
+            f"one with --out, or change its permissions"
         ) from error
     return folder
 
 
 @contextmanager
-def at_work(home: Path, *, alone: bool) -> Iterator[bool]:
-    """Marks this process as one that has runs of the embedded folder worked on, while it lives.
+def work_lock(home: Path, *, alone: bool) -> Iterator[bool]:
+    """Holds the lock of commands that work on runs of an embedded folder.
 
     Args:
       home: The embedded folder.
-      alone: Whether nobody else may be at work meanwhile.
+      alone: Whether no other command may hold the lock meanwhile.
 
     Yields:
-      Whether nobody else is at work now.
+      Whether no other command holds the lock now.
 
     Raises:
-      Failed: Somebody else is, and one of the two needs to be alone.
+      CommandError: Another command holds it, and one of the two must be alone.
     """
-    with _file(home, WORK) as lock:
+    with _lock_file(home, WORK_LOCK) as lock:
         for _ in range(ATTEMPTS):
             if _taken(lock, fcntl.LOCK_EX):
                 if not alone:
@@ -91,40 +91,40 @@ def at_work(home: Path, *, alone: bool) -> Iterator[bool]:
                 yield False
                 return
             time.sleep(0.1)
-        raise Failed(
+        raise CommandError(
             f"other runs are going on in {home}, and a --reproducible run must be alone: wait for "
             f"them to end, or set EVOQ_HOME to another folder"
         )
 
 
 @contextmanager
-def kept_up(home: Path) -> Iterator[None]:
-    """Marks this process as the folder's `evoq up`.
+def up_lock(home: Path) -> Iterator[None]:
+    """Holds the lock of the folder's `evoq up`.
 
     Raises:
-      Failed: There is another one.
+      CommandError: Another `evoq up` holds it.
     """
-    with _file(home, UP) as lock:
+    with _lock_file(home, UP_LOCK) as lock:
         if not _taken(lock, fcntl.LOCK_EX):
-            raise Failed(f"`evoq up` is running in {home} already")
+            raise CommandError(f"`evoq up` is running in {home} already")
         yield
 
 
 def is_up(home: Path) -> bool:
     """Returns whether `evoq up` keeps the folder's stack running."""
-    if not (home / UP).exists():
+    if not (home / UP_LOCK).exists():
         return False
-    with (home / UP).open("r") as lock:
+    with (home / UP_LOCK).open("r") as lock:
         return not _taken(lock, fcntl.LOCK_SH)
 
 
 @contextmanager
-def _file(home: Path, name: str) -> Iterator[IO[str]]:
+def _lock_file(home: Path, name: str) -> Iterator[IO[str]]:
     try:
         home.mkdir(parents=True, exist_ok=True)
         lock = (home / name).open("a")
     except OSError as error:
-        raise Failed(
+        raise CommandError(
             f"{home}: cannot be written to ({error.strerror}). Set EVOQ_HOME to another folder"
         ) from error
     with lock:

@@ -1,74 +1,192 @@
 """`evoq mock-llm`: a simulated model behind an OpenAI-compatible endpoint, until Ctrl-C."""
 
-import asyncio
-import errno
-import ipaddress
+from __future__ import annotations
+
 import math
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from app.cli.interruption import Interruption
-from app.cli.screen import Screen
-from app.config.layers import UsageError
-from mock_llm.chat_request import PREFIX
-from mock_llm.draws import Amount, FaultRates, read_amount
-from mock_llm.endpoint import NOTICE, Endpoint, Simulation
-from mock_llm.engine import Speed
-from mock_llm.replies import mutating, read_script, scripted
-from mock_llm.server import listening, serve
+import typer
+
+from app.cli.options import Debug, Json
+from app.cli.output import Screen
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from app.config.layers import UsageError
+    from mock_llm.draws import Amount, FaultRates
+    from mock_llm.endpoint import Simulation
+    from mock_llm.replies import Replies
+
+Host = Annotated[str, typer.Option("--host", help="Address to listen on.")]
+Port = Annotated[
+    int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 means any free one.")
+]
+Models = Annotated[
+    list[str] | None,
+    typer.Option("--model", metavar="NAME", help="Serve this name only; may be repeated."),
+]
+Latency = Annotated[
+    str,
+    typer.Option(
+        "--latency",
+        metavar="SECONDS",
+        help="Time to the first token, or to the end without --tokens-per-second: 0.8, "
+        "normal:0.8,0.2 (mean, deviation) or lognormal:0.8,0.5 (median, sigma).",
+    ),
+]
+TokensPerSecond = Annotated[
+    float | None,
+    typer.Option("--tokens-per-second", min=0.001, help="Speed of a sequence that runs alone."),
+]
+BatchSlowdown = Annotated[
+    float,
+    typer.Option(
+        "--batch-slowdown", min=0, help="Share by which each further sequence slows a step."
+    ),
+]
+CompletionTokens = Annotated[
+    str | None,
+    typer.Option(
+        "--completion-tokens",
+        metavar="N",
+        help="Simulated length, written as --latency; the length of the text by default.",
+    ),
+]
+MaxSequences = Annotated[
+    int, typer.Option("--max-num-seqs", min=1, help="Number of sequences that run together.")
+]
+MaxQueued = Annotated[
+    int | None,
+    typer.Option(
+        "--max-num-queued-reqs",
+        min=0,
+        help="Requests in flight above which 503 is returned; no limit by default.",
+    ),
+]
+Rate = Annotated[float, typer.Option(metavar="SHARE", help="Share of all requests, 0 to 1.")]
+RetryAfter = Annotated[
+    float | None,
+    typer.Option(
+        "--retry-after", metavar="SECONDS", help="Retry-After of a 429; no header by default."
+    ),
+]
+Script = Annotated[
+    str | None,
+    typer.Option(
+        "--replies",
+        metavar="FILE",
+        help="Replies to return; edits of the prompt's program by default.",
+    ),
+]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """The command's options, as they were given."""
+def mock_llm(
+    host: Host = "127.0.0.1",
+    port: Port = 8400,
+    model: Models = None,
+    latency: Latency = "0.8",
+    tokens_per_second: TokensPerSecond = None,
+    batch_slowdown: BatchSlowdown = 0.02,
+    completion_tokens: CompletionTokens = None,
+    max_num_seqs: MaxSequences = 256,
+    max_num_queued_reqs: MaxQueued = None,
+    rate_429: Rate = 0.0,
+    retry_after: RetryAfter = None,
+    rate_5xx: Rate = 0.0,
+    rate_hang: Rate = 0.0,
+    rate_garbage: Rate = 0.0,
+    replies: Script = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of all random draws.")] = 0,
+    as_json: Json = False,
+    debug: Debug = False,  # noqa: ARG001  read by `status_of`
+) -> None:
+    """Serves a SIMULATED language model, OpenAI-compatible, until Ctrl-C.
 
-    host: str
-    port: int
-    models: tuple[str, ...]
-    latency: str
-    tokens_per_second: float | None
-    batch_slowdown: float
-    completion_tokens: str | None
-    max_num_seqs: int
-    max_num_queued_reqs: int | None
-    rate_429: float
-    retry_after: float | None
-    rate_5xx: float
-    rate_hang: float
-    rate_garbage: float
-    replies: Path | None
-    seed: int
+    For demos, tests and benchmarks without a key or a GPU. Its replies are real SEARCH/REPLACE
+    edits or whole programs, drawn from the syntax tree of the program in the prompt: no model runs.
+
+    Examples:
+      evoq mock-llm --port 8400
+      evoq run my_problem --set llm.model=mock --set llm.base_url=http://127.0.0.1:8400/v1
+      evoq mock-llm --latency lognormal:0.8,0.5 --rate-429 0.1 --retry-after 1 --rate-hang 0.02
+      evoq mock-llm --latency 0.05 --tokens-per-second 60 --completion-tokens normal:600,150
+      evoq mock-llm --replies replies.jsonl --latency 0
+    """
+    from mock_llm.endpoint import Simulation
+    from mock_llm.engine import Speed
+
+    screen = Screen(json=as_json)
+    for option, value in (
+        ("--tokens-per-second", tokens_per_second),
+        ("--batch-slowdown", batch_slowdown),
+    ):
+        if value is not None and not math.isfinite(value):
+            raise _usage_error(f"{value:g} is no number", option, "For example 60, or 0.02.")
+    simulation = Simulation(
+        models=_models(model or ()),
+        latency=_amount("--latency", latency),
+        speed=Speed(tokens_per_second, batch_slowdown, max_num_seqs, max_num_queued_reqs),
+        completion_tokens=None
+        if completion_tokens is None
+        else _amount("--completion-tokens", completion_tokens),
+        faults=_faults(rate_429, rate_5xx, rate_hang, rate_garbage, retry_after),
+        replies=_replies(Path(replies) if replies else None),
+        seed=seed,
+    )
+    speed = "" if tokens_per_second is None else f", then {tokens_per_second:g}/s"
+    description = [
+        f"latency {latency} s{speed}; {max_num_seqs} sequences at once",
+        f"replies: {replies or 'edits of the program in the prompt'}",
+        f"injected faults: {simulation.faults}",
+    ]
+    _serve(simulation, host, port, description, screen)
 
 
-def mock_llm(wanted: Wanted, screen: Screen) -> None:
-    """Serves until Ctrl-C.
+def _serve(
+    simulation: Simulation, host: str, port: int, description: list[str], screen: Screen
+) -> None:
+    """Serves the simulation until Ctrl-C.
 
     Raises:
-      UsageError: An option means nothing, or the port is taken.
+      UsageError: The port is taken, or the address is not one of this machine.
     """
-    simulation = simulated(wanted)
+    import asyncio
+
+    from app.cli.following import Interruption
+    from mock_llm.endpoint import NOTICE
+    from mock_llm.server import listening, serve
+
     try:
-        listener = listening(wanted.host, wanted.port)
+        listener = listening(host, port)
     except OSError as error:
-        raise _no_socket(wanted, error) from error
-    port = listener.getsockname()[1]
-    address = f"http://{asked_at(wanted.host)}:{port}/v1"
+        raise _no_socket(host, port, error) from error
+    free_port = listener.getsockname()[1]
+    address = f"http://{reachable_host(host)}:{free_port}/v1"
     screen.say(f"SIMULATED model at {address}: no real model answers here")
-    for line in _described(wanted):
+    for line in description:
         screen.say(f"  {line}")
     screen.say(f"evoq run PROBLEM --set llm.model=mock --set llm.base_url={address}")
     screen.say("Ctrl-C ends it")
-    screen.answer({"simulation": True, "notice": NOTICE, "base_url": address, "port": port})
-    with Interruption() as stop:
-        endpoint = asyncio.run(serve(simulation, listener, lambda: stop.asked))
-    screen.say(_summary(endpoint))
+    screen.answer({"simulation": True, "notice": NOTICE, "base_url": address, "port": free_port})
+    with Interruption() as interruption:
+        endpoint = asyncio.run(serve(simulation, listener, lambda: interruption.requested))
+    counts = endpoint.metrics
+    screen.say(
+        f"the simulation has ended: {counts.answered} answered, "
+        f"{sum(counts.injected.values())} faults injected, {counts.queue_full} refused, "
+        f"{counts.peak_running} sequences at once at most"
+    )
 
 
-def asked_at(host: str) -> str:
+def reachable_host(host: str) -> str:
     """Returns the host part of an address at which this machine reaches a listener on `host`.
 
-    Who listens on every address (0.0.0.0, ::) is reached at the loopback's.
+    A listener on every address (0.0.0.0, ::) is reached on the loopback interface.
     """
+    import ipaddress
+
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -78,111 +196,72 @@ def asked_at(host: str) -> str:
     return host if address.version == 4 else f"[{host}]"
 
 
-def simulated(wanted: Wanted) -> Simulation:
-    """Returns what the options describe.
+def _models(names: Sequence[str]) -> frozenset[str]:
+    from mock_llm.chat_request import PREFIX
 
-    Raises:
-      UsageError: One of them means nothing.
-    """
-    told = wanted.completion_tokens
-    return Simulation(
-        models=_models(wanted.models),
-        latency=_amount("--latency", wanted.latency),
-        speed=_speed(wanted),
-        completion_tokens=None if told is None else _amount("--completion-tokens", told),
-        faults=_faults(wanted),
-        replies=mutating if wanted.replies is None else scripted(_script(wanted.replies)),
-        seed=wanted.seed,
-    )
+    models = frozenset(name.removeprefix(PREFIX) for name in names)
+    if "" in models:
+        remedy = "Give a name, or leave the option out to serve any."
+        raise _usage_error("a model has no name", "--model", remedy)
+    return models
 
 
 def _amount(option: str, text: str) -> Amount:
+    from mock_llm.draws import read_amount
+
     try:
         return read_amount(text)
     except ValueError as error:
         remedy = "For example 0.8, normal:0.8,0.2 or lognormal:0.8,0.5."
-        raise UsageError(str(error), where=option, remedy=remedy) from error
+        raise _usage_error(str(error), option, remedy) from error
 
 
-def _models(names: tuple[str, ...]) -> frozenset[str]:
-    models = frozenset(name.removeprefix(PREFIX) for name in names)
-    if "" in models:
-        remedy = "Give a name, or leave the option out to serve any."
-        raise UsageError("a model has no name", where="--model", remedy=remedy)
-    return models
+def _faults(
+    rate_429: float,
+    rate_5xx: float,
+    rate_hang: float,
+    rate_garbage: float,
+    retry_after: float | None,
+) -> FaultRates:
+    from mock_llm.draws import FaultRates
 
-
-def _speed(wanted: Wanted) -> Speed:
-    for option, value in (
-        ("--tokens-per-second", wanted.tokens_per_second),
-        ("--batch-slowdown", wanted.batch_slowdown),
-    ):
-        if value is not None and not math.isfinite(value):
-            raise UsageError(
-                f"{value:g} is no number", where=option, remedy="For example 60, or 0.02."
-            )
-    return Speed(
-        wanted.tokens_per_second,
-        wanted.batch_slowdown,
-        wanted.max_num_seqs,
-        wanted.max_num_queued_reqs,
-    )
-
-
-def _faults(wanted: Wanted) -> FaultRates:
-    asks = wanted.retry_after
-    if asks is not None and not 0 <= asks < math.inf:
-        remedy = "Give seconds, 0 or more."
-        raise UsageError(f"{asks:g} is no time", where="--retry-after", remedy=remedy)
-    if asks is not None and not wanted.rate_429:
-        what, remedy = "no 429 is injected that could ask for it", "Add --rate-429 SHARE."
-        raise UsageError(what, where="--retry-after", remedy=remedy)
+    if retry_after is not None and not 0 <= retry_after < math.inf:
+        what = f"{retry_after:g} is no time"
+        raise _usage_error(what, "--retry-after", "Give seconds, 0 or more.")
+    if retry_after is not None and not rate_429:
+        what = "no 429 is injected that could carry it"
+        raise _usage_error(what, "--retry-after", "Add --rate-429 SHARE.")
     try:
-        return FaultRates(
-            wanted.rate_429,
-            wanted.rate_5xx,
-            wanted.rate_hang,
-            wanted.rate_garbage,
-            wanted.retry_after,
-        )
+        return FaultRates(rate_429, rate_5xx, rate_hang, rate_garbage, retry_after)
     except ValueError as error:
         remedy = "Rates are shares of all requests: 0.1 is every tenth."
-        raise UsageError(str(error), where="--rate-…", remedy=remedy) from error
+        raise _usage_error(str(error), "--rate-…", remedy) from error
 
 
-def _script(path: Path) -> list[str]:
+def _replies(script: Path | None) -> Replies:
+    from mock_llm.replies import mutating, read_script, scripted
+
+    if script is None:
+        return mutating
     try:
-        return read_script(path)
+        return scripted(read_script(script))
     except (OSError, ValueError) as error:
         remedy = "One reply a line as a JSON string in a .jsonl file; any other file is one reply."
-        raise UsageError(str(error), where="--replies", remedy=remedy) from error
+        raise _usage_error(str(error), "--replies", remedy) from error
 
 
-def _no_socket(wanted: Wanted, error: OSError) -> UsageError:
+def _no_socket(host: str, port: int, error: OSError) -> UsageError:
+    import errno
+
     if error.errno == errno.EADDRINUSE:
         what, remedy = "the port is taken", "Choose another one, or --port 0 for any that is free."
     else:
         what = error.strerror or str(error)
         remedy = "Give an address of this machine, and a port you may listen on."
-    return UsageError(
-        what, where="--host/--port", value=f"{wanted.host}:{wanted.port}", remedy=remedy
-    )
+    return _usage_error(what, "--host/--port", remedy, value=f"{host}:{port}")
 
 
-def _described(wanted: Wanted) -> list[str]:
-    speed = "" if wanted.tokens_per_second is None else f", then {wanted.tokens_per_second:g}/s"
-    faults = str(_faults(wanted))
-    return [
-        f"latency {wanted.latency} s{speed}; {wanted.max_num_seqs} sequences at once",
-        f"replies: {wanted.replies or 'edits of the program in the prompt'}",
-        f"injected faults: {faults}",
-    ]
+def _usage_error(what: str, where: str, remedy: str, *, value: str = "") -> UsageError:
+    from app.config.layers import UsageError
 
-
-def _summary(endpoint: Endpoint) -> str:
-    measured = endpoint.metrics
-    faults = sum(measured.injected.values())
-    return (
-        f"the simulation has ended: {measured.answered} answered, {faults} faults injected, "
-        f"{measured.queue_full} refused, {measured.peak_running} sequences at once at most"
-    )
+    return UsageError(what, where=where, value=value, remedy=remedy)

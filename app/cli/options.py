@@ -9,10 +9,7 @@ Json = Annotated[
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 RunName = Annotated[
-    str, typer.Argument(metavar="RUN", help="Name of a run, or its number; `evoq list-runs`.")
-]
-Out = Annotated[
-    str | None, typer.Option("--out", metavar="PATH", help="Where to write; made if absent.")
+    str, typer.Argument(metavar="RUN", help="Name or number of a run; `evoq list-runs` lists them.")
 ]
 Problem = Annotated[
     list[str],
@@ -35,4 +32,8 @@ Assignments = Annotated[
 ]
 Strict = Annotated[
     bool, typer.Option("--strict", help="Refuse unknown keys of an OpenEvolve config.yaml.")
+]
+OutFile = Annotated[
+    str | None,
+    typer.Option("--out", metavar="FILE", help="File to write; standard output by default."),
 ]

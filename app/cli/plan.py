@@ -1,4 +1,4 @@
-"""From the command line to what a run is created from."""
+"""From the options of a command to a problem and to everything a run is created from."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,6 @@ from app import bootstrap
 from app.adapters.model.providers.specs import model_spec
 from app.adapters.problems import configures_problem
 from app.adapters.tuning.cma import ask
-from app.cli.templates import with_templates
 from app.config.checks import (
     caps,
     operators,
@@ -34,6 +33,7 @@ from app.config.settings import RunSettings
 from app.domain.operators import operators as every_operator
 from app.domain.operators.complete import COMPLETE
 from app.domain.problem import Problem
+from app.domain.prompting.templates import TEMPLATES
 from app.domain.search.back_pressure import STARTING, Caps, sized
 from app.domain.search.budget import Budget
 from app.domain.source.functions import evolving
@@ -41,11 +41,13 @@ from app.engine.lifecycle import FOUNDING
 from app.ports.records import NewRun
 
 A_DAY_SECONDS = 86_400.0
+TEMPLATE_DIR = "prompts.template_dir"
+_TEMPLATE_SUFFIX = ".txt"
 
 
 @dataclass(frozen=True, slots=True)
-class Layers:
-    """What was said, earlier layers winning.
+class SettingLayers:
+    """Settings of the command line, the environment and --config; earlier layers win.
 
     Attributes:
       config: An OpenEvolve config.yaml given with --config; None where there is none.
@@ -56,19 +58,11 @@ class Layers:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """A problem, and what was said about the run."""
-
-    problem: Problem
-    layers: tuple[Choices, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
+class RunPlan:
     """Everything a run is created from but its name.
 
     Attributes:
-      notices: What the person should know, one sentence each.
+      notices: Texts for the user, one sentence each.
     """
 
     problem: Problem
@@ -77,7 +71,7 @@ class Order:
     notices: tuple[str, ...]
 
     def new_run(self, name: str) -> NewRun:
-        """Returns the run of that name."""
+        """Returns the run with that name."""
         search, queue = self.settings.search, self.settings.queue
         return NewRun(
             name=name,
@@ -92,79 +86,121 @@ class Order:
             limits=sized(None, Caps(queue.generating, queue.evaluating), STARTING),
         )
 
+    def one_at_a_time(self) -> "RunPlan":
+        """Returns the plan with one proposal in flight, as a reproducible run needs it."""
+        queue = self.settings.queue.model_copy(update={"generating": 1, "evaluating": 1})
+        return replace(self, settings=self.settings.model_copy(update={"queue": queue}))
 
-def layers_of(
-    assignments: Sequence[str],
-    config: Path | None,
+
+def read_layers(
+    assignments: Sequence[str] | None,
+    config: str | None,
     *,
     iterations: int | None = None,
     seed: int | None = None,
-) -> Layers:
+) -> SettingLayers:
     """Reads `--set`, the environment and `--config`.
 
     Raises:
-      UsageError: One of them cannot be meant.
+      UsageError: A setting is unknown, or a file cannot be read.
     """
-    said = from_assignments(assignments)
     options = {"budget.proposals": iterations, "search.seed": seed}
     given = {name: value for name, value in options.items() if value is not None}
-    line = Choices("the command line", {**said.values, **given})
-    choices = [with_templates(one, Path()) for one in (line, from_environment(os.environ))]
-    if config is None:
-        return Layers(tuple(choices))
-    file = from_file(_text(config), str(config), foreign=configures_problem)
+    line = Choices("the command line", {**from_assignments(assignments or ()).values, **given})
+    choices = [with_templates(layer, Path()) for layer in (line, from_environment(os.environ))]
+    if not config:
+        return SettingLayers(tuple(choices))
+    path = Path(config)
+    remedy = "Check the path; it must be text in UTF-8."
+    text = _text(path, "cannot be read", f"--config {path}", remedy)
+    file = from_file(text, str(path), foreign=configures_problem)
     if file is None:
-        return Layers(tuple(choices), config)
-    return Layers((*choices, with_templates(file, config.parent)))
+        return SettingLayers(tuple(choices), path)
+    return SettingLayers((*choices, with_templates(file, path.parent)))
 
 
-def load(paths: Sequence[Path], layers: Layers, *, strict: bool) -> Loaded:
-    """Loads the problem that the paths and the layers describe.
+def with_templates(layer: Choices, around: Path) -> Choices:
+    """Returns a layer with the templates of the folder that its `prompts.template_dir` names.
+
+    A template that the same layer sets by name wins over the folder's file.
+
+    Args:
+      layer: Settings of one source.
+      around: The folder that a relative path starts from.
 
     Raises:
-      UsageError: A path does not exist, or a setting cannot be meant.
-      ProblemError: It cannot be loaded.
+      UsageError: There is no such folder, it holds no template, or a file is not text.
+    """
+    if TEMPLATE_DIR not in layer.values:
+        return layer
+    others = {name: value for name, value in layer.values.items() if name != TEMPLATE_DIR}
+    named = str(layer.values[TEMPLATE_DIR])
+    folder, where = around / named, f"{TEMPLATE_DIR} ({layer.source})"
+    if not folder.is_dir():
+        raise UsageError(
+            "not a folder",
+            where=where,
+            value=named,
+            remedy="Name a folder that holds templates such as diff_user.txt.",
+        )
+    what, remedy = "a template cannot be read", "It must be text in UTF-8."
+    templates = {
+        path.stem: _text(path, what, str(path), remedy)
+        for path in sorted(folder.glob(f"*{_TEMPLATE_SUFFIX}"))
+    }
+    if not set(templates) & set(TEMPLATES):
+        known = ", ".join(sorted(TEMPLATES))
+        raise UsageError(
+            "the folder holds no template",
+            where=where,
+            value=named,
+            remedy=f"Name files {known}, each with the ending {_TEMPLATE_SUFFIX}.",
+        )
+    by_name = {f"prompts.templates.{name}": text for name, text in templates.items()}
+    return Choices(layer.source, {**by_name, **others})
+
+
+def load_problem(paths: Sequence[Path], layers: SettingLayers, *, strict: bool = False) -> Problem:
+    """Loads the problem that the paths and the settings describe.
+
+    Raises:
+      UsageError: A path does not exist, or a setting is wrong.
+      ProblemError: The problem cannot be loaded.
     """
     for path in paths:
         if not path.exists():
             raise UsageError(
                 "no such file or folder", where=str(path), remedy="Check the spelling of the path."
             )
-    resolved(layers.choices, {})  # what was said here is wrong usage before it shapes a problem
-    problem = bootstrap.load_problem(
+    resolved(layers.choices, {})  # refuses wrong settings before they shape a problem
+    return bootstrap.load_problem(
         paths, config=layers.config, strict=strict, options=problem_options(layers.choices)
     )
-    return Loaded(problem, layers.choices)
 
 
-def ordered(loaded: Loaded, *, local: bool) -> Order:
+def plan_run(problem: Problem, layers: SettingLayers, *, local: bool) -> RunPlan:
     """Returns what a run of the problem is created from.
 
     Args:
-      loaded: The problem and what was said.
-      local: Whether the run's workers see this process's environment, keys included.
+      problem: The problem.
+      layers: Settings beside those of the problem.
+      local: Whether the run's workers share this process's environment, keys included.
 
     Raises:
-      UsageError: A setting cannot be meant, or the mix asks a model that is not there.
+      UsageError: A setting is wrong, or an operator needs a model and none is named.
     """
-    problem = loaded.problem
-    found = resolved(loaded.layers, problem.suggestions, problem.suggested_by)
+    found = resolved(layers.choices, problem.suggestions, problem.suggested_by)
     notices = [*problem.notices, *found.notices]
-    if local:
-        found, told = _with_keys(found)
-        notices += told
-    found, told = without_judges(found)
-    notices += told
-    found, told = _with_people(found)
-    notices += told
+    adjustments = (_without_keyless_models, without_judges, _with_human_models)
+    for adjust in adjustments if local else adjustments[1:]:
+        found, added = adjust(found)
+        notices += added
+    settings = found.settings
+    if found.sources.get("search.operators") == PROBLEMS_OWN and not settings.llm.mix:
+        search = settings.search.model_copy(update={"operators": None})
+        settings = settings.model_copy(update={"search": search})
     known = every_operator(ask)
     asking = [name for name, operator in known.items() if operator.asks_model]
-    suggested = found.sources.get("search.operators") == PROBLEMS_OWN
-    settings = found.settings
-    if suggested and not settings.llm.mix:
-        settings = settings.model_copy(
-            update={"search": settings.search.model_copy(update={"operators": None})}
-        )
     mix = operators(settings, asking, known=[name for name in known if name != FOUNDING])
     if set(asking) & set(mix) or settings.llm.feedback:
         require_bounds(Budget(**settings.budget.model_dump()), settings.llm)
@@ -175,66 +211,62 @@ def ordered(loaded: Loaded, *, local: bool) -> Order:
     queue = settings.queue.model_copy(
         update={"generating": fixed.generating, "evaluating": fixed.evaluating}
     )
-    settings = settings.model_copy(update={"queue": queue})  # the snapshot says what holds
-    return Order(problem, settings, mix, tuple(notices))
+    settings = settings.model_copy(update={"queue": queue})  # stored as they take effect
+    return RunPlan(problem, settings, mix, tuple(notices))
 
 
-def _require_function(problem: Problem, named: str) -> None:
-    """Raises unless every seed says which of its functions is to be completed.
+def _require_function(problem: Problem, name: str) -> None:
+    """Raises unless every seed has the function that is to be completed.
 
     Raises:
-      UsageError: One does not.
+      UsageError: A seed has no such function, or several without a name.
     """
     for seed in problem.seeds:
-        if problem.language != "python" or evolving(seed, named) is None:
+        if problem.language != "python" or evolving(seed, name) is None:
             raise UsageError(
                 f"seed {seed.id[:8]} does not say which function `complete` evolves",
                 where="search.operators",
-                value=named,
+                value=name,
                 remedy="Name it, as --set prompts.function=NAME; it must be at top level, in "
                 "Python, and inside the EVOLVE-BLOCK markers if there are any.",
             )
 
 
-def _with_people(found: Resolved) -> tuple[Resolved, list[str]]:
-    """Gives a run that asks a person one folder for all workers, and time."""
+def _with_human_models(found: Resolved) -> tuple[Resolved, list[str]]:
+    """Gives a run that asks a person an absolute folder for its prompts, and a day's patience."""
     settings = found.settings
     if not any(model.provider is Provider.HUMAN for model in settings.llm.every_model):
         return found, []
     folder = Path(settings.llm.answers).absolute()
-    changed: dict[str, Any] = {"llm": settings.llm.model_copy(update={"answers": str(folder)})}
+    changes: dict[str, Any] = {"llm": settings.llm.model_copy(update={"answers": str(folder)})}
     if "queue.patience_seconds" not in found.sources:
-        changed["queue"] = settings.queue.model_copy(update={"patience_seconds": A_DAY_SECONDS})
-    return replace(found, settings=settings.model_copy(update=changed)), [
+        changes["queue"] = settings.queue.model_copy(update={"patience_seconds": A_DAY_SECONDS})
+    return replace(found, settings=settings.model_copy(update=changes)), [
         f"this run asks a person: its prompts are in {folder}, `evoq answer RUN` shows and answers "
         f"them."
     ]
 
 
-def _with_keys(found: Resolved) -> tuple[Resolved, list[str]]:
-    """Drops models that only the problem's configuration names and no key is there for.
+def _without_keyless_models(found: Resolved) -> tuple[Resolved, list[str]]:
+    """Drops models that only the problem's configuration names and that lack their key.
 
     Raises:
-      UsageError: A model that somebody asked for here lacks its key.
+      UsageError: A model that the command line, the environment or --config names lacks its key.
     """
-    lacking, variables = [], dict[str, None]()
-    for model in found.settings.llm.every_model:
-        spec = model_spec(model, os.environ.get)
-        if not spec.api_key and urlsplit(spec.base_url).scheme == "https":
-            lacking.append(spec)
-            variables[spec.key_variable] = None
-    if not lacking:
+    specs = [model_spec(model, os.environ.get) for model in found.settings.llm.every_model]
+    keyless = [s for s in specs if not s.api_key and urlsplit(s.base_url).scheme == "https"]
+    if not keyless:
         return found, []
-    names = ", ".join(dict.fromkeys(f"{spec.name} at {spec.base_url}" for spec in lacking))
-    keys = ", ".join(variables)
-    asking = [name for name in found.sources if name.rpartition(".")[2] in ("model", "models")]
-    asking += [name for name in found.sources if name.startswith("llm.roles")]
-    if {found.sources[name] for name in asking} == {PROBLEMS_OWN}:
+    names = ", ".join(dict.fromkeys(f"{spec.name} at {spec.base_url}" for spec in keyless))
+    keys = ", ".join(dict.fromkeys(spec.key_variable for spec in keyless))
+    naming = [name for name in found.sources if name.rpartition(".")[2] in ("model", "models")]
+    naming += [name for name in found.sources if name.startswith("llm.roles")]
+    if {found.sources[name] for name in naming} == {PROBLEMS_OWN}:
         return without_models(found), [
             f"no key is set ({keys}) for {names}, which the problem's configuration names: this "
             f"run asks no model and uses tune and mutate instead."
         ]
-    if any(spec.preset.needs_key for spec in lacking):
+    if any(spec.preset.needs_key for spec in keyless):
         raise UsageError(
             f"no key is set for {names}",
             where=keys,
@@ -243,13 +275,8 @@ def _with_keys(found: Resolved) -> tuple[Resolved, list[str]]:
     return found, []
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, what: str, where: str, remedy: str) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            "cannot be read",
-            where=f"--config {path}",
-            value=str(error),
-            remedy="Check the path; it must be text in UTF-8.",
-        ) from error
+        raise UsageError(what, where=where, value=str(error), remedy=remedy) from error

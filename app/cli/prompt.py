@@ -1,127 +1,148 @@
-"""`evoq prompt`: what a model would be asked, before anything is paid for."""
+"""`evoq prompt`: the prompt that a model would get, before anything is paid for."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from __future__ import annotations
+
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from app.adapters.tuning.cma import ask
-from app.cli.execution import find
-from app.cli.faults import Failed
-from app.cli.plan import Layers, layers_of, load
-from app.cli.program import program_named
-from app.cli.screen import Screen
-from app.cli.show import problem_of
-from app.cli.target import opened, place, require_runs
-from app.config.layers import UsageError
-from app.config.resolve import resolved
-from app.config.rules import rules_of
-from app.config.settings import RunSettings
-from app.domain.operator import Brief, Draft, Operator, Prompt
-from app.domain.operators import operators
-from app.domain.problem import Problem
-from app.domain.program import Program
-from app.domain.prompting.rules import PromptRules
-from app.domain.prompting.tokens import estimated
-from app.domain.run import Run
-from app.domain.search.strategy import RecipeInputs
-from app.engine.briefing import brief_of, first_prompts, unmeasured_brief
-from app.ports.ledger import Transaction
+import typer
 
-_USUAL = "diff"
+from app.cli.options import Assignments, Config, Debug, Json
+from app.cli.output import CommandError, Screen
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from app.cli.plan import SettingLayers
+    from app.domain.operator import Brief, Draft, Operator
+    from app.domain.problem import Problem
+    from app.domain.program import Program
+    from app.domain.run import Run
+    from app.ports.ledger import Transaction
+
+_DEFAULT_OPERATOR = "diff"
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The options of `evoq prompt`.
+def prompt(
+    problem: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PROBLEM]...", help="As for `evoq run`; the run's own problem by default."
+        ),
+    ] = None,
+    run: Annotated[
+        str | None, typer.Option("--run", metavar="RUN", help="Show this run's programs.")
+    ] = None,
+    program: Annotated[
+        str | None,
+        typer.Option(
+            "--program", metavar="ID", help="The parent: beginning of an id; a file without --run."
+        ),
+    ] = None,
+    operator: Annotated[
+        str | None,
+        typer.Option("--operator", metavar="NAME", help="Operator whose prompt is shown."),
+    ] = None,
+    island: Annotated[
+        int, typer.Option("--island", metavar="N", min=0, help="With --run: island of the parent.")
+    ] = 0,
+    config: Config = None,
+    assignments: Assignments = None,
+    as_json: Json = False,
+    debug: Debug = False,  # noqa: ARG001  read by `status_of`
+) -> None:
+    """Shows the prompt that a model would get; asks no model.
 
-    Attributes:
-      paths: The problem; () where the run's own is meant.
-      run: Whose programs are shown; None shows the problem's seeds.
-      program: The parent: the beginning of an id or, without a run, a file.  None: what comes next.
+    Without --run the parent is the problem's first seed, unmeasured, and no service is needed. With
+    --run it is the run's next prompt; a PROBLEM beside it applies its present templates to the
+    run's programs.
+
+    Examples:
+      evoq prompt my_problem
+      evoq prompt my_problem --operator rewrite --set prompts.template_dir=my_templates
+      evoq prompt --run my_problem-1 --program 3f2a91c0 --json
     """
+    from app.cli.plan import load_problem, read_layers
+    from app.config.layers import UsageError
 
-    paths: tuple[Path, ...]
-    run: str | None = None
-    program: str | None = None
-    operator: str | None = None
-    island: int = 0
-    config: Path | None = None
-    assignments: tuple[str, ...] = ()
-
-
-def show(asked: Asked, screen: Screen) -> None:
-    """Prints the first prompt of an operator's conversation, and what was left out of it."""
-    if not asked.paths and asked.run is None:
+    screen, paths = Screen(json=as_json), [Path(path) for path in problem or ()]
+    if not paths and run is None:
         raise UsageError(
             "nothing to make a prompt of",
             where="PROBLEM",
             remedy="Name a problem, or a run with --run.",
         )
-    layers = layers_of(asked.assignments, asked.config)
-    if asked.run is None:
-        told = _of_problem(asked, layers, screen)
-    else:
-        told = _of_run(asked, layers, screen)
-    rules = told.brief.prompts
-    prompts = first_prompts(told.operator, told.brief)
-    if not prompts:
-        raise Failed(f"operator `{told.operator.name}` asks nobody about this program")
-    _print(told, prompts[0], rules, screen)
+    layers = read_layers(assignments, config)
+    loaded = load_problem(paths, layers) if paths else None
+    if run is not None:
+        _of_run(run, loaded, layers, program, operator, island, screen)
+    elif loaded is not None:
+        _of_problem(loaded, layers, program, operator, screen)
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
-    problem: Problem
-    operator: Operator
-    brief: Brief
-    run: str | None = None
+def _of_problem(
+    problem: Problem,
+    layers: SettingLayers,
+    program: str | None,
+    operator: str | None,
+    screen: Screen,
+) -> None:
+    from app.config.resolve import resolved
+    from app.config.rules import rules_of
+    from app.engine.briefing import unmeasured_brief
 
-
-def _of_problem(asked: Asked, layers: Layers, screen: Screen) -> _Told:
-    loaded = load(asked.paths, layers, strict=False)
-    problem = loaded.problem
-    found = resolved(loaded.layers, problem.suggestions, problem.suggested_by)
+    found = resolved(layers.choices, problem.suggestions, problem.suggested_by)
     for notice in (*problem.notices, *found.notices):
         screen.note(f"notice: {notice}")
-    settings, search = found.settings.model_dump(mode="json"), found.settings.search
-    parent = problem.seeds[0] if asked.program is None else _seed(problem, asked.program)
-    brief = unmeasured_brief(
-        problem, rules_of(search.strategy, settings), search.seed, parent, problem.seeds
-    )
-    return _Told(problem, _operator(asked.operator, settings), brief)
+    search = found.settings.search
+    rules = rules_of(search.strategy, found.settings.model_dump(mode="json"))
+    parent = problem.seeds[0] if program is None else _seed(problem, program)
+    brief = unmeasured_brief(problem, rules, search.seed, parent, problem.seeds)
+    _print_prompt(problem, _operator(operator, search.operators or {}), brief, None, screen)
 
 
-def _of_run(asked: Asked, layers: Layers, screen: Screen) -> _Told:
-    at = place(layers.choices)
-    require_runs(at)
-    with opened(at) as ledger:
-        run = find(ledger.store, str(asked.run))
-        if asked.paths:
-            problem = load(asked.paths, layers, strict=False).problem
-            if problem.digest != run.problem:
-                screen.note(
-                    f"notice: {problem.name} is not as it was when {run.name} began: its "
-                    "instructions and templates as they are now, over the run's programs"
-                )
-        else:
-            problem = problem_of(ledger.store, run)
-        suggestions = _flat(run.settings) | (dict(problem.suggestions) if asked.paths else {})
+def _of_run(
+    name: str,
+    present: Problem | None,
+    layers: SettingLayers,
+    program: str | None,
+    operator: str | None,
+    island: int,
+    screen: Screen,
+) -> None:
+    """Prints a prompt of a run; with a `present` problem, by its templates and instructions."""
+    from app.cli.target import find_target, open_run, stored_problem
+    from app.config.resolve import resolved
+    from app.config.rules import rules_of
+    from app.engine.briefing import brief_of
+
+    with open_run(name, find_target(layers.choices)) as (ledger, run):
+        if present is not None and present.digest != run.problem:
+            screen.note(
+                f"notice: {present.name} is not as it was when {run.name} began: its "
+                "instructions and templates as they are now, over the run's programs"
+            )
+        problem = present or stored_problem(ledger.store, run)
+        suggestions = _changed_settings(run) | (dict(present.suggestions) if present else {})
         settings = resolved(layers.choices, suggestions).settings.model_dump(mode="json")
         run = replace(run, settings=settings, rules=rules_of(run.strategy, settings))
-        operator = _operator(asked.operator, settings, run)
+        chosen = _operator(operator, run.operators)
         with ledger.store.begin() as tx:
-            draft = _draft(tx, run, problem, asked)
-            brief = brief_of(tx, run, problem, operator, (draft,))
-    return _Told(problem, operator, brief, run.name)
+            draft = _draft(tx, run, problem, program, island)
+            brief = brief_of(tx, run, problem, chosen, (draft,))
+    _print_prompt(problem, chosen, brief, run.name, screen)
 
 
-def _operator(name: str | None, settings: Mapping[str, Any], run: Run | None = None) -> Operator:
-    """Returns the operator of that name; else the first of the mix that asks a model."""
-    known = {one.name: one for one in operators(ask).values() if one.asks_model}
-    mix: Mapping[str, float] = run.operators if run else settings["search"]["operators"] or {}
-    heaviest = sorted(mix, key=lambda one: -mix[one])
-    chosen = name or next((one for one in heaviest if one in known), _USUAL)
+def _operator(name: str | None, mix: Mapping[str, float]) -> Operator:
+    """Returns the operator of that name; without one, the mix's heaviest that asks a model."""
+    from app.adapters.tuning.cma import ask
+    from app.config.layers import UsageError
+    from app.domain.operators import operators
+
+    known = {name: operator for name, operator in operators(ask).items() if operator.asks_model}
+    heaviest = sorted(mix, key=lambda name: -mix[name])
+    chosen = name or next((name for name in heaviest if name in known), _DEFAULT_OPERATOR)
     if chosen not in known:
         raise UsageError(
             f"operator `{chosen}` asks no model, or does not exist",
@@ -131,78 +152,103 @@ def _operator(name: str | None, settings: Mapping[str, Any], run: Run | None = N
     return known[chosen]
 
 
-def _seed(problem: Problem, named: str) -> Program:
-    found = [seed for seed in problem.seeds if seed.id.startswith(named)]
-    if len(found) == 1:
-        return found[0]
-    path = Path(named)
+def _seed(problem: Problem, name: str) -> Program:
+    """Returns the seed whose id begins with `name`, or the program in the file `name`.
+
+    Raises:
+      UsageError: It is neither.
+      CommandError: The file cannot be read.
+    """
+    from app.config.layers import UsageError
+    from app.domain.program import Program
+
+    seeds = [seed for seed in problem.seeds if seed.id.startswith(name)]
+    if len(seeds) == 1:
+        return seeds[0]
+    path = Path(name)
     if not path.is_file():
         raise UsageError(
             "neither a file nor the beginning of a seed's id",
             where="--program",
-            value=named,
+            value=name,
             remedy="The seeds are " + ", ".join(seed.id[:12] for seed in problem.seeds) + ".",
         )
     try:
         return Program(path.read_text(encoding="utf-8-sig"), problem.language)
     except (OSError, UnicodeDecodeError) as error:
-        raise Failed(f"{path}: cannot be read as text ({error})") from error
+        raise CommandError(f"{path}: cannot be read as text ({error})") from error
 
 
-def _draft(tx: Transaction, run: Run, problem: Problem, asked: Asked) -> Draft:
-    """Returns the draft that would come next, or one of the chosen program."""
-    if not 0 <= asked.island < run.islands:
+def _draft(tx: Transaction, run: Run, problem: Problem, program: str | None, island: int) -> Draft:
+    """Returns the run's next draft on an island, or one whose parent is the chosen program."""
+    from app.cli.show import program_named
+    from app.config.layers import UsageError
+    from app.domain.search.strategy import RecipeInputs
+
+    if not 0 <= island < run.islands:
         raise UsageError(
             f"{run.name} has islands 0 to {run.islands - 1}",
             where="--island",
-            value=str(asked.island),
+            value=str(island),
             remedy="Choose one of them.",
         )
-    island = tx.archive.island(run.id, asked.island)
-    if island.size == 0:
-        raise Failed(f"{run.name} has measured no program on island {asked.island} yet")
+    view = tx.archive.island(run.id, island)
+    if view.size == 0:
+        raise CommandError(f"{run.name} has measured no program on island {island} yet")
     recipe = run.rules.search.recipe
     if recipe is None:
-        raise Failed(f"the recipe {run.strategy!r} of {run.name} is not installed here")
+        raise CommandError(f"the recipe {run.strategy!r} of {run.name} is not installed here")
     inputs = RecipeInputs(run.axes, problem.stages, problem.thresholds, run.islands)
-    drawn = recipe.strategy(inputs).selection(island, run.rng(run.proposals, "selection"))
-    draft = drawn.draft(run.proposals, island)
-    if asked.program is None:
+    selection = recipe.strategy(inputs).selection(view, run.rng(run.proposals, "selection"))
+    draft = selection.draft(run.proposals, view)
+    if program is None:
         return draft
-    parent = program_named(tx, run, asked.program)
-    fittest = (elite.program for elite in island.best(run.rules.prompts.num_top_programs + 1))
+    parent = program_named(tx, run, program)
+    fittest = (elite.program for elite in view.best(run.rules.prompts.num_top_programs + 1))
     others = dict.fromkeys((*fittest, *draft.inspirations, *draft.parents))
     others.pop(parent, None)
     return replace(draft, parents=(parent,), inspirations=tuple(others))
 
 
-def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    known = RunSettings.model_validate(settings).model_dump(mode="json", exclude_defaults=True)
-    return {f"{section}.{k}": value for section in known for k, value in known[section].items()}
+def _changed_settings(run: Run) -> dict[str, Any]:
+    """Returns the settings of a run that are not defaults, by dotted name."""
+    from app.config.settings import RunSettings
+
+    settings = RunSettings.model_validate(run.settings)
+    changed = settings.model_dump(mode="json", exclude_defaults=True)
+    return {f"{section}.{k}": value for section in changed for k, value in changed[section].items()}
 
 
-def _print(told: _Told, prompt: Prompt, rules: PromptRules, screen: Screen) -> None:
+def _print_prompt(
+    problem: Problem, operator: Operator, brief: Brief, run: str | None, screen: Screen
+) -> None:
+    """Prints the first prompt of an operator's conversation, and what was left out of it."""
+    from app.domain.prompting.tokens import estimated
+    from app.engine.briefing import first_prompts
+
+    prompts, rules = first_prompts(operator, brief), brief.prompts
+    if not prompts:
+        raise CommandError(f"operator `{operator.name}` asks no model about this program")
+    prompt, draft = prompts[0], brief.drafts[0]
     tokens = estimated(prompt.system + prompt.user)
-    parent = told.brief.drafts[0].parents[0]
-    whose = f"run {told.run}" if told.run else "seeds of the problem, nothing measured"
+    origin = f"run {run}" if run else "seeds of the problem, nothing measured"
     screen.say(
-        f"{told.problem.name}, operator {told.operator.name}, role {prompt.role.value}: "
-        f"program {parent[:12]} ({whose}); about {tokens} tokens of at most "
+        f"{problem.name}, operator {operator.name}, role {prompt.role.value}: "
+        f"program {draft.parents[0][:12]} ({origin}); about {tokens} tokens of at most "
         f"{rules.max_prompt_tokens}"
     )
-    cut = ", ".join(prompt.left_out) or "nothing"
-    screen.say(f"left out to keep within that: {cut}")
+    screen.say(f"left out to keep within that: {', '.join(prompt.left_out) or 'nothing'}")
     if tokens > rules.max_prompt_tokens:
         screen.note("notice: too long all the same; the program itself is never cut")
     screen.say(f"\n----- system -----\n{prompt.system}\n\n----- user -----\n{prompt.user}")
     screen.answer(
         {
-            "problem": told.problem.name,
-            "run": told.run,
-            "operator": told.operator.name,
+            "problem": problem.name,
+            "run": run,
+            "operator": operator.name,
             "role": prompt.role.value,
-            "program": parent,
-            "inspirations": list(told.brief.drafts[0].inspirations),
+            "program": draft.parents[0],
+            "inspirations": list(draft.inspirations),
             "tokens": tokens,
             "max_tokens": rules.max_prompt_tokens,
             "left_out": list(prompt.left_out),

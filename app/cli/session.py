@@ -1,117 +1,144 @@
-"""Where a run is worked on and followed: embedded, in a deployment, or in this process."""
+"""Working on a run and following it: embedded, in a deployment, or in this one process."""
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from app import bootstrap
 from app.adapters.queue.inline import InlineExecutor
-from app.cli.display import shown
-from app.cli.finish import end
-from app.cli.following import SETTLING_SECONDS, Deadline, Follower, Look, Standstill, Tail
-from app.cli.inline import drive
-from app.cli.interruption import Interruption
-from app.cli.local_state import at_work
-from app.cli.measuring import open_cells, protection_lines
-from app.cli.screen import Screen
-from app.cli.target import Place, opened, require_queue, ringing
+from app.cli.costs import total_cost
+from app.cli.following import (
+    POLL_SECONDS,
+    SETTLING_SECONDS,
+    Deadline,
+    Follower,
+    Interruption,
+    ProgressReader,
+    RunStatus,
+    StopCondition,
+    progress_display,
+)
+from app.cli.local_state import work_lock
+from app.cli.measurement import open_sandbox, protection_lines
+from app.cli.output import DONE, FAILED, CommandError, ErrorReport, Screen, duration
+from app.cli.show import print_best
+from app.cli.target import Ledger, Target, open_ledger, require_queue, with_queue
 from app.config.settings import PriceSettings, QueueSettings, RunSettings, SandboxSettings
 from app.domain.problem import Evaluator, Problem
-from app.domain.run import Run
-from app.engine import lifecycle
+from app.domain.run import Run, RunState
+from app.engine import lifecycle, steps
 from app.engine.context import Context
-from app.ports.protocols import Store
+from app.ports.protocols import Step, Store, Unavailable
+from app.reports.summary import Summary, document, summarise
 
-_OF_THE_RUN = {"generating", "evaluating", "patience_seconds"}
-"""Limits that go with the run, whoever works for it."""
-_GRACE_SECONDS = SETTLING_SECONDS
+IDLE_SECONDS = 0.5
+"""Pause of an inline run in which nothing can be done now."""
+_SETTINGS_OF_RUNS = {"generating", "evaluating", "patience_seconds"}
+"""Settings of the queue that belong to a run and not to the workers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
-    """A context to start a run with, and the way to follow it.
+class RunSession:
+    """A context to start a run with, and the means to follow it.
 
     Attributes:
-      inline: The executor whose bells this process answers itself; None where workers do.
-      stays: Whether the run goes on when this command is gone.
-      patience_seconds: How long a run that does not stay may wait for what is down.
-      hint: Where to look when nothing happens.
+      hint: Advice for a user whose run settles nothing.
+      inline: The executor whose messages this process handles itself; None where workers do.
+      detached: Whether the run goes on when this command ends.
+      patience_seconds: How long a run that is not detached may wait for a service.
     """
 
     ctx: Context
-    store: Store
     screen: Screen
-    check: Callable[[], None]
-    hint: str
+    ledger: Ledger
+    hint: str = ""
     inline: InlineExecutor | None = None
-    stays: bool = False
+    detached: bool = False
     patience_seconds: float = 180.0
 
-    def follow(self, run: Run, problem: Problem, folder: Path) -> int:
+    @property
+    def store(self) -> Store:
+        return self.ledger.store
+
+    def follow(self, run: Run, problem: Problem, folder: Path, *, detach: bool) -> int:
         """Follows a run to its end and writes its results; returns the exit status.
 
-        The first Ctrl-C pauses an embedded run and waits for what is in flight; a deployment's run
-        is left alone.
+        The first Ctrl-C pauses an embedded run and waits for the proposals in flight; it leaves a
+        deployment's run alone.  With `detach` the run is announced and not followed.
         """
-        with Interruption() as stop:
-            self._watch(run, stop)
-        return end(self.store, run.id, problem, folder, self.screen, stays=self.stays)
-
-    def _watch(self, run: Run, stop: Interruption) -> None:
-        tail = Tail(self.store, run.id)
-        with shown(self.screen.out, self.hint) as show:
-            standstill = Standstill(None if self.stays else self.patience_seconds)
-            follower = Follower(
-                tail, show, check=self.check, note=self.screen.note, standstill=standstill
+        weights = sum(run.operators.values())
+        mix = ", ".join(f"{name} {weight / weights:.0%}" for name, weight in run.operators.items())
+        self.screen.say(
+            f"run {run.name}: {run.budget.proposals} proposals, seed {run.seed}, "
+            f"{run.islands} islands, operators {mix}; files go to {folder}"
+        )
+        if detach:
+            self.screen.say(f"submitted: `evoq watch {run.name}` follows it")
+            self.screen.answer(
+                {"run": run.name, "id": run.id, "state": run.state.value, "out": None}
             )
-            look = self._go(run, follower, lambda: stop.asked, standstill)
-            if standstill.stuck and look is not None:
-                lifecycle.pause(self.ctx, run.id, f"nothing settled for long; {look.run.reason}")
+            return DONE
+        with Interruption() as interruption:
+            self._watch(run, interruption)
+        return report_end(self.store, run.id, problem, folder, self.screen, detached=self.detached)
+
+    def _watch(self, run: Run, interruption: Interruption) -> None:
+        with progress_display(self.screen.out, self.hint) as show:
+            until = StopCondition(None if self.detached else self.patience_seconds)
+            reader, check = ProgressReader(self.store, run.id), self.ledger.check
+            follower = Follower(reader, show, check=check, note=self.screen.note, until=until)
+            status = self._work(run, follower, lambda: interruption.requested, until)
+            if until.stuck and status is not None:
+                reason = f"nothing settled for long; {status.run.reason}"
+                lifecycle.pause(self.ctx, run.id, reason)
                 return
-            if stop.asked and not self.stays and not (look and look.still):
+            stopped = status is not None and status.stopped
+            if interruption.requested and not self.detached and not stopped:
                 self.screen.note("pausing: what is in flight settles; Ctrl-C again stops at once")
                 lifecycle.pause(self.ctx, run.id, "interrupted")
-                self._go(run, follower, Deadline(_GRACE_SECONDS), standstill)
+                self._work(run, follower, Deadline(SETTLING_SECONDS), until)
 
-    def _go(
-        self, run: Run, follower: Follower, halted: Callable[[], bool], standstill: Standstill
-    ) -> Look | None:
+    def _work(
+        self, run: Run, follower: Follower, halted: Callable[[], bool], until: StopCondition
+    ) -> RunStatus | None:
         if self.inline is None:
             return follower.follow(halted)
-        note = self.screen.note
-        return drive(self.ctx, self.inline, run.id, follower.glance, halted, note, standstill)
+        return _work_inline(self.ctx, self.inline, run.id, follower, halted, until)
 
 
 @contextmanager
-def desk(
-    at: Place,
+def open_session(
+    target: Target,
     settings: RunSettings,
     *,
     inline: bool,
     screen: Screen,
-    spare: int | None = None,
+    resumed: int | None = None,
     evaluator: Evaluator | None = None,
-) -> Iterator[Desk]:
-    """Opens the place where a run will be worked on.
+) -> Iterator[RunSession]:
+    """Opens the ledger, and the sandbox or the workers that a run needs.
 
     Args:
-      at: Where runs live.
-      settings: The run's.
+      target: Where runs live.
+      settings: The run's settings.
       inline: Whether this process does all the work.
-      screen: Gets what there is to say of the sandbox.
-      evaluator: Whose dependencies are installed here, with the progress shown, before workers
-        of this machine need them; None leaves it to them.
-      spare: The run that is about to go on, and so was not left behind.
+      screen: Shows the state of the sandbox.
+      resumed: The run that is about to be resumed; runs left behind by others are paused.
+      evaluator: Its dependencies are installed here, with the progress shown, before workers of
+        this machine need them; None leaves it to them.
 
     Raises:
       Unavailable: The database or the sandbox cannot be reached.
       EmbeddedError: The stack cannot run here.
-      Failed: The queue does not answer, the schema is not current, or others are at work.
+      CommandError: The queue does not answer, the schema is not current, or another command holds
+        the lock of the embedded folder.
     """
-    if at.deployed:
-        with opened(at) as ledger:
+    if target.deployed:
+        with open_ledger(target) as ledger:
             require_queue(ledger.redis_url)
             if settings.prices != PriceSettings():
                 screen.note(
@@ -119,64 +146,179 @@ def desk(
                     "own from EVOQ_PRICES__GPU_USD_PER_HOUR and its like"
                 )
             hint = "`evoq doctor` and the workers' logs say more"
-            yield Desk(ringing(ledger), ledger.store, screen, ledger.check, hint, stays=True)
+            yield RunSession(with_queue(ledger), screen, ledger, hint, detached=True)
         return
+    patience = settings.queue.patience_seconds
     with ExitStack() as stack:
-        alone = stack.enter_context(at_work(at.home, alone=inline))
-        sandbox = stack.enter_context(open_cells(settings.sandbox, screen))
+        alone = stack.enter_context(work_lock(target.home, alone=inline))
+        sandbox = stack.enter_context(open_sandbox(settings.sandbox, screen))
         for line in protection_lines(sandbox.protections()):
             screen.say(line)
         if evaluator is not None:
             sandbox.prepare(evaluator)
         if inline:
-            ledger = stack.enter_context(opened(at))
+            ledger = stack.enter_context(open_ledger(target))
             executor = InlineExecutor()
             ctx = bootstrap.context(ledger.store, executor, sandbox, keep_leases=False)
-            yield Desk(
-                ctx,
-                ledger.store,
-                screen,
-                ledger.check,
-                "",
-                inline=executor,
-                patience_seconds=settings.queue.patience_seconds,
-            )
+            yield RunSession(ctx, screen, ledger, inline=executor, patience_seconds=patience)
             return
         sandbox.close()
-        environment = _told(settings, os.environ)
+        environment = _environment_of_workers(settings, os.environ)
         if not alone and environment != dict(os.environ):
             screen.note(
                 "notice: the stack is running already: its workers keep the sandbox, queue and "
                 "price settings it was started with"
             )
-        ledger = stack.enter_context(opened(at, workers=True, environment=environment))
-        ctx = ringing(ledger)
+        ledger = stack.enter_context(open_ledger(target, workers=True, environment=environment))
+        ctx = with_queue(ledger)
         if alone:
-            _pause_left_behind(ctx, spare, screen)
-        hint = f"the logs are in {at.home / 'log'}"
-        patience = settings.queue.patience_seconds
-        yield Desk(ctx, ledger.store, screen, ledger.check, hint, patience_seconds=patience)
+            _pause_left_behind(ctx, resumed, screen)
+        hint = f"the logs are in {target.home / 'log'}"
+        yield RunSession(ctx, screen, ledger, hint, patience_seconds=patience)
 
 
-def _told(settings: RunSettings, environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the environment of workers: ours, and what the run's settings say of them."""
+def _environment_of_workers(
+    settings: RunSettings, environment: Mapping[str, str]
+) -> dict[str, str]:
+    """Returns this process's environment with the run's settings for workers."""
     variables = dict(environment)
-    sections: tuple[tuple[str, SandboxSettings | QueueSettings | PriceSettings], ...] = (
-        ("SANDBOX", settings.sandbox),
-        ("QUEUE", settings.queue),
-        ("PRICES", settings.prices),
-    )
-    for section, values in sections:
-        told = values.model_dump(mode="json", exclude_defaults=True, exclude=_OF_THE_RUN)
-        for name, value in told.items():
+    sections: dict[str, SandboxSettings | QueueSettings | PriceSettings] = {
+        "SANDBOX": settings.sandbox,
+        "QUEUE": settings.queue,
+        "PRICES": settings.prices,
+    }
+    for section, values in sections.items():
+        changed = values.model_dump(mode="json", exclude_defaults=True, exclude=_SETTINGS_OF_RUNS)
+        for name, value in changed.items():
             variables[f"EVOQ_{section}__{name.upper()}"] = str(value)
     return variables
 
 
-def _pause_left_behind(ctx: Context, spare: int | None, screen: Screen) -> None:
+def _pause_left_behind(ctx: Context, resumed: int | None, screen: Screen) -> None:
     """Pauses runs whose `evoq run` was killed, so that they do not share this run's workers."""
     with ctx.store.begin() as tx:
-        left = [tx.runs.get(run) for run in tx.runs.running() if run != spare]
+        left = [tx.runs.get(run) for run in tx.runs.running() if run != resumed]
     for run in left:
         lifecycle.pause(ctx, run.id, "its `evoq run` ended before it did")
-        screen.note(f"notice: {run.name} was left unfinished; `evoq resume {run.name}` goes on")
+        screen.note(
+            f"notice: {run.name} was left unfinished; `evoq resume {run.name}` continues it"
+        )
+
+
+def _work_inline(
+    ctx: Context,
+    executor: InlineExecutor,
+    run: int,
+    follower: Follower,
+    halted: Callable[[], bool],
+    until: StopCondition,
+) -> RunStatus | None:
+    """Handles the messages of a run in this process until it stops or `halted()`.
+
+    A service that does not answer is waited for, as a worker would.
+
+    Returns:
+      The last status read.
+    """
+    table: Mapping[Step, Callable[[int], None]] = {
+        "produce": partial(steps.produce, ctx),
+        "generate": partial(steps.generate, ctx),
+        "evaluate": partial(steps.evaluate, ctx),
+        "judge": partial(steps.judge, ctx),
+    }
+    due = 0.0
+
+    def poll() -> RunStatus | None:
+        nonlocal due
+        status = follower.poll()
+        due = time.monotonic() + POLL_SECONDS
+        return status
+
+    def interrupted() -> bool:
+        if time.monotonic() >= due:
+            poll()
+        return halted()
+
+    while True:
+        try:
+            executor.drain(table, until=interrupted)
+            status = poll()
+            if until.reached(status) or halted():
+                return status
+            steps.reap(ctx, run)
+            steps.produce(ctx, run)
+        except Unavailable as error:
+            follower.note(f"unavailable, trying again: {error}")
+            status = poll()
+            if until.reached(status) or halted():
+                return status
+        if not executor.ringing:
+            time.sleep(IDLE_SECONDS)
+
+
+def report_end(
+    store: Store, run: int, problem: Problem, folder: Path, screen: Screen, *, detached: bool
+) -> int:
+    """Writes the results of a run at its present state and shows them; returns the exit status.
+
+    Args:
+      store: The ledger.
+      run: The run.
+      problem: The run's problem.
+      folder: Where the files go.
+      screen: Where the rest goes.
+      detached: Whether an unfinished run goes on without this command.
+    """
+    from app.reports import folder as results
+
+    summary = summarise(store, run, problem)
+    try:
+        results.write(store, summary, problem, folder)
+    except OSError as error:
+        name = summary.run.name
+        raise CommandError(
+            f"{error.filename or folder}: the results of {name}, which is "
+            f"{summary.run.state.value}, could not be written ({error.strerror}). The ledger has "
+            f"everything: free some space, then `evoq resume {name} --out DIR` writes them"
+        ) from error
+    if not screen.json:
+        print_best(summary, problem, screen)
+    screen.say(
+        f"{summary.iterations} proposals settled in {duration(summary.seconds)}: "
+        f"{summary.admitted} admitted, {summary.cut} cut, {sum(summary.failures.values())} failed; "
+        f"files in {folder}"
+    )
+    if summary.costs.models:
+        screen.say(f"cost so far: {total_cost(summary.costs)}")
+    answer = document(summary, str(folder))
+    unfinished = _why_unfinished(summary, detached=detached)
+    if unfinished:
+        prefix = "error: " if summary.run.state is RunState.FAILED else ""
+        screen.note(f"{prefix}{unfinished}")
+        report = ErrorReport(summary.run.state.value, unfinished, unfinished)
+        answer["error"] = report.document()
+    screen.answer(answer)
+    return FAILED if unfinished else DONE
+
+
+def _why_unfinished(summary: Summary, *, detached: bool) -> str:
+    """Returns why a run did not finish and how it continues; "" for a finished run."""
+    run = summary.run
+    why = f" ({run.reason})" if run.reason else ""
+    again = f"`evoq resume {run.name}` continues it"
+    match run.state:
+        case RunState.FINISHED:
+            return ""
+        case RunState.RUNNING if detached:
+            return f"{run.name} goes on without this command: `evoq watch {run.name}` follows it"
+        case RunState.RUNNING:
+            return f"{run.name} was left running: {again}"
+        case RunState.PAUSED:
+            return f"{run.name} is paused{why}: {again}"
+        case RunState.FAILED:
+            return (
+                f"{run.name} failed{why}. A run keeps its problem's files as they were: a change "
+                f"of them needs a new `evoq run`; after any other correction {again}"
+            )
+        case RunState.CANCELLED:
+            return f"{run.name} was cancelled{why}: {again}"

@@ -1,91 +1,73 @@
-"""`evoq list-runs`, `show`, `watch`: reads of the ledger."""
+"""`evoq show`: one run, or one of its programs."""
+
+from __future__ import annotations
 
 import os
+import re
 from dataclasses import asdict
-from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.table import Table
 
-from app.adapters.model.congestion.status import Standing, published
-from app.adapters.model.congestion.status import shown as address
-from app.adapters.model.providers.specs import model_spec
-from app.adapters.queue.address import client_url
-from app.cli.costing import cost_rows
-from app.cli.display import duration, number, shown
-from app.cli.execution import find
-from app.cli.faults import DONE, FAILED
-from app.cli.finish import show_best
-from app.cli.following import Follower, Tail
-from app.cli.interruption import Interruption
-from app.cli.local_state import recall
-from app.cli.screen import Screen
-from app.cli.target import opened, place, require_runs
-from app.config.models import ModelSettings
-from app.domain.problem import Problem
-from app.domain.run import Run, RunState
-from app.ports.protocols import Store
-from app.reports.summary import Summary, document, summarise
+from app.cli.costs import cost_rows
+from app.cli.local_state import read_local_state
+from app.cli.options import Debug, Json, RunName
+from app.cli.output import CommandError, Screen, duration, number
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from app.adapters.model.congestion.status import Standing
+    from app.domain.evaluation import Evaluation
+    from app.domain.problem import Problem
+    from app.domain.program import ProgramId
+    from app.domain.run import Run
+    from app.ports.ledger import Transaction
+    from app.reports.summary import Summary
+
+MAX_LINES = 200
+"""Lines of the best program shown on the screen; its file holds all of them."""
+
+ProgramOption = Annotated[
+    str | None,
+    typer.Option("--program", metavar="ID", help="One of its programs: beginning of an id."),
+]
 
 
-def list_runs(screen: Screen) -> None:
-    """Lists the newest runs; none where the embedded folder was never used."""
-    at = place()
-    rows: list[dict[str, Any]] = []
-    if at.deployed or at.home.exists():
-        with opened(at) as ledger, ledger.store.begin() as tx:
-            rows = [
-                {
-                    "run": run.name,
-                    "id": run.id,
-                    "problem": run.problem_name,
-                    "state": run.state.value,
-                    "iterations": run.proposals - tx.proposals.backlog(run.id).unsettled,
-                    "budget": run.budget.proposals,
-                    "best": best.fitness if (best := tx.history.best_quality(run.id)) else None,
-                    "age_seconds": round(run.elapsed_seconds, 1),
-                    "reason": run.reason,
-                }
-                for run in tx.runs.newest()
-            ]
-    if not rows:
-        screen.say("no runs yet: `evoq run PROBLEM` starts one")
+def show(
+    run: RunName,
+    program: ProgramOption = None,
+    as_json: Json = False,
+    debug: Debug = False,  # noqa: ARG001  read by `status_of`
+) -> None:
+    """Shows a run: its state and why, counts, failures by kind, the best program.
+
+    With --program: that program, its metrics in each trial, and the wall, CPU and boot time and
+    memory of the trial.
+
+    Examples:
+      evoq show online_bin_packing-1
+      evoq show 1 --json
+    """
+    if program is None:
+        _show_run(run, Screen(json=as_json))
     else:
-        screen.out.print(_table(rows))
-    screen.answer(rows)
+        _show_program(run, program, Screen(json=as_json))
 
 
-def _table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("id", "run", "problem", "state", "settled", "best", "started"):
-        table.add_column(column)
-    for row in rows:
-        table.add_row(
-            str(row["id"]),
-            row["run"],
-            row["problem"],
-            row["state"],
-            f"{row['iterations']}/{row['budget']}",
-            number(row["best"]),
-            f"{timedelta(seconds=round(row['age_seconds']))} ago",
-        )
-    return table
+def _show_run(name: str, screen: Screen) -> None:
+    from app.cli.target import open_run, stored_problem
+    from app.reports.summary import document, summarise
 
-
-def show(name: str, screen: Screen) -> None:
-    """Shows a run."""
-    at = place()
-    require_runs(at)
-    with opened(at) as ledger:
-        run = find(ledger.store, name)
-        problem = problem_of(ledger.store, run)
+    with open_run(name) as (ledger, run):
+        problem = stored_problem(ledger.store, run)
         summary = summarise(ledger.store, run.id, problem)
         endpoints = _endpoints(run, ledger.redis_url)
-    folder = Path(recall(at.home, run.name).out)
-    told = document(summary, str(folder) if folder.is_dir() else None)
+    folder = Path(read_local_state(ledger.home, run.name).out)
+    answer = document(summary, str(folder) if folder.is_dir() else None)
     kinds = ", ".join(f"{kind} {n}" for kind, n in summary.failures.items())
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     rows = {
         "run": f"{run.name} (number {run.id})",
         "problem": f"{run.problem_name} ({run.problem[:12]})",
@@ -96,64 +78,150 @@ def show(name: str, screen: Screen) -> None:
         "seed": str(run.seed),
         **cost_rows(summary.costs),
         "took": duration(summary.seconds),
-        "files": told["out"] or "none here",
+        "files": answer["out"] or "none here",
     }
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for row in rows.items():
         table.add_row(*row)
     if summary.load is not None:
         table.add_row("generating", summary.load.generating.text)
         table.add_row("evaluating", summary.load.evaluating.text)
-        told["models"] = [asdict(one) for one in endpoints]
-    for one in endpoints:
-        table.add_row("model", f"{one.endpoint}: {one.text}")
+        answer["models"] = [asdict(endpoint) for endpoint in endpoints]
+    for endpoint in endpoints:
+        table.add_row("model", f"{endpoint.endpoint}: {endpoint.text}")
     for text in summary.notices:
         table.add_row("notice", text)
     screen.out.print(table)
     if not screen.json:
-        show_best(summary, problem, screen)
-    screen.answer(told)
+        print_best(summary, problem, screen)
+    screen.answer(answer)
 
 
 def _endpoints(run: Run, redis_url: str) -> list[Standing]:
-    """Returns where the run's endpoints stand, all workers together; none if it asks nobody."""
+    """Returns the status of the run's endpoints over all workers; none if it asks no model."""
+    from app.adapters.model.congestion.status import published, shown
+    from app.adapters.model.providers.specs import model_spec
+    from app.adapters.queue.address import client_url
+    from app.config.models import ModelSettings
+
     models = [] if run.state.final else ModelSettings(**run.settings["llm"]).every_model
     if not models:
         return []
     try:
-        found = published(client_url(redis_url))
+        endpoints = published(client_url(redis_url))
     except OSError:  # a run can be shown without the queue
         return []
-    if any(one.base_url is None and one.provider is None for one in models):
-        return found  # the workers' environment says which is the run's
-    asked = {address(model_spec(one, os.environ.get).base_url) for one in models}
-    return [one for one in found if one.endpoint in asked]
+    if any(model.base_url is None and model.provider is None for model in models):
+        return endpoints  # the workers' environment decides which of them the run uses
+    used = {shown(model_spec(model, os.environ.get).base_url) for model in models}
+    return [endpoint for endpoint in endpoints if endpoint.endpoint in used]
 
 
-def watch(name: str, screen: Screen) -> int:
-    """Follows a run that somebody else has worked on; returns the exit status."""
-    at = place()
-    require_runs(at)
-    with opened(at) as ledger:
-        run = find(ledger.store, name)
-        with (
-            Interruption() as stop,
-            shown(screen.out, "`evoq doctor` says whether workers are there") as display,
-        ):
-            tail = Tail(ledger.store, run.id)
-            Follower(tail, display, check=ledger.check, note=screen.note).follow(lambda: stop.asked)
-        problem = problem_of(ledger.store, run)
-        summary = summarise(ledger.store, run.id, problem)
-    screen.say(f"{run.name} is {summary.run.state.value}; best {number(_best(summary))}")
-    screen.answer(document(summary, None))
-    return DONE if summary.run.state is RunState.FINISHED else FAILED
+def print_best(summary: Summary, problem: Problem, screen: Screen) -> None:
+    """Prints the best program, and its measurements beside those of the baselines."""
+    from rich.syntax import Syntax
+
+    best = summary.best
+    if best is None:
+        screen.say("no program has been measured")
+        return
+    origin = (
+        f"proposal {best.settled.ordinal} by {best.settled.operator}, "
+        f"generation {best.settled.generation}"
+        if best.settled.ordinal >= 0
+        else "a seed of the problem"
+    )
+    unverified = "" if best.measured.verified else "; unverified: evaluated in compatible mode"
+    screen.say(f"\nbest program of {summary.run.name} ({origin}{unverified}):\n")
+    lines = best.source.rstrip().splitlines()
+    text = "\n".join(lines[:MAX_LINES])
+    if screen.out.is_terminal:
+        screen.out.print(Syntax(text, problem.language, background_color="default"))
+    else:
+        screen.say(text)
+    if len(lines) > MAX_LINES:
+        screen.say(f"… {len(lines) - MAX_LINES} more lines in the file")
+    screen.say("")
+    columns = {"best": best.measured, **summary.baselines}
+    table = Table(box=None, padding=(0, 3, 0, 0))
+    table.add_column("")
+    for name in columns:
+        table.add_column(name, justify="right")
+    table.add_row("fitness", *(number(seed.fitness) for seed in columns.values()), style="bold")
+    for metric in sorted(best.measured.metrics):
+        table.add_row(metric, *(number(seed.metrics.get(metric)) for seed in columns.values()))
+    screen.out.print(table)
 
 
-def _best(summary: Summary) -> float | None:
-    return summary.best.measured.fitness if summary.best else None
+def _show_program(name: str, program_id: str, screen: Screen) -> None:
+    from app.cli.measurement import failure_document
+    from app.cli.target import open_run, stored_problem
+
+    with open_run(name) as (ledger, run):
+        stages = stored_problem(ledger.store, run).stages
+        with ledger.store.begin() as tx:
+            program = program_named(tx, run, program_id)
+            source = tx.programs.get([program])[program].source
+            evaluations = tx.history.evaluations(run.id, program)
+    if not screen.json:
+        screen.say(source.rstrip())
+        screen.out.print(_trials(stages, program, evaluations))
+    trials = [
+        {
+            "metrics": dict(trial.metrics.get(program, {})),
+            "features": dict(trial.features.get(program, {})),
+            "failure": failure_document(trial.failure),
+            "verified": trial.verified,
+            "wall_seconds": trial.wall_seconds,
+            "cpu_seconds": trial.cpu_seconds,
+            "peak_memory_mib": trial.peak_memory_mib,
+            "boot_seconds": trial.boot_seconds,
+        }
+        for trial in evaluations
+    ]
+    screen.answer({"program": program, "source": source, "trials": trials})
 
 
-def problem_of(store: Store, run: Run) -> Problem:
-    """Returns a run's problem as the ledger has it."""
-    from app import bootstrap
+def program_named(tx: Transaction, run: Run, beginning: str) -> ProgramId:
+    """Returns the program of a run whose id has this beginning.
 
-    return bootstrap.ProblemCatalogue(store)(run.problem)
+    Raises:
+      UsageError: It is not the beginning of an id.
+      CommandError: No id or several have this beginning.
+    """
+    from app.config.layers import UsageError
+
+    if not re.fullmatch(r"[0-9a-f]{4,64}", beginning):
+        raise UsageError(
+            "not the beginning of a program's id",
+            where="--program",
+            value=beginning,
+            remedy="Give 4 to 64 of its hexadecimal digits; `evoq metrics` lists them.",
+        )
+    programs = tx.programs.named(run.id, beginning)
+    if len(programs) != 1:
+        raise CommandError(
+            f"{run.name} has {'no' if not programs else 'more than one'} program whose id begins "
+            f"with {beginning}; `evoq metrics {run.name}` lists them"
+        )
+    return programs[0]
+
+
+def _trials(stages: Sequence[str], program: ProgramId, evaluations: Sequence[Evaluation]) -> Table:
+    table = Table(box=None, padding=(0, 3, 0, 0))
+    for column in ("trial", "result", "wall s", "CPU s", "peak MiB", "boot s", "verified"):
+        table.add_column(column)
+    for index, trial in enumerate(evaluations):
+        metrics = trial.metrics.get(program, {}).items()
+        table.add_row(
+            stages[index] if index < len(stages) else str(index + 1),
+            trial.failure.kind.value
+            if trial.failure
+            else ", ".join(f"{name} {value:.6g}" for name, value in metrics),
+            f"{trial.wall_seconds:.3f}",
+            f"{trial.cpu_seconds:.3f}",
+            number(trial.peak_memory_mib),
+            f"{trial.boot_seconds:.3f}",
+            "yes" if trial.verified else "no",
+        )
+    return table

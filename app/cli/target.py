@@ -6,23 +6,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.cli.faults import Failed
+from app.cli.output import CommandError
 from app.config.layers import Choices, UsageError, addresses, from_environment
+from app.domain.problem import Problem
+from app.domain.run import Run
 from app.engine.context import Context
 from app.ports.protocols import Executor, Store
 
 HOME = ".evoq"
 POSTGRES = "postgresql"
 QUEUE_SECONDS = 15.0
-"""A queue that is only held up, on a busy machine, answers within them."""
+"""How long a queue on a busy machine may take to answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Either two addresses, or neither and a folder.
+class Target:
+    """The two addresses of a deployment, or neither and the folder of an embedded stack.
 
     Attributes:
-      home: The embedded stack's folder; also where this machine remembers its runs.
+      home: The embedded stack's folder, which also holds this machine's state of its runs.
     """
 
     home: Path
@@ -33,33 +35,39 @@ class Place:
     def deployed(self) -> bool:
         return self.database_url is not None
 
+    @property
+    def used(self) -> bool:
+        """Whether there may be runs: an embedded folder that does not exist has none."""
+        return self.deployed or self.home.exists()
+
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
     """An open ledger.
 
     Attributes:
+      home: The folder of the target.
       redis_url: The queue's address.
-      check: Raises when what this command started can no longer be relied on.
+      check: Raises when the embedded stack that this command started no longer works.
     """
 
     store: Store
-    database_url: str
+    home: Path
     redis_url: str
     check: Callable[[], None]
 
 
-def place(layers: Sequence[Choices] | None = None) -> Place:
+def find_target(layers: Sequence[Choices] | None = None) -> Target:
     """Returns where runs live, by `--set` and the environment.
 
     Args:
-      layers: Earlier ones win; None means the environment alone.
+      layers: Earlier layers win; None means the environment alone.
 
     Raises:
-      UsageError: Only one of the two addresses is given, or the database's is of none of ours.
+      UsageError: Only one of the two addresses is given, or the database is not Postgres.
     """
-    told = addresses([from_environment(os.environ)] if layers is None else layers)
-    given = [name for name in ("database_url", "redis_url") if name in told]
+    settings = addresses([from_environment(os.environ)] if layers is None else layers)
+    given = [name for name in ("database_url", "redis_url") if name in settings]
     if len(given) == 1:
         absent = ({"database_url", "redis_url"} - set(given)).pop()
         raise UsageError(
@@ -68,7 +76,7 @@ def place(layers: Sequence[Choices] | None = None) -> Place:
             remedy=f"Give both for a deployment (EVOQ_{absent.upper()}, or --set {absent}=…), or "
             f"neither to run embedded.",
         )
-    scheme, address, _ = told.get("database_url", f"{POSTGRES}://").partition("://")
+    scheme, address, _ = settings.get("database_url", f"{POSTGRES}://").partition("://")
     if not address or scheme.partition("+")[0] != POSTGRES:
         raise UsageError(
             "not the address of a Postgres",
@@ -76,31 +84,31 @@ def place(layers: Sequence[Choices] | None = None) -> Place:
             value=f"{scheme}://…" if address else "no scheme",  # the rest may hold a password
             remedy="Write postgresql://USER:PASSWORD@HOST:5432/NAME.",
         )
-    home = Path(told.get("home", HOME)).expanduser()
-    return Place(home, told.get("database_url"), told.get("redis_url"))
+    home = Path(settings.get("home", HOME)).expanduser()
+    return Target(home, settings.get("database_url"), settings.get("redis_url"))
 
 
 @contextmanager
-def opened(
-    at: Place, *, workers: bool = False, environment: Mapping[str, str] | None = None
+def open_ledger(
+    target: Target, *, workers: bool = False, environment: Mapping[str, str] | None = None
 ) -> Iterator[Ledger]:
-    """Opens the ledger, starting or joining the embedded stack where there is no deployment.
+    """Opens the ledger; starts or joins the embedded stack where there is no deployment.
 
     Args:
-      at: Where it is.
-      workers: Whether the embedded stack needs its workers; False to read only.
-      environment: What those see; None means ours.
+      target: Where it is.
+      workers: Whether the embedded stack needs its workers; False is enough to read.
+      environment: The workers' environment; None means that of this process.
 
     Raises:
       Unavailable: The database cannot be reached.
       EmbeddedError: The stack cannot run here.
-      Failed: The database's schema is not the one this version needs.
-      UsageError: A variable, which the workers of the stack would see, cannot be used.
+      CommandError: The database's schema is not the one this version needs.
+      UsageError: An environment variable, which the workers would inherit, cannot be used.
     """
-    if at.database_url is not None and at.redis_url is not None:
-        require_current(at.database_url)
-        with _store(at.database_url) as store:
-            yield Ledger(store, at.database_url, at.redis_url, lambda: None)
+    if target.database_url is not None and target.redis_url is not None:
+        require_current_schema(target.database_url)
+        with _store(target.database_url) as store:
+            yield Ledger(store, target.home, target.redis_url, lambda: None)
         return
     from app.adapters.store.schema import upgrade
     from app.config.layers import wrong_variables
@@ -108,42 +116,70 @@ def opened(
 
     for variable, why in wrong_variables().items():
         raise UsageError(why, where=variable, remedy="Correct the variable, or leave it out.")
-    stack = EmbeddedStack(at.home, upgrade, environment=environment)
+    stack = EmbeddedStack(target.home, upgrade, environment=environment)
     try:
-        found = stack.start(workers=workers)
-        with _store(found.database_url) as store:
-            yield Ledger(store, found.database_url, found.redis_url, stack.check)
+        servers = stack.start(workers=workers)
+        with _store(servers.database_url) as store:
+            yield Ledger(store, target.home, servers.redis_url, stack.check)
     finally:
         stack.stop()
 
 
-def require_runs(at: Place) -> None:
-    """Raises unless there can be a run: an embedded folder that was never used has none.
+@contextmanager
+def open_run(name: str, target: Target | None = None) -> Iterator[tuple[Ledger, Run]]:
+    """Opens the ledger and finds a run of it.
+
+    Args:
+      name: Name or number of the run.
+      target: Where it is; None means where the environment says.
 
     Raises:
-      LookupError: The folder does not exist.
+      LookupError: There is no such run.
     """
-    if not at.deployed and not at.home.exists():
+    target = target or find_target()
+    if not target.used:
         raise LookupError(
-            f"there are no runs here: {at.home} does not exist in {Path.cwd()}. Change to the "
+            f"there are no runs here: {target.home} does not exist in {Path.cwd()}. Change to the "
             f"folder a run was started in, or set EVOQ_HOME"
         )
+    with open_ledger(target) as ledger:
+        yield ledger, find_run(ledger.store, name)
 
 
-def require_current(database_url: str) -> None:
+def find_run(store: Store, name: str) -> Run:
+    """Returns the run with that name or number.
+
+    Raises:
+      LookupError: There is none.
+    """
+    with store.begin() as tx:
+        run = tx.runs.named(name)
+    if run is None:
+        raise LookupError(f"there is no run {name!r}: `evoq list-runs` names them")
+    return run
+
+
+def stored_problem(store: Store, run: Run) -> Problem:
+    """Returns a run's problem as the ledger holds it."""
+    from app import bootstrap
+
+    return bootstrap.ProblemCatalogue(store)(run.problem)
+
+
+def require_current_schema(database_url: str) -> None:
     """Raises unless a deployment's schema is the one this version needs.
 
     Raises:
-      Failed: It is another one.
+      CommandError: It is another one.
       Unavailable: The database cannot be reached.
     """
     from app.adapters.store.schema import version
 
-    found = version(database_url)
-    if not found.current:
-        raise Failed(
-            f"the database's schema is at {found.found or 'nothing'}, and this version needs "
-            f"{found.needed}. Run `alembic upgrade head` with EVOQ_DATABASE_URL set"
+    schema = version(database_url)
+    if not schema.current:
+        raise CommandError(
+            f"the database's schema is at {schema.found or 'nothing'}, and this version needs "
+            f"{schema.needed}. Run `alembic upgrade head` with EVOQ_DATABASE_URL set"
         )
 
 
@@ -151,7 +187,7 @@ def require_queue(redis_url: str) -> None:
     """Raises unless the queue answers.
 
     Raises:
-      Failed: It does not.
+      CommandError: It does not.
     """
     import redis
 
@@ -161,21 +197,21 @@ def require_queue(redis_url: str) -> None:
         ) as client:
             client.ping()
     except (redis.RedisError, ValueError, OSError) as error:
-        raise Failed(
+        raise CommandError(
             f"the queue (EVOQ_REDIS_URL) cannot be reached: {str(error).rstrip('.')}. Start Redis, "
             f"or correct the address"
         ) from error
 
 
-def ringing(ledger: Ledger) -> Context:
-    """Returns a context that submits steps to the workers of the ledger's queue."""
+def with_queue(ledger: Ledger) -> Context:
+    """Returns a context that sends steps to the workers of the ledger's queue."""
     from app import bootstrap
 
     return _without_sandbox(ledger, bootstrap.celery_executor(ledger.redis_url))
 
 
-def silent(ledger: Ledger) -> Context:
-    """Returns a context for changes that need nobody to be rung for."""
+def without_queue(ledger: Ledger) -> Context:
+    """Returns a context for changes that need no message."""
     from app.adapters.queue.inline import InlineExecutor
 
     return _without_sandbox(ledger, InlineExecutor())

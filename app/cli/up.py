@@ -1,32 +1,44 @@
-"""`evoq up`: the embedded stack, kept for several runs."""
+"""`evoq up`: keeps the embedded stack running for several runs."""
 
 import os
 import secrets
 import time
 from contextlib import ExitStack
+from typing import Annotated
 
-from app.adapters.store.schema import upgrade
-from app.cli.interruption import Interruption
-from app.cli.local_state import at_work, kept_up
-from app.cli.screen import Screen
-from app.cli.target import place
-from app.config.layers import UsageError
-from app.embedded.stack import EmbeddedStack
-from app.embedded.worker_set import Flower
+import typer
 
-LOOK_SECONDS = 0.5
+from app.cli.local_state import up_lock, work_lock
+from app.cli.options import Debug, Json
+from app.cli.output import Screen
+
+POLL_SECONDS = 0.5
 FLOWER_USER = "evoq"
 
 
-def up(*, flower: bool, port: int, screen: Screen) -> None:
-    """Keeps the stack until Ctrl-C.
+def up(
+    flower: Annotated[
+        bool, typer.Option("--flower", help="Show workers and queues on a local page.")
+    ] = False,
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Flower's port.")] = 5555,
+    as_json: Json = False,
+    debug: Debug = False,  # noqa: ARG001  read by `status_of`
+) -> None:
+    """Keeps the embedded stack running for several runs, until Ctrl-C.
 
-    Raises:
-      UsageError: There is a deployment to use instead.
-      EmbeddedError: The stack cannot run here, or not any longer.
+    Examples:
+      evoq up
+      evoq up --flower --port 5555
     """
-    at = place()
-    if at.deployed:
+    from app.adapters.store.schema import upgrade
+    from app.cli.following import Interruption
+    from app.cli.target import find_target
+    from app.config.layers import UsageError
+    from app.embedded.stack import EmbeddedStack
+    from app.embedded.worker_set import Flower
+
+    screen, target = Screen(json=as_json), find_target()
+    if target.deployed:
         raise UsageError(
             "a deployment is configured",
             where="EVOQ_DATABASE_URL",
@@ -34,25 +46,20 @@ def up(*, flower: bool, port: int, screen: Screen) -> None:
         )
     page = Flower(port, FLOWER_USER, secrets.token_urlsafe(12)) if flower else None
     with ExitStack() as stack:
-        stack.enter_context(kept_up(at.home))
-        stack.enter_context(at_work(at.home, alone=False))
-        stop = stack.enter_context(Interruption())
-        embedded = EmbeddedStack(at.home, upgrade, environment=os.environ, flower=page)
+        stack.enter_context(up_lock(target.home))
+        stack.enter_context(work_lock(target.home, alone=False))
+        interruption = stack.enter_context(Interruption())
+        embedded = EmbeddedStack(target.home, upgrade, environment=os.environ, flower=page)
         stack.callback(embedded.stop)
         embedded.start()
-        screen.say(f"the stack of {at.home} is up; `evoq run` in this folder uses it")
+        screen.say(f"the stack of {target.home} is up; `evoq run` in this folder uses it")
+        login = None
         if page is not None:
             screen.say(f"Flower: http://127.0.0.1:{port} (user {page.user}, {page.password})")
-        screen.answer(
-            {
-                "home": str(at.home.absolute()),
-                "flower": {"port": port, "user": page.user, "password": page.password}
-                if page
-                else None,
-            }
-        )
+            login = {"port": port, "user": page.user, "password": page.password}
+        screen.answer({"home": str(target.home.absolute()), "flower": login})
         screen.say("Ctrl-C ends it")
-        while not stop.asked:
+        while not interruption.requested:
             embedded.check()
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
     screen.say("the stack has ended")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from app.adapters.queue.inline import InlineExecutor
-from app.cli.costing import cost_rows
+from app.cli.costs import cost_rows
 from app.config.models import ModelSettings
 from app.config.settings import QueueSettings, RunSettings, SearchSettings
 from app.domain.events import EventKind

@@ -1,11 +1,11 @@
-"""Looking at a run that goes on meanwhile."""
+"""Reads of a run that changes meanwhile."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from app.cli.following import Tail
+from app.cli.following import ProgressReader
 from app.engine import steps
 from app.engine.context import Context
 from app.ports.protocols import Store
@@ -32,7 +32,7 @@ class Meanwhile:
             yield tx
 
 
-def test_what_settles_while_a_run_is_looked_at_is_counted_once(ctx: Context) -> None:
+def test_a_proposal_that_settles_during_a_read_is_counted_once(ctx: Context) -> None:
     ctx = replace(ctx, executor=Bells())
     run, cohorts = planned(ctx, 2)
     left = list(cohorts)
@@ -42,8 +42,8 @@ def test_what_settles_while_a_run_is_looked_at_is_counted_once(ctx: Context) -> 
         _, trials, _ = ctx.executor.take()  # type: ignore[attr-defined]
         steps.evaluate(ctx, *trials)
 
-    tail = Tail(Meanwhile(ctx.store, settle), run.id)  # type: ignore[arg-type]
-    first, second = tail.look(), tail.look()
+    reader = ProgressReader(Meanwhile(ctx.store, settle), run.id)  # type: ignore[arg-type]
+    first, second = reader.read(), reader.read()
     assert len(left) == 1
     with ctx.store.begin() as tx:
         final = sum(n for state, n in tx.history.states(run.id).items() if state.final)

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from app.adapters.queue.inline import InlineExecutor
-from app.cli.costing import cost_rows
+from app.cli.costs import cost_rows
 from app.domain.operator import Completion, Draft, Prompt, Role
 from app.domain.run import Run
 from app.domain.search.budget import Charge

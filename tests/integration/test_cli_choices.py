@@ -3,7 +3,7 @@
 import pytest
 
 from app.adapters.problems import configures_problem
-from app.cli.budget_change import raised
+from app.cli.run import changed_budget
 from app.config.checks import WITH_A_MODEL, WITHOUT_A_MODEL, caps, operators, require_bounds
 from app.config.layers import (
     Choices,
@@ -277,16 +277,15 @@ def test_elsewhere_what_may_be_in_flight_is_measured_where_nobody_fixed_it():
 def test_resume_takes_another_budget_and_nothing_else() -> None:
     before = Budget(10, 60.0, 1000)
 
-    assert raised(before, None, []) is None
-    assert raised(before, 20, ["budget.tokens=5000"]) == Budget(20, 60.0, 5000)
-    assert raised(before, None, ["budget.wall_seconds=null", "budget.cost_usd=0.5"]) == Budget(
-        10, None, 1000, 0.5
-    )
+    assert changed_budget(before, None, []) is None
+    assert changed_budget(before, 20, ["budget.tokens=5000"]) == Budget(20, 60.0, 5000)
+    caps = ["budget.wall_seconds=null", "budget.cost_usd=0.5"]
+    assert changed_budget(before, None, caps) == Budget(10, None, 1000, 0.5)
     with pytest.raises(UsageError, match=r"search\.islands") as caught:
-        raised(before, None, ["search.islands=3"])
+        changed_budget(before, None, ["search.islands=3"])
     assert "start another run" in caught.value.remedy
     with pytest.raises(UsageError, match=r"budget\.tokens"):
-        raised(before, None, ["budget.tokens=0"])
+        changed_budget(before, None, ["budget.tokens=0"])
 
 
 def test_a_cap_on_money_needs_prices_and_a_cap_on_tokens_a_longest_completion():

@@ -1,4 +1,4 @@
-"""What a person sees of a run that goes on."""
+"""The display of a run that is followed."""
 
 import io
 from dataclasses import replace
@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from app.cli.display import PlainLines, duration, line, panel, shown
-from app.cli.following import Look
+from app.cli.following import PlainLines, RunStatus, line, panel, progress_display
+from app.cli.output import duration
 from app.config.rules import rules_of
 from app.domain.problem import Axis
 from app.domain.run import Run, RunState
@@ -44,7 +44,7 @@ PROGRESS = Progress(
     improvements=3,
     recent=tuple(n / 2 for n in range(1, 101)),
 )
-LOOK = Look(RUN, PROGRESS, Backlog(generating=4, evaluating=2))
+STATUS = RunStatus(RUN, PROGRESS, Backlog(generating=4, evaluating=2))
 
 
 def printed(*, terminal: bool) -> tuple[Console, io.StringIO]:
@@ -53,22 +53,22 @@ def printed(*, terminal: bool) -> tuple[Console, io.StringIO]:
 
 
 def test_a_line_has_all_that_matters():
-    assert line(LOOK) == (
+    assert line(STATUS) == (
         "packing-1 running: 100/400 proposals, best -4.25, rate 2.0/s, "
         "failed 15 (runtime 10, syntax 5), ETA 2 min 30 s"
     )
 
 
 def test_before_anything_is_known_nothing_is_claimed():
-    look = Look(RUN, Progress(), Backlog(founding=3))
+    status = RunStatus(RUN, Progress(), Backlog(founding=3))
 
-    assert line(look) == ("packing-1 running: 0/400 proposals, best –, rate –, failed 0, ETA –")
+    assert line(status) == ("packing-1 running: 0/400 proposals, best –, rate –, failed 0, ETA –")
 
 
 def test_the_live_display_has_the_same_facts():
     console, out = printed(terminal=True)
 
-    console.print(panel(LOOK, "stuck?"))
+    console.print(panel(STATUS, "stuck?"))
     assert "4 of 8 generating, 2 of 8 evaluating" in out.getvalue()
 
     text = out.getvalue()
@@ -86,26 +86,26 @@ def test_the_live_display_has_the_same_facts():
 
 def test_a_pipe_gets_plain_lines_and_a_terminal_does_not():
     pipe, out = printed(terminal=False)
-    with shown(pipe, "look there") as show:
-        show(LOOK)
+    with progress_display(pipe, "try this") as show:
+        show(STATUS)
     assert isinstance(show, PlainLines)
     assert "\x1b" not in out.getvalue()
 
     terminal, live = printed(terminal=True)
-    with shown(terminal, "look there") as show:
-        show(LOOK)
+    with progress_display(terminal, "try this") as show:
+        show(STATUS)
     assert "\x1b[" in live.getvalue()
 
 
-def test_lines_come_every_few_seconds_and_at_the_end_and_not_at_every_look():
+def test_lines_come_every_few_seconds_and_at_the_end_and_not_at_every_poll():
     console, out = printed(terminal=False)
     seconds = 0.0
-    show = PlainLines(console, "look there", clock=lambda: seconds)
+    show = PlainLines(console, "try this", clock=lambda: seconds)
 
     for done in range(50):
         seconds = done / 8
-        show(replace(LOOK, progress=replace(PROGRESS, improvements=0, done=done)))
-    show(replace(LOOK, run=replace(RUN, state=RunState.FINISHED)))
+        show(replace(STATUS, progress=replace(PROGRESS, improvements=0, done=done)))
+    show(replace(STATUS, run=replace(RUN, state=RunState.FINISHED)))
 
     lines = out.getvalue().splitlines()
     assert [line.split()[2] for line in lines] == ["0/400", "40/400", "100/400"]

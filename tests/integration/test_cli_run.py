@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from app.adapters.store.schema import upgrade
-from app.cli.local_state import kept_up
+from app.cli.local_state import up_lock
 from app.embedded.stack import EmbeddedStack, attach
 from tests.integration.cli import CONFIG, EVALUATOR, STAGED, Evoq, problem_folder
 
@@ -255,7 +255,7 @@ def test_a_variable_that_the_workers_could_not_use_is_named_before_they_start(
 
 def test_a_detached_run_is_submitted_to_the_stack_that_is_up(evoq: Evoq, place: Path):
     folder = problem_folder(place / "left")
-    with kept_up(place / ".evoq"):
+    with up_lock(place / ".evoq"):
         said = evoq("run", folder, "--iterations", "4", "--name", "left", "--detach", "--json")
         assert (said.code, said.json["state"]) == (0, "running")
         watched = evoq("watch", "left", "--json")

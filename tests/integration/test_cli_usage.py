@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.commands import COMMANDS
+from app.cli.application import COMMANDS
 from tests.integration.cli import Evoq, problem_folder
 from tests.integration.mock_llm import mock_llm
 
@@ -225,7 +225,7 @@ def test_an_interrupt_before_a_run_says_that_none_began(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("app.cli.execution.desk", interrupted)
+    monkeypatch.setattr("app.cli.session.open_session", interrupted)
     said = evoq("run", folder, "--json")
 
     assert said.code == 1

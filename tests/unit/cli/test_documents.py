@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.adapters.problems.openevolve.keys import KEYS
-from app.cli.commands import COMMANDS
+from app.cli.application import COMMANDS
 from app.config.layers import known_setting
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -1,12 +1,12 @@
-"""The address that `evoq mock-llm` names can be asked."""
+"""The address that `evoq mock-llm` prints can be reached."""
 
 import pytest
 
-from app.cli.mock_llm import asked_at
+from app.cli.mock_llm import reachable_host
 
 
 @pytest.mark.parametrize(
-    ("host", "told"),
+    ("host", "reachable"),
     [
         ("127.0.0.1", "127.0.0.1"),
         ("0.0.0.0", "127.0.0.1"),
@@ -16,5 +16,5 @@ from app.cli.mock_llm import asked_at
         ("gpu-box", "gpu-box"),
     ],
 )
-def test_the_address_is_one_that_this_machine_reaches(host: str, told: str) -> None:
-    assert asked_at(host) == told
+def test_the_address_is_one_that_this_machine_reaches(host: str, reachable: str) -> None:
+    assert reachable_host(host) == reachable

@@ -1,0 +1,104 @@
+"""`evoq costs`, and the costs of a run as text."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from app.cli.options import Debug, Json
+from app.cli.output import Screen, duration
+
+if TYPE_CHECKING:
+    from app.ports.records import Account, WorkerTime
+    from app.reports.costs import Costs
+
+_LEAST_USD = 1e-9
+"""Sums in different orders differ by less."""
+
+
+def costs(as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG001  read by `status_of`
+    """Shows the costs of all runs together, and the workers' time without work.
+
+    Examples:
+      evoq costs
+      evoq costs --json
+    """
+    from app.cli.target import find_target, open_ledger
+    from app.ports.records import Spent, WorkerTime
+
+    screen, target = Screen(json=as_json), find_target()
+    spent, busy, idle = Spent(0, 0, 0.0), list[WorkerTime](), list[WorkerTime]()
+    if target.used:
+        with open_ledger(target) as ledger, ledger.store.begin() as tx:
+            spent, busy, idle = tx.history.spent(), tx.worker_times.busy(), tx.worker_times.idle()
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    known = f"{dollars(spent.cost_usd)} of what has a price"
+    table.add_row("models", f"{spent.tokens:,} tokens, {known}, in {spent.runs} runs")
+    table.add_row("workers", ", ".join(map(_worker_time, busy)) or "none have worked yet")
+    table.add_row("idle", ", ".join(map(_worker_time, idle)) or "none")
+    screen.out.print(table)
+    workers = {"busy": [asdict(time) for time in busy], "idle": [asdict(time) for time in idle]}
+    screen.answer({**asdict(spent), "workers": workers})
+
+
+def cost_rows(costs: Costs) -> dict[str, str]:
+    """Returns the costs of a run as text, by heading."""
+    rows = {"tokens": _tokens(costs)}
+    for role in dict.fromkeys(account.role for account in costs.models):
+        accounts = [account for account in costs.models if account.role == role]
+        rows[role] = "\n".join(map(_account, accounts))
+    if costs.workers:
+        rows["workers"] = ", ".join(map(_worker_time, costs.workers))
+    rows["cost"] = total_cost(costs)
+    return rows
+
+
+def total_cost(costs: Costs) -> str:
+    """Returns the total of all known prices, and the cost of each admitted program."""
+    parts = f"models {dollars(costs.models_usd)}, workers {dollars(costs.workers_usd)}"
+    each = costs.per_admitted_usd
+    per = f"; {dollars(each)} for each admitted program" if each is not None else ""
+    return f"{dollars(costs.cost_usd)} ({parts}){per}"
+
+
+def dollars(amount: float | None) -> str:
+    """Returns an amount with its first significant digits; "no price" where it is not known."""
+    if amount is None:
+        return "no price"
+    return f"${amount:.2f}" if amount >= 1 or amount == 0 else f"${amount:.3g}"
+
+
+def _tokens(costs: Costs) -> str:
+    if not costs.models:
+        return "none: no model was asked"
+    rate = costs.prefix_hit_rate
+    cached = f" ({rate:.0%} of them read before by the endpoint)" if rate is not None else ""
+    reused = sum(account.reused_tokens for account in costs.models)
+    saved = f"; {reused:,} not spent again" if reused else ""
+    booked = f"; {_uncounted(costs)}" if costs.uncounted_tokens else ""
+    answers = f"{costs.completion_tokens:,} of answers"
+    return f"{costs.prompt_tokens:,} of prompts{cached}, {answers}{booked}{saved}"
+
+
+def _uncounted(costs: Costs) -> str:
+    price = f" ({dollars(costs.uncounted_usd)})" if costs.uncounted_usd >= _LEAST_USD else ""
+    what = "answered twice, not answered or not counted"
+    return f"{costs.uncounted_tokens:,} more booked{price} for what was {what}"
+
+
+def _account(account: Account) -> str:
+    hits = f", {account.reused} of them reused" if account.reused else ""
+    tokens = account.prompt_tokens + account.completion_tokens
+    price = dollars(account.cost_usd)
+    if account.unpriced and account.cost_usd is not None:
+        price += f", {account.unpriced} without a price"
+    return f"{account.model}: {account.completions} completions{hits}, {tokens:,} tokens, {price}"
+
+
+def _worker_time(time: WorkerTime) -> str:
+    price = dollars(time.cost_usd)
+    if time.unpriced_seconds and time.cost_usd is not None:
+        price += f", {duration(time.unpriced_seconds)} without a price"
+    return f"{time.kind} {duration(time.seconds)} ({price})"

@@ -1,0 +1,68 @@
+"""`evoq evaluate`: program files through a problem's evaluation, without any service."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli.options import Assignments, Config, Debug, Json
+from app.cli.output import CommandError, Screen
+
+
+def evaluate(
+    problem: Annotated[str, typer.Argument(metavar="PROBLEM", help="A problem folder.")],
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Programs to evaluate.")],
+    sandbox: Annotated[
+        str | None, typer.Option("--sandbox", metavar="NAME", help="process, docker or auto.")
+    ] = None,
+    mode: Annotated[
+        str | None, typer.Option("--mode", metavar="MODE", help="guarded or compatible.")
+    ] = None,
+    config: Config = None,
+    assignments: Assignments = None,
+    as_json: Json = False,
+    debug: Debug = False,  # noqa: ARG001  read by `status_of`
+) -> None:
+    """Evaluates program files by a problem's evaluator, one after the other in one sandbox.
+
+    Needs no service. A failure of a program is a result, not an error: the exit status is 0 when
+    every file was evaluated.
+
+    Examples:
+      evoq evaluate examples/online_bin_packing runs/online_bin_packing-1/best_program.py
+      evoq evaluate my_problem a.py b.py --sandbox process --json
+    """
+    from app.cli.measurement import Measurement, measure, open_sandbox, print_measurements
+    from app.cli.plan import load_problem, read_layers
+    from app.config.resolve import resolved
+    from app.domain.evaluation import Failure, FailureKind
+    from app.domain.program import Program
+
+    settings = list(assignments or ())
+    settings += [f"sandbox.backend={sandbox}"] if sandbox else []
+    settings += [f"sandbox.mode={mode}"] if mode else []
+    screen = Screen(json=as_json)
+    layers = read_layers(settings, config)
+    loaded = load_problem([Path(problem)], layers)
+    found = resolved(layers.choices, loaded.suggestions, loaded.suggested_by)
+    contents = [_content(Path(file)) for file in files]
+    measurements: list[tuple[str, Measurement]] = []
+    with open_sandbox(found.settings.sandbox, screen) as box:
+        for file, content in zip(files, contents, strict=True):
+            try:
+                program = Program(content.decode("utf-8-sig"), loaded.language)
+            except UnicodeDecodeError as error:
+                failure = Failure(FailureKind.SYNTAX, f"the file is not text in UTF-8: {error}")
+                measured = Measurement(None, {}, {}, failure, 0.0, 0.0, False, ())
+            else:
+                measured = measure(loaded, box, program)
+            measurements.append((str(Path(file)), measured))
+    print_measurements(measurements, screen)
+    screen.answer([{"file": file, **measured.document()} for file, measured in measurements])
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise CommandError(f"{file}: cannot be read ({error.strerror}). Check the path") from error

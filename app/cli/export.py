@@ -1,0 +1,124 @@
+"""`evoq export-best`, `evoq metrics` and `evoq plot`: files from the ledger."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, TextIO
+
+import typer
+
+from app.cli.local_state import read_local_state, require_writable
+from app.cli.options import Debug, Json, OutFile, RunName
+from app.cli.output import CommandError, Screen
+
+
+class MetricsFormat(StrEnum):
+    """File format of metrics."""
+
+    JSONL = "jsonl"
+    CSV = "csv"
+
+
+def export_best(
+    run: RunName,
+    out: OutFile = None,
+    as_json: Json = False,
+    debug: Debug = False,  # noqa: ARG001  read by `status_of`
+) -> None:
+    """Writes the source of a run's best program.
+
+    Examples:
+      evoq export-best online_bin_packing-1 --out best.py
+    """
+    from app.cli.target import open_run, stored_problem
+    from app.reports.summary import best_document, summarise
+
+    screen = Screen(json=as_json)
+    with open_run(run) as (ledger, found):
+        best = summarise(ledger.store, found.id, stored_problem(ledger.store, found)).best
+    if best is None:
+        raise CommandError(f"{found.name} has no measured program yet")
+    if out:
+        with _writing(Path(out)) as file:
+            file.write(best.source)
+        screen.say(f"{Path(out)}: fitness {best.measured.fitness:.6g}")
+    elif not screen.json:
+        sys.stdout.write(best.source)
+    path = str(Path(out)) if out else None
+    screen.answer({"run": found.name, **best_document(best), "out": path})
+
+
+def metrics(
+    run: RunName,
+    form: Annotated[
+        MetricsFormat, typer.Option("--format", help="One line for each settled proposal.")
+    ] = MetricsFormat.JSONL,
+    out: OutFile = None,
+    as_json: Json = False,
+    debug: Debug = False,  # noqa: ARG001
+) -> None:
+    """Writes the metrics of every settled proposal; with --json as one list.
+
+    Examples:
+      evoq metrics online_bin_packing-1 --format csv > metrics.csv
+      evoq metrics 1 --format jsonl --out metrics.jsonl
+    """
+    from app.cli.target import open_run
+    from app.reports.metrics import history, rows, write_csv, write_jsonl
+
+    screen = Screen(json=as_json)
+    write = write_csv if form is MetricsFormat.CSV else write_jsonl
+    with open_run(run) as (ledger, found):
+        settled = rows(history(ledger.store, found.id))
+        if out:
+            with _writing(Path(out)) as file:
+                write(settled, file)
+            screen.say(f"wrote {Path(out)}")
+            screen.answer({"run": found.name, "format": form.value, "out": str(Path(out))})
+        elif screen.json:
+            screen.answer([asdict(row) for row in settled])
+        else:
+            write(settled, sys.stdout)
+
+
+def plot(
+    run: RunName,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", metavar="DIR", help="Folder; the run's own folder by default."),
+    ] = None,
+    as_json: Json = False,
+    debug: Debug = False,  # noqa: ARG001
+) -> None:
+    """Draws evolution.png, failures.png and archive.png.
+
+    Examples:
+      evoq plot online_bin_packing-1
+      evoq plot 1 --out pictures
+    """
+    from app.cli.target import open_run, stored_problem
+    from app.reports.folder import draw
+    from app.reports.summary import summarise
+
+    screen = Screen(json=as_json)
+    with open_run(run) as (ledger, found):
+        folder = require_writable(Path(out or read_local_state(ledger.home, found.name).out))
+        summary = summarise(ledger.store, found.id, stored_problem(ledger.store, found))
+        files = [str(path) for path in draw(ledger.store, summary, folder)]
+    for path in files:
+        screen.say(path)
+    screen.answer({"run": found.name, "files": files})
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[TextIO]:
+    try:
+        with path.open("w", encoding="utf-8", errors="replace", newline="") as file:
+            yield file
+    except OSError as error:
+        raise CommandError(
+            f"{path}: cannot be written ({error.strerror}). Give another path with --out"
+        ) from error

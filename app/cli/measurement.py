@@ -1,0 +1,276 @@
+"""Measurements in a sandbox of this process: of programs, and of the sandbox's own overhead."""
+
+import json
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from app import bootstrap
+from app.adapters.sandbox.choose import AnySandbox
+from app.adapters.sandbox.protection import Protection
+from app.cli.output import Screen, number
+from app.config.settings import SandboxSettings
+from app.domain.evaluation import (
+    Evaluation,
+    Failure,
+    FailureKind,
+    Trial,
+    fitness,
+    merged_metrics,
+)
+from app.domain.mode_reasons import reasons
+from app.domain.modes import alike, differences, explained, other
+from app.domain.problem import Evaluator, EvaluatorBroken, Job, Limits, Mode, Problem
+from app.domain.program import Program, ProgramId
+from app.domain.search.promotion import Shortfall, shortfall
+from app.ports.protocols import Sandbox
+
+PYTHON = ".py"
+"""Suffix of the programs that can run in both modes."""
+_ONLY_STAGE = "evaluate"
+"""The stage of a problem without stages; messages leave it out."""
+_CALLS = 300
+_TRIALS = 5
+_EVALUATOR = b"""
+import importlib.util, statistics, time
+
+def evaluate(path):
+    spec = importlib.util.spec_from_file_location("program", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    took = []
+    for _ in range(%d):
+        started = time.perf_counter()
+        module.same(1.5)
+        took.append(time.perf_counter() - started)
+    return {"seconds": statistics.median(took)}
+
+def nothing(path):
+    return {"seconds": 0.0}
+"""
+_PROGRAM = b"def same(x):\n    return x\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Results of a program in all stages that ran.
+
+    Attributes:
+      fitness: None after a failure.
+      features: Those of the last stage that ran.
+      verified: Whether evaluator and program were separate processes in every stage.
+      stages: Stages that ran, in order.
+      evaluations: One for each stage that ran.
+      stopped: The threshold it stayed below; None where no threshold applied or it reached all.
+    """
+
+    fitness: float | None
+    metrics: Mapping[str, float]
+    features: Mapping[str, float]
+    failure: Failure | None
+    wall_seconds: float
+    cpu_seconds: float
+    verified: bool
+    stages: tuple[str, ...]
+    evaluations: tuple[Evaluation, ...] = ()
+    stopped: Shortfall | None = None
+
+    def document(self) -> dict[str, Any]:
+        """Returns the measurement as JSON values."""
+        return {
+            "fitness": self.fitness,
+            "metrics": dict(self.metrics),
+            "features": dict(self.features),
+            "failure": failure_document(self.failure),
+            "wall_seconds": round(self.wall_seconds, 6),
+            "cpu_seconds": round(self.cpu_seconds, 6),
+            "verified": self.verified,
+            "stages": list(self.stages),
+            "stopped": asdict(self.stopped) if self.stopped else None,
+        }
+
+
+def failure_document(failure: Failure | None) -> dict[str, str] | None:
+    """Returns a failure as JSON values."""
+    return {"kind": failure.kind.value, "detail": failure.detail} if failure else None
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """Time that a sandbox adds to that of a program.
+
+    Attributes:
+      call_microseconds: One call with one number, median of many.
+      trial_milliseconds: A trial of an empty evaluator in a warm sandbox, median.
+      boot_seconds: Boot of a sandbox with an empty evaluator.
+    """
+
+    mode: Mode
+    call_microseconds: float
+    trial_milliseconds: float
+    boot_seconds: float
+
+    @property
+    def text(self) -> str:
+        """The overhead as one line."""
+        return (
+            f"overhead in {self.mode.value} mode, measured now: a call "
+            f"{self.call_microseconds:.0f} µs, a trial {self.trial_milliseconds:.1f} ms, "
+            f"booting a sandbox {self.boot_seconds:.2f} s"
+        )
+
+
+@contextmanager
+def open_sandbox(settings: SandboxSettings, screen: Screen) -> Iterator[AnySandbox]:
+    """Opens a sandbox and closes it afterwards; the screen shows the progress of builds.
+
+    Raises:
+      Unavailable: The backend that the settings name does not answer.
+    """
+    sandbox = bootstrap.open_sandbox(settings, screen.note)
+    try:
+        yield sandbox
+    finally:
+        sandbox.close()
+
+
+def evaluator_of(problem: Problem) -> Evaluator:
+    """Returns a problem's own scoring code, as its trials carry it."""
+    seed = problem.seeds[0]
+    return problem.prepare(Trial(problem.stages[0], (seed.id,)), {seed.id: seed}).evaluator
+
+
+def measure(
+    problem: Problem,
+    sandbox: AnySandbox,
+    program: Program,
+    thresholds: Sequence[float] = (),
+) -> Measurement:
+    """Evaluates a program in every stage, up to its first failure or the first threshold missed.
+
+    A run judges a program by its problem's `thresholds`; without them every stage runs.
+
+    Raises:
+      EvaluatorBroken: The problem's own code cannot be used.
+      Unavailable: The sandbox does not answer.
+    """
+    done: list[Evaluation] = []
+    stopped: Shortfall | None = None
+    for rung, stage in enumerate(problem.stages):
+        trial, players = Trial(stage, (program.id,)), {program.id: program}
+        outcome = sandbox.run(problem.prepare(trial, players))
+        done.append(problem.interpret(trial, players, outcome))
+        if done[-1].failure is not None:
+            break
+        stopped = shortfall(problem.stages, thresholds, rung, fitness(program.id, done))
+        if stopped:
+            break
+    failure = done[-1].failure
+    return Measurement(
+        fitness=None if failure else fitness(program.id, done),
+        metrics=merged_metrics(program.id, done),
+        features=dict(done[-1].features.get(program.id, {})),
+        failure=failure,
+        wall_seconds=sum(evaluation.wall_seconds for evaluation in done),
+        cpu_seconds=sum(evaluation.cpu_seconds for evaluation in done),
+        verified=all(evaluation.verified for evaluation in done),
+        stages=problem.stages[: len(done)],
+        evaluations=tuple(done),
+        stopped=stopped,
+    )
+
+
+def compared(
+    sandbox: Sandbox,
+    problem: Problem,
+    trial: Trial,
+    programs: Mapping[ProgramId, Program],
+    here: Evaluation,
+) -> str:
+    """Returns how a seed's trial differs in the other mode, as text; "" where it does not.
+
+    Args:
+      sandbox: Repeats the trial: once where the results are alike, else twice.
+      problem: The seed's problem.
+      trial: A trial of one player.
+      programs: The player's program.
+      here: Result of the trial in the problem's own mode.
+
+    Raises:
+      Unavailable: The sandbox does not answer.
+    """
+    job = problem.prepare(trial, programs)
+    if any(suffix != PYTHON for suffix, _ in job.programs):
+        return ""
+    [player] = trial.players
+    there = _in_other_mode(sandbox, problem, trial, programs, job)
+    if alike(player, here, there):
+        return ""
+    again = _in_other_mode(sandbox, problem, trial, programs, job)
+    found = differences(player, here, there, again)
+    names = {program: name for name, program in problem.baselines.items()}
+    seed = names.get(player, player[:12])
+    why = reasons([job.evaluator.files[job.evaluator.entry].decode("utf-8", "replace")])
+    return explained(seed, trial.stage, job.mode, found, why)
+
+
+def _in_other_mode(
+    sandbox: Sandbox,
+    problem: Problem,
+    trial: Trial,
+    programs: Mapping[ProgramId, Program],
+    job: Job,
+) -> Evaluation:
+    try:
+        outcome = sandbox.run(replace(job, mode=other(job.mode)))
+    except EvaluatorBroken as error:
+        return Evaluation(failure=Failure(FailureKind.RUNTIME, str(error)))
+    return problem.interpret(trial, programs, outcome)
+
+
+def overhead(sandbox: Sandbox, mode: Mode) -> Overhead:
+    """Measures the overhead of the sandbox in `mode`.
+
+    Raises:
+      Unavailable: The sandbox does not answer.
+      ValueError: The sandbox could not run a program of two lines.
+    """
+    files = {"evaluator.py": _EVALUATOR % _CALLS}
+    evaluator = Evaluator(f"overhead {mode.value}", files)
+    job = Job(evaluator, "evaluate", ((".py", _PROGRAM),), Limits(wall_seconds=20.0), mode)
+    first = sandbox.run(job)
+    if first.result is None:
+        raise ValueError(f"the sandbox cannot run a program of two lines: {first.failure}")
+    seconds: float = json.loads(first.result)["metrics"]["seconds"]
+    empty = Job(evaluator, "nothing", job.programs, job.limits, mode)
+    trials = [sandbox.run(empty).wall_seconds for _ in range(_TRIALS)]
+    return Overhead(
+        mode, 1e6 * seconds, 1e3 * statistics.median(trials), boot_seconds=first.boot_seconds
+    )
+
+
+def print_measurements(measurements: Sequence[tuple[str, Measurement]], screen: Screen) -> None:
+    """Prints each named measurement as one line, and a second one for a missed threshold."""
+    for name, measured in measurements:
+        metrics = ", ".join(f"{key} {value:.6g}" for key, value in measured.metrics.items())
+        spent, failure = f"{measured.wall_seconds:.2f} s", measured.failure
+        if failure is None:
+            label = "" if measured.verified else ", unverified"
+            screen.say(f"{name}: fitness {number(measured.fitness)} in {spent}{label} ({metrics})")
+            if measured.stopped:
+                screen.say(f"{name}: {measured.stopped}")
+        else:
+            last = [stage for stage in measured.stages[-1:] if stage != _ONLY_STAGE]
+            where = f" in {last[0]}" if last else ""
+            detail = failure.detail.strip() or "no detail"
+            screen.say(f"{name}: failed, {failure.kind.value}{where} after {spent}: {detail}")
+
+
+def protection_lines(protections: Sequence[Protection]) -> list[str]:
+    """Returns one line on the protections that work, and one on each that is missing."""
+    on = [protection.name for protection in protections if protection.on]
+    lines = [f"sandbox: {len(on)} of {len(protections)} protections on: {'; '.join(on)}"]
+    lines += [f"sandbox: missing: {p.name} ({p.remedy})" for p in protections if not p.on]
+    return lines

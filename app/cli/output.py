@@ -1,0 +1,153 @@
+"""Output of a command: text for people, one JSON document for programs, errors, exit codes."""
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import typer
+from rich.console import Console
+
+DONE, FAILED, WRONG_USAGE = 0, 1, 2
+
+USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
+"""`ClickException`, wherever this version of Typer keeps it."""
+
+PIPE_COLUMNS = 200
+
+
+class CommandError(Exception):
+    """A command failed; the message names the cause, the place and the remedy."""
+
+
+class Screen:
+    """Standard output and standard error of one command.
+
+    Attributes:
+      json: Whether standard output gets one JSON document and nothing else.
+      out: Console for text: standard output, or standard error beside a document.
+      err: Console of standard error.
+    """
+
+    def __init__(self, *, json: bool) -> None:
+        self.json = json
+        self.err = _console(stderr=True)
+        self.out = self.err if json else _console(stderr=False)
+
+    def answer(self, document: Any) -> None:
+        """Prints the document, if JSON was requested."""
+        if self.json:
+            sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+            sys.stdout.flush()
+
+    def say(self, text: str) -> None:
+        """Prints a line of text without markup."""
+        self.out.print(text, markup=False)
+
+    def note(self, text: str) -> None:
+        """Prints a notice on standard error."""
+        self.err.print(text, markup=False)
+
+
+def _console(*, stderr: bool) -> Console:
+    """Returns a console; on a pipe it is wide enough that no table is cut."""
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else PIPE_COLUMNS
+    return Console(stderr=stderr, highlight=False, soft_wrap=True, width=width)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorReport:
+    """An error as a command reports it.
+
+    Attributes:
+      kind: A word for programs.
+      message: Text for people: cause, place, value and remedy.
+      code: The exit status.
+    """
+
+    kind: str
+    message: str
+    what: str
+    where: str = ""
+    value: str = ""
+    remedy: str = ""
+    code: int = FAILED
+
+    def document(self) -> dict[str, str]:
+        """Returns the report as JSON values."""
+        return {name: value for name, value in asdict(self).items() if name != "code"}
+
+
+def error_report(error: BaseException) -> ErrorReport:
+    """Returns the report of an error; of an unexpected one, that of an internal error."""
+    from app.config.layers import UsageError
+    from app.domain.problem import EvaluatorBroken, ProblemError
+    from app.embedded.children import EmbeddedError
+    from app.ports.protocols import Misconfigured, Unavailable
+
+    text = str(error)
+    match error:
+        case UsageError():
+            code = WRONG_USAGE
+            return ErrorReport(
+                "usage", text, error.what, error.where, error.value, error.remedy, code
+            )
+        case ProblemError():
+            return ErrorReport("problem", text, error.what, error.where, error.value, error.remedy)
+        case EvaluatorBroken():
+            return ErrorReport("evaluator", f"the evaluator cannot be used: {text}", text)
+        case Misconfigured():
+            return ErrorReport("misconfigured", text, text)
+        case Unavailable():
+            remedy = "Check that it is running and can be reached; `evoq doctor` says more."
+            return ErrorReport("unavailable", f"{text}. {remedy}", text, remedy=remedy)
+        case EmbeddedError():
+            return ErrorReport("embedded", text, text)
+        case KeyError() | IndexError():
+            return _internal(error)
+        case CommandError() | LookupError() | ValueError():
+            return ErrorReport("failed", text, text)
+        case OSError():
+            path = str(error.filename or "")
+            what = error.strerror or type(error).__name__
+            remedy = "Check the path, its permissions and the free space."
+            message = f"{path}: {what}. {remedy}" if path else f"{what}. {remedy}"
+            return ErrorReport("system", message, what, path, remedy=remedy)
+        case _:
+            return _internal(error)
+
+
+def _internal(error: BaseException) -> ErrorReport:
+    remedy = "This is a defect: run it again with --debug and report what it says."
+    what = f"internal error: {type(error).__name__}: {error}"
+    return ErrorReport("internal", f"{what}. {remedy}", what, remedy=remedy)
+
+
+def print_error(report: ErrorReport, *, as_json: bool) -> None:
+    """Prints one message on standard error, and the document if JSON was requested."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(f"error: {report.message}", markup=False)
+    if as_json:
+        print_error_document(report)
+
+
+def print_error_document(report: ErrorReport) -> None:
+    """Prints an error as the command's JSON document."""
+    sys.stdout.write(json.dumps({"error": report.document()}, indent=2) + "\n")
+    sys.stdout.flush()
+
+
+def number(value: float | None) -> str:
+    """Returns a fitness with six significant digits; a dash where there is none."""
+    return "–" if value is None else f"{value:.6g}"
+
+
+def duration(seconds: float) -> str:
+    """Returns a duration in its two largest units."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

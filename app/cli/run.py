@@ -1,0 +1,269 @@
+"""`evoq run` and `evoq resume`: start or continue a run and follow it to its end."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.cli.local_state import (
+    RESULTS,
+    LocalState,
+    is_up,
+    read_local_state,
+    require_writable,
+    write_local_state,
+)
+from app.cli.options import Assignments, Config, Debug, Json, Problem, RunName, Strict
+from app.cli.output import CommandError, Screen
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from app.cli.target import Target
+    from app.domain.search.budget import Budget
+    from app.ports.protocols import Store
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+Iterations = Annotated[
+    int | None,
+    typer.Option("--iterations", metavar="N", min=1, help="Number of proposals in all."),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option("--seed", metavar="S", min=0, help="Seed of all random draws; 42 by default."),
+]
+Name = Annotated[
+    str | None, typer.Option("--name", help="Name of the run; PROBLEM-NUMBER by default.")
+]
+Results = Annotated[
+    str | None,
+    typer.Option("--out", metavar="DIR", help="Folder of results; runs/NAME by default."),
+]
+Detach = Annotated[
+    bool, typer.Option("--detach", help="Submit to a deployment, or to `evoq up`, and return.")
+]
+Reproducible = Annotated[
+    bool,
+    typer.Option("--reproducible", help="One process, one proposal at a time: repeatable."),
+]
+BudgetChange = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="budget.KEY=VALUE", help="A new cap; may be repeated."),
+]
+SameResults = Annotated[
+    str | None,
+    typer.Option(
+        "--out", metavar="DIR", help="Folder of results; the run's own folder by default."
+    ),
+]
+Submit = Annotated[bool, typer.Option("--detach", help="Do not follow the run.")]
+
+
+def run(
+    problem: Problem,
+    iterations: Iterations = None,
+    seed: Seed = None,
+    name: Name = None,
+    config: Config = None,
+    assignments: Assignments = None,
+    out: Results = None,
+    detach: Detach = False,
+    as_json: Json = False,
+    strict: Strict = False,
+    reproducible: Reproducible = False,
+    debug: Debug = False,  # noqa: ARG001  read by `status_of`
+) -> int:
+    """Starts a search and follows it to its end.
+
+    Without EVOQ_DATABASE_URL and EVOQ_REDIS_URL everything it needs is started here and ended with
+    it. Ctrl-C pauses the run; `evoq resume` continues it. Exit status: 0 finished, 1 not finished,
+    2 wrong usage.
+
+    Examples:
+      evoq run examples/online_bin_packing --iterations 400 --seed 1
+      evoq run initial_program.py evaluator.py --config config.yaml
+      evoq run my_problem --set llm.model=NAME --set llm.base_url=http://localhost:8000/v1
+      evoq run my_problem --reproducible --seed 7 --json
+    """
+    from app.cli.measurement import evaluator_of
+    from app.cli.plan import load_problem, plan_run, read_layers
+    from app.cli.session import open_session
+    from app.cli.target import find_target
+    from app.engine import lifecycle
+
+    screen, results = Screen(json=as_json), Path(out) if out else None
+    if name is not None:
+        _require_name(name)
+    layers = read_layers(assignments, config, iterations=iterations, seed=seed)
+    target = find_target(layers.choices)
+    _require_possible(target, detach=detach, reproducible=reproducible)
+    loaded = load_problem([Path(path) for path in problem], layers, strict=strict)
+    plan = plan_run(loaded, layers, local=not target.deployed)
+    if reproducible:
+        plan = plan.one_at_a_time()
+    require_writable(results or RESULTS)
+    for notice in plan.notices:
+        screen.note(f"notice: {notice}")
+    hint = "no run had begun"
+    try:
+        with open_session(
+            target,
+            plan.settings,
+            inline=reproducible,
+            screen=screen,
+            evaluator=evaluator_of(loaded),
+        ) as session:
+            name = name or _free_name(session.store, loaded.name)
+            folder = require_writable((results or RESULTS / name).absolute())
+            _remember(target, name, LocalState(str(folder), reproducible), screen)
+            started = lifecycle.start(session.ctx, loaded, plan.new_run(name))
+            hint = f"`evoq resume {name}` continues it"
+            return session.follow(started, loaded, folder, detach=detach)
+    except (KeyboardInterrupt, BrokenPipeError):
+        screen.note(f"stopped at once; {hint}")
+        raise
+
+
+def resume(
+    run: RunName,
+    iterations: Iterations = None,
+    assignments: BudgetChange = None,
+    out: SameResults = None,
+    detach: Submit = False,
+    as_json: Json = False,
+    debug: Debug = False,  # noqa: ARG001
+) -> int:
+    """Continues a run that was paused, interrupted, killed or cancelled, or that failed.
+
+    The run ends at exactly its budget; --iterations changes the number of proposals, and --set a
+    cap, as budget.tokens, budget.cost_usd or budget.wall_seconds.
+
+    Examples:
+      evoq resume online_bin_packing-1
+      evoq resume 1 --iterations 2000
+    """
+    from app.cli.session import open_session
+    from app.cli.target import find_target, open_run
+    from app.config.checks import require_bounds
+    from app.config.settings import RunSettings
+    from app.engine import lifecycle
+
+    screen, target = Screen(json=as_json), find_target()
+    if target.used and detach:
+        _require_workers(target)
+    with open_run(run, target) as (_, before):
+        budget = changed_budget(before.budget, iterations, assignments or ())
+        settings = RunSettings.model_validate(before.settings)
+        require_bounds(budget or before.budget, settings.llm)
+        state = read_local_state(target.home, before.name)
+        folder = require_writable(Path(out or state.out).absolute())
+        _remember(target, before.name, replace(state, out=str(folder)), screen)
+        inline = state.reproducible and not target.deployed
+        try:
+            with open_session(
+                target, settings, inline=inline, screen=screen, resumed=before.id
+            ) as session:
+                problem = session.ctx.problem(before.problem)
+                if not lifecycle.resume(session.ctx, before.id, budget):
+                    screen.note(
+                        f"notice: {before.name} goes no further: {before.reason}; a larger "
+                        f"--iterations N or --set budget.KEY=VALUE continues it"
+                    )
+                with session.store.begin() as tx:
+                    resumed = tx.runs.get(before.id)
+                return session.follow(resumed, problem, folder, detach=detach)
+        except (KeyboardInterrupt, BrokenPipeError):
+            screen.note(f"stopped at once; `evoq resume {before.name}` continues it")
+            raise
+
+
+def changed_budget(
+    before: Budget, iterations: int | None, assignments: Sequence[str]
+) -> Budget | None:
+    """Returns the budget that `evoq resume` continues with; None where it does not change.
+
+    Raises:
+      UsageError: Another setting than a budget is given, or a value is out of range.
+    """
+    from app.config.layers import Choices, UsageError, from_assignments
+    from app.config.resolve import resolved
+
+    values = dict(from_assignments(assignments).values)
+    if iterations is not None:
+        values["budget.proposals"] = iterations
+    others = sorted(name for name in values if not name.startswith("budget."))
+    if others:
+        raise UsageError(
+            f"`{others[0]}` cannot be changed any more",
+            where="--set",
+            remedy="A run that has begun takes another budget, as --set budget.tokens=100000, and "
+            "nothing else; start another run.",
+        )
+    checked = resolved([Choices("the command line", values)], {}).settings.budget.model_dump()
+    changes = {name.removeprefix("budget.") for name in values}
+    return replace(before, **{name: checked[name] for name in changes}) if changes else None
+
+
+def _require_name(name: str) -> None:
+    from app.config.layers import UsageError
+
+    if not _NAME.fullmatch(name) or name.isdigit():
+        raise UsageError(
+            "not a name for a run",
+            where="--name",
+            value=name,
+            remedy="Use up to 100 letters, digits, dots, dashes and underscores, not digits alone.",
+        )
+
+
+def _require_possible(target: Target, *, detach: bool, reproducible: bool) -> None:
+    from app.config.layers import UsageError
+
+    if reproducible and (target.deployed or detach):
+        raise UsageError(
+            "a reproducible run happens in this one process",
+            where="--reproducible",
+            remedy="Leave out --detach, EVOQ_DATABASE_URL and EVOQ_REDIS_URL.",
+        )
+    if detach:
+        _require_workers(target)
+
+
+def _require_workers(target: Target) -> None:
+    """Raises unless workers of this target outlive this command."""
+    from app.config.layers import UsageError
+
+    if not target.deployed and not is_up(target.home):
+        raise UsageError(
+            "no workers would evaluate the run",
+            where="--detach",
+            remedy="Start `evoq up` in another terminal first, or leave --detach out.",
+        )
+
+
+def _free_name(store: Store, problem: str) -> str:
+    """Returns PROBLEM-NUMBER, with the first free number above that of the newest run."""
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", problem).strip("-._")[:80] or "run"
+    with store.begin() as tx:
+        newest = tx.runs.newest(limit=1)
+        number = newest[0].id + 1 if newest else 1
+        while tx.runs.named(f"{stem}-{number}") is not None:
+            number += 1
+    return f"{stem}-{number}"
+
+
+def _remember(target: Target, run: str, state: LocalState, screen: Screen) -> None:
+    """Writes the local state of a run; a client of a deployment can do without it."""
+    try:
+        write_local_state(target.home, run, state)
+    except OSError as error:
+        if not target.deployed:
+            raise CommandError(f"{target.home}: cannot be written to ({error.strerror})") from error
+        screen.note(
+            f"notice: {target.home} cannot be written to: `evoq resume` will not know --out"
+        )

@@ -1,0 +1,122 @@
+"""Commands on the runs of the ledger: `evoq list-runs`, `watch`, `pause` and `cancel`."""
+
+from datetime import timedelta
+from typing import Any
+
+from rich.table import Table
+
+from app.cli.options import Debug, Json, RunName
+from app.cli.output import DONE, FAILED, CommandError, Screen, number
+
+
+def list_runs(as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG001  read elsewhere
+    """Lists the newest hundred runs.
+
+    Examples:
+      evoq list-runs
+      evoq list-runs --json
+    """
+    from app.cli.target import find_target, open_ledger
+
+    screen, target = Screen(json=as_json), find_target()
+    rows: list[dict[str, Any]] = []
+    if target.used:
+        with open_ledger(target) as ledger, ledger.store.begin() as tx:
+            rows = [
+                {
+                    "run": run.name,
+                    "id": run.id,
+                    "problem": run.problem_name,
+                    "state": run.state.value,
+                    "iterations": run.proposals - tx.proposals.backlog(run.id).unsettled,
+                    "budget": run.budget.proposals,
+                    "best": best.fitness if (best := tx.history.best_quality(run.id)) else None,
+                    "age_seconds": round(run.elapsed_seconds, 1),
+                    "reason": run.reason,
+                }
+                for run in tx.runs.newest()
+            ]
+    if not rows:
+        screen.say("no runs yet: `evoq run PROBLEM` starts one")
+    else:
+        screen.out.print(_table(rows))
+    screen.answer(rows)
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("id", "run", "problem", "state", "settled", "best", "started"):
+        table.add_column(column)
+    for row in rows:
+        table.add_row(
+            str(row["id"]),
+            row["run"],
+            row["problem"],
+            row["state"],
+            f"{row['iterations']}/{row['budget']}",
+            number(row["best"]),
+            f"{timedelta(seconds=round(row['age_seconds']))} ago",
+        )
+    return table
+
+
+def watch(run: RunName, as_json: Json = False, debug: Debug = False) -> int:  # noqa: ARG001
+    """Follows a run that another process works on. Ctrl-C stops watching, not the run.
+
+    Examples:
+      evoq watch online_bin_packing-1
+    """
+    from app.cli.following import Follower, Interruption, ProgressReader, progress_display
+    from app.cli.target import open_run, stored_problem
+    from app.domain.run import RunState
+    from app.reports.summary import document, summarise
+
+    screen = Screen(json=as_json)
+    with open_run(run) as (ledger, found):
+        hint = "`evoq doctor` says whether workers are there"
+        with Interruption() as interruption, progress_display(screen.out, hint) as show:
+            reader = ProgressReader(ledger.store, found.id)
+            follower = Follower(reader, show, check=ledger.check, note=screen.note)
+            follower.follow(lambda: interruption.requested)
+        summary = summarise(ledger.store, found.id, stored_problem(ledger.store, found))
+    best = summary.best.measured.fitness if summary.best else None
+    screen.say(f"{found.name} is {summary.run.state.value}; best {number(best)}")
+    screen.answer(document(summary, None))
+    return DONE if summary.run.state is RunState.FINISHED else FAILED
+
+
+def pause(run: RunName, as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG001
+    """Stops planning for a run; proposals in flight still settle.
+
+    Examples:
+      evoq pause online_bin_packing-1
+    """
+    _change(run, "pause", Screen(json=as_json))
+
+
+def cancel(run: RunName, as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG001
+    """Ends a run now; proposals in flight are cut.
+
+    Examples:
+      evoq cancel online_bin_packing-1
+    """
+    _change(run, "cancel", Screen(json=as_json))
+
+
+def _change(name: str, verb: str, screen: Screen) -> None:
+    """Pauses or cancels a run.
+
+    Raises:
+      CommandError: It is not running, or has ended before.
+    """
+    from app.cli.target import find_run, open_run, without_queue
+    from app.engine import lifecycle
+
+    act = lifecycle.pause if verb == "pause" else lifecycle.cancel
+    with open_run(name) as (ledger, run):
+        done = act(without_queue(ledger), run.id)
+        after = find_run(ledger.store, run.name)
+    if not done:
+        raise CommandError(f"{run.name} is {after.state.value}: there is nothing to {verb}")
+    screen.say(f"{run.name} is {after.state.value}; `evoq resume {run.name}` continues it")
+    screen.answer({"run": run.name, "id": run.id, "state": after.state.value})
