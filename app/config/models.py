@@ -114,29 +114,19 @@ _FailoverRest: TypeAlias = Annotated[
 class RequestSettings(BaseModel):
     """How requests to a model are made; None: inherited, or left to the provider."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    provider: Provider | None = Field(
-        None,
-        description="Service of the model, which implies an address, the variable of a key and "
-        "adaptations of requests.",
-    )
-    base_url: Annotated[str, AfterValidator(sound_address)] | None = Field(
-        None, description="Address of an OpenAI-compatible endpoint, as http://HOST:PORT/v1."
-    )
-    api_key_variable: str | None = Field(
-        None,
-        description="Environment variable that holds the key. Without a value, the provider's "
-        "usual one.",
-    )
+    provider: Provider | None = None
+    """Service of the model, which implies an address, the variable of a key and adaptations of
+    requests."""
+    base_url: Annotated[str, AfterValidator(sound_address)] | None = None
+    """Address of an OpenAI-compatible endpoint, as http://HOST:PORT/v1."""
+    api_key_variable: str | None = None
+    """Environment variable that holds the key. Without a value, the provider's usual one."""
     temperature: _Temperature = None
-    top_p: float | None = Field(
-        None,
-        gt=0,
-        le=1,
-        description="Share of the probability that tokens are sampled from. Without a value, the "
-        "endpoint decides.",
-    )
+    top_p: float | None = Field(None, gt=0, le=1)
+    """Share of the probability that tokens are sampled from. Without a value, the endpoint
+    decides."""
     max_tokens: _MaxTokens = None
     timeout_seconds: _Timeout = None
     min_timeout_seconds: _MinTimeout = None
@@ -144,49 +134,25 @@ class RequestSettings(BaseModel):
     retries: _Retries = None
     retry_delay_seconds: _RetryDelay = None
     max_in_flight: _MaxInFlight = None
-    min_in_flight: int | None = Field(
-        None,
-        ge=1,
-        description="Lower bound of the adaptive window, in requests in flight at one endpoint.",
-    )
-    target_in_flight: int | None = Field(
-        None,
-        ge=1,
-        description="Requests in flight at which the adaptive window of an endpoint begins. "
-        "Without a value, 32, or `llm.max_in_flight` if that is less.",
-    )
-    parallel_generations: int | None = Field(
-        None,
-        ge=1,
-        description="Most requests of the whole deployment at one endpoint. Without a value, any "
-        "number.",
-    )
-    reasoning_effort: str | None = Field(
-        None, description="Reasoning effort, for models that take one, such as `low`."
-    )
-    extra_body: dict[str, JsonValue] | None = Field(
-        None,
-        description="Further fields of the body of each request, such as vLLM's `top_k` and "
-        "`structured_outputs`.",
-    )
-    usd_per_million_prompt_tokens: float | None = Field(
-        None,
-        ge=0,
-        description="US dollars for a million prompt tokens. Without a value, the price is "
-        "unknown.",
-    )
-    usd_per_million_cached_tokens: float | None = Field(
-        None,
-        ge=0,
-        description="US dollars for a million prompt tokens that the endpoint had in its cache. "
-        "Without a value, the price of other prompt tokens.",
-    )
-    usd_per_million_completion_tokens: float | None = Field(
-        None,
-        ge=0,
-        description="US dollars for a million completion tokens. Without a value, the price is "
-        "unknown.",
-    )
+    min_in_flight: int | None = Field(None, ge=1)
+    """Lower bound of the adaptive window, in requests in flight at one endpoint."""
+    target_in_flight: int | None = Field(None, ge=1)
+    """Requests in flight at which the adaptive window of an endpoint begins. Without a value, 32,
+    or `llm.max_in_flight` if that is less."""
+    parallel_generations: int | None = Field(None, ge=1)
+    """Most requests of the whole deployment at one endpoint. Without a value, any number."""
+    reasoning_effort: str | None = None
+    """Reasoning effort, for models that take one, such as `low`."""
+    extra_body: dict[str, JsonValue] | None = None
+    """Further fields of the body of each request, such as vLLM's `top_k` and
+    `structured_outputs`."""
+    usd_per_million_prompt_tokens: float | None = Field(None, ge=0)
+    """US dollars for a million prompt tokens. Without a value, the price is unknown."""
+    usd_per_million_cached_tokens: float | None = Field(None, ge=0)
+    """US dollars for a million prompt tokens that the endpoint had in its cache. Without a value,
+    the price of other prompt tokens."""
+    usd_per_million_completion_tokens: float | None = Field(None, ge=0)
+    """US dollars for a million completion tokens. Without a value, the price is unknown."""
 
     @field_validator("extra_body")
     @classmethod
@@ -220,14 +186,11 @@ class ModelChoice(RequestSettings):
 class RoleSettings(RequestSettings):
     """The models of one role; without any, the models of the section `llm`."""
 
-    models: list[ModelChoice] = Field(
-        default_factory=list,
-        description="Mix of models: each has a `name`, a `weight` and any setting of this section "
-        "that differs for it. Null for no model.",
-    )
-    model: str | None = Field(
-        None, description="Name of the only model; short for `models` with one entry."
-    )
+    models: list[ModelChoice] = Field(default_factory=list)
+    """Mix of models: each has a `name`, a `weight` and any setting of this section that differs for
+    it. Null for no model."""
+    model: str | None = None
+    """Name of the only model; short for `models` with one entry."""
 
     failover_after: _FailoverAfter = None
     failover_rest_seconds: _FailoverRest = None
@@ -265,48 +228,27 @@ class ModelSettings(RoleSettings):
     max_in_flight: _MaxInFlight = 128
     failover_after: _FailoverAfter = 3
     failover_rest_seconds: _FailoverRest = 30.0
-    cache: bool = Field(
-        False,
-        description="Whether the reply that any run received to the same request is used again.",
-    )
-    repair_turns: int = Field(
-        1, ge=0, le=5, description="Times that a corrected reply is requested for an unusable one."
-    )
-    refiner_share: float | None = Field(
-        None,
-        ge=0,
-        le=1,
-        description="Share of due children that the role `refiner` writes. Without a value, 0.5 "
-        "where a refiner is configured, else 0.",
-    )
-    refiner_top: int = Field(
-        3,
-        ge=0,
-        description="Children of this many fittest programs of an island are due for the refiner; "
-        "at most `search.top_programs`.",
-    )
-    refiner_stalled: int = Field(
-        3,
-        ge=0,
-        le=3,
-        description="Children of a parent are due for the refiner when this many of its newest "
-        "children were no better.",
-    )
-    answers: str = Field(
-        ".evoq/answers",
-        description="Folder of the prompts for the provider `human`, and of its replies.",
-    )
-    feedback: bool = Field(
-        False,
-        description="Whether every model of the role `judge` rates each measured program.",
-    )
-    feedback_weight: float = Field(
-        0.1, ge=0, description="Weight of the judges' metrics, which are named `llm_...`."
-    )
-    roles: dict[Role, RoleSettings] = Field(
-        default_factory=dict,
-        description="For each role, the settings of this section that differ for it.",
-    )
+    cache: bool = False
+    """Whether the reply that any run received to the same request is used again."""
+    repair_turns: int = Field(1, ge=0, le=5)
+    """Times that a corrected reply is requested for an unusable one."""
+    refiner_share: float | None = Field(None, ge=0, le=1)
+    """Share of due children that the role `refiner` writes. Without a value, 0.5 where a refiner is
+    configured, else 0."""
+    refiner_top: int = Field(3, ge=0)
+    """Children of this many fittest programs of an island are due for the refiner; at most
+    `search.top_programs`."""
+    refiner_stalled: int = Field(3, ge=0, le=3)
+    """Children of a parent are due for the refiner when this many of its newest children were no
+    better."""
+    answers: str = ".evoq/answers"
+    """Folder of the prompts for the provider `human`, and of its replies."""
+    feedback: bool = False
+    """Whether every model of the role `judge` rates each measured program."""
+    feedback_weight: float = Field(0.1, ge=0)
+    """Weight of the judges' metrics, which are named `llm_...`."""
+    roles: dict[Role, RoleSettings] = Field(default_factory=dict)
+    """For each role, the settings of this section that differ for it."""
 
     @field_validator("roles", mode="before")
     @classmethod

@@ -19,239 +19,147 @@ RULES = PromptRules()
 class Section(BaseModel):
     """A group of settings; unknown names are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class BudgetSettings(Section):
     """Hard caps of a run; work in flight counts."""
 
-    proposals: int = Field(
-        100, ge=1, description="Children the run may propose; its seeds do not count."
-    )
-    wall_seconds: float | None = Field(
-        None, gt=0, description="Seconds the run may take from its creation on, pauses included."
-    )
-    tokens: int | None = Field(
-        None, ge=1, description="Tokens the run may use, of prompts and completions together."
-    )
-    cost_usd: float | None = Field(
-        None, gt=0, description="US dollars the run's completions may cost."
-    )
+    proposals: int = Field(100, ge=1)
+    """Children the run may propose; its seeds do not count."""
+    wall_seconds: float | None = Field(None, gt=0)
+    """Seconds the run may take from its creation on, pauses included."""
+    tokens: int | None = Field(None, ge=1)
+    """Tokens the run may use, of prompts and completions together."""
+    cost_usd: float | None = Field(None, gt=0)
+    """US dollars the run's completions may cost."""
 
 
 class SearchSettings(Section):
     """How a run searches.  Names and defaults are OpenEvolve's where it has them."""
 
-    strategy: str = Field("map_elites", description="Name of the recipe that the search follows.")
-    seed: int = Field(42, ge=0, description="Seed of every random draw of the run.")
-    islands: int = Field(
-        5, ge=1, le=1000, description="Number of islands, sub-populations that evolve separately."
-    )
-    migration_interval: int = Field(
-        50, ge=1, description="Cohorts an island closes between two migrations."
-    )
-    migration_rate: float = Field(
-        0.1, ge=0, le=1, description="Share of an island's cells whose elites migrate."
-    )
-    exploration_ratio: float = Field(
-        0.2,
-        ge=0,
-        le=1,
-        description="Share of parents that are drawn from all cells of an island, each cell being "
-        "equally likely.",
-    )
-    exploitation_ratio: float = Field(
-        0.7,
-        ge=0,
-        le=1,
-        description="Share of parents that are drawn from the `search.archive_size` fittest elites,"
-        " each being equally likely; the remaining parents are drawn from them by rank.",
-    )
-    archive_size: int = Field(
-        100, ge=1, description="Number of fittest elites that exploitation draws parents from."
-    )
-    top_programs: int = Field(
-        3, ge=0, description="Number of fittest programs that a prompt contains."
-    )
-    inspirations: int = Field(
-        2, ge=0, description="Number of other programs, drawn at random, that a prompt contains."
-    )
-    operators: dict[str, float] | None = Field(
-        None,
-        description="Operators and their weights, 0 or more. Without a value: `diff` and `rewrite` "
-        "with a language model, `tune` and `mutate` without.",
-    )
-    enforce_blocks: bool | None = Field(
-        None,
-        description="Whether text outside EVOLVE-BLOCK regions is kept unchanged. Without a value, "
-        "the problem decides.",
-    )
-    grid_after: int = Field(
-        50,
-        ge=1,
-        description="Evaluations after which the ranges of axes without a declared range are "
-        "learnt and frozen.",
-    )
-    stop_fitness: float | None = Field(
-        None, allow_inf_nan=False, description="The run stops when its best fitness reaches this."
-    )
-    stop_patience: int | None = Field(
-        None,
-        ge=1,
-        description="The run stops after this many settled proposals in a row without improvement.",
-    )
-    stop_threshold: float = Field(
-        0.001,
-        ge=0,
-        description="Least rise in fitness that `search.stop_patience` counts as an improvement.",
-    )
+    strategy: str = "map_elites"
+    """Name of the recipe that the search follows."""
+    seed: int = Field(42, ge=0)
+    """Seed of every random draw of the run."""
+    islands: int = Field(5, ge=1, le=1000)
+    """Number of islands, sub-populations that evolve separately."""
+    migration_interval: int = Field(50, ge=1)
+    """Cohorts an island closes between two migrations."""
+    migration_rate: float = Field(0.1, ge=0, le=1)
+    """Share of an island's cells whose elites migrate."""
+    exploration_ratio: float = Field(0.2, ge=0, le=1)
+    """Share of parents that are drawn from all cells of an island, each cell being equally
+    likely."""
+    exploitation_ratio: float = Field(0.7, ge=0, le=1)
+    """Share of parents that are drawn from the `search.archive_size` fittest elites, each being
+    equally likely; the remaining parents are drawn from them by rank."""
+    archive_size: int = Field(100, ge=1)
+    """Number of fittest elites that exploitation draws parents from."""
+    top_programs: int = Field(3, ge=0)
+    """Number of fittest programs that a prompt contains."""
+    inspirations: int = Field(2, ge=0)
+    """Number of other programs, drawn at random, that a prompt contains."""
+    operators: dict[str, float] | None = None
+    """Operators and their weights, 0 or more. Without a value: `diff` and `rewrite` with a language
+    model, `tune` and `mutate` without."""
+    enforce_blocks: bool | None = None
+    """Whether text outside EVOLVE-BLOCK regions is kept unchanged. Without a value, the problem
+    decides."""
+    grid_after: int = Field(50, ge=1)
+    """Evaluations after which the ranges of axes without a declared range are learnt and frozen."""
+    stop_fitness: float | None = Field(None, allow_inf_nan=False)
+    """The run stops when its best fitness reaches this."""
+    stop_patience: int | None = Field(None, ge=1)
+    """The run stops after this many settled proposals in a row without improvement."""
+    stop_threshold: float = Field(0.001, ge=0)
+    """Least rise in fitness that `search.stop_patience` counts as an improvement."""
 
 
 class QueueSettings(Section):
     """Back-pressure, and the recovery of lost work."""
 
-    generating: int | None = Field(
-        None,
-        ge=1,
-        description="Most proposals that wait for their operator. Without a value, it follows from "
-        "measurements.",
-    )
-    evaluating: int | None = Field(
-        None,
-        ge=1,
-        description="Proposals under test from which on no further proposal is planned. Without a "
-        "value, it follows from measurements.",
-    )
-    lease_seconds: float = Field(
-        30.0,
-        gt=0,
-        description="Seconds after which the lease of a step expires if its worker does not renew "
-        "it.",
-    )
-    redeliver_seconds: float = Field(
-        30.0,
-        gt=0,
-        description="Seconds after which a step that no worker has leased is enqueued again.",
-    )
-    patience_seconds: float = Field(
-        180.0,
-        gt=0,
-        description="Seconds that an embedded run waits for a service that is down before it is "
-        "paused.",
-    )
-    attempts: int = Field(
-        5, ge=1, description="Times that one step is started before the run fails."
-    )
+    generating: int | None = Field(None, ge=1)
+    """Most proposals that wait for their operator. Without a value, it follows from
+    measurements."""
+    evaluating: int | None = Field(None, ge=1)
+    """Proposals under test from which on no further proposal is planned. Without a value, it
+    follows from measurements."""
+    lease_seconds: float = Field(30.0, gt=0)
+    """Seconds after which the lease of a step expires if its worker does not renew it."""
+    redeliver_seconds: float = Field(30.0, gt=0)
+    """Seconds after which a step that no worker has leased is enqueued again."""
+    patience_seconds: float = Field(180.0, gt=0)
+    """Seconds that an embedded run waits for a service that is down before it is paused."""
+    attempts: int = Field(5, ge=1)
+    """Times that one step is started before the run fails."""
 
 
 class SandboxSettings(Section):
     """How programs are isolated."""
 
-    backend: Literal["auto", "process", "docker"] = Field(
-        "auto",
-        description="Isolation of programs: `docker` is containers, `process` is child processes, "
-        "`auto` is containers where a Docker engine answers.",
-    )
-    mode: Literal["guarded", "compatible"] | None = Field(
-        None,
-        description="Whether evaluator and program are separate processes (`guarded`) or one "
-        "(`compatible`). Without a value, the problem decides.",
-    )
-    compare_modes: bool = Field(
-        True,
-        description="Whether `evoq check` measures the seeds in both modes.",
-    )
-    image: str = Field("evoqueue-sandbox:1", description="Container image that trials run in.")
-    runtime: str = Field(
-        "",
-        description="OCI runtime of containers, such as `runsc`. Without a value, the engine's "
-        "default.",
-    )
-    seccomp: str = Field(
-        "",
-        description="Seccomp profile of containers: a path, or `engine` for the engine's own. "
-        "Without a value, Evoqueue's.",
-    )
-    cpus: float = Field(
-        1.0, gt=0, description="CPUs that the programs of one container may use together."
-    )
-    cells: int = Field(
-        4, ge=1, description="Trials that one worker runs at once, each in a warm sandbox."
-    )
-    spares: int = Field(
-        1, ge=0, description="Booted warm sandboxes that a worker keeps ready beyond those in use."
-    )
-    trials_per_cell: int = Field(
-        500, ge=1, description="Trials after which a warm sandbox is replaced."
-    )
-    minutes_per_cell: float = Field(
-        30.0, gt=0, description="Age in minutes at which a warm sandbox is replaced."
-    )
-    one_container_per_trial: bool = Field(
-        False, description="Whether every trial has a container of its own, never a warm one."
-    )
-    environments: str = Field(
-        "",
-        description="Folder of the virtual environments of problems. Without a value, a folder in "
-        "the user's cache.",
-    )
-    build_minutes: float = Field(
-        30.0, gt=0, description="Minutes that the build of an image may take."
-    )
-    wall_seconds: float | None = Field(
-        None,
-        gt=0,
-        description="Time-out of one stage in seconds. Without a value, the problem decides.",
-    )
-    memory_mib: int | None = Field(
-        None, ge=16, description="Memory of one trial in MiB. Without a value, the problem decides."
-    )
-    cpu_seconds: float | None = Field(
-        None,
-        gt=0,
-        description="CPU time of one stage in seconds. Without a value, the problem decides.",
-    )
-    output_bytes: int | None = Field(
-        None,
-        ge=1,
-        description="Bytes that are kept of standard output, and of standard error. Without a "
-        "value, 1 MiB.",
-    )
-    result_bytes: int | None = Field(
-        None,
-        ge=1,
-        description="Bytes of the metrics and artifacts of one trial. Without a value, 1 MiB.",
-    )
-    file_bytes: int | None = Field(
-        None,
-        ge=1,
-        description="Bytes of each file that a trial writes. Without a value, 32 MiB.",
-    )
-    processes: int | None = Field(
-        None, ge=1, description="Processes of one trial at once. Without a value, 64."
-    )
-    unbounded_processes: bool = Field(
-        False,
-        description="Whether child processes isolate programs even where nothing bounds the number "
-        "of processes that a program starts.",
-    )
-    open_files: int | None = Field(
-        None, ge=3, description="Open files of one process of a trial. Without a value, 256."
-    )
+    backend: Literal["auto", "process", "docker"] = "auto"
+    """Isolation of programs: `docker` is containers, `process` is child processes, `auto` is
+    containers where a Docker engine answers."""
+    mode: Literal["guarded", "compatible"] | None = None
+    """Whether evaluator and program are separate processes (`guarded`) or one (`compatible`).
+    Without a value, the problem decides."""
+    compare_modes: bool = True
+    """Whether `evoq check` measures the seeds in both modes."""
+    image: str = "evoqueue-sandbox:1"
+    """Container image that trials run in."""
+    runtime: str = ""
+    """OCI runtime of containers, such as `runsc`. Without a value, the engine's default."""
+    seccomp: str = ""
+    """Seccomp profile of containers: a path, or `engine` for the engine's own. Without a value,
+    Evoqueue's."""
+    cpus: float = Field(1.0, gt=0)
+    """CPUs that the programs of one container may use together."""
+    cells: int = Field(4, ge=1)
+    """Trials that one worker runs at once, each in a warm sandbox."""
+    spares: int = Field(1, ge=0)
+    """Booted warm sandboxes that a worker keeps ready beyond those in use."""
+    trials_per_cell: int = Field(500, ge=1)
+    """Trials after which a warm sandbox is replaced."""
+    minutes_per_cell: float = Field(30.0, gt=0)
+    """Age in minutes at which a warm sandbox is replaced."""
+    one_container_per_trial: bool = False
+    """Whether every trial has a container of its own, never a warm one."""
+    environments: str = ""
+    """Folder of the virtual environments of problems. Without a value, a folder in the user's
+    cache."""
+    build_minutes: float = Field(30.0, gt=0)
+    """Minutes that the build of an image may take."""
+    wall_seconds: float | None = Field(None, gt=0)
+    """Time-out of one stage in seconds. Without a value, the problem decides."""
+    memory_mib: int | None = Field(None, ge=16)
+    """Memory of one trial in MiB. Without a value, the problem decides."""
+    cpu_seconds: float | None = Field(None, gt=0)
+    """CPU time of one stage in seconds. Without a value, the problem decides."""
+    output_bytes: int | None = Field(None, ge=1)
+    """Bytes that are kept of standard output, and of standard error. Without a value, 1 MiB."""
+    result_bytes: int | None = Field(None, ge=1)
+    """Bytes of the metrics and artifacts of one trial. Without a value, 1 MiB."""
+    file_bytes: int | None = Field(None, ge=1)
+    """Bytes of each file that a trial writes. Without a value, 32 MiB."""
+    processes: int | None = Field(None, ge=1)
+    """Processes of one trial at once. Without a value, 64."""
+    unbounded_processes: bool = False
+    """Whether child processes isolate programs even where nothing bounds the number of processes
+    that a program starts."""
+    open_files: int | None = Field(None, ge=3)
+    """Open files of one process of a trial. Without a value, 256."""
 
 
 class PriceSettings(Section):
     """The price of an hour of a worker, busy or idle; None where it is not known."""
 
-    gpu_usd_per_hour: float | None = Field(
-        None, ge=0, description="US dollars for an hour of a worker of the queue `gpu`."
-    )
-    cpu_usd_per_hour: float | None = Field(
-        None, ge=0, description="US dollars for an hour of a worker of the queue `cpu`."
-    )
-    control_usd_per_hour: float | None = Field(
-        None, ge=0, description="US dollars for an hour of a worker of the queue `control`."
-    )
+    gpu_usd_per_hour: float | None = Field(None, ge=0)
+    """US dollars for an hour of a worker of the queue `gpu`."""
+    cpu_usd_per_hour: float | None = Field(None, ge=0)
+    """US dollars for an hour of a worker of the queue `cpu`."""
+    control_usd_per_hour: float | None = Field(None, ge=0)
+    """US dollars for an hour of a worker of the queue `control`."""
 
     def of(self, kind: str) -> float | None:
         """Returns the price of a kind of worker."""
@@ -262,101 +170,58 @@ class PriceSettings(Section):
 class PromptSettings(Section):
     """What prompts contain.  Names and defaults are OpenEvolve's where it has them."""
 
-    templates: dict[str, str] = Field(
-        default_factory=dict,
-        description="Texts that replace packaged templates, by name; and texts of other names, "
-        "which `prompts.system_message` may name.",
-    )
-    system_message: str = Field(
-        RULES.system_message,
-        description="System prompt: a text, or the name of a template. Without a value, the "
-        "problem's instructions.",
-    )
+    templates: dict[str, str] = Field(default_factory=dict)
+    """Texts that replace packaged templates, by name; and texts of other names, which
+    `prompts.system_message` may name."""
+    system_message: str = RULES.system_message
+    """System prompt: a text, or the name of a template. Without a value, the problem's
+    instructions."""
     template_variations: dict[str, Annotated[list[str], Field(min_length=1)]] = Field(
-        default_factory=dict,
-        description="For each `{key}` in a template, texts of which one is drawn for each prompt.",
+        default_factory=dict
     )
-    use_template_stochasticity: bool = Field(
-        RULES.use_template_stochasticity,
-        description="Whether the texts of `prompts.template_variations` are drawn at random; "
-        "otherwise the first is used.",
-    )
-    num_top_programs: int | None = Field(
-        None,
-        ge=0,
-        description="Number of fittest programs that are shown. Without a value, "
-        "`search.top_programs`.",
-    )
-    num_diverse_programs: int | None = Field(
-        None,
-        ge=0,
-        description="Number of other programs that are shown. Without a value, "
-        "`search.inspirations`.",
-    )
-    include_artifacts: bool = Field(
-        RULES.include_artifacts, description="Whether the artifacts of the parent are shown."
-    )
-    max_artifact_bytes: int = Field(
-        RULES.max_artifact_bytes, ge=0, description="Characters that are shown of each artifact."
-    )
-    artifact_security_filter: bool = Field(
-        RULES.artifact_security_filter,
-        description="Whether what looks like a secret is removed from artifacts.",
-    )
-    max_prompt_tokens: int = Field(
-        RULES.max_prompt_tokens,
-        ge=0,
-        description="Tokens, as estimated, of the longest prompt, its system text included.",
-    )
-    failure_messages: bool = Field(
-        RULES.failure_messages,
-        description="Whether the message of a failed trial and what it printed are quoted; they "
-        "can contain inputs that the program is tested on.",
-    )
+    """For each `{key}` in a template, texts of which one is drawn for each prompt."""
+    use_template_stochasticity: bool = RULES.use_template_stochasticity
+    """Whether the texts of `prompts.template_variations` are drawn at random; otherwise the first
+    is used."""
+    num_top_programs: int | None = Field(None, ge=0)
+    """Number of fittest programs that are shown. Without a value, `search.top_programs`."""
+    num_diverse_programs: int | None = Field(None, ge=0)
+    """Number of other programs that are shown. Without a value, `search.inspirations`."""
+    include_artifacts: bool = RULES.include_artifacts
+    """Whether the artifacts of the parent are shown."""
+    max_artifact_bytes: int = Field(RULES.max_artifact_bytes, ge=0)
+    """Characters that are shown of each artifact."""
+    artifact_security_filter: bool = RULES.artifact_security_filter
+    """Whether what looks like a secret is removed from artifacts."""
+    max_prompt_tokens: int = Field(RULES.max_prompt_tokens, ge=0)
+    """Tokens, as estimated, of the longest prompt, its system text included."""
+    failure_messages: bool = RULES.failure_messages
+    """Whether the message of a failed trial and what it printed are quoted; they can contain inputs
+    that the program is tested on."""
     suggest_simplification_after_chars: int | None = Field(
-        RULES.suggest_simplification_after_chars,
-        ge=0,
-        description="Characters of source from which on a prompt suggests a simpler program; null "
-        "for never.",
+        RULES.suggest_simplification_after_chars, ge=0
     )
-    include_changes_under_chars: int | None = Field(
-        RULES.include_changes_under_chars,
-        ge=0,
-        description="Characters of changes up to which an inspiration is labelled with them; null "
-        "for never.",
-    )
+    """Characters of source from which on a prompt suggests a simpler program; null for never."""
+    include_changes_under_chars: int | None = Field(RULES.include_changes_under_chars, ge=0)
+    """Characters of changes up to which an inspiration is labelled with them; null for never."""
     concise_implementation_max_lines: int | None = Field(
-        RULES.concise_implementation_max_lines,
-        ge=0,
-        description="Lines up to which an inspiration is labelled as concise; null for never.",
+        RULES.concise_implementation_max_lines, ge=0
     )
+    """Lines up to which an inspiration is labelled as concise; null for never."""
     comprehensive_implementation_min_lines: int | None = Field(
-        RULES.comprehensive_implementation_min_lines,
-        ge=0,
-        description="Lines from which on an inspiration is labelled as comprehensive; null for "
-        "never.",
+        RULES.comprehensive_implementation_min_lines, ge=0
     )
-    diff_summary_max_line_len: int = Field(
-        RULES.diff_summary_max_line_len,
-        ge=0,
-        description="Characters that are shown of each line of a summary of changes.",
-    )
-    diff_summary_max_lines: int = Field(
-        RULES.diff_summary_max_lines,
-        ge=0,
-        description="Lines that are shown of each block in a summary of changes.",
-    )
-    functions_per_prompt: int = Field(
-        RULES.functions_per_prompt,
-        ge=0,
-        description="Versions of the function, the parent's included, that a prompt of the "
-        "operator `complete` contains.",
-    )
-    function: str = Field(
-        RULES.function,
-        description="Name of the function that the operator `complete` evolves. Without a value, "
-        "the program says which.",
-    )
+    """Lines from which on an inspiration is labelled as comprehensive; null for never."""
+    diff_summary_max_line_len: int = Field(RULES.diff_summary_max_line_len, ge=0)
+    """Characters that are shown of each line of a summary of changes."""
+    diff_summary_max_lines: int = Field(RULES.diff_summary_max_lines, ge=0)
+    """Lines that are shown of each block in a summary of changes."""
+    functions_per_prompt: int = Field(RULES.functions_per_prompt, ge=0)
+    """Versions of the function, the parent's included, that a prompt of the operator `complete`
+    contains."""
+    function: str = RULES.function
+    """Name of the function that the operator `complete` evolves. Without a value, the program says
+    which."""
 
     @model_validator(mode="after")
     def _templates_can_be_filled(self) -> "PromptSettings":
@@ -382,70 +247,52 @@ class RunSettings(Section):
     llm: ModelSettings = ModelSettings()
     sandbox: SandboxSettings = SandboxSettings()
     prices: PriceSettings = PriceSettings()
-    strategy: dict[str, Any] = Field(
-        default_factory=dict,
-        description="Parameters of the recipe that are no settings of `search`.",
-    )
+    strategy: dict[str, Any] = Field(default_factory=dict)
+    """Parameters of the recipe that are no settings of `search`."""
     prompts: PromptSettings = PromptSettings()
-    problem: dict[str, Any] = Field(
-        default_factory=dict, description="Options of the problem, see problems.md."
-    )
+    problem: dict[str, Any] = Field(default_factory=dict)
+    """Options of the problem, see problems.md."""
 
 
 class Settings(BaseSettings):
     """The settings of a process, from its environment."""
 
     model_config = SettingsConfigDict(
-        env_prefix="EVOQ_", env_nested_delimiter="__", extra="ignore", frozen=True
+        env_prefix="EVOQ_",
+        env_nested_delimiter="__",
+        extra="ignore",
+        frozen=True,
+        use_attribute_docstrings=True,
     )
 
-    database_url: SecretStr | None = Field(
-        None, description="Address of Postgres. Without a value, an embedded Postgres is started."
-    )
-    redis_url: SecretStr | None = Field(
-        None, description="Address of Redis. Without a value, an embedded Valkey is started."
-    )
-    home: str = Field(
-        ".evoq", description="Folder of the embedded stack and of what this machine remembers."
-    )
-    database_connections: int = Field(
-        16, ge=1, description="Most database connections of one process."
-    )
+    database_url: SecretStr | None = None
+    """Address of Postgres. Without a value, an embedded Postgres is started."""
+    redis_url: SecretStr | None = None
+    """Address of Redis. Without a value, an embedded Valkey is started."""
+    home: str = ".evoq"
+    """Folder of the embedded stack and of what this machine remembers."""
+    database_connections: int = Field(16, ge=1)
+    """Most database connections of one process."""
     sandbox: SandboxSettings = SandboxSettings()
     prices: PriceSettings = PriceSettings()
     queue: QueueSettings = QueueSettings()
-    vllm_model: str | None = Field(
-        None,
-        description="Model that a worker of the queue `gpu` loads into its own process. Without a "
-        "value, it sends requests to endpoints.",
-    )
-    vllm_name: str | None = Field(
-        None,
-        description="Name by which runs refer to the loaded model. Without a value, "
-        "`EVOQ_VLLM_MODEL`.",
-    )
-    vllm_args: str = Field("", description="Arguments of `vllm serve` as one line.")
-    vllm_metrics_port: int | None = Field(
-        None,
-        ge=1,
-        le=65535,
-        description="Port of vLLM's `/metrics`. Without a value, they are not served.",
-    )
-    llm_max_in_flight: int | None = Field(
-        None, ge=1, description="Most requests of this process at all endpoints together."
-    )
-    llm_target_in_flight: int | None = Field(
-        None,
-        ge=1,
-        description="Requests in flight at which the adaptive window of this process begins, "
-        "instead of a run's `llm.target_in_flight`.",
-    )
-    llm_parallel_generations: int | None = Field(
-        None,
-        ge=1,
-        description="Most requests of the whole deployment at one endpoint, instead of a run's "
-        "`llm.parallel_generations`.",
-    )
+    vllm_model: str | None = None
+    """Model that a worker of the queue `gpu` loads into its own process. Without a value, it sends
+    requests to endpoints."""
+    vllm_name: str | None = None
+    """Name by which runs refer to the loaded model. Without a value, `EVOQ_VLLM_MODEL`."""
+    vllm_args: str = ""
+    """Arguments of `vllm serve` as one line."""
+    vllm_metrics_port: int | None = Field(None, ge=1, le=65535)
+    """Port of vLLM's `/metrics`. Without a value, they are not served."""
+    llm_max_in_flight: int | None = Field(None, ge=1)
+    """Most requests of this process at all endpoints together."""
+    llm_target_in_flight: int | None = Field(None, ge=1)
+    """Requests in flight at which the adaptive window of this process begins, instead of a run's
+    `llm.target_in_flight`."""
+    llm_parallel_generations: int | None = Field(None, ge=1)
+    """Most requests of the whole deployment at one endpoint, instead of a run's
+    `llm.parallel_generations`."""
 
     @property
     def deployed(self) -> bool:

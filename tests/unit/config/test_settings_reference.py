@@ -39,6 +39,7 @@ def values(field: FieldInfo) -> str:
 
 
 def bounds_of(part: Any) -> Iterator[tuple[str, float]]:
+    """Yields the signs and numbers of a constraint; nothing for another kind of constraint."""
     for name, sign in (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<")):
         if isinstance(value := getattr(part, name, None), int | float):
             yield sign, value
@@ -59,7 +60,8 @@ def choices(annotation: Any) -> list[str]:
 
 def row(name: str, field: FieldInfo) -> str:
     default = field.get_default(call_default_factory=True)
-    return f"| `{name}` | {shown(default)} | {values(field)} | {field.description} |"
+    meaning = " ".join((field.description or "").split())
+    return f"| `{name}` | {shown(default)} | {values(field)} | {meaning} |"
 
 
 def documented() -> list[str]:
