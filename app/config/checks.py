@@ -28,19 +28,19 @@ def require_bounds(budget: Budget, llm: ModelSettings) -> None:
     """
     if budget.tokens is None and budget.cost_usd is None:
         return
-    endless = sorted({one.name for one in llm.every_model if one.max_tokens is None})
-    if endless:
+    unbounded = sorted({model.name for model in llm.every_model if model.max_tokens is None})
+    if unbounded:
         raise UsageError(
-            f"{', '.join(endless)} may answer at as much length as it likes",
+            f"{', '.join(unbounded)} may answer at as much length as it likes",
             where="budget.tokens" if budget.tokens is not None else "budget.cost_usd",
             remedy="Set llm.max_tokens, or leave the cap out.",
         )
     unpriced = sorted(
         {
-            one.name
-            for one in llm.every_model
-            if one.usd_per_million_prompt_tokens is None
-            or one.usd_per_million_completion_tokens is None
+            model.name
+            for model in llm.every_model
+            if model.usd_per_million_prompt_tokens is None
+            or model.usd_per_million_completion_tokens is None
         }
     )
     if unpriced and budget.cost_usd is not None:
@@ -50,8 +50,8 @@ def require_bounds(budget: Budget, llm: ModelSettings) -> None:
             remedy="Set llm.usd_per_million_prompt_tokens and llm.usd_per_million_completion_tokens"
             ", or those of the model or role; or cap budget.tokens instead.",
         )
-    asks, each = 1 + llm.repair_turns, llm.price_ceiling.reservation(0)
-    needs = {"tokens": asks * each.tokens, "cost_usd": asks * each.cost_usd}
+    requests, each = 1 + llm.repair_turns, llm.price_ceiling.reservation(0)
+    needs = {"tokens": requests * each.tokens, "cost_usd": requests * each.cost_usd}
     for name, least in needs.items():
         cap: float | None = {"tokens": budget.tokens, "cost_usd": budget.cost_usd}[name]
         if cap is not None and cap < least:
@@ -65,10 +65,10 @@ def require_bounds(budget: Budget, llm: ModelSettings) -> None:
 
 
 def require_refining(settings: RunSettings) -> None:
-    """Makes sure that what the refiner waits for can be seen.
+    """Makes sure that prompts contain the programs whose children are due for the refiner.
 
     Raises:
-      UsageError: Its parents are to be among more programs than are shown.
+      UsageError: The refiner's parents are among more programs than prompts contain.
     """
     rules, shown = refining_of(settings.llm), settings.search.top_programs
     if rules.share and rules.top > shown:
@@ -93,7 +93,7 @@ def operators(
 
     Args:
       settings: The run's.
-      asking: The operators that ask a model.
+      asking: The operators that need a model.
       known: Every operator a run may name.
 
     Raises:

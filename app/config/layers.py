@@ -21,7 +21,7 @@ ADDRESSES = ("database_url", "redis_url", "home")
 """Settings of the connection, not of the run."""
 
 TEMPLATE_FOLDER = "prompts.template_dir"
-"""Stands for the templates in a folder; whoever reads the folder replaces it by them."""
+"""Stands for the templates in a folder, which the reader of the folder puts in its place."""
 
 _PROBLEM_OPTIONS = ("data", "environment", "allow_imports", "deny_imports")
 
@@ -44,11 +44,11 @@ _OTHER_VARIABLES = (
 
 
 class UsageError(ValueError):
-    """Wrong usage: a command, a variable or a file that says what cannot be.
+    """Wrong usage: a command, a variable or a file with a value that cannot be used.
 
     Attributes:
       what: What is wrong, in one clause.
-      where: The option, variable or file that says it.
+      where: The option, variable or file with the value.
       value: The offending value as written; "" where there is none to show.
       remedy: What to do about it, in one sentence.
     """

@@ -55,7 +55,8 @@ def recipe(name: str) -> type[Recipe]:
 
 def parameter_names(recipe: type[Recipe]) -> list[str]:
     """Returns the names of a recipe's parameters."""
-    return [one.name for one in fields(recipe)]  # type: ignore[arg-type]  # recipes are dataclasses
+    parameters = fields(recipe)  # type: ignore[arg-type]  # recipes are dataclasses
+    return [parameter.name for parameter in parameters]
 
 
 def with_parameters(

@@ -22,24 +22,24 @@ def rules_of(strategy: str, settings: Mapping[str, Any]) -> Rules:
 
     Args:
       strategy: The name of its recipe.
-      settings: As they are stored; a setting of another version that this one lacks is ignored, and
-        one that is absent has its default.
+      settings: The stored settings; a setting that this version does not know is ignored, and an
+        absent setting has its default.
 
     Raises:
       ValueError: A value is of the wrong type or out of range.
     """
-    known = RunSettings.model_validate(settings, extra="ignore")
-    search, queue, llm = known.search, known.queue, known.llm
+    run = RunSettings.model_validate(settings, extra="ignore")
+    search, queue, llm = run.search, run.queue, run.llm
     return Rules(
         SearchRules(
-            recipe=_recipe(strategy, known),
+            recipe=_recipe(strategy, run),
             enforce_blocks=search.enforce_blocks,
             grid_after=search.grid_after,
             stop_fitness=search.stop_fitness,
             stop_patience=search.stop_patience,
             stop_threshold=search.stop_threshold,
         ),
-        known.prompts.rules(search),
+        run.prompts.rules(search),
         AskingRules(llm.repair_turns, refining_of(llm), judges_of(llm), llm.price_ceiling),
         Caps(queue.generating, queue.evaluating),
     )

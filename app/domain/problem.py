@@ -1,4 +1,4 @@
-"""Problems: what to evolve, and how a sandbox run is prepared and read."""
+"""Problems: the programs to evolve, and how a sandbox run is prepared and its outcome read."""
 
 import enum
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ ProblemDigest: TypeAlias = str
 
 
 class EvaluatorBroken(ValueError):
-    """The problem's own scoring code cannot be used; says file, line and error."""
+    """The problem's own scoring code cannot be used; the message has file, line and error."""
 
 
 class ProblemError(ValueError):
@@ -42,7 +42,7 @@ class Mode(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one sandbox run may use."""
+    """The resources that one sandbox run may use."""
 
     wall_seconds: float = 60.0
     cpu_seconds: float = 120.0
@@ -56,10 +56,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Evaluator:
-    """The trusted side of a trial: the problem's own scoring code and what lies beside it.
+    """The trusted side of a trial: the problem's own scoring code and the files beside it.
 
     Attributes:
-      digest: Names `files` and `entry`; cells are pooled and reused under it.
+      digest: Names `files` and `entry`; warm sandboxes are pooled and reused under it.
       files: Relative POSIX path to contents; the whole problem folder.
       entry: The path in `files` of the module that defines the stage functions.
       environment: Extra variables the evaluator sees, and the program does not.
@@ -80,7 +80,8 @@ class Job:
     Attributes:
       function: Name of the evaluator's function, called with one path per player.
       programs: One (file suffix, source bytes) per player.
-      seed: Reseeds what a warm cell would otherwise share between trials; 0 <= seed < 2**32.
+      seed: Seeds the random numbers that trials in a warm sandbox would otherwise share;
+        0 <= seed < 2**32.
     """
 
     evaluator: Evaluator
@@ -96,12 +97,12 @@ class Outcome:
     """How a job ended.
 
     Attributes:
-      result: What the stage function returned, as strict JSON with the keys `metrics` (name to
+      result: The value of the stage function, as strict JSON with the keys `metrics` (name to
         number, bool, string, list, object or null) and `artifacts` (name to string); None after a
         failure.  Not yet checked for meaning: `Problem.interpret` does that.
-      failure: Why there is no result; None when there is one.
-      stdout, stderr: Bounded head and tail of what was printed, secrets not included.
-      boot_seconds: What starting the cell cost this job; 0.0 in a warm cell.
+      failure: The reason why there is no result; None when there is one.
+      stdout, stderr: Bounded head and tail of what was printed, before secrets are filtered.
+      boot_seconds: Time this job waited for its sandbox to start; 0.0 in a warm one.
     """
 
     result: bytes | None
@@ -137,7 +138,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class EditRules:
-    """What a child may change of its parent.
+    """The changes that a child may make to its parent.
 
     Attributes:
       enforce_blocks: Whether text outside EVOLVE-BLOCK regions is put back.
@@ -157,19 +158,19 @@ class Problem:
     Attributes:
       digest: Names the files and everything else that shapes an evaluation.
       files: Relative POSIX path to contents; together with `options` enough to load it again.
-      options: What the loader was told beside the files (JSON values).
+      options: Values beside the files that shape the evaluation (JSON).
       instructions: The task in prose, for the model's system prompt.
       seeds: The programs every island starts from, at least one.
-      baselines: Name to seed program: what a result is compared with.
+      baselines: Name to seed program, which results are compared with.
       suffix: File name suffix of a program, with its dot.
       stages: Stage names in order; the last one's measurements reach the archive.
       thresholds: `thresholds[i]` is the fitness needed to go on from `stages[i]`.
       axes: Feature grid.
-      imports: What children may import; the seeds are the problem's own.
+      imports: Modules that children may import; seeds may import any.
       suggestions: Run settings that the problem's own configuration asks for, by dotted key.
       suggested_by: Setting to the key of the problem's configuration that suggests it, where that
         key has another name.
-      notices: What the loader wants the user to know, one sentence each.
+      notices: Sentences for the user about what was loaded.
       prepare: Turns a trial and its players' programs into a sandbox job.
       interpret: Turns the job's outcome back into an evaluation.
     """

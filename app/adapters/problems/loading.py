@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from app.adapters.problems import openevolve
-from app.adapters.problems import options as known
+from app.adapters.problems import options as option
 from app.adapters.problems.files import Source, check_size, data_files
 from app.domain.problem import Problem, ProblemError
 
@@ -64,15 +64,15 @@ def load(
     Raises:
       ProblemError: Something is missing, unreadable, of the wrong type or too large.
     """
-    format = next((format for format in formats if format.recognises(paths)), formats[-1])
-    chosen = {name: value for name, value in options.items() if name not in known.LAYOUT}
+    reader = next((reader for reader in formats if reader.recognises(paths)), formats[-1])
+    chosen = {name: value for name, value in options.items() if name not in option.LAYOUT}
     try:
-        source = format.read(paths, config, strict=strict)
-        if chosen.get(known.DATA) is not None:
-            gathered = data_files(chosen[known.DATA])
+        source = reader.read(paths, config, strict=strict)
+        if chosen.get(option.DATA) is not None:
+            gathered = data_files(chosen[option.DATA])
             for name, contents in gathered.items():
                 source.add(name, contents)
-            chosen[known.DATA] = list(gathered)
+            chosen[option.DATA] = list(gathered)
     except OSError as error:
         raise ProblemError(
             "cannot be read",
@@ -81,7 +81,7 @@ def load(
             remedy="Check the path and its permissions.",
         ) from error
     check_size(source.files)
-    return reload(format.NAME, source.name, source.files, chosen | source.options, formats=formats)
+    return reload(reader.NAME, source.name, source.files, chosen | source.options, formats=formats)
 
 
 def reload(
@@ -97,14 +97,14 @@ def reload(
     Raises:
       ProblemError: The files are not a problem, or this version knows no such format.
     """
-    for known_format in formats:
-        if format == known_format.NAME:
-            return known_format.build(name, dict(sorted(files.items())), known.shaping(options))
+    for reader in formats:
+        if format == reader.NAME:
+            return reader.build(name, dict(sorted(files.items())), option.shaping(options))
     raise ProblemError(
         "unknown format of a problem",
         where=name,
         value=format,
-        remedy=f"This version reads {', '.join(each.NAME for each in formats)}.",
+        remedy=f"This version reads {', '.join(reader.NAME for reader in formats)}.",
     )
 
 

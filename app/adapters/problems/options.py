@@ -27,7 +27,7 @@ _WHOLE = frozenset(field.name for field in fields(Limits) if field.type in (int,
 
 
 def shaping(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns those of the options that shape a problem, by name, in one spelling.
+    """Returns the options that shape a problem, by name, each in one spelling.
 
     Other settings of the sandbox (which backend, how many) are not the problem's and are left out.
     `None` means "not set".
@@ -35,22 +35,22 @@ def shaping(options: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
       ProblemError: A value is of the wrong kind or out of range.
     """
-    kept: dict[str, Any] = {}
+    shaping: dict[str, Any] = {}
     for name, value in sorted(options.items()):
         if value is None:
             continue
         if name in _LIMITS:
-            kept[name] = _limit(name, value)
+            shaping[name] = _limit(name, value)
         elif name == MODE:
-            kept[name] = _mode(value)
+            shaping[name] = _mode(value)
         elif name == IMAGE:
-            kept[name] = str(value)
+            shaping[name] = str(value)
         elif name == ENVIRONMENT:
-            kept[name] = _environment(value)
+            shaping[name] = _environment(value)
         elif name in (ALLOW_IMPORTS, DENY_IMPORTS):
-            kept[name] = modules(value, name)
+            shaping[name] = modules(value, name)
         elif name in LAYOUT or name == DATA:
-            kept[name] = value
+            shaping[name] = value
         elif name.startswith("problem."):
             raise ProblemError(
                 "unknown option",
@@ -58,7 +58,7 @@ def shaping(options: Mapping[str, Any]) -> dict[str, Any]:
                 remedy=f"Options of a problem are {DATA}, {ENVIRONMENT}, {ALLOW_IMPORTS} and "
                 f"{DENY_IMPORTS}.",
             )
-    return kept
+    return shaping
 
 
 def modules(value: Any, where: str) -> list[str]:

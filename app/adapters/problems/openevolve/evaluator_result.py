@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from app.domain.evaluation import COMBINED, Evaluation, Failure, FailureKind, Trial, fitness
@@ -67,10 +67,10 @@ class Reader:
             return self._failed(outcome, outcome.failure, {})
         try:
             returned = _returned(outcome.result)
-            measured = _sorted_out(returned.metrics, flags_count=self.flags_count)
+            measured = _by_kind(returned.metrics, flags_count=self.flags_count)
             if failure := _declared_failure(measured):
                 return self._failed(outcome, failure, returned.artifacts | measured.texts)
-            scores = _scores(measured, self.axes)
+            scores = _scores(returned.metrics, measured, self.axes)
             player = trial.players[0]
             value = fitness(player, [Evaluation(scores={player: scores})])
             final = trial.stage == self.stages[-1]
@@ -78,17 +78,12 @@ class Reader:
         except _Invalid as invalid:
             failure = Failure(FailureKind.INVALID_RESULT, str(invalid))
             return self._failed(outcome, failure, {})
-        texts = returned.artifacts | measured.texts if self.keep_artifacts else {}
-        return Evaluation(
+        texts = returned.artifacts | measured.texts
+        return replace(
+            self._unscored(outcome, texts),
             scores={player: scores},
             metrics={player: measured.numbers},
             features={player: features},
-            artifacts=self._bounded(texts),
-            wall_seconds=outcome.wall_seconds,
-            cpu_seconds=outcome.cpu_seconds,
-            peak_memory_mib=outcome.peak_memory_mib,
-            boot_seconds=outcome.boot_seconds,
-            verified=self.verified,
         )
 
     def _failed(self, outcome: Outcome, failure: Failure, texts: Mapping[str, str]) -> Evaluation:
@@ -100,18 +95,22 @@ class Reader:
         detail = clipped(clean(failure.detail), chars)
         if self.redact:
             detail = redacted(detail)
-        return Evaluation(
-            artifacts=self._bounded({**printed, **texts}) if self.keep_artifacts else {},
+        return replace(
+            self._unscored(outcome, {**printed, **texts}),
             failure=Failure(failure.kind, detail, failure.culprit),
+        )
+
+    def _unscored(self, outcome: Outcome, texts: Mapping[str, str]) -> Evaluation:
+        return Evaluation(
+            artifacts=bounded_artifacts(
+                texts if self.keep_artifacts else {}, chars=self.artifact_chars, redact=self.redact
+            ),
             wall_seconds=outcome.wall_seconds,
             cpu_seconds=outcome.cpu_seconds,
             peak_memory_mib=outcome.peak_memory_mib,
             boot_seconds=outcome.boot_seconds,
             verified=self.verified,
         )
-
-    def _bounded(self, texts: Mapping[str, str]) -> dict[str, str]:
-        return bounded_artifacts(texts, chars=self.artifact_chars, redact=self.redact)
 
     def _features(
         self, measured: "_Measured", program: Program, value: float, *, required: bool
@@ -135,7 +134,7 @@ class Reader:
 
 
 class _Invalid(Exception):
-    """The evaluator returned what cannot be a score; the message says what."""
+    """The result of the evaluator cannot be a score; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +150,7 @@ class _Measured:
     Attributes:
       numbers: Finite numbers.
       flags: Booleans; in `texts` or in `numbers` too.
-      texts: Everything that is no number, in words.
+      texts: Every value that is no number, as text.
       unusable: Numbers that are NaN, infinite or out of range; in `texts` too.
     """
 
@@ -175,7 +174,7 @@ def _returned(result: bytes | None) -> _Returned:
         raise _Invalid("artifacts must be a dict of texts")
     if len(loaded["metrics"]) > MAX_METRICS:
         raise _Invalid(f"{len(loaded['metrics'])} metrics, of at most {MAX_METRICS}")
-    return _Returned(loaded["metrics"], {name: _in_words(text) for name, text in texts.items()})
+    return _Returned(loaded["metrics"], {name: _as_text(text) for name, text in texts.items()})
 
 
 def _refused(constant: str) -> Any:
@@ -189,7 +188,7 @@ def _without_duplicates(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _sorted_out(metrics: Mapping[str, Any], *, flags_count: bool) -> _Measured:
+def _by_kind(metrics: Mapping[str, Any], *, flags_count: bool) -> _Measured:
     measured = _Measured({}, {}, {}, set())
     unusable: set[str] = set()
     for raw, value in metrics.items():
@@ -197,16 +196,16 @@ def _sorted_out(metrics: Mapping[str, Any], *, flags_count: bool) -> _Measured:
         if isinstance(value, bool):
             measured.flags[name] = value
         if isinstance(value, bool) and not flags_count:
-            measured.texts[name] = _in_words(value)
+            measured.texts[name] = _as_text(value)
         elif isinstance(value, int | float):
             number = _as_float(value)
             if math.isfinite(number):
                 measured.numbers[name] = number
             else:
                 unusable.add(name)
-                measured.texts[name] = _in_words(value)
+                measured.texts[name] = _as_text(value)
         else:
-            measured.texts[name] = _in_words(value)
+            measured.texts[name] = _as_text(value)
             if isinstance(value, dict) and _NONFINITE in value:
                 unusable.add(name)
     return _Measured(measured.numbers, measured.flags, measured.texts, frozenset(unusable))
@@ -219,7 +218,7 @@ def _as_float(value: int | float) -> float:
         return math.inf
 
 
-def _in_words(value: Any) -> str:
+def _as_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, dict) and set(value) == {_NONFINITE}:
@@ -228,26 +227,42 @@ def _in_words(value: Any) -> str:
 
 
 def _declared_failure(measured: _Measured) -> Failure | None:
-    """Returns the failure that OpenEvolve's conventions put into metrics, if any."""
-    said = measured.texts.get(ERROR, "")
+    """Returns the failure that OpenEvolve's conventions put into metrics, if any.
+
+    Raises:
+      _Invalid: There is neither a number nor a failure.
+    """
+    message = measured.texts.get(ERROR, "")
     if measured.flags.get(TIMEOUT):
-        return Failure(FailureKind.TIMEOUT, said or "the evaluator reports a time-out")
+        return Failure(FailureKind.TIMEOUT, message or "the evaluator reports a time-out")
     if measured.unusable or measured.numbers.keys() - {ERROR} or COMBINED in measured.texts:
         return None
     if ERROR in measured.numbers or ERROR in measured.texts:
-        return Failure(FailureKind.RUNTIME, said or "the evaluator reports an error and no score")
-    raise _Invalid("the evaluator returned no number: there is nothing to select by")
+        return Failure(
+            FailureKind.RUNTIME, message or "the evaluator reports an error and no score"
+        )
+    names = ", ".join(f"`{name}`" for name in sorted(measured.texts)) or "nothing"
+    raise _Invalid(
+        f"the evaluator returned no number: there is nothing to select by (it returned {names}; "
+        f"numbers inside a list or a dict do not count)"
+    )
 
 
-def _scores(measured: _Measured, axes: Sequence[str]) -> dict[str, float]:
-    """Returns what the fitness is made of.
+def _scores(
+    metrics: Mapping[str, Any], measured: _Measured, axes: Sequence[str]
+) -> dict[str, float]:
+    """Returns the numbers that the fitness is made of.
 
     Raises:
       _Invalid: One of them is not a finite number.
     """
     names = {*measured.numbers, *measured.unusable}
     if COMBINED in measured.texts and COMBINED not in names:
-        raise _Invalid(f"metric `{COMBINED}` is not a number: {measured.texts[COMBINED][:200]}")
+        kind = type(metrics.get(COMBINED)).__name__
+        raise _Invalid(
+            f"metric `{COMBINED}` is not a number but of type {kind}: "
+            f"{measured.texts[COMBINED][:200]}"
+        )
     if COMBINED in names:
         contributing = {COMBINED}
     else:
@@ -263,7 +278,7 @@ def clean(text: str) -> str:
 
 
 def clipped(text: str, chars: int) -> str:
-    """Returns the head and the tail of a text that is too long, and says what is missing."""
+    """Returns a text, of which a note replaces the middle where it is too long."""
     if len(text) <= chars:
         return text
     half = chars // 2
@@ -275,20 +290,20 @@ def bounded_artifacts(texts: Mapping[str, str], *, chars: int, redact: bool) -> 
 
     Those that do not fit are left out, and an artifact `left_out` names them.
     """
-    kept: dict[str, str] = {}
+    artifacts: dict[str, str] = {}
     left_out: list[str] = []
-    room = MAX_TOTAL_CHARS
+    remaining = MAX_TOTAL_CHARS
     for raw, text in texts.items():
         name = clean(raw)[:MAX_NAME_CHARS]
-        shown = clean(clipped(text, 4 * chars + OUTPUT_CHARS))  # a search need not see it all
+        shown = clean(clipped(text, 4 * chars + OUTPUT_CHARS))  # bounds the time of the filter
         shown = clipped(redacted(shown) if redact else shown, chars)
         if not shown:
             continue
-        if len(kept) == MAX_ARTIFACTS or len(shown) > room:
+        if len(artifacts) == MAX_ARTIFACTS or len(shown) > remaining:
             left_out.append(name)
             continue
-        kept[name] = shown
-        room -= len(shown)
+        artifacts[name] = shown
+        remaining -= len(shown)
     if left_out:
-        kept["left_out"] = clipped(", ".join(left_out), OUTPUT_CHARS)
-    return kept
+        artifacts["left_out"] = clipped(", ".join(left_out), OUTPUT_CHARS)
+    return artifacts

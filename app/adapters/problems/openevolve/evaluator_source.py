@@ -21,13 +21,13 @@ def defined_functions(text: str, where: str) -> frozenset[str]:
       ProblemError: The text is not Python.
     """
     tree = _parsed(text, where)
-    found: set[str] = set()
+    defined: set[str] = set()
     for node in _top_level(tree.body):
         names = _bound(node)
-        found |= names & {EVALUATE, *STAGES}
+        defined |= names & {EVALUATE, *STAGES}
         if "*" in names:
-            found.add(EVALUATE)
-    return frozenset(found)
+            defined.add(EVALUATE)
+    return frozenset(defined)
 
 
 def stages(

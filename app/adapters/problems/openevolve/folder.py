@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.adapters.problems import options as known
+from app.adapters.problems import options as option
 from app.adapters.problems.files import Source, content, decoded, tree
 from app.adapters.problems.openevolve import config_yaml
 from app.domain.problem import ProblemError
@@ -56,8 +56,8 @@ def read(paths: Sequence[Path], config: Path | None = None, *, strict: bool = Fa
     """
     layout = find(paths, config)
     source = Source(layout.folder.resolve().name, _without_secrets(tree(layout.folder)), {})
-    source.options[known.EVALUATOR] = layout.evaluator.name
-    source.options[known.INITIAL] = _included(layout.initial, layout.folder, source)
+    source.options[option.EVALUATOR] = layout.evaluator.name
+    source.options[option.INITIAL] = _included(layout.initial, layout.folder, source)
     if layout.config is not None:
         _add_config(layout.config, source, strict=strict)
     return source
@@ -100,8 +100,8 @@ def find(paths: Sequence[Path], config: Path | None = None) -> Layout:
             where=str(evaluator),
             remedy=f"Add {EVALUATOR} with a function `evaluate(program_path)`.",
         )
-    found = config or next((folder / name for name in CONFIGS if (folder / name).is_file()), None)
-    return Layout(folder, initial or _initial_program(folder), evaluator, found)
+    own = next((folder / name for name in CONFIGS if (folder / name).is_file()), None)
+    return Layout(folder, initial or _initial_program(folder), evaluator, config or own)
 
 
 def _initial_program(folder: Path) -> Path:
@@ -116,14 +116,14 @@ def _initial_program(folder: Path) -> Path:
     named = [path for path in files if path.stem == "initial_program"]
     marked = [path for path in files if path.suffix != ".md" and MARKER in content(path)]
     alike = [path for path in files if path.name.startswith("initial")]
-    for found in ([path for path in named if path in marked], named, marked, alike):
-        if len(found) == 1:
-            return found[0]
-        if found:
+    for matches in ([path for path in named if path in marked], named, marked, alike):
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
             raise ProblemError(
                 "several files could be the initial program",
                 where=str(folder),
-                value=", ".join(path.name for path in found),
+                value=", ".join(path.name for path in matches),
                 remedy="Name the one that is meant, followed by the evaluator.",
             )
     raise ProblemError(
@@ -147,7 +147,7 @@ def _add_config(path: Path, source: Source, *, strict: bool) -> None:
     taken = source.files.get(path.name, text.encode()) != text.encode()
     name = CONFIG_ELSEWHERE if taken else path.name
     source.add(name, text.encode())
-    source.options[known.CONFIG] = name
+    source.options[option.CONFIG] = name
     if "prompt.template_dir" in config.values:
         _add_templates(path, config.values["prompt.template_dir"], source)
 
@@ -161,7 +161,7 @@ def _add_templates(config: Path, named: str, source: Source) -> None:
             value=named,
             remedy="Give its path relative to the file.",
         )
-    source.options[known.TEMPLATES] = TEMPLATES
+    source.options[option.TEMPLATES] = TEMPLATES
     for part in [*sorted(folder.glob("*.txt")), *folder.glob("fragments.json")]:
         source.add(f"{TEMPLATES}/{part.name}", content(part))
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
-from app.adapters.problems import options as known
+from app.adapters.problems import options as option
 from app.adapters.problems.files import decoded, source_text
 from app.adapters.problems.openevolve import config_yaml, evaluator_source, translation
 from app.adapters.problems.openevolve.config_yaml import Config
@@ -59,12 +59,12 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
     values = config.values
     thresholds = tuple(map(float, values.get("evaluator.cascade_thresholds", DEFAULT_THRESHOLDS)))
     stages = _stages(files, options, config, thresholds)
-    suffix = _suffix(options[known.INITIAL], config)
+    suffix = _suffix(options[option.INITIAL], config)
     language = values.get("language", _LANGUAGES.get(suffix.lower(), "text"))
-    named = _seeds(files, options[known.INITIAL], language)
+    named = _seeds(files, options[option.INITIAL], language)
     axes, edit = translation.axes(config), translation.edit_rules(config)
     imports = translation.imports(config, options)
-    mode = Mode(options.get(known.MODE, _default_mode(suffix).value))
+    mode = Mode(options.get(option.MODE, _default_mode(suffix).value))
     evaluator, limits = _evaluator(files, options), translation.limits(config, options)
     reader = Reader(
         stages=stages,
@@ -110,9 +110,9 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
 
 
 def _configuration(files: Mapping[str, bytes], options: Mapping[str, Any]) -> Config:
-    if known.CONFIG not in options:
+    if option.CONFIG not in options:
         return Config()
-    where = options[known.CONFIG]
+    where = options[option.CONFIG]
     return config_yaml.read(decoded(files[where], where), where)
 
 
@@ -122,7 +122,7 @@ def _stages(
     config: Config,
     thresholds: tuple[float, ...],
 ) -> tuple[str, ...]:
-    entry = options[known.EVALUATOR]
+    entry = options[option.EVALUATOR]
     defined = evaluator_source.defined_functions(source_text(files[entry], entry), entry)
     cascade = config.values.get("evaluator.cascade_evaluation", True)
     return evaluator_source.stages(defined, cascade=cascade, thresholds=thresholds, where=entry)
@@ -163,10 +163,10 @@ def _prepared(
 
 
 def _evaluator(files: Mapping[str, bytes], options: Mapping[str, Any]) -> Evaluator:
-    environment = dict(options.get(known.ENVIRONMENT, {}))
-    if known.DATA in options:
-        environment[DATA_VARIABLE] = ":".join(options[known.DATA])
-    entry, image = options[known.EVALUATOR], options.get(known.IMAGE, "")
+    environment = dict(options.get(option.ENVIRONMENT, {}))
+    if option.DATA in options:
+        environment[DATA_VARIABLE] = ":".join(options[option.DATA])
+    entry, image = options[option.EVALUATOR], options.get(option.IMAGE, "")
     digested = {"files": _hashes(files), "entry": entry, "env": environment, "image": image}
     return Evaluator(_digest(digested), files, entry, environment, image)
 
@@ -198,7 +198,7 @@ def _templates(files: Mapping[str, bytes], options: Mapping[str, Any]) -> dict[s
         for name, content in files.items()
         if _is_template(PurePosixPath(name))
     }
-    prefix = options.get(known.TEMPLATES)
+    prefix = options.get(option.TEMPLATES)
     return own | {
         PurePosixPath(name).name: decoded(content, name)
         for name, content in files.items()
@@ -263,7 +263,7 @@ def _default_mode(suffix: str) -> Mode:
 
 
 def _without_stand_in(suffix: str, options: Mapping[str, Any]) -> list[str]:
-    if suffix == PYTHON_SUFFIX or known.MODE in options:
+    if suffix == PYTHON_SUFFIX or option.MODE in options:
         return []
     return [
         f"Programs are `{suffix}` files, which an evaluator reads or runs itself: they are "

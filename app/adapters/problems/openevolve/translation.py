@@ -39,13 +39,13 @@ def limits(config: Config, options: Mapping[str, Any]) -> Limits:
     """
     wall = _above_zero(config, "evaluator.timeout", DEFAULT_TIMEOUT_SECONDS)
     cores = _above_zero(config, "evaluator.cpu_limit", DEFAULT_CORES)
-    asked: dict[str, float | int] = {
+    chosen: dict[str, float | int] = {
         "wall_seconds": wall,
         "cpu_seconds": cores * float(options.get("sandbox.wall_seconds", wall)),
     }
     if "evaluator.memory_limit_mb" in config.values:
-        asked["memory_mib"] = int(_above_zero(config, "evaluator.memory_limit_mb", 1))
-    return overridden(asked, options)
+        chosen["memory_mib"] = int(_above_zero(config, "evaluator.memory_limit_mb", 1))
+    return overridden(chosen, options)
 
 
 def axes(config: Config) -> tuple[Axis, ...]:
@@ -142,7 +142,7 @@ def suggestions(config: Config, templates: Mapping[str, str]) -> dict[str, Any]:
     """Returns run settings by dotted name; only what the configuration sets.
 
     Args:
-      config: What config.yaml says.
+      config: The values of config.yaml.
       templates: File name to text of `prompt.template_dir`.
     """
     values = config.values
@@ -179,42 +179,42 @@ def suggested_by(config: Config) -> dict[str, str]:
 def notices(config: Config, templates: Mapping[str, str]) -> list[str]:
     """Returns sentences about values whose effect here is not what the key alone suggests."""
     values = config.values
-    found = []
+    sentences = []
     keys = [
         values.get("llm.api_key", ""),
         *(m.get("api_key", "") for m in (*config.models, *config.judges)),
     ]
     if any(key and variable(key) is None for key in keys):
-        found.append(
+        sentences.append(
             "`api_key`: a key written out is neither stored nor used; set OPENAI_API_KEY, or "
             "write `${NAME}` and set that variable."
         )
     patience = values.get("early_stopping_patience")
     if patience is not None and patience <= 0:
-        found.append(
+        sentences.append(
             "`early_stopping_patience`: read but without effect here, because stopping when a "
             "metric equals a threshold exactly is not offered; give a number above 0."
         )
     elif patience is None and "convergence_threshold" in values:
-        found.append(
+        sentences.append(
             "`convergence_threshold`: read but without effect here, because "
             "`early_stopping_patience` is not set."
         )
     if "llm.reasoning_effort" in values and not _models(config):
-        found.append(
+        sentences.append(
             "`llm.reasoning_effort`: read but without effect here, because no model is named."
         )
     if values.get("early_stopping_metric", COMBINED) != COMBINED:
-        found.append(
+        sentences.append(
             "`early_stopping_metric`: read but without effect here, because it is the fitness that "
             "is watched."
         )
     if "fragments.json" in templates:
-        found.append(
+        sentences.append(
             "fragments.json: read but without effect here, because the templates hold all of the "
             "text themselves."
         )
-    return found
+    return sentences
 
 
 def _models(config: Config) -> list[dict[str, Any]]:
@@ -240,7 +240,7 @@ def _model(entry: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any
 
 
 def _key_variable(config: Config, models: Sequence[Mapping[str, Any]]) -> str | None:
-    """Returns the variable that holds the key: that of `llm`, else the one all models name."""
+    """Returns the variable that holds the key: that of `llm`, else the one that all models name."""
     own = variable(config.values.get("llm.api_key", ""))
     named = {model.get("api_key_variable") for model in models}
     return own or (named.pop() if len(named) == 1 else None)
