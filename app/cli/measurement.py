@@ -20,8 +20,7 @@ from app.domain.evaluation import (
     fitness,
     merged_metrics,
 )
-from app.domain.mode_reasons import reasons
-from app.domain.modes import alike, differences, explained, other
+from app.domain.modes import alike, differences, explained, other, reasons
 from app.domain.problem import Evaluator, EvaluatorBroken, Job, Limits, Mode, Problem
 from app.domain.program import Program, ProgramId
 from app.domain.search.promotion import Shortfall, shortfall

@@ -1,8 +1,8 @@
-"""Evaluations: what a sandbox run measured, and how measurements become a fitness.
+"""Evaluations: the measurements of a sandbox run, and the fitness computed from them.
 
 Every trial is a match.  A benchmark is a match with one player; a game has two or more.  Scores are
-kept per player and per case, which is FunSearch's scores-per-test, OpenEvolve's metrics and a
-tournament's crosstable at once.
+kept for each player and each case, which covers FunSearch's scores per test, OpenEvolve's metrics
+and the crosstable of a tournament.
 """
 
 import enum
@@ -21,15 +21,15 @@ COMBINED = "combined_score"
 
 
 class FailureKind(enum.StrEnum):
-    """Why a proposal came to nothing.  Set where the failure happens, never guessed from text."""
+    """Why a proposal failed.  Set where the failure happens, never inferred from a text."""
 
-    # of a model's reply
-    NO_CODE = "no_code"  # the reply held no program
+    # of a reply
+    NO_CODE = "no_code"  # the reply contains no program
     BAD_EDIT = "bad_edit"  # a search block did not match its parent, or left the evolvable regions
     UNCHANGED = "unchanged"  # the child equals its parent
     REFUSED = "refused"  # the model declined to answer
     TOO_LONG = "too_long"  # the child exceeds the problem's length limit
-    # before a sandbox is spent, or by the compiler inside it
+    # before a trial, or by the compiler in the sandbox
     SYNTAX = "syntax"
     IMPORT_BLOCKED = "import_blocked"
     # of a trial
@@ -44,10 +44,10 @@ class FailureKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A program's own fault.  Faults of the machinery are exceptions, not Failures.
+    """A fault of a program.  Faults of the machinery are exceptions, not Failures.
 
     Attributes:
-      detail: One or more lines for a person and for the model; bounded by whoever makes it.
+      detail: One or more lines for the user and for the model, of bounded length.
       culprit: The player at fault in a match; None means every player of the trial.
     """
 
@@ -58,7 +58,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One sandbox run to be made: who plays, at which stage, on which cases."""
+    """A sandbox run to be made: its stage, its players and their cases."""
 
     stage: str
     players: tuple[ProgramId, ...]
@@ -67,18 +67,18 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What one trial measured.
+    """The measurements of one trial.
 
     Attributes:
       scores: For each player, its score on each case; higher is better.  Empty after a failure.
-      metrics: For each player, everything finite and numeric that the evaluator reported.
+      metrics: For each player, every finite number that the evaluator reported.
       features: For each player, named measurements that place it in a feature grid.
-      artifacts: Named texts for the next prompt and for people, bounded.
-      failure: What went wrong, if anything did.
-      wall_seconds: Real time in the sandbox, without waiting for a cell.
-      cpu_seconds: User and system time of everything the trial started.
+      artifacts: Named texts for the next prompt and for the user, bounded.
+      failure: None where the trial succeeded.
+      wall_seconds: Real time in the sandbox, without waiting for a warm sandbox.
+      cpu_seconds: User and system time of all processes of the trial.
       peak_memory_mib: Largest resident set of a process of the trial; None where not measured.
-      boot_seconds: What starting a cell cost this trial; 0.0 in a warm one.
+      boot_seconds: Time to start the sandbox for this trial; 0.0 in a warm one.
       verified: Whether evaluator and program were separate processes (guarded mode).
 
     Raises:
@@ -107,7 +107,7 @@ class Evaluation:
 def fitness(player: ProgramId, evaluations: Iterable[Evaluation]) -> float | None:
     """Returns the fitness of `player`, or None if it has no score; higher is better.
 
-    Scores are merged by case, later evaluations overriding earlier ones.  A case named
+    Scores are merged by case; later evaluations override earlier ones.  A case named
     `combined_score` stands for all others; otherwise the fitness is the mean over cases, which for
     matches scored 1, 1/2 and 0 is the win rate.
     """

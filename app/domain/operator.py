@@ -19,24 +19,24 @@ from app.domain.prompting.rules import PromptRules
 
 
 class Role(enum.StrEnum):
-    """What a model is asked to be.  Settings give each role models of its own."""
+    """The role of a model.  The settings assign models to each role."""
 
     GENERATOR = "generator"  # writes children; cheap, for breadth
     REFINER = "refiner"  # writes children where the search is stuck or at its best; strong
-    STRATEGIST = "strategist"  # says what to try, writes no program
-    BUILDER = "builder"  # writes the program a strategist asked for
-    JUDGE = "judge"  # has an opinion of a program that was measured
+    STRATEGIST = "strategist"  # plans what to try and writes no program
+    BUILDER = "builder"  # writes the program that a strategist planned
+    JUDGE = "judge"  # rates a measured program
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a model is asked.
+    """A request to a model.
 
     Attributes:
-      sample: The proposal's ordinal: tells apart repeated draws of the same text.
-      role: Which models may answer.
-      model: Which of them should, by name; "" leaves it to their weights.
-      left_out: What was cut to keep within the budget of tokens, a few words each.
+      sample: The proposal's ordinal: distinguishes repeated draws of the same text.
+      role: The models that may reply are those of this role.
+      model: Name of the model that replies; "" draws a model by weight.
+      left_out: What was cut to stay within the budget of tokens, a few words each.
     """
 
     system: str
@@ -48,29 +48,28 @@ class Prompt:
 
     @property
     def digest(self) -> str:
-        """Names the text, whatever its sample and role."""
+        """Digest of the text, independent of sample and role."""
         text = f"{len(self.system)}/{self.system}{self.user}"
         return sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a model answered.
+    """A model's reply to a prompt.
 
     Attributes:
-      model: The name it was asked by, which is the settings' and what reports count by.
-      finish: The endpoint's finish reason, `stop`, `length`, `content_filter`…; "" if it gave none.
-      prompt_tokens, completion_tokens: As counted by the endpoint; 0 where it does not say.
-      latency_seconds: From the request that was answered to its answer; waits and earlier attempts
-        are not counted.
+      model: Name of the model in the settings, which reports use too.
+      finish: The endpoint's finish reason, `stop`, `length`, `content_filter`…; "" without one.
+      prompt_tokens, completion_tokens: As counted by the endpoint; 0 without a count.
+      latency_seconds: Duration of the successful request, without waits and earlier attempts.
       cost_usd: Price of this completion; None where no price is known.
-      cached_tokens: How many of `prompt_tokens` the endpoint had read before.
-      role: That of its prompt.
-      revision: What the endpoint says it served, where it says more than `model`.
+      cached_tokens: How many of `prompt_tokens` the endpoint read from its cache.
+      role: The role of the prompt.
+      revision: The model that the endpoint reports, if it is more specific than `model`.
       reused: Whether it was read from a store: its tokens and its cost were spent earlier.
-      parameters: What shaped it beside its prompt and its sample: endpoint, model, temperature,
-        seed… (JSON values, no secret); empty where the provider does not say.
-      unanswered: Requests for it that were sent before and never answered: they may be billed.
+      parameters: Parameters of the request beside prompt and sample: endpoint, model, temperature,
+        seed… (JSON values, no secret); empty where the provider does not report them.
+      unanswered: Earlier requests for it without a reply: they may be billed.
     """
 
     text: str
@@ -90,13 +89,13 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A proposal before its operator has spoken: where the child goes and what it grows from.
+    """A proposal before its operator has run: the place of the child, and its parents.
 
     Attributes:
       ordinal: The proposal's number in its run, from 0; makes repeated draws distinct.
       epoch: The island's epoch when the parents were drawn.
       generation: Edits since a seed.
-      role: Who writes the child, where a model is asked.
+      role: The role of the model that writes the child, if a model does.
     """
 
     ordinal: int
@@ -110,12 +109,12 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class ProgramRecord:
-    """A program an operator may look at, with what is known of it.
+    """A program with its measurements, as an operator sees it.
 
     Attributes:
-      fitness: None when it never reached the final stage.
+      fitness: None if the program never reached the final stage.
       features: Position in feature space, by axis name.
-      artifacts: Texts its last evaluation left, bounded.
+      artifacts: Texts from its last evaluation, bounded.
       changes: How it differs from its own parent, in prose; "" for a seed.
     """
 
@@ -129,12 +128,12 @@ class ProgramRecord:
 
 @dataclass(frozen=True, slots=True)
 class FailedChild:
-    """A child that came to nothing, of a parent or of one of its ancestors.
+    """A failed child of a parent or of one of its ancestors.
 
     Attributes:
-      program: None where the reply held none.
-      cases: What it was tried on when it failed, where the trial names it.
-      artifacts: Texts the failed trial left, bounded.
+      program: None where the reply contained none.
+      cases: The cases of the failed trial, if it names them.
+      artifacts: Texts from the failed trial, bounded.
     """
 
     failure: Failure
@@ -146,10 +145,10 @@ class FailedChild:
 
 @dataclass(frozen=True, slots=True)
 class Ancestry:
-    """Where a program comes from, and what failed on the way.
+    """The ancestors of a program and the failed children among its lineage.
 
     Attributes:
-      ancestors: Its parent first, then that one's.
+      ancestors: Its parent first, then the parent of that, and so on.
       failures: Failed children of the program and of those ancestors, newest first.
     """
 
@@ -159,16 +158,16 @@ class Ancestry:
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """Everything an operator may look at.
+    """Everything that an operator sees.
 
     Attributes:
       known: Every parent and inspiration of `drafts`.
-      siblings: Final-stage children of the first draft's first parent, newest first; as many as
-        the operator asked for, and possibly none.
-      ancestry: That of the first draft's first parent; as much as the operator asked for.
-      prompts: Prompt templates, and what they are filled with.
-      repair_turns: How often a reply that came to nothing may be asked for again.
-      seed: Text that seeds every random choice of this conversation.
+      siblings: Final-stage children of the first draft's first parent, newest first; at most as
+        many as `Operator.siblings`.
+      ancestry: That of the first draft's first parent, within the bounds of the operator.
+      prompts: The rules by which prompts are written.
+      repair_turns: Most repair turns after an unusable reply.
+      seed: Text that seeds every random choice of the operator.
     """
 
     instructions: str
@@ -183,13 +182,13 @@ class Brief:
     seed: str = ""
 
     def rng(self, purpose: str) -> Random:
-        """Returns a generator that is the same for the same brief and purpose."""
+        """Returns a generator that is equal for equal briefs and purposes."""
         return Random(f"{self.seed}/{purpose}")
 
 
 @dataclass(frozen=True, slots=True)
 class Offspring:
-    """A child, and how it differs from its parent, in prose."""
+    """A child, with its differences from the parent in prose."""
 
     program: Program
     changes: str = ""
@@ -201,14 +200,14 @@ Conversation: TypeAlias = Generator[list[Prompt], list[Completion], list[Child]]
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """A named way of making children.
+    """A named method that makes children from parents.
 
     Attributes:
-      asks_model: Whether it can only run where a language model is configured.
-      siblings: How many siblings its briefs should hold, at most.
-      ancestors, failures: How much of the first parent's ancestry they should hold, at most.
-      completions: The most it asks for a draft, over all turns but those that repair.
-      repairs: Whether it asks again for a reply that came to nothing.
+      asks_model: Whether it needs a language model.
+      siblings: Most siblings in its briefs.
+      ancestors, failures: Most ancestors and failed children in the ancestry of its briefs.
+      completions: Most completions for a draft, repair turns not included.
+      repairs: Whether it has repair turns.
     """
 
     name: str
@@ -221,5 +220,5 @@ class Operator:
     repairs: bool = False
 
     def most_completions(self, repair_turns: int) -> int:
-        """Returns the most it asks for a draft; what budgets set aside."""
+        """Returns the most completions for a draft, which budgets reserve."""
         return self.completions * (1 + repair_turns if self.repairs else 1)

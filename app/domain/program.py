@@ -1,4 +1,4 @@
-"""Programs: immutable source text, named by its content."""
+"""Programs: immutable source texts, identified by their content."""
 
 import ast
 import contextlib

@@ -7,7 +7,7 @@ from functools import partial
 
 from app.domain.operator import Completion, Draft, Prompt
 from app.domain.run import Run
-from app.domain.search.budget import NOTHING, Charge, Price, booked
+from app.domain.search.budget import NOTHING, Charge, Price, charge
 from app.domain.search.cohort import Cohort
 from app.engine.budget import lost, price_ceiling, set_aside
 from app.engine.context import Context
@@ -82,7 +82,7 @@ def _answered(
 ) -> Turn:
     """Returns a turn with its answers, by place, and with what they and others may have taken."""
     paid = [turn.prompts[place] for place in answered], list(answered.values())
-    account = booked(run.budget, price_ceiling(run), *paid)
+    account = charge(run.budget, price_ceiling(run), *paid)
     tokens, usd = account.tokens + lost.tokens, account.cost_usd + lost.cost_usd
     completions = [answered.get(place) for place in range(len(turn.prompts))]
     return replace(

@@ -14,11 +14,11 @@ from app.domain.search.budget import (
     Price,
     PriceCeiling,
     Usage,
+    allowance,
     capped,
     fits,
-    room,
-    surprising,
-    unanswered,
+    unanswered_price,
+    unreserved_tokens,
 )
 from app.domain.search.cohort import Cohort
 from app.engine.context import Context
@@ -36,7 +36,7 @@ def affordable(ctx: Context, tx: Transaction, run: Run, plans: Sequence[Plan]) -
         Demand(len(plan.ordinals), len(plan.ordinals) * _completions(ctx, run, plan.operator, each))
         for plan in plans
     ]
-    return room(run.budget, _standing(ctx, tx, run), price_ceiling(run), wanted)
+    return allowance(run.budget, _standing(ctx, tx, run), price_ceiling(run), wanted)
 
 
 def price_ceiling(run: Run) -> PriceCeiling:
@@ -50,10 +50,10 @@ def set_aside(ctx: Context, run: Run, cohort: Cohort, turn: int, prompts: Sequen
     Returns:
       Why the budget has no room for them; "" where it has.
     """
-    if not capped(run.budget) or not surprising(prompts, run.longest_prompt_tokens):
+    if not capped(run.budget) or not unreserved_tokens(prompts, run.longest_prompt_tokens):
         return ""
     with ctx.store.begin() as tx:
-        tokens = surprising(prompts, tx.runs.get(run.id).longest_prompt_tokens)
+        tokens = unreserved_tokens(prompts, tx.runs.get(run.id).longest_prompt_tokens)
         if tokens:
             raised = Charge(longest_prompt_tokens=math.ceil(tokens / PROMPT_GROWTH))
             tx.completions.save([Turn(cohort, turn, raised)])
@@ -73,9 +73,9 @@ def lost(run: Run, prompts: Sequence[Prompt], n: int) -> Price:
     """
     if not n or not capped(run.budget):
         return NOTHING
-    each = max(
-        (unanswered(price_ceiling(run), one, 1) for one in prompts), key=_dear, default=NOTHING
-    )
+    ceiling = price_ceiling(run)
+    prices = (unanswered_price(ceiling, prompt, 1) for prompt in prompts)
+    each = max(prices, key=_dear, default=NOTHING)
     return Price(n * each.tokens, n * each.cost_usd)
 
 

@@ -14,7 +14,7 @@ from app.domain.events import (
 )
 from app.domain.run import Run, RunState
 from app.domain.search.archive import IslandView
-from app.domain.search.back_pressure import room
+from app.domain.search.back_pressure import plannable
 from app.domain.search.budget import overtime, spent
 from app.domain.search.strategy import Strategy
 from app.engine.admission import Admission
@@ -118,7 +118,7 @@ def _room(
     """Returns how many cohorts there is room for beside what waits and what is under test."""
     found = pressure(tx, run, backlog)
     run = resized(tx, run, found, least=strategy.cohort_size)
-    free = room(
+    free = plannable(
         run.limits, found.caps, generating=backlog.generating, evaluating=backlog.evaluating
     )
     count = free // strategy.cohort_size

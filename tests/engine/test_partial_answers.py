@@ -16,7 +16,7 @@ from app.domain.events import SETTLING
 from app.domain.operator import Brief, Completion, Conversation, Offspring, Operator, Prompt, Role
 from app.domain.program import Program
 from app.domain.run import RunState
-from app.domain.search.budget import Budget, unanswered
+from app.domain.search.budget import Budget, unanswered_price
 from app.engine import lifecycle, steps
 from app.engine.budget import price_ceiling
 from app.engine.context import Context, Pace
@@ -132,7 +132,7 @@ def test_what_was_answered_and_what_may_be_billed_are_booked_together(ctx: Conte
 
     with ctx.store.begin() as tx:
         found = tx.runs.get(run.id)
-    lost = unanswered(price_ceiling(run), Prompt("", "half"), 2).tokens
+    lost = unanswered_price(price_ceiling(run), Prompt("", "half"), 2).tokens
     said = sum(len(text) for text in ("whole", "sign", "5", "-"))  # nobody counted: a token a byte
     assert found.tokens == lost + said
 

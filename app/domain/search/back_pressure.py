@@ -1,36 +1,36 @@
-"""Back-pressure: how much of a run may wait for a model, and how much for evaluation.
+"""Back-pressure: how many proposals of a run may wait for a model, and how many for evaluation.
 
-Two loops, each sized by Little's law (L = λ W, the mean number in a stage is the throughput times
-the mean time in it): what a stage works at, and a reserve so that it never waits for the planner.
-Means and not medians, because the law holds for means.
+The limit of each stage follows from Little's law (L = λ W: the mean number in a stage is the
+throughput times the mean time in it): the number at work, and a reserve so that the stage never
+waits for the planner.  The law holds for means, so medians are not used.
 """
 
 import math
 from dataclasses import dataclass, replace
 
 HEADROOM = 1.5
-"""A stage may hold so many times what it works at: by this a run grows into a faster stage."""
+"""Factor of the number at work: it lets a run grow when a stage gets faster."""
 LEAD_SECONDS = 0.5
-"""From the need of a proposal to its plan, at most: beat's interval."""
+"""Longest time until a needed proposal is planned: the interval of Celery beat."""
 LEAST, MOST = 8, 1024
 FEWEST_MEASURED = 8
 STEP = 0.1
-"""A limit that would change by less stays."""
+"""Least relative change of a limit; a smaller change is ignored."""
 BATCH_SECONDS = 0.02
-"""What a message's way through the queue is worth: steps that are done sooner share a message."""
+"""Time of work that justifies a message: shorter steps share one."""
 LARGEST_BATCH = 8
 MESSAGES = 8
-"""A stage is spread over at least so many messages, so that a batch never empties it for others."""
+"""Least number of messages for a full stage, so that one batch never empties it."""
 
 
 @dataclass(frozen=True, slots=True)
 class InFlightLimits:
-    """How much of a run may be unsettled at once; the back-pressure on the two queues.
+    """How many proposals of a run may be in flight: the back-pressure on the two queues.
 
     Attributes:
       generating: Proposals that wait for their operator.
-      evaluating: Proposals under test beyond which nothing new is planned.
-      generate_batch, evaluate_batch: How many cohorts, how many trials, one message may name.
+      evaluating: Proposals under evaluation beyond which nothing new is planned.
+      generate_batch, evaluate_batch: Most proposals and most trials that one message names.
     """
 
     generating: int
@@ -40,33 +40,33 @@ class InFlightLimits:
 
 
 STARTING = InFlightLimits(128, 64)
-"""While nothing is measured."""
+"""The limits while nothing is measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """What a person has fixed; None leaves a limit to be measured."""
+    """Limits set by the user; None for a measured limit."""
 
     generating: int | None = None
     evaluating: int | None = None
 
     @property
     def fixed(self) -> bool:
-        """Whether no limit is measured: only how long steps take is."""
+        """Whether the user has set both limits, so that only the sizes of batches are measured."""
         return self.generating is not None and self.evaluating is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What the last settled proposals of a run say of its speed.
+    """The speed of a run, measured over its last settled proposals.
 
     Attributes:
       settled: How many proposals settled within `span_seconds`.
-      generating_seconds: Mean time a proposal was asked for at a model; what was read back from the
-        ledger counts as none.
-      evaluating_seconds: Mean time a proposal spent in a sandbox; those never tested count as none.
-      testing: Trials that workers hold at this moment.  More than rate and time explain: a trial
-        costs more than its time in the sandbox, such as the wait for a cell.
+      generating_seconds: Mean time of a proposal at a model; 0 for completions read from the
+        ledger.
+      evaluating_seconds: Mean time of a proposal in a sandbox; 0 for proposals without a trial.
+      testing: Trials that workers hold now.  They can be more than rate times duration, because a
+        trial also waits, for a warm sandbox for example.
     """
 
     settled: int
@@ -76,48 +76,48 @@ class Flow:
     testing: int = 0
 
     @property
-    def asked(self) -> float:
-        """Proposals that a model works at, on average."""
+    def generating(self) -> float:
+        """Mean number of proposals at a model."""
         return self.per_second * self.generating_seconds
 
     @property
-    def tested(self) -> float:
-        """Proposals that workers test: on average, or now if that is more."""
+    def evaluating(self) -> float:
+        """Number of proposals under evaluation: the mean, or the number now if that is larger."""
         return max(self.per_second * self.evaluating_seconds, float(self.testing))
 
     @property
     def per_second(self) -> float:
         """Settled proposals a second.
 
-        A burst shorter than one proposal's way is not a rate: what settles together was begun
-        together.
+        A burst shorter than the duration of one proposal gives no rate: proposals that settle
+        together also started together.
         """
-        way = self.generating_seconds + self.evaluating_seconds
-        return (self.settled - 1) / max(self.span_seconds, way, 1e-3)
+        duration = self.generating_seconds + self.evaluating_seconds
+        return (self.settled - 1) / max(self.span_seconds, duration, 1e-3)
 
 
 def window(unsettled: int) -> int:
-    """Returns how many settled proposals to measure: as many as settle while one passes twice."""
+    """Returns how many settled proposals to measure: two for each in flight, and at least 32."""
     return max(32, 2 * unsettled)
 
 
 def sized(
     flow: Flow | None, caps: Caps, before: InFlightLimits, *, least: int = 1
 ) -> InFlightLimits:
-    """Returns how much of a run may be in flight.
+    """Returns the limits for the measured flow.
 
     Args:
-      flow: None while too little has settled; what held before then holds on.
-      caps: What a person has fixed holds as it is.
-      before: The limits as they are.
-      least: Proposals that must fit in, whatever was measured; a cohort's at least.
+      flow: None while too few proposals have settled; then `before` stays.
+      caps: The limits set by the user, which stay as they are.
+      before: The present limits.
+      least: Proposals that must fit in any case: those of one cohort.
     """
     if flow is None or flow.settled < FEWEST_MEASURED:
         measured = before
     else:
         measured = InFlightLimits(
-            _limit(flow.asked, flow.per_second, before.generating, least),
-            _limit(flow.tested, flow.per_second, before.evaluating, least),
+            _limit(flow.generating, flow.per_second, before.generating, least),
+            _limit(flow.evaluating, flow.per_second, before.evaluating, least),
             batch(flow.generating_seconds, before.generating // least),
             batch(flow.evaluating_seconds, before.evaluating // least),
         )
@@ -131,29 +131,30 @@ def sized(
 def batch(seconds: float, in_flight: int) -> int:
     """Returns how many steps of a stage one message may name.
 
-    They are run one after the other, so only as many as are done in `BATCH_SECONDS`: what asks a
-    model or runs for long travels alone.  A power of two, so that it seldom changes.
+    The steps of a message run one after the other, so a batch is as large as `BATCH_SECONDS` allow:
+    a step that calls a model or takes long has a message of its own.  The size is a power of two,
+    so that it seldom changes.
 
     Args:
       seconds: Mean duration of a step; >= 0.
-      in_flight: How many of them the stage may hold.
+      in_flight: Limit of the stage.
     """
     most = min(LARGEST_BATCH, in_flight // MESSAGES, int(BATCH_SECONDS / max(seconds, 1e-6)))
     return 1 << max(0, most.bit_length() - 1)
 
 
-def room(limits: InFlightLimits, caps: Caps, *, generating: int, evaluating: int) -> int:
-    """Returns how many proposals there is room for.
+def plannable(limits: InFlightLimits, caps: Caps, *, generating: int, evaluating: int) -> int:
+    """Returns how many more proposals may be planned.
 
-    What is too much under test is left out of what may wait for a model, rather than stopping all:
-    a stage that is stopped until the other has drained is empty when the other needs it again.  A
-    cap on what is under test does stop all.
+    An excess of proposals under evaluation is subtracted from the limit of generation instead of
+    stopping it: a stage that stops until the other has drained is empty when the other needs it
+    again.  A limit of evaluation that the user has set does stop planning.
 
     Args:
-      limits: As they hold.
-      caps: What a person has fixed.
+      limits: The present limits.
+      caps: The limits set by the user.
       generating: Proposals that wait for their operator.
-      evaluating: Proposals under test.
+      evaluating: Proposals under evaluation.
     """
     if caps.evaluating is not None and evaluating >= caps.evaluating:
         return 0
@@ -166,8 +167,8 @@ def reason(flow: Flow | None, *, evaluating: bool, cap: int | None) -> str:
 
     Args:
       flow: As for `sized`.
-      evaluating: Which of the two.
-      cap: What a person has fixed; None otherwise.
+      evaluating: Whether the limit is that of evaluation.
+      cap: The limit set by the user; None for a measured limit.
     """
     if cap is not None:
         return "set"
@@ -175,13 +176,13 @@ def reason(flow: Flow | None, *, evaluating: bool, cap: int | None) -> str:
         return "nothing measured yet"
     seconds = flow.evaluating_seconds if evaluating else flow.generating_seconds
     mean = flow.per_second * seconds
-    if evaluating and flow.tested > mean:
+    if evaluating and flow.evaluating > mean:
         return f"{flow.testing} at work now"
     return f"{flow.per_second:.3g}/s × {seconds:.3g} s = {mean:.3g} at work"
 
 
 def _limit(at_work: float, per_second: float, before: int, least: int) -> int:
-    """Returns what is at work with headroom, twice its spread (a Poisson count's), and the lead."""
+    """Returns the number at work with headroom, two standard deviations (Poisson), and the lead."""
     wanted = HEADROOM * at_work + 2 * math.sqrt(at_work) + per_second * LEAD_SECONDS
-    found = min(MOST, max(least, LEAST, math.ceil(wanted)))
-    return before if abs(found - before) <= STEP * before else found
+    limit = min(MOST, max(least, LEAST, math.ceil(wanted)))
+    return before if abs(limit - before) <= STEP * before else limit

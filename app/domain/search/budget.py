@@ -1,10 +1,10 @@
 """Budgets: what a run may still plan, with everything in flight counted as if it were spent.
 
-The price of a completion is known only once it has come, so a share is reserved for each one
-beforehand: `PriceCeiling.reservation`.  The completion's part of the share is an upper bound,
-because a request limits the length of its answer.  The prompt's part is learnt from the longest
-prompt that the run has paid for, with room to grow; until there is one, conversations with a model
-go one at a time.
+The price of a completion is known only after the request, so a reservation is made for each
+completion beforehand: `PriceCeiling.reservation`.  The reservation for the reply is an upper bound,
+because a request limits the length of its reply.  The reservation for the prompt is a multiple of
+the longest prompt that the run has paid for; until there is one, conversations with a model run one
+at a time.
 """
 
 import math
@@ -15,25 +15,24 @@ from app.domain.operator import Completion, Prompt
 from app.domain.prompting.tokens import estimated
 
 PROMPT_GROWTH = 2.0
-"""Prompts grow with programs, attempts and elites while earlier ones are in flight; in the first
-minute of a run they were seen to grow by 1.9 between two plans."""
-
+"""Most growth of prompts between two plans: they grow with programs, attempts and elites.  In the
+first minute of a run, a growth of 1.9 was measured."""
 
 PROMPT_MARGIN = 1.25
-"""Times the estimate of a prompt's tokens, which was seen to be as little as 0.92 of them."""
+"""Factor of the estimate of a prompt's tokens; estimates as low as 0.92 were measured."""
 FRAME_TOKENS = 64
-"""What an endpoint's own form adds to a prompt, at most."""
+"""Most tokens that an endpoint's chat format adds to a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Hard caps; None means none.
+    """Hard caps; None means no cap.
 
     Attributes:
-      proposals: Children the run may ask for; the seeds are not counted.
+      proposals: Children that the run may plan, seeds not included.
       wall_seconds: From the start of the run, pauses included.
       tokens: Prompt and completion tokens together.
-      cost_usd: Price of the completions; those read from an earlier run cost nothing.
+      cost_usd: Price of the completions; completions reused from an earlier run cost nothing.
     """
 
     proposals: int
@@ -44,11 +43,11 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class PriceCeiling:
-    """The most that one completion of a run may take.
+    """The highest price of one completion of a run.
 
     Attributes:
       max_tokens: Longest completion of any of the run's models, reasoning included.
-      prompt_usd, completion_usd: The dearest of their prices, of a million tokens.
+      prompt_usd, completion_usd: Highest price of these models, for a million tokens.
     """
 
     max_tokens: int = 0
@@ -56,15 +55,18 @@ class PriceCeiling:
     completion_usd: float = 0.0
 
     def reservation(self, longest_prompt_tokens: int) -> "Price":
-        """Returns what is set aside for one completion."""
+        """Returns the reservation for one completion."""
         prompt = math.ceil(longest_prompt_tokens * PROMPT_GROWTH)
-        usd = (prompt * self.prompt_usd + self.max_tokens * self.completion_usd) / 1e6
-        return Price(prompt + self.max_tokens, usd)
+        return Price(prompt + self.max_tokens, self.cost_usd(prompt, self.max_tokens))
+
+    def cost_usd(self, prompt_tokens: int, completion_tokens: int) -> float:
+        """Returns the highest cost of so many tokens."""
+        return (prompt_tokens * self.prompt_usd + completion_tokens * self.completion_usd) / 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What completions take."""
+    """Tokens and cost of completions."""
 
     tokens: int = 0
     cost_usd: float = 0.0
@@ -75,10 +77,10 @@ NOTHING = Price()
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What a turn of a conversation adds to its run's account.
+    """Tokens and cost that a turn of a conversation adds to the usage of its run.
 
     Attributes:
-      longest_prompt_tokens: Of the prompts, those of reused completions included.
+      longest_prompt_tokens: Of the prompts, also where the completion was reused.
     """
 
     tokens: int = 0
@@ -86,89 +88,83 @@ class Charge:
     longest_prompt_tokens: int = 0
 
 
-def booked(
+def charge(
     budget: Budget,
     price_ceiling: PriceCeiling,
     prompts: Sequence[Prompt],
     completions: Sequence[Completion],
 ) -> Charge:
-    """Returns what completions add to a run's account.
+    """Returns the charge of a turn's completions.
 
-    A run with a cap on tokens or money books a completion that its endpoint did not count at one
-    token a byte, which is more than any tokenizer makes of it, and a request that was never
-    answered at the longest answer it allowed: a cap may end a run early, not late.
+    If tokens or cost are capped, a completion without the endpoint's count is charged one token for
+    each byte, which exceeds the count of any tokenizer, and a request without a reply is charged
+    the longest reply it allowed: a cap may end a run early, but not late.
     """
     tokens, usd, longest = 0, 0.0, 0
-    for prompt, one in zip(prompts, completions, strict=True):
-        if one.unanswered and capped(budget):
-            lost = unanswered(price_ceiling, prompt, one.unanswered)
+    for prompt, completion in zip(prompts, completions, strict=True):
+        if completion.unanswered and capped(budget):
+            lost = unanswered_price(price_ceiling, prompt, completion.unanswered)
             tokens, usd = tokens + lost.tokens, usd + lost.cost_usd
-        asked, answered, cost = one.prompt_tokens, one.completion_tokens, one.cost_usd
-        if not asked and capped(budget):
-            asked = len(f"{prompt.system}{prompt.user}".encode(errors="replace"))
-            answered = len(one.text.encode(errors="replace"))
-            cost = (
-                asked * price_ceiling.prompt_usd + answered * price_ceiling.completion_usd
-            ) / 1e6
-        longest = max(longest, asked)
-        if not one.reused:
-            tokens, usd = tokens + asked + answered, usd + (cost or 0.0)
+        prompt_tokens, reply_tokens = completion.prompt_tokens, completion.completion_tokens
+        cost = completion.cost_usd
+        if not prompt_tokens and capped(budget):
+            prompt_tokens = len(f"{prompt.system}{prompt.user}".encode(errors="replace"))
+            reply_tokens = len(completion.text.encode(errors="replace"))
+            cost = price_ceiling.cost_usd(prompt_tokens, reply_tokens)
+        longest = max(longest, prompt_tokens)
+        if not completion.reused:
+            tokens, usd = tokens + prompt_tokens + reply_tokens, usd + (cost or 0.0)
     return Charge(tokens, usd, longest)
 
 
-def longest_tokens(prompt: Prompt) -> int:
-    """Returns how many tokens an endpoint may count for a prompt."""
+def most_tokens(prompt: Prompt) -> int:
+    """Returns an upper bound of the tokens that an endpoint counts for a prompt."""
     text = f"{prompt.system}{prompt.user}"
     bytes_and_frame = len(text.encode(errors="replace")) + FRAME_TOKENS
     return min(bytes_and_frame, math.ceil(estimated(text) * PROMPT_MARGIN) + FRAME_TOKENS)
 
 
-def unanswered(price_ceiling: PriceCeiling, prompt: Prompt, times: int) -> "Price":
-    """Returns what requests may cost that an endpoint took and never answered."""
-    prompt_tokens = longest_tokens(prompt)
-    usd = (
-        prompt_tokens * price_ceiling.prompt_usd
-        + price_ceiling.max_tokens * price_ceiling.completion_usd
-    ) / 1e6
-    return Price(times * (prompt_tokens + price_ceiling.max_tokens), times * usd)
+def unanswered_price(price_ceiling: PriceCeiling, prompt: Prompt, requests: int) -> Price:
+    """Returns the highest price of requests that an endpoint accepted and did not answer."""
+    prompt_tokens, reply_tokens = most_tokens(prompt), price_ceiling.max_tokens
+    usd = price_ceiling.cost_usd(prompt_tokens, reply_tokens)
+    return Price(requests * (prompt_tokens + reply_tokens), requests * usd)
 
 
-def surprising(prompts: Sequence[Prompt], longest_prompt_tokens: int) -> int:
-    """Returns the longest prompt's tokens where they are more than is set aside; 0 otherwise.
+def unreserved_tokens(prompts: Sequence[Prompt], longest_prompt_tokens: int) -> int:
+    """Returns the tokens of the longest prompt if they exceed the reservation, else 0.
 
     Args:
-      prompts: About to be asked.
-      longest_prompt_tokens: Of the prompts before; what is set aside follows from it.
+      prompts: The prompts of the next request.
+      longest_prompt_tokens: Of the prompts so far; the reservation follows from it.
     """
-    room = math.ceil(longest_prompt_tokens * PROMPT_GROWTH)
-    longest = max((longest_tokens(one) for one in prompts), default=0)
-    return longest if longest > room else 0
+    reserved = math.ceil(longest_prompt_tokens * PROMPT_GROWTH)
+    longest = max(map(most_tokens, prompts), default=0)
+    return longest if longest > reserved else 0
 
 
-def fits(budget: Budget, standing: "Usage", price_ceiling: PriceCeiling) -> bool:
-    """Returns whether what is in flight is within the caps, each at what is set aside for it."""
-    each = price_ceiling.reservation(standing.longest_prompt_tokens)
-    return not _exceeded(
-        budget, standing, standing.proposals, each, standing.waiting, asks=1, timed=False
-    )
+def fits(budget: Budget, usage: "Usage", price_ceiling: PriceCeiling) -> bool:
+    """Returns whether the reservations of everything in flight are within the caps."""
+    each = price_ceiling.reservation(usage.longest_prompt_tokens)
+    return not _exceeded(budget, usage, usage.proposals, each, usage.waiting, asks=1, timed=False)
 
 
 def capped(budget: Budget) -> bool:
-    """Returns whether a budget caps what completions take."""
+    """Returns whether a budget caps tokens or cost."""
     return budget.tokens is not None or budget.cost_usd is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a run has spent, and what it has promised.
+    """What a run has spent and reserved.
 
     Attributes:
       proposals: Planned so far.
-      tokens, cost_usd: Of the completions that are there.
+      tokens, cost_usd: Of the completions so far.
       elapsed_seconds: Since the run was created.
-      waiting: Completions that proposals in flight may still ask for.
+      waiting: Completions that proposals in flight may still request.
       longest_prompt_tokens: Of the prompts paid for; 0 before the first.
-      lasts_seconds: Mean from a proposal's planning to its settling; 0.0 while unknown.
+      lasts_seconds: Mean time from planning a proposal to settling it; 0.0 while unknown.
     """
 
     proposals: int
@@ -185,7 +181,7 @@ class Demand:
     """A cohort that could be planned.
 
     Attributes:
-      completions: The most its operator may ask for.
+      completions: Most completions that its operator may request.
     """
 
     proposals: int
@@ -194,50 +190,51 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """How many of the wanted cohorts fit, from the first on, and why not all; "" where all do."""
+    """How many cohorts of a demand fit, from the first on, and why not all; "" where all do."""
 
     cohorts: int
     reason: str = ""
 
 
-def room(
-    budget: Budget, standing: Usage, price_ceiling: PriceCeiling, wanted: Sequence[Demand]
+def allowance(
+    budget: Budget, usage: Usage, price_ceiling: PriceCeiling, demands: Sequence[Demand]
 ) -> Allowance:
-    """Returns how many of the cohorts fit into a budget beside what is spent and promised."""
-    each = price_ceiling.reservation(standing.longest_prompt_tokens)
-    probing = capped(budget) and not standing.longest_prompt_tokens
-    proposals, completions = standing.proposals, standing.waiting
-    for n, one in enumerate(wanted):
-        if probing and one.completions and completions:
+    """Returns how many of the cohorts fit into a budget beside what is spent and reserved."""
+    each = price_ceiling.reservation(usage.longest_prompt_tokens)
+    probing = capped(budget) and not usage.longest_prompt_tokens
+    proposals, completions = usage.proposals, usage.waiting
+    for n, demand in enumerate(demands):
+        if probing and demand.completions and completions:
             return Allowance(n, "the first completion says how long prompts are")
-        proposals, completions = proposals + one.proposals, completions + one.completions
-        reason = _exceeded(budget, standing, proposals, each, completions, asks=one.completions)
+        proposals += demand.proposals
+        completions += demand.completions
+        reason = _exceeded(budget, usage, proposals, each, completions, asks=demand.completions)
         if reason:
             return Allowance(n, reason)
-    return Allowance(len(wanted))
+    return Allowance(len(demands))
 
 
-def spent(budget: Budget, standing: Usage) -> str:
-    """Returns which cap is reached, whatever is wanted; "" where none is."""
-    if standing.proposals >= budget.proposals:
+def spent(budget: Budget, usage: Usage) -> str:
+    """Returns which cap the usage has reached; "" where none."""
+    if usage.proposals >= budget.proposals:
         return f"budget of {budget.proposals} proposals spent"
-    if overtime(budget, standing.elapsed_seconds):
+    if overtime(budget, usage.elapsed_seconds):
         return f"budget of {budget.wall_seconds:g} s spent"
-    if budget.tokens is not None and standing.tokens >= budget.tokens:
+    if budget.tokens is not None and usage.tokens >= budget.tokens:
         return f"budget of {budget.tokens} tokens spent"
-    if budget.cost_usd is not None and standing.cost_usd >= budget.cost_usd:
+    if budget.cost_usd is not None and usage.cost_usd >= budget.cost_usd:
         return f"budget of ${budget.cost_usd:g} spent"
     return ""
 
 
 def overtime(budget: Budget, elapsed_seconds: float) -> bool:
-    """Returns whether a run's time is over, so that what is in flight is cut."""
+    """Returns whether a run's time is over, so that everything in flight is cut."""
     return budget.wall_seconds is not None and elapsed_seconds >= budget.wall_seconds
 
 
 def _exceeded(
     budget: Budget,
-    standing: Usage,
+    usage: Usage,
     proposals: int,
     each: Price,
     completions: int,
@@ -245,29 +242,29 @@ def _exceeded(
     asks: int,
     timed: bool = True,
 ) -> str:
-    """Returns which cap so many proposals and completions would exceed; "" where none."""
+    """Returns which cap these proposals and completions would exceed; "" where none."""
     if proposals > budget.proposals:
         return f"budget of {budget.proposals} proposals spent"
     if timed and budget.wall_seconds is not None:
-        left = budget.wall_seconds - standing.elapsed_seconds
+        left = budget.wall_seconds - usage.elapsed_seconds
         if left <= 0:
             return f"budget of {budget.wall_seconds:g} s spent"
-        if standing.lasts_seconds > left:
+        if usage.lasts_seconds > left:
             return (
                 f"budget of {budget.wall_seconds:g} s spent: {left:.1f} s are left, and a proposal "
-                f"takes {standing.lasts_seconds:.1f} s"
+                f"takes {usage.lasts_seconds:.1f} s"
             )
     if not asks:
         return ""
-    if budget.tokens is not None and standing.tokens + completions * each.tokens > budget.tokens:
+    if budget.tokens is not None and usage.tokens + completions * each.tokens > budget.tokens:
         return (
-            f"budget of {budget.tokens} tokens spent: {standing.tokens} are used, and what is "
+            f"budget of {budget.tokens} tokens spent: {usage.tokens} are used, and what is "
             f"asked next may take {asks * each.tokens} in {asks} completion(s)"
         )
-    usd = standing.cost_usd + completions * each.cost_usd
+    usd = usage.cost_usd + completions * each.cost_usd
     if budget.cost_usd is not None and usd > budget.cost_usd:
         return (
-            f"budget of ${budget.cost_usd:g} spent: ${standing.cost_usd:.6g} are used, and what is "
+            f"budget of ${budget.cost_usd:g} spent: ${usage.cost_usd:.6g} are used, and what is "
             f"asked next may cost ${asks * each.cost_usd:.6g} in {asks} completion(s)"
         )
     return ""

@@ -1,7 +1,7 @@
-"""Features: measurements of a program's own text that place it in a feature grid.
+"""Features: measurements of a program's text that place it in a feature grid.
 
-OpenEvolve's three built-in dimensions.  A metric of the same name from the evaluator wins over a
-built-in; that choice is made by whoever reads the evaluation.
+These are OpenEvolve's three built-in dimensions.  A metric of the evaluator with the same name
+takes precedence; the reader of the evaluation applies this rule.
 """
 
 from collections.abc import Sequence
@@ -14,27 +14,27 @@ DIVERSITY = "diversity"
 SCORE = "score"
 
 BUILT_IN = frozenset({COMPLEXITY, DIVERSITY, SCORE})
-"""Axes that need no metric of that name."""
+"""Names of axes that need no metric."""
 
 
-def distance(one: Program, other: Program) -> float:
-    """Returns how unlike two texts are, at least 0; a cheap heuristic, not an edit distance.
+def distance(program: Program, other: Program) -> float:
+    """Returns the distance of two texts, at least 0; a cheap heuristic, not an edit distance.
 
-    Source: OpenEvolve 0.4.0's diversity heuristic: 0.1 a character of length, 10 a line, 0.5 a
-    character that only one of the two uses.
+    Source: OpenEvolve 0.4.0's diversity heuristic: 0.1 for each character of difference in length,
+    10 for each line, 0.5 for each distinct character that only one of them contains.
     """
-    length = abs(len(one.source) - len(other.source))
-    lines = abs(one.source.count("\n") - other.source.count("\n"))
-    letters = len(set(one.source) ^ set(other.source))
+    length = abs(len(program.source) - len(other.source))
+    lines = abs(program.source.count("\n") - other.source.count("\n"))
+    letters = len(set(program.source) ^ set(other.source))
     return 0.1 * length + 10.0 * lines + 0.5 * letters
 
 
 def built_in(axis: str, program: Program, fitness: float, seeds: Sequence[Program]) -> float | None:
-    """Returns the value of a built-in axis, or None if there is no built-in of that name.
+    """Returns the value of a built-in axis; None if there is no built-in axis of that name.
 
     `diversity` is the mean distance to the problem's seeds, at least one.  Departure from
-    OpenEvolve, whose reference set grows while the run goes on, so that a value there depends on
-    when it was computed.
+    OpenEvolve, whose reference set grows during the run, so that a value depends on the time of its
+    computation.
     """
     match axis:
         case "complexity":

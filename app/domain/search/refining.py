@@ -1,7 +1,7 @@
-"""Refining: whose children the strong model writes, and whose the cheap one.
+"""Refining: which children the refiner model writes, and which the generator.
 
-The generator is for breadth.  The refiner is asked where more of the same is least likely to help:
-for parents at the top of their island, and for parents whose newest children were no better.
+The generator serves breadth.  The refiner writes children where the generator is least likely to
+improve: of parents at the top of their island, and of parents whose newest children were no better.
 """
 
 from dataclasses import dataclass, replace
@@ -11,13 +11,14 @@ from app.domain.operator import Brief, Draft, Prompt, Role
 
 @dataclass(frozen=True, slots=True)
 class Refining:
-    """When the refiner is asked.
+    """When the refiner writes a child.
 
     Attributes:
-      share: Of the children that are due, how many it writes; 0.0 to 1.0.
-      top: A child is due whose parent is among so many fittest of its island; as far as the brief
-        shows them.
-      stalled: It is due, too, when its parent's so many newest children were no better; 0: never.
+      share: Probability that the refiner writes an eligible child; 0.0 to 1.0.
+      top: A child is eligible if its parent is among the `top` fittest programs of its island, as
+        far as the brief contains them.
+      stalled: A child is also eligible if the `stalled` newest children of its parent were no
+        better; 0 for never.
     """
 
     share: float = 0.0
@@ -26,7 +27,7 @@ class Refining:
 
 
 def scheduled(brief: Brief, rules: Refining) -> Brief:
-    """Returns the brief with the drafts that the refiner shall write said to be its own."""
+    """Returns the brief with the role of the refiner in the drafts that it writes."""
     if not rules.share:
         return brief
     drafts = tuple(
@@ -37,13 +38,15 @@ def scheduled(brief: Brief, rules: Refining) -> Brief:
 
 
 def assigned(brief: Brief, prompts: list[Prompt]) -> list[Prompt]:
-    """Returns the prompts that ask the generator in the roles of the drafts they are for."""
+    """Returns the prompts with the roles of their drafts, except prompts to other models."""
     roles = {draft.ordinal: draft.role for draft in brief.drafts}
     if all(role is Role.GENERATOR for role in roles.values()):
         return prompts
     return [
-        replace(one, role=roles.get(one.sample, one.role)) if one.role is Role.GENERATOR else one
-        for one in prompts
+        replace(prompt, role=roles.get(prompt.sample, prompt.role))
+        if prompt.role is Role.GENERATOR
+        else prompt
+        for prompt in prompts
     ]
 
 
@@ -54,19 +57,22 @@ def _drawn(brief: Brief, draft: Draft, rules: Refining) -> bool:
 
 
 def _at_the_top(brief: Brief, draft: Draft, top: int) -> bool:
-    """Says whether fewer than `top` of the programs shown beside the parent are fitter."""
+    """Returns whether fewer than `top` of the other programs in the brief are fitter."""
     own = brief.known[draft.parents[0]].fitness
     if own is None:
         return False
-    others = (brief.known[one].fitness for one in (*draft.parents[1:], *draft.inspirations))
+    programs = (*draft.parents[1:], *draft.inspirations)
+    others = (brief.known[program].fitness for program in programs)
     return sum(1 for fitness in others if fitness is not None and fitness > own) < top
 
 
 def _stalled(brief: Brief, draft: Draft, stalled: int) -> bool:
-    """Says whether so many newest children of the parent are known, and none is better."""
+    """Returns whether the `stalled` newest children of the parent are known, and none is better."""
     parent = draft.parents[0]
     if not stalled or parent != brief.drafts[0].parents[0] or len(brief.siblings) < stalled:
         return False
     own = brief.known[parent].fitness
     newest = brief.siblings[:stalled]
-    return own is not None and all(one.fitness is not None and one.fitness <= own for one in newest)
+    return own is not None and all(
+        child.fitness is not None and child.fitness <= own for child in newest
+    )

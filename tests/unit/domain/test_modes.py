@@ -3,8 +3,7 @@
 import pytest
 
 from app.domain.evaluation import Evaluation, Failure, FailureKind
-from app.domain.mode_reasons import reasons
-from app.domain.modes import differences, explained
+from app.domain.modes import differences, explained, reasons
 from app.domain.problem import Mode
 
 P = "p" * 64

@@ -15,8 +15,8 @@ from app.domain.search.back_pressure import (
     Flow,
     InFlightLimits,
     batch,
+    plannable,
     reason,
-    room,
     sized,
     window,
 )
@@ -71,7 +71,7 @@ class Pipeline:
     def plan(self) -> None:
         model, evaluation = self.stages
         self.limits = sized(self.flow(), self.caps, self.limits)
-        free = room(self.limits, self.caps, generating=model.held, evaluating=evaluation.held)
+        free = plannable(self.limits, self.caps, generating=model.held, evaluating=evaluation.held)
         for _ in range(free):
             self.planned += 1
             self.took[self.planned] = [0.0, 0.0]
@@ -210,8 +210,8 @@ def test_what_a_person_fixed_holds_as_it_is() -> None:
     fast = Flow(1000, 7.0, 3.0, 4.0)
     assert sized(fast, caps, STARTING) == InFlightLimits(5, 7)
     assert sized(fast, Caps(generating=5), STARTING).evaluating > 400
-    assert room(InFlightLimits(5, 7), caps, generating=0, evaluating=7) == 0
-    assert room(InFlightLimits(5, 7), caps, generating=2, evaluating=6) == 3
+    assert plannable(InFlightLimits(5, 7), caps, generating=0, evaluating=7) == 0
+    assert plannable(InFlightLimits(5, 7), caps, generating=2, evaluating=6) == 3
 
 
 def test_a_cap_is_never_exceeded_in_a_pipeline() -> None:
@@ -223,9 +223,9 @@ def test_a_cap_is_never_exceeded_in_a_pipeline() -> None:
 
 def test_too_much_under_test_takes_room_from_what_waits_for_a_model() -> None:
     limits = InFlightLimits(20, 10)
-    assert room(limits, FREE, generating=5, evaluating=10) == 15
-    assert room(limits, FREE, generating=5, evaluating=20) == 5
-    assert room(limits, FREE, generating=5, evaluating=30) == 0
+    assert plannable(limits, FREE, generating=5, evaluating=10) == 15
+    assert plannable(limits, FREE, generating=5, evaluating=20) == 5
+    assert plannable(limits, FREE, generating=5, evaluating=30) == 0
 
 
 def test_nothing_measured_keeps_what_held_before() -> None:

@@ -17,15 +17,15 @@ from app.domain.search.budget import (
     Demand,
     PriceCeiling,
     Usage,
-    booked,
+    allowance,
+    charge,
     fits,
-    longest_tokens,
-    room,
+    most_tokens,
     spent,
-    surprising,
+    unreserved_tokens,
 )
 
-TARIFF = PriceCeiling(max_tokens=100, prompt_usd=1.0, completion_usd=10.0)
+CEILING = PriceCeiling(max_tokens=100, prompt_usd=1.0, completion_usd=10.0)
 
 
 def some(n: int, completions: int = 1) -> list[Demand]:
@@ -33,15 +33,15 @@ def some(n: int, completions: int = 1) -> list[Demand]:
 
 
 def test_everything_fits_where_nothing_is_capped_but_proposals() -> None:
-    assert room(Budget(10), Usage(4), PriceCeiling(), some(6, 0)) == Allowance(6)
-    assert room(Budget(10), Usage(4), PriceCeiling(), some(8, 0)) == Allowance(
+    assert allowance(Budget(10), Usage(4), PriceCeiling(), some(6, 0)) == Allowance(6)
+    assert allowance(Budget(10), Usage(4), PriceCeiling(), some(8, 0)) == Allowance(
         6, "budget of 10 proposals spent"
     )
 
 
 def test_what_is_in_flight_is_counted_as_spent() -> None:
-    standing = Usage(0, tokens=500, waiting=3, longest_prompt_tokens=50)  # 200 a completion
-    found = room(Budget(100, tokens=1500), standing, TARIFF, some(9))
+    usage = Usage(0, tokens=500, waiting=3, longest_prompt_tokens=50)  # 200 a completion
+    found = allowance(Budget(100, tokens=1500), usage, CEILING, some(9))
     assert found.cohorts == 2
     assert found.reason == (
         "budget of 1500 tokens spent: 500 are used, and what is asked next may take 200 in 1 "
@@ -50,33 +50,35 @@ def test_what_is_in_flight_is_counted_as_spent() -> None:
 
 
 def test_money_is_set_aside_at_the_dearest_price_of_a_full_completion() -> None:
-    each = TARIFF.reservation(50)
+    each = CEILING.reservation(50)
     assert (each.tokens, each.cost_usd) == (200, (100 * 1.0 + 100 * 10.0) / 1e6)
-    found = room(Budget(100, cost_usd=0.005), Usage(0, longest_prompt_tokens=50), TARIFF, some(9))
+    found = allowance(
+        Budget(100, cost_usd=0.005), Usage(0, longest_prompt_tokens=50), CEILING, some(9)
+    )
     assert found.cohorts == 4
     assert found.reason.startswith("budget of $0.005 spent: $0 are used")
 
 
 def test_conversations_go_one_at_a_time_until_a_prompt_has_been_measured() -> None:
     capped = Budget(100, tokens=10_000)
-    assert room(capped, Usage(0), TARIFF, some(9)).cohorts == 1
-    assert room(capped, Usage(1, waiting=1), TARIFF, some(9)).cohorts == 0
-    assert room(capped, Usage(1, longest_prompt_tokens=50), TARIFF, some(9)).cohorts == 9
-    assert room(Budget(100), Usage(0), TARIFF, some(9)).cohorts == 9
+    assert allowance(capped, Usage(0), CEILING, some(9)).cohorts == 1
+    assert allowance(capped, Usage(1, waiting=1), CEILING, some(9)).cohorts == 0
+    assert allowance(capped, Usage(1, longest_prompt_tokens=50), CEILING, some(9)).cohorts == 9
+    assert allowance(Budget(100), Usage(0), CEILING, some(9)).cohorts == 9
 
 
 def test_operators_that_ask_nobody_need_no_tokens() -> None:
     mix = [Demand(1, 0), Demand(1, 0), Demand(1, 1), Demand(1, 0)]
-    standing = Usage(0, tokens=990, longest_prompt_tokens=50)
-    assert room(Budget(100, tokens=1000), standing, TARIFF, mix).cohorts == 2
+    usage = Usage(0, tokens=990, longest_prompt_tokens=50)
+    assert allowance(Budget(100, tokens=1000), usage, CEILING, mix).cohorts == 2
 
 
 def test_nothing_is_planned_that_would_not_settle_in_time() -> None:
     late = Usage(0, elapsed_seconds=55.0, lasts_seconds=6.0)
-    found = room(Budget(100, wall_seconds=60.0), late, PriceCeiling(), some(3, 0))
+    found = allowance(Budget(100, wall_seconds=60.0), late, PriceCeiling(), some(3, 0))
     assert found == Allowance(0, "budget of 60 s spent: 5.0 s are left, and a proposal takes 6.0 s")
     early = Usage(0, elapsed_seconds=50.0, lasts_seconds=6.0)
-    assert room(Budget(100, wall_seconds=60.0), early, PriceCeiling(), some(3, 0)).cohorts == 3
+    assert allowance(Budget(100, wall_seconds=60.0), early, PriceCeiling(), some(3, 0)).cohorts == 3
 
 
 def test_a_cap_that_is_reached_is_named() -> None:
@@ -89,8 +91,8 @@ def test_a_cap_that_is_reached_is_named() -> None:
 
 def test_what_an_endpoint_does_not_count_is_booked_at_a_token_a_byte_where_it_is_capped() -> None:
     prompts, replies = [Prompt("sys", "user", 0)], [Completion("four")]
-    assert booked(Budget(10), TARIFF, prompts, replies) == Charge()
-    assert booked(Budget(10, tokens=99), TARIFF, prompts, replies) == Charge(
+    assert charge(Budget(10), CEILING, prompts, replies) == Charge()
+    assert charge(Budget(10, tokens=99), CEILING, prompts, replies) == Charge(
         11, (7 * 1.0 + 4 * 10.0) / 1e6, 7
     )
 
@@ -98,36 +100,38 @@ def test_what_an_endpoint_does_not_count_is_booked_at_a_token_a_byte_where_it_is
 def test_a_request_that_was_never_answered_is_booked_at_the_longest_answer() -> None:
     prompt = Prompt("", "a b c d")
     one = Completion("x", prompt_tokens=4, completion_tokens=1, cost_usd=0.0, unanswered=2)
-    each = longest_tokens(prompt) + TARIFF.max_tokens
+    each = most_tokens(prompt) + CEILING.max_tokens
 
-    assert booked(Budget(9, tokens=1), TARIFF, [prompt], [one]).tokens == 5 + 2 * each
-    assert booked(Budget(9), TARIFF, [prompt], [one]).tokens == 5, "nothing is capped"
+    assert charge(Budget(9, tokens=1), CEILING, [prompt], [one]).tokens == 5 + 2 * each
+    assert charge(Budget(9), CEILING, [prompt], [one]).tokens == 5, "nothing is capped"
 
 
 def test_a_prompt_that_is_longer_than_was_set_aside_is_noticed_before_it_is_asked() -> None:
     prompt = Prompt("", "word " * 1000)
-    tokens = longest_tokens(prompt)
+    tokens = most_tokens(prompt)
 
     assert 1000 + FRAME_TOKENS <= tokens <= 2 * 1000 + FRAME_TOKENS
-    assert surprising([Prompt("", "hi"), prompt], 100) == tokens
-    assert surprising([prompt], math.ceil(tokens / PROMPT_GROWTH)) == 0
-    assert longest_tokens(Prompt("", "§" * 10)) <= 20 + FRAME_TOKENS, "a token a byte at most"
+    assert unreserved_tokens([Prompt("", "hi"), prompt], 100) == tokens
+    assert unreserved_tokens([prompt], math.ceil(tokens / PROMPT_GROWTH)) == 0
+    assert most_tokens(Prompt("", "§" * 10)) <= 20 + FRAME_TOKENS, "a token a byte at most"
 
 
 def test_what_is_in_flight_fits_where_all_of_it_could_be_paid() -> None:
-    standing = Usage(5, tokens=500, waiting=3, longest_prompt_tokens=50)  # 200 a completion
+    usage = Usage(5, tokens=500, waiting=3, longest_prompt_tokens=50)  # 200 a completion
 
-    assert fits(Budget(5, tokens=1100), standing, TARIFF)
-    assert not fits(Budget(5, tokens=1099), standing, TARIFF)
+    assert fits(Budget(5, tokens=1100), usage, CEILING)
+    assert not fits(Budget(5, tokens=1099), usage, CEILING)
     assert fits(
-        Budget(5, tokens=1100, wall_seconds=1.0), replace(standing, elapsed_seconds=9), TARIFF
+        Budget(5, tokens=1100, wall_seconds=1.0), replace(usage, elapsed_seconds=9), CEILING
     )
 
 
 def test_what_was_reused_is_not_paid_again_but_says_how_long_prompts_are() -> None:
     told = Completion("x", prompt_tokens=70, completion_tokens=30, cost_usd=0.5)
     prompts = [Prompt("", "a"), Prompt("", "b")]
-    found = booked(Budget(1), TARIFF, prompts, [told, replace(told, prompt_tokens=90, reused=True)])
+    found = charge(
+        Budget(1), CEILING, prompts, [told, replace(told, prompt_tokens=90, reused=True)]
+    )
     assert found == Charge(100, 0.5, 90)
 
 
@@ -144,15 +148,15 @@ def test_no_order_of_completions_exceeds_a_cap(
 ) -> None:
     """Plans while anything fits and lets random cohorts end, each within what was set aside."""
     budget = Budget(200, tokens=cap, cost_usd=dollars)
-    fits_once = most * (first + TARIFF.max_tokens)
+    fits_once = most * (first + CEILING.max_tokens)
     assume(cap >= fits_once)
-    assume(dollars >= fits_once * TARIFF.completion_usd / 1e6)
+    assume(dollars >= fits_once * CEILING.completion_usd / 1e6)
     longest, tokens, usd, planned = 0, 0, 0.0, 0
     waiting: list[int] = []  # the longest prompt each cohort in flight may ask with
     while True:
-        standing = Usage(planned, tokens, usd, 0.0, most * len(waiting), longest)
+        usage = Usage(planned, tokens, usd, 0.0, most * len(waiting), longest)
         wanted = [Demand(1, most)] * (flight - len(waiting))
-        fits = room(budget, standing, TARIFF, wanted)
+        fits = allowance(budget, usage, CEILING, wanted)
         assert fits.reason or fits.cohorts == len(wanted)
         planned += fits.cohorts
         waiting += [math.ceil(longest * PROMPT_GROWTH) or first] * fits.cohorts
@@ -161,9 +165,9 @@ def test_no_order_of_completions_exceeds_a_cap(
             break
         limit = waiting.pop(rng.randrange(len(waiting)))
         for _ in range(rng.randint(1, most)):
-            prompt, answer = rng.randint(1, limit), rng.randint(0, TARIFF.max_tokens)
+            prompt, answer = rng.randint(1, limit), rng.randint(0, CEILING.max_tokens)
             tokens += prompt + answer
-            usd += (prompt * TARIFF.prompt_usd + answer * TARIFF.completion_usd) / 1e6
+            usd += (prompt * CEILING.prompt_usd + answer * CEILING.completion_usd) / 1e6
             longest = max(longest, prompt)
     assert planned <= budget.proposals
     assert tokens <= cap
