@@ -36,10 +36,10 @@ from app.ports.records import WORKER_KINDS, Worker
 _INFRA = Path(__file__).parents[1] / "infra"
 
 LEDGER_PATIENCE_SECONDS = 20.0
-"""How long a step waits for a Postgres that is away: a restart is shorter, a lease longer."""
+"""How long a step waits for an absent Postgres: longer than a restart, shorter than a lease."""
 
 LEDGER_IDLE_SECONDS = 60.0
-"""How long a worker that is frozen keeps its locks: no transaction of a step waits for anything."""
+"""How long the locks of a frozen worker last: no transaction of a step is idle for so long."""
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ def worker_context(settings: Settings | None = None) -> Context:
 
 
 def own_settings() -> Settings:
-    """Returns what this process is told by its environment.
+    """Returns the settings in the environment of this process.
 
     Raises:
       Misconfigured: A variable cannot be used.
@@ -95,7 +95,7 @@ def worker_engine() -> VllmEngine | None:
 
 
 def _leave(reason: str) -> None:
-    """Ends this worker in order, so that whoever supervises it starts another one."""
+    """Ends this worker in order, so that its supervisor starts it again."""
     log.critical("this worker ends: %s", reason)
     os.kill(os.getpid(), signal.SIGTERM)
 
@@ -116,26 +116,26 @@ def open_store(
     )
 
 
-def clocked(ctx: Context, queues: Collection[str]) -> tuple[Context, WorkerTimeRecorder]:
-    """Starts the clock of a worker of these queues, which writes to the ledger from now on.
+def with_worker_time(ctx: Context, queues: Collection[str]) -> tuple[Context, WorkerTimeRecorder]:
+    """Starts to record the time of a worker of these queues in the ledger.
 
-    A worker of several queues is of the first kind in `WORKER_KINDS`: the dearest, as a rule.
+    A worker of several queues is of the first kind in `WORKER_KINDS`, as a rule the most expensive.
     """
     kind = next(kind for kind in WORKER_KINDS if kind in queues)
     name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    clock = WorkerTimeRecorder(ctx.store, Worker(name, kind, own_settings().prices.of(kind)))
-    clock.start()
-    return replace(ctx, work=clock.work), clock
+    recorder = WorkerTimeRecorder(ctx.store, Worker(name, kind, own_settings().prices.of(kind)))
+    recorder.start()
+    return replace(ctx, work=recorder.work), recorder
 
 
 def open_sandbox(
     settings: SandboxSettings, tell: Callable[[str], None] | None = None
 ) -> AnySandbox:
-    """Returns the backend the settings ask for, or the strongest that works here.
+    """Returns the backend of the settings, or the strongest that works here.
 
     Args:
-      settings: What is asked for.
-      tell: Gets the progress of builds; None: the log.
+      settings: Name the backend and its limits.
+      tell: Receives the progress of builds; None: the log.
 
     Raises:
       Unavailable: A backend was named and does not answer.
@@ -144,7 +144,7 @@ def open_sandbox(
 
 
 def celery_executor(redis_url: str | None = None) -> CeleryExecutor:
-    """Returns the executor that rings over a broker; None is that of `EVOQ_REDIS_URL`."""
+    """Returns the executor that publishes to a broker; None is that of `EVOQ_REDIS_URL`."""
     from app.celery import app, client
 
     return CeleryExecutor(app if redis_url is None else client(redis_url))
@@ -164,8 +164,8 @@ def context(
 
     Args:
       store: The ledger.
-      executor: Who has steps run.
-      sandbox: Who runs programs.
+      executor: Enqueues steps.
+      sandbox: Runs programs.
       queue: Leases and attempts; None means the defaults.
       engine: Answers the runs that ask for its model; None: there is none in this process.
       settings: What this process is told of its share of the models; None: nothing.
@@ -222,7 +222,7 @@ class LazySandbox:
         return opened.run(job)
 
     def close(self) -> None:
-        """Ends every cell.  Idempotent."""
+        """Ends every warm sandbox.  Idempotent."""
         with self._lock:
             if self._opened is not None:
                 self._opened.close()

@@ -26,10 +26,10 @@ QUEUES = {
     "produce": "control",
     "reap": "control",
 }
-"""Which queue a task waits in."""
+"""The queue of each task."""
 
 CONCURRENCY = {"gpu": 128, "cpu": 16, "control": 2}
-"""Threads a queue adds to its worker: both hot steps wait, on a model or on a sandbox."""
+"""Threads that a worker has for each of its queues; steps wait for a model or a sandbox."""
 
 CONCURRENCY_VARIABLES = {
     "gpu": "EVOQ_GENERATE_CONCURRENCY",
@@ -39,19 +39,19 @@ PRODUCE_SECONDS = 0.5
 REAP_SECONDS = 5.0
 
 
-class Misled(click.UsageError, ValueError):
-    """The environment does not say what Celery must know; shown as one line by every command."""
+class WrongEnvironment(click.UsageError, ValueError):
+    """A variable that Celery needs is absent or wrong; every command shows it as one line."""
 
 
 def configuration(environment: Mapping[str, str]) -> dict[str, Any]:
     """Returns the application's settings.
 
     Delivery is described in `docs/decisions/celery-delivery.md`: a message is acknowledged when its
-    step has ended, and what a lost worker leaves undone is rung for again by `reap`.
+    step has ended, and `reap` enqueues again what a lost worker leaves undone.
 
     Raises:
-      Misled: `EVOQ_REDIS_URL` is not set, or no address of a Redis; or a number of threads is
-        none.
+      WrongEnvironment: `EVOQ_REDIS_URL` is not set or no address of a Redis, or another variable
+        is wrong.
     """
     threads(CONCURRENCY, environment)  # here, because Celery logs and forgets what a signal raises
     return {
@@ -80,7 +80,7 @@ def configuration(environment: Mapping[str, str]) -> dict[str, Any]:
             "interval_max": 0.5,
         },
         "task_annotations": {
-            task: {"send_events": _truth(environment, "EVOQ_TASK_EVENTS")}
+            task: {"send_events": _boolean(environment, "EVOQ_TASK_EVENTS")}
             for task in ("generate", "judge", "evaluate")
         },
         "beat_scheduler": "celery.beat:Scheduler",
@@ -92,32 +92,34 @@ def configuration(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _tick(task: str, seconds: float) -> dict[str, Any]:
-    """Returns a beat entry whose message is worth nothing once the one after the next is due."""
+    """Returns a beat entry whose message expires when the one after the next is due."""
     return {"task": task, "schedule": seconds, "options": {"expires": 2 * seconds}}
 
 
 def _broker(environment: Mapping[str, str]) -> str:
     address = environment.get("EVOQ_REDIS_URL")
     if not address:
-        raise Misled("EVOQ_REDIS_URL is not set: give the queue's address, as redis://host:6379/0")
+        raise WrongEnvironment(
+            "EVOQ_REDIS_URL is not set: give the queue's address, as redis://host:6379/0"
+        )
     try:
         return broker_url(address)
     except ValueError as error:
-        raise Misled(f"EVOQ_REDIS_URL: {error}") from error
+        raise WrongEnvironment(f"EVOQ_REDIS_URL: {error}") from error
 
 
-def _truth(environment: Mapping[str, str], variable: str) -> bool:
+def _boolean(environment: Mapping[str, str], variable: str) -> bool:
     text = environment.get(variable, "false")
     if text.lower() not in ("true", "false", "1", "0"):
-        raise Misled(f"{variable} must be true or false, not {text!r}")
+        raise WrongEnvironment(f"{variable} must be true or false, not {text!r}")
     return text.lower() in ("true", "1")
 
 
 def threads(queues: Iterable[str], environment: Mapping[str, str]) -> int:
-    """Returns how many tasks a worker of these queues runs at once.
+    """Returns the number of tasks that a worker of these queues runs at once.
 
     Raises:
-      Misled: A variable in `CONCURRENCY_VARIABLES` is not a positive number.
+      WrongEnvironment: A variable in `CONCURRENCY_VARIABLES` is not a positive number.
     """
     return sum(_threads(queue, environment) for queue in queues)
 
@@ -128,12 +130,12 @@ def _threads(queue: str, environment: Mapping[str, str]) -> int:
     if text is None:
         return CONCURRENCY[queue]
     if not text.isdecimal() or int(text) < 1:
-        raise Misled(f"{variable} must be a number of threads, 1 or more, not {text!r}")
+        raise WrongEnvironment(f"{variable} must be a number of threads, 1 or more, not {text!r}")
     return int(text)
 
 
 def shape_worker(sender: Any, **_: Any) -> None:
-    """Gives a worker the pool and concurrency of its queues, where its command line gives none."""
+    """Sets the pool and concurrency of a worker by its queues, unless its command line does."""
     command = click.get_current_context(silent=True)
     if command is None:
         return
@@ -144,35 +146,29 @@ def shape_worker(sender: Any, **_: Any) -> None:
 
 
 def name_worker(instance: Any, options: Mapping[str, Any], **_: Any) -> None:
-    """Names a worker after its queues, so that two on one host are told apart without `-n`."""
+    """Names a worker after its queues, so that two on one host differ without `-n`."""
     name, host = nodesplit(instance.hostname)
     queues = options.get("queues")
     if name == NODENAME_DEFAULT and queues:
-        asked = queues.split(",") if isinstance(queues, str) else queues
-        instance.hostname = nodename("-".join(asked), host)
+        names = queues.split(",") if isinstance(queues, str) else queues
+        instance.hostname = nodename("-".join(names), host)
 
 
 def _filter_logs(**_: Any) -> None:
-    """Keeps secrets out of what workers and beat log, once Celery has set their logging up."""
+    """Keeps secrets out of the logs of workers and beat, once Celery has configured logging."""
     filter_secrets()
 
 
 def modules() -> list[str]:
-    """Returns what the running command imports: tasks and hooks.
+    """Returns the modules that the running command imports: tasks and hooks.
 
-    No tasks for `beat` and `flower`, which ring and watch and never run a step: the engine with its
+    `beat` and `flower` import no tasks, because they never run a step: the engine with its
     libraries would cost each of them seconds of start-up and dozens of megabytes.
     """
     command = click.get_current_context(silent=True)
     if command is not None and command.info_name in ("beat", "flower"):
         return ["workers.heartbeat"]
-    return [
-        "workers.tasks",
-        "workers.gpu",
-        "workers.cpu",
-        "workers.heartbeat",
-        "workers.worker_time",
-    ]
+    return ["workers.tasks", "workers.lifecycle", "workers.heartbeat"]
 
 
 def _application() -> Celery:
@@ -186,10 +182,10 @@ def _application() -> Celery:
 
 
 def client(redis_url: str) -> Celery:
-    """Returns an application that only publishes, to a queue the environment need not name.
+    """Returns an application that only publishes, to a queue given by its address.
 
     Raises:
-      Misled: It is no address of a Redis.
+      WrongEnvironment: The address is none of a Redis.
     """
     install()
     application = Celery("evoqueue", set_as_current=False)

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import workers.context
+import workers.lifecycle
 from app import bootstrap
 from app.celery import app as app  # the Celery application that `-A` finds here
 from app.domain.evaluation import Evaluation, Trial
@@ -166,4 +166,4 @@ def _noting(ctx: Context, path: Path) -> Context:
     return replace(ctx, model=lambda run: NotingModel(ctx.model(run), path))
 
 
-workers.context.worker_context = simulated_context
+workers.lifecycle.worker_context = simulated_context

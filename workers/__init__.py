@@ -1,1 +1,1 @@
-"""Process entry points, and what enters the sandbox."""
+"""Celery tasks and the life of a worker process; `harness` is the code that enters the sandbox."""

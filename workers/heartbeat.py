@@ -1,8 +1,8 @@
-"""A file that is as old as this process's last sign of life, so that a health check costs nothing.
+"""A file that is touched while this process is alive, so that a health check costs nothing.
 
-`celery inspect ping` takes a second and a half of CPU time, for every worker and every check.  This
-takes a `touch` every two seconds.  The file grows old when the worker's main loop hangs, and when
-its connection to Redis is gone.
+`celery inspect ping` takes a second and a half of CPU time for every worker and every check; a
+`touch` every two seconds takes none.  The age of the file grows when the worker's main loop hangs
+and when its connection to Redis is lost.
 """
 
 import os
@@ -12,27 +12,27 @@ from typing import Any
 from celery import signals
 
 VARIABLE = "EVOQ_HEARTBEAT_FILE"
-"""Where the file is; not set: there is none."""
+"""The path of the file; without the variable there is none."""
 
 
 @signals.heartbeat_sent.connect
 def worker_is_alive(**_: Any) -> None:
-    """Notes that a worker's main loop came round with its connection up."""
+    """Records that a worker's main loop runs and its connection is up."""
     _touch()
 
 
 @signals.beat_init.connect
 def beat_begins(**_: Any) -> None:
-    """Has beat note every message it got rid of, which it does twice a second."""
+    """Lets beat record every message it publishes, twice a second."""
     signals.after_task_publish.connect(beat_is_alive)
 
 
 def beat_is_alive(**_: Any) -> None:
-    """Notes that beat has published."""
+    """Records that beat has published."""
     _touch()
 
 
 def _touch() -> None:
-    told = os.environ.get(VARIABLE)
-    if told:
-        Path(told).touch()
+    path = os.environ.get(VARIABLE)
+    if path:
+        Path(path).touch()

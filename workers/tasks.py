@@ -6,14 +6,14 @@ from collections.abc import Callable
 from app.celery import app
 from app.engine import steps
 from app.ports.protocols import Unavailable
-from workers.context import context
+from workers.lifecycle import context
 
 log = logging.getLogger(__name__)
 
 
 @app.task(name="generate")
 def generate(*cohort_ids: int) -> None:
-    """Breeds cohorts, one after the other."""
+    """Generates the children of cohorts, one cohort after the other."""
     _attempt("generate", cohort_ids, lambda: steps.generate(context(), *cohort_ids))
 
 
@@ -25,13 +25,13 @@ def evaluate(*trial_ids: int) -> None:
 
 @app.task(name="judge")
 def judge(trial_id: int) -> None:
-    """Asks what models think of one program."""
+    """Has models judge one program."""
     _attempt("judge", (trial_id,), lambda: steps.judge(context(), trial_id))
 
 
 @app.task(name="produce")
 def produce(run_id: int | None = None) -> None:
-    """Plans for one run; for every running one without an id, as beat asks."""
+    """Plans for one run; without an id, as beat sends it, for every running one."""
     if run_id is None:
         _attempt("produce", (), lambda: steps.produce_all(context()))
     else:
@@ -40,7 +40,7 @@ def produce(run_id: int | None = None) -> None:
 
 @app.task(name="reap")
 def reap(run_id: int | None = None) -> None:
-    """Rings again for what one run lost; for every running one without an id, as beat asks."""
+    """Enqueues lost steps again: of one run or, without an id, as beat sends it, of all running."""
     if run_id is None:
         _attempt("reap", (), lambda: steps.reap_all(context()))
     else:
@@ -48,13 +48,13 @@ def reap(run_id: int | None = None) -> None:
 
 
 def _attempt(step: str, subjects: tuple[int, ...], run: Callable[[], None]) -> None:
-    """Runs a step; machinery that is down costs one line, and beat or `reap` rings again.
+    """Runs a step; where machinery is down, writes one line and leaves the rest to beat and `reap`.
 
-    No retry of Celery's: that would be a second mechanism, with its messages held in a worker's
-    memory.  The step has given its lease back, so `reap` is at it within seconds.
+    Celery's own retry is not used: it would be a second mechanism, with its messages in a worker's
+    memory.  The step has released its lease, so `reap` enqueues it again within seconds.
     """
     try:
         run()
     except Unavailable as error:
-        named = ", ".join(str(one) for one in subjects) or "all"
+        named = ", ".join(str(subject) for subject in subjects) or "all"
         log.warning("%s %s: unavailable: %s", step, named, error)

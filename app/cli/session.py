@@ -252,7 +252,7 @@ def _work_inline(
             status = poll()
             if until.reached(status) or halted():
                 return status
-        if not executor.ringing:
+        if not executor.pending:
             time.sleep(IDLE_SECONDS)
 
 

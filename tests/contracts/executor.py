@@ -1,4 +1,4 @@
-"""What every executor promises, whatever carries its bells."""
+"""The contract of executors, however they transport their messages."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,9 +11,9 @@ class ExecutorContract:
     """Subclass it and provide the two fixtures.
 
     Fixtures:
-      executor: The executor under test, with nothing rung.
-      rung: Returns the subjects a step was rung for, in the order they are answered in, waiting for
-        as many as it is told to expect.
+      executor: The executor under test, with an empty queue.
+      delivered: Returns the subjects of a step's messages in the order of delivery, after waiting
+        for the expected number.
     """
 
     @pytest.fixture
@@ -21,44 +21,44 @@ class ExecutorContract:
         raise NotImplementedError
 
     @pytest.fixture
-    def rung(self) -> Callable[[Step, int], Sequence[int]]:
+    def delivered(self) -> Callable[[Step, int], Sequence[int]]:
         raise NotImplementedError
 
-    def test_each_subject_is_rung_once_and_in_order(
-        self, executor: Executor, rung: Callable[[Step, int], Sequence[int]]
+    def test_each_subject_is_enqueued_once_and_in_order(
+        self, executor: Executor, delivered: Callable[[Step, int], Sequence[int]]
     ) -> None:
         executor.submit("generate", [3, 1, 2])
         executor.submit("generate", [7])
-        assert list(rung("generate", 4)) == [3, 1, 2, 7]
+        assert list(delivered("generate", 4)) == [3, 1, 2, 7]
 
-    def test_a_step_does_not_hear_the_bells_of_another(
-        self, executor: Executor, rung: Callable[[Step, int], Sequence[int]]
+    def test_a_step_does_not_receive_the_messages_of_another(
+        self, executor: Executor, delivered: Callable[[Step, int], Sequence[int]]
     ) -> None:
         executor.submit("evaluate", [1])
         executor.submit("produce", [2])
         executor.submit("generate", [3])
-        assert [list(rung(step, 1)) for step in ("generate", "evaluate", "produce")] == [
+        assert [list(delivered(step, 1)) for step in ("generate", "evaluate", "produce")] == [
             [3],
             [1],
             [2],
         ]
 
-    def test_neighbours_may_share_a_bell_and_keep_their_order(
-        self, executor: Executor, rung: Callable[[Step, int], Sequence[int]]
+    def test_subjects_of_one_message_keep_their_order(
+        self, executor: Executor, delivered: Callable[[Step, int], Sequence[int]]
     ) -> None:
         executor.submit("evaluate", [5, 4, 3, 2, 1], together=2)
         executor.submit("evaluate", [9, 8], together=4)
-        assert list(rung("evaluate", 7)) == [5, 4, 3, 2, 1, 9, 8]
+        assert list(delivered("evaluate", 7)) == [5, 4, 3, 2, 1, 9, 8]
 
-    def test_ringing_for_nobody_rings_nothing(
-        self, executor: Executor, rung: Callable[[Step, int], Sequence[int]]
+    def test_submitting_no_subject_enqueues_nothing(
+        self, executor: Executor, delivered: Callable[[Step, int], Sequence[int]]
     ) -> None:
         executor.submit("evaluate", [])
         executor.submit("evaluate", [5])
-        assert list(rung("evaluate", 1)) == [5]
+        assert list(delivered("evaluate", 1)) == [5]
 
-    def test_a_second_bell_for_a_subject_is_not_swallowed(
-        self, executor: Executor, rung: Callable[[Step, int], Sequence[int]]
+    def test_a_second_message_for_a_subject_is_delivered(
+        self, executor: Executor, delivered: Callable[[Step, int], Sequence[int]]
     ) -> None:
         executor.submit("evaluate", [5, 5])
-        assert list(rung("evaluate", 2)) == [5, 5]
+        assert list(delivered("evaluate", 2)) == [5, 5]

@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from app.adapters.queue.address import broker_url
-from app.celery import Misled, configuration, modules, threads
+from app.celery import WrongEnvironment, configuration, modules, threads
 from tests.integration.worker_double import install, until
 
 CELERY = (sys.executable, "-m", "celery", "-A", "app")
@@ -46,36 +46,36 @@ def celery(tmp_path: Path, valkey: str, broker: redis.Redis) -> Iterator[Any]:
         return running[-1]
 
     yield start
-    for one in running:
-        if one.process.poll() is None:
-            one.process.kill()
-            one.process.wait()
+    for command in running:
+        if command.process.poll() is None:
+            command.process.kill()
+            command.process.wait()
 
 
 class Pools:
-    """Each worker's pool and concurrency, as those report them that are up in time to be asked."""
+    """The pool and concurrency of each worker, as far as workers have reported them."""
 
     def __init__(self, valkey: str) -> None:
         self._valkey = valkey
-        self._known: dict[str, tuple[str, int]] = {}
+        self._pools: dict[str, tuple[str, int]] = {}
 
     def __call__(self) -> dict[str, tuple[str, int]]:
         from app.celery import app
 
         connection = app.connection(broker_url(self._valkey))
         answers = app.control.inspect(timeout=2, connection=connection).stats()
-        for name, said in (answers or {}).items():
-            pool = said["pool"]
-            self._known[name.partition("@")[0]] = (pool["implementation"], pool["max-concurrency"])
-        return self._known
+        for name, statistics in (answers or {}).items():
+            pool = statistics["pool"]
+            self._pools[name.partition("@")[0]] = (pool["implementation"], pool["max-concurrency"])
+        return self._pools
 
 
 @pytest.fixture
-def address_known(valkey: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def broker_address(valkey: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVOQ_REDIS_URL", valkey)
 
 
-@pytest.mark.usefixtures("address_known")
+@pytest.mark.usefixtures("broker_address")
 def test_a_worker_gets_pool_size_and_name_from_its_queues(celery: Any, valkey: str) -> None:
     celery("worker", "-Q", "gpu")
     celery("worker", "-Q", "cpu", EVOQ_EVALUATE_CONCURRENCY="5")
@@ -90,8 +90,8 @@ def test_a_worker_gets_pool_size_and_name_from_its_queues(celery: Any, valkey: s
     until(lambda: pools() == expected, what="three workers with their pools")
 
 
-@pytest.mark.usefixtures("address_known")
-def test_a_pool_and_a_size_given_by_hand_are_kept(celery: Any, valkey: str) -> None:
+@pytest.mark.usefixtures("broker_address")
+def test_a_pool_and_a_size_on_the_command_line_are_kept(celery: Any, valkey: str) -> None:
     celery("worker", "-Q", "control", "-P", "solo", "-n", "mine@%h")
     celery("worker", "-Q", "gpu", "-c", "3")
     expected = {
@@ -114,7 +114,7 @@ def test_a_step_that_fails_or_meets_dead_machinery_leaves_the_worker_at_work(
     assert "ZeroDivisionError: a defect of ours" in log
     assert "evaluate 14: unavailable: nobody answers" in log
     assert broker.get("closed") == b"1"
-    assert broker.get("clocked out") == b"1"
+    assert broker.get("worker time written") == b"1"
 
 
 def test_beat_ticks_for_every_run_and_needs_no_writable_folder(
@@ -127,7 +127,7 @@ def test_beat_ticks_for_every_run_and_needs_no_writable_folder(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["beat.log", "double", "worker.log"]
 
 
-def test_a_worker_that_cannot_work_says_why_and_ends(celery: Any) -> None:
+def test_a_worker_that_cannot_work_logs_the_reason_and_ends(celery: Any) -> None:
     worker = celery("worker", "-Q", "gpu", DOUBLE_FAULT="no ledger is configured")
     assert worker.process.wait(120) == 1
     assert "this worker cannot work: no ledger is configured" in worker.log.read_text()
@@ -135,7 +135,7 @@ def test_a_worker_that_cannot_work_says_why_and_ends(celery: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variables", "said"),
+    ("variables", "message"),
     [
         ({}, "EVOQ_REDIS_URL is not set"),
         ({"EVOQ_REDIS_URL": "amqp://guest@host"}, "must start with one of redis://"),
@@ -150,9 +150,9 @@ def test_a_worker_that_cannot_work_says_why_and_ends(celery: Any) -> None:
     ],
 )
 def test_a_wrong_environment_is_named_in_one_line(
-    tmp_path: Path, variables: dict[str, str], said: str
+    tmp_path: Path, variables: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(Misled, match=said.split("'")[0].replace(".", r"\.")):
+    with pytest.raises(WrongEnvironment, match=message.split("'")[0].replace(".", r"\.")):
         configuration(variables)
     environment = {k: v for k, v in install(tmp_path).items() if not k.startswith("EVOQ_")}
     done = subprocess.run(
@@ -164,18 +164,21 @@ def test_a_wrong_environment_is_named_in_one_line(
         timeout=240,
     )
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("queue", ["gpu", "cpu"])
-def test_a_worker_with_a_number_that_is_none_names_the_variable_and_ends(
+def test_a_worker_with_a_wrong_number_names_the_variable_and_ends(
     tmp_path: Path, valkey: str, queue: str
 ) -> None:
-    told = {"EVOQ_REDIS_URL": valkey, "EVOQ_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"}
+    addresses = {
+        "EVOQ_REDIS_URL": valkey,
+        "EVOQ_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none",
+    }
     done = subprocess.run(
         [*CELERY, "worker", "-Q", queue],
-        env={**os.environ, **told, "EVOQ_LLM_MAX_IN_FLIGHT": "0"},
+        env={**os.environ, **addresses, "EVOQ_LLM_MAX_IN_FLIGHT": "0"},
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -235,7 +238,7 @@ def test_threads_of_a_mix_are_the_sum_of_its_queues() -> None:
     assert threads(["gpu", "cpu", "control"], {"EVOQ_GENERATE_CONCURRENCY": "10"}) == 28
 
 
-def test_hot_steps_send_events_only_when_asked() -> None:
+def test_hot_steps_send_events_only_when_the_variable_is_true() -> None:
     quiet = configuration({"EVOQ_REDIS_URL": "redis://h"})["task_annotations"]
     loud = configuration({"EVOQ_REDIS_URL": "redis://h", "EVOQ_TASK_EVENTS": "true"})
     assert quiet["evaluate"] == {"send_events": False}

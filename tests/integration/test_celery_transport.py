@@ -1,5 +1,6 @@
 """A worker outlives its broker."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -11,8 +12,9 @@ from celery import Celery
 from kombu import Connection
 
 from app.adapters.queue.celery import CeleryExecutor
-from app.adapters.queue.transport import Channel, Transport, install
+from app.adapters.queue.transport import ResilientChannel, ResilientTransport, install
 from app.celery import configuration
+from app.embedded.children import read_record
 from app.embedded.valkey import EmbeddedValkey
 from tests.integration.worker_double import install as install_double
 from tests.integration.worker_double import until
@@ -43,10 +45,10 @@ def test_a_worker_outlives_restarts_of_the_broker_under_running_steps(tmp_path: 
             executor.submit("generate", subjects)
             with redis.Redis.from_url(address) as client:
                 until(lambda c=client, s=subjects: began(c) & set(s), what="a step under way")
-            assert server._child is not None
-            how = signal.SIGKILL if turn % 2 else signal.SIGTERM
-            server._child._process.send_signal(how)
-            server._child._process.wait()
+            identity = read_record(server.home / "valkey.pid")
+            assert identity is not None
+            os.kill(identity.pid, signal.SIGKILL if turn % 2 else signal.SIGTERM)
+            until(lambda: not server.running, what="the end of the server")
             assert server.start() == address
             after = 100 * (turn + 1) + 50
             executor.submit("generate", [after])
@@ -67,17 +69,17 @@ def test_one_client_serves_every_operation_of_a_channel(tmp_path: Path) -> None:
     install()
     with EmbeddedValkey(tmp_path) as address, connect(address) as connection:
         channel = connection.channel()
-        assert isinstance(channel, Channel)
-        assert isinstance(connection.transport, Transport)
+        assert isinstance(channel, ResilientChannel)
+        assert isinstance(connection.transport, ResilientTransport)
         with channel.conn_or_acquire() as first, channel.conn_or_acquire() as second:
             assert first is second
 
 
-def test_a_message_is_acknowledged_after_its_connection_was_collected(tmp_path: Path) -> None:
+def test_a_message_can_be_acknowledged_after_its_connection_is_gone(tmp_path: Path) -> None:
     install()
     with EmbeddedValkey(tmp_path) as address:
         connection = connect(address)
-        queue = connection.SimpleQueue("ring")
+        queue = connection.SimpleQueue("queue")
         queue.put({"subject": 1})
         message = queue.get(timeout=60)
         message.channel.connection.client = None
@@ -87,24 +89,24 @@ def test_a_message_is_acknowledged_after_its_connection_was_collected(tmp_path: 
         connection.release()
 
 
-def test_a_worker_that_ends_in_order_puts_back_what_it_did_not_do(tmp_path: Path) -> None:
+def test_a_worker_that_ends_in_order_puts_unfinished_messages_back(tmp_path: Path) -> None:
     install()
     with EmbeddedValkey(tmp_path) as address, redis.Redis.from_url(address) as client:
         connection = connect(address)
-        queue = connection.SimpleQueue("ring")
+        queue = connection.SimpleQueue("queue")
         queue.put({"subject": 1})
         queue.put({"subject": 2})
         queue.get(timeout=60).ack()
         queue.get(timeout=60)
-        assert client.llen("ring") == 0
+        assert client.llen("queue") == 0
         connection.release()
-        assert client.llen("ring") == 1
+        assert client.llen("queue") == 1
 
 
-def test_no_more_is_fetched_than_may_be_under_way(tmp_path: Path) -> None:
+def test_prefetching_is_limited_by_unacknowledged_messages(tmp_path: Path) -> None:
     install()
     with EmbeddedValkey(tmp_path) as address, connect(address) as connection:
-        queue = connection.SimpleQueue("ring")
+        queue = connection.SimpleQueue("queue")
         for subject in range(3):
             queue.put({"subject": subject})
         channel = queue.consumer.channel
@@ -115,16 +117,16 @@ def test_no_more_is_fetched_than_may_be_under_way(tmp_path: Path) -> None:
         assert channel.qos.can_consume()
 
 
-def test_a_broken_connection_does_not_put_back_what_still_runs(tmp_path: Path) -> None:
+def test_a_broken_connection_does_not_put_back_messages_of_running_steps(tmp_path: Path) -> None:
     install()
     with EmbeddedValkey(tmp_path) as address, redis.Redis.from_url(address) as client:
         connection = connect(address)
-        queue = connection.SimpleQueue("ring")
+        queue = connection.SimpleQueue("queue")
         queue.put({"subject": 1})
         message = queue.get(timeout=60)
         message.channel.connection.client = None
         message.channel.qos.restore_unacked()
-        assert client.llen("ring") == 0
+        assert client.llen("queue") == 0
         connection.transport.client = connection
         connection.release()
 

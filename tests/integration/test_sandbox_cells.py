@@ -367,9 +367,9 @@ def test_a_container_that_cannot_end_by_itself_goes_when_the_next_worker_starts(
 
 START = """
 from types import SimpleNamespace as Has
-import workers.cpu
+import workers.lifecycle
 queues = Has(consume_from={"cpu": None})
-workers.cpu.prepare(sender=Has(app=Has(amqp=Has(queues=queues))))
+workers.lifecycle.prepare_evaluation(sender=Has(app=Has(amqp=Has(queues=queues))))
 """
 
 

@@ -1,7 +1,7 @@
-"""Celery workers with the real application and tasks, and steps that only take notes in Redis.
+"""Celery workers with the real application and tasks, whose steps only write notes to Redis.
 
-`install` writes a start-up module that puts these steps in the place of the engine's; every Python
-started with the environment it returns has them.
+`install` writes a start-up module that replaces the engine's steps by these; every Python process
+started with the returned environment has them.
 """
 
 import os
@@ -53,14 +53,14 @@ def worker_context():
 bootstrap = types.ModuleType("app.bootstrap")
 bootstrap.worker_context = worker_context
 
-class Clock:
+class Recorder:
     def close(self):
         try:
-            client().incr("clocked out")
+            client().incr("worker time written")
         except Exception:
             pass
 
-bootstrap.clocked = lambda ctx, queues: (ctx, Clock())
+bootstrap.with_worker_time = lambda ctx, queues: (ctx, Recorder())
 bootstrap.worker_engine = lambda: None
 steps = types.ModuleType("app.engine.steps")
 steps.generate = note("generate", float(os.environ.get("DOUBLE_NAP", "0")))
@@ -77,7 +77,7 @@ app.engine.steps = steps
 
 
 def install(folder: Path, **more: str) -> dict[str, str]:
-    """Returns an environment whose Pythons have the steps above."""
+    """Returns an environment whose Python processes have the steps above."""
     startup = folder / "double"
     startup.mkdir(exist_ok=True)
     (startup / "sitecustomize.py").write_text(STARTUP)
@@ -90,7 +90,7 @@ def install(folder: Path, **more: str) -> dict[str, str]:
 
 
 def until(condition: Callable[[], object], seconds: float = 120.0, what: str = "it") -> None:
-    """Waits for a condition, and fails when it does not come, on a machine however busy."""
+    """Waits for a condition and fails when it does not hold in time; generous for busy machines."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not happen within {seconds} s"

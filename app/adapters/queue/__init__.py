@@ -1,1 +1,1 @@
-"""Executors: ways to have a step run at least once, somewhere, later."""
+"""Executors, which enqueue steps: each step then runs at least once, in some process."""

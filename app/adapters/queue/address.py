@@ -1,4 +1,4 @@
-"""Redis addresses: the form redis-py reads, and the form kombu and Flower read."""
+"""Redis addresses in the form of redis-py, and in that of kombu and Flower."""
 
 from urllib.parse import parse_qs, urlsplit
 
@@ -12,7 +12,7 @@ def broker_url(redis_url: str) -> str:
     `redis+socket://:password@/path?virtual_host=0` is kombu's.
 
     Raises:
-      ValueError: It is no address of a Redis.
+      ValueError: The text is no address of a Redis.
     """
     parts = urlsplit(redis_url)
     if parts.scheme not in SCHEMES:
@@ -33,10 +33,10 @@ def broker_url(redis_url: str) -> str:
 
 
 def client_url(redis_url: str) -> str:
-    """Returns redis-py's form of an address, of either form.
+    """Returns redis-py's form of an address that has either form.
 
     Raises:
-      ValueError: It is no address of a Redis.
+      ValueError: The text is no address of a Redis.
     """
     broker_url(redis_url)
     parts = urlsplit(redis_url)

@@ -1,4 +1,4 @@
-"""Rings in this process: first in, first out, one at a time."""
+"""A queue in this process: first in, first out, one step at a time."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -7,30 +7,30 @@ from app.ports.protocols import Step
 
 
 class InlineExecutor:
-    """Keeps the bells until `drain` answers them.
+    """Keeps messages until `drain` runs their steps.
 
     With one process and one order, the same seed gives the same run.  Not for several threads.
     """
 
     def __init__(self) -> None:
-        """Begins silent."""
-        self._bells: deque[tuple[Step, int]] = deque()
+        """Begins empty."""
+        self._messages: deque[tuple[Step, int]] = deque()
 
     def submit(self, step: Step, subjects: Sequence[int], *, together: int = 1) -> None:  # noqa: ARG002
-        """Adds one bell a subject to the end of the queue, however many may share one."""
-        self._bells.extend((step, subject) for subject in subjects)
+        """Appends a message for each subject, whatever `together` allows."""
+        self._messages.extend((step, subject) for subject in subjects)
 
     @property
-    def ringing(self) -> bool:
-        """Whether a bell waits to be answered."""
-        return bool(self._bells)
+    def pending(self) -> bool:
+        """Whether a message waits for its step."""
+        return bool(self._messages)
 
     def drain(self, table: Mapping[Step, Callable[[int], None]], until: Callable[[], bool]) -> None:
-        """Answers bells, and those rung meanwhile, until none is left or `until()` holds.
+        """Runs the steps of all messages, also new ones, until none is left or `until()` holds.
 
-        `until` is asked before each bell.  An exception of a step is passed on; its bell is gone,
-        as it would be with a worker that died.
+        `until` is called before each message.  An exception of a step propagates; its message is
+        lost, as it is with a worker that dies.
         """
-        while self._bells and not until():
-            step, subject = self._bells.popleft()
+        while self._messages and not until():
+            step, subject = self._messages.popleft()
             table[step](subject)

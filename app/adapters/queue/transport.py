@@ -1,10 +1,10 @@
-"""kombu's Redis transport, hardened against a Redis that goes away and comes back.
+"""kombu's Redis transport, hardened against restarts of Redis.
 
 Stock kombu 5.7 ends a worker with an `AttributeError` in two or three of twenty Redis restarts:
-a channel whose connection was already collected is asked to acknowledge a task that outlived the
-reconnect, or to put messages back at closing.  It also builds a new client for every operation,
-which is an eighth of a worker's CPU time, and keeps a copy of every message under way in Redis,
-which is a third.  Measurements: `docs/decisions/celery-delivery.md`.
+a channel whose connection is already garbage-collected has to acknowledge a task that outlived the
+reconnect, or to put messages back when it closes.  It also builds a new client for every operation,
+which takes an eighth of a worker's CPU time, and copies every message under way in Redis, which
+takes a third.  Measurements: `docs/decisions/celery-delivery.md`.
 """
 # mypy: disallow-untyped-calls=False
 
@@ -20,11 +20,11 @@ from kombu.transport import virtual
 ALIASES = ("redis", "rediss")
 
 
-class QoS(virtual.QoS):
+class MemoryQoS(virtual.QoS):
     """Unacknowledged messages of one channel, in this process's memory and nowhere else.
 
-    They bound what is prefetched, and are put back by a worker that ends in order.  What a killed
-    worker held is lost here and rung for again by `reap`, like every other lost bell.
+    They limit the prefetching, and a worker that ends in order puts them back.  The messages of a
+    killed worker are lost here, and `reap` enqueues them again like every other lost message.
     """
 
     def restore_unacked(self) -> None:
@@ -38,51 +38,51 @@ class QoS(virtual.QoS):
         super().restore_unacked()
 
 
-class Channel(stock.Channel):
-    """A channel that outlives its connection, with one client instead of one an operation."""
+class ResilientChannel(stock.Channel):
+    """A channel that outlives its connection, with one client instead of one per operation."""
 
     ack_emulation = False
 
     def __init__(self, *args: Any, **kwargs: Any):
-        """Remembers how to connect, for when the connection is gone."""
-        self._kept: tuple[Any, Any] | None = None
-        self._late: Any = None
+        """Keeps the connection's parameters for the time after its end."""
+        self._shared: tuple[Any, Any] | None = None
+        self._orphan: Any = None
         super().__init__(*args, **kwargs)
-        self.QoS = QoS  # type: ignore[assignment]  # the stubs do not know `ack_emulation`
+        self.QoS = MemoryQoS  # type: ignore[assignment]  # the stubs do not know `ack_emulation`
         self._parameters = self._connparams()
 
     @property
     def orphaned(self) -> bool:
-        """Whether the connection this channel belongs to has been collected."""
+        """Whether the connection of this channel has been garbage-collected."""
         return self.connection is None or self.connection.client is None
 
     @contextmanager
     def conn_or_acquire(self, client: Any = None) -> Iterator[Any]:
-        """Yields a client: the given one, the kept one, or one for a connection that is gone."""
+        """Yields the given client, the channel's own, or a new one if the connection is gone."""
         if client:
             yield client
         elif self.orphaned:
-            if self._late is None:
+            if self._orphan is None:
                 pool = redis.ConnectionPool(**self._parameters)
-                self._late = self.Client(connection_pool=pool)
-            yield self._late
+                self._orphan = self.Client(connection_pool=pool)
+            yield self._orphan
         else:
             pool = self.pool
-            if self._kept is None or self._kept[0] is not pool:
-                self._kept = (pool, self._create_client())
-            yield self._kept[1]
+            if self._shared is None or self._shared[0] is not pool:
+                self._shared = (pool, self._create_client())
+            yield self._shared[1]
 
 
-class Transport(stock.Transport):
-    """The Redis transport with the channel above."""
+class ResilientTransport(stock.Transport):
+    """The Redis transport with `ResilientChannel`."""
 
-    Channel = Channel
+    Channel = ResilientChannel
 
 
 def install() -> None:
-    """Makes this transport the one of `redis://` and `rediss://`.
+    """Makes this transport that of `redis://` and `rediss://`.
 
-    Under the usual names, because Flower tells brokers apart by the scheme of the URL.
+    It takes the usual names, because Flower recognises brokers by the scheme of the URL.
     """
     for alias in ALIASES:
-        kombu.transport.TRANSPORT_ALIASES[alias] = f"{__name__}:{Transport.__name__}"
+        kombu.transport.TRANSPORT_ALIASES[alias] = f"{__name__}:{ResilientTransport.__name__}"

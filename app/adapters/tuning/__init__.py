@@ -1,1 +1,1 @@
-"""Derivative-free optimisers for the `tune` operator, from well-kept libraries."""
+"""Derivative-free optimisers for the `tune` operator, from maintained libraries."""

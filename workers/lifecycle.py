@@ -1,0 +1,116 @@
+"""The life of a worker process: its context, and the work at its start and at its end."""
+
+import functools
+import logging
+import sys
+import threading
+from typing import Any
+
+from celery import concurrency, signals
+
+from app.adapters.sandbox.choose import clear_orphans
+from app.adapters.store.worker_time import WorkerTimeRecorder
+from app.bootstrap import with_worker_time, worker_context, worker_engine
+from app.celery import app
+from app.config.settings import Settings
+from app.engine.context import Context
+from app.ports.protocols import Unavailable
+
+_PREFORK = concurrency.get_implementation("prefork")
+_building = threading.Lock()
+
+log = logging.getLogger(__name__)
+
+
+@functools.cache
+def _build() -> tuple[Context, WorkerTimeRecorder]:
+    return with_worker_time(worker_context(), app.amqp.queues.consume_from)
+
+
+def context() -> Context:
+    """Returns the context of this process, built at first use and by one thread only.
+
+    Raises:
+      Unavailable: The environment lacks something that a context needs, or a port does not answer.
+    """
+    with _building:
+        return _build()[0]
+
+
+def _context_or_exit() -> Context:
+    """Returns the context, or ends the worker with one line instead of a traceback.
+
+    The supervisor of the worker starts it again.
+    """
+    try:
+        return context()
+    except Unavailable as error:
+        raise SystemExit(f"this worker cannot work: {error}") from error
+
+
+@signals.worker_init.connect
+def prepare_generation(sender: Any, **_: Any) -> None:
+    """Builds the context of a worker that generates, so that wrong settings end it at its start.
+
+    Where `EVOQ_VLLM_MODEL` names a model, the model is loaded once, before any step is taken.
+    """
+    if "gpu" not in sender.app.amqp.queues.consume_from:
+        return
+    _context_or_exit()
+    engine = worker_engine()
+    if engine is not None:
+        if concurrency.get_implementation(sender.pool_cls) is _PREFORK:
+            raise SystemExit(
+                "this worker cannot work: EVOQ_VLLM_MODEL needs the pool `threads`, as it is "
+                "without --pool; forked processes have no engine"
+            )
+        try:
+            engine.start(_print)
+        except Unavailable as error:
+            raise SystemExit(f"this worker cannot work: {error}") from error
+
+
+@signals.worker_init.connect
+def prepare_evaluation(sender: Any, **_: Any) -> None:
+    """Builds the context of a worker that evaluates, and removes what killed workers left.
+
+    Opening the sandbox removes it too, but not before the first trial.
+    """
+    if "cpu" not in sender.app.amqp.queues.consume_from:
+        return
+    _context_or_exit()
+    try:
+        removed = clear_orphans(Settings().sandbox)
+    except Unavailable as error:
+        log.warning("sandbox: the containers of killed workers were not removed: %s", error)
+        return
+    if removed:
+        log.warning("sandbox: removed %d containers that killed workers left", removed)
+
+
+@signals.worker_shutdown.connect
+def close_engine(sender: Any, **_: Any) -> None:
+    """Ends the engine, after the last step."""
+    engine = worker_engine()
+    if engine is not None and "gpu" in sender.app.amqp.queues.consume_from:
+        engine.close()
+
+
+@signals.worker_shutdown.connect
+def close_sandbox(sender: Any, **_: Any) -> None:
+    """Ends this worker's warm sandboxes, after the last step."""
+    if "cpu" in sender.app.amqp.queues.consume_from:
+        context().sandbox.close()
+
+
+@signals.worker_shutdown.connect
+def write_worker_time(**_: Any) -> None:
+    """Writes the worker time since the last interval, if this process ever had a context."""
+    with _building:
+        if _build.cache_info().currsize:
+            _build()[1].close()
+
+
+def _print(line: str) -> None:
+    """Prints, because the log of a worker that starts has no handler yet."""
+    print(line, file=sys.stderr, flush=True)
