@@ -36,6 +36,7 @@ def rules_of(strategy: str, settings: Mapping[str, Any]) -> Rules:
             enforce_blocks=search.enforce_blocks,
             grid_after=search.grid_after,
             stop_fitness=search.stop_fitness,
+            stop_admitted=search.stop_admitted,
             stop_patience=search.stop_patience,
             stop_threshold=search.stop_threshold,
         ),

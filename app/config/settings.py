@@ -70,6 +70,8 @@ class SearchSettings(Section):
     """Evaluations after which the ranges of axes without a declared range are learnt and frozen."""
     stop_fitness: float | None = Field(None, allow_inf_nan=False)
     """The run stops when its best fitness reaches this."""
+    stop_admitted: int | None = Field(None, ge=1)
+    """The run stops when this many children have been admitted."""
     stop_patience: int | None = Field(None, ge=1)
     """The run stops after this many settled proposals in a row without improvement."""
     stop_threshold: float = Field(0.001, ge=0)

@@ -40,6 +40,7 @@ class SearchRules:
         says.
       grid_after: Measured programs after which the ranges of open axes are learnt.
       stop_fitness: Fitness at which the run stops; None for never.
+      stop_admitted: Admitted proposals, seeds not counted, at which it stops; None for never.
       stop_patience: Settled proposals without improvement after which it stops; None for never.
       stop_threshold: Rise in fitness that counts as an improvement.
     """
@@ -48,6 +49,7 @@ class SearchRules:
     enforce_blocks: bool | None
     grid_after: int
     stop_fitness: float | None
+    stop_admitted: int | None
     stop_patience: int | None
     stop_threshold: float
 

@@ -1,6 +1,6 @@
 """Advance: a cohort takes the step its strategy's promotion decides, in one transaction."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from app.domain.evaluation import Failure, FailureKind, Trial
@@ -8,8 +8,9 @@ from app.domain.events import Cut, Failed, Noticed
 from app.domain.program import ProgramId
 from app.domain.run import Run
 from app.domain.search.archive import Entrant, IslandView
-from app.domain.search.cohort import Cohort, CohortId, Member, State, Verdict
+from app.domain.search.cohort import Cohort, CohortId, Member, ProposalId, State, Verdict
 from app.domain.search.promotion import shortfall
+from app.domain.search.strategy import Barrier, Strategy
 from app.engine.admission import Offer, admit
 from app.engine.context import Context
 from app.ports.ledger import Transaction
@@ -24,11 +25,13 @@ class Advance:
       run: The cohort's.
       trials: The trials it added.
       settled: Ordinals of the members it settled.
+      closed: Whether it settled the last member of a cohort that others of the run wait for.
     """
 
     run: Run
     trials: tuple[WaitingTrial, ...] = ()
     settled: tuple[int, ...] = ()
+    closed: bool = False
 
 
 def advance(
@@ -38,12 +41,12 @@ def advance(
 
     Programs are offered to the archive last, one island after the other.
     """
-    promotion = ctx.strategy(run).promotion
+    strategy = ctx.strategy(run)
     children: list[MemberResult] = []
     offers: list[Offer] = []
     tests: list[tuple[Cohort, Trial]] = []
     for cohort in cohorts:
-        verdict = promotion(cohort, tx.archive.island(run.id, cohort.island))
+        verdict = strategy.promotion(cohort, tx.archive.island(run.id, cohort.island))
         entrants = [_entrant(ctx, tx, run, cohort, player) for player in verdict.admit]
         children += _admitted(cohort, entrants)
         children += _cut(tx, run, cohort, verdict)
@@ -64,9 +67,16 @@ def advance(
             run,
             tuple(trial for trial in added if trial.cohort == cohort.id),
             tuple(member.ordinal for member in cohort.members if member.id in settled),
+            closes(strategy, cohort, settled),
         )
         for cohort in cohorts
     }
+
+
+def closes(strategy: Strategy, cohort: Cohort, settled: Collection[ProposalId]) -> bool:
+    """Returns whether planning waits for a cohort, and its last members are those that settled."""
+    awaited = strategy.barrier is not Barrier.NONE or len(cohort.members) > 1
+    return awaited and all(m.state.final or m.id in settled for m in cohort.members)
 
 
 def _entrant(ctx: Context, tx: Transaction, run: Run, cohort: Cohort, player: ProgramId) -> Entrant:

@@ -19,7 +19,8 @@ def enqueue(ctx: Context, advances: Sequence[Advance | None]) -> None:
     trials = [trial for advance in made for trial in advance.trials]
     enqueue_trials(ctx, trials, run.limits.evaluate_batch)
     settled = [ordinal for advance in made for ordinal in advance.settled]
-    if settled and due_to_produce(run, settled):
+    closed = any(advance.closed for advance in made)
+    if closed or (settled and due_to_produce(run, settled)):
         ctx.executor.submit("produce", [run.id])
 
 

@@ -10,7 +10,7 @@ from app.domain.operator import Child, Offspring
 from app.domain.program import fingerprint
 from app.domain.run import Run
 from app.domain.search.cohort import Cohort, CohortId, Member, State
-from app.engine.advance import Advance, advance, emit_cut, emit_failed
+from app.engine.advance import Advance, advance, closes, emit_cut, emit_failed
 from app.engine.context import Context
 from app.engine.enqueue import enqueue
 from app.ports.ledger import Transaction
@@ -84,10 +84,18 @@ def _entered(
     advances = advance(ctx, tx, run, going) if going else {}
     return {
         one.cohort.id: _with_settled(
-            advances.get(one.cohort.id, Advance(run)), one.cohort, entries[one.cohort.id]
+            advances.get(one.cohort.id) or _settled_at_once(ctx, run, one.cohort),
+            one.cohort,
+            entries[one.cohort.id],
         )
         for one in generated
     }
+
+
+def _settled_at_once(ctx: Context, run: Run, cohort: Cohort) -> Advance:
+    """Returns the advance of a cohort none of whose members is to be tested."""
+    ids = [member.id for member in cohort.members]
+    return Advance(run, closed=closes(ctx.strategy(run), cohort, ids))
 
 
 def _with_settled(before: Advance, cohort: Cohort, entries: Sequence[MemberResult]) -> Advance:

@@ -1,6 +1,7 @@
 """Produce: plan as many cohorts as the run's budget and back-pressure allow."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from random import Random
 
 from app.domain.events import (
@@ -13,10 +14,9 @@ from app.domain.events import (
     stalled_for,
 )
 from app.domain.run import Run, RunState
-from app.domain.search.archive import IslandView
 from app.domain.search.back_pressure import plannable
 from app.domain.search.budget import overtime, spent
-from app.domain.search.strategy import Strategy
+from app.domain.search.strategy import Barrier, Strategy
 from app.engine.admission import Admission
 from app.engine.attempt import stop
 from app.engine.back_pressure import pressure, resized
@@ -68,7 +68,10 @@ def _plan(ctx: Context, tx: Transaction, run: Run) -> list[int]:
         run = regrid(ctx, tx, run)
     strategy = ctx.strategy(run)
     reason = spent(run.budget, account(run)) or _stalled(tx, run, backlog)
-    plans = [] if reason else _plans(tx, run, strategy, backlog, islands)
+    sizes = [0] if reason else [strategy.size(island) for island in islands]
+    if not reason and not any(sizes):
+        reason = "every island is finished"
+    plans = [] if reason else _plans(tx, run, strategy, backlog, sizes)
     if plans:
         fits = affordable(ctx, tx, run, plans)
         plans, reason = plans[: fits.cohorts], fits.reason
@@ -79,62 +82,64 @@ def _plan(ctx: Context, tx: Transaction, run: Run) -> list[int]:
     for ahead in range(len(plans)):
         if strategy.upkeep.due(run.cohorts + ahead):
             _upkeep(tx, run, strategy, run.rng(run.cohorts + ahead, "upkeep"))
+            if strategy.barrier is Barrier.RUN:  # once between two generations
+                break
     return tx.cohorts.add(run.id, plans, redeliver_seconds=ctx.pace.redeliver_seconds)
 
 
 def _plans(
-    tx: Transaction,
-    run: Run,
-    strategy: Strategy,
-    backlog: Backlog,
-    islands: Sequence[IslandView],
+    tx: Transaction, run: Run, strategy: Strategy, backlog: Backlog, sizes: Sequence[int]
 ) -> list[Plan]:
-    """Returns cohorts for the room there is, spread over the islands in turn.
+    """Returns the next cohorts, an island after the other, until the limits or the budget are met.
 
-    Of a barrier run, over those that are idle.
+    A cohort that is larger than what the limits leave is planned all the same where nothing of the
+    run is in flight, and, with a barrier, where its island is idle and the limits are measured: it
+    would never be planned otherwise.  The last cohort is cut to what the budget still has.
     """
-    count = _room(tx, run, strategy, backlog, islands)
-    idle = [n for n in range(run.islands) if not (strategy.barrier and n in backlog.islands)]
-    plans = []
-    for n in range(count):
-        first = run.proposals + n * strategy.cohort_size
-        plans.append(
-            Plan(
-                idle[(run.cohorts + n) % len(idle)] if not strategy.barrier else idle[n],
-                strategy.operator or run.draw_operator(first),
-                tuple(range(first, first + strategy.cohort_size)),
-            )
-        )
-    return plans
-
-
-def _room(
-    tx: Transaction,
-    run: Run,
-    strategy: Strategy,
-    backlog: Backlog,
-    islands: Sequence[IslandView],
-) -> int:
-    """Returns how many cohorts there is room for beside what waits and what is under test."""
     found = pressure(tx, run, backlog)
-    run = resized(tx, run, found, least=strategy.cohort_size)
+    run = resized(tx, run, found, least=max(1, *sizes))
     free = plannable(
         run.limits, found.caps, generating=backlog.generating, evaluating=backlog.evaluating
     )
-    count = free // strategy.cohort_size
-    if strategy.barrier:
-        count = min(count, sum(1 for island in islands if island.index not in backlog.islands))
-    return count
+    measured = found.caps.generating is None and found.caps.evaluating is None
+    plans: list[Plan] = []
+    first = run.proposals
+    for island in _turns(run, strategy.barrier, backlog, sizes):
+        size = min(sizes[island], run.budget.proposals - first)
+        alone = not plans and not backlog.unsettled
+        idle = strategy.barrier is not Barrier.NONE and measured
+        if size < 1 or (size > free and not alone and not idle):
+            break
+        operator = strategy.operator or run.draw_operator(first)
+        plans.append(Plan(island, operator, tuple(range(first, first + size))))
+        first += size
+        free -= size
+    return plans
+
+
+def _turns(run: Run, barrier: Barrier, backlog: Backlog, sizes: Sequence[int]) -> Iterable[int]:
+    """Returns the islands whose next cohort may be planned, in turn; without end if no barrier."""
+    if barrier is Barrier.RUN and backlog.islands:
+        return ()
+    turn = run.cohorts % run.islands
+    waiting = [
+        island
+        for island in (*range(turn, run.islands), *range(turn))
+        if sizes[island] and not (barrier is Barrier.ISLAND and island in backlog.islands)
+    ]
+    return waiting if barrier is not Barrier.NONE else itertools.cycle(waiting)
 
 
 def _stalled(tx: Transaction, run: Run, backlog: Backlog) -> str:
     """Returns why a run that is good enough, or without improvement, plans no more; else ""."""
     search = run.rules.search
-    enough, patience = search.stop_fitness, search.stop_patience
+    enough, patience, admitted = search.stop_fitness, search.stop_patience, search.stop_admitted
     if enough is not None:
         best = tx.history.best_quality(run.id)
         if best is not None and best.whole and best.fitness >= enough:
             return f"fitness {best.fitness:.6g} is at least {enough:g}, as search.stop_fitness asks"
+    if admitted is not None and tx.history.admitted(run.id, admitted) >= admitted:
+        return f"{admitted} programs were admitted, as search.stop_admitted asks"
     if patience is None:
         return ""
     events = tx.events.read(run.id, kinds=(EventKind.IMPROVED,))

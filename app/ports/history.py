@@ -40,6 +40,10 @@ class History(Protocol):
         """Returns how many proposals of the budget are in each state."""
         ...
 
+    def admitted(self, run: int, limit: int) -> int:
+        """Returns how many proposals of the budget were admitted, at most `limit`."""
+        ...
+
     def failures(self, run: int) -> dict[str, int]:
         """Returns how many proposals of the budget failed, by failure kind."""
         ...

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from app.domain.search.archive import best, everyone_together
 from app.domain.search.promotion import cascade
-from app.domain.search.strategy import Lineage, Strategy
+from app.domain.search.strategy import Lineage, Strategy, fixed
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Podium:
     def strategy(self, inputs):
         champion = lambda island, rng: Lineage(island.best(1), island.best(self.inspirations, 1))
         return Strategy(
-            everyone_together, best(self.places), champion, cascade(inputs.stages), cohort_size=4
+            everyone_together, best(self.places), champion, cascade(inputs.stages), size=fixed(4)
         )
 '''
 
@@ -68,7 +68,7 @@ def test_a_recipe_of_another_package_is_loaded_by_its_entry_point():
 
     assert rules.search.recipe is not None
     strategy = rules.search.recipe.strategy(INPUTS)
-    assert strategy.cohort_size == 4
+    assert strategy.size(Island(0)) == 4
     elites = [Elite(name * 64, fitness, 1, 1) for name, fitness in (("a", 3.0), ("b", 2.0))]
     full = Cell((), tuple(elites))
     assert strategy.occupancy(full, Elite("c" * 64, 1.0, 1, 1)) is full

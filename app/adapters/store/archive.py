@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from app.adapters.store.codec import elite_of
-from app.adapters.store.driver import row, rows, write
+from app.adapters.store.driver import row, rows, value, write
 from app.adapters.store.runs import as_json
 from app.domain.search.archive import Cell, CellKey, Elite, IslandView
 
@@ -64,6 +64,24 @@ _PUT = """
 """Who waits for the island's row is judged by what the row has become; `old` was read before, but
 while nobody has entered it cannot have changed."""
 _ELITES = "SELECT * FROM elites WHERE run = %(run)s ORDER BY island, number, rank"
+_BARREN = """
+    WITH newest AS (
+        SELECT cohort, island, ordinal, state FROM proposals
+        WHERE run = %(run)s AND settled_at IS NOT NULL
+        ORDER BY settled_at DESC, id DESC LIMIT %(most)s
+    )
+    SELECT count(DISTINCT cohort) FROM newest
+    WHERE island = %(island)s AND ordinal >= 0
+        AND cohort > (
+            SELECT coalesce(max(cohort), 0) FROM newest
+            WHERE island = %(island)s AND state = 'admitted'
+        )
+        AND NOT EXISTS (
+            SELECT FROM proposals WHERE proposals.cohort = newest.cohort AND settled_at IS NULL
+        )
+"""
+"""Cohorts are compared by id, which is the order of planning."""
+BARREN_AMONG = 1000
 _CLEAR = "DELETE FROM elites WHERE run = %(run)s AND island = %(island)s"
 _EMPTIED = """
     UPDATE islands SET cells = 0, epoch = epoch + CASE WHEN %(reset)s THEN 1 ELSE 0 END,
@@ -104,6 +122,11 @@ class SqlIsland:
         if self._row is None:
             self._row = row(self._c, _ONE, {"run": self._run, "index": self._index})
         return self._row
+
+    @property
+    def barren(self) -> int:
+        values = {"run": self._run, "island": self._index, "most": BARREN_AMONG}
+        return int(value(self._c, _BARREN, values))
 
     def best(self, n: int, skip: int = 0) -> tuple[Elite, ...]:
         told = {"run": self._run, "island": self._index, "n": n, "skip": skip}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection
 
 from app.adapters.store.codec import evaluation_of, settled_of
-from app.adapters.store.driver import row, rows
+from app.adapters.store.driver import row, rows, value
 from app.domain.evaluation import Evaluation
 from app.domain.program import ProgramId
 from app.domain.search.archive import Quality
@@ -69,6 +69,12 @@ _FAILURES = """
     SELECT failure_kind, count(*) AS n FROM proposals
     WHERE run = %(run)s AND state = 'failed' AND ordinal >= 0 GROUP BY 1 ORDER BY 2 DESC, 1
 """
+_ADMITTED = """
+    SELECT count(*) FROM (
+        SELECT FROM proposals
+        WHERE run = %(run)s AND state = 'admitted' AND ordinal >= 0 LIMIT %(limit)s
+    ) AS admitted
+"""
 _SPENT = """
     SELECT count(*) AS runs, coalesce(sum(tokens), 0)::bigint AS tokens,
         coalesce(sum(cost_usd), 0) AS cost_usd
@@ -112,6 +118,9 @@ class SqlHistory:
 
     def states(self, run: int) -> dict[State, int]:
         return {State(one.state): one.n for one in rows(self._c, _STATES, {"run": run})}
+
+    def admitted(self, run: int, limit: int) -> int:
+        return int(value(self._c, _ADMITTED, {"run": run, "limit": limit}))
 
     def failures(self, run: int) -> dict[str, int]:
         return {one.failure_kind: one.n for one in rows(self._c, _FAILURES, {"run": run})}

@@ -84,6 +84,14 @@ class IslandView(Protocol):
         """The number of occupied cells."""
         ...
 
+    @property
+    def barren(self) -> int:
+        """How many cohorts in a row, up to now, settled without an admitted proposal.
+
+        Counted among the island's share of the run's newest 1,000 settled proposals.
+        """
+        ...
+
     def best(self, n: int, skip: int = 0) -> tuple[Elite, ...]:
         """Returns up to `n` elites, best quality first, after `skip` others; ties: older first."""
         ...
@@ -105,6 +113,7 @@ class Island:
     epoch: int = 0
     admitted: int = 0
     cells: Mapping[CellKey, Cell] = field(default_factory=dict)
+    barren: int = 0
 
     @property
     def size(self) -> int:

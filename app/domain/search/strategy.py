@@ -1,5 +1,6 @@
 """A search method, as five pure decisions over the same nouns."""
 
+import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -62,6 +63,31 @@ class Upkeep:
         return self.every > 0 and cohorts > 0 and cohorts % self.every == 0
 
 
+class Barrier(enum.StrEnum):
+    """What an island waits for before its next cohort is planned."""
+
+    NONE = "none"  # nothing: as many cohorts at once as back-pressure allows (steady state)
+    ISLAND = "island"  # its own cohort has settled
+    RUN = "run"  # the cohorts of all islands have settled (generations); upkeep comes between
+
+
+Size: TypeAlias = Callable[[IslandView], int]
+"""Returns how many proposals an island's next cohort has; 0 where the island is finished.
+
+It is called before the cohort is planned.  A run whose islands are all finished is finished.
+"""
+
+
+def single(island: IslandView) -> int:  # noqa: ARG001  the signature of a Size
+    """The rule of steady-state searches: every cohort has one proposal."""
+    return 1
+
+
+def fixed(size: int) -> Size:
+    """Returns the rule that every cohort has `size` proposals."""
+    return lambda island: size  # noqa: ARG005
+
+
 @dataclass(frozen=True, slots=True)
 class Strategy:
     """How a run spends its proposals.
@@ -73,9 +99,8 @@ class Strategy:
       promotion: Who is tested further, admitted, or cut.
       upkeep: What happens between islands.
       operator: Which conversation turns parents into children; None draws from the run's mix.
-      cohort_size: How many proposals are drawn from one snapshot and judged together.
-      barrier: Whether an island finishes one cohort before it starts the next (generations) or
-        takes as many as back-pressure allows (steady state).
+      size: How many proposals are drawn from one snapshot and judged together.
+      barrier: What an island waits for before its next cohort is planned.
     """
 
     niche: Niche
@@ -84,8 +109,8 @@ class Strategy:
     promotion: Promotion
     upkeep: Upkeep = Upkeep()
     operator: str | None = None
-    cohort_size: int = 1
-    barrier: bool = False
+    size: Size = single
+    barrier: Barrier = Barrier.NONE
 
 
 @dataclass(frozen=True, slots=True)
