@@ -47,14 +47,22 @@ _LOGS = "a process logs to its standard error, whatever problem it works on"
 _DEAD = "OpenEvolve itself never reads it"
 _WORKERS = "worker processes are set where workers are started, not by a problem"
 _ARTIFACTS = "artifacts live in the ledger, bounded for each evaluation"
-_SHOWN = "programs are shown by their number: the fittest, then others drawn from all cells"
+_SHOWN = "prompts contain numbers of programs: the fittest, then others drawn from all cells"
 _EMBEDDING = "duplicates are found by a fingerprint of the source, which needs no embedding model"
 _TRACE = "the ledger records every proposal: `evoq metrics RUN --format jsonl`"
 _CLIENTS = "models are reached through OpenAI-compatible endpoints only"
 _MANUAL = "a person is asked where `llm.provider=human` says so, through files or `evoq answer`"
 _DESCRIPTION = "prompts always contain programs, never descriptions in their place"
+_SEED = "the seed of every request follows from the top-level `random_seed`"
+_RETRIED = "a failure of a program is stored, and only a failure of the machinery is retried"
 
 _I, _N, _T, _S = Kind.INTEGER, Kind.NUMBER, Kind.TRUTH, Kind.TEXT
+
+
+def _prompt(name: str, kind: Kind, *, nullable: bool = False) -> Key:
+    """Returns a key of `prompt` whose value is the setting of that name."""
+    return Key(f"prompt.{name}", kind, setting=f"prompts.{name}", nullable=nullable)
+
 
 KEYS: tuple[Key, ...] = (
     Key("max_iterations", _I, setting="budget.proposals"),
@@ -64,40 +72,23 @@ KEYS: tuple[Key, ...] = (
     Key("random_seed", _I, setting="search.seed", nullable=True),
     Key("language", _S, shapes="the language of the programs", nullable=True),
     Key("file_suffix", _S, shapes="the file suffix of the programs"),
-    Key(
-        "diff_based_evolution",
-        _T,
-        shapes="`search.operators`, which is `diff` for true and `rewrite` for false",
-    ),
+    Key("diff_based_evolution", _T, shapes="`search.operators`: `diff` or `rewrite`"),
     Key("max_code_length", _I, shapes="the longest program that is evaluated, in characters"),
     Key("enforce_evolve_blocks", _T, shapes="whether text outside the markers is put back"),
     Key(
         "allow_imports",
         Kind.TEXTS,
-        shapes="the only modules a child may import; a key of Evoqueue alone",
+        shapes="a key of Evoqueue: all that a child may import",
         nullable=True,
     ),
-    Key(
-        "deny_imports",
-        Kind.TEXTS,
-        shapes="modules that no child may import; a key of Evoqueue alone",
-    ),
+    Key("deny_imports", Kind.TEXTS, shapes="a key of Evoqueue: modules that no child may import"),
     Key("diff_pattern", _S, shapes="the regular expression of a diff"),
     Key("early_stopping_patience", _I, shapes="`search.stop_patience`, if above 0", nullable=True),
     Key("convergence_threshold", _N, setting="search.stop_threshold"),
-    Key(
-        "early_stopping_metric",
-        _S,
-        shapes="`combined_score` means the fitness, and nothing else can be watched",
-    ),
+    Key("early_stopping_metric", _S, shapes="the fitness is watched, which is `combined_score`"),
     Key("max_tasks_per_child", _I, reason=_WORKERS, nullable=True),
     Key("llm.api_base", _S, setting="llm.base_url", nullable=True),
-    Key(
-        "llm.api_key",
-        _S,
-        shapes="`llm.api_key_variable`, for a value of the form `${NAME}`",
-        nullable=True,
-    ),
+    Key("llm.api_key", _S, shapes="`llm.api_key_variable`, for `${NAME}`", nullable=True),
     Key("llm.provider", _S, reason=_CLIENTS, nullable=True),
     Key("llm.models", Kind.MODELS, shapes="`llm.models`"),
     Key("llm.evaluator_models", Kind.MODELS, shapes="`llm.roles.judge.models`"),
@@ -118,72 +109,37 @@ KEYS: tuple[Key, ...] = (
     Key("llm.max_ai_credits", _N, reason=_CLIENTS, nullable=True),
     Key("llm.allow_all_tools", _T, reason=_CLIENTS, nullable=True),
     Key("llm.system_message", _S, reason="`prompt.system_message` replaces it", nullable=True),
-    Key(
-        "llm.random_seed",
-        _I,
-        reason="the seed of every request follows from the top-level `random_seed`",
-        nullable=True,
-    ),
+    Key("llm.random_seed", _I, reason=_SEED, nullable=True),
     Key("prompt.template_dir", _S, shapes="`prompts.templates`", nullable=True),
-    Key(
-        "prompt.system_message",
-        _S,
-        shapes="the instructions, as a text or as the name of a template",
-    ),
+    Key("prompt.system_message", _S, shapes="the instructions: a text, or a template's name"),
     Key("prompt.evaluator_system_message", _S, reason=_DEAD),
     Key("prompt.programs_as_changes_description", _T, reason=_DESCRIPTION),
     Key("prompt.system_message_changes_description", _S, reason=_DESCRIPTION, nullable=True),
     Key("prompt.initial_changes_description", _S, reason=_DESCRIPTION),
-    Key(
-        "prompt.num_top_programs", _I, shapes="`search.top_programs` and `prompts.num_top_programs`"
-    ),
+    Key("prompt.num_top_programs", _I, shapes="`search.top_programs`, `prompts.num_top_programs`"),
     Key(
         "prompt.num_diverse_programs",
         _I,
-        shapes="`search.inspirations` and `prompts.num_diverse_programs`",
+        shapes="`search.inspirations`, `prompts.num_diverse_programs`",
     ),
-    Key("prompt.use_template_stochasticity", _T, setting="prompts.use_template_stochasticity"),
-    Key("prompt.template_variations", Kind.MAPPING, setting="prompts.template_variations"),
+    _prompt("use_template_stochasticity", _T),
+    _prompt("template_variations", Kind.MAPPING),
     Key("prompt.use_meta_prompting", _T, reason=_DEAD),
     Key("prompt.meta_prompt_weight", _N, reason=_DEAD),
-    Key("prompt.include_artifacts", _T, setting="prompts.include_artifacts"),
-    Key("prompt.max_artifact_bytes", _I, setting="prompts.max_artifact_bytes"),
-    Key("prompt.artifact_security_filter", _T, setting="prompts.artifact_security_filter"),
-    Key(
-        "prompt.suggest_simplification_after_chars",
-        _I,
-        setting="prompts.suggest_simplification_after_chars",
-        nullable=True,
-    ),
-    Key(
-        "prompt.include_changes_under_chars",
-        _I,
-        setting="prompts.include_changes_under_chars",
-        nullable=True,
-    ),
-    Key(
-        "prompt.concise_implementation_max_lines",
-        _I,
-        setting="prompts.concise_implementation_max_lines",
-        nullable=True,
-    ),
-    Key(
-        "prompt.comprehensive_implementation_min_lines",
-        _I,
-        setting="prompts.comprehensive_implementation_min_lines",
-        nullable=True,
-    ),
-    Key("prompt.diff_summary_max_line_len", _I, setting="prompts.diff_summary_max_line_len"),
-    Key("prompt.diff_summary_max_lines", _I, setting="prompts.diff_summary_max_lines"),
+    _prompt("include_artifacts", _T),
+    _prompt("max_artifact_bytes", _I),
+    _prompt("artifact_security_filter", _T),
+    _prompt("suggest_simplification_after_chars", _I, nullable=True),
+    _prompt("include_changes_under_chars", _I, nullable=True),
+    _prompt("concise_implementation_max_lines", _I, nullable=True),
+    _prompt("comprehensive_implementation_min_lines", _I, nullable=True),
+    _prompt("diff_summary_max_line_len", _I),
+    _prompt("diff_summary_max_lines", _I),
     Key("prompt.code_length_threshold", _I, reason="OpenEvolve has retired it", nullable=True),
     Key("database.db_path", _S, reason=_LEDGER, nullable=True),
     Key("database.in_memory", _T, reason=_DEAD),
     Key("database.log_prompts", _T, reason=_PROMPTS),
-    Key(
-        "database.population_size",
-        _I,
-        reason="the grid bounds a population, with one program a cell",
-    ),
+    Key("database.population_size", _I, reason="a cell of the grid holds one program"),
     Key("database.archive_size", _I, setting="search.archive_size"),
     Key("database.num_islands", _I, setting="search.islands"),
     Key("database.elite_selection_ratio", _N, reason=_SHOWN),
@@ -195,18 +151,12 @@ KEYS: tuple[Key, ...] = (
     Key(
         "database.feature_ranges",
         Kind.RANGES,
-        shapes="the range of an axis, which is learnt otherwise; a key of Evoqueue alone",
+        shapes="a key of Evoqueue: the ranges of axes; others are learnt",
     ),
-    Key(
-        "database.diversity_reference_size",
-        _I,
-        reason="diversity is measured against the problem's seeds",
-    ),
+    Key("database.diversity_reference_size", _I, reason="diversity is the distance to the seeds"),
     Key("database.migration_interval", _I, setting="search.migration_interval"),
     Key("database.migration_rate", _N, setting="search.migration_rate"),
-    Key(
-        "database.random_seed", _I, reason="the top-level `random_seed` replaces it", nullable=True
-    ),
+    Key("database.random_seed", _I, reason="`random_seed` is read at top level", nullable=True),
     Key("database.artifacts_base_path", _S, reason=_ARTIFACTS, nullable=True),
     Key("database.artifact_size_threshold", _I, reason=_ARTIFACTS),
     Key("database.cleanup_old_artifacts", _T, reason=_ARTIFACTS),
@@ -216,16 +166,12 @@ KEYS: tuple[Key, ...] = (
     Key("database.embedding_api_base", _S, reason=_EMBEDDING, nullable=True),
     Key("database.similarity_threshold", _N, reason=_EMBEDDING),
     Key("evaluator.timeout", _N, shapes="`sandbox.wall_seconds`, for each stage"),
-    Key(
-        "evaluator.max_retries",
-        _I,
-        reason="a failure of a program is stored, and only a failure of the machinery is retried",
-    ),
+    Key("evaluator.max_retries", _I, reason=_RETRIED),
     Key("evaluator.memory_limit_mb", _I, shapes="`sandbox.memory_mib`", nullable=True),
     Key(
         "evaluator.cpu_limit",
         _N,
-        shapes="`sandbox.cpu_seconds`, which is this number of cores times the time-out",
+        shapes="cores; times the time-out: `sandbox.cpu_seconds`",
         nullable=True,
     ),
     Key("evaluator.cascade_evaluation", _T, shapes="whether the stage functions are used"),
@@ -249,9 +195,7 @@ MODEL_KEYS: tuple[Key, ...] = (
     Key("name", _S, setting="name", nullable=True),
     Key("weight", _N, setting="weight"),
     Key("api_base", _S, setting="base_url", nullable=True),
-    Key(
-        "api_key", _S, shapes="`api_key_variable`, for a value of the form `${NAME}`", nullable=True
-    ),
+    Key("api_key", _S, shapes="`api_key_variable`, for `${NAME}`", nullable=True),
     Key("provider", _S, reason=_CLIENTS, nullable=True),
     Key("init_client", _S, reason=_CLIENTS, nullable=True),
     Key("system_message", _S, reason="`prompt.system_message` replaces it", nullable=True),
@@ -261,12 +205,7 @@ MODEL_KEYS: tuple[Key, ...] = (
     Key("timeout", _N, setting="timeout_seconds", nullable=True),
     Key("retries", _I, setting="retries", nullable=True),
     Key("retry_delay", _N, setting="retry_delay_seconds", nullable=True),
-    Key(
-        "random_seed",
-        _I,
-        reason="the seed of every request follows from the top-level `random_seed`",
-        nullable=True,
-    ),
+    Key("random_seed", _I, reason=_SEED, nullable=True),
     Key("reasoning_effort", _S, setting="reasoning_effort", nullable=True),
     Key("max_budget_usd", _N, reason=_CLIENTS, nullable=True),
     Key("max_ai_credits", _N, reason=_CLIENTS, nullable=True),
