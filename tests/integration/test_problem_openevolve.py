@@ -149,7 +149,7 @@ def test_each_stage_is_called_by_itself(sandbox, tmp_path):
 
 
 @pytest.mark.parametrize("value", ["'good'", "None", "3.5", "[1]", "('a', 1)"])
-def test_an_evaluator_that_returns_no_dict_is_told_what_it_returned(returning, value):
+def test_a_result_that_is_no_dict_is_named_in_the_failure(returning, value):
     failure = returning(value).failure
 
     assert failure.kind is FailureKind.INVALID_RESULT

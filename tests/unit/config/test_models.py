@@ -18,14 +18,14 @@ def llm(*assignments: str) -> ModelSettings:
 
 
 def test_a_role_that_says_nothing_is_answered_by_the_models_of_the_section():
-    told = llm("llm.model=small", "llm.temperature=0.4")
+    settings = llm("llm.model=small", "llm.temperature=0.4")
 
-    assert told.models_of(Role.JUDGE) == told.models_of()
-    assert told.models_of(Role.JUDGE)[0].temperature == 0.4
+    assert settings.models_of(Role.JUDGE) == settings.models_of()
+    assert settings.models_of(Role.JUDGE)[0].temperature == 0.4
 
 
 def test_a_model_inherits_from_its_role_and_a_role_from_the_section():
-    told = llm(
+    settings = llm(
         "llm.model=small",
         "llm.temperature=0.4",
         "llm.max_tokens=100",
@@ -34,21 +34,23 @@ def test_a_model_inherits_from_its_role_and_a_role_from_the_section():
         "llm.roles.refiner.retries=2",
     )
 
-    [refiner] = told.models_of(Role.REFINER)
+    [refiner] = settings.models_of(Role.REFINER)
 
     assert refiner.name == "big"
     assert (refiner.temperature, refiner.max_tokens, refiner.retries) == (0.4, 200, 2)
-    assert [one.name for one in told.models_of()] == ["small"]
+    assert [model.name for model in settings.models_of()] == ["small"]
 
 
-def test_a_role_may_keep_the_models_and_differ_in_how_they_are_asked():
-    told = llm("llm.model=small", "llm.roles.judge.temperature=0")
+def test_a_role_may_keep_the_models_and_change_their_settings():
+    settings = llm("llm.model=small", "llm.roles.judge.temperature=0")
 
-    assert [(one.name, one.temperature) for one in told.models_of(Role.JUDGE)] == [("small", 0.0)]
+    assert [(model.name, model.temperature) for model in settings.models_of(Role.JUDGE)] == [
+        ("small", 0.0)
+    ]
 
 
-def test_whoever_names_a_provider_inherits_neither_address_nor_key():
-    told = llm(
+def test_a_role_that_names_a_provider_inherits_neither_address_nor_key():
+    settings = llm(
         "llm.model=small",
         "llm.base_url=http://here/v1",
         "llm.api_key_variable=HERE",
@@ -56,49 +58,49 @@ def test_whoever_names_a_provider_inherits_neither_address_nor_key():
     )
     environment = {"ANTHROPIC_API_KEY": "a", "HERE": "h"}.get
 
-    refiner = model_spec(told.models_of(Role.REFINER)[0], environment)
-    generator = model_spec(told.models_of()[0], environment)
+    refiner = model_spec(settings.models_of(Role.REFINER)[0], environment)
+    generator = model_spec(settings.models_of()[0], environment)
 
     assert (refiner.base_url, refiner.api_key) == ("https://api.anthropic.com/v1", "a")
     assert (generator.base_url, generator.api_key) == ("http://here/v1", "h")
 
 
-def test_whoever_names_an_address_inherits_no_provider():
-    told = llm("llm.provider=gemini", "llm.models=[{name: local, base_url: 'http://here/v1'}]")
+def test_a_model_that_names_an_address_inherits_no_provider():
+    settings = llm("llm.provider=gemini", "llm.models=[{name: local, base_url: 'http://here/v1'}]")
 
-    spec = model_spec(told.models_of()[0], {"GEMINI_API_KEY": "g"}.get)
+    spec = model_spec(settings.models_of()[0], {"GEMINI_API_KEY": "g"}.get)
 
     assert (spec.base_url, spec.api_key, spec.preset.needs_key) == ("http://here/v1", "", False)
 
 
 def test_each_model_may_have_a_key_and_a_pause_of_its_own():
-    told = llm(
+    settings = llm(
         "llm.retry_delay_seconds=3",
         "llm.models=[{name: a, api_key_variable: A, retry_delay_seconds: 9}, {name: b}]",
     )
-    first, second = (model_spec(one, {"A": "1"}.get) for one in told.models_of())
+    first, second = (model_spec(model, {"A": "1"}.get) for model in settings.models_of())
 
     assert (first.api_key, first.retry_delay_seconds) == ("1", 9)
     assert (second.api_key, second.retry_delay_seconds) == ("", 3)
 
 
 def test_prices_are_inherited_like_everything_else():
-    told = llm(
+    settings = llm(
         "llm.model=m",
         "llm.usd_per_million_prompt_tokens=2",
         "llm.usd_per_million_completion_tokens=8",
         "llm.roles.judge.usd_per_million_cached_tokens=0.5",
     )
-    spec = model_spec(told.models_of(Role.JUDGE)[0], {}.get)
+    spec = model_spec(settings.models_of(Role.JUDGE)[0], {}.get)
 
     assert (spec.prompt_usd, spec.cached_usd, spec.completion_usd) == (2, 0.5, 8)
 
 
 def test_an_address_of_a_known_host_has_its_quirks_and_openais_key():
     address = "https://generativelanguage.googleapis.com/v1beta/openai/"
-    told = llm("llm.model=m", f"llm.base_url={address}")
+    settings = llm("llm.model=m", f"llm.base_url={address}")
 
-    spec = model_spec(told.models_of()[0], {"OPENAI_API_KEY": "o"}.get)
+    spec = model_spec(settings.models_of()[0], {"OPENAI_API_KEY": "o"}.get)
 
     assert spec.preset is PRESETS["gemini"]
     assert (spec.base_url, spec.api_key) == (address, "o")
@@ -108,9 +110,9 @@ def test_a_provider_replaces_the_address_that_the_problem_suggests():
     suggestions = {"llm.base_url": "https://theirs/v1", "llm.api_key_variable": "THEIRS"}
     line = from_assignments(["llm.provider=ollama", "llm.model=m"])
 
-    found = resolved([line], suggestions).settings.llm
+    llm_settings = resolved([line], suggestions).settings.llm
 
-    assert model_spec(found.models_of()[0], {}.get).base_url == "http://localhost:11434/v1"
+    assert model_spec(llm_settings.models_of()[0], {}.get).base_url == "http://localhost:11434/v1"
 
 
 @pytest.mark.parametrize(
@@ -130,11 +132,11 @@ def test_a_provider_replaces_the_address_that_the_problem_suggests():
     ],
 )
 @pytest.mark.parametrize("place", ["llm.base_url", "llm.roles.judge.base_url", "llm.models"])
-def test_an_address_that_cannot_be_asked_is_refused_and_shows_no_password(place, address, says):
-    told = f"[{{name: m, base_url: '{address}'}}]" if place == "llm.models" else address
+def test_an_unusable_address_is_refused_and_its_password_not_shown(place, address, says):
+    settings = f"[{{name: m, base_url: '{address}'}}]" if place == "llm.models" else address
 
     with pytest.raises(UsageError) as refused:
-        llm("llm.model=m", f"{place}={told}")
+        llm("llm.model=m", f"{place}={settings}")
 
     assert says in str(refused.value)
     assert "hunter2" not in f"{refused.value} {refused.value.value}"
@@ -147,9 +149,12 @@ def test_a_mix_in_which_all_are_reserves_is_refused(place):
 
 
 def test_a_reserve_beside_the_one_model_is_no_mix_of_reserves():
-    told = ModelSettings(model="main", models=[ModelChoice(name="spare", weight=0)])
+    settings = ModelSettings(model="main", models=[ModelChoice(name="spare", weight=0)])
 
-    assert [(one.name, one.weight) for one in told.models_of()] == [("spare", 0), ("main", 1)]
+    assert [(model.name, model.weight) for model in settings.models_of()] == [
+        ("spare", 0),
+        ("main", 1),
+    ]
 
 
 def test_an_address_in_the_environment_is_looked_at_as_well():
@@ -176,16 +181,16 @@ def test_a_key_that_no_header_may_hold_is_named_and_not_shown(key):
     assert "sk-" not in str(refused.value)
 
 
-def test_a_provider_and_an_address_of_one_source_are_both_meant():
-    told = llm("llm.base_url=http://far/v1", "llm.provider=vllm", "llm.model=m")
+def test_a_provider_and_an_address_of_one_source_both_have_effect():
+    settings = llm("llm.base_url=http://far/v1", "llm.provider=vllm", "llm.model=m")
 
-    spec = model_spec(told.models_of()[0], {}.get)
+    spec = model_spec(settings.models_of()[0], {}.get)
 
     assert (spec.base_url, spec.preset) == ("http://far/v1", PRESETS["vllm"])
 
 
 def test_every_provider_has_an_endpoint_or_is_none():
-    assert set(PRESETS) == {str(one) for one in Provider}
+    assert set(PRESETS) == {str(provider) for provider in Provider}
 
 
 @pytest.mark.parametrize(
@@ -207,20 +212,24 @@ def test_what_is_unknown_is_refused_with_the_closest_name(assignment, says):
 
 
 def test_the_snapshot_of_a_run_is_read_back_as_it_was():
-    told = llm("llm.model=m", "llm.provider=vllm", "llm.roles.judge={model: j, provider: openai}")
+    settings = llm(
+        "llm.model=m", "llm.provider=vllm", "llm.roles.judge={model: j, provider: openai}"
+    )
 
-    assert ModelSettings(**told.model_dump(mode="json")) == told
+    assert ModelSettings(**settings.model_dump(mode="json")) == settings
 
 
 def test_a_run_without_models_has_none_in_any_role():
-    found = resolved([Choices("f", {"llm.model": "m", "llm.roles": {"judge": {"model": "j"}}})], {})
+    run = resolved([Choices("f", {"llm.model": "m", "llm.roles": {"judge": {"model": "j"}}})], {})
 
-    assert without_models(found).settings.llm.every_model == []
+    assert without_models(run).settings.llm.every_model == []
 
 
 def test_an_endpoints_own_fields_go_with_every_request_and_into_the_digest():
-    told = llm("llm.model=m", 'llm.extra_body={"top_k": 20, "structured_outputs": {"regex": "a+"}}')
-    spec = model_spec(told.models_of()[0], {}.get)
+    settings = llm(
+        "llm.model=m", 'llm.extra_body={"top_k": 20, "structured_outputs": {"regex": "a+"}}'
+    )
+    spec = model_spec(settings.models_of()[0], {}.get)
 
     body = chat.request(spec, Prompt("", "hi"), seed=1)
 
@@ -229,12 +238,12 @@ def test_an_endpoints_own_fields_go_with_every_request_and_into_the_digest():
 
 
 def test_a_roles_own_fields_take_the_place_of_the_sections():
-    told = llm(
+    settings = llm(
         "llm.model=m", 'llm.extra_body={"top_k": 20}', 'llm.roles.judge.extra_body={"min_p": 0.1}'
     )
 
-    assert told.models_of(Role.JUDGE)[0].extra_body == {"min_p": 0.1}
-    assert told.models_of()[0].extra_body == {"top_k": 20}
+    assert settings.models_of(Role.JUDGE)[0].extra_body == {"min_p": 0.1}
+    assert settings.models_of()[0].extra_body == {"top_k": 20}
 
 
 @pytest.mark.parametrize("field", ["messages", "n", "seed", "max_tokens", "temperature", "stream"])

@@ -83,7 +83,7 @@ def documented() -> list[str]:
     return [*run, *process]
 
 
-def test_the_page_of_settings_has_every_one_with_its_default_and_no_other(repository: Path):
+def test_the_page_of_settings_has_every_setting_and_no_other(repository: Path):
     text = (repository / "docs" / "settings.md").read_text()
 
     rows = [line for line in text.splitlines() if line.startswith("| `")]
@@ -95,7 +95,7 @@ def test_every_meaning_is_a_sentence():
     assert [line for line in documented() if not line.endswith(". |")] == []
 
 
-def test_every_key_of_a_model_is_told_in_the_page_on_models(repository: Path):
+def test_the_page_on_models_has_every_key_of_a_model(repository: Path):
     text = (repository / "docs" / "models.md").read_text()
 
     shared = {"usd_per_million_cached_tokens", "usd_per_million_completion_tokens"}
@@ -104,9 +104,9 @@ def test_every_key_of_a_model_is_told_in_the_page_on_models(repository: Path):
     assert set(absent) <= shared
 
 
-@pytest.mark.parametrize("limit", [one.name for one in fields(Limits)])
+@pytest.mark.parametrize("limit", [limit.name for limit in fields(Limits)])
 def test_every_limit_of_the_sandbox_is_a_setting_that_shapes_the_problem(limit: str):
-    said = Choices("--set", {f"sandbox.{limit}": 77})
+    line = Choices("--set", {f"sandbox.{limit}": 77})
 
-    assert resolved([said], {}).settings.sandbox.model_dump()[limit] == 77
-    assert problem_options([said]) == {f"sandbox.{limit}": 77}
+    assert resolved([line], {}).settings.sandbox.model_dump()[limit] == 77
+    assert problem_options([line]) == {f"sandbox.{limit}": 77}

@@ -41,20 +41,20 @@ EXAMPLE = {
 
 
 @pytest.mark.parametrize("key", [key for key in KEYS if key.name != "prompt.template_dir"])
-def test_every_key_is_honoured_or_said_to_have_no_effect(tmp_path, key):
+def test_every_key_is_honoured_or_reported_to_have_no_effect(tmp_path, key):
     section, _, name = key.name.rpartition(".")
     value = r"'(\w+)=(\w+)'" if name == "diff_pattern" else EXAMPLE[key.kind]
     text = f"{section}:\n  {name}: {value}\n" if section else f"{name}: {value}\n"
 
     problem = problem_with(tmp_path, text)
 
-    said = [notice for notice in problem.notices if f"`{key.name}`" in notice]
+    notices = [notice for notice in problem.notices if f"`{key.name}`" in notice]
     if key.reason:
-        assert [notice for notice in said if "read but without effect" in notice]
+        assert [notice for notice in notices if "read but without effect" in notice]
         assert problem.suggestions == {}
     elif key.setting and not key.setting.startswith("search.stop_"):
         assert key.setting in problem.suggestions
-        assert said == []
+        assert notices == []
     assert not [notice for notice in problem.notices if "unknown key" in notice]
 
 
@@ -140,7 +140,7 @@ def test_an_unknown_key_is_an_error_under_strict(tmp_path):
     assert "allow_full_rewrites" in error.value
 
 
-def test_a_key_that_is_given_twice_is_said_with_both_lines(tmp_path):
+def test_a_repeated_key_is_a_notice_with_both_lines(tmp_path):
     text = "max_iterations: 3\nllm:\n  models: [{name: a}, {name: b}]\nmax_iterations: 4\n"
 
     problem = problem_with(tmp_path, text)
@@ -150,7 +150,7 @@ def test_a_key_that_is_given_twice_is_said_with_both_lines(tmp_path):
     assert "config.yaml:4: `max_iterations` is given again; what line 1 says is ignored" in notice
 
 
-def test_a_value_out_of_range_is_told_by_the_key_that_the_file_has(tmp_path):
+def test_a_value_out_of_range_is_refused_by_the_key_of_the_file(tmp_path):
     problem = problem_with(tmp_path, "max_iterations: -5\n")
 
     with pytest.raises(UsageError, match=r"configuration: `max_iterations`: .* \(-5\)"):
@@ -321,14 +321,14 @@ def test_a_diff_pattern_without_two_groups_is_refused(tmp_path, pattern):
     assert "two groups" in refusal(tmp_path, f"diff_pattern: '{pattern}'\n").what
 
 
-def test_event_mode_of_early_stopping_is_said_to_have_no_effect(tmp_path):
+def test_event_mode_of_early_stopping_is_reported_to_have_no_effect(tmp_path):
     problem = problem_with(tmp_path, "early_stopping_patience: -1\nconvergence_threshold: 3.0\n")
 
     assert problem.suggestions == {}
     assert "equals a threshold" in problem.notices[0]
 
 
-def test_the_variable_that_all_models_name_is_the_one(tmp_path):
+def test_a_key_variable_that_all_models_name_becomes_the_setting(tmp_path):
     text = "llm:\n  models:\n  - {name: a, api_key: '${K}'}\n  - {name: b, api_key: '${K}'}\n"
 
     assert problem_with(tmp_path, text).suggestions["llm.api_key_variable"] == "K"
@@ -436,28 +436,28 @@ llm:
   evaluator_models: [{name: strict, weight: 2, temperature: 0.1, api_base: 'http://j/v1'}]
 evaluator: {use_llm_feedback: true, llm_feedback_weight: 0.3}
 """
-    found = resolved([], problem_with(tmp_path, text).suggestions).settings.llm
+    llm = resolved([], problem_with(tmp_path, text).suggestions).settings.llm
 
-    assert (found.feedback, found.feedback_weight) == (True, 0.3)
-    [judge] = found.models_of(Role.JUDGE)
+    assert (llm.feedback, llm.feedback_weight) == (True, 0.3)
+    [judge] = llm.models_of(Role.JUDGE)
     assert (judge.name, judge.weight, judge.temperature) == ("strict", 2.0, 0.1)
     assert judge.base_url == "http://j/v1"
 
 
-def test_who_names_a_model_means_none_of_the_problems_judges(tmp_path):
+def test_naming_a_model_drops_the_problems_judges(tmp_path):
     text = "llm: {models: [{name: writer}], evaluator_models: [{name: strict}]}"
     suggestions = problem_with(tmp_path, text).suggestions
 
-    found = resolved([from_assignments(["llm.model=mine"])], suggestions).settings.llm
+    llm = resolved([from_assignments(["llm.model=mine"])], suggestions).settings.llm
 
-    assert [one.name for one in found.models_of(Role.JUDGE)] == ["mine"]
+    assert [model.name for model in llm.models_of(Role.JUDGE)] == ["mine"]
 
 
 def test_judges_without_a_model_are_left_out_or_refused(tmp_path):
     text = "evaluator: {use_llm_feedback: true}"
-    found, notices = without_judges(resolved([], problem_with(tmp_path, text).suggestions))
+    run, notices = without_judges(resolved([], problem_with(tmp_path, text).suggestions))
 
-    assert not found.settings.llm.feedback
+    assert not run.settings.llm.feedback
     assert "use_llm_feedback" in notices[0]
     with pytest.raises(UsageError, match="judges"):
         without_judges(resolved([from_assignments(["llm.feedback=true"])], {}))

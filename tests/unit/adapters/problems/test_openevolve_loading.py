@@ -46,14 +46,17 @@ def test_what_the_ledger_keeps_makes_the_identical_problem(tmp_path):
     data = tmp_path.parent / f"{tmp_path.name}-inputs.txt"
     data.write_text("1 2 3\n")
 
-    one = load([tmp_path], options={"problem.data": str(data), "sandbox.memory_mib": "256"})
-    other = reload(one.format, one.name, one.files, one.options)
+    stored = load([tmp_path], options={"problem.data": str(data), "sandbox.memory_mib": "256"})
+    other = reload(stored.format, stored.name, stored.files, stored.options)
 
-    assert other.digest == one.digest
-    assert other.seeds == one.seeds
-    assert other.options == one.options
-    trial, programs = Trial("evaluate", (one.seeds[0].id,)), {one.seeds[0].id: one.seeds[0]}
-    assert other.prepare(trial, programs) == one.prepare(trial, programs)
+    assert other.digest == stored.digest
+    assert other.seeds == stored.seeds
+    assert other.options == stored.options
+    trial, programs = (
+        Trial("evaluate", (stored.seeds[0].id,)),
+        {stored.seeds[0].id: stored.seeds[0]},
+    )
+    assert other.prepare(trial, programs) == stored.prepare(trial, programs)
 
 
 @pytest.mark.parametrize("changed", ["initial_program.py", "evaluator.py", "table.csv"])
@@ -318,7 +321,7 @@ def test_a_limit_that_is_no_number_above_zero_is_refused(tmp_path, value):
     assert refusal(tmp_path, options={"sandbox.memory_mib": value}).where == "sandbox.memory_mib"
 
 
-def test_data_files_travel_with_the_problem_and_the_evaluator_is_told_their_names(tmp_path):
+def test_data_files_are_part_of_the_problem_and_the_evaluator_gets_their_names(tmp_path):
     toy(tmp_path / "problem")
     write(tmp_path, {"in/a.txt": "a", "in/deep/b.txt": "b", "c.json": "{}"})
 
@@ -379,10 +382,10 @@ def test_programs_that_are_not_python_are_unverified_unless_an_option_says_other
     problem = load([base])
     asked = load([base], options={"sandbox.mode": "guarded"})
     modes = []
-    for one in (problem, asked):
-        seed = one.seeds[0]
-        trial = Trial(one.stages[0], (seed.id,))
-        modes.append(one.prepare(trial, {seed.id: seed}).mode)
+    for variant in (problem, asked):
+        seed = variant.seeds[0]
+        trial = Trial(variant.stages[0], (seed.id,))
+        modes.append(variant.prepare(trial, {seed.id: seed}).mode)
     assert modes == [Mode.COMPATIBLE, Mode.GUARDED]
     assert any("unverified" in notice for notice in problem.notices)
     assert not any("unverified" in notice for notice in asked.notices)
@@ -394,10 +397,13 @@ def test_import_lists_come_from_the_configuration_and_options_win(tmp_path):
 
     problem = load([tmp_path])
     assert (problem.imports.allow, problem.imports.deny) == (("math",), ("socket",))
-    told = load([tmp_path], options={"problem.allow_imports": "numpy, os.path"})
-    assert told.imports.allow == ("numpy", "os.path")
-    assert told.digest != problem.digest
-    assert reload(told.format, told.name, told.files, told.options).imports == told.imports
+    changed = load([tmp_path], options={"problem.allow_imports": "numpy, os.path"})
+    assert changed.imports.allow == ("numpy", "os.path")
+    assert changed.digest != problem.digest
+    assert (
+        reload(changed.format, changed.name, changed.files, changed.options).imports
+        == changed.imports
+    )
     options = {"problem.deny_imports": "not a name"}
     assert refusal(tmp_path, options=options).where == "problem.deny_imports"
 

@@ -65,7 +65,7 @@ def test_an_unknown_key_is_refused_with_the_closest_one(assignment, says):
 
 
 @pytest.mark.parametrize("assignment", ["search.islands", "search=3", "search.operators=[a"])
-def test_an_assignment_that_is_none_is_refused(assignment):
+def test_a_malformed_assignment_is_refused(assignment):
     with pytest.raises(UsageError):
         from_assignments([assignment])
 
@@ -86,7 +86,7 @@ def test_an_unknown_variable_of_a_section_is_refused_by_its_name():
         ("EVOQ_GENERATE_CONCURENCY", "EVOQ_GENERATE_CONCURRENCY"),
     ],
 )
-def test_a_variable_that_is_nearly_one_of_ours_is_refused_with_the_one_meant(variable, meant):
+def test_a_misspelt_variable_is_refused_with_the_correct_name(variable, meant):
     with pytest.raises(UsageError) as refused:
         from_environment({variable: "3"})
 
@@ -97,15 +97,15 @@ def test_a_variable_that_is_nearly_one_of_ours_is_refused_with_the_one_meant(var
 def test_a_process_names_all_its_variables_that_cannot_be_used(monkeypatch):
     monkeypatch.setenv("EVOQ_LLM_TARGET_INFLIGHT", "9")
     monkeypatch.setenv("EVOQ_LLM_MAX_IN_FLIGHT", "many")
-    found = wrong_variables()
+    wrong = wrong_variables()
 
-    assert set(found) == {"EVOQ_LLM_TARGET_INFLIGHT", "EVOQ_LLM_MAX_IN_FLIGHT"}
-    assert "did you mean EVOQ_LLM_TARGET_IN_FLIGHT?" in found["EVOQ_LLM_TARGET_INFLIGHT"]
-    assert found["EVOQ_LLM_MAX_IN_FLIGHT"].endswith("not 'many'")
+    assert set(wrong) == {"EVOQ_LLM_TARGET_INFLIGHT", "EVOQ_LLM_MAX_IN_FLIGHT"}
+    assert "did you mean EVOQ_LLM_TARGET_IN_FLIGHT?" in wrong["EVOQ_LLM_TARGET_INFLIGHT"]
+    assert wrong["EVOQ_LLM_MAX_IN_FLIGHT"].endswith("not 'many'")
 
 
 def test_variables_that_are_not_settings_are_left_alone():
-    told = from_environment(
+    line = from_environment(
         {
             "EVOQ_GENERATE_CONCURRENCY": "4",
             "EVOQ_TASK_EVENTS": "true",
@@ -117,26 +117,26 @@ def test_variables_that_are_not_settings_are_left_alone():
         }
     )
 
-    assert told.values == {}
+    assert line.values == {}
 
 
 @pytest.mark.parametrize(
     ("assignment", "where"),
     [("search.islands=0", "the command"), ("queue.generating=many", "the command")],
 )
-def test_a_value_out_of_range_names_the_setting_and_who_set_it(assignment, where):
-    told = Choices("the command line", from_assignments([assignment]).values)
+def test_a_value_out_of_range_names_the_setting_and_its_source(assignment, where):
+    line = Choices("the command line", from_assignments([assignment]).values)
 
     with pytest.raises(UsageError, match=assignment.split("=")[0]) as refused:
-        resolved([told], {})
+        resolved([line], {})
 
     assert refused.value.where.startswith(where)
 
 
 def test_values_are_yaml_and_json():
-    told = from_assignments(["search.operators={tune: 1, mutate: 2}", 'llm.models=[{"name": "m"}]'])
+    line = from_assignments(["search.operators={tune: 1, mutate: 2}", 'llm.models=[{"name": "m"}]'])
 
-    settings = resolved([told], {}).settings
+    settings = resolved([line], {}).settings
 
     assert settings.search.operators == {"tune": 1.0, "mutate": 2.0}
     assert [model.name for model in settings.llm.mix] == ["m"]
@@ -171,10 +171,10 @@ def test_naming_a_model_replaces_the_models_of_the_problem():
 
 
 def test_a_suggestion_without_a_setting_is_a_notice_and_not_an_error():
-    found = resolved([], {"search.no_such_thing": 1, "search.islands": 3})
+    run = resolved([], {"search.no_such_thing": 1, "search.islands": 3})
 
-    assert found.settings.search.islands == 3
-    assert "search.no_such_thing" in found.notices[0]
+    assert run.settings.search.islands == 3
+    assert "search.no_such_thing" in run.notices[0]
 
 
 def test_without_a_model_the_mix_is_tune_and_mutate():
@@ -229,11 +229,11 @@ def test_a_file_of_another_program_is_refused_and_not_read_for_its_one_common_ke
 
 
 def test_our_file_has_sections_and_addresses():
-    found = from_file("search:\n  islands: 3\nredis_url: redis://r\n", "f.yaml", foreign=nothing)
+    file = from_file("search:\n  islands: 3\nredis_url: redis://r\n", "f.yaml", foreign=nothing)
 
-    assert found is not None
-    assert found.values == {"search.islands": 3, "redis_url": "redis://r"}
-    assert addresses([from_assignments(["redis_url=redis://s"]), found]) == {
+    assert file is not None
+    assert file.values == {"search.islands": 3, "redis_url": "redis://r"}
+    assert addresses([from_assignments(["redis_url=redis://s"]), file]) == {
         "redis_url": "redis://s"
     }
 
@@ -245,7 +245,7 @@ def test_a_file_of_no_known_shape_is_refused_by_its_name(text):
 
 
 def test_what_shapes_a_problem_is_known_before_it_is_loaded():
-    told = from_assignments(
+    line = from_assignments(
         [
             "problem.data=a.txt",
             "problem.environment.LEVEL=3",
@@ -254,7 +254,7 @@ def test_what_shapes_a_problem_is_known_before_it_is_loaded():
         ]
     )
 
-    assert problem_options([told]) == {
+    assert problem_options([line]) == {
         "problem.data": "a.txt",
         "problem.environment": {"LEVEL": "3"},
         "sandbox.mode": "compatible",
@@ -262,16 +262,16 @@ def test_what_shapes_a_problem_is_known_before_it_is_loaded():
 
 
 def test_without_a_model_one_machine_keeps_little_in_flight():
-    told = RunSettings(queue=QueueSettings(generating=3))
+    settings = RunSettings(queue=QueueSettings(generating=3))
     assert caps(RunSettings(), local=True) == Caps(8, 8)
-    assert caps(told, local=True) == Caps(3, 8)
+    assert caps(settings, local=True) == Caps(3, 8)
 
 
-def test_elsewhere_what_may_be_in_flight_is_measured_where_nobody_fixed_it():
-    told = RunSettings(queue=QueueSettings(generating=3))
+def test_otherwise_limits_in_flight_that_are_not_set_follow_from_measurements():
+    settings = RunSettings(queue=QueueSettings(generating=3))
     assert caps(RunSettings(), local=False) == Caps()
     assert caps(RunSettings(llm=ModelSettings(model="any")), local=True) == Caps()
-    assert caps(told, local=False) == Caps(generating=3)
+    assert caps(settings, local=False) == Caps(generating=3)
 
 
 def test_resume_takes_another_budget_and_nothing_else() -> None:

@@ -153,7 +153,7 @@ def test_what_is_no_dict_with_a_number_is_an_invalid_result(base, raw):
 
 
 @pytest.mark.parametrize("metrics", [{"error": 0.0}, {"error": "boom"}, {"error": 0.0, "ok": True}])
-def test_an_error_alone_is_a_failure_and_no_score_of_nought(base, metrics):
+def test_an_error_alone_is_a_failure_and_no_score_of_zero(base, metrics):
     evaluation = reading(base, metrics)
 
     assert kind(evaluation) is FailureKind.RUNTIME
@@ -290,3 +290,19 @@ def test_a_match_of_two_is_not_an_openevolve_trial(base):
 def test_an_unknown_stage_is_refused(base):
     with pytest.raises(ValueError, match="no stage 'other'"):
         load([base]).prepare(Trial("other", (CHILD.id,)), {CHILD.id: CHILD})
+
+
+def test_a_score_of_another_type_is_named_with_its_type(base):
+    evaluation = reading(base, {"combined_score": "0.5"})
+
+    assert evaluation.failure is not None
+    assert "`combined_score` is not a number but of type str: 0.5" in evaluation.failure.detail
+
+
+def test_a_result_without_numbers_names_what_was_returned(base):
+    evaluation = reading(base, {"metrics": {"score": 1.0}, "note": "x"})
+
+    assert evaluation.failure is not None
+    assert "it returned `metrics`, `note`; numbers inside a list or a dict" in (
+        evaluation.failure.detail
+    )
