@@ -17,7 +17,7 @@ from app.adapters.model.providers.vllm_loading import Launch
 from app.adapters.problems.loading import load, reload
 from app.adapters.queue.celery import CeleryExecutor
 from app.adapters.queue.inline import InlineExecutor
-from app.adapters.sandbox.choose import AnySandbox, choose
+from app.adapters.sandbox.choose import choose
 from app.adapters.store.group_commit import GroupCommit
 from app.adapters.store.leases import LeaseRenewer
 from app.adapters.store.sql import SqlStore
@@ -27,10 +27,17 @@ from app.config.layers import wrong_variables
 from app.config.models import ModelSettings
 from app.config.settings import QueueSettings, SandboxSettings, Settings
 from app.domain.operators import operators
-from app.domain.problem import Problem, ProblemDigest
+from app.domain.problem import Evaluator, Job, Outcome, Problem, ProblemDigest
 from app.domain.run import Run
 from app.engine.context import Context, Pace
-from app.ports.protocols import Executor, LanguageModel, Misconfigured, Sandbox, Store
+from app.ports.protocols import (
+    Executor,
+    LanguageModel,
+    Misconfigured,
+    Protection,
+    Sandbox,
+    Store,
+)
 from app.ports.records import WORKER_KINDS, Worker
 
 _INFRA = Path(__file__).parents[1] / "infra"
@@ -128,9 +135,7 @@ def with_worker_time(ctx: Context, queues: Collection[str]) -> tuple[Context, Wo
     return replace(ctx, work=recorder.work), recorder
 
 
-def open_sandbox(
-    settings: SandboxSettings, tell: Callable[[str], None] | None = None
-) -> AnySandbox:
+def open_sandbox(settings: SandboxSettings, tell: Callable[[str], None] | None = None) -> Sandbox:
     """Returns the backend of the settings, or the strongest that works here.
 
     Args:
@@ -140,7 +145,7 @@ def open_sandbox(
     Raises:
       Unavailable: A backend was named and does not answer.
     """
-    return choose(settings, infra=_INFRA, tell=log.warning if tell is None else tell)
+    return choose(settings, infra=_INFRA, show_progress=log.warning if tell is None else tell)
 
 
 def celery_executor(redis_url: str | None = None) -> CeleryExecutor:
@@ -213,13 +218,23 @@ class LazySandbox:
         self._lock = threading.Lock()
         self._opened: Sandbox | None = None
 
-    def run(self, job: Any) -> Any:
+    def run(self, job: Job) -> Outcome:
         """See `app.ports.protocols.Sandbox.run`."""
+        return self._open().run(job)
+
+    def prepare(self, evaluator: Evaluator) -> None:
+        """See `app.ports.protocols.Sandbox.prepare`."""
+        self._open().prepare(evaluator)
+
+    def protections(self) -> list[Protection]:
+        """See `app.ports.protocols.Sandbox.protections`."""
+        return self._open().protections()
+
+    def _open(self) -> Sandbox:
         with self._lock:
             if self._opened is None:
                 self._opened = open_sandbox(self._settings)
-            opened = self._opened
-        return opened.run(job)
+            return self._opened
 
     def close(self) -> None:
         """Ends every warm sandbox.  Idempotent."""

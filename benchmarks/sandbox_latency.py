@@ -18,8 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from app.adapters.sandbox.container import ContainerSettings, profile
-from app.adapters.sandbox.docker import DockerSandbox
+from app.adapters.sandbox.docker import ContainerSettings, DockerSandbox, profile
 from app.adapters.sandbox.engine import DEFAULT_IMAGE, engine_answers
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
@@ -127,7 +126,7 @@ def measure_fresh(name: str, sandbox: Sandbox, pause_seconds: float, trials: int
 def rows_of_containers(cells: int, trials: int) -> list[Row]:
     settings = ContainerSettings(seccomp=profile("", INFRA / "seccomp.json"))
     rows = []
-    containers = DockerSandbox(PoolSettings(max_cells=cells), settings=settings)
+    containers = DockerSandbox(PoolSettings(max_sandboxes=cells), settings=settings)
     for mode in Mode:
         rows.append(measure_sandbox(f"docker warm cell, {mode.value}", containers, mode, trials))
     began = time.perf_counter()
@@ -138,7 +137,7 @@ def rows_of_containers(cells: int, trials: int) -> list[Row]:
     containers.close()
     few = max(5, trials // 10)
     for spares in (0, 1):
-        pool = PoolSettings(max_cells=1, spares=spares, max_trials=1)
+        pool = PoolSettings(max_sandboxes=1, spares=spares, max_trials=1)
         fresh = DockerSandbox(pool, settings=settings)
         name = f"docker, a cell a trial, {spares} spares, a trial a second"
         rows.append(measure_fresh(name, fresh, 1.0, few))
@@ -153,7 +152,7 @@ def main() -> None:
     cells = os.cpu_count()
     assert cells is not None
     for level in ("privileged", "unprivileged", "bare"):
-        sandbox = ProcessSandbox(PoolSettings(max_cells=cells), levels=(level, "bare"))
+        sandbox = ProcessSandbox(PoolSettings(max_sandboxes=cells), levels=(level, "bare"))
         for mode in Mode:
             rows.append(measure_sandbox(f"process {level}, {mode.value}", sandbox, mode, trials))
         sandbox.close()

@@ -22,8 +22,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from app.adapters.sandbox.container import ContainerSettings, profile
-from app.adapters.sandbox.docker import DockerSandbox
+from app.adapters.sandbox.docker import ContainerSettings, DockerSandbox, profile
 from app.adapters.sandbox.engine import engine_answers
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
@@ -158,7 +157,7 @@ def grown(samples: list[Sample]) -> list[str]:
 def main() -> int:
     trials = int(sys.argv[1]) if len(sys.argv) > 1 else 5000
     backends = sys.argv[2:] or ["process", *(["docker"] if engine_answers(2.0) else [])]
-    pool = PoolSettings(max_cells=1, spares=0, max_trials=trials + 1, max_age_seconds=86_400.0)
+    pool = PoolSettings(max_sandboxes=1, spares=0, max_trials=trials + 1, max_age_seconds=86_400.0)
     settings = ContainerSettings(seccomp=profile("", INFRA / "seccomp.json"))
     leaks = 0
     for name in backends:

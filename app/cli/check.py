@@ -14,10 +14,10 @@ from app.cli.output import DONE, FAILED, ErrorReport, Screen
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from app.adapters.sandbox.choose import AnySandbox
     from app.cli.measurement import Measurement
     from app.domain.problem import Job
     from app.domain.problem import Problem as LoadedProblem
+    from app.ports.protocols import Sandbox
 
 MOST_NAMES = 20
 
@@ -94,7 +94,7 @@ def check(
 
 
 def _differences(
-    problem: LoadedProblem, sandbox: AnySandbox, seeds: Sequence[Measurement]
+    problem: LoadedProblem, sandbox: Sandbox, seeds: Sequence[Measurement]
 ) -> list[str]:
     """Returns one text for each seed and stage that measures differently in the other mode."""
     from app.cli.measurement import compared

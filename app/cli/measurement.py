@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from app import bootstrap
-from app.adapters.sandbox.choose import AnySandbox
-from app.adapters.sandbox.protection import Protection
 from app.cli.output import Screen, number
 from app.config.settings import SandboxSettings
 from app.domain.evaluation import (
@@ -24,7 +22,7 @@ from app.domain.modes import alike, differences, explained, other, reasons
 from app.domain.problem import Evaluator, EvaluatorBroken, Job, Limits, Mode, Problem
 from app.domain.program import Program, ProgramId
 from app.domain.search.promotion import Shortfall, shortfall
-from app.ports.protocols import Sandbox
+from app.ports.protocols import Protection, Sandbox
 
 PYTHON = ".py"
 """Suffix of the programs that can run in both modes."""
@@ -122,7 +120,7 @@ class Overhead:
 
 
 @contextmanager
-def open_sandbox(settings: SandboxSettings, screen: Screen) -> Iterator[AnySandbox]:
+def open_sandbox(settings: SandboxSettings, screen: Screen) -> Iterator[Sandbox]:
     """Opens a sandbox and closes it afterwards; the screen shows the progress of builds.
 
     Raises:
@@ -143,7 +141,7 @@ def evaluator_of(problem: Problem) -> Evaluator:
 
 def measure(
     problem: Problem,
-    sandbox: AnySandbox,
+    sandbox: Sandbox,
     program: Program,
     thresholds: Sequence[float] = (),
 ) -> Measurement:

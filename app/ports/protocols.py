@@ -7,11 +7,12 @@ program's own misbehaviour never raises: it is a `Failure` inside an `Evaluation
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, Protocol, TypeAlias
 
 from app.domain.operator import Completion, Prompt
-from app.domain.problem import Job, Outcome
+from app.domain.problem import Evaluator, Job, Outcome
 from app.ports.ledger import Transaction
 
 _NOTHING: Mapping[int, Completion] = MappingProxyType({})
@@ -60,6 +61,21 @@ class LanguageModel(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """One protection that a sandbox may give.
+
+    Attributes:
+      name: What it protects from, as a noun phrase.
+      on: Whether it is in force in sandboxes started now.
+      remedy: What to do to have it; "" where it is on.
+    """
+
+    name: str
+    on: bool
+    remedy: str = ""
+
+
 class Sandbox(Protocol):
     """Runs one job in isolation."""
 
@@ -71,8 +87,25 @@ class Sandbox(Protocol):
         """
         ...
 
+    def prepare(self, evaluator: Evaluator) -> None:
+        """Installs the dependencies of a problem, unless that has been done: it may take minutes.
+
+        Raises:
+          EvaluatorBroken: They cannot be installed.
+          Unavailable: The machinery does not answer, or the installation takes too long.
+        """
+        ...
+
+    def protections(self) -> list[Protection]:
+        """Returns which protections are in force, as a sandbox started for this call reports.
+
+        Raises:
+          Unavailable: No sandbox could be started.
+        """
+        ...
+
     def close(self) -> None:
-        """Ends every cell this sandbox holds.  Idempotent."""
+        """Ends every process and container that this sandbox holds.  Idempotent."""
         ...
 
 

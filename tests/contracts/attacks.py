@@ -86,12 +86,12 @@ FORGERIES = (
     ),
     _forgery(
         "read hidden files",
-        "import os, glob\nfor p in glob.glob('/cell/**', recursive=True) + glob.glob('../**',"
+        "import os, glob\nfor p in glob.glob('/sandbox/**', recursive=True) + glob.glob('../**',"
         " recursive=True):\n    try: print(open(p).read())\n    except OSError: pass",
     ),
     _forgery(
         "roots in proc",
-        "import os\nfor pid in range(1, 200):\n    for n in ('root/cell/eval/files/hidden.txt',"
+        "import os\nfor pid in range(1, 200):\n    for n in ('root/sandbox/eval/files/hidden.txt',"
         " 'cwd/hidden.txt', 'environ', 'mem', 'maps', 'fd/0', 'fd/3'):\n"
         "        try: print(open(f'/proc/{pid}/{n}', 'rb').read(10000))\n"
         "        except (OSError, OverflowError, ValueError): pass",

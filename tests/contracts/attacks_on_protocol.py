@@ -61,11 +61,11 @@ IN_REACH = (
     Attack(
         "the evaluator's sockets",
         "import glob, os, socket\ndef solve(x):\n"
-        "    for path in glob.glob('/cell/rpc/*') + glob.glob('/cell/rpc/../rpc/*.0'):\n"
+        "    for path in glob.glob('/sandbox/rpc/*') + glob.glob('/sandbox/rpc/../rpc/*.0'):\n"
         "        s = socket.socket(socket.AF_UNIX)\n        s.connect(path)\n"
         "        raise SystemExit('it worked')\n"
         "    for n in range(3000):\n        try:\n"
-        "            s = socket.socket(socket.AF_UNIX)\n            s.connect(f'/cell/rpc/{n}.0')\n"
+        "            s = socket.socket(socket.AF_UNIX)\n            s.connect(f'/sandbox/rpc/{n}.0')\n"
         "        except OSError: continue\n        finally: s.close()\n"
         "        raise SystemExit('it worked')\n    return x * x",
     ),
@@ -78,7 +78,7 @@ IN_REACH = (
     ),
     Attack(
         "links to what is hidden",
-        "import os\nfor n, target in enumerate(('/cell/eval/files/hidden.txt', '/etc/shadow', '/proc/1/root/cell/eval/files/hidden.txt', '/root')):\n"
+        "import os\nfor n, target in enumerate(('/sandbox/eval/files/hidden.txt', '/etc/shadow', '/proc/1/root/sandbox/eval/files/hidden.txt', '/root')):\n"
         "    for make in (os.symlink, os.link):\n        name = f'{make.__name__}{n}'\n        try:\n            make(target, name)\n"
         "            print(open(name).read())\n        except OSError: continue\n        raise SystemExit('it worked')\n"
         "def solve(x):\n    return x * x",

@@ -124,7 +124,7 @@ LOOKING = {
         "    show(lambda: open(p).read())\nshow(lambda: os.listdir('/tmp'))"
     ),
     "the evaluator's temporary directories": _looking(
-        "here = os.getcwd()\nfor p in (os.path.dirname(here) + '/e', '/cell/eval/tmp', '/cell/eval/files'):\n"
+        "here = os.getcwd()\nfor p in (os.path.dirname(here) + '/e', '/sandbox/eval/tmp', '/sandbox/eval/files'):\n"
         "    show(lambda: os.listdir(p))\n    for n in ('evaluator.txt', 'program.py', 'source/program.py', 'notes', 'evaluator.py'):\n"
         "        show(lambda: open(f'{p}/{n}').read())"
     ),
@@ -181,11 +181,11 @@ LOOKING = {
 PLANTING = {
     "a file under /tmp": _looking("show(lambda: open('/tmp/answer', 'w').write('99'))\nshow(lambda: os.mkdir('/tmp/answers'))\nshow(lambda: os.symlink('/etc/passwd', '/tmp/link'))"),
     "a file in the evaluator's directories": _looking(
-        "for p in (os.path.dirname(os.getcwd()) + '/e', '/cell/eval/tmp', '/cell/eval/files', '/cell/eval/library', '/cell/rpc', '/cell/work', '/'):\n"
+        "for p in (os.path.dirname(os.getcwd()) + '/e', '/sandbox/eval/tmp', '/sandbox/eval/files', '/sandbox/eval/library', '/sandbox/rpc', '/sandbox/work', '/'):\n"
         "    show(lambda: open(f'{p}/answer', 'w').write('99'))\n    show(lambda: os.rename('program.py', f'{p}/answer'))"
     ),
     "a change of the evaluator's files": _looking(
-        "for p in (os.path.dirname(os.getcwd()) + '/e/', '/cell/eval/files/', '/tmp/'):\n"
+        "for p in (os.path.dirname(os.getcwd()) + '/e/', '/sandbox/eval/files/', '/tmp/'):\n"
         "    for n in ('evaluator.py', 'evaluator.txt', 'program.py'):\n        show(lambda: open(p + n, 'w').write('99'))\n"
         "        show(lambda: os.unlink(p + n))\n        show(lambda: os.truncate(p + n, 0))\n        show(lambda: os.chmod(p + n, 0o777))"
     ),

@@ -75,7 +75,7 @@ def source_of(heuristic: str, column: str) -> str:
 
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[ProcessSandbox]:
-    sandbox = ProcessSandbox(PoolSettings(max_cells=1, spares=0))
+    sandbox = ProcessSandbox(PoolSettings(max_sandboxes=1, spares=0))
     yield sandbox
     sandbox.close()
 

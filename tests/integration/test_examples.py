@@ -27,7 +27,7 @@ NAMES = ["circle_packing", "function_minimization", "online_bin_packing"]
 
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[ProcessSandbox]:
-    sandbox = ProcessSandbox(PoolSettings(max_cells=1, spares=0))
+    sandbox = ProcessSandbox(PoolSettings(max_sandboxes=1, spares=0))
     yield sandbox
     sandbox.close()
 

@@ -26,7 +26,7 @@ def program_of(path):
 
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[ProcessSandbox]:
-    sandbox = ProcessSandbox(PoolSettings(max_cells=1, spares=0))
+    sandbox = ProcessSandbox(PoolSettings(max_sandboxes=1, spares=0))
     yield sandbox
     sandbox.close()
 

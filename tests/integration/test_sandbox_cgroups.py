@@ -17,11 +17,11 @@ from app.adapters.sandbox.process import ProcessSandbox
 from app.domain.evaluation import FailureKind
 from app.domain.problem import Job, Mode
 from tests.contracts.sandbox import LIMITS, SQUARE, SandboxContract, kind, metrics, problem
-from tests.integration.test_sandbox_cells import WORKER
-from workers.harness import census
+from tests.integration.test_sandbox_lifetime import WORKER
+from workers.harness import processes
 
 JOB = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
-POOL = PoolSettings(max_cells=1, spares=0)
+POOL = PoolSettings(max_sandboxes=1, spares=0)
 # Each within its own limit, and more than the cell's together, sooner than anyone would look.
 GREEDY = b"""
 import mmap, os, time
@@ -82,7 +82,7 @@ def test_the_cgroups_of_a_killed_worker_go_when_the_next_one_starts(folder: Path
         worker.send_signal(signal.SIGKILL)
     until = time.monotonic() + 60.0
     while list(folder.glob(mine)) and time.monotonic() < until:
-        cgroup.sweep(folder)
+        cgroup.remove_empty(folder)
         time.sleep(0.1)
     assert not list(folder.glob(mine))
 
@@ -142,7 +142,7 @@ def weighed() -> Iterator[ProcessSandbox]:
         pytest.skip("this user may not make memory cgroups here")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(cgroup, "parent", lambda: None)
-        sandbox = ProcessSandbox(PoolSettings(max_cells=8, spares=0))
+        sandbox = ProcessSandbox(PoolSettings(max_sandboxes=8, spares=0))
     yield sandbox
     sandbox.close()
 
@@ -161,7 +161,7 @@ def test_a_counter_of_a_cgroup_that_limits_nothing_is_not_believed(tmp_path: Pat
     counter.write_text("oom_kill 0\n")
     for limit, believed in (("9223372036854771712", False), ("max", False), ("1000", True)):
         (tmp_path / "memory.limit_in_bytes").write_text(limit)
-        found = census.open_counter((str(counter),), 1000)
+        found = processes.open_counter((str(counter),), 1000)
         assert (found >= 0) == believed
         if believed:
             os.close(found)

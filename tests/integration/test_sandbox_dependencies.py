@@ -14,14 +14,14 @@ from app.adapters.sandbox.docker import DockerSandbox
 from app.adapters.sandbox.engine import engine_client
 from app.adapters.sandbox.environments import Environments
 from app.adapters.sandbox.images import LABEL_OF_PROBLEM, Images
-from app.adapters.sandbox.orphans import sweep
+from app.adapters.sandbox.orphans import remove_orphans
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.domain.problem import Evaluator, EvaluatorBroken, Job, Mode
 from tests.contracts.sandbox import LIMITS, SQUARE, metrics
 from tests.integration.test_sandbox_docker import require_engine
 
-POOL = PoolSettings(max_cells=1, spares=0)
+POOL = PoolSettings(max_sandboxes=1, spares=0)
 USES_TOMLI_W = b"""
 import tomli_w
 
@@ -81,7 +81,7 @@ def environments(
     registry: None, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Environments, list[str]]:
     said: list[str] = []
-    return Environments(folder=tmp_path_factory.mktemp("cache"), tell=said.append), said
+    return Environments(folder=tmp_path_factory.mktemp("cache"), show_progress=said.append), said
 
 
 @pytest.mark.slow
@@ -102,7 +102,7 @@ def test_a_problem_finds_its_packages_in_an_environment(
 @pytest.mark.slow
 def test_one_environment_is_made_for_many_workers(registry: None, tmp_path: Path) -> None:
     said: list[str] = []
-    workers = [Environments(folder=tmp_path, tell=said.append) for _ in range(3)]
+    workers = [Environments(folder=tmp_path, show_progress=said.append) for _ in range(3)]
     with ThreadPoolExecutor(3) as threads:
         found = set(threads.map(lambda one: one.interpreter(TOMLI_W), workers))
     assert len(found) == 1
@@ -129,7 +129,7 @@ def test_an_installation_that_fails_is_the_problems_fault_and_leaves_nothing(
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("EVOQ_SECRET", "hunter2")
     said: list[str] = []
-    environments = Environments(folder=tmp_path, tell=said.append)
+    environments = Environments(folder=tmp_path, show_progress=said.append)
     sandbox = ProcessSandbox(POOL, environments=environments)
     with pytest.raises(EvaluatorBroken) as caught:
         sandbox.run(job(TOMLI_W))
@@ -189,7 +189,7 @@ def no_images() -> None:
 def test_a_problem_finds_its_packages_in_an_image(registry: None, no_images: None) -> None:
     said: list[str] = []
     for _ in range(2):
-        sandbox = DockerSandbox(POOL, images=Images(tell=said.append))
+        sandbox = DockerSandbox(POOL, images=Images(show_progress=said.append))
         assert metrics(sandbox.run(job(TOMLI_W))) == {"combined_score": 6.0}
         assert sandbox.run(job(TOMLI_W, PROGRAM_USES_IT)).failure is None
         sandbox.close()
@@ -228,7 +228,7 @@ MARMOT = evaluator(
 @pytest.mark.slow
 def test_one_image_is_built_for_many_workers(no_images: None) -> None:
     said: list[str] = []
-    workers = [Images(tell=said.append) for _ in range(3)]
+    workers = [Images(show_progress=said.append) for _ in range(3)]
     with ThreadPoolExecutor(3) as threads:
         assert len(set(threads.map(lambda one: one.of(MARMOT), workers))) == 1
     assert sum(": building" in line for line in said) == 1
@@ -240,7 +240,7 @@ def test_one_image_is_built_for_many_workers(no_images: None) -> None:
 @pytest.mark.docker
 @pytest.mark.slow
 def test_an_image_that_was_pruned_is_built_again(no_images: None) -> None:
-    sandbox = DockerSandbox(PoolSettings(max_cells=1, spares=0, max_trials=1))
+    sandbox = DockerSandbox(PoolSettings(max_sandboxes=1, spares=0, max_trials=1))
     assert metrics(sandbox.run(job(MARMOT))) == {"combined_score": 7.5}
     with engine_client(60.0) as engine:
         (tag,) = problem_images()
@@ -257,7 +257,7 @@ import sys
 sys.path.insert(0, {root!r})
 from app.adapters.sandbox.images import Images
 from tests.integration.test_sandbox_dependencies import MARMOT
-Images(tell=lambda line: print(line, flush=True)).of(MARMOT)
+Images(show_progress=lambda line: print(line, flush=True)).of(MARMOT)
 """
     root = str(Path(__file__).parents[2])
     command = [sys.executable, "-c", text.format(root=root)]
@@ -266,7 +266,7 @@ Images(tell=lambda line: print(line, flush=True)).of(MARMOT)
         assert "building" in worker.stdout.readline()
         worker.kill()
     assert Images().of(MARMOT) in problem_images()
-    assert sweep(20.0) == 0
+    assert remove_orphans(20.0) == 0
 
 
 @pytest.mark.docker

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.adapters.sandbox.container import ContainerSettings, profile
-from app.adapters.sandbox.docker import DockerSandbox
+from app.adapters.sandbox.docker import ContainerSettings, DockerSandbox, profile
 from app.adapters.sandbox.engine import DEFAULT_IMAGE, engine_answers
 from app.adapters.sandbox.images import Images
 from app.adapters.sandbox.pool import PoolSettings
@@ -28,7 +27,7 @@ def docker_sandbox(pool: PoolSettings | None = None, *, runtime: str = "") -> Do
     """Returns a sandbox of containers as a deployment has it, or skips with the reason."""
     require_engine()
     settings = ContainerSettings(runtime, seccomp=profile("", INFRA / "seccomp.json"))
-    return DockerSandbox(pool or PoolSettings(max_cells=8), settings=settings)
+    return DockerSandbox(pool or PoolSettings(max_sandboxes=8), settings=settings)
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ from tests.integration.own_engine import OwnEngine, own_engine
 from tests.integration.test_sandbox_docker import INFRA, docker_sandbox, require_engine
 
 JOB = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
-POOL = PoolSettings(max_cells=2, spares=0)
+POOL = PoolSettings(max_sandboxes=2, spares=0)
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def patiently(sandbox: Sandbox, job: Job) -> Outcome:
 def test_an_engine_that_is_restarted_loses_no_trial_and_blames_none(
     engine: OwnEngine,
 ) -> None:
-    settings = PoolSettings(max_cells=4, spares=1)
+    settings = PoolSettings(max_sandboxes=4, spares=1)
     sandbox = DockerSandbox(settings, engine_seconds=5.0)
     slow = b"import time\ndef solve(x):\n    time.sleep(0.1)\n    return x * x\n"
     job = replace(JOB, programs=((".py", slow),))
@@ -207,7 +207,7 @@ def test_an_engine_that_freezes_is_unavailable_and_no_programs_fault(engine: Own
 def gvisor(started: OwnEngine) -> Iterator[Sandbox]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("DOCKER_HOST", started.address)
-        sandbox = docker_sandbox(PoolSettings(max_cells=8, spares=0), runtime="runsc")
+        sandbox = docker_sandbox(PoolSettings(max_sandboxes=8, spares=0), runtime="runsc")
         try:
             sandbox.protections()
         except Misconfigured as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.adapters.sandbox import cell, cgroup
+from app.adapters.sandbox import cgroup, warm_sandbox
 from app.adapters.sandbox.bundle import harness_frame
 from app.adapters.sandbox.environments import Environments
 from app.adapters.sandbox.pool import PoolSettings
@@ -21,7 +21,7 @@ from tests.contracts.attacks import CONTAINMENT, HONEST
 from tests.contracts.sandbox_attacks import PROBLEM, score
 from tests.integration.pids_box import Box, pids_box
 
-POOL = PoolSettings(max_cells=1, spares=0)
+POOL = PoolSettings(max_sandboxes=1, spares=0)
 LIMITS = Limits(wall_seconds=2.0, cpu_seconds=60.0, memory_mib=1024, processes=24)
 """Memory beyond what this many processes take, so that nothing but the deadline ends a bomb."""
 ENDING_SECONDS = 2.0
@@ -85,8 +85,8 @@ def behind(request: pytest.FixtureRequest, box: Box) -> Iterator[ProcessSandbox]
 
 def booted_walls(sandbox: ProcessSandbox) -> dict[str, Any]:
     sandbox.protections()
-    assert sandbox._pool._walls is not None
-    return sandbox._pool._walls
+    assert sandbox._pool._isolation is not None
+    return sandbox._pool._isolation
 
 
 def run(sandbox: ProcessSandbox, source: str, mode: Mode, limits: Limits = LIMITS) -> Outcome:
@@ -156,9 +156,9 @@ def test_a_program_may_start_its_number_at_once_and_any_number_one_after_another
 def test_a_cell_says_what_bounds_its_processes(behind: ProcessSandbox) -> None:
     walls = booted_walls(behind)
     assert walls["limits"]
-    assert walls["bounded_by"] in ("limit", "asking")
+    assert walls["bounded_by"] in ("limit", "fork_filter")
     if walls["identities"] == "one":
-        assert walls["bounded_by"] == "asking"
+        assert walls["bounded_by"] == "fork_filter"
 
 
 # Where nothing bounds the processes of a program.
@@ -167,7 +167,7 @@ def test_a_cell_says_what_bounds_its_processes(behind: ProcessSandbox) -> None:
 def without_a_bound() -> bytes:
     """Returns the harness as it is where neither the kernel's limit nor seccomp listeners work."""
     texts = json.loads(harness_frame()[4:])
-    texts["probes.py"] += "\ndef bound_of_processes(room, asking):\n    return ''\n"
+    texts["probes.py"] += "\ndef bound_of_processes(layout, fork_filter):\n    return ''\n"
     body = json.dumps(texts).encode()
     return len(body).to_bytes(4, "big") + body
 
@@ -175,7 +175,7 @@ def without_a_bound() -> bytes:
 def test_a_cell_in_which_nothing_bounds_processes_does_not_boot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cell, "harness_frame", without_a_bound)
+    monkeypatch.setattr(warm_sandbox, "harness_frame", without_a_bound)
     sandbox = ProcessSandbox(POOL, levels=("bare",))
     with pytest.raises(Misconfigured) as caught:
         run(sandbox, HONEST, Mode.GUARDED)
@@ -185,7 +185,7 @@ def test_a_cell_in_which_nothing_bounds_processes_does_not_boot(
 
 
 def test_who_asks_for_it_by_name_has_it_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cell, "harness_frame", without_a_bound)
+    monkeypatch.setattr(warm_sandbox, "harness_frame", without_a_bound)
     sandbox = ProcessSandbox(POOL, levels=("bare",), unbounded_processes=True)
     assert score(run(sandbox, HONEST, Mode.GUARDED)) == 0.5
     missing = {wall.name: wall.remedy for wall in sandbox.protections() if not wall.on}

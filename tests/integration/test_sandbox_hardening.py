@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.adapters.sandbox.container import ContainerSettings, profile
-from app.adapters.sandbox.docker import DockerSandbox
+from app.adapters.sandbox.docker import ContainerSettings, DockerSandbox, profile
 from app.adapters.sandbox.pool import PoolSettings
 from app.domain.problem import EvaluatorBroken, Job, Mode
 from app.ports.protocols import Misconfigured, Sandbox
@@ -56,7 +55,7 @@ def look(sandbox: Sandbox) -> dict[str, object]:
 
 @pytest.fixture
 def containers() -> Iterator[Sandbox]:
-    sandbox = docker_sandbox(PoolSettings(max_cells=1, spares=0))
+    sandbox = docker_sandbox(PoolSettings(max_sandboxes=1, spares=0))
     yield sandbox
     sandbox.close()
 
@@ -82,7 +81,7 @@ def test_another_profile_can_be_named(tmp_path: Path) -> None:
     job = Job(problem(text, "memfd"), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
     for named in ("", "engine", str(tmp_path / "strict.json")):
         settings = ContainerSettings(seccomp=profile(named, OURS))
-        sandbox = DockerSandbox(PoolSettings(max_cells=1, spares=0), settings=settings)
+        sandbox = DockerSandbox(PoolSettings(max_sandboxes=1, spares=0), settings=settings)
         expected = pytest.raises(EvaluatorBroken) if "/" in named else contextlib.nullcontext()
         with expected:
             assert sandbox.run(job).failure is None
@@ -121,7 +120,7 @@ def test_a_profile_that_is_none_is_said_to_be(tmp_path: Path, text: str | None) 
 
 @pytest.mark.docker
 def test_a_runtime_the_engine_does_not_know_is_named_with_those_it_knows() -> None:
-    sandbox = docker_sandbox(PoolSettings(max_cells=1), runtime="no-such-runtime")
+    sandbox = docker_sandbox(PoolSettings(max_sandboxes=1), runtime="no-such-runtime")
     job = Job(problem(), "evaluate", ((".py", SQUARE),), replace(LIMITS), Mode.GUARDED)
     with pytest.raises(Misconfigured) as caught:
         sandbox.run(job)
@@ -133,7 +132,7 @@ def test_a_runtime_the_engine_does_not_know_is_named_with_those_it_knows() -> No
 @pytest.mark.docker
 def test_nothing_is_mounted_and_nothing_is_published(containers: Sandbox) -> None:
     look(containers)
-    command = ["docker", "ps", "-q", "--filter", "label=evoqueue.sandbox=cell"]
+    command = ["docker", "ps", "-q", "--filter", "label=evoqueue.sandbox=trials"]
     ids = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert ids
     shown = subprocess.run(["docker", "inspect", *ids], capture_output=True, text=True)

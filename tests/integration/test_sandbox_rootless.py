@@ -46,7 +46,7 @@ def rootless() -> Iterator[DockerSandbox]:
     engine = rootless_engine()
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("DOCKER_HOST", engine.address)
-        sandbox = docker_sandbox(PoolSettings(max_cells=4, spares=0))
+        sandbox = docker_sandbox(PoolSettings(max_sandboxes=4, spares=0))
         yield sandbox
         sandbox.close()
     engine.stop()

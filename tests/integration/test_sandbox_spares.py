@@ -9,9 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.adapters.sandbox.cell import Cell
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
+from app.adapters.sandbox.warm_sandbox import WarmSandbox
 from app.domain.problem import EvaluatorBroken, Job, Limits, Mode
 from tests.contracts.sandbox import LIMITS, SQUARE, metrics, problem
 
@@ -20,15 +20,15 @@ JOB = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
 
 @pytest.fixture
 def sandbox() -> Iterator[ProcessSandbox]:
-    opened = ProcessSandbox(PoolSettings(max_cells=1, spares=1, max_trials=2))
+    opened = ProcessSandbox(PoolSettings(max_sandboxes=1, spares=1, max_trials=2))
     yield opened
     opened.close()
 
 
 def wait_for_ready(sandbox: ProcessSandbox, count: int) -> None:
     until = time.monotonic() + 60.0
-    while sandbox.ready_cells() < count:
-        assert time.monotonic() < until, f"{sandbox.ready_cells()} cells are ready, not {count}"
+    while sandbox.ready_sandboxes() < count:
+        assert time.monotonic() < until, f"{sandbox.ready_sandboxes()} cells are ready, not {count}"
         time.sleep(0.02)
 
 
@@ -52,7 +52,7 @@ def test_the_first_job_of_a_kind_boots_no_spare(
 ) -> None:
     start, booted = sandbox._pool._start, []
 
-    def counted(job: Job) -> Cell:
+    def counted(job: Job) -> WarmSandbox:
         booted.append(job)
         return start(job)
 
@@ -61,7 +61,7 @@ def test_the_first_job_of_a_kind_boots_no_spare(
         for memory_mib in (200, 201):
             limits = replace(LIMITS, memory_mib=memory_mib)
             sandbox.run(replace(JOB, mode=mode, limits=limits))
-    assert sandbox.ready_cells() <= 2  # one that may work and one that may be kept
+    assert sandbox.ready_sandboxes() <= 2  # one that may work and one that may be kept
     sandbox.close()
     assert len(booted) == 4  # none is a spare
 
@@ -71,7 +71,7 @@ def test_there_are_never_more_cells_than_allowed(sandbox: ProcessSandbox) -> Non
     for number in range(12):
         digest = f"problem {number % 3}"
         sandbox.run(replace(JOB, evaluator=problem(digest=digest)))
-        most = max(most, sandbox.ready_cells())
+        most = max(most, sandbox.ready_sandboxes())
     assert most <= 2
     until = time.monotonic() + 60.0
     while cells() - before > 2 and time.monotonic() < until:  # those that are ending
@@ -89,21 +89,21 @@ except OSError:
     while not os.path.exists({str(tmp_path / "go")!r}):
         time.sleep(0.05)
 """.encode()
-    pool = PoolSettings(max_cells=2, spares=1)
+    pool = PoolSettings(max_sandboxes=2, spares=1)
     sandbox = ProcessSandbox(pool, levels=("bare",))
     text = slow + b"def evaluate(path):\n    return {'combined_score': 1.0}\n"
     job = replace(JOB, evaluator=problem(text, "slow"))
     sandbox.run(job)
     sandbox.run(job)  # and a spare begins to boot
     assert sandbox.run(job).boot_seconds == 0.0
-    assert sandbox.ready_cells() == 1
+    assert sandbox.ready_sandboxes() == 1
     (tmp_path / "go").mkdir()
     sandbox.close()
 
 
 def test_closing_ends_spares_and_those_still_booting() -> None:
     before, threads = cells(), threading.active_count()
-    sandbox = ProcessSandbox(PoolSettings(max_cells=1, spares=2, max_trials=2))
+    sandbox = ProcessSandbox(PoolSettings(max_sandboxes=1, spares=2, max_trials=2))
     sandbox.run(JOB)
     sandbox.run(JOB)
     sandbox.close()

@@ -10,16 +10,16 @@ from typing import Any
 
 from . import kernel, landlock, limits
 from .nested import enter_nested
-from .room import LIMIT, NESTED, SHARED_MEMORY, UIDS, Room, become
-from .seccomp import Filter
+from .sandbox_layout import LIMIT, NESTED, SHARED_MEMORY, UIDS, SandboxLayout, become
+from .syscall_filter import SyscallFilter
 
 
 @dataclass(frozen=True)
-class Seat:
+class Confinement:
     """Where one program of a trial sits.
 
     Attributes:
-      uid: Its identity, where the cell has several.
+      uid: Its identity, where the sandbox has several.
       directory: Its working and temporary directory.
       hidden: Directories it must not see.
       read_only: Directories it must not change.
@@ -49,32 +49,41 @@ def program_environment(directory: str) -> dict[str, str]:
     }
 
 
-def confine(room: Room, seat: Seat, bounds: dict[str, Any], sieve: Filter) -> None:
+def confine(
+    layout: SandboxLayout,
+    confinement: Confinement,
+    bounds: dict[str, Any],
+    program_filter: SyscallFilter,
+) -> None:
     """Makes this process the program's own, irrevocably."""
-    if room.identities == UIDS and os.geteuid() != 0:
+    if layout.identities == UIDS and os.geteuid() != 0:
         os.seteuid(0)
         os.setegid(0)
     limits.offer_to_the_oom_killer()  # as root: a process that hides its memory is root's
-    if room.identities == UIDS:
-        become(seat.uid)
+    if layout.identities == UIDS:
+        become(confinement.uid)
         kernel.die_with_parent()
-    elif room.identities == NESTED:
-        enter_nested(seat.hidden, seat.read_only, room.shared_places, room.kept)
+    elif layout.identities == NESTED:
+        enter_nested(confinement.hidden, confinement.read_only, layout.shared_places, layout.kept)
     else:
         kernel.keep_capabilities()  # the worker may be root
         kernel.die_with_parent()
-    limits.apply(bounds, int(bounds["processes"]) if room.bounded_by == LIMIT else 0)
+    limits.apply(bounds, int(bounds["processes"]) if layout.bounded_by == LIMIT else 0)
     os.umask(0o077)
-    os.chdir(seat.directory)
+    os.chdir(confinement.directory)
     kernel.no_new_privileges()
     kernel.hide_memory()
-    if not room.own_root:
-        landlock.fence((*room.readable, *seat.read_only), (seat.directory,))
-    elif seat.apart and room.identities == UIDS:
-        landlock.fence((*room.readable, *seat.read_only), (seat.directory, SHARED_MEMORY))
-    elif seat.apart:
+    if not layout.own_root:
+        landlock.restrict_paths(
+            (*layout.readable, *confinement.read_only), (confinement.directory,)
+        )
+    elif confinement.apart and layout.identities == UIDS:
+        landlock.restrict_paths(
+            (*layout.readable, *confinement.read_only), (confinement.directory, SHARED_MEMORY)
+        )
+    elif confinement.apart:
         landlock.scope_sockets()
-    sieve.install()
+    program_filter.install()
 
 
 def reseed(seed: int) -> None:

@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
-from .bounds import (
+from .wire_limits import (
     ALIGNMENT,
     HEAD,
     INTEGER_HEX_DIGITS,

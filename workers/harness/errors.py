@@ -32,7 +32,7 @@ class CannotCross(TypeError):
     """The evaluator did what only one shared process allows; the text says what."""
 
 
-class Remark:
+class ProgramRemark:
     """What the program's side said about an exception, for the outcome.
 
     Attributes:
@@ -57,5 +57,5 @@ def exception(name: str, message: str, kind: str, trace: str) -> Exception:
         error = ProgramError(f"{name[:100]}: {message}")
     else:
         error = mother(message)
-    error.__dict__["evoq_remark"] = Remark(kind, trace)  # read by `result`
+    error.__dict__["evoq_remark"] = ProgramRemark(kind, trace)  # read by `result`
     return error

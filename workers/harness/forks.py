@@ -41,7 +41,7 @@ _PROBING_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Tasks:
+class TaskCount:
     """Processes and threads of a trial.
 
     Attributes:
@@ -53,7 +53,7 @@ class Tasks:
     everybody: int
 
 
-class Asking:
+class ForkFilter:
     """The filter, compiled once in the zygote and installed in each process that starts a trial."""
 
     def __init__(self) -> None:
@@ -85,14 +85,14 @@ class Asking:
                 break
         return kernel.check(listener, "seccomp listener")
 
-    def install_for(self, line: socket.socket) -> None:
-        """Installs the filter and sends its listener over `line`; this process keeps none."""
+    def install_for(self, channel: socket.socket) -> None:
+        """Installs the filter and sends its listener over `channel`; this process keeps none."""
         listener = self.install()
-        socket.send_fds(line, [b"."], [listener])
+        socket.send_fds(channel, [b"."], [listener])
         os.close(listener)
 
 
-class Gate:
+class ForkGate:
     """Answers the forks of one trial; used by the zygote alone.
 
     A fork is granted from what the last count left.  When nothing is left, it waits for the next
@@ -104,10 +104,10 @@ class Gate:
       of_everybody: Most tasks of programs and evaluator; the evaluator's forks are held to this.
     """
 
-    def __init__(self, count: Callable[[], Tasks], of_programs: int, of_everybody: int) -> None:
+    def __init__(self, count: Callable[[], TaskCount], of_programs: int, of_everybody: int) -> None:
         self._count = count
-        self._most = Tasks(of_programs, of_everybody)
-        self._left = Tasks(0, 0)
+        self._most = TaskCount(of_programs, of_everybody)
+        self._left = TaskCount(0, 0)
         self._counted = -_PAUSE_SECONDS
         self._listeners: dict[int, bool] = {}
         self._waiting: list[tuple[int, int]] = []
@@ -124,7 +124,7 @@ class Gate:
         """How soon `answer` should be called again; None where no fork waits."""
         return _PAUSE_SECONDS if self._waiting else None
 
-    def hear(self, listener: int) -> None:
+    def receive(self, listener: int) -> None:
         """Takes one request."""
         request = bytearray(_REQUEST_BYTES)
         try:
@@ -142,7 +142,7 @@ class Gate:
             return
         self._counted = now
         found = self._count()
-        self._left = Tasks(
+        self._left = TaskCount(
             self._most.programs - found.programs, self._most.everybody - found.everybody
         )
         waiting, self._waiting = self._waiting, []
@@ -154,7 +154,7 @@ class Gate:
         evaluators = self._listeners[listener]
         if (self._left.everybody if evaluators else self._left.programs) <= 0:
             return False
-        self._left = Tasks(self._left.programs - (not evaluators), self._left.everybody - 1)
+        self._left = TaskCount(self._left.programs - (not evaluators), self._left.everybody - 1)
         _send(listener, number, 0, _GO_ON)
         return True
 
@@ -175,12 +175,12 @@ def _send(listener: int, number: int, error: int, flags: int) -> None:
         fcntl.ioctl(listener, _SEND, _ANSWER.pack(number, 0, error, flags))
 
 
-def holds(asking: Asking) -> bool:
+def holds(fork_filter: ForkFilter) -> bool:
     """Returns whether a fork is really refused here, by trying it in a process of its own."""
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:
-        os._exit(_try_to_fork(asking, theirs))
+        os._exit(_try_to_fork(fork_filter, theirs))
     theirs.close()
     with ours:
         ours.settimeout(_PROBING_SECONDS)
@@ -189,22 +189,22 @@ def holds(asking: Asking) -> bool:
         except OSError:
             fds = []
         if fds:
-            gate = Gate(lambda: Tasks(1, 1), 1, 1)
+            gate = ForkGate(lambda: TaskCount(1, 1), 1, 1)
             gate.admit(fds[0], evaluator=False)
             poll = select.poll()
             poll.register(fds[0], select.POLLIN)
             if poll.poll(_PROBING_SECONDS * 1000):
-                gate.hear(fds[0])
+                gate.receive(fds[0])
                 gate.answer()
             gate.close()
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def _try_to_fork(asking: Asking, line: socket.socket) -> int:
+def _try_to_fork(fork_filter: ForkFilter, channel: socket.socket) -> int:
     """Returns 0 if a fork was refused as the gate refuses it."""
     try:
-        asking.install_for(line)
-        line.close()
+        fork_filter.install_for(channel)
+        channel.close()
         if os.fork() == 0:
             os._exit(0)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Frames between worker and cell: a JSON header and raw bytes, both length-prefixed.
+"""Frames between worker and sandbox: a JSON header and raw bytes, both length-prefixed.
 
 The raw part is read into and written from buffers that can be overwritten afterwards, so that no
 copy of a program or a result stays in the memory that later programs are forked from.

@@ -1,7 +1,7 @@
-"""Fences (Landlock) that a process puts around itself, with no privilege and for good.
+"""Landlock rulesets, which a process applies to itself without privilege and irrevocably.
 
-Where a cell could not have a root directory of its own, a fence keeps programs from the machine's
-files.  Where evaluator and program share a list of processes, it keeps the program from what
+Where a sandbox has no root directory of its own, a ruleset keeps programs from the machine's files.
+  Where evaluator and program share a list of processes, it keeps the program from what
 `/proc` says of the other.  From Linux 6.12 on it also holds back signals and abstract sockets.
 """
 
@@ -12,7 +12,7 @@ import os
 import struct
 import sys
 
-from . import kernel, room
+from . import kernel, sandbox_layout
 
 _CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446
 _ASK_VERSION, _PATH_BENEATH = 1, 1
@@ -28,7 +28,7 @@ _READABLE = (
     "/etc/alternatives", "/etc/ssl", "/etc/passwd", "/etc/group", "/dev/zero", "/dev/random",
     "/dev/urandom", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/sys/devices/system/cpu",
 )  # fmt: skip
-_NOT_WHOLE = frozenset({"proc", "tmp", "cell", "dev"})
+_NOT_WHOLE = frozenset({"proc", "tmp", "sandbox", "dev"})
 _OF_ALL = ("cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems", "sys")
 _DEVICES = ("zero", "full", "random", "urandom")
 
@@ -46,11 +46,11 @@ def has_scopes() -> bool:
 
 def of_machine() -> tuple[str, ...]:
     """Returns what a program may read where the machine's own root directory is in sight."""
-    return (*_READABLE, *_homes(), *room.package_folders())
+    return (*_READABLE, *_homes(), *sandbox_layout.package_folders())
 
 
-def of_cell() -> tuple[str, ...]:
-    """Returns what a program may read of a cell's own root: all but other processes and places.
+def of_sandbox() -> tuple[str, ...]:
+    """Returns what a program may read of a sandbox's own root: all but other processes and places.
 
     `/proc/self` is that of the process that puts up the fence.
     """
@@ -59,7 +59,7 @@ def of_cell() -> tuple[str, ...]:
     devices = ["/dev/" + name for name in _DEVICES]
     of_all = ["/proc/" + name for name in _OF_ALL]
     elsewhere = [
-        path for path in (*_homes(), *room.package_folders())
+        path for path in (*_homes(), *sandbox_layout.package_folders())
         if not any(path.startswith(top + "/") for top in whole)
     ]  # fmt: skip
     paths = [*whole, *devices, *of_all, *elsewhere]
@@ -80,7 +80,7 @@ def scope_sockets() -> None:
         _restrict(_ruleset(attributes))
 
 
-def fence(readable: tuple[str, ...], writable: tuple[str, ...]) -> bool:
+def restrict_paths(readable: tuple[str, ...], writable: tuple[str, ...]) -> bool:
     """Returns whether this process and all it will start now see only what is allowed.
 
     Args:

@@ -1,4 +1,4 @@
-"""Namespaces inside namespaces: a room of its own for each program of a user without privileges."""
+"""Nested namespaces: isolation of each program where the worker has no privileges."""
 
 from __future__ import annotations
 

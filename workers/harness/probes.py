@@ -1,4 +1,4 @@
-"""Finds out by trying which limits hold in a cell, so that it claims no other."""
+"""Finds out by trying which limits hold in a sandbox, so that it claims no other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from . import forks, kernel, limits, nested
-from .room import ASKING, LIMIT, NESTED, UIDS, Room, become
+from .sandbox_layout import FORK_FILTER, LIMIT, NESTED, UIDS, SandboxLayout, become
 
 _MEMORY_MIB, _CPU_SECONDS, _FILE_BYTES, _OPEN_FILES = 512, 7, 1, 64
 _BOUNDS = {
@@ -22,17 +22,17 @@ _BOUNDS = {
 }
 
 
-def bound_of_processes(room: Room, asking: forks.Asking) -> str:
-    """Returns what bounds the processes of a program: `LIMIT`, `ASKING`, or "" for nothing."""
-    identity = _identity(room)
+def bound_of_processes(layout: SandboxLayout, fork_filter: forks.ForkFilter) -> str:
+    """Returns what bounds the processes of a program: `LIMIT`, `FORK_FILTER`, or "" for nothing."""
+    identity = _identity(layout)
     if identity is not None and _in_a_child(partial(_limit_counts_its_own, identity)):
         return LIMIT
-    return ASKING if forks.holds(asking) else ""
+    return FORK_FILTER if forks.holds(fork_filter) else ""
 
 
-def limits_hold(room: Room) -> bool:
+def limits_hold(layout: SandboxLayout) -> bool:
     """Returns whether limits of CPU time, memory, files and descriptors hold for a program."""
-    path = os.path.join(room.library, ".probe")
+    path = os.path.join(layout.library, ".probe")
     try:
         return _in_a_child(partial(_limits_refuse, path))
     finally:
@@ -40,11 +40,11 @@ def limits_hold(room: Room) -> bool:
             os.unlink(path)
 
 
-def _identity(room: Room) -> Callable[[], None] | None:
+def _identity(layout: SandboxLayout) -> Callable[[], None] | None:
     """Returns what gives a process an identity that the kernel counts apart; None without one."""
-    if room.identities == UIDS:
-        return partial(become, room.uid_of(0))
-    return _in_a_namespace if room.identities == NESTED else None
+    if layout.identities == UIDS:
+        return partial(become, layout.uid_of(0))
+    return _in_a_namespace if layout.identities == NESTED else None
 
 
 def _in_a_namespace() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from .arity import refused_by_program
 from .errors import REMEDY
-from .player import kind_of
+from .program_server import kind_of
 
 _MAX_DEPTH = 32
 _MAX_NODES = 200_000
@@ -24,7 +24,7 @@ _MAX_NAME = 500
 _LONGEST_INTEGER_BITS = 13_000  # Python refuses to read back more than 4,300 digits
 
 
-class Unfit(Exception):
+class NotAResult(Exception):
     """What was returned is not a result; the text says why."""
 
 
@@ -38,7 +38,7 @@ def document(returned: Any, limit_bytes: int) -> bytes:
             "artifacts": _texts(artifacts, limit_bytes // 2),
         }
         encoded = json.dumps({"result": body}, allow_nan=False).encode("ascii")
-    except Unfit as reason:
+    except NotAResult as reason:
         return failure("invalid_result", str(reason))
     if len(encoded) > limit_bytes:
         return failure("invalid_result", f"a result of {len(encoded)} bytes exceeds {limit_bytes}")
@@ -146,14 +146,14 @@ def _parts(returned: Any) -> tuple[dict[Any, Any], dict[Any, Any]]:
         return returned, {}
     # By name: the class may be our stand-in's or that of an installed openevolve.
     if all(kind.__name__ != "EvaluationResult" for kind in type(returned).__mro__):
-        raise Unfit(
+        raise NotAResult(
             f"the evaluator returned {_article(returned)}, not a dict or an EvaluationResult"
         )
     metrics, artifacts = returned.metrics, returned.artifacts
     if not isinstance(metrics, dict):
-        raise Unfit(f"the metrics are {_article(metrics)}, not a dict")
+        raise NotAResult(f"the metrics are {_article(metrics)}, not a dict")
     if artifacts is not None and not isinstance(artifacts, dict):
-        raise Unfit(f"the artifacts are {_article(artifacts)}, not a dict")
+        raise NotAResult(f"the artifacts are {_article(artifacts)}, not a dict")
     return metrics, {} if artifacts is None else artifacts
 
 
@@ -172,7 +172,7 @@ class _Writer:
     def value(self, value: Any, depth: int) -> Any:
         self._nodes_left -= 1
         if depth > _MAX_DEPTH or self._nodes_left < 0:
-            raise Unfit("the result is nested too deep or has too many parts")
+            raise NotAResult("the result is nested too deep or has too many parts")
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, str):
@@ -231,7 +231,7 @@ def _text(value: Any) -> str:
         return clean(bytes(value).decode("utf-8", "replace"))
     try:
         return clean(json.dumps(_Writer().value(value, 0)))
-    except Unfit:
+    except NotAResult:
         return _described(value)
 
 

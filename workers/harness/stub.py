@@ -15,7 +15,7 @@ from typing import Any
 
 from . import wire
 from .errors import exception
-from .session import Session
+from .program_client import ProgramClient
 
 SOURCE = """\
 # This file stands in for the program, which runs in another process: the sandbox is in guarded
@@ -47,7 +47,7 @@ def bind(
       source: Path of the program's text, which `inspect.getsource` shows.
       address: The program's.
     """
-    session = Session(address)
+    session = ProgramClient(address)
     executed = sys._getframe(1).f_code.co_filename
     own_file = os.path.abspath(place.get("__file__") or "/") == os.path.abspath(executed)
     if place.get("__name__") == "__main__" and vars(sys.modules["__main__"]) is place and own_file:
@@ -78,7 +78,7 @@ def bind(
     names["__all__"] = sorted(name for name in shown if not name.startswith("_"))
 
 
-def _run(session: Session) -> None:
+def _run(session: ProgramClient) -> None:
     status = session.ask("main", sys.argv[1:])
     if status != 0:
         sys.exit(status if type(status) is int else 1)
@@ -119,7 +119,7 @@ def _show_source(path: str, source: str) -> None:
     linecache.cache[path] = (len(text), None, text.splitlines(keepends=True)[:_MOST_LINES], path)
 
 
-def _function(session: Session, name: str, sketch: list[Any], path: str) -> Any:
+def _function(session: ProgramClient, name: str, sketch: list[Any], path: str) -> Any:
     if sketch[0] == "coroutine":
 
         async def awaited(*arguments: Any, **keywords: Any) -> Any:

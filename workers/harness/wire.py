@@ -16,9 +16,9 @@ import socket
 import struct
 from collections.abc import Sequence
 
-from .bounds import MAX_FRAME_BYTES, WireError
 from .decoding import Resolve, decode
 from .encoding import Buffer, Export, encode
+from .wire_limits import MAX_FRAME_BYTES, WireError
 
 __all__ = [
     "Buffer",

@@ -1,5 +1,7 @@
-"""Sandbox backends: each module serves the Sandbox port by way of the cell protocol.
+"""The backends of the Sandbox port.
 
-`process` and `docker` start cells, `pool` keeps them warm, `cell` talks to one, `verdict` says what
-a report means.  What runs inside is `workers.harness`.
+`process` and `docker` start sandboxes, `pool` keeps them warm, `warm_sandbox` runs trials in one,
+and `verdict` derives the outcome from its report.  The code inside a sandbox is
+`workers.harness`.  Nothing here interprets what a program wrote, but for the strict JSON of a
+result.
 """

@@ -1,4 +1,4 @@
-"""The harness as it travels into a cell: source texts over standard input, and what reads them."""
+"""The source texts of the harness, sent to a sandbox over standard input, and their loader."""
 
 import ast
 import functools
@@ -47,10 +47,10 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module.__dict__["__builtins__"] = dict(vars(builtins))
         exec(compile(texts[name + ".py"], "<harness>/" + name + ".py", "exec"), module.__dict__)
 sys.meta_path.insert(0, Finder())
-from evoq_harness.cell import main
+from evoq_harness.zygote import main
 main(texts)
 """
-"""What `python3 -c` is given: it takes the harness from standard input and goes on as a cell.
+"""What `python3 -c` is given: it reads the harness from standard input and becomes the zygote.
 
 The harness has its own copy of the built-ins: a program that replaces `len` breaks only itself.
 """
@@ -70,7 +70,7 @@ def harness_frame() -> bytes:
 
 
 def preloads(files: Mapping[str, bytes]) -> list[str]:
-    """Returns the modules that a problem's Python files import and that are paid once per cell."""
+    """Returns the modules to import before the fork: those a problem's files need, if safe."""
     wanted = {"numpy", "numpy.random"}  # the second is lazy, and is seeded for every trial
     for name, contents in files.items():
         if not name.endswith(".py"):
@@ -78,7 +78,7 @@ def preloads(files: Mapping[str, bytes]) -> list[str]:
         try:
             tree = syntax_tree(contents)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue  # the cell reports it, with its place
+            continue  # the sandbox reports it, with its place
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 wanted |= {alias.name for alias in node.names}

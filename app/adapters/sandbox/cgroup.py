@@ -1,4 +1,4 @@
-"""Memory cgroups for cells that are child processes, where this user may make them."""
+"""Memory cgroups for sandboxes that are child processes, where this user may make them."""
 
 import contextlib
 import itertools
@@ -18,7 +18,7 @@ _COUNTERS = {_V1_LIMIT: "memory.oom_control", _V2_LIMIT: "memory.events"}
 
 @dataclass(frozen=True, slots=True)
 class Cgroup:
-    """The memory cgroup of one cell.
+    """The memory cgroup of one sandbox.
 
     Attributes:
       folder: Its directory.
@@ -134,7 +134,7 @@ def make(folder: Path, memory_bytes: int) -> Cgroup:
         raise OSError(f"{folder} gives no memory cgroup: {error}") from error
 
 
-def sweep(folder: Path) -> None:
+def remove_empty(folder: Path) -> None:
     """Removes the empty cgroups of workers that are gone."""
     for path in folder.glob(f"{_PREFIX}-*-*-*"):
         _, pid, began, _ = path.name.split("-")

@@ -1,4 +1,4 @@
-"""The Docker sandbox: warm cells that are hardened containers, driven over an attached socket.
+"""The Docker sandbox: warm sandboxes that are hardened containers, driven over an attached socket.
 
 Nothing is mounted into a container and nothing listens: harness, evaluator and programs go in over
 standard input, reports come out over standard output.  So a remote engine, a rootless one and one
@@ -6,19 +6,57 @@ whose socket is mounted into the worker's own container all work, and a containe
 when its worker does.
 """
 
+import json
 import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from docker.errors import ImageNotFound
+from docker.errors import APIError, ImageNotFound
+from docker.types import LogConfig
 
-from app.adapters.sandbox import container
-from app.adapters.sandbox.attached import Attached
-from app.adapters.sandbox.cell import Cell, CellSettings
-from app.adapters.sandbox.container import ContainerSettings
+from app.adapters.sandbox.bundle import BOOTSTRAP, ENVIRONMENT
+from app.adapters.sandbox.container_connection import ContainerConnection
 from app.adapters.sandbox.engine import engine_client
 from app.adapters.sandbox.images import Images
+from app.adapters.sandbox.orphans import labels
 from app.adapters.sandbox.pool import DEFAULT_POOL, Pool, PoolSettings
-from app.adapters.sandbox.protection import Protection
+from app.adapters.sandbox.warm_sandbox import BootSettings, WarmSandbox, sandbox_memory_mib
 from app.domain.problem import Evaluator, Job, Limits, Outcome
+from app.ports.protocols import Misconfigured, Protection
+
+ENGINES_OWN = "engine"
+"""Names the seccomp profile that the engine gives to every container."""
+
+_EXTRA_PROCESSES = 32
+_HARNESS_CPUS = 0.5
+"""What zygote and evaluator take beside a program, so that trials in a row need not wait."""
+_CPU_PERIOD_MICROSECONDS = 100_000
+_OTHER_KERNEL_MIB, _OTHER_KERNEL_THREADS = 256, 512
+"""What a runtime with a kernel of its own, such as gVisor, runs in the container's name."""
+_CAPABILITIES = ["SETUID", "SETGID", "KILL"]  # take a throw-away identity, and end it
+_TMPFS = {
+    "/tmp": "rw,noexec,nosuid,nodev,size=128m,nr_inodes=8192,mode=1777",
+    "/sandbox/work": "rw,exec,nosuid,nodev,size=128m,nr_inodes=8192,mode=0711",
+    "/sandbox/rpc": "rw,noexec,nosuid,nodev,size=1m,nr_inodes=512,mode=0711",
+    "/sandbox/eval": "rw,nosuid,nodev,size=512m,nr_inodes=65536,mode=0755",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSettings:
+    """How the engine is to confine a sandbox.
+
+    Attributes:
+      runtime: Name of an OCI runtime the engine knows, such as "runsc"; "" for its default.
+      cpus: How many CPUs' time a container's programs may take; the sandbox itself has half of one.
+      seccomp: The text of a system call profile; "" for the engine's own.
+    """
+
+    runtime: str = ""
+    cpus: float = 1.0
+    seccomp: str = ""
+
 
 DEFAULT_CONTAINER = ContainerSettings()
 
@@ -28,8 +66,8 @@ class DockerSandbox:
 
     Args:
       pool: How many containers, and for how long.
-      images: What cells are made from.
-      settings: How the engine is to confine a cell.
+      images: What sandboxes are made from.
+      settings: How the engine is to confine a sandbox.
       boot_seconds: Longest time a boot, with the evaluator's import, may take.
       engine_seconds: Longest time the engine may take to answer one request.
     """
@@ -68,22 +106,106 @@ class DockerSandbox:
         """Returns which walls stand; see `Pool.protections`."""
         return self._pool.protections()
 
-    def ready_cells(self) -> int:
-        """Returns how many booted cells wait for a trial."""
-        return self._pool.ready_cells()
+    def ready_sandboxes(self) -> int:
+        """Returns how many booted sandboxes wait for a trial."""
+        return self._pool.ready_sandboxes()
 
-    def _start(self, job: Job) -> Cell:
-        settings = CellSettings(
+    def _start(self, job: Job) -> WarmSandbox:
+        settings = BootSettings(
             "container", offset=random.randrange(200_000), boot_seconds=self._boot_seconds
         )
-        channel = Attached(self._create(job.evaluator, job.limits), self._engine_seconds)
-        return Cell(channel, settings, job.evaluator, job.mode, job.limits)
+        connection = ContainerConnection(
+            self._create(job.evaluator, job.limits), self._engine_seconds
+        )
+        return WarmSandbox(connection, settings, job.evaluator, job.mode, job.limits)
 
     def _create(self, evaluator: Evaluator, limits: Limits) -> str:
         image = self._images.of(evaluator)
         with engine_client(self._engine_seconds) as engine:
             try:
-                return container.create(engine, image, limits, self._settings)
+                return _create(engine, image, limits, self._settings)
             except ImageNotFound:
                 self._images.forget(evaluator)  # it may have been pruned, and can be built again
-                return container.create(engine, self._images.of(evaluator), limits, self._settings)
+                return _create(engine, self._images.of(evaluator), limits, self._settings)
+
+
+def profile(named: str, default: Path) -> str:
+    """Returns the text of a seccomp profile.
+
+    Args:
+      named: Path of a profile; "" for `default`, "engine" for the engine's own.
+      default: The profile that Evoqueue brings.
+
+    Raises:
+      Misconfigured: There is no such file, or it is not a profile.
+    """
+    if named == ENGINES_OWN:
+        return ""
+    path = Path(named) if named else default
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise Misconfigured(
+            f"sandbox.seccomp: {path} cannot be read as a profile: {error}. Name a JSON file as "
+            f'`docker run --security-opt seccomp=` takes it, or "{ENGINES_OWN}"'
+        ) from error
+    if not isinstance(read, dict) or "defaultAction" not in read:
+        raise Misconfigured(f"sandbox.seccomp: {path} has no defaultAction. See infra/seccomp.json")
+    return json.dumps(read, separators=(",", ":"))
+
+
+def _create(engine: Any, image: str, limits: Limits, settings: ContainerSettings) -> str:
+    """Returns the id of a container that has not been started.
+
+    Raises:
+      Misconfigured: The engine has no such runtime.
+    """
+    memory_mib = sandbox_memory_mib(limits) + (_OTHER_KERNEL_MIB if settings.runtime else 0)
+    threads = _OTHER_KERNEL_THREADS if settings.runtime else 0
+    options = ["no-new-privileges"]
+    options += [f"seccomp={settings.seccomp}"] if settings.seccomp else []
+    host = engine.create_host_config(
+        network_mode="none",
+        read_only=True,
+        cap_drop=["ALL"],
+        cap_add=_CAPABILITIES,
+        security_opt=options,
+        pids_limit=limits.processes + _EXTRA_PROCESSES + threads,
+        mem_limit=memory_mib << 20,
+        memswap_limit=memory_mib << 20,
+        cpu_period=_CPU_PERIOD_MICROSECONDS,
+        cpu_quota=int((settings.cpus + _HARNESS_CPUS) * _CPU_PERIOD_MICROSECONDS),
+        ipc_mode="private",
+        shm_size="64m",
+        tmpfs=_TMPFS,
+        log_config=LogConfig(type="none"),
+        auto_remove=True,
+        runtime=settings.runtime if settings.runtime else None,
+    )
+    try:
+        created = engine.create_container(
+            image,
+            entrypoint=["python3", "-B", "-s", "-c", BOOTSTRAP],
+            command=[],
+            user="0:0",
+            hostname="sandbox",
+            working_dir="/",
+            environment=ENVIRONMENT,
+            labels=labels(),
+            stdin_open=True,
+            tty=False,
+            host_config=host,
+        )
+    except APIError:
+        _refuse_unknown_runtime(engine, settings.runtime)
+        raise
+    return str(created["Id"])
+
+
+def _refuse_unknown_runtime(engine: Any, runtime: str) -> None:
+    known = sorted(engine.info().get("Runtimes", {}))
+    if runtime and runtime not in known:
+        raise Misconfigured(
+            f"sandbox.runtime: the engine has no runtime {runtime!r}; it has {', '.join(known)}. "
+            f'Name one of these, or add {runtime!r} to "runtimes" in its daemon.json and reload it'
+        )

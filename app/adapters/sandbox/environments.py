@@ -18,7 +18,7 @@ from app.adapters.sandbox.dependencies import (
     from_dockerfile,
     from_requirements,
 )
-from app.adapters.sandbox.images import Tell, quiet
+from app.adapters.sandbox.images import ShowProgress, no_progress
 from app.domain.problem import Evaluator, EvaluatorBroken
 from app.ports.protocols import Unavailable
 
@@ -42,7 +42,7 @@ class Environments:
     Args:
       python: The interpreter they are made with, and that of problems without dependencies.
       folder: Where they are kept, by digest; nothing removes them but a person.
-      tell: Gets the progress of an installation.
+      show_progress: Gets the progress of an installation.
       build_seconds: Longest time an installation may take.
     """
 
@@ -51,19 +51,19 @@ class Environments:
         python: str = sys.executable,
         *,
         folder: Path | None = None,
-        tell: Tell = quiet,
+        show_progress: ShowProgress = no_progress,
         build_seconds: float = 1800.0,
     ) -> None:
         self._python = python
         self._folder = default_folder() if folder is None else folder.absolute()
-        self._tell = tell
+        self._show_progress = show_progress
         self._build_seconds = build_seconds
         self._known: dict[str, str] = {}
         self._broken: dict[str, tuple[float, EvaluatorBroken]] = {}
         self._building = threading.Lock()
 
     def interpreter(self, evaluator: Evaluator) -> str:
-        """Returns the interpreter of a problem's cells; it may take minutes once.
+        """Returns the interpreter of a problem's sandboxes; it may take minutes once.
 
         An image that the problem names is for containers, and says nothing here.
 
@@ -128,7 +128,7 @@ class Environments:
                     break
                 except BlockingIOError:
                     if not waiting:
-                        self._tell(f"sandbox: another worker makes {home}; waiting for it")
+                        self._show_progress(f"sandbox: another worker makes {home}; waiting for it")
                     waiting = True
                 if time.monotonic() > deadline:
                     raise Unavailable(f"another worker still makes {home}")
@@ -136,7 +136,7 @@ class Environments:
             yield
 
     def _make(self, wanted: Dependencies, home: Path) -> None:
-        self._tell(f"sandbox: making {home} from the problem's {wanted.entry}")
+        self._show_progress(f"sandbox: making {home} from the problem's {wanted.entry}")
         began = time.monotonic()
         deadline = began + self._build_seconds
         said: list[str] = []
@@ -156,7 +156,7 @@ class Environments:
                 raise failed(wanted.entry, f"an environment of {self._python}", said)
             if not number:
                 _write(wanted, source)
-        self._tell(f"sandbox: made {home} in {time.monotonic() - began:.0f} s")
+        self._show_progress(f"sandbox: made {home} in {time.monotonic() - began:.0f} s")
 
     def _run(self, command: list[str], cwd: Path | None, deadline: float, said: list[str]) -> int:
         """Runs one step of an installation, showing what it prints; returns its exit status."""
@@ -176,7 +176,7 @@ class Environments:
                 assert step.stdout is not None
                 for line in step.stdout:
                     said.append(line.rstrip())
-                    self._tell(f"sandbox: {said[-1]}")
+                    self._show_progress(f"sandbox: {said[-1]}")
                     del said[:-100]
                 ended = step.wait()
             finally:

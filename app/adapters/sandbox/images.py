@@ -24,7 +24,7 @@ from app.adapters.sandbox.orphans import BUILD, LABEL, abandoned, labels
 from app.domain.problem import Evaluator, EvaluatorBroken
 from app.ports.protocols import Unavailable
 
-Tell: TypeAlias = Callable[[str], None]
+ShowProgress: TypeAlias = Callable[[str], None]
 """Shows a person one line of progress."""
 
 LABEL_OF_PROBLEM = "evoqueue.problem"
@@ -42,7 +42,7 @@ RUN python3 -m pip install --no-cache-dir --disable-pip-version-check -r {entry}
 """
 
 
-def quiet(_: str) -> None:
+def no_progress(_: str) -> None:
     """Shows nothing."""
 
 
@@ -50,8 +50,8 @@ class Images:
     """Images on one engine, each built once for all of its workers.
 
     Args:
-      default: What cells are made from, where the problem names no image and brings nothing.
-      tell: Gets the progress of builds.
+      default: What sandboxes are made from, where the problem names no image and brings nothing.
+      show_progress: Gets the progress of builds.
       engine_seconds: Longest time the engine may take to answer one request.
       build_seconds: Longest time a build may take.
     """
@@ -60,12 +60,12 @@ class Images:
         self,
         default: str = DEFAULT_IMAGE,
         *,
-        tell: Tell = quiet,
+        show_progress: ShowProgress = no_progress,
         engine_seconds: float = 20.0,
         build_seconds: float = 1800.0,
     ) -> None:
         self._default = default
-        self._tell = tell
+        self._show_progress = show_progress
         self._engine_seconds = engine_seconds
         self._build_seconds = build_seconds
         self._known: dict[str, str] = {}
@@ -73,7 +73,7 @@ class Images:
         self._building = threading.Lock()
 
     def of(self, evaluator: Evaluator) -> str:
-        """Returns the image that cells of a problem are made from; it may take minutes once.
+        """Returns the image that sandboxes of a problem are made from; it may take minutes once.
 
         The image the problem names comes first, then its Dockerfile, then its requirements.
 
@@ -108,7 +108,7 @@ class Images:
         Raises:
           Unavailable: The engine does not answer, or the build fails.
         """
-        self._tell(f"sandbox: building the image {self._default} from {folder}")
+        self._show_progress(f"sandbox: building the image {self._default} from {folder}")
         said: list[str] = []
         with engine_client(self._build_seconds) as engine:
             lines = engine.build(path=str(folder), tag=self._default, rm=True, decode=True)
@@ -155,7 +155,7 @@ class Images:
             if lock:
                 break
             if not waiting:
-                self._tell(f"sandbox: another worker builds {tag}; waiting for it")
+                self._show_progress(f"sandbox: another worker builds {tag}; waiting for it")
             waiting = True
             if time.monotonic() > deadline:
                 raise Unavailable(f"another worker still builds {tag}")
@@ -183,7 +183,7 @@ class Images:
         return str(made["Id"])
 
     def _build(self, wanted: Dependencies, tag: str) -> None:
-        self._tell(f"sandbox: building {tag} from the problem's {wanted.entry}")
+        self._show_progress(f"sandbox: building {tag} from the problem's {wanted.entry}")
         began = time.monotonic()
         said: list[str] = []
         with engine_client(self._build_seconds) as engine:
@@ -199,7 +199,7 @@ class Images:
             error = self._follow(lines, said)
         if error:
             raise failed(wanted.entry, f"an image on {self._default}", [*said, error])
-        self._tell(f"sandbox: built {tag} in {time.monotonic() - began:.0f} s")
+        self._show_progress(f"sandbox: built {tag} in {time.monotonic() - began:.0f} s")
 
     def _follow(self, lines: Iterator[Mapping[str, Any]], said: list[str]) -> str:
         """Shows and keeps what a build says; returns its error, "" if it has none.
@@ -214,7 +214,7 @@ class Images:
             for text in _COLOUR.sub("", str(line.get("stream", ""))).splitlines():
                 if text.strip():
                     said.append(text.rstrip())
-                    self._tell(f"sandbox: {said[-1]}")
+                    self._show_progress(f"sandbox: {said[-1]}")
             del said[:-100]
             if time.monotonic() > deadline:
                 raise Unavailable(f"a build takes more than {self._build_seconds:g} s")

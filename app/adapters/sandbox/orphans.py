@@ -15,17 +15,17 @@ from docker.errors import NotFound
 from app.adapters.sandbox.engine import engine_client, engine_is_near, remove
 
 LABEL = "evoqueue.sandbox"
-CELL, BUILD = "cell", "build"
+TRIALS, BUILD = "trials", "build"
 
 _PLACE, _PID, _STARTED = "evoqueue.place", "evoqueue.pid", "evoqueue.started"
 _CONTAINER = "evoqueue.container"
 _SHORT_ID = re.compile(r"[0-9a-f]{12}")
 _START_TIME_FIELD = 19  # of /proc/PID/stat, counted after the command's closing parenthesis
-_STARTING_SECONDS = {CELL: 600.0, BUILD: 6 * 3600.0}
+_STARTING_SECONDS = {TRIALS: 600.0, BUILD: 6 * 3600.0}
 """How long a container that does not run may be about to: a build's never does."""
 
 
-def labels(kind: str = CELL) -> dict[str, str]:
+def labels(kind: str = TRIALS) -> dict[str, str]:
     """Returns the labels of a container that this process owns."""
     pid = os.getpid()
     host = socket.gethostname()
@@ -40,7 +40,7 @@ def labels(kind: str = CELL) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class OwnedContainer:
     """A container of some worker's, as the engine lists it.
 
     Attributes:
@@ -55,7 +55,7 @@ class Found:
 
 
 def orphaned(
-    found: Found, now_seconds: float, running_since: Callable[[str], float | None]
+    found: OwnedContainer, now_seconds: float, running_since: Callable[[str], float | None]
 ) -> bool:
     """Returns whether the worker that made a container is certainly gone.
 
@@ -80,7 +80,7 @@ def orphaned(
     return not found.runs and now_seconds - found.created > patience
 
 
-def sweep(engine_seconds: float) -> int:
+def remove_orphans(engine_seconds: float) -> int:
     """Removes the containers of workers that are gone; returns how many there were.
 
     Raises:
@@ -94,7 +94,7 @@ def sweep(engine_seconds: float) -> int:
 
 def abandoned(engine: Any, row: Mapping[str, Any]) -> bool:
     """Returns whether a container that the engine lists is an orphan; see `orphaned`."""
-    found = Found(row["Labels"], float(row["Created"]), row["State"] == "running")
+    found = OwnedContainer(row["Labels"], float(row["Created"]), row["State"] == "running")
 
     def running_since(container: str) -> float | None:
         try:

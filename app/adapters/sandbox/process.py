@@ -1,4 +1,4 @@
-"""The process sandbox: cells as child processes of the worker, for a machine without Docker."""
+"""The process sandbox: sandboxes as child processes of the worker, for a machine without Docker."""
 
 import contextlib
 import os
@@ -12,13 +12,18 @@ from collections.abc import Sequence
 
 from app.adapters.sandbox import cgroup
 from app.adapters.sandbox.bundle import BOOTSTRAP, ENVIRONMENT
-from app.adapters.sandbox.cell import Cell, CellLost, CellSettings, Overdue, whole_cell_mib
 from app.adapters.sandbox.cgroup import Cgroup
 from app.adapters.sandbox.environments import Environments
 from app.adapters.sandbox.pool import DEFAULT_POOL, Pool, PoolSettings
-from app.adapters.sandbox.protection import Protection
+from app.adapters.sandbox.warm_sandbox import (
+    BootSettings,
+    SandboxLost,
+    SandboxOverdue,
+    WarmSandbox,
+    sandbox_memory_mib,
+)
 from app.domain.problem import Evaluator, Job, Limits, Outcome
-from app.ports.protocols import Unavailable
+from app.ports.protocols import Protection, Unavailable
 
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 _LAST_WORDS_BYTES = 2000
@@ -30,12 +35,12 @@ class ProcessSandbox:
     """Runs jobs in child processes behind whatever walls the kernel permits.
 
     Args:
-      pool: How many cells, and for how long; each holds about 30 MiB.
-      environments: The interpreters of the cells.
+      pool: How many sandboxes, and for how long; each holds about 30 MiB.
+      environments: The interpreters of the sandboxes.
       boot_seconds: Longest time a boot, with the evaluator's import, may take.
       levels: Walls to try, strongest first; "bare" has none but limits.
       unbounded_processes: Whether programs run also where nothing bounds how many processes they
-        start; elsewhere no cell boots there (`Misconfigured`).
+        start; elsewhere no sandbox boots there (`Misconfigured`).
     """
 
     def __init__(
@@ -53,7 +58,7 @@ class ProcessSandbox:
         self._unbounded_processes = unbounded_processes
         self._cgroups = cgroup.parent()
         if self._cgroups is not None:
-            cgroup.sweep(self._cgroups)
+            cgroup.remove_empty(self._cgroups)
         self._pool = Pool(self._start, pool)
 
     def run(self, job: Job) -> Outcome:
@@ -75,43 +80,43 @@ class ProcessSandbox:
         """Returns which walls stand; see `Pool.protections`."""
         return self._pool.protections()
 
-    def ready_cells(self) -> int:
-        """Returns how many booted cells wait for a trial."""
-        return self._pool.ready_cells()
+    def ready_sandboxes(self) -> int:
+        """Returns how many booted sandboxes wait for a trial."""
+        return self._pool.ready_sandboxes()
 
-    def _start(self, job: Job) -> Cell:
+    def _start(self, job: Job) -> WarmSandbox:
         python = self._environments.interpreter(job.evaluator)
         group = self._cgroup(job.limits)
-        scratch = tempfile.mkdtemp(prefix="evoq-cell-")
-        channel = _Pipes(python, scratch, group)
-        settings = CellSettings(
+        scratch = tempfile.mkdtemp(prefix="evoq-sandbox-")
+        connection = _PipeConnection(python, scratch, group)
+        settings = BootSettings(
             "process",
             scratch,
             self._levels,
-            channel.counters(),
+            connection.counters(),
             random.randrange(200_000),
             self._boot_seconds,
             self._unbounded_processes,
         )
-        return Cell(channel, settings, job.evaluator, job.mode, job.limits)
+        return WarmSandbox(connection, settings, job.evaluator, job.mode, job.limits)
 
     def _cgroup(self, limits: Limits) -> Cgroup | None:
-        """Returns a cgroup for a cell; None where this user may make none."""
+        """Returns a cgroup for a sandbox; None where this user may make none."""
         if self._cgroups is None:
             return None
         try:
-            return cgroup.make(self._cgroups, whole_cell_mib(limits) << 20)
+            return cgroup.make(self._cgroups, sandbox_memory_mib(limits) << 20)
         except OSError as error:
-            raise Unavailable(f"a cell's cgroup cannot be made: {error}") from error
+            raise Unavailable(f"a sandbox's cgroup cannot be made: {error}") from error
 
 
-class _Pipes:
-    """A cell at the other end of two pipes."""
+class _PipeConnection:
+    """A sandbox at the other end of two pipes."""
 
     def __init__(self, python: str, scratch: str, group: Cgroup | None) -> None:
         self._scratch = scratch
         self._group = group
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the cell
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the sandbox
         try:
             self._child = subprocess.Popen(
                 [python, "-B", "-s", "-c", BOOTSTRAP],
@@ -145,7 +150,7 @@ class _Pipes:
                 except BlockingIOError:
                     continue
                 except OSError as error:
-                    raise CellLost("the cell has ended") from error
+                    raise SandboxLost("the sandbox has ended") from error
 
     def receive(self, size: int, deadline: float) -> bytes:
         received = bytearray()
@@ -156,7 +161,7 @@ class _Pipes:
             except BlockingIOError:
                 continue
             if not piece:
-                raise CellLost("the cell has ended")
+                raise SandboxLost("the sandbox has ended")
             received += piece
         return bytes(received)
 
@@ -172,7 +177,7 @@ class _Pipes:
         return self._group is not None and self._group.starved()
 
     def counters(self) -> tuple[str, ...]:
-        """Returns where the cell's zygote reads what was ended for want of memory."""
+        """Returns where the sandbox's zygote reads what was ended for want of memory."""
         return () if self._group is None else (str(self._group.counter),)
 
     def last_words(self) -> str:
@@ -209,4 +214,4 @@ def _wait(fd: int, event: int, deadline: float) -> None:
     poll.register(fd, event)
     left = deadline - time.monotonic()
     if left <= 0 or not poll.poll(left * 1000):
-        raise Overdue("the cell does not answer")
+        raise SandboxOverdue("the sandbox does not answer")

@@ -1,4 +1,4 @@
-"""What a cell's report means: the outcome of a job, with the kind of failure that happened.
+"""What a sandbox's report means: the outcome of a job, with the kind of failure that happened.
 
 The order matters: what the zygote saw from outside comes before anything that processes of the
 trial said about themselves.
@@ -10,7 +10,7 @@ import signal
 from collections.abc import Iterable
 from typing import Any
 
-from app.adapters.sandbox.cell import Report
+from app.adapters.sandbox.warm_sandbox import TrialReport
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.problem import Job, Limits, Mode, Outcome
 
@@ -26,8 +26,8 @@ _OF_A_TRIAL = frozenset(
 )  # fmt: skip
 
 
-def outcome(job: Job, report: Report, boot_seconds: float) -> Outcome:
-    """Returns the outcome of `job` from the report of the cell that ran it."""
+def outcome(job: Job, report: TrialReport, boot_seconds: float) -> Outcome:
+    """Returns the outcome of `job` from the report of the sandbox that ran it."""
     failure = _seen_from_outside(job, report)
     result: bytes | None = None
     if failure is None:
@@ -58,7 +58,7 @@ def more_than(limits: Limits) -> str:
     return f"more than {limits.memory_mib} MiB of memory"
 
 
-def _seen_from_outside(job: Job, report: Report) -> Failure | None:
+def _seen_from_outside(job: Job, report: TrialReport) -> Failure | None:
     header, limits = report.header, job.limits
     stopped_by, oom_kills = header["stopped_by"], header["oom_kills"]
     if stopped_by == "memory" or oom_kills > 0:
@@ -82,7 +82,7 @@ def _seen_from_outside(job: Job, report: Report) -> Failure | None:
     return None
 
 
-def _signals(job: Job, report: Report) -> set[int]:
+def _signals(job: Job, report: TrialReport) -> set[int]:
     """Returns the signals that ended programs, but for those we sent."""
     return {
         status & 0x7F
@@ -91,7 +91,7 @@ def _signals(job: Job, report: Report) -> set[int]:
     } - {0}
 
 
-def _ends_of_evaluator(report: Report) -> set[int]:
+def _ends_of_evaluator(report: TrialReport) -> set[int]:
     """Returns the signals that ended the evaluator before it had a result."""
     if report.result:
         return set()
@@ -102,14 +102,14 @@ def _ends_of_evaluator(report: Report) -> set[int]:
     } - {0}
 
 
-def _crash_despite_result(job: Job, report: Report) -> Failure | None:
+def _crash_despite_result(job: Job, report: TrialReport) -> Failure | None:
     signals = _signals(job, report)
     if not signals:
         return None
     return Failure(FailureKind.RUNTIME, f"the program was ended by {_signal_name(min(signals))}")
 
 
-def _ending(report: Report) -> str:
+def _ending(report: TrialReport) -> str:
     for _, status, ours in report.header["statuses"]:
         if status & 0x7F and not ours:
             return f"ended by {_signal_name(status & 0x7F)} without a result"

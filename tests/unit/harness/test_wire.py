@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workers.harness import wire
-from workers.harness.bounds import MAX_DEPTH
+from workers.harness.wire_limits import MAX_DEPTH
 
 SCALARS = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()

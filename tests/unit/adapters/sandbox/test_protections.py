@@ -7,8 +7,8 @@ import pytest
 from app.adapters.sandbox.protection import protections_of
 
 ALL_STAND: dict[str, Any] = {
-    "limits": True, "bounded_by": "asking", "counted_memory": True, "identities": "uids",
-    "filter": True, "fence": True, "scopes": True, "evaluator_hidden": True,
+    "limits": True, "bounded_by": "fork_filter", "counted_memory": True, "identities": "uids",
+    "filter": True, "landlock": True, "scopes": True, "evaluator_hidden": True,
     "own_processes": True, "own_root": True, "network_closed": True,
 }  # fmt: skip
 NONE_STANDS = {name: "one" if name == "identities" else "" for name in ALL_STAND}

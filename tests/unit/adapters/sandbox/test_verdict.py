@@ -4,8 +4,8 @@ import signal
 
 import pytest
 
-from app.adapters.sandbox.cell import Report
 from app.adapters.sandbox.verdict import outcome
+from app.adapters.sandbox.warm_sandbox import TrialReport
 from app.domain.evaluation import FailureKind
 from app.domain.problem import Evaluator, Job, Limits, Outcome
 
@@ -23,7 +23,7 @@ def ended_by(number: int, cpu_seconds: float, result: bytes = b"") -> Outcome:
         "peak_kib": 1,
         "oom_kills": 0,
     }
-    return outcome(JOB, Report(header, result, (b"", b"", b"", b"")), 0.0)
+    return outcome(JOB, TrialReport(header, result, (b"", b"", b"", b"")), 0.0)
 
 
 @pytest.mark.parametrize("cpu_seconds", [2.8, 3.0, 3.1])

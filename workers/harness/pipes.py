@@ -1,4 +1,7 @@
-"""Reads what a trial writes into buffers of fixed size that are overwritten afterwards."""
+"""The pipes a trial writes into: its result and the output of evaluator and programs.
+
+What is read goes into buffers of fixed size that are overwritten after the trial.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import os
 
 from . import frames
 
+_RESULT, _EVALUATOR_OUT, _EVALUATOR_ERR, _PROGRAM_OUT, _PROGRAM_ERR = range(5)
+_MOST_READS = 64
 HEAD_BYTES, TAIL_BYTES = 8192, 24_576
 _CUT = b"\n[... cut ...]\n"
 _scratch_bytes = 65_536
@@ -35,12 +40,12 @@ class Capture:
         return count
 
     def _keep(self, view: memoryview) -> None:
-        room = HEAD_BYTES - self.total
-        if room > 0:
-            part = view[:room]
+        free = HEAD_BYTES - self.total
+        if free > 0:
+            part = view[:free]
             self._head[self.total : self.total + len(part)] = part
             self.total += len(part)
-            view = view[room:]
+            view = view[free:]
         if len(view) > TAIL_BYTES:
             self.total += len(view) - TAIL_BYTES
             view = view[-TAIL_BYTES:]
@@ -99,3 +104,63 @@ class Collector:
         with memoryview(self._buffer) as view:
             view[: self._used] = bytes(self._used)
         self._used, self.overflowed = 0, False
+
+
+class TrialPipes:
+    """Five pipes, from the moment they are made until what is left in them has been read.
+
+    Attributes:
+      sinks: What each pipe's reading end goes into.
+    """
+
+    def __init__(self, results: Collector, streams: tuple[Capture, ...]) -> None:
+        self._pipes = [os.pipe() for _ in range(1 + len(streams))]
+        self._results, self._streams = results, streams
+        readers = [pipe[0] for pipe in self._pipes]
+        self.sinks: dict[int, Capture | Collector] = dict(
+            zip(readers, (results, *streams), strict=True)
+        )
+        for reader in readers:
+            os.set_blocking(reader, False)
+
+    def evaluator_writers(self) -> list[int]:
+        """Returns the writing ends for a result, output and errors."""
+        return [self._pipes[which][1] for which in (_RESULT, _EVALUATOR_OUT, _EVALUATOR_ERR)]
+
+    def program_writers(self) -> tuple[int, int]:
+        """Returns the writing ends for output and errors."""
+        return self._pipes[_PROGRAM_OUT][1], self._pipes[_PROGRAM_ERR][1]
+
+    def close_evaluator_writers(self) -> None:
+        """Closes our copies of the evaluator's ends, so that its end is seen."""
+        for fd in self.evaluator_writers():
+            os.close(fd)
+
+    def read(self, fd: int) -> bool:
+        """Reads what has come; returns whether more can come."""
+        try:
+            return bool(self.sinks[fd].read(fd))
+        except BlockingIOError:
+            return True
+
+    def overflowing(self, output_bytes: int) -> bool:
+        """Returns whether more was written than is allowed."""
+        printed = sum(stream.total for stream in self._streams)
+        return printed > output_bytes or self._results.overflowed
+
+    def finish(self) -> None:
+        """Reads what writers that are gone have left, and closes all."""
+        for reader, sink in self.sinks.items():
+            _read_rest(reader, sink)
+            os.close(reader)
+        for fd in self.program_writers():
+            os.close(fd)
+
+
+def _read_rest(fd: int, sink: Capture | Collector) -> None:
+    try:
+        for _ in range(_MOST_READS):
+            if not sink.read(fd):
+                return
+    except BlockingIOError:
+        pass

@@ -22,7 +22,7 @@ from app.adapters.sandbox.choose import choose
 from app.adapters.sandbox.docker import DockerSandbox
 from app.adapters.sandbox.engine import engine_answers
 from app.adapters.sandbox.environments import Environments
-from app.adapters.sandbox.orphans import Found, labels, orphaned, sweep
+from app.adapters.sandbox.orphans import OwnedContainer, labels, orphaned, remove_orphans
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.config.settings import SandboxSettings
@@ -37,7 +37,7 @@ WORKER = """
 import sys, time
 sys.path.insert(0, {root!r})
 from app.adapters.sandbox.{module} import {name}
-from tests.integration.test_sandbox_cells import JOB
+from tests.integration.test_sandbox_lifetime import JOB
 sandbox = {name}()
 sandbox.run(JOB)
 print("warm", flush=True)
@@ -93,7 +93,7 @@ def test_closing_leaves_no_process_and_no_file(
 def test_closing_a_cell_without_walls_waits_for_no_process_that_has_ended() -> None:
     seconds = []
     for _ in range(3):
-        sandbox = ProcessSandbox(PoolSettings(max_cells=1, spares=0), levels=("bare",))
+        sandbox = ProcessSandbox(PoolSettings(max_sandboxes=1, spares=0), levels=("bare",))
         sandbox.run(JOB)
         began = time.monotonic()
         sandbox.close()
@@ -109,7 +109,10 @@ def test_a_closed_sandbox_is_unavailable() -> None:
 
 
 def test_many_threads_share_a_few_cells() -> None:
-    sandbox, before = ProcessSandbox(PoolSettings(max_cells=2, spares=0)), threading.active_count()
+    sandbox, before = (
+        ProcessSandbox(PoolSettings(max_sandboxes=2, spares=0)),
+        threading.active_count(),
+    )
     with ThreadPoolExecutor(16) as threads:
         outcomes = list(threads.map(sandbox.run, [JOB] * 64))
     assert all(metrics(outcome) == {"combined_score": 25} for outcome in outcomes)
@@ -129,7 +132,7 @@ def test_a_cell_survives_the_thread_that_booted_it() -> None:
 
 
 def test_problems_take_turns_when_there_is_one_cell() -> None:
-    sandbox = ProcessSandbox(PoolSettings(max_cells=1, spares=0))
+    sandbox = ProcessSandbox(PoolSettings(max_sandboxes=1, spares=0))
     for digest in ("one", "two", "one"):
         job = replace(JOB, evaluator=problem(EVALUATOR, digest))
         assert sandbox.run(job).boot_seconds > 0.0
@@ -260,7 +263,7 @@ NOW = 1_000_000.0
 def gone(changed: dict[str, str], *, created: float = NOW, runs: bool = True) -> bool:
     """Returns the verdict on a cell with these labels, on an engine with one container."""
     started = {"0123456789ab": NOW - 3600.0}
-    return orphaned(Found({**labels(), **changed}, created, runs), NOW, started.get)
+    return orphaned(OwnedContainer({**labels(), **changed}, created, runs), NOW, started.get)
 
 
 def test_a_living_worker_has_no_orphans_and_a_dead_one_has() -> None:
@@ -311,13 +314,13 @@ def test_no_container_serves_two_trials_where_that_is_asked() -> None:
 def test_a_sweep_removes_the_dead_and_spares_the_living() -> None:
     sandbox = docker_sandbox()
     sandbox.run(JOB)
-    command = ["docker", "run", "-d", "--label", "evoqueue.sandbox=cell"]
+    command = ["docker", "run", "-d", "--label", "evoqueue.sandbox=trials"]
     for name, value in {**labels(), "evoqueue.started": "1"}.items():
         command += ["--label", f"{name}={value}"]
     image = "evoqueue-sandbox:1"
     left = subprocess.run([*command, image, "sleep", "600"], capture_output=True, text=True)
     assert left.returncode == 0, left.stderr
-    assert sweep(20.0) >= 1
+    assert remove_orphans(20.0) >= 1
     assert sandbox.run(JOB).boot_seconds == 0.0
     gone = subprocess.run(["docker", "inspect", left.stdout.strip()], capture_output=True)
     assert gone.returncode != 0
@@ -340,7 +343,7 @@ def test_a_container_that_cannot_end_by_itself_goes_when_the_next_worker_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     docker_sandbox().close()
-    mine = docker_sandbox(PoolSettings(max_cells=1, spares=0))
+    mine = docker_sandbox(PoolSettings(max_sandboxes=1, spares=0))
     mine.run(JOB)
     text = WORKER.format(
         root=str(Path(__file__).parents[2]), module="docker", name="DockerSandbox", job=STUCK

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import confine, frames, kernel, landlock, limits, result
-from .confine import Seat
-from .forks import Asking
-from .room import NESTED, UIDS, Room, become
-from .seccomp import Filter
+from .confine import Confinement
+from .forks import ForkFilter
+from .sandbox_layout import NESTED, UIDS, SandboxLayout, become
+from .syscall_filter import SyscallFilter
 
 MODULE_NAME = "evaluation_module"
 _MESSAGE_BYTES = 131_072
@@ -33,21 +33,21 @@ _RESULT_CHUNK = 65_536
 
 
 @dataclass(frozen=True)
-class Filters:
+class TrialFilters:
     """What the processes of trials install last.
 
     Attributes:
       program: Of a program.
       evaluator: Of an evaluator that is apart from programs.
-      asking: Of both, where forks must ask; else None.
+      fork_filter: Of both, where forks must ask; else None.
     """
 
-    program: Filter
-    evaluator: Filter
-    asking: Asking | None
+    program: SyscallFilter
+    evaluator: SyscallFilter
+    fork_filter: ForkFilter | None
 
 
-class Loader:
+class EvaluatorZygote:
     """The zygote's handle on the evaluator's zygote."""
 
     def __init__(self, pid: int, channel: socket.socket) -> None:
@@ -66,11 +66,11 @@ class Loader:
         return json.loads(message) if message else None
 
 
-def start(room: Room, mode: str, host_in: int, filters: Filters) -> Loader:
+def start(layout: SandboxLayout, mode: str, host_in: int, filters: TrialFilters) -> EvaluatorZygote:
     """Forks the evaluator's zygote, which reads the next frame of `host_in` itself.
 
     Args:
-      room: The cell's.
+      layout: The sandbox's.
       mode: "guarded" or "compatible".
       host_in: Where the evaluator's files come from.
       filters: Of programs and evaluators.
@@ -81,27 +81,29 @@ def start(room: Room, mode: str, host_in: int, filters: Filters) -> Loader:
         status = 1
         try:
             ours.close()
-            _serve(room, mode, host_in, theirs, filters)
+            _serve(layout, mode, host_in, theirs, filters)
             status = 0
         except BaseException:
             traceback.print_exc()
         finally:
             os._exit(status)
     theirs.close()
-    return Loader(pid, ours)
+    return EvaluatorZygote(pid, ours)
 
 
-def _serve(room: Room, mode: str, host_in: int, channel: socket.socket, filters: Filters) -> None:
+def _serve(
+    layout: SandboxLayout, mode: str, host_in: int, channel: socket.socket, filters: TrialFilters
+) -> None:
     kernel.die_with_parent()
-    if room.identities == UIDS:
+    if layout.identities == UIDS:
         os.setgroups([])
         if mode == "guarded":
-            become(room.first_uid)
+            become(layout.first_uid)
         else:
-            os.setegid(room.first_uid)
-            os.seteuid(room.first_uid)
+            os.setegid(layout.first_uid)
+            os.seteuid(layout.first_uid)
         kernel.die_with_parent()
-    entry = _receive_files(room, mode, host_in)
+    entry = _receive_files(layout, mode, host_in)
     null = os.open("/dev/null", os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
@@ -113,12 +115,12 @@ def _serve(room: Room, mode: str, host_in: int, channel: socket.socket, filters:
         landlock.scope_sockets()
         _keep_sockets_in_files()
     try:
-        module = _import(room, entry)
+        module = _import(layout, entry)
     except BaseException as error:
-        _say(channel, {"broken": result.describe_broken(error, room.evaluator)})
+        _say(channel, {"broken": result.describe_broken(error, layout.evaluator)})
         return
-    if mode == "compatible" and room.identities == UIDS:
-        _lend(room.temporary)
+    if mode == "compatible" and layout.identities == UIDS:
+        _lend(layout.temporary)
     gc.collect()
     gc.freeze()
     functions = [name for name, value in vars(module).items() if callable(value)]
@@ -131,7 +133,7 @@ def _serve(room: Room, mode: str, host_in: int, channel: socket.socket, filters:
         pid = os.fork()
         if pid == 0:
             try:
-                _trial(room, mode, module, request, fds, filters)
+                _trial(layout, mode, module, request, fds, filters)
             except BaseException:
                 traceback.print_exc()
             finally:
@@ -165,7 +167,7 @@ def _say(channel: socket.socket, message: dict[str, Any]) -> None:
     channel.send(json.dumps(message).encode())
 
 
-def _receive_files(room: Room, mode: str, host_in: int) -> str:
+def _receive_files(layout: SandboxLayout, mode: str, host_in: int) -> str:
     """Writes the evaluator's files to its directory and returns the path of its module."""
     received = frames.read_header(host_in)
     if received is None:
@@ -173,23 +175,23 @@ def _receive_files(room: Room, mode: str, host_in: int) -> str:
     header, _ = received
     os.umask(0o077 if mode == "guarded" else 0o022)
     for name, size in header["files"]:
-        path = os.path.join(room.evaluator, name)
+        path = os.path.join(layout.evaluator, name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         contents = bytearray(size)
         if not frames.fill(host_in, contents):
             os._exit(0)
         with open(path, "wb") as file:
             file.write(contents)
-    os.environ.update(confine.program_environment(room.temporary))
+    os.environ.update(confine.program_environment(layout.temporary))
     os.environ.update(header["environment"])
-    return os.path.join(room.evaluator, header["entry"])
+    return os.path.join(layout.evaluator, header["entry"])
 
 
-def _import(room: Room, path: str) -> Any:
+def _import(layout: SandboxLayout, path: str) -> Any:
     os.chdir(os.path.dirname(path))
     sys.path.insert(0, os.path.dirname(path))
-    if room.evaluator not in sys.path:
-        sys.path.insert(1, room.evaluator)
+    if layout.evaluator not in sys.path:
+        sys.path.insert(1, layout.evaluator)
     spec = importlib.util.spec_from_file_location(MODULE_NAME, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{os.path.basename(path)} is not a Python file")
@@ -200,29 +202,32 @@ def _import(room: Room, path: str) -> Any:
 
 
 def _trial(
-    room: Room,
+    layout: SandboxLayout,
     mode: str,
     module: Any,
     request: dict[str, Any],
     fds: list[int],
-    filters: Filters,
+    filters: TrialFilters,
 ) -> None:
-    results, out, err, *lines = fds
+    results, out, err, *channels = fds
     null = os.open("/dev/null", os.O_RDWR)
     limits.take_streams(null, out, err)
-    limits.close_all_but((results, *lines))
+    limits.close_all_but((results, *channels))
     os.set_inheritable(results, False)  # what the evaluator starts must not answer for it
     directory, paths, bounds = request["directory"], request["paths"], request["limits"]
     os.environ.update(TMPDIR=directory, HOME=directory, EVOQ_PROGRAM_SOURCE=request["sources"])
     tempfile = sys.modules.get("tempfile")
-    if tempfile is not None and vars(tempfile).get("tempdir") == room.temporary:
+    if tempfile is not None and vars(tempfile).get("tempdir") == layout.temporary:
         vars(tempfile)["tempdir"] = (
             None  # found out while it was imported, and shared by all trials
         )
     if mode == "compatible":
-        files = (room.evaluator, room.temporary, room.library)
+        files = (layout.evaluator, layout.temporary, layout.library)
         confine.confine(
-            room, Seat(request["uid"], directory, (), files, apart=False), bounds, filters.program
+            layout,
+            Confinement(request["uid"], directory, (), files, apart=False),
+            bounds,
+            filters.program,
         )
     else:
         kernel.die_with_parent()
@@ -230,14 +235,14 @@ def _trial(
         os.umask(0o077)
         os.chdir(directory)
         kernel.hide_memory()
-        if room.identities != NESTED:
+        if layout.identities != NESTED:
             filters.evaluator.install()
-    if filters.asking is not None:
-        with socket.socket(fileno=lines[0]) as line:
-            filters.asking.install_for(line)
+    if filters.fork_filter is not None:
+        with socket.socket(fileno=channels[0]) as channel:
+            filters.fork_filter.install_for(channel)
     confine.reseed(request["seed"])
     shared, asked_pid = mode == "compatible", os.getpid()
-    document = _call(module, request["function"], paths, shared, bounds, room.evaluator)
+    document = _call(module, request["function"], paths, shared, bounds, layout.evaluator)
     if os.getpid() != asked_pid:
         os._exit(0)  # a forked child that returned: only the process that was asked answers
     for stream in (sys.stdout, sys.stderr):

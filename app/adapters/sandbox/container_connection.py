@@ -1,4 +1,4 @@
-"""A cell at the other end of an attached container's streams."""
+"""A sandbox at the other end of an attached container's streams."""
 
 import contextlib
 import json
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from docker.errors import DockerException
 from requests.exceptions import RequestException
 
-from app.adapters.sandbox.cell import CellLost, Overdue
 from app.adapters.sandbox.engine import engine_client, remove
+from app.adapters.sandbox.warm_sandbox import SandboxLost, SandboxOverdue
 
 _STREAM_HEADER = struct.Struct(">BxxxL")
 _STDOUT, _STDERR = 1, 2
@@ -22,8 +22,8 @@ _ANSWER_SECONDS = 5.0
 _REMEMBERING_SECONDS = 2  # the news of an end may come before its cause
 
 
-class Attached:
-    """A cell at the other end of an attached container's streams."""
+class ContainerConnection:
+    """A sandbox at the other end of an attached container's streams."""
 
     def __init__(self, container: str, engine_seconds: float) -> None:
         self._container = container
@@ -50,9 +50,9 @@ class Attached:
                 self._set_deadline(deadline)
                 self._socket.sendall(part)
         except TimeoutError as error:
-            raise Overdue("the container takes no input") from error
+            raise SandboxOverdue("the container takes no input") from error
         except OSError as error:
-            raise CellLost("the container has ended") from error
+            raise SandboxLost("the container has ended") from error
 
     def receive(self, size: int, deadline: float) -> bytes:
         while len(self._out) < size:
@@ -76,18 +76,18 @@ class Attached:
                 self._set_deadline(deadline)
                 piece = self._socket.recv(min(size - len(received), 1 << 20))
                 if not piece:
-                    raise CellLost("the container has ended")
+                    raise SandboxLost("the container has ended")
                 received += piece
         except TimeoutError as error:
-            raise Overdue("the container does not answer") from error
+            raise SandboxOverdue("the container does not answer") from error
         except OSError as error:
-            raise CellLost("the container's stream broke") from error
+            raise SandboxLost("the container's stream broke") from error
         return bytes(received)
 
     def _set_deadline(self, deadline: float) -> None:
         left = deadline - time.monotonic()
         if left <= 0:
-            raise Overdue("the container does not answer")
+            raise SandboxOverdue("the container does not answer")
         self._socket.settimeout(left)
 
     def silent(self) -> bool:
@@ -103,7 +103,7 @@ class Attached:
         """Asks the engine, which remembers a while how a removed container ended.
 
         The kernel ends one program of an ordinary container.  Of a runtime with a kernel of its
-        own it ends that, and the cell with it.
+        own it ends that, and the sandbox with it.
         """
         until = int(time.time()) + _REMEMBERING_SECONDS
         asked = {
@@ -119,7 +119,7 @@ class Attached:
                 return any(told.iter_lines())
 
     def last_words(self) -> str:
-        with contextlib.suppress(CellLost, Overdue):
+        with contextlib.suppress(SandboxLost, SandboxOverdue):
             while True:
                 self._receive_piece(time.monotonic() + 1.0)
         return self._errors.decode("utf-8", "replace").strip()
@@ -135,9 +135,9 @@ class Attached:
         try:
             while True:
                 self._exactly(1, deadline)
-        except CellLost:
+        except SandboxLost:
             ended = True
-        except Overdue:
+        except SandboxOverdue:
             pass
         self._hang_up()
         if not ended:

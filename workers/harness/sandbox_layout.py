@@ -1,4 +1,4 @@
-"""Where a cell lives: its directories, its identities, and which walls stand around it.
+"""Where a sandbox lives: its directories, its identities, and which walls stand around it.
 
 Three kinds of identity, strongest first: `UIDS`, a throw-away user for every program; `NESTED`,
 namespaces of its own for every program, for a user without privileges; `ONE`, nothing but a
@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 
 UIDS, NESTED, ONE = "uids", "nested", "one"
-LIMIT, ASKING = "limit", "asking"
+LIMIT, FORK_FILTER = "limit", "fork_filter"
 
 SHARED_MEMORY = "/dev/shm"
 """Where the C library makes named semaphores and shared memory; no process can be told another."""
@@ -24,30 +24,31 @@ _PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 
 
 @dataclass
-class Room:
-    """The walls and places of one cell.
+class SandboxLayout:
+    """The walls and places of one sandbox.
 
     Attributes:
       evaluator: Directory of the evaluator's files.
       work: Directory of one subdirectory a trial.
       rpc: Directory of the sockets between evaluator and program.
       library: Directory on `sys.path` with the stub's modules.
-      shared_places: Directories that more than one process of the cell can write, emptied after
+      shared_places: Directories that more than one process of the sandbox can write, emptied after
         each trial; the first is for temporary files.
       identities: `UIDS`, `NESTED` or `ONE`.
-      own_processes: Whether no process outside the cell is visible in it.
-      own_root: Whether only the interpreter, system libraries and the cell's files are visible.
+      own_processes: Whether no process outside the sandbox is visible in it.
+      own_root: Whether only the interpreter, system libraries and the sandbox's files are visible.
       network_closed: Whether there is no interface but loopback.
-      own_files: Whether locks on the files in sight are seen by nothing outside the cell.
-      memory_counter: Descriptor of where the kernel counts what it ended in the cell's cgroup for
-        want of memory; -1 where no cgroup holds the cell, and it is weighed instead.
+      own_files: Whether locks on the files in sight are seen by nothing outside the sandbox.
+      memory_counter: Descriptor of the file in which the kernel counts the processes of the
+        sandbox's cgroup that it ended for want of memory; -1 where no cgroup holds the sandbox, and
+        the zygote measures the processes instead.
       first_uid: The evaluator's; programs take the following ones in turn.
       uid_count: How many throw-away identities there are.
       kept: What was in the shared places from the beginning, such as an interpreter under /tmp.
       imported: What is there since the evaluator was imported.
       readable: What programs behind a fence may read beside their own directory.
-      bounded_by: What bounds the processes of a program: `LIMIT`, the kernel's own limit; `ASKING`,
-        the zygote, which every fork asks; "", nothing.
+      bounded_by: What bounds the processes of a program: `LIMIT`, the kernel's own limit;
+        `FORK_FILTER`, the zygote, which answers every fork; "", nothing.
       reasons: What was tried and refused, one line each.
     """
 
@@ -72,7 +73,7 @@ class Room:
 
     @property
     def counted_memory(self) -> bool:
-        """Whether a cgroup holds the cell as a whole."""
+        """Whether a cgroup holds the sandbox as a whole."""
         return self.memory_counter >= 0
 
     @property
@@ -90,26 +91,26 @@ class Room:
         )
 
     def uid_of(self, number: int) -> int:
-        """Returns the identity of the cell's `number`-th program, counted from 0."""
+        """Returns the identity of the sandbox's `number`-th program, counted from 0."""
         return self.first_uid + 1 + number % (self.uid_count - 1) if self.uid_count else os.getuid()
 
 
-def in_container(memory_counter: int) -> Room:
-    """Returns the room of a hardened container, where the engine has put up the walls."""
+def in_container(memory_counter: int) -> SandboxLayout:
+    """Returns the layout of a hardened container, where the engine has put up the walls."""
     first, count = uid_range(0)
-    return Room(
-        evaluator="/cell/eval/files", work="/cell/work", rpc="/cell/rpc",
-        library="/cell/eval/library", shared_places=("/tmp", SHARED_MEMORY, "/dev/mqueue"),
+    return SandboxLayout(
+        evaluator="/sandbox/eval/files", work="/sandbox/work", rpc="/sandbox/rpc",
+        library="/sandbox/eval/library", shared_places=("/tmp", SHARED_MEMORY, "/dev/mqueue"),
         identities=UIDS, own_processes=True, own_root=True, network_closed=True,
         own_files=True, memory_counter=memory_counter, first_uid=first, uid_count=count,
     )  # fmt: skip
 
 
 def uid_range(offset: int) -> tuple[int, int]:
-    """Returns the first of this cell's identities and how many there are.
+    """Returns the first of this sandbox's identities and how many there are.
 
     Args:
-      offset: Keeps cells of one machine apart; ignored where few identities are mapped.
+      offset: Keeps sandboxes of one machine apart; ignored where few identities are mapped.
     """
     try:
         with open("/proc/self/uid_map") as file:
@@ -129,45 +130,45 @@ def become(uid: int) -> None:
     os.setresuid(uid, uid, uid)
 
 
-def make_places(room: Room, mode: str) -> None:
-    """Makes the directories of the cell, each for those who may use it."""
+def make_places(layout: SandboxLayout, mode: str) -> None:
+    """Makes the directories of the sandbox, each for those who may use it."""
     old = os.umask(0)
     try:
-        for path in (room.evaluator, room.work, room.rpc, room.library):
+        for path in (layout.evaluator, layout.work, layout.rpc, layout.library):
             os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-        for path, bits in ((room.work, 0o711), (room.rpc, 0o711), (room.library, 0o755)):
+        for path, bits in ((layout.work, 0o711), (layout.rpc, 0o711), (layout.library, 0o755)):
             os.makedirs(path, mode=bits, exist_ok=True)
             os.chmod(path, bits)
-        room.kept = room.present()
-        with group(room, room.first_uid):
-            for path in (room.evaluator, room.temporary):
+        layout.kept = layout.present()
+        with group_of(layout, layout.first_uid):
+            for path in (layout.evaluator, layout.temporary):
                 os.mkdir(path, EVALUATOR_DIRECTORY_MODE[mode])
-            if mode == "guarded" and room.identities == UIDS:
-                _divide(room)
+            if mode == "guarded" and layout.identities == UIDS:
+                _divide(layout)
     finally:
         os.umask(old)
 
 
-def _divide(room: Room) -> None:
+def _divide(layout: SandboxLayout) -> None:
     """Leaves evaluator and programs no directory in which one finds what the other made.
 
     The place for temporary files becomes the evaluator's; a program has its own directory.  Both
     need the other places: there, each may open only what it made, and no name can be read.
     """
-    temporary, *others = room.shared_places
-    passed = any(path.startswith(temporary + "/") for path in room.kept)
-    os.chown(temporary, -1, room.first_uid)
+    temporary, *others = layout.shared_places
+    passed = any(path.startswith(temporary + "/") for path in layout.kept)
+    os.chown(temporary, -1, layout.first_uid)
     os.chmod(temporary, _ALSO_PASSED_THROUGH if passed else _ONLY_FOR_ITS_GROUP)
     for place in others:
         if os.path.isdir(place):
             os.chmod(place, _WITHOUT_A_LIST)
 
 
-class group:  # reads as a verb where it is used: `with group(room, uid)`
-    """Files made inside the block belong to the group of `uid`, where the cell has groups."""
+class group_of:  # reads as a verb where it is used: `with group_of(layout, uid)`
+    """Files made inside the block belong to the group of `uid`, where the sandbox has groups."""
 
-    def __init__(self, room: Room, uid: int) -> None:
-        self._uid = uid if room.identities == UIDS else None
+    def __init__(self, layout: SandboxLayout, uid: int) -> None:
+        self._uid = uid if layout.identities == UIDS else None
 
     def __enter__(self) -> None:
         if self._uid is not None:

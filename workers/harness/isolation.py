@@ -1,4 +1,4 @@
-"""Puts walls around a cell that is a child process: namespaces and a root directory of its own."""
+"""Isolates a sandbox that is a child process: namespaces and a root directory of its own."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 import sys
 from dataclasses import replace
 
-from . import kernel, nested, room
-from .room import Room
+from . import kernel, nested, sandbox_layout
+from .sandbox_layout import SandboxLayout
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SETTINGS = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "mime.types")
@@ -23,34 +23,35 @@ _ACCOUNTS = {
 }
 _NAMESPACES = kernel.NEWNS | kernel.NEWPID | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS
 _PLACES = (("/tmp", "mode=1777,size=128m,nr_inodes=8k"), ("/dev/shm", "mode=1777,size=64m"),
-           ("/cell/work", "mode=711,size=128m,nr_inodes=8k"),
-           ("/cell/rpc", "mode=711,size=1m"), ("/cell/eval", "mode=755,size=512m"))  # fmt: skip
+           ("/sandbox/work", "mode=711,size=128m,nr_inodes=8k"),
+           ("/sandbox/rpc", "mode=711,size=1m"),
+           ("/sandbox/eval", "mode=755,size=512m"))  # fmt: skip
 
 PRIVILEGED, UNPRIVILEGED, BARE = "privileged", "unprivileged", "bare"
 LEVELS = (PRIVILEGED, UNPRIVILEGED, BARE)
 
 
-def enter(scratch: str, levels: tuple[str, ...], offset: int) -> Room:
+def enter(scratch: str, levels: tuple[str, ...], offset: int) -> SandboxLayout:
     """Returns in a new process behind the strongest walls that stand; the caller's process waits.
 
     Args:
-      scratch: An empty directory of ours, where the root or the cell's places are made.
+      scratch: An empty directory of ours, where the root or the sandbox's places are made.
       levels: Which of `LEVELS` to try, in order; `BARE` always succeeds.
-      offset: Keeps the identities of cells on one machine apart.
+      offset: Keeps the identities of sandboxes on one machine apart.
     """
     reasons: list[str] = []
     for level in levels:
         if level == BARE:
             break
         entered = _attempt(level, scratch, offset)
-        if isinstance(entered, Room):
+        if isinstance(entered, SandboxLayout):
             return replace(entered, reasons=tuple(reasons))
         reasons.append(f"{level}: {entered}")
     return _bare(scratch, offset, tuple(reasons))
 
 
-def _attempt(level: str, scratch: str, offset: int) -> Room | str:
-    """Returns the room in the process that is behind the walls, or why it could not be built.
+def _attempt(level: str, scratch: str, offset: int) -> SandboxLayout | str:
+    """Returns the layout in the process that is behind the walls, or why it could not be built.
 
     The attempt is made in a child, because half-made namespaces cannot be left again.
     """
@@ -78,9 +79,9 @@ def _attempt(level: str, scratch: str, offset: int) -> Room | str:
     return verdict.decode() or "the attempt ended without a word"
 
 
-def _build(level: str, scratch: str, offset: int) -> Room:
+def _build(level: str, scratch: str, offset: int) -> SandboxLayout:
     uid, gid = os.getuid(), os.getgid()
-    first, count = room.uid_range(offset)
+    first, count = sandbox_layout.uid_range(offset)
     if level == PRIVILEGED:
         kernel.unshare(_NAMESPACES)
     else:
@@ -107,18 +108,18 @@ def _build(level: str, scratch: str, offset: int) -> Room:
         os._exit(1)
     os.write(failure_out, b"\0")
     os.close(failure_out)
-    return Room(
-        evaluator="/cell/eval/files", work="/cell/work", rpc="/cell/rpc",
-        library="/cell/eval/library", shared_places=("/tmp", room.SHARED_MEMORY),
+    return SandboxLayout(
+        evaluator="/sandbox/eval/files", work="/sandbox/work", rpc="/sandbox/rpc",
+        library="/sandbox/eval/library", shared_places=("/tmp", sandbox_layout.SHARED_MEMORY),
         own_processes=True, own_root=True, network_closed=True,
-        identities=room.UIDS if level == PRIVILEGED else room.NESTED,
+        identities=sandbox_layout.UIDS if level == PRIVILEGED else sandbox_layout.NESTED,
         first_uid=first if level == PRIVILEGED else 0,
         uid_count=count if level == PRIVILEGED else 0,
     )  # fmt: skip
 
 
 def _make_root(scratch: str, of_processes: str) -> None:
-    """Makes the cell's root directory; `of_processes` are the options of its `/proc`."""
+    """Makes the sandbox's root directory; `of_processes` are the options of its `/proc`."""
     kernel.mount("none", "/", flags=kernel.REC | kernel.PRIVATE)
     root = os.path.join(scratch, "root")
     os.mkdir(root, 0o755)
@@ -157,7 +158,7 @@ def _interpreter_homes() -> list[str]:
     """Returns the directories the interpreter needs that are not part of the system's."""
     executable = os.path.dirname(os.path.realpath(sys.executable))
     homes = {os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
-    homes |= {sys.prefix, sys.base_prefix, executable, *room.package_folders()}
+    homes |= {sys.prefix, sys.base_prefix, executable, *sandbox_layout.package_folders()}
     outside = sorted(home for home in homes if not home.startswith(_SYSTEM) and home != "/")
     return [
         home for home in outside
@@ -187,18 +188,18 @@ def _show(root: str, path: str, read_only: bool = True) -> None:
         kernel.mount("none", target, flags=remount | flags)
 
 
-def _bare(scratch: str, offset: int, reasons: tuple[str, ...]) -> Room:
+def _bare(scratch: str, offset: int, reasons: tuple[str, ...]) -> SandboxLayout:
     kernel.adopt_orphans()
     first, count = _usable_uids(offset)
     os.chmod(scratch, 0o711 if count else 0o700)
     temporary = os.path.join(scratch, "tmp")
     os.mkdir(temporary)
     os.chmod(temporary, 0o1777)
-    return Room(
+    return SandboxLayout(
         evaluator=f"{scratch}/eval/files", work=f"{scratch}/work", rpc=f"{scratch}/rpc",
         library=f"{scratch}/library", shared_places=(temporary,),
-        identities=room.UIDS if count else room.ONE, own_processes=False, own_root=False,
-        network_closed=False, first_uid=first, uid_count=count,
+        identities=sandbox_layout.UIDS if count else sandbox_layout.ONE,
+        own_processes=False, own_root=False, network_closed=False, first_uid=first, uid_count=count,
         reasons=reasons,
     )  # fmt: skip
 
@@ -207,11 +208,11 @@ def _usable_uids(offset: int) -> tuple[int, int]:
     """Returns the throw-away identities, or (0, 0) if one of them could not run the interpreter."""
     if os.geteuid() != 0:
         return 0, 0
-    first, count = room.uid_range(offset)
+    first, count = sandbox_layout.uid_range(offset)
     child = os.fork()
     if child == 0:
         try:
-            room.become(first)
+            sandbox_layout.become(first)
             with open(os.__file__, "rb"):
                 os._exit(0 if os.access(sys.executable, os.X_OK) else 1)
         except OSError:

@@ -1,4 +1,4 @@
-"""Who is alive in a cell, how much memory they hold, and how they are ended."""
+"""Who is alive in a sandbox, how much memory they hold, and how they are ended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import forks
-from .room import ONE, UIDS, Room, become
+from .sandbox_layout import ONE, UIDS, SandboxLayout, become
 
 _SWEEPS = 200
 _PAUSE_SECONDS = 0.002
@@ -26,48 +26,48 @@ IN_A_CONTAINER = (
 _LIMITS = {"memory.events": "memory.max", "memory.oom_control": "memory.limit_in_bytes"}
 
 
-def strangers(room: Room, known: frozenset[int]) -> list[int]:
-    """Returns every process of the cell but this one and `known`, zombies included."""
+def strangers(layout: SandboxLayout, known: frozenset[int]) -> list[int]:
+    """Returns every process of the sandbox but this one and `known`, zombies included."""
     me = os.getpid()
-    if room.own_processes:
+    if layout.own_processes:
         return [pid for pid in _all_pids() if pid != me and pid not in known]
     return sorted(_below({me, *known}, _everybody()) - known)
 
 
-def tasks(room: Room, loader_pid: int, shared: bool) -> forks.Tasks:
+def tasks(layout: SandboxLayout, evaluator_zygote_pid: int, shared: bool) -> forks.TaskCount:
     """Returns how many processes and threads a trial has now.
 
     What the evaluator started and then left to itself counts as a program's.
 
     Args:
-      room: The cell's.
-      loader_pid: The evaluator's zygote.
+      layout: The sandbox's.
+      evaluator_zygote_pid: The evaluator's zygote.
       shared: Whether the evaluator's process is the program's, too.
     """
     found = _everybody()
     # Whose parent ended while we looked is the trial's, or a stranger who counts for one moment.
     cut_off = {pid for pid, seen in found.items() if seen.parent and seen.parent not in found}
     roots = cut_off | {os.getpid()}
-    all_of_trial = set(found) if room.own_processes else _below(roots, found) | cut_off
-    all_of_trial -= {os.getpid(), loader_pid}
-    programs = all_of_trial - (set() if shared else _below({loader_pid}, found))
-    return forks.Tasks(
+    all_of_trial = set(found) if layout.own_processes else _below(roots, found) | cut_off
+    all_of_trial -= {os.getpid(), evaluator_zygote_pid}
+    programs = all_of_trial - (set() if shared else _below({evaluator_zygote_pid}, found))
+    return forks.TaskCount(
         sum(found[pid].threads for pid in programs if pid in found),
         sum(found[pid].threads for pid in all_of_trial if pid in found),
     )
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _ProcessEntry:
     parent: int
     threads: int
 
 
-def _everybody() -> dict[int, _Seen]:
+def _everybody() -> dict[int, _ProcessEntry]:
     return {pid: seen for pid in _all_pids() if (seen := _seen(pid)) is not None}
 
 
-def _below(roots: set[int], found: dict[int, _Seen]) -> set[int]:
+def _below(roots: set[int], found: dict[int, _ProcessEntry]) -> set[int]:
     """Returns all that descend from `roots`, without these."""
     children: dict[int, list[int]] = {}
     for pid, seen in found.items():
@@ -86,48 +86,48 @@ def _all_pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def _seen(pid: int) -> _Seen | None:
+def _seen(pid: int) -> _ProcessEntry | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
-        return _Seen(int(fields[_PARENT]), max(1, int(fields[_THREADS])))
+        return _ProcessEntry(int(fields[_PARENT]), max(1, int(fields[_THREADS])))
     except (OSError, ValueError, IndexError):
         return None  # it has ended meanwhile
 
 
 def end_all(
-    room: Room, known: frozenset[int], uids: tuple[int, ...], reap: Callable[[], None]
+    layout: SandboxLayout, known: frozenset[int], uids: tuple[int, ...], reap: Callable[[], None]
 ) -> list[int]:
     """Kills every stranger until none is left; returns who would not go.
 
     Where programs have identities of their own, a helper takes each identity and lets the kernel
     kill all of it at once, which no fork bomb can outrun.  `reap` collects ended children without
-    waiting.  Elsewhere all are stopped before one is killed: a killed process makes room for
+    waiting.  Elsewhere all are stopped before one is killed: a killed process makes layout for
     another, and a stopped one cannot fork.
     """
     reap()
-    alive = strangers(room, known)
-    if room.identities == ONE:
-        _stop_all(room, known, alive)
-        alive = strangers(room, known)
+    alive = strangers(layout, known)
+    if layout.identities == ONE:
+        _stop_all(layout, known, alive)
+        alive = strangers(layout, known)
     for sweep in range(_SWEEPS):
         if not alive:
             break
-        if room.identities == UIDS and sweep % 4 == 0:
+        if layout.identities == UIDS and sweep % 4 == 0:
             for uid in uids:
                 _kill_identity(uid)
         for pid in alive:
             kill(pid)
         reap()
-        alive = strangers(room, known)
+        alive = strangers(layout, known)
         if alive:
             time.sleep(_PAUSE_SECONDS if sweep < 50 else 5 * _PAUSE_SECONDS)
             reap()
-            alive = strangers(room, known)
+            alive = strangers(layout, known)
     return alive
 
 
-def _stop_all(room: Room, known: frozenset[int], alive: list[int]) -> None:
+def _stop_all(layout: SandboxLayout, known: frozenset[int], alive: list[int]) -> None:
     stopped: set[int] = set()
     for _ in range(_STOPS):
         running = set(alive) - stopped
@@ -137,16 +137,16 @@ def _stop_all(room: Room, known: frozenset[int], alive: list[int]) -> None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGSTOP)
         stopped |= running
-        alive = strangers(room, known)
+        alive = strangers(layout, known)
 
 
-def abandon(room: Room, *children: int) -> None:
-    """Ends this process and all of the cell, because the worker is gone; does not return."""
-    if not room.own_processes:  # elsewhere the kernel ends all with the first process
+def abandon(layout: SandboxLayout, *children: int) -> None:
+    """Ends this process and all of the sandbox, because the worker is gone; does not return."""
+    if not layout.own_processes:  # elsewhere the kernel ends all with the first process
         for pid in children:
             kill(pid)
-        end_all(room, frozenset(), (), _reap)
-        shutil.rmtree(os.path.dirname(room.work), ignore_errors=True)
+        end_all(layout, frozenset(), (), _reap)
+        shutil.rmtree(os.path.dirname(layout.work), ignore_errors=True)
     os._exit(0)
 
 
@@ -236,11 +236,11 @@ def open_counter(paths: tuple[str, ...], most_bytes: int) -> int:
     return -1
 
 
-def oom_kills(room: Room) -> int:
-    """Returns how often the kernel has ended a process of the cell's cgroup; 0 without one."""
-    if not room.counted_memory:
+def oom_kills(layout: SandboxLayout) -> int:
+    """Returns how often the kernel has ended a process of the sandbox's cgroup; 0 without one."""
+    if not layout.counted_memory:
         return 0
-    for line in os.pread(room.memory_counter, 4096, 0).splitlines():
+    for line in os.pread(layout.memory_counter, 4096, 0).splitlines():
         name, _, value = line.partition(b" ")
         if name == b"oom_kill":
             return int(value)

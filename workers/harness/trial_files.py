@@ -8,118 +8,120 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import frames, stub
-from .confine import Seat
-from .room import Room, group
+from .confine import Confinement
+from .sandbox_layout import SandboxLayout, group_of
 
 
 @dataclass(frozen=True)
-class Seated:
-    """One player's place.
+class PreparedProgram:
+    """One program's place.
 
     Attributes:
       path: Its source.
       listener: Where the evaluator reaches it; None where they share a process.
     """
 
-    seat: Seat
+    confinement: Confinement
     path: str
     listener: socket.socket | None
 
 
 @dataclass(frozen=True)
-class Seating:
-    """A trial's directory, its players, and what the evaluator's zygote is asked for."""
+class TrialFiles:
+    """A trial's directory, its programs, and what the evaluator's zygote is asked for."""
 
     directory: str
-    players: list[Seated]
+    programs: list[PreparedProgram]
     request: dict[str, Any]
 
 
-def seat(
-    room: Room,
+def prepare(
+    layout: SandboxLayout,
     mode: str,
     numbers: tuple[int, int],
     header: dict[str, Any],
     sources: list[memoryview],
-) -> Seating:
+) -> TrialFiles:
     """Makes the places of a trial.
 
     Args:
-      room: The cell's.
+      layout: The sandbox's.
       mode: "guarded" or "compatible".
-      numbers: The trial's in this cell, and its first program's.
+      numbers: The trial's in this sandbox, and its first program's.
       header: The worker's, with `suffixes`, `function`, `limits`, `seed`.
-      sources: The programs' bytes, in the order of the players.
+      sources: The programs' bytes, in the order of the programs.
     """
     trial, first = numbers
-    directory = f"{room.work}/{trial}"
+    directory = f"{layout.work}/{trial}"
     os.mkdir(directory, 0o711)
     names = _names(header["suffixes"])
     place = _shared if mode == "compatible" else _guarded
-    players, request = place(room, directory, (trial, first), names, sources)
+    programs, request = place(layout, directory, (trial, first), names, sources)
     request.update(function=header["function"], limits=header["limits"], seed=header["seed"])
-    return Seating(directory, players, request)
+    return TrialFiles(directory, programs, request)
 
 
 def _shared(
-    room: Room,
+    layout: SandboxLayout,
     directory: str,
     numbers: tuple[int, int],
     names: list[str],
     sources: list[memoryview],
-) -> tuple[list[Seated], dict[str, Any]]:
-    """Semaphore programs where the evaluator's process, which will be theirs, works."""
-    uid, home = room.uid_of(numbers[1]), f"{directory}/p0"
-    _directory(room, home, uid)
+) -> tuple[list[PreparedProgram], dict[str, Any]]:
+    """Places programs where the evaluator's process, which will be theirs, works."""
+    uid, home = layout.uid_of(numbers[1]), f"{directory}/p0"
+    _directory(layout, home, uid)
     paths = [f"{home}/{name}" for name in names]
     for path, source in zip(paths, sources, strict=True):
-        _write(room, path, source, uid)
-    players = [Seated(Seat(uid, home, (), (), apart=False), path, None) for path in paths]
+        _write(layout, path, source, uid)
+    programs = [
+        PreparedProgram(Confinement(uid, home, (), (), apart=False), path, None) for path in paths
+    ]
     request = {"paths": paths, "sources": os.pathsep.join(paths), "directory": home, "uid": uid}
-    return players, request
+    return programs, request
 
 
 def _guarded(
-    room: Room,
+    layout: SandboxLayout,
     directory: str,
     numbers: tuple[int, int],
     names: list[str],
     sources: list[memoryview],
-) -> tuple[list[Seated], dict[str, Any]]:
-    """Semaphore each program in a directory of its own, and its stub in the evaluator's."""
+) -> tuple[list[PreparedProgram], dict[str, Any]]:
+    """Places each program in a directory of its own, and its stub in the evaluator's."""
     trial, first = numbers
     evaluator = f"{directory}/e"
-    _directory(room, evaluator, room.first_uid)
-    _directory(room, f"{evaluator}/source", room.first_uid)
+    _directory(layout, evaluator, layout.first_uid)
+    _directory(layout, f"{evaluator}/source", layout.first_uid)
     homes = [f"{directory}/p{index}" for index in range(len(names))]
     for index, home in enumerate(homes):
-        _directory(room, home, room.uid_of(first + index))
-    players: list[Seated] = []
+        _directory(layout, home, layout.uid_of(first + index))
+    programs: list[PreparedProgram] = []
     for index, (name, source) in enumerate(zip(names, sources, strict=True)):
-        _write(room, f"{evaluator}/source/{name}", source, room.first_uid)
+        _write(layout, f"{evaluator}/source/{name}", source, layout.first_uid)
         if not name.endswith(".py"):
-            _write(room, f"{evaluator}/{name}", source, room.first_uid)
+            _write(layout, f"{evaluator}/{name}", source, layout.first_uid)
             continue
-        uid = room.uid_of(first + index)
+        uid = layout.uid_of(first + index)
         path = f"{homes[index]}/program.py"
-        _write(room, path, source, uid)
-        address = f"{room.rpc}/{trial}.{index}"
+        _write(layout, path, source, uid)
+        address = f"{layout.rpc}/{trial}.{index}"
         text = stub.SOURCE.format(
-            library=room.library, address=address, path=f"{evaluator}/{name}",
+            library=layout.library, address=address, path=f"{evaluator}/{name}",
             source=f"{evaluator}/source/{name}",
         ).encode()  # fmt: skip
-        _write(room, f"{evaluator}/{name}", memoryview(text), room.first_uid)
+        _write(layout, f"{evaluator}/{name}", memoryview(text), layout.first_uid)
         others = tuple(home for home in homes if home != homes[index])
-        hidden = (room.evaluator, room.temporary, room.rpc, evaluator, *others)
-        place = Seat(uid, homes[index], hidden, (room.library,), apart=True)
-        players.append(Seated(place, path, _listener(room, address)))
+        hidden = (layout.evaluator, layout.temporary, layout.rpc, evaluator, *others)
+        place = Confinement(uid, homes[index], hidden, (layout.library,), apart=True)
+        programs.append(PreparedProgram(place, path, _listener(layout, address)))
     request = {
         "paths": [f"{evaluator}/{name}" for name in names],
         "sources": os.pathsep.join(f"{evaluator}/source/{name}" for name in names),
         "directory": evaluator,
-        "uid": room.first_uid,
+        "uid": layout.first_uid,
     }
-    return players, request
+    return programs, request
 
 
 def _names(suffixes: list[str]) -> list[str]:
@@ -128,16 +130,16 @@ def _names(suffixes: list[str]) -> list[str]:
     return [f"program_{index}{suffix}" for index, suffix in enumerate(suffixes)]
 
 
-def _directory(room: Room, path: str, uid: int) -> None:
+def _directory(layout: SandboxLayout, path: str, uid: int) -> None:
     """Makes a directory that `uid` may write, and from which this process may remove files."""
-    with group(room, uid):
+    with group_of(layout, uid):
         os.mkdir(path)
         os.chmod(path, 0o770)
 
 
-def _write(room: Room, path: str, contents: memoryview, uid: int) -> None:
+def _write(layout: SandboxLayout, path: str, contents: memoryview, uid: int) -> None:
     """Writes a file that `uid` can read and not change."""
-    with group(room, uid):
+    with group_of(layout, uid):
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o440)
         try:
             frames.write_all(fd, contents)
@@ -146,12 +148,12 @@ def _write(room: Room, path: str, contents: memoryview, uid: int) -> None:
             os.close(fd)
 
 
-def _listener(room: Room, address: str) -> socket.socket:
+def _listener(layout: SandboxLayout, address: str) -> socket.socket:
     """Returns a socket that the evaluator's identity alone can connect to."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     old = os.umask(0o117)
     try:
-        with group(room, room.first_uid):
+        with group_of(layout, layout.first_uid):
             listener.bind(address)
     finally:
         os.umask(old)

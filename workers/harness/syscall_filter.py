@@ -1,7 +1,7 @@
 """A system call filter (seccomp-BPF) in pure Python, installed in a program after its last setup.
 
 It is a second layer over whatever the container engine installs.  x86_64 and aarch64; elsewhere
-`install` returns False and the cell reports the protection as off.
+`install` returns False and the sandbox reports the protection as off.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ Instruction = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
-class Openings:
+class FilterPermissions:
     """What a filter lets through because another wall holds it.
 
     Attributes:
@@ -140,7 +140,7 @@ class Openings:
     locks: bool
 
 
-def rules(machine: str, openings: Openings) -> list[Instruction]:
+def rules(machine: str, openings: FilterPermissions) -> list[Instruction]:
     """Returns the filter: (code, jump if true, jump if false, operand) per instruction.
 
     Args:
@@ -202,14 +202,14 @@ class _FilterProgram(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
 
 
-class Filter:
+class SyscallFilter:
     """A filter compiled once in the zygote and installed in each program.
 
     Attributes:
       available: Whether this machine's system call numbers are known.
     """
 
-    def __init__(self, openings: Openings) -> None:
+    def __init__(self, openings: FilterPermissions) -> None:
         machine = os.uname().machine
         self.available = machine in _AUDIT_ARCH
         if self.available:

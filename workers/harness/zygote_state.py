@@ -1,24 +1,24 @@
-"""What a cell keeps from trial to trial."""
+"""What a sandbox keeps from trial to trial."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .capture import Capture, Collector
-from .forks import Asking
-from .loader import Loader
-from .room import Room
-from .seccomp import Filter
+from .evaluator_process import EvaluatorZygote
+from .forks import ForkFilter
+from .pipes import Capture, Collector
+from .sandbox_layout import SandboxLayout
+from .syscall_filter import SyscallFilter
 
 _RESULT_OVERHEAD_BYTES = 65_536
 
 
 @dataclass
-class Cell:
+class ZygoteState:
     """What outlives a trial.
 
     Attributes:
-      asking: The filter under which forks ask, where nothing else bounds them; else None.
+      fork_filter: The filter under which forks ask, where nothing else bounds them; else None.
       host: Descriptors to read from and to write to.
       wake: A pipe's reading end that becomes readable when a child ends.
       baseline_bytes: Memory that every forked process shares with the zygote.
@@ -26,11 +26,11 @@ class Cell:
       programs: Programs so far, of all trials.
     """
 
-    room: Room
+    layout: SandboxLayout
     mode: str
-    loader: Loader
-    sieve: Filter
-    asking: Asking | None
+    evaluator_zygote: EvaluatorZygote
+    program_filter: SyscallFilter
+    fork_filter: ForkFilter | None
     host: tuple[int, int]
     wake: int
     baseline_bytes: int

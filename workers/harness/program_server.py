@@ -14,13 +14,14 @@ import inspect
 import itertools
 import operator
 import os
+import signal
 import socket
 import sys
 import traceback
 from time import monotonic
 from typing import Any
 
-from . import alarms, script, wire
+from . import script, wire
 from .errors import FAITHFUL
 
 MODULE_NAME = "program"
@@ -36,6 +37,11 @@ _BUILT_IN: dict[str, Any] = {
 }  # fmt: skip
 _PARTS_AT_ONCE, _PARTS_SECONDS = 1000, 0.1
 _getpid, _exit = os.getpid, os._exit
+_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+_ALARMS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF)
+_getitimer, _mask = signal.getitimer, signal.pthread_sigmask
+_BLOCK, _UNBLOCK = signal.SIG_BLOCK, signal.SIG_UNBLOCK
+_alarms_held: list[bool] = []
 _MAX_MESSAGE = 2000
 _MAX_TRACE_FRAMES = 6
 
@@ -44,7 +50,7 @@ class WrongSignature(Exception):
     """What was called is not callable, or not with these arguments."""
 
 
-class Player:
+class ProgramServer:
     """Serves one connection until the evaluator hangs up."""
 
     def __init__(self, sock: socket.socket, path: str) -> None:
@@ -72,7 +78,7 @@ class Player:
             try:
                 value = self._perform(operation, rest)
             finally:
-                alarms.hold()
+                _hold_alarms()
             reply = wire.encode([number, "returned", value], self._export)
             del value, rest
         except BaseException as error:
@@ -90,7 +96,7 @@ class Player:
         wire.send_frame(self._sock, reply)
 
     def _perform(self, operation: str, rest: list[Any]) -> Any:
-        alarms.release()
+        _release_alarms()
         if operation == "invoke":
             return _call(getattr(self._loaded(), rest[0]), rest[1], rest[2])
         if operation == "import":
@@ -200,7 +206,7 @@ class Player:
 class _Callback:
     """A function of the evaluator, as the program sees it."""
 
-    def __init__(self, player: Player, number: int) -> None:
+    def __init__(self, player: ProgramServer, number: int) -> None:
         self._player = player
         self.number = number
 
@@ -291,3 +297,17 @@ def _accepts(function: Any, arguments: list[Any], keywords: dict[str, Any]) -> b
     except ValueError:  # a built-in without a signature
         return True
     return True
+
+
+def _hold_alarms() -> None:
+    """Blocks the alarms of timers that are set: none fires in the harness between two calls."""
+    if any(_getitimer(timer)[0] for timer in _TIMERS):
+        _mask(_BLOCK, _ALARMS)
+        _alarms_held.append(True)
+
+
+def _release_alarms() -> None:
+    """Delivers the alarms that were blocked, now that the program's code runs."""
+    if _alarms_held:
+        _alarms_held.clear()
+        _mask(_UNBLOCK, _ALARMS)

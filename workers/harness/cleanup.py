@@ -1,4 +1,4 @@
-"""Proves a cell clean after a trial: no process, no file, no IPC object is left of it."""
+"""Proves a sandbox clean after a trial: no process, no file, no IPC object is left of it."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import os
 import shutil
 from functools import partial
 
-from . import census
-from .room import UIDS, Room
+from . import processes
+from .sandbox_layout import UIDS, SandboxLayout
 
 _SYSV_TABLES = ("/proc/sysvipc/shm", "/proc/sysvipc/sem", "/proc/sysvipc/msg")
 
 
-def clean_files(room: Room, directory: str, uids: tuple[int, ...]) -> list[str]:
+def clean_files(layout: SandboxLayout, directory: str, uids: tuple[int, ...]) -> list[str]:
     """Removes the trial's directory and all it left in shared places; returns what would not go."""
     _remove_flat(directory)
-    places, kept = [directory, *room.shared_places], room.kept | room.imported
+    places, kept = [directory, *layout.shared_places], layout.kept | layout.imported
     left = _leftovers(places, kept)
     if left:
-        if room.identities == UIDS:
+        if layout.identities == UIDS:
             for uid in uids:
-                census.as_identity(uid, partial(_remove_all, left))
+                processes.as_identity(uid, partial(_remove_all, left))
         else:
             _remove_all(left)
         _remove_flat(directory)
-    return _leftovers(places, kept) + _ipc_objects(room)
+    return _leftovers(places, kept) + _ipc_objects(layout)
 
 
 def _remove_flat(directory: str) -> None:
@@ -99,15 +99,15 @@ def _remove_deep(path: str) -> None:
                 if entry.inode() == here:
                     os.rmdir(entry.name)
     except OSError:
-        pass  # what is left makes the cell unclean, and it is thrown away
+        pass  # what is left makes the sandbox unclean, and it is thrown away
     finally:
         os.chdir(top)
     with contextlib.suppress(OSError):
         os.rmdir(path)
 
 
-def _ipc_objects(room: Room) -> list[str]:
-    if not room.own_processes:
+def _ipc_objects(layout: SandboxLayout) -> list[str]:
+    if not layout.own_processes:
         return []  # the machine's own objects are no business of ours
     found: list[str] = []
     for table in _SYSV_TABLES:

@@ -1,0 +1,211 @@
+"""The zygote of a warm state: boots once, then serves trials until its worker goes away.
+
+In a container it is PID 1 with SETUID, SETGID and KILL and nothing else; as a child of the worker
+it first puts up what walls it can.  It parses nothing a program wrote: results go to the host as
+they came.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import select
+import signal
+import sys
+import time
+from typing import Any
+
+from . import evaluator_process, frames, isolation, kernel, landlock, probes, processes
+from .forks import ForkFilter
+from .sandbox_layout import (
+    FORK_FILTER,
+    NESTED,
+    ONE,
+    UIDS,
+    SandboxLayout,
+    forget_foreign_paths,
+    in_container,
+    make_places,
+)
+from .syscall_filter import FilterPermissions, SyscallFilter
+from .trial import TrialRun
+from .zygote_state import ZygoteState
+
+_USUAL = (
+    "ast", "bisect", "collections", "copy", "dataclasses", "decimal", "fractions", "functools",
+    "heapq", "itertools", "json", "math", "multiprocessing", "operator", "random", "re",
+    "statistics", "string", "tempfile", "time", "traceback", "typing", "zlib",
+)  # fmt: skip
+_PACKAGE = "evoq_harness"
+_UNBOUNDED = (
+    "nothing here bounds how many processes a program starts: it has no identity of its own, and "
+    "the kernel (or a container around this worker) permits no seccomp listeners, which Linux has "
+    "since 5.5"
+)
+
+
+def main(modules: dict[str, str]) -> None:
+    """Serves the state on this process's standard streams.
+
+    Args:
+      modules: Path under the harness's directory to source text, for the evaluator's stub.
+    """
+    host_in, host_out = os.dup(0), os.dup(1)
+    null = os.open("/dev/null", os.O_RDWR)
+    for fd in (0, 1):
+        os.dup2(null, fd)
+    os.close(null)
+    received = frames.read_header(host_in)
+    if received is None:
+        return
+    boot = received[0]
+    layout = _layout(boot)
+    os.umask(0o022)
+    make_places(layout, boot["mode"])
+    _install_library(layout, modules)
+    forget_foreign_paths()
+    sys.path.insert(0, layout.library)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    kernel.hide_memory()
+    _preload([*_USUAL, *boot["preload"]])
+    fork_filter = ForkFilter()
+    layout.bounded_by = probes.bound_of_processes(layout, fork_filter)
+    limited = probes.limits_hold(layout)
+    layout.readable = landlock.of_sandbox() if layout.own_root else landlock.of_machine()
+    # The loopback interface is the evaluator's where a program is apart from it.
+    shared = boot["mode"] == "compatible"
+    for_programs = FilterPermissions(
+        internet=layout.network_closed and shared, local=layout.own_root, locks=layout.own_files,
+        memory_files=layout.counted_memory, others=layout.identities == UIDS,
+    )  # fmt: skip
+    program_filter = SyscallFilter(for_programs)
+    for_evaluator = FilterPermissions(
+        internet=layout.network_closed, local=True, locks=True, memory_files=True, others=True
+    )
+    asked = fork_filter if layout.bounded_by == FORK_FILTER else None
+    filters = evaluator_process.TrialFilters(program_filter, SyscallFilter(for_evaluator), asked)
+    started = evaluator_process.start(layout, boot["mode"], host_in, filters)
+    answer = _first_word(started, host_in, layout, time.monotonic() + boot["boot_seconds"])
+    if boot["kind"] == "process" and not layout.bounded_by and not boot["unbounded_processes"]:
+        answer = {"refused": _UNBOUNDED}
+    if "broken" in answer or "refused" in answer:
+        frames.write_frame(host_out, answer)
+        processes.abandon(layout, started.pid)
+    layout.imported = layout.present()
+    gc.collect()
+    gc.freeze()
+    state = ZygoteState(
+        layout=layout, mode=boot["mode"], evaluator_zygote=started,
+        program_filter=program_filter, fork_filter=asked,
+        host=(host_in, host_out),
+        wake=_wake_on_child_end(), baseline_bytes=processes.own_baseline_bytes(),
+        result_bytes=int(boot["result_bytes"]),
+    )  # fmt: skip
+    frames.write_frame(
+        host_out, {**answer, "isolation": {**_describe(layout, program_filter), "limits": limited}}
+    )
+    while True:
+        _serve_one(state)
+
+
+def _layout(boot: dict[str, Any]) -> SandboxLayout:
+    if boot["kind"] == "container":
+        return in_container(processes.open_counter(processes.IN_A_CONTAINER, boot["memory_bytes"]))
+    # Opened while the machine's files are in sight, and kept through the walls.
+    counter = processes.open_counter(tuple(boot["counters"]), boot["memory_bytes"])
+    layout = isolation.enter(boot["scratch"], tuple(boot["levels"]), int(boot["offset"]))
+    layout.memory_counter = counter
+    return layout
+
+
+def _install_library(layout: SandboxLayout, modules: dict[str, str]) -> None:
+    for name, text in modules.items():
+        folder = (
+            layout.library if name.startswith("openevolve/") else f"{layout.library}/{_PACKAGE}"
+        )
+        path = f"{folder}/{name}"
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+def _preload(names: list[str]) -> None:
+    """Imports what programs and evaluators will; a name may also be of no module."""
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception:  # a package this image lacks, or one that fails: the program will say so
+            continue
+
+
+def _first_word(
+    started: evaluator_process.EvaluatorZygote, host_in: int, layout: SandboxLayout, deadline: float
+) -> dict[str, Any]:
+    """Returns the evaluator's zygote's report on its import."""
+    poll = select.poll()
+    poll.register(host_in, 0)
+    poll.register(started.channel, select.POLLIN)
+    while True:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return {"broken": "the evaluator's import did not end in time"}
+        for fd, _ in poll.poll(left * 1000):
+            if fd == host_in:
+                processes.abandon(layout, started.pid)
+            answer: dict[str, Any] | None = started.receive()
+            if answer is None:
+                return {"broken": "the evaluator ended its process while it was imported"}
+            return answer
+
+
+def _wake_on_child_end() -> int:
+    reader, writer = os.pipe()
+    for fd in (reader, writer):
+        os.set_blocking(fd, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    return reader
+
+
+def _serve_one(state: ZygoteState) -> None:
+    received = frames.read_header(state.host[0])
+    if received is None:
+        processes.abandon(state.layout, state.evaluator_zygote.pid)
+        return
+    header, raw_bytes = received
+    raw = bytearray(raw_bytes)
+    if not frames.fill(state.host[0], raw):
+        processes.abandon(state.layout, state.evaluator_zygote.pid)
+    state.served += 1
+    sources, position = [], 0
+    for size in header["sizes"]:
+        sources.append(memoryview(raw)[position : position + size])
+        position += size
+    trial = TrialRun(state, header, sources)
+    frames.wipe(raw)
+    trial.run()
+
+
+def _evaluator_hidden(layout: SandboxLayout, program_filter: SyscallFilter) -> bool:
+    """Whether no program reads of the evaluator's processes or reaches its abstract sockets."""
+    processes = layout.identities == NESTED or landlock.version() > 0
+    sockets = landlock.has_scopes() or (layout.identities == ONE and program_filter.available)
+    return processes and sockets
+
+
+def _describe(layout: SandboxLayout, program_filter: SyscallFilter) -> dict[str, Any]:
+    return {
+        "identities": layout.identities,
+        "own_processes": layout.own_processes,
+        "own_root": layout.own_root,
+        "network_closed": layout.network_closed,
+        "counted_memory": layout.counted_memory,
+        "filter": program_filter.available,
+        "bounded_by": layout.bounded_by,
+        "landlock": landlock.version() > 0,
+        "evaluator_hidden": _evaluator_hidden(layout, program_filter),
+        "scopes": landlock.has_scopes(),
+        "reasons": list(layout.reasons),
+    }
