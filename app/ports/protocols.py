@@ -126,7 +126,20 @@ class Executor(Protocol):
 
 
 class Store(Protocol):
-    """The ledger: the only state that outlives a process."""
+    """The ledger: the only state that outlives a process.
+
+    Obligations of an adapter; `tests/contracts/store.py` checks them:
+    * *Threads*: `begin` may be called by several threads at once, and a thread may have several
+      transactions open.  A transaction and the islands it returns belong to the thread that began
+      it, and end with it.
+    * *Atomicity*: everything in a transaction is committed or nothing is, events included.
+    * *Isolation*: a read sees the transaction's own writes and what others committed before the
+      read; with `snapshot`, what was committed before the transaction's first read.
+    * *Order*: the events of a run are numbered from 1 without gaps, in the order of commits; those
+      of one transaction are consecutive.
+    * *Waiting*: a transaction may wait for another one's locks, but never in a circle, if callers
+      take them in the order of `app.ports.ledger`.
+    """
 
     def begin(self, *, snapshot: bool = False) -> AbstractContextManager[Transaction]:
         """Opens a transaction that commits on a clean exit and rolls back on an exception.

@@ -210,6 +210,7 @@ _UP = (
         stages_left INTEGER DEFAULT '0' NOT NULL,
         CONSTRAINT elites_key PRIMARY KEY (run, island, cell, rank),
         CONSTRAINT elites_number_once UNIQUE (run, island, number, rank),
+        CONSTRAINT elites_cell_is_short CHECK (octet_length(cell::text) <= 256),
         CONSTRAINT elites_fitness_is_finite CHECK (fitness NOT IN ('NaN', 'Infinity',
             '-Infinity')),
         CONSTRAINT elites_run_exists FOREIGN KEY(run) REFERENCES runs (id),

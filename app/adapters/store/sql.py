@@ -43,8 +43,19 @@ _GONE = (
 )
 """What the driver raises where the server, or the way to it, is the reason."""
 
-_OURS = (errors.DeadlockDetected, errors.UndefinedTable, errors.UndefinedColumn)
-"""Operational errors that another attempt would not cure: a lock order broken, a schema behind."""
+_OURS = (
+    errors.DeadlockDetected,
+    errors.UndefinedTable,
+    errors.UndefinedColumn,
+    errors.ProgramLimitExceeded,
+    errors.StatementTooComplex,
+    errors.TooManyColumns,
+    errors.TooManyArguments,
+)
+"""Operational errors that another attempt would not cure.
+
+A broken lock order, an outdated schema, and whatever exceeds a limit of Postgres (class 54).
+"""
 
 
 class SqlStore:

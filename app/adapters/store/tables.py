@@ -233,6 +233,7 @@ elites = Table(
     PrimaryKeyConstraint("run", "island", "cell", "rank"),
     UniqueConstraint("run", "island", "number", "rank", name="elites_number_once"),
     CheckConstraint("fitness NOT IN ('NaN', 'Infinity', '-Infinity')", name="fitness_is_finite"),
+    CheckConstraint("octet_length(cell::text) <= 256", name="cell_is_short"),
     Index("elites_fittest", "run", "island", "stages_left", text("fitness DESC"), "number"),
 )
 completions = Table(

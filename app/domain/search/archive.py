@@ -1,5 +1,6 @@
 """The archive: islands of cells, and the one rule by which a program enters a cell."""
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -10,6 +11,7 @@ from app.domain.problem import Axis
 from app.domain.program import ProgramId
 
 CellKey: TypeAlias = tuple[int | float | str, ...]
+"""Names a cell; at most 256 bytes of JSON, which the ledger checks."""
 
 
 class Quality(NamedTuple):
@@ -257,8 +259,12 @@ def learnt(
 
 
 def by_signature(entrant: Entrant) -> CellKey:
-    """The niche of FunSearch: programs that score alike on every case share a cluster."""
-    return signature(entrant.program, entrant.evaluations)
+    """The niche of FunSearch: programs that score alike on every case share a cluster.
+
+    The key is a digest of the scores: a key of hundreds of scores would not fit into an index.
+    """
+    scores = signature(entrant.program, entrant.evaluations)
+    return (hashlib.sha256(repr(scores).encode()).hexdigest()[:16],)
 
 
 def by_generation(entrant: Entrant) -> CellKey:

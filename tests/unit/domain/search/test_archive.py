@@ -8,7 +8,17 @@ from hypothesis import strategies as st
 
 from app.domain.evaluation import Evaluation
 from app.domain.problem import Axis
-from app.domain.search.archive import Cell, Elite, Entrant, Island, best, bin_index, grid, learnt
+from app.domain.search.archive import (
+    Cell,
+    Elite,
+    Entrant,
+    Island,
+    best,
+    bin_index,
+    by_signature,
+    grid,
+    learnt,
+)
 
 
 def elite(name: str, fitness: float) -> Elite:
@@ -112,3 +122,16 @@ def test_a_uniform_draw_takes_distinct_cells() -> None:
     drawn = island.uniform(5, Random(1))
     assert len({e.program for e in drawn}) == 5
     assert [e.fitness for e in island.best(2, skip=1)] == [3, 2]
+
+
+def test_programs_that_score_alike_on_every_case_share_a_cluster_with_a_short_name() -> None:
+    rng = Random(1)
+    scores = {f"case {n}": rng.random() for n in range(300)}
+
+    def key(program: str, scores: dict[str, float]) -> tuple[object, ...]:
+        evaluation = Evaluation(scores={program: scores}, verified=True)
+        return by_signature(Entrant(program, 0.0, 1, 1, (evaluation,)))
+
+    assert key("a", scores) == key("b", scores)
+    assert key("a", scores) != key("a", scores | {"case 7": 2.0})
+    assert len(repr(key("a", scores))) < 30
