@@ -27,9 +27,9 @@ from app.cli.output import (
     USAGE_ERROR,
     WRONG_USAGE,
     ErrorReport,
+    Screen,
     error_report,
     print_error,
-    print_error_document,
 )
 from app.cli.prompt import prompt
 from app.cli.run import resume, run
@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def status_of(arguments: list[str]) -> int:
     """Runs one command and returns its exit status; raises no error."""
-    as_json, debug = "--json" in arguments, "--debug" in arguments
+    screen = Screen(json="--json" in arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # an ASCII terminal must not end a run
             stream.reconfigure(errors="replace")
@@ -141,26 +141,25 @@ def status_of(arguments: list[str]) -> int:
         if status == _INTERRUPTED:
             raise KeyboardInterrupt
     except USAGE_ERROR as error:
-        return _usage(error, as_json=as_json)
+        return _usage(error, screen)
     except (KeyboardInterrupt, typer.Abort):
-        print_error(ErrorReport("interrupted", "interrupted", "interrupted"), as_json=as_json)
+        print_error(ErrorReport("interrupted", "interrupted", "interrupted"), screen)
         return FAILED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as error:  # the process's outermost edge: users never see a traceback
-        if debug:
+        if "--debug" in arguments:
             traceback.print_exc()
         report = error_report(error)
-        print_error(report, as_json=as_json)
+        print_error(report, screen)
         return report.code
     return status if isinstance(status, int) else 0
 
 
-def _usage(error: Any, *, as_json: bool) -> int:
+def _usage(error: Any, screen: Screen) -> int:
     """Shows a `ClickException`: usage and message, and the document if JSON was requested."""
     error.show()
-    if as_json:
-        what = error.format_message()
-        print_error_document(ErrorReport("usage", what, what, code=WRONG_USAGE))
+    what = error.format_message()
+    screen.answer({"error": ErrorReport("usage", what, what).document()})
     return WRONG_USAGE

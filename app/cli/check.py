@@ -51,19 +51,17 @@ def check(
     screen = Screen(json=as_json)
     layers = read_layers(assignments, config)
     loaded = load_problem([Path(path) for path in problem], layers, strict=strict)
-    found = resolved(layers.choices, loaded.suggestions, loaded.suggested_by)
-    compare = found.settings.sandbox.compare_modes
-    with open_sandbox(found.settings.sandbox, screen) as sandbox:
+    resolution = resolved(layers.choices, loaded.suggestions, loaded.suggested_by)
+    compare = resolution.settings.sandbox.compare_modes
+    with open_sandbox(resolution.settings.sandbox, screen) as sandbox:
         protections = sandbox.protections()
         seeds = [measure(loaded, sandbox, seed, loaded.thresholds) for seed in loaded.seeds]
         differences = _differences(loaded, sandbox, seeds) if compare else []
         cost = overhead(sandbox, _first_job(loaded).mode)
     names = {program: name for name, program in loaded.baselines.items()}
-    named = [
-        (names.get(seed.id, seed.id[:12]), measured)
-        for seed, measured in zip(loaded.seeds, seeds, strict=True)
-    ]
-    notices = [*loaded.notices, *found.notices, *differences]
+    ids = [seed.id for seed in loaded.seeds]
+    named = list(zip([names.get(seed, seed[:12]) for seed in ids], seeds, strict=True))
+    notices = [*loaded.notices, *resolution.notices, *differences]
     usable = any(seed.fitness is not None for seed in seeds)
     document = {
         **_understood(loaded, notices),
@@ -74,8 +72,8 @@ def check(
         "usable": usable,
     }
     _print_understood(document, screen)
-    for text in protection_lines(protections):
-        screen.say(text)
+    for line in protection_lines(protections):
+        screen.say(line)
     print_measurements(named, screen)
     screen.say(cost.text)
     if compare and not differences and usable:
@@ -84,13 +82,13 @@ def check(
         screen.note(f"notice: {notice}")
     if usable:
         screen.say(_beginning(seeds))
-    else:
-        what = "every seed failed"
-        message = f"{what}; a run of this problem could not begin."
-        document["error"] = ErrorReport("problem", message, what).document()
-        screen.note(f"error: {message}")
-    screen.answer(document)
-    return DONE if usable else FAILED
+        screen.answer(document)
+        return DONE
+    what = "every seed failed"
+    message = f"{what}; a run of this problem could not begin."
+    screen.note(f"error: {message}")
+    screen.answer({**document, "error": ErrorReport("problem", message, what).document()})
+    return FAILED
 
 
 def _differences(

@@ -44,10 +44,10 @@ def evaluate(
     screen = Screen(json=as_json)
     layers = read_layers(settings, config)
     loaded = load_problem([Path(problem)], layers)
-    found = resolved(layers.choices, loaded.suggestions, loaded.suggested_by)
+    resolution = resolved(layers.choices, loaded.suggestions, loaded.suggested_by)
     contents = [_content(Path(file)) for file in files]
     measurements: list[tuple[str, Measurement]] = []
-    with open_sandbox(found.settings.sandbox, screen) as box:
+    with open_sandbox(resolution.settings.sandbox, screen) as box:
         for file, content in zip(files, contents, strict=True):
             try:
                 program = Program(content.decode("utf-8-sig"), loaded.language)

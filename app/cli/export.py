@@ -23,7 +23,7 @@ class MetricsFormat(StrEnum):
 
 
 def export_best(
-    run: RunName,
+    name: RunName,
     out: OutFile = None,
     as_json: Json = False,
     debug: Debug = False,  # noqa: ARG001  read by `status_of`
@@ -37,10 +37,10 @@ def export_best(
     from app.reports.summary import best_document, summarise
 
     screen = Screen(json=as_json)
-    with open_run(run) as (ledger, found):
-        best = summarise(ledger.store, found.id, stored_problem(ledger.store, found)).best
+    with open_run(name) as (ledger, run):
+        best = summarise(ledger.store, run.id, stored_problem(ledger.store, run)).best
     if best is None:
-        raise CommandError(f"{found.name} has no measured program yet")
+        raise CommandError(f"{run.name} has no measured program yet")
     if out:
         with _writing(Path(out)) as file:
             file.write(best.source)
@@ -48,11 +48,11 @@ def export_best(
     elif not screen.json:
         sys.stdout.write(best.source)
     path = str(Path(out)) if out else None
-    screen.answer({"run": found.name, **best_document(best), "out": path})
+    screen.answer({"run": run.name, **best_document(best), "out": path})
 
 
 def metrics(
-    run: RunName,
+    name: RunName,
     form: Annotated[
         MetricsFormat, typer.Option("--format", help="One line for each settled proposal.")
     ] = MetricsFormat.JSONL,
@@ -71,13 +71,13 @@ def metrics(
 
     screen = Screen(json=as_json)
     write = write_csv if form is MetricsFormat.CSV else write_jsonl
-    with open_run(run) as (ledger, found):
-        settled = rows(history(ledger.store, found.id))
+    with open_run(name) as (ledger, run):
+        settled = rows(history(ledger.store, run.id))
         if out:
             with _writing(Path(out)) as file:
                 write(settled, file)
             screen.say(f"wrote {Path(out)}")
-            screen.answer({"run": found.name, "format": form.value, "out": str(Path(out))})
+            screen.answer({"run": run.name, "format": form.value, "out": str(Path(out))})
         elif screen.json:
             screen.answer([asdict(row) for row in settled])
         else:
@@ -85,7 +85,7 @@ def metrics(
 
 
 def plot(
-    run: RunName,
+    name: RunName,
     out: Annotated[
         str | None,
         typer.Option("--out", metavar="DIR", help="Folder; the run's own folder by default."),
@@ -104,13 +104,13 @@ def plot(
     from app.reports.summary import summarise
 
     screen = Screen(json=as_json)
-    with open_run(run) as (ledger, found):
-        folder = require_writable(Path(out or read_local_state(ledger.home, found.name).out))
-        summary = summarise(ledger.store, found.id, stored_problem(ledger.store, found))
+    with open_run(name) as (ledger, run):
+        folder = require_writable(Path(out or read_local_state(ledger.home, run.name).out))
+        summary = summarise(ledger.store, run.id, stored_problem(ledger.store, run))
         files = [str(path) for path in draw(ledger.store, summary, folder)]
     for path in files:
         screen.say(path)
-    screen.answer({"run": found.name, "files": files})
+    screen.answer({"run": run.name, "files": files})
 
 
 @contextmanager

@@ -124,18 +124,10 @@ def _internal(error: BaseException) -> ErrorReport:
     return ErrorReport("internal", f"{what}. {remedy}", what, remedy=remedy)
 
 
-def print_error(report: ErrorReport, *, as_json: bool) -> None:
+def print_error(report: ErrorReport, screen: Screen) -> None:
     """Prints one message on standard error, and the document if JSON was requested."""
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    console.print(f"error: {report.message}", markup=False)
-    if as_json:
-        print_error_document(report)
-
-
-def print_error_document(report: ErrorReport) -> None:
-    """Prints an error as the command's JSON document."""
-    sys.stdout.write(json.dumps({"error": report.document()}, indent=2) + "\n")
-    sys.stdout.flush()
+    screen.note(f"error: {report.message}")
+    screen.answer({"error": report.document()})
 
 
 def number(value: float | None) -> str:

@@ -189,14 +189,14 @@ def plan_run(problem: Problem, layers: SettingLayers, *, local: bool) -> RunPlan
     Raises:
       UsageError: A setting is wrong, or an operator needs a model and none is named.
     """
-    found = resolved(layers.choices, problem.suggestions, problem.suggested_by)
-    notices = [*problem.notices, *found.notices]
+    resolution = resolved(layers.choices, problem.suggestions, problem.suggested_by)
+    notices = [*problem.notices, *resolution.notices]
     adjustments = (_without_keyless_models, without_judges, _with_human_models)
     for adjust in adjustments if local else adjustments[1:]:
-        found, added = adjust(found)
+        resolution, added = adjust(resolution)
         notices += added
-    settings = found.settings
-    if found.sources.get("search.operators") == PROBLEMS_OWN and not settings.llm.mix:
+    settings = resolution.settings
+    if resolution.sources.get("search.operators") == PROBLEMS_OWN and not settings.llm.mix:
         search = settings.search.model_copy(update={"operators": None})
         settings = settings.model_copy(update={"search": search})
     known = every_operator(ask)
@@ -232,37 +232,37 @@ def _require_function(problem: Problem, name: str) -> None:
             )
 
 
-def _with_human_models(found: Resolved) -> tuple[Resolved, list[str]]:
+def _with_human_models(resolution: Resolved) -> tuple[Resolved, list[str]]:
     """Gives a run that asks a person an absolute folder for its prompts, and a day's patience."""
-    settings = found.settings
+    settings = resolution.settings
     if not any(model.provider is Provider.HUMAN for model in settings.llm.every_model):
-        return found, []
+        return resolution, []
     folder = Path(settings.llm.answers).absolute()
     changes: dict[str, Any] = {"llm": settings.llm.model_copy(update={"answers": str(folder)})}
-    if "queue.patience_seconds" not in found.sources:
+    if "queue.patience_seconds" not in resolution.sources:
         changes["queue"] = settings.queue.model_copy(update={"patience_seconds": A_DAY_SECONDS})
-    return replace(found, settings=settings.model_copy(update=changes)), [
+    return replace(resolution, settings=settings.model_copy(update=changes)), [
         f"this run asks a person: its prompts are in {folder}, `evoq answer RUN` shows and answers "
         f"them."
     ]
 
 
-def _without_keyless_models(found: Resolved) -> tuple[Resolved, list[str]]:
+def _without_keyless_models(resolution: Resolved) -> tuple[Resolved, list[str]]:
     """Drops models that only the problem's configuration names and that lack their key.
 
     Raises:
       UsageError: A model that the command line, the environment or --config names lacks its key.
     """
-    specs = [model_spec(model, os.environ.get) for model in found.settings.llm.every_model]
+    specs = [model_spec(model, os.environ.get) for model in resolution.settings.llm.every_model]
     keyless = [s for s in specs if not s.api_key and urlsplit(s.base_url).scheme == "https"]
     if not keyless:
-        return found, []
+        return resolution, []
     names = ", ".join(dict.fromkeys(f"{spec.name} at {spec.base_url}" for spec in keyless))
     keys = ", ".join(dict.fromkeys(spec.key_variable for spec in keyless))
-    naming = [name for name in found.sources if name.rpartition(".")[2] in ("model", "models")]
-    naming += [name for name in found.sources if name.startswith("llm.roles")]
-    if {found.sources[name] for name in naming} == {PROBLEMS_OWN}:
-        return without_models(found), [
+    naming = [name for name in resolution.sources if name.rpartition(".")[2] in ("model", "models")]
+    naming += [name for name in resolution.sources if name.startswith("llm.roles")]
+    if {resolution.sources[name] for name in naming} == {PROBLEMS_OWN}:
+        return without_models(resolution), [
             f"no key is set ({keys}) for {names}, which the problem's configuration names: this "
             f"run asks no model and uses tune and mutate instead."
         ]
@@ -272,7 +272,7 @@ def _without_keyless_models(found: Resolved) -> tuple[Resolved, list[str]]:
             where=keys,
             remedy="Set the variable, or llm.base_url for an endpoint that needs none.",
         )
-    return found, []
+    return resolution, []
 
 
 def _text(path: Path, what: str, where: str, remedy: str) -> str:

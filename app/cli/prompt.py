@@ -92,11 +92,11 @@ def _of_problem(
     from app.config.rules import rules_of
     from app.engine.briefing import unmeasured_brief
 
-    found = resolved(layers.choices, problem.suggestions, problem.suggested_by)
-    for notice in (*problem.notices, *found.notices):
+    resolution = resolved(layers.choices, problem.suggestions, problem.suggested_by)
+    for notice in (*problem.notices, *resolution.notices):
         screen.note(f"notice: {notice}")
-    search = found.settings.search
-    rules = rules_of(search.strategy, found.settings.model_dump(mode="json"))
+    search = resolution.settings.search
+    rules = rules_of(search.strategy, resolution.settings.model_dump(mode="json"))
     parent = problem.seeds[0] if program is None else _seed(problem, program)
     brief = unmeasured_brief(problem, rules, search.seed, parent, problem.seeds)
     _print_prompt(problem, _operator(operator, search.operators or {}), brief, None, screen)

@@ -97,8 +97,7 @@ def run(
     from app.engine import lifecycle
 
     screen, results = Screen(json=as_json), Path(out) if out else None
-    if name is not None:
-        _require_name(name)
+    _require_name(name)
     layers = read_layers(assignments, config, iterations=iterations, seed=seed)
     target = find_target(layers.choices)
     _require_possible(target, detach=detach, reproducible=reproducible)
@@ -130,7 +129,7 @@ def run(
 
 
 def resume(
-    run: RunName,
+    name: RunName,
     iterations: Iterations = None,
     assignments: BudgetChange = None,
     out: SameResults = None,
@@ -156,7 +155,7 @@ def resume(
     screen, target = Screen(json=as_json), find_target()
     if target.used and detach:
         _require_workers(target)
-    with open_run(run, target) as (_, before):
+    with open_run(name, target) as (_, before):
         budget = changed_budget(before.budget, iterations, assignments or ())
         settings = RunSettings.model_validate(before.settings)
         require_bounds(budget or before.budget, settings.llm)
@@ -209,10 +208,10 @@ def changed_budget(
     return replace(before, **{name: checked[name] for name in changes}) if changes else None
 
 
-def _require_name(name: str) -> None:
+def _require_name(name: str | None) -> None:
     from app.config.layers import UsageError
 
-    if not _NAME.fullmatch(name) or name.isdigit():
+    if name is not None and (not _NAME.fullmatch(name) or name.isdigit()):
         raise UsageError(
             "not a name for a run",
             where="--name",

@@ -60,7 +60,7 @@ def _table(rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def watch(run: RunName, as_json: Json = False, debug: Debug = False) -> int:  # noqa: ARG001
+def watch(name: RunName, as_json: Json = False, debug: Debug = False) -> int:  # noqa: ARG001
     """Follows a run that another process works on. Ctrl-C stops watching, not the run.
 
     Examples:
@@ -72,35 +72,35 @@ def watch(run: RunName, as_json: Json = False, debug: Debug = False) -> int:  # 
     from app.reports.summary import document, summarise
 
     screen = Screen(json=as_json)
-    with open_run(run) as (ledger, found):
+    with open_run(name) as (ledger, run):
         hint = "`evoq doctor` says whether workers are there"
         with Interruption() as interruption, progress_display(screen.out, hint) as show:
-            reader = ProgressReader(ledger.store, found.id)
+            reader = ProgressReader(ledger.store, run.id)
             follower = Follower(reader, show, check=ledger.check, note=screen.note)
             follower.follow(lambda: interruption.requested)
-        summary = summarise(ledger.store, found.id, stored_problem(ledger.store, found))
+        summary = summarise(ledger.store, run.id, stored_problem(ledger.store, run))
     best = summary.best.measured.fitness if summary.best else None
-    screen.say(f"{found.name} is {summary.run.state.value}; best {number(best)}")
+    screen.say(f"{run.name} is {summary.run.state.value}; best {number(best)}")
     screen.answer(document(summary, None))
     return DONE if summary.run.state is RunState.FINISHED else FAILED
 
 
-def pause(run: RunName, as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG001
+def pause(name: RunName, as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG001
     """Stops planning for a run; proposals in flight still settle.
 
     Examples:
       evoq pause online_bin_packing-1
     """
-    _change(run, "pause", Screen(json=as_json))
+    _change(name, "pause", Screen(json=as_json))
 
 
-def cancel(run: RunName, as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG001
+def cancel(name: RunName, as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG001
     """Ends a run now; proposals in flight are cut.
 
     Examples:
       evoq cancel online_bin_packing-1
     """
-    _change(run, "cancel", Screen(json=as_json))
+    _change(name, "cancel", Screen(json=as_json))
 
 
 def _change(name: str, verb: str, screen: Screen) -> None:

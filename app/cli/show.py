@@ -37,7 +37,7 @@ ProgramOption = Annotated[
 
 
 def show(
-    run: RunName,
+    name: RunName,
     program: ProgramOption = None,
     as_json: Json = False,
     debug: Debug = False,  # noqa: ARG001  read by `status_of`
@@ -52,9 +52,9 @@ def show(
       evoq show 1 --json
     """
     if program is None:
-        _show_run(run, Screen(json=as_json))
+        _show_run(name, Screen(json=as_json))
     else:
-        _show_program(run, program, Screen(json=as_json))
+        _show_program(name, program, Screen(json=as_json))
 
 
 def _show_run(name: str, screen: Screen) -> None:
