@@ -200,7 +200,7 @@ def _sandbox(target: Target, screen: Screen) -> Iterator[Finding]:
         remedy = "set EVOQ_SANDBOX__BACKEND=process, or start Docker"
         yield Finding("sandbox", False, str(error), remedy, required=not target.deployed)
         return
-    yield Finding("warm sandboxes", True, _warm_sandboxes(settings))
+    yield Finding("sandbox cells", True, _warm_sandboxes(settings))
     for protection in protections:
         yield Finding("sandbox", protection.on, protection.name, protection.remedy)
 
