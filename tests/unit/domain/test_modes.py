@@ -13,7 +13,7 @@ def measured(**metrics: float) -> Evaluation:
     return Evaluation(scores={P: {"score": metrics["score"]}}, metrics={P: metrics})
 
 
-def test_a_metric_that_is_the_same_twice_and_another_elsewhere_differs() -> None:
+def test_a_metric_that_is_stable_in_one_mode_and_other_in_the_other_differs() -> None:
     there = measured(score=2.0, seconds=0.5)
     found = differences(P, measured(score=1.0, seconds=0.1), there, measured(score=2.0, seconds=7))
     assert [(one.case, one.here, one.there) for one in found] == [
@@ -26,12 +26,20 @@ def test_a_metric_that_is_missing_in_one_mode_differs() -> None:
     assert [one.here for one in differences(P, measured(score=1.0), there, there)] == ["nothing"]
 
 
-def test_two_failures_of_one_kind_are_alike_and_of_two_kinds_are_not() -> None:
-    timeout = Evaluation(failure=Failure(FailureKind.TIMEOUT))
-    crash = Evaluation(failure=Failure(FailureKind.RUNTIME))
-    assert differences(P, crash, crash, crash) == []
-    assert len(differences(P, crash, timeout, timeout)) == 1
-    assert differences(P, crash, timeout, crash) == []
+TIMED_OUT = Evaluation(failure=Failure(FailureKind.TIMEOUT))
+CRASHED = Evaluation(failure=Failure(FailureKind.RUNTIME))
+
+
+def test_two_failures_of_one_kind_do_not_differ() -> None:
+    assert differences(P, CRASHED, CRASHED, CRASHED) == []
+
+
+def test_two_failures_of_different_kinds_differ() -> None:
+    assert len(differences(P, CRASHED, TIMED_OUT, TIMED_OUT)) == 1
+
+
+def test_a_failure_that_does_not_repeat_is_noise() -> None:
+    assert differences(P, CRASHED, TIMED_OUT, CRASHED) == []
 
 
 @pytest.mark.parametrize(
@@ -49,11 +57,11 @@ def test_two_failures_of_one_kind_are_alike_and_of_two_kinds_are_not() -> None:
         ("isinstance(x, program.Answer)", "proxies"),
     ],
 )
-def test_a_habit_of_the_evaluator_is_a_likely_reason(line: str, word: str) -> None:
+def test_a_construct_of_the_evaluator_is_a_likely_reason(line: str, word: str) -> None:
     assert word in reasons([line])[0]
 
 
-def test_an_evaluator_that_does_not_parse_has_the_usual_reasons() -> None:
+def test_an_evaluator_that_does_not_parse_gets_the_general_reasons() -> None:
     assert reasons(["def"]) == reasons([""]) != []
 
 

@@ -1,17 +1,15 @@
-"""FunSearch's way of asking: a file of versions, and the body of the next."""
+"""The operator `complete`: a file of versions, and the body of the next."""
 
 import ast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Brief, Child, Completion, Draft, Offspring, ProgramRecord, Prompt
 from app.domain.operators.complete import COMPLETE
 from app.domain.program import Program
 from app.domain.prompting.rules import PromptRules
-from app.domain.source.functions import evolving, find_function, renamed
+from app.domain.source.functions import evolving, find_function
 
 SPEC = '''\
 """Finds large cap sets."""
@@ -89,7 +87,7 @@ def file_of(prompt: Prompt) -> str:
     return prompt.user.split("```python\n")[1].split("\n```")[0]
 
 
-def test_the_prompt_is_a_file_of_versions_that_rise_and_a_header_without_a_body() -> None:
+def test_the_prompt_is_a_file_of_rising_versions_and_an_open_header() -> None:
     better = BLOCKS.replace("return -bins", "return -(bins**2)")
     worse = BLOCKS.replace("return -bins", "return bins")
     text = file_of(asked(brief_of(BLOCKS, better, worse)))
@@ -108,7 +106,7 @@ def test_the_prompt_is_a_file_of_versions_that_rise_and_a_header_without_a_body(
     assert "return bins\n" not in text
 
 
-def test_as_many_versions_are_shown_as_asked_for_and_none_twice() -> None:
+def test_distinct_versions_are_shown_up_to_the_setting() -> None:
     twin = BLOCKS.replace('"""Wants bins."""', '"""Says it otherwise."""')
     better = BLOCKS.replace("return -bins", "return -(bins**2)")
 
@@ -116,7 +114,7 @@ def test_as_many_versions_are_shown_as_asked_for_and_none_twice() -> None:
     assert "priority_v2" not in file_of(asked(brief_of(BLOCKS, better, functions_per_prompt=1)))
 
 
-def test_a_specification_of_funsearch_says_by_its_decorator_what_evolves() -> None:
+def test_a_funsearch_decorator_marks_the_evolving_function() -> None:
     text = file_of(asked(brief_of(SPEC)))
 
     assert evolving(Program(SPEC)) == "priority"
@@ -144,7 +142,7 @@ def test_a_specification_of_funsearch_says_by_its_decorator_what_evolves() -> No
         "    return -bins / item",
     ],
 )
-def test_a_completion_becomes_the_body_and_nothing_else_changes(reply: str) -> None:
+def test_a_completion_replaces_the_body_only(reply: str) -> None:
     child = completed(brief_of(BLOCKS), reply)
 
     cut = find_function(source_of(child), "priority")
@@ -163,7 +161,7 @@ def test_the_new_function_may_call_itself_and_keeps_its_name() -> None:
     )
 
 
-def test_what_a_reply_defines_beside_the_function_goes_into_its_body() -> None:
+def test_other_definitions_of_a_reply_go_into_the_body() -> None:
     reply = (
         "import math\nimport numpy as np\n\nSCALE = 3\n\ndef bent(x):\n    return math.sqrt(x)\n\n"
         "def priority_v1(item, bins):\n    return bent(item) * SCALE * np.sign(bins)"
@@ -176,7 +174,7 @@ def test_what_a_reply_defines_beside_the_function_goes_into_its_body() -> None:
     compile(source, "x", "exec")
 
 
-def test_a_class_beside_the_function_goes_into_its_body_and_a_future_import_nowhere() -> None:
+def test_a_class_of_the_reply_goes_into_the_body_and_a_future_import_is_dropped() -> None:
     reply = (
         "from __future__ import annotations\n\nclass Gap:\n    size = 3\n\n"
         "def priority_v1(item, bins):\n    return Gap.size * bins"
@@ -188,7 +186,7 @@ def test_a_class_beside_the_function_goes_into_its_body_and_a_future_import_nowh
 
 
 @pytest.mark.parametrize("head", ["def priority_v1(item, bins):\n", ""])
-def test_the_lines_of_a_string_keep_their_white_space(head: str) -> None:
+def test_lines_inside_a_string_keep_their_white_space(head: str) -> None:
     indent = "  " if head else ""
     reply = f'{head}{indent}text = """\n1 2\n    3\n"""\n{indent}return len(text) * bins\n'
     source = source_of(completed(brief_of(BLOCKS), reply))
@@ -215,7 +213,9 @@ def test_the_lines_of_a_string_keep_their_white_space(head: str) -> None:
         ("", FailureKind.NO_CODE, "empty"),
     ],
 )  # fmt: skip
-def test_a_reply_that_is_no_next_version_says_why(reply: str, kind: FailureKind, says: str) -> None:
+def test_a_reply_without_a_next_version_reports_the_reason(
+    reply: str, kind: FailureKind, says: str
+) -> None:
     child = completed(brief_of(BLOCKS), reply)
 
     assert isinstance(child, Failure), child
@@ -223,7 +223,7 @@ def test_a_reply_that_is_no_next_version_says_why(reply: str, kind: FailureKind,
     assert says in child.detail
 
 
-def test_a_function_that_was_cut_off_is_not_taken_for_whole() -> None:
+def test_a_function_that_was_cut_off_is_a_failure() -> None:
     reply = "def priority_v1(item, bins):\n    score = -bins\n    if item"
 
     child = completed(brief_of(BLOCKS), reply, "length")
@@ -232,77 +232,10 @@ def test_a_function_that_was_cut_off_is_not_taken_for_whole() -> None:
     assert "cut off" in child.detail
 
 
-@pytest.mark.parametrize(
-    ("source", "named", "found"),
-    [
-        (SPEC, "", "priority"),
-        (BLOCKS, "", "priority"),
-        (BLOCKS, "pack", "pack"),
-        (BLOCKS, "nobody", None),
-        ("def f():\n    return 1\n", "", "f"),
-        ("def f():\n    return 1\n\ndef g():\n    return 2\n", "", None),
-        ("x = 1\n", "", None),
-        ("def f(:\n", "", None),
-        (BLOCKS.replace("# EVOLVE-BLOCK-END", "def h():\n    pass\n# EVOLVE-BLOCK-END"), "", None),
-    ],
-)
-def test_a_program_says_which_function_evolves_or_nobody_guesses(
-    source: str, named: str, found: str | None
-) -> None:
-    assert evolving(Program(source), named) == found
-
-
-def test_a_parent_without_such_a_function_asks_nobody() -> None:
+def test_a_parent_without_the_function_sends_no_prompt() -> None:
     with pytest.raises(StopIteration) as ended:
         next(COMPLETE.converse(brief_of("x = 1\n")))
 
     [child] = ended.value.value
     assert child.kind is FailureKind.NO_CODE
     assert "prompts.function" in child.detail
-
-
-def test_a_header_over_several_lines_and_a_body_on_the_same_line_are_cut_up() -> None:
-    long = "def f(\n    a,\n    b,  # why\n) -> int:\n    # note\n    return a\n\nx = 1\n"
-    short = "def f(a): return a\nx = 1\n"
-    first, second = find_function(long, "f"), find_function(short, "f")
-
-    assert first is not None
-    assert second is not None
-    assert (first.header, first.body) == (
-        long[: long.index("    # note")],
-        "    # note\n    return a\n",
-    )
-    assert first.source(first.body) == long
-    assert second.source(second.body) == "def f(a):\n    return a\nx = 1\n"
-
-
-STATEMENTS = st.sampled_from(
-    [
-        "x = f(1)",
-        "return f(a)",
-        "s = 'f(2)'",
-        "# f(3)",
-        "a.f(4)",
-        "if a:\n        f(5)",
-        "y = [\n1]",
-    ]
-)
-
-
-@given(st.lists(STATEMENTS, min_size=1, max_size=5), st.booleans())
-def test_cutting_up_loses_nothing_and_renaming_can_be_undone(
-    statements: list[str], described: bool
-) -> None:
-    docstring = '    """Says f(0)."""\n' if described else ""
-    body = "".join(f"    {one}\n" for one in [*statements, "pass"])
-    source = f"import x\n\ndef f(a):\n{docstring}{body}\ny = 1\n"
-    function = find_function(source, "f")
-
-    assert function is not None
-    assert function.source(function.body) == source
-    text = function.header + function.docstring + function.body
-    there = renamed(text, "f", "f_v12")
-    assert renamed(there, "f_v12", "f") == text
-    assert "a.f_v12" not in there
-    for untouched in ("'f(2)'", "# f(3)", "Says f(0)."):
-        assert there.count(untouched) == text.count(untouched)

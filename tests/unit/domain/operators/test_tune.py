@@ -67,23 +67,23 @@ def variant(first: float, second: float, third: int = 10) -> Program:
     return Program(text.replace("10 * x", f"{third} * x"))
 
 
-def test_quantities_in_the_regions_are_tuned_and_positions_and_powers_are_not() -> None:
+def test_only_quantities_in_the_regions_are_tuned() -> None:
     assert numbers(Program(SOURCE)) == [2.0, 4.0, 10]
 
 
-def test_a_number_moves_by_its_own_measure_and_the_rest_of_the_text_stays() -> None:
+def test_a_number_moves_in_proportion_to_its_size() -> None:
     child = child_of(brief_of(), Recorder(1.0, -1.0, 0.0))
 
     assert source_of(child) == SOURCE.replace("2.0 * x - 4.0", "2.6 * x - 2.8")
     assert enforce(SOURCE, source_of(child)) == source_of(child)
 
 
-def test_a_whole_number_stays_whole() -> None:
+def test_an_integer_stays_an_integer() -> None:
     assert "10 * x" not in source_of(child_of(brief_of(), Recorder(0.0, 0.0, 0.4)))
     assert "11 * x" in source_of(child_of(brief_of(), Recorder(0.0, 0.0, 0.4)))
 
 
-def test_a_number_may_cross_zero_even_as_a_base_of_a_power() -> None:
+def test_a_number_may_cross_zero_even_as_the_base_of_a_power() -> None:
     source = "def f(x):\n    return 0.5 ** x - 1.5\n"
 
     child = source_of(child_of(brief_of(source), Recorder(-10.0, 10.0)))
@@ -108,7 +108,7 @@ def test_other_differences_make_another_skeleton(old: str, new: str) -> None:
     assert skeleton(Program(SOURCE)) != skeleton(Program(SOURCE.replace(old, new)))
 
 
-def test_the_history_is_what_relatives_of_one_skeleton_reached_oldest_first() -> None:
+def test_the_history_holds_relatives_with_the_same_skeleton_oldest_first() -> None:
     newer, older = ProgramRecord(variant(2.6, 4.0), 3.0), ProgramRecord(variant(2.0, 5.2), 2.0)
     stranger = ProgramRecord(Program("def f(x):\n    return 5.5 * x\n"), 9.0)
     unmeasured = ProgramRecord(variant(1.0, 1.0), None)
@@ -127,7 +127,7 @@ def test_the_history_is_what_relatives_of_one_skeleton_reached_oldest_first() ->
     ]
 
 
-def test_a_parent_without_fitness_is_no_point_of_the_history() -> None:
+def test_a_parent_without_fitness_is_not_in_the_history() -> None:
     ask = Recorder(1.0, 1.0, 1.0)
     child_of(brief_of(fitness=None), ask)
 
@@ -159,7 +159,7 @@ def test_another_language_is_declined() -> None:
     assert child.kind is FailureKind.NO_CODE
 
 
-def test_each_proposal_asks_with_a_seed_of_its_own_and_repeats_it() -> None:
+def test_each_proposal_has_its_own_seed_for_the_optimiser() -> None:
     asks = [Recorder(1.0, 1.0, 1.0) for _ in range(3)]
     for ask, ordinal in zip(asks, (1, 2, 1), strict=True):
         child_of(brief_of(ordinal=ordinal), ask)
@@ -168,7 +168,7 @@ def test_each_proposal_asks_with_a_seed_of_its_own_and_repeats_it() -> None:
     assert one == again != other
 
 
-def test_a_very_large_space_is_searched_a_part_at_a_time() -> None:
+def test_a_very_large_space_is_searched_in_parts() -> None:
     source = "def f(x):\n    return [" + ", ".join(f"{n}.5" for n in range(60)) + "]\n"
     ask = Recorder(*[1.0] * 60)
 
@@ -179,14 +179,14 @@ def test_a_very_large_space_is_searched_a_part_at_a_time() -> None:
     assert sum(moved) == 40
 
 
-def test_cma_answers_the_same_request_the_same_way() -> None:
+def test_cma_returns_equal_points_for_equal_requests() -> None:
     request = PointRequest(3, (MeasuredPoint((0.0, 0.0, 0.0), 1.0),), 5)
 
     assert cma(request) == cma(request)
     assert len(cma(request)) == 3
 
 
-def test_cma_stays_finite_whatever_the_history_holds() -> None:
+def test_cma_stays_finite_for_any_history() -> None:
     wild = tuple(
         MeasuredPoint((1e30 * (-1) ** n, 1e-30, float(n)), float(n % 5)) for n in range(64)
     )
@@ -198,7 +198,7 @@ def test_cma_stays_finite_whatever_the_history_holds() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_cma_refolded_from_its_history_finds_the_top_of_a_hill(seed: int) -> None:
+def test_cma_fed_from_its_history_finds_the_maximum_of_a_quadratic(seed: int) -> None:
     def height(point: tuple[float, ...]) -> float:
         return -sum((n + 1) * (value - 2.0) ** 2 for n, value in enumerate(point))
 
@@ -214,7 +214,7 @@ def test_cma_refolded_from_its_history_finds_the_top_of_a_hill(seed: int) -> Non
     assert best > 0.1 * history[0].fitness
 
 
-def test_tuning_follows_the_ledger_uphill_through_whole_programs() -> None:
+def test_tuning_raises_the_fitness_of_whole_programs() -> None:
     def fitness(program: Program) -> float:
         first, second, third = numbers(program)
         return -((first - 5.0) ** 2) - (second + 1.0) ** 2 - 0.1 * (third - 15) ** 2

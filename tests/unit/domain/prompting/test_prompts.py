@@ -78,7 +78,7 @@ def test_the_system_message_may_be_a_text_or_the_name_of_a_template() -> None:
     assert asked(brief_of(instructions="mine", templates={"mine": "So."})).system == "So."
 
 
-def test_the_sample_is_the_proposals_ordinal() -> None:
+def test_the_sample_is_the_ordinal_of_the_proposal() -> None:
     assert asked(brief_of()).sample == 7
 
 
@@ -92,7 +92,7 @@ def test_the_parent_is_shown_with_all_that_was_measured() -> None:
     assert "### stderr\n```\nwarning: slow\n```" in user
 
 
-def test_fitter_programs_and_others_stand_under_headings_of_their_own() -> None:
+def test_fitter_programs_and_other_programs_have_headings_of_their_own() -> None:
     user = asked(brief_of(WEAKER, FITTER, UNMEASURED, num_top_programs=1)).user
 
     top, others = user.index("## Top performing programs"), user.index("## Inspirations")
@@ -101,14 +101,14 @@ def test_fitter_programs_and_others_stand_under_headings_of_their_own() -> None:
     assert others < user.index("'unmeasured'")
 
 
-def test_as_many_programs_are_shown_as_asked_for() -> None:
+def test_programs_are_shown_up_to_the_settings() -> None:
     user = asked(brief_of(WEAKER, FITTER, num_top_programs=0, num_diverse_programs=0)).user
 
     assert "'fitter'" not in user
     assert "'weaker'" not in user
 
 
-def test_what_was_tried_from_this_parent_is_shown_with_its_outcome() -> None:
+def test_earlier_children_of_the_parent_are_shown_with_their_outcome() -> None:
     user = asked(brief_of(siblings=(CHILD,))).user
 
     assert "Changes: Change 1: '1' to '2'" in user
@@ -126,7 +126,7 @@ ELITES = tuple(
 )
 
 
-def test_prompts_of_two_parents_share_everything_above_the_parent() -> None:
+def test_prompts_of_two_parents_are_equal_above_the_parent() -> None:
     one = asked(brief_of(*ELITES, WEAKER, siblings=(CHILD,))).user
     other = asked(brief_of(*ELITES, UNMEASURED, parent=CHILD, ordinal=9)).user
 
@@ -156,7 +156,7 @@ def test_no_number_or_name_of_the_proposal_is_in_the_text() -> None:
     assert ELITES[0].program.id[:8] not in texts.pop()
 
 
-def test_the_parents_way_is_told_newest_change_first() -> None:
+def test_the_ancestry_shows_the_newest_change_first() -> None:
     grandparent = ProgramRecord(Program("x = 9\n"), 0.25, changes="Change 1: 'a' to 'b'")
     parent = ProgramRecord(PARENT.program, 0.5, changes="Change 1: 'b' to 'c'")
     user = asked(brief_of(parent=parent, ancestry=Ancestry((grandparent,)))).user
@@ -165,7 +165,7 @@ def test_the_parents_way_is_told_newest_change_first() -> None:
     assert way < user.index("- Fitness 0.5: Change 1: 'b'") < user.index("- Fitness 0.25: Change 1")
 
 
-def test_inspirations_equal_to_the_parent_but_for_white_space_are_not_shown() -> None:
+def test_inspirations_that_differ_from_the_parent_in_white_space_are_not_shown() -> None:
     twin = ProgramRecord(Program("def f():\n        return 1\n"), 0.7)
     user = asked(brief_of(twin, WEAKER)).user
 
@@ -187,7 +187,7 @@ FAILED = FailedChild(
 )
 
 
-def test_a_failure_is_told_by_its_kind_its_class_and_the_programs_own_lines() -> None:
+def test_a_failure_is_described_by_kind_exception_class_and_program_lines() -> None:
     user = asked(brief_of(ancestry=Ancestry((), (FAILED,)))).user
 
     assert "### Failure 1: runtime\n- Changes: Change 1: '1' to '1 / 0'" in user
@@ -196,7 +196,7 @@ def test_a_failure_is_told_by_its_kind_its_class_and_the_programs_own_lines() ->
     assert SECRET not in user
 
 
-def test_the_words_of_a_failure_are_told_where_that_is_asked_for() -> None:
+def test_the_message_of_a_failure_is_quoted_if_the_setting_allows_it() -> None:
     user = asked(brief_of(ancestry=Ancestry((), (FAILED,)), failure_messages=True)).user
 
     assert f"ValueError: the input was {SECRET}" in user
@@ -212,25 +212,25 @@ def test_the_words_of_a_failure_are_told_where_that_is_asked_for() -> None:
         f"ValueError: program line 1, in {SECRET}: {SECRET}",
     ],
 )
-def test_a_program_cannot_talk_through_the_report_of_its_failure(detail: str) -> None:
+def test_a_program_cannot_put_text_into_the_report_of_its_failure(detail: str) -> None:
     failed = replace(FAILED, failure=Failure(FailureKind.RUNTIME, detail))
 
     assert SECRET not in asked(brief_of(ancestry=Ancestry((), (failed,)))).user
 
 
-def test_a_reply_that_failed_is_told_in_full() -> None:
+def test_a_failed_reply_is_described_in_full() -> None:
     failed = FailedChild(Failure(FailureKind.BAD_EDIT, "Block 1 of 1 matches nowhere."))
 
     assert "Block 1 of 1 matches nowhere." in asked(brief_of(ancestry=Ancestry((), (failed,)))).user
 
 
-def test_equal_failures_are_told_once() -> None:
+def test_equal_failures_are_shown_once() -> None:
     user = asked(brief_of(ancestry=Ancestry((), (FAILED, FAILED)))).user
 
     assert user.count("runtime") == 1
 
 
-def test_a_repair_begins_with_the_prompt_it_repairs_and_shows_reply_and_fault() -> None:
+def test_a_repair_prompt_begins_with_the_first_prompt_and_shows_the_failure() -> None:
     brief = brief_of()
     first = asked(brief)
     fault = Failure(FailureKind.BAD_EDIT, "Block 1 of 1 matches nowhere.")
@@ -268,7 +268,7 @@ def repaired(room: int) -> tuple[Prompt, list[Prompt]]:
         return first, []
 
 
-def test_a_repair_is_as_long_as_there_is_room_for_and_else_not_asked() -> None:
+def test_a_repair_prompt_is_as_long_as_the_budget_of_tokens_allows() -> None:
     first, [long] = repaired(2_000)
     _, [short] = repaired(400)
     _, none = repaired(100)
@@ -278,7 +278,7 @@ def test_a_repair_is_as_long_as_there_is_room_for_and_else_not_asked() -> None:
     assert not none
 
 
-def test_diff_and_rewrite_ask_for_their_own_form() -> None:
+def test_diff_and_rewrite_request_their_own_form() -> None:
     brief = brief_of()
     rewrite = rewrite_prompt(brief, brief.drafts[0]).user
 
@@ -296,7 +296,7 @@ def test_an_artifact_is_cut_to_its_bound() -> None:
     assert "yy" not in user
 
 
-def test_artifacts_are_left_out_where_they_are_not_wanted() -> None:
+def test_artifacts_are_not_shown_if_the_setting_excludes_them() -> None:
     assert "warning: slow" not in asked(brief_of(include_artifacts=False)).user
 
 
@@ -318,7 +318,7 @@ def test_artifacts_are_left_out_where_they_are_not_wanted() -> None:
         ("a" * 40, "aaaa"),
     ],
 )
-def test_what_looks_like_a_secret_is_taken_out(text: str, secret: str) -> None:
+def test_text_that_looks_like_a_secret_is_removed(text: str, secret: str) -> None:
     assert secret not in redacted(text)
 
 
@@ -332,7 +332,7 @@ def test_ordinary_output_is_left_alone() -> None:
     assert redacted(text) == text
 
 
-def test_a_long_prompt_loses_its_least_useful_parts_first_and_says_so() -> None:
+def test_a_long_prompt_loses_its_least_useful_items_first() -> None:
     def told(tokens: int) -> Prompt:
         return asked(
             brief_of(
@@ -374,7 +374,7 @@ def test_a_template_can_be_replaced() -> None:
     assert user == "python|0.5|def f():\n    return 1|{literal}"
 
 
-def test_variations_are_drawn_by_the_brief_and_only_where_wanted() -> None:
+def test_variations_are_drawn_with_the_seed_of_the_brief() -> None:
     settings: dict[str, object] = {
         "templates": {"diff_user": "{greeting} {current_program}"},
         "template_variations": {"greeting": ["Hello.", "Good day.", "Greetings."]},
@@ -398,7 +398,7 @@ def test_variations_are_drawn_by_the_brief_and_only_where_wanted() -> None:
         ({"templates": {"diff_user": "{metrics:{programme}}"}}, "'diff_user' cannot be filled"),
     ],
 )
-def test_a_template_that_cannot_be_filled_is_an_error_that_names_it(
+def test_a_template_that_cannot_be_filled_is_an_error_with_its_name(
     settings: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ValueError, match="template") as caught:

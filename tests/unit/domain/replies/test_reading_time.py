@@ -62,7 +62,7 @@ def test_output_is_redacted_in_time_that_grows_with_its_length(text: str) -> Non
     assert seconds_of(lambda: redacted(text)) < SECONDS
 
 
-def test_terminal_codes_are_taken_out_whichever_way_they_end() -> None:
+def test_terminal_codes_are_removed_with_every_terminator() -> None:
     assert redacted("a\x1b]0;title\x07b\x1b]8;;address\x1b\\c\x1b[31md") == "abcd"
 
 
@@ -82,7 +82,7 @@ KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIE/owI+BAAK\nab/c==\n-----END RSA PRIV
         ("-----BEGIN PUBLIC KEY-----", "-----BEGIN PUBLIC KEY-----"),
     ],
 )
-def test_private_keys_are_taken_out_whole(text: str, told: str) -> None:
+def test_private_keys_are_removed_whole(text: str, told: str) -> None:
     assert redacted(text) == told
 
 
@@ -91,7 +91,7 @@ def test_private_keys_are_taken_out_whole(text: str, told: str) -> None:
     ["```json\n" + "\n" * CHARS, '{"a":' * (CHARS // 5), '{"a":' * 9000 + "1" + "}" * 9000],
     ids=["line ends", "begun", "deep"],
 )
-def test_a_judge_that_cannot_be_read_costs_no_time_and_breaks_nothing(text: str) -> None:
+def test_an_unreadable_judgement_is_rejected_quickly(text: str) -> None:
     case = JudgedProgram(PARENT, (Evaluation(metrics={PARENT.id: {"speed": 1.0}}),))
     heard: list[Evaluation] = []
 
@@ -103,7 +103,7 @@ def test_a_judge_that_cannot_be_read_costs_no_time_and_breaks_nothing(text: str)
     assert heard[0].artifacts["judges"] == "no JSON object in the reply of m"
 
 
-def test_a_long_search_with_one_letter_wrong_is_found_without_comparing_every_passage() -> None:
+def test_a_long_search_with_one_wrong_letter_compares_few_passages() -> None:
     text = [f"    weight_{n} = first[{n}] * {n * 37 % 101} + second[{n}]" for n in range(400)]
     search = list(text[100:220])
     search[60] = search[60].replace("second", "secund")

@@ -102,10 +102,15 @@ def test_a_seed_that_stopped_before_an_axis_was_measured_stands_in_its_first_bin
     assert niche(entrant) == (2, 0)
 
 
-def test_open_axes_are_closed_over_what_was_seen_and_closed_ones_stay() -> None:
+def test_open_axes_get_the_range_of_the_measured_values() -> None:
+    measured = [{"open": 2.0}, {"open": 12.0}]
+    assert learnt((Axis("open", 10),), measured) == (Axis("open", 10, 1.0, 13.0),)
+
+
+def test_closed_axes_keep_their_range() -> None:
     axes = (Axis("open", 10), Axis("closed", 10, 0.0, 1.0))
-    seen = [{"open": 2.0, "closed": 9.0}, {"open": 12.0, "closed": 9.0}]
-    assert learnt(axes, seen) == (Axis("open", 10, 1.0, 13.0), Axis("closed", 10, 0.0, 1.0))
+    measured = [{"open": 2.0, "closed": 9.0}, {"open": 12.0, "closed": 9.0}]
+    assert learnt(axes, measured) == (Axis("open", 10, 1.0, 13.0), Axis("closed", 10, 0.0, 1.0))
 
 
 def test_a_provisional_range_is_learnt_again_and_then_frozen() -> None:

@@ -152,7 +152,7 @@ def scaled(stages: tuple[Stage, Stage], seed: int) -> tuple[Pipeline, float]:
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("stages", MODEL_BOUND, ids=lambda s: f"{s[0].servers}x{s[1].servers}")
-def test_a_slow_model_is_kept_busy_and_little_waits_for_evaluation(
+def test_a_slow_model_stays_busy_and_few_proposals_wait_for_evaluation(
     stages: tuple[Stage, Stage], seed: int
 ) -> None:
     pipeline, long = scaled(stages, seed)
@@ -165,7 +165,7 @@ def test_a_slow_model_is_kept_busy_and_little_waits_for_evaluation(
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("stages", EVALUATION_BOUND, ids=lambda s: f"{s[0].servers}x{s[1].servers}")
-def test_a_slow_evaluation_is_kept_busy_and_little_waits_for_the_model(
+def test_a_slow_evaluation_stays_busy_and_few_proposals_wait_for_the_model(
     stages: tuple[Stage, Stage], seed: int
 ) -> None:
     pipeline, long = scaled(stages, seed)
@@ -177,7 +177,7 @@ def test_a_slow_evaluation_is_kept_busy_and_little_waits_for_the_model(
     assert pipeline.mean(2, long) <= most
 
 
-def test_a_run_grows_into_a_stage_that_becomes_faster() -> None:
+def test_limits_grow_when_a_stage_becomes_faster() -> None:
     model, evaluation = Stage(8, 1.0), Stage(512, 1.0)
     pipeline = Pipeline(model, evaluation, seed=3).run(60)
     assert pipeline.limits.generating < 40
@@ -186,7 +186,7 @@ def test_a_run_grows_into_a_stage_that_becomes_faster() -> None:
     assert pipeline.used(0, 60) >= 0.95
 
 
-def test_a_trial_that_costs_more_than_its_time_in_the_sandbox_starves_nobody() -> None:
+def test_the_limit_of_evaluation_counts_trials_that_workers_hold() -> None:
     pipeline = Pipeline(Stage(64, 0.8), Stage(64, 2.0), seed=6)
     pipeline.seen = 0.0
     pipeline.run(60)
@@ -194,7 +194,7 @@ def test_a_trial_that_costs_more_than_its_time_in_the_sandbox_starves_nobody() -
     assert pipeline.mean(2, 60) <= 64 * 3
 
 
-def test_a_bottleneck_that_moves_is_followed() -> None:
+def test_limits_follow_a_moving_bottleneck() -> None:
     model, evaluation = Stage(32, 1.0), Stage(128, 1.0)
     pipeline = Pipeline(model, evaluation, seed=4).run(60)
     assert pipeline.used(0, 30) >= 0.97
@@ -205,7 +205,7 @@ def test_a_bottleneck_that_moves_is_followed() -> None:
     assert model.busy <= 12
 
 
-def test_what_a_person_fixed_holds_as_it_is() -> None:
+def test_a_limit_set_by_the_user_stays() -> None:
     caps = Caps(generating=5, evaluating=7)
     fast = Flow(1000, 7.0, 3.0, 4.0)
     assert sized(fast, caps, STARTING) == InFlightLimits(5, 7)
@@ -221,14 +221,14 @@ def test_a_cap_is_never_exceeded_in_a_pipeline() -> None:
     assert max(sample[2] for sample in pipeline.samples) <= 7 + 5
 
 
-def test_too_much_under_test_takes_room_from_what_waits_for_a_model() -> None:
+def test_an_excess_under_evaluation_is_subtracted_from_generation() -> None:
     limits = InFlightLimits(20, 10)
     assert plannable(limits, FREE, generating=5, evaluating=10) == 15
     assert plannable(limits, FREE, generating=5, evaluating=20) == 5
     assert plannable(limits, FREE, generating=5, evaluating=30) == 0
 
 
-def test_nothing_measured_keeps_what_held_before() -> None:
+def test_limits_stay_while_nothing_is_measured() -> None:
     assert sized(None, FREE, STARTING) == STARTING
     assert sized(Flow(3, 1.0, 1.0, 1.0), FREE, InFlightLimits(9, 10)) == InFlightLimits(9, 10)
 
@@ -254,7 +254,7 @@ def test_limits_stay_within_bounds_and_hold_a_cohort() -> None:
         (3600.0, 1024, 1),
     ],
 )
-def test_a_message_names_as_many_steps_as_are_done_at_once(
+def test_a_message_names_as_many_steps_as_its_time_allows(
     seconds: float, in_flight: int, expected: int
 ) -> None:
     assert batch(seconds, in_flight) == expected
@@ -267,17 +267,17 @@ def test_each_stage_has_the_batch_of_its_own_speed() -> None:
     assert (cohorts.generate_batch, cohorts.evaluate_batch) == (1, 1)
 
 
-def test_proposals_that_settle_at_one_moment_are_no_rate() -> None:
+def test_proposals_that_settle_together_give_no_rate() -> None:
     burst = Flow(64, 0.001, 0.0, 60.0)
     assert burst.per_second == pytest.approx(1.05)
 
 
-def test_small_changes_leave_a_limit_alone() -> None:
+def test_small_changes_do_not_change_a_limit() -> None:
     before = sized(Flow(100, 10.0, 2.0, 2.0), FREE, STARTING)
     assert sized(Flow(103, 10.0, 2.0, 2.0), FREE, before) == before
 
 
-def test_it_says_why_a_limit_is_what_it_is() -> None:
+def test_the_reason_explains_the_limit() -> None:
     flow = Flow(101, 10.0, 0.8, 2.0)
     assert reason(flow, evaluating=False, cap=None) == "10/s × 0.8 s = 8 at work"
     assert reason(flow, evaluating=True, cap=None) == "10/s × 2 s = 20 at work"

@@ -32,14 +32,14 @@ def some(n: int, completions: int = 1) -> list[Demand]:
     return [Demand(1, completions)] * n
 
 
-def test_everything_fits_where_nothing_is_capped_but_proposals() -> None:
+def test_everything_fits_if_only_proposals_are_capped() -> None:
     assert allowance(Budget(10), Usage(4), PriceCeiling(), some(6, 0)) == Allowance(6)
     assert allowance(Budget(10), Usage(4), PriceCeiling(), some(8, 0)) == Allowance(
         6, "budget of 10 proposals spent"
     )
 
 
-def test_what_is_in_flight_is_counted_as_spent() -> None:
+def test_proposals_in_flight_count_as_spent() -> None:
     usage = Usage(0, tokens=500, waiting=3, longest_prompt_tokens=50)  # 200 a completion
     found = allowance(Budget(100, tokens=1500), usage, CEILING, some(9))
     assert found.cohorts == 2
@@ -49,7 +49,7 @@ def test_what_is_in_flight_is_counted_as_spent() -> None:
     )
 
 
-def test_money_is_set_aside_at_the_dearest_price_of_a_full_completion() -> None:
+def test_the_reservation_has_the_highest_price_of_a_full_completion() -> None:
     each = CEILING.reservation(50)
     assert (each.tokens, each.cost_usd) == (200, (100 * 1.0 + 100 * 10.0) / 1e6)
     found = allowance(
@@ -59,7 +59,7 @@ def test_money_is_set_aside_at_the_dearest_price_of_a_full_completion() -> None:
     assert found.reason.startswith("budget of $0.005 spent: $0 are used")
 
 
-def test_conversations_go_one_at_a_time_until_a_prompt_has_been_measured() -> None:
+def test_conversations_run_one_at_a_time_until_a_prompt_has_been_measured() -> None:
     capped = Budget(100, tokens=10_000)
     assert allowance(capped, Usage(0), CEILING, some(9)).cohorts == 1
     assert allowance(capped, Usage(1, waiting=1), CEILING, some(9)).cohorts == 0
@@ -67,13 +67,13 @@ def test_conversations_go_one_at_a_time_until_a_prompt_has_been_measured() -> No
     assert allowance(Budget(100), Usage(0), CEILING, some(9)).cohorts == 9
 
 
-def test_operators_that_ask_nobody_need_no_tokens() -> None:
+def test_operators_without_a_model_need_no_tokens() -> None:
     mix = [Demand(1, 0), Demand(1, 0), Demand(1, 1), Demand(1, 0)]
     usage = Usage(0, tokens=990, longest_prompt_tokens=50)
     assert allowance(Budget(100, tokens=1000), usage, CEILING, mix).cohorts == 2
 
 
-def test_nothing_is_planned_that_would_not_settle_in_time() -> None:
+def test_no_proposal_is_planned_that_would_not_settle_in_time() -> None:
     late = Usage(0, elapsed_seconds=55.0, lasts_seconds=6.0)
     found = allowance(Budget(100, wall_seconds=60.0), late, PriceCeiling(), some(3, 0))
     assert found == Allowance(0, "budget of 60 s spent: 5.0 s are left, and a proposal takes 6.0 s")
@@ -89,7 +89,7 @@ def test_a_cap_that_is_reached_is_named() -> None:
     assert spent(Budget(10, 2.0), Usage(1, elapsed_seconds=2.0)) == "budget of 2 s spent"
 
 
-def test_what_an_endpoint_does_not_count_is_booked_at_a_token_a_byte_where_it_is_capped() -> None:
+def test_an_uncounted_completion_of_a_capped_run_is_charged_a_token_a_byte() -> None:
     prompts, replies = [Prompt("sys", "user", 0)], [Completion("four")]
     assert charge(Budget(10), CEILING, prompts, replies) == Charge()
     assert charge(Budget(10, tokens=99), CEILING, prompts, replies) == Charge(
@@ -97,7 +97,7 @@ def test_what_an_endpoint_does_not_count_is_booked_at_a_token_a_byte_where_it_is
     )
 
 
-def test_a_request_that_was_never_answered_is_booked_at_the_longest_answer() -> None:
+def test_an_unanswered_request_is_charged_the_longest_reply() -> None:
     prompt = Prompt("", "a b c d")
     one = Completion("x", prompt_tokens=4, completion_tokens=1, cost_usd=0.0, unanswered=2)
     each = most_tokens(prompt) + CEILING.max_tokens
@@ -106,7 +106,7 @@ def test_a_request_that_was_never_answered_is_booked_at_the_longest_answer() -> 
     assert charge(Budget(9), CEILING, [prompt], [one]).tokens == 5, "nothing is capped"
 
 
-def test_a_prompt_that_is_longer_than_was_set_aside_is_noticed_before_it_is_asked() -> None:
+def test_a_prompt_longer_than_its_reservation_is_detected_before_the_request() -> None:
     prompt = Prompt("", "word " * 1000)
     tokens = most_tokens(prompt)
 
@@ -116,7 +116,7 @@ def test_a_prompt_that_is_longer_than_was_set_aside_is_noticed_before_it_is_aske
     assert most_tokens(Prompt("", "§" * 10)) <= 20 + FRAME_TOKENS, "a token a byte at most"
 
 
-def test_what_is_in_flight_fits_where_all_of_it_could_be_paid() -> None:
+def test_proposals_in_flight_fit_if_all_reservations_are_within_the_cap() -> None:
     usage = Usage(5, tokens=500, waiting=3, longest_prompt_tokens=50)  # 200 a completion
 
     assert fits(Budget(5, tokens=1100), usage, CEILING)
@@ -126,7 +126,7 @@ def test_what_is_in_flight_fits_where_all_of_it_could_be_paid() -> None:
     )
 
 
-def test_what_was_reused_is_not_paid_again_but_says_how_long_prompts_are() -> None:
+def test_a_reused_completion_costs_nothing_and_shows_the_length_of_its_prompt() -> None:
     told = Completion("x", prompt_tokens=70, completion_tokens=30, cost_usd=0.5)
     prompts = [Prompt("", "a"), Prompt("", "b")]
     found = charge(

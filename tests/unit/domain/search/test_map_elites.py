@@ -32,7 +32,7 @@ def test_the_weighted_draw_prefers_the_fitter_whatever_the_sign() -> None:
     assert drawn["0-0"] > 2 * drawn["0-8"]
 
 
-def test_what_is_shown_is_distinct_and_never_the_parent() -> None:
+def test_inspirations_are_distinct_and_never_the_parent() -> None:
     chosen = explore_or_exploit(explore=0.5, exploit=0.4, archive=100, top=3, inspirations=2)
     for n in range(200):
         lineage = chosen(island(10), Random(n))
@@ -62,7 +62,7 @@ def test_a_ring_offers_the_fittest_to_both_neighbours() -> None:
     assert [n for n in range(151) if upkeep.due(n)] == [50, 100, 150]
 
 
-def test_a_single_island_keeps_to_itself() -> None:
+def test_a_single_island_has_no_neighbour() -> None:
     assert neighbours(1, 0.5).moves([island(5)], Random(0)) == ()
 
 

@@ -44,7 +44,7 @@ def role(given: Brief, rules: Refining = ALWAYS) -> Role:
     ("others", "due"),
     [((), True), ((6.0, 4.0), True), ((5.0, 5.0, 5.0), True), ((6.0, 7.0, 1.0), False)],
 )
-def test_a_parent_at_the_top_of_its_island_is_due(others, due):
+def test_a_child_is_eligible_if_its_parent_is_at_the_top_of_its_island(others, due):
     assert (role(brief(others=others)) is Role.REFINER) == due
 
 
@@ -58,17 +58,17 @@ def test_a_parent_at_the_top_of_its_island_is_due(others, due):
         ((), False),
     ],
 )
-def test_a_parent_whose_newest_children_were_no_better_is_due(children, due):
+def test_a_child_is_eligible_if_the_newest_children_were_no_better(children, due):
     far_below = (9.0, 9.0, 9.0)
 
     assert (role(brief(others=far_below, children=children)) is Role.REFINER) == due
 
 
-def test_a_parent_that_was_never_measured_is_not_due():
+def test_a_child_of_an_unmeasured_parent_is_not_eligible():
     assert role(brief(parent=None)) is Role.GENERATOR
 
 
-def test_of_the_children_that_are_due_it_writes_its_share_and_the_same_each_time():
+def test_the_refiner_writes_the_same_share_of_eligible_children_each_time():
     rules = replace(ALWAYS, share=0.25)
     drawn = []
     for n in range(2000):
@@ -80,7 +80,7 @@ def test_of_the_children_that_are_due_it_writes_its_share_and_the_same_each_time
     assert role(brief(), replace(ALWAYS, share=0.0)) is Role.GENERATOR
 
 
-def test_prompts_are_asked_in_the_role_of_their_draft_unless_they_have_one():
+def test_a_prompt_takes_the_role_of_its_draft_unless_it_has_one():
     given = scheduled(brief(), ALWAYS)
     prompts = [
         Prompt("", "write", 7),
@@ -104,7 +104,7 @@ def test_prompts_are_asked_in_the_role_of_their_draft_unless_they_have_one():
         (("llm.refiner_share=0.1",), 0.1),
     ],
 )
-def test_without_a_refiner_nobody_is_refined_unless_a_share_is_set(told, share):
+def test_without_a_refiner_no_child_is_refined_unless_a_share_is_set(told, share):
     settings = resolved([from_assignments(["llm.model=small", *told])], {}).settings
 
     assert refining_of(settings.llm).share == share

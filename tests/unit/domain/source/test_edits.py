@@ -41,7 +41,7 @@ def test_an_exact_search_is_replaced() -> None:
     assert edited(reply) == PROGRAM.replace("width * height\n", "width * height * 2\n")
 
 
-def test_blocks_apply_in_order_each_to_the_result_of_the_one_before() -> None:
+def test_each_block_applies_to_the_result_of_the_block_before() -> None:
     reply = block("def area(width, height):", "def surface(width, height):") + block(
         "def surface(width, height):", "def surface(w, height):"
     )
@@ -49,7 +49,7 @@ def test_blocks_apply_in_order_each_to_the_result_of_the_one_before() -> None:
     assert "def surface(w, height):" in edited(reply)
 
 
-def test_an_exact_search_that_occurs_twice_takes_the_first_place() -> None:
+def test_an_exact_search_with_two_matches_takes_the_first() -> None:
     result = edited(block("    return total", "    return -total"))
 
     assert result.count("return -total") == 1
@@ -83,7 +83,7 @@ def test_blocks_in_fences_of_their_own_are_read() -> None:
     assert edited(f"```python\n{one}```\nand then\n```\n{two}```\n").count("total = ") == 2
 
 
-def test_fences_inside_the_sections_are_taken_off() -> None:
+def test_fences_inside_the_sections_are_removed() -> None:
     search, replace = "```python\n    total = width * height\n```", "```python\n    total = 1\n```"
 
     assert "    total = 1\n" in edited(block(search, replace))
@@ -95,19 +95,19 @@ def test_white_space_at_line_ends_does_not_matter() -> None:
     assert "total = 1\n" in edited(block("    total = width * height\t", "    total = 1"), source)
 
 
-def test_a_search_at_another_depth_of_indentation_is_found_and_its_replacement_moved() -> None:
+def test_a_search_at_another_indentation_matches_and_moves_its_replacement() -> None:
     reply = block("total = width * height", "total = width\ntotal *= height")
 
     assert "    total = width\n    total *= height\n" in edited(reply)
 
 
-def test_a_search_indented_too_deep_is_found_and_its_replacement_moved() -> None:
+def test_a_search_indented_too_deep_matches_and_moves_its_replacement() -> None:
     reply = block("        total = width * height", "        total = 1")
 
     assert "\n    total = 1\n" in edited(reply)
 
 
-def test_a_search_that_is_nearly_right_is_found_where_only_one_place_is_alike() -> None:
+def test_an_almost_exact_search_matches_the_only_similar_place() -> None:
     reply = block(
         "def perimeter(width, height):\n    totl = 2 * (width + height)\n    return total",
         "def perimeter(width, height):\n    return 2 * width + 2 * height",
@@ -116,13 +116,13 @@ def test_a_search_that_is_nearly_right_is_found_where_only_one_place_is_alike() 
     assert edited(reply).endswith("    return 2 * width + 2 * height\n")
 
 
-def test_a_short_search_is_never_guessed() -> None:
+def test_a_short_search_never_matches_by_likeness() -> None:
     source = "x = alpha - beta\n"
 
     assert refused(block("x = alpha + beta", "x = 0"), source).kind is FailureKind.BAD_EDIT
 
 
-def test_a_tolerant_search_that_matches_twice_is_refused() -> None:
+def test_a_search_that_matches_twice_but_not_exactly_is_refused() -> None:
     failure = refused(block("return total", "return -total"))
 
     assert failure.kind is FailureKind.BAD_EDIT
@@ -138,7 +138,7 @@ def test_a_fuzzy_search_that_matches_twice_is_refused() -> None:
     assert "matches at 2 places" in refused(block(near, "    pass"), source).detail
 
 
-def test_a_search_found_nowhere_names_its_block_and_the_nearest_lines() -> None:
+def test_a_search_without_a_match_reports_its_block_and_the_nearest_lines() -> None:
     reply = block("    total = width * height", "    total = 1") + block(
         "    total = 3 * (width * depth)\n    return totals", "    pass"
     )
@@ -181,7 +181,7 @@ def test_a_block_inside_a_block_is_refused() -> None:
     assert "inside another" in refused("<<<<<<< SEARCH\nx\n" + block("a", "b")).detail
 
 
-def test_a_pattern_of_ones_own_is_honoured() -> None:
+def test_a_custom_diff_pattern_is_used() -> None:
     rules = EditRules(diff_pattern=r"<old>\n(.*?)</old>\n<new>\n(.*?)</new>")
 
     edits = parse_edits("<old>\na\n</old>\n<new>\nb\n</new>", rules)
@@ -190,7 +190,7 @@ def test_a_pattern_of_ones_own_is_honoured() -> None:
     assert isinstance(parse_edits(block("a", "b"), rules), Failure)
 
 
-def test_the_summary_shows_one_line_changes_in_a_line_and_bounds_the_others() -> None:
+def test_the_summary_shows_one_line_changes_on_a_line_and_bounds_the_others() -> None:
     long = tuple(f"line {n}" for n in range(40))
 
     text = summary([Edit(("  a = 1",), ("  a = 2",)), Edit(long, ("b",)), Edit(("c",), ())])

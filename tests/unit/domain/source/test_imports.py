@@ -27,7 +27,7 @@ NUMERIC = ImportPolicy(allow=("math", "numpy", "scipy.optimize"))
         (ImportPolicy(allow=("os",), deny=("os.path",)), "import os.path"),
     ],
 )
-def test_what_is_not_allowed_is_refused_with_line_and_module(policy, line):
+def test_a_forbidden_import_is_refused_with_line_and_module(policy, line):
     failure = policy.refusal(Program(f"x = 1\n{line}\n"))
 
     assert failure is not None
@@ -49,7 +49,7 @@ def test_what_is_not_allowed_is_refused_with_line_and_module(policy, line):
         (NUMERIC, "x = 'import os'"),
     ],
 )
-def test_what_is_allowed_or_does_not_parse_goes_on(policy, text):
+def test_allowed_imports_and_unparsable_texts_pass(policy, text):
     assert policy.refusal(Program(text)) is None
 
 

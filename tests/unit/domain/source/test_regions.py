@@ -98,7 +98,7 @@ def test_a_child_with_damaged_markers_is_a_bad_edit_that_names_the_line() -> Non
     assert "line 5" in failure.detail
 
 
-def test_a_change_outside_the_blocks_alone_is_a_bad_edit() -> None:
+def test_a_change_only_outside_the_blocks_is_a_bad_edit() -> None:
     failure = enforce(PARENT, PARENT.replace("tail = 5", "tail = 6"))
 
     assert isinstance(failure, Failure)

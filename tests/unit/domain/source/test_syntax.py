@@ -1,14 +1,14 @@
-"""Trees for threads: a race of the interpreter is not an answer about a text."""
+"""Syntax trees, and unbound names in them."""
 
 import ast
 
 import pytest
 
 from app.domain.source import syntax
-from app.domain.source.syntax import syntax_tree
+from app.domain.source.syntax import syntax_tree, unbound_names
 
 
-def test_a_race_of_the_interpreter_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_race_of_the_interpreter_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     raced = iter([SystemError("AST constructor recursion depth mismatch (before=1, after=2)")] * 3)
 
     def racing(text: str) -> ast.Module:
@@ -22,6 +22,12 @@ def test_a_race_of_the_interpreter_is_tried_again(monkeypatch: pytest.MonkeyPatc
     assert ast.dump(syntax_tree("x = 1\n")) == ast.dump(real("x = 1\n"))
 
 
-def test_a_text_that_is_no_program_is_refused_at_once() -> None:
+def test_a_text_that_is_no_program_raises_at_once() -> None:
     with pytest.raises(SyntaxError):
         syntax_tree("x = = 1\n")
+
+
+def test_a_read_before_its_binding_is_reported() -> None:
+    text = "def f(a):\n    b = a + c\n    c = 1\n    return b + missing\n"
+
+    assert unbound_names(ast.parse(text)) == {"c", "missing"}

@@ -38,7 +38,9 @@ PARENTS = st.sampled_from(
 
 
 @given(TEXTS, TEXTS)
-def test_the_edits_between_two_texts_lead_from_one_to_the_other(before: str, after: str) -> None:
+def test_the_edits_between_two_texts_turn_the_first_into_the_second(
+    before: str, after: str
+) -> None:
     edits = edits_between(before, after)
 
     assert apply_edits(before, edits) == after
@@ -73,7 +75,7 @@ LONG = st.text(st.sampled_from("abcdefghij "), min_size=45, max_size=70).filter(
 
 
 @given(LONG, st.integers(0, 44), st.lists(WORDS, max_size=3), st.lists(WORDS, max_size=3))
-def test_a_likeness_that_two_places_share_is_never_followed(
+def test_a_search_that_resembles_two_places_never_applies(
     line: str, at: int, between: list[str], after: list[str]
 ) -> None:
     nearly = line[:at] + "#" + line[at + 1 :]
@@ -86,7 +88,7 @@ def test_a_likeness_that_two_places_share_is_never_followed(
 
 
 @given(LONG, st.integers(0, 44))
-def test_a_likeness_that_one_place_has_is_followed(line: str, at: int) -> None:
+def test_a_search_that_resembles_one_place_applies(line: str, at: int) -> None:
     nearly = line[:at] + "#" + line[at + 1 :]
     source = f"first = 1\n{line}\nlast = 2"
 

@@ -34,7 +34,7 @@ def held(operator: Operator, model: ScriptedModel, brief: Brief = BRIEF) -> list
         return children
 
 
-def test_rewrite_asks_once_a_draft_and_reads_each_reply_for_its_own_parent() -> None:
+def test_rewrite_sends_one_prompt_for_each_draft() -> None:
     asked: list[Prompt] = []
 
     def answer(prompt: Prompt) -> str:
@@ -77,7 +77,7 @@ def test_an_unusable_reply_is_a_failure_of_its_draft_alone(operator: Operator) -
     assert [c.kind for c in children if isinstance(c, Failure)] == [FailureKind.NO_CODE] * 2
 
 
-def test_seeding_asks_nobody_and_returns_the_parents() -> None:
+def test_seeding_sends_no_prompt_and_returns_the_parents() -> None:
     conversation = SEED.converse(BRIEF)
     with pytest.raises(StopIteration) as ended:
         next(conversation)
@@ -85,7 +85,7 @@ def test_seeding_asks_nobody_and_returns_the_parents() -> None:
     assert ended.value.value == [Offspring(ONE), Offspring(TWO)]
 
 
-def test_every_operator_is_known_by_its_name() -> None:
+def test_every_operator_is_registered_by_its_name() -> None:
     known = operators(ask)
 
     assert set(known) == {"seed", "rewrite", "diff", "complete", "mutate", "tune"}

@@ -146,7 +146,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.form}: {case.name}")
-def test_a_reply_becomes_what_it_means(case: Case) -> None:
+def test_a_reply_becomes_the_expected_child_or_failure(case: Case) -> None:
     read = read_edited if case.form == "diff" else read_rewritten
     child = read(Completion(case.text, finish=case.finish), PARENT, EditRules())
 

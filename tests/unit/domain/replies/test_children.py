@@ -42,17 +42,17 @@ def test_a_fence_label_never_enters_the_program(label: str) -> None:
     assert source_of(rewritten(fenced(CHILD, label))) == CHILD
 
 
-def test_the_fence_of_the_language_comes_before_an_earlier_one() -> None:
+def test_a_fence_in_the_language_of_the_parent_goes_before_an_earlier_fence() -> None:
     text = fenced("pip install x\n", "bash") + fenced("x = 3\n")
 
     assert source_of(rewritten(text, FREE)) == "x = 3\n"
 
 
-def test_without_one_of_the_language_the_first_fence_counts() -> None:
+def test_without_a_fence_in_the_language_the_first_fence_is_the_program() -> None:
     assert source_of(rewritten(fenced("x = 3\n", "") + fenced("x = 4\n", ""), FREE)) == "x = 3\n"
 
 
-def test_a_fence_with_the_parents_markers_comes_before_a_snippet() -> None:
+def test_a_fence_with_the_markers_of_the_parent_goes_before_a_snippet() -> None:
     assert source_of(rewritten(fenced("x = 2\n") + "in full:\n" + fenced(CHILD))) == CHILD
 
 
@@ -83,14 +83,14 @@ def test_a_fence_with_a_label_in_prose_does_not_end_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["thinking", "reasoning", "think"])
-def test_tags_of_reasoning_in_a_fence_are_the_programs(name: str) -> None:
+def test_tags_of_reasoning_in_a_fence_belong_to_the_program(name: str) -> None:
     source = f"Answer so:\n<{name}>\nsteps\n</{name}>\nthen the answer.\n"
     reply = f"<think>\nLet me see.\n</think>\n{fenced(source, 'text')}"
 
     assert source_of(rewritten(reply, Program("Answer.\n", "text"))) == source
 
 
-def test_an_unfenced_program_is_taken_where_it_parses() -> None:
+def test_an_unfenced_program_is_accepted_if_it_parses() -> None:
     assert source_of(rewritten("x = 5\n", FREE)) == "x = 5\n"
 
 
@@ -98,7 +98,7 @@ def test_an_unfenced_program_is_taken_where_it_parses() -> None:
     "text",
     ["Sorry", "I cannot improve it further.", "I cannot see how to write it better.", "x == 1"],
 )
-def test_prose_is_no_program_even_where_python_could_read_it(text: str) -> None:
+def test_prose_is_no_program_even_if_python_can_parse_it(text: str) -> None:
     assert failure_of(rewritten(text, FREE)).kind is FailureKind.NO_CODE
 
 
@@ -108,7 +108,7 @@ def test_a_prose_program_may_be_the_whole_reply() -> None:
     assert source_of(child) == "Answer politely.\n"
 
 
-def test_another_language_needs_a_fence_and_no_python_grammar() -> None:
+def test_a_program_in_another_language_needs_a_fence() -> None:
     parent = Program("fn main() {}\n", "rust")
 
     assert failure_of(rewritten("fn main() { 1 }", parent)).kind is FailureKind.NO_CODE
@@ -121,7 +121,7 @@ def test_changes_outside_the_regions_are_undone() -> None:
     assert source_of(child) == CHILD
 
 
-def test_regions_bind_only_where_the_problem_says_so() -> None:
+def test_regions_are_enforced_only_if_the_problem_requires_it() -> None:
     free = EditRules(enforce_blocks=False)
     changed = CHILD.replace("print(x)", "print(99)")
 
@@ -134,20 +134,20 @@ def test_a_child_of_windows_line_ends_keeps_them() -> None:
     assert source_of(rewritten(fenced("x = 3\ny = 2\n"), parent)) == "x = 3\r\ny = 2\r\n"
 
 
-def test_a_reply_cut_off_inside_its_program_says_so() -> None:
+def test_a_reply_cut_off_inside_its_program_reports_it() -> None:
     failure = failure_of(rewritten("```python\nx = ", FREE, finish="length"))
 
     assert failure.kind is FailureKind.NO_CODE
     assert "cut off at its token limit" in failure.detail
 
 
-def test_a_reply_cut_off_after_its_program_counts() -> None:
+def test_a_reply_cut_off_after_its_program_is_complete() -> None:
     text = fenced("x = 3\n") + "This is because"
 
     assert source_of(rewritten(text, FREE, finish="length")) == "x = 3\n"
 
 
-def test_a_program_not_closed_by_a_fence_counts_where_the_model_had_ended() -> None:
+def test_an_open_fence_is_a_program_if_the_model_had_finished() -> None:
     assert source_of(rewritten("```python\nx = 3\n", FREE)) == "x = 3\n"
 
 
@@ -181,7 +181,7 @@ def test_a_model_that_declines_is_refused(text: str) -> None:
     assert failure_of(rewritten(text, Program("Answer.", "text"))).kind is FailureKind.REFUSED
 
 
-def test_a_sentence_of_regret_beside_a_program_is_no_refusal() -> None:
+def test_an_apology_beside_a_program_is_no_refusal() -> None:
     text = "Sorry, I can't do this in one line:\n" + fenced("x = 3\n")
 
     assert source_of(rewritten(text, FREE)) == "x = 3\n"
@@ -192,7 +192,7 @@ def test_an_empty_reply_holds_no_code(text: str) -> None:
     assert failure_of(rewritten(text)).kind is FailureKind.NO_CODE
 
 
-def test_a_reply_of_reasoning_only_says_so() -> None:
+def test_a_reply_of_reasoning_only_reports_it() -> None:
     failure = failure_of(rewritten("<think>\nhm\n" + fenced(CHILD), finish="length"))
 
     assert failure.kind is FailureKind.NO_CODE
@@ -210,7 +210,7 @@ def test_a_program_over_the_limit_is_too_long() -> None:
     assert "50" in failure.detail
 
 
-def test_a_syntax_error_is_shown_with_its_line() -> None:
+def test_a_syntax_error_is_reported_with_its_line() -> None:
     failure = failure_of(rewritten(fenced("x = 1\ny = (2\nz = 3\n"), FREE))
 
     assert failure.kind is FailureKind.SYNTAX
@@ -219,7 +219,7 @@ def test_a_syntax_error_is_shown_with_its_line() -> None:
 
 
 @pytest.mark.parametrize("source", ["x = \0\n", "x = " + "(" * 2000 + ")" * 2000 + "\n"])
-def test_what_the_parser_cannot_hold_is_a_syntax_failure_too(source: str) -> None:
+def test_a_program_too_deep_for_the_parser_is_a_syntax_failure(source: str) -> None:
     assert failure_of(rewritten(fenced(source), FREE)).kind is FailureKind.SYNTAX
 
 
@@ -238,11 +238,11 @@ def test_a_child_that_differs_in_layout_only_is_unchanged(text: str) -> None:
         "answer<think-not>",
     ],
 )
-def test_reasoning_is_taken_off(text: str) -> None:
+def test_reasoning_is_removed(text: str) -> None:
     assert without_thoughts(text).strip() in ("answer", "answer<think-not>")
 
 
-def test_code_inside_the_reasoning_is_not_the_answer() -> None:
+def test_code_inside_the_reasoning_is_not_the_program() -> None:
     text = f"<think>\n{fenced('x = 7' + chr(10))}</think>\n{fenced('x = 8' + chr(10))}"
 
     assert source_of(rewritten(text, FREE)) == "x = 8\n"
@@ -252,7 +252,7 @@ def edited(text: str, finish: str = "stop") -> Child:
     return read_edited(Completion(text, finish=finish), PARENT, RULES)
 
 
-def test_edits_make_a_child_that_says_what_changed() -> None:
+def test_edits_make_a_child_with_a_description_of_the_changes() -> None:
     child = edited("<<<<<<< SEARCH\nx = 1\n=======\nx = 2\n>>>>>>> REPLACE")
 
     assert source_of(child) == CHILD
@@ -260,7 +260,7 @@ def test_edits_make_a_child_that_says_what_changed() -> None:
     assert child.changes == "Change 1: 'x = 1' to 'x = 2'"
 
 
-def test_edits_outside_the_regions_alone_are_a_bad_edit() -> None:
+def test_edits_only_outside_the_regions_are_a_bad_edit() -> None:
     child = edited("<<<<<<< SEARCH\nprint(x)\n=======\nprint(2)\n>>>>>>> REPLACE")
 
     assert failure_of(child).kind is FailureKind.BAD_EDIT
@@ -270,9 +270,7 @@ TWICE = Program("x = 1\n# EVOLVE-BLOCK-START\nx = 1\ny = x\n# EVOLVE-BLOCK-END\n
 
 
 @pytest.mark.parametrize(("enforced", "changed"), [(True, 2), (False, 0)])
-def test_a_search_found_inside_and_outside_means_what_may_change(
-    enforced: bool, changed: int
-) -> None:
+def test_a_match_inside_a_region_goes_before_a_match_outside(enforced: bool, changed: int) -> None:
     reply = "<<<<<<< SEARCH\nx = 1\n=======\nx = 2\n>>>>>>> REPLACE"
     child = read_edited(Completion(reply), TWICE, EditRules(enforce_blocks=enforced))
 
@@ -280,7 +278,7 @@ def test_a_search_found_inside_and_outside_means_what_may_change(
     assert [number for number, line in enumerate(lines) if line == "x = 2"] == [changed]
 
 
-def test_an_edit_that_the_regions_undid_is_not_told_of() -> None:
+def test_an_edit_that_the_regions_undid_is_not_described() -> None:
     outside = "<<<<<<< SEARCH\nprint(x)\n=======\nprint(2)\n>>>>>>> REPLACE\n"
     child = edited(outside + "<<<<<<< SEARCH\nx = 1\n=======\nx = 2\n>>>>>>> REPLACE")
 
@@ -295,7 +293,7 @@ def test_edits_that_change_nothing_are_unchanged() -> None:
     assert failure_of(child).kind is FailureKind.UNCHANGED
 
 
-def test_edits_cut_off_in_a_block_say_so() -> None:
+def test_edits_cut_off_in_a_block_report_it() -> None:
     failure = failure_of(edited("<<<<<<< SEARCH\nx = 1\n=======\nx =", "length"))
 
     assert failure.kind is FailureKind.BAD_EDIT
@@ -303,7 +301,7 @@ def test_edits_cut_off_in_a_block_say_so() -> None:
     assert "Block 1" in failure.detail
 
 
-def test_blocks_before_the_cut_count_where_each_points_at_one_place_exactly() -> None:
+def test_complete_blocks_before_the_cut_apply_if_each_matches_exactly_once() -> None:
     whole = "<<<<<<< SEARCH\nx = 1\n=======\nx = 2\n>>>>>>> REPLACE\n"
     child = edited(whole + "<<<<<<< SEARCH\nprint(x", "length")
 
@@ -312,7 +310,7 @@ def test_blocks_before_the_cut_count_where_each_points_at_one_place_exactly() ->
     assert "cut off here" in child.changes
 
 
-def test_blocks_before_the_cut_that_are_only_nearly_right_do_not_count() -> None:
+def test_complete_blocks_before_the_cut_do_not_apply_by_likeness() -> None:
     nearly = "<<<<<<< SEARCH\n  x = 1  \n=======\n  x = 2\n>>>>>>> REPLACE\n"
     failure = failure_of(edited(nearly + "<<<<<<< SEARCH\nprint(x", "length"))
 
@@ -320,7 +318,7 @@ def test_blocks_before_the_cut_that_are_only_nearly_right_do_not_count() -> None
     assert "cut off" in failure.detail
 
 
-def test_a_rewrite_says_in_prose_what_it_changed() -> None:
+def test_a_rewrite_describes_its_changes_in_prose() -> None:
     child = rewritten(fenced(CHILD))
 
     assert isinstance(child, Offspring)
