@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
 from pathlib import PurePosixPath
@@ -14,7 +14,7 @@ from app.adapters.problems.openevolve import config_yaml, evaluator_source, tran
 from app.adapters.problems.openevolve.config_yaml import Config
 from app.adapters.problems.openevolve.evaluator_result import Reader
 from app.domain.evaluation import Trial
-from app.domain.problem import Evaluator, Job, Limits, Mode, Problem
+from app.domain.problem import Axis, EditRules, Evaluator, Job, Limits, Mode, Problem
 from app.domain.program import Program, ProgramId
 from app.domain.prompting.templates import TEMPLATES
 from app.domain.source import regions
@@ -66,16 +66,6 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
     imports = translation.imports(config, options)
     mode = Mode(options.get(option.MODE, _default_mode(suffix).value))
     evaluator, limits = _evaluator(files, options), translation.limits(config, options)
-    reader = Reader(
-        stages=stages,
-        axes=tuple(axis.name for axis in axes),
-        seeds=tuple(named.values()),
-        flags_count=len(stages) > 1,
-        artifact_chars=values.get("prompt.max_artifact_bytes", DEFAULT_ARTIFACT_CHARS),
-        redact=values.get("prompt.artifact_security_filter", True),
-        keep_artifacts=values.get("evaluator.enable_artifacts", True),
-        verified=mode is Mode.GUARDED,
-    )
     templates = _templates(files, options)
     return Problem(
         name=name,
@@ -86,7 +76,7 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
         instructions=_instructions(values, templates),
         seeds=tuple(named.values()),
         prepare=partial(_prepared, evaluator, suffix, limits, mode, stages),
-        interpret=reader.interpret,
+        interpret=_reader(config, stages, axes, tuple(named.values()), mode).interpret,
         language=language,
         suffix=suffix,
         stages=stages,
@@ -101,11 +91,29 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
             *config.notices,
             *translation.notices(config, templates),
             *_misnamed(files),
-            *_damaged(named, edit.enforce_blocks),
-            *_too_long(named, edit.max_code_chars),
+            *_seed_notices(named, edit, imports),
             *_without_stand_in(suffix, options),
-            *_refused_imports(named, imports),
         ),
+    )
+
+
+def _reader(
+    config: Config,
+    stages: tuple[str, ...],
+    axes: Sequence[Axis],
+    seeds: tuple[Program, ...],
+    mode: Mode,
+) -> Reader:
+    values = config.values
+    return Reader(
+        stages=stages,
+        axes=tuple(axis.name for axis in axes),
+        seeds=seeds,
+        flags_count=len(stages) > 1,
+        artifact_chars=values.get("prompt.max_artifact_bytes", DEFAULT_ARTIFACT_CHARS),
+        redact=values.get("prompt.artifact_security_filter", True),
+        keep_artifacts=values.get("evaluator.enable_artifacts", True),
+        verified=mode is Mode.GUARDED,
     )
 
 
@@ -235,22 +243,28 @@ def _instructions(values: Mapping[str, Any], templates: Mapping[str, str]) -> st
     return "" if message == "system_message" else message
 
 
-def _damaged(named: Mapping[str, Program], enforced: bool) -> list[str]:
-    faults = {title: regions.parse(seed.source).fault for title, seed in named.items()}
-    return [
-        f"{title}, {fault}: its EVOLVE-BLOCK markers restrict nothing, every line may change."
-        for title, fault in faults.items()
-        if fault and enforced
-    ]
-
-
-def _too_long(named: Mapping[str, Program], max_chars: int) -> list[str]:
-    return [
-        f"{title}: {len(seed.source)} characters, more than `max_code_length` ({max_chars}): "
-        "its children will be refused as too long."
-        for title, seed in named.items()
-        if len(seed.source) > max_chars
-    ]
+def _seed_notices(
+    named: Mapping[str, Program], edit: EditRules, imports: ImportPolicy
+) -> list[str]:
+    """Returns a sentence for each thing about a seed that its children will suffer from."""
+    notices = []
+    for title, seed in named.items():
+        if edit.enforce_blocks and (fault := regions.parse(seed.source).fault):
+            notices.append(
+                f"{title}, {fault}: its EVOLVE-BLOCK markers restrict nothing, every line may "
+                "change."
+            )
+        if len(seed.source) > edit.max_code_chars:
+            notices.append(
+                f"{title}: {len(seed.source)} characters, more than `max_code_length` "
+                f"({edit.max_code_chars}): its children will be refused as too long."
+            )
+        if (refusal := imports.refusal(seed)) is not None:
+            notices.append(
+                f"{title}: {refusal.detail} Seeds are measured all the same; a child that keeps "
+                "this import will be refused."
+            )
+    return notices
 
 
 def _default_mode(suffix: str) -> Mode:
@@ -269,16 +283,6 @@ def _without_stand_in(suffix: str, options: Mapping[str, Any]) -> list[str]:
         f"Programs are `{suffix}` files, which an evaluator reads or runs itself: they are "
         "measured in compatible mode, and scores are unverified. If it never runs them, `--set "
         "sandbox.mode=guarded` says so."
-    ]
-
-
-def _refused_imports(named: Mapping[str, Program], policy: ImportPolicy) -> list[str]:
-    refused = {title: policy.refusal(seed) for title, seed in named.items()}
-    return [
-        f"{title}: {failure.detail} Seeds are measured all the same; a child that keeps this "
-        "import will be refused."
-        for title, failure in refused.items()
-        if failure is not None
     ]
 
 
