@@ -5,7 +5,7 @@
 
 Real: the images, Postgres with its default durability, Redis, the workers, beat and Flower, each
 in its container.  Simulated: the model (a sleep) and the evaluator (a formula in the worker).  It
-brings a compose project of its own up and takes it down.  What follows `--` goes to
+starts a separate compose project and removes it afterwards.  The arguments after `--` are those of
 `benchmarks.throughput`; processor time and memory are not measured here.
 """
 
@@ -23,17 +23,17 @@ WORKERS = ("worker-control", "worker-gpu", "worker-cpu")
 
 
 def main() -> None:
-    told = _arguments()
-    settings = dict(one.split("=", 1) for one in told.set)
+    options = _arguments()
+    settings = dict(line.split("=", 1) for line in options.set)
     with tempfile.TemporaryDirectory(prefix="evoq-bench-") as folder:
         deployment = Deployment(HERE.parent, Path(folder), HERE / "deployed.yml", **settings)
         try:
             up = ("up", "-d", "--build", "--wait", *SERVICES, *WORKERS)
-            begun = deployment.try_compose(*up, seconds=900)
-            if begun.returncode != 0:
-                sys.exit(begun.stderr[-4000:])
+            started = deployment.try_compose(*up, seconds=900)
+            if started.returncode != 0:
+                sys.exit(started.stderr[-4000:])
             run = ("exec", "-T", "worker-control", "python", "-m", "benchmarks.throughput")
-            done = deployment.try_compose(*run, "--deployed", *told.rest, seconds=1800)
+            done = deployment.try_compose(*run, "--deployed", *options.rest, seconds=1800)
             print(done.stdout or done.stderr)
         finally:
             deployment.end()

@@ -1,6 +1,6 @@
-"""What one guarded call costs: the evaluator's process calls the program's with many shapes.
+"""The cost of a guarded call: the evaluator's process calls the program's with many shapes.
 
-Wall time is taken by the evaluator around its loop; CPU time is the trial's, of both processes,
+The evaluator measures wall time around its loop; CPU time is that of both processes of the trial,
 less that of a trial without calls.  `python -m benchmarks.guarded_calls [calls]`.
 """
 
@@ -57,22 +57,22 @@ SHAPES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """Of one call, in microseconds."""
+class CallCost:
+    """Wall and CPU time of one call, in microseconds."""
 
     wall: float
     cpu: float
 
 
-def cost(sandbox: Sandbox, shape: str, calls: int) -> Cost:
-    """Returns the least of three measurements: what disturbs them only ever adds."""
-    found = [_once(sandbox, shape, calls) for _ in range(3)]
-    return Cost(min(one.wall for one in found), min(one.cpu for one in found))
+def cost(sandbox: Sandbox, shape: str, calls: int) -> CallCost:
+    """Returns the minimum of three measurements, because disturbances only add time."""
+    costs = [_once(sandbox, shape, calls) for _ in range(3)]
+    return CallCost(min(cost.wall for cost in costs), min(cost.cpu for cost in costs))
 
 
-def _once(sandbox: Sandbox, shape: str, calls: int) -> Cost:
+def _once(sandbox: Sandbox, shape: str, calls: int) -> CallCost:
     none, some = (_trial(sandbox, shape, number) for number in (0, calls))
-    return Cost(1e6 * some[0] / calls, 1e6 * (some[1] - none[1]) / calls)
+    return CallCost(1e6 * some[0] / calls, 1e6 * (some[1] - none[1]) / calls)
 
 
 def _trial(sandbox: Sandbox, shape: str, calls: int) -> tuple[float, float]:
@@ -95,8 +95,8 @@ def main() -> None:
     print("|---|---|---|")
     for shape in SHAPES:
         few = calls if not shape.endswith("000000") else max(1, calls // 100)
-        found = cost(sandbox, shape, few)
-        print(f"| {shape} | {found.wall:.0f} | {found.cpu:.0f} |")
+        result = cost(sandbox, shape, few)
+        print(f"| {shape} | {result.wall:.0f} | {result.cpu:.0f} |")
     sandbox.close()
     print(json.dumps({"load": os.getloadavg()[0], "cores": os.cpu_count(), "calls": calls}))
 

@@ -1,4 +1,4 @@
-"""The SIMULATED model of a benchmark: `evoq mock-llm` in a process of its own, and its metrics."""
+"""The SIMULATED model of a benchmark: `evoq mock-llm` in a separate process, and its metrics."""
 
 import json
 import random
@@ -14,27 +14,27 @@ from pathlib import Path
 from benchmarks.simulated import SOURCE
 
 MOCK = (sys.executable, "-c", "from app.cli import main; main()", "mock-llm", "--port", "0")
-REPLIES = 50_000  # all different, so that no proposal is a duplicate before they come again
+REPLIES = 50_000  # all different, so that no proposal is a duplicate before the replies repeat
 
 
 @contextmanager
 def simulated_model(
-    seconds: float, places: int, faults: Mapping[str, float] | None = None
+    seconds: float, slots: int, faults: Mapping[str, float] | None = None
 ) -> Iterator[str]:
-    """Starts one; gives its address.
+    """Runs a simulated model during the block and yields its address.
 
     Args:
-      seconds: Of a completion.
-      places: Completions at once; others wait.
+      seconds: Duration of a completion.
+      slots: Concurrent completions; further ones wait.
       faults: Options of `evoq mock-llm` to their rates.
     """
     script = Path(tempfile.mkdtemp(prefix="evoq-bench-")) / "replies.jsonl"
     rng = random.Random(1)
     sources = (SOURCE.format(x=rng.uniform(-5, 5), y=rng.uniform(-5, 5)) for _ in range(REPLIES))
-    script.write_text("".join(json.dumps(f"```python\n{one}```\n") + "\n" for one in sources))
+    script.write_text("".join(json.dumps(f"```python\n{source}```\n") + "\n" for source in sources))
     options = [text for name, rate in (faults or {}).items() for text in (name, str(rate))]
     command = [*MOCK, "--json", "--latency", str(seconds), *options]
-    command += ["--max-num-seqs", str(places), "--replies", str(script)]
+    command += ["--max-num-seqs", str(slots), "--replies", str(script)]
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -64,6 +64,6 @@ def metric(base_url: str, name: str) -> float:
 
 
 def latencies(base_url: str) -> tuple[float, float]:
-    """Returns the seconds of all completions together, and how many they were."""
+    """Returns the total seconds of all completions, and their number."""
     name = "vllm:e2e_request_latency_seconds"
     return metric(base_url, name + "_sum"), metric(base_url, name + "_count")

@@ -1,6 +1,6 @@
-"""What one model call costs this process: the exchange beside a plain synchronous client.
+"""The cost of a model call in this process: the exchange beside a plain synchronous client.
 
-A server of its own process answers every request after 0.2 s with 1,500 letters; the prompt has
+A server in a separate process answers every request after 0.2 s with 1,500 letters; the prompt has
 8,000.  Run: `python -m benchmarks.model_client`.
 """
 
@@ -26,8 +26,8 @@ PROMPT = Prompt("s" * 2_000, "u" * 6_000)
 def serve(address: Any) -> None:
     import asyncio
 
-    told = {"message": {"role": "assistant", "content": "x" * 1_500}, "finish_reason": "stop"}
-    body = json.dumps({"model": "echo", "choices": [told]}).encode()
+    choice = {"message": {"role": "assistant", "content": "x" * 1_500}, "finish_reason": "stop"}
+    body = json.dumps({"model": "echo", "choices": [choice]}).encode()
     head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -49,12 +49,12 @@ def serve(address: Any) -> None:
 
 
 def synchronous(spec: ModelSpec) -> Callable[[int], None]:
-    """A thread's own request through the synchronous client, as the first release had it."""
+    """Returns a call of the synchronous client, one request per thread."""
     client = openai.OpenAI(base_url=spec.base_url, api_key="none", max_retries=0)
 
     def call(sample: int) -> None:
-        own = client.with_options(timeout=60.0)
-        raw = own.chat.completions.with_raw_response.create(**request(spec, PROMPT, sample))
+        patient = client.with_options(timeout=60.0)
+        raw = patient.chat.completions.with_raw_response.create(**request(spec, PROMPT, sample))
         completions(spec, [PROMPT], raw.http_response.content, 0.0)
 
     return call

@@ -1,13 +1,13 @@
-"""SIMULATION: a Celery worker whose model and sandbox cost what they are told to, usually nothing.
+"""SIMULATION: a Celery worker whose model and sandbox sleep for a given time, usually none.
 
 Everything else is the product: the tasks, the steps, the ledger, the queue.  Started by
 `benchmarks.stack` as `celery -A benchmarks.simulated worker`.
 
-Environment: SIMULATED_MODEL_SECONDS and SIMULATED_EVALUATION_SECONDS, slept through;
-SIMULATED_MODEL_SLOTS and SIMULATED_EVALUATION_SLOTS, how many sleep at once at most, in this
-process; SIMULATED_MODEL=settings asks the model of the run's settings instead, through the adapter
-that the product asks it through (its endpoint may be a simulation too); SIMULATED_PROMPTS is a file
-that its prompts are written to.
+Environment: SIMULATED_MODEL_SECONDS and SIMULATED_EVALUATION_SECONDS are the durations of the
+sleeps; SIMULATED_MODEL_SLOTS and SIMULATED_EVALUATION_SLOTS limit concurrent sleeps in this
+process; SIMULATED_MODEL=settings calls the model of the run's settings instead, through the
+product's adapter (its endpoint may be a simulation too); SIMULATED_PROMPTS is a file that its
+prompts are written to.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from app.domain.problem import Axis, Evaluator, Job, Outcome, Problem
 from app.domain.program import Program, ProgramId
 from app.domain.run import Run
 from app.engine.context import Context
-from app.ports.protocols import LanguageModel
+from app.ports.protocols import LanguageModel, Protection
 
 DIGEST = "51" * 32
 SOURCE = "# EVOLVE-BLOCK-START\nx = {x:.6f}\ny = {y:.6f}\n# EVOLVE-BLOCK-END\n"
@@ -38,7 +38,7 @@ SOURCE = "# EVOLVE-BLOCK-START\nx = {x:.6f}\ny = {y:.6f}\n# EVOLVE-BLOCK-END\n"
 class SimulatedModel:
     """Sleeps, then answers with a program of two random numbers.
 
-    Like a server with so many slots: who comes while all are taken waits.
+    Like a server with `slots` slots: further requests wait.
     """
 
     name = "simulated"
@@ -74,19 +74,24 @@ class SimulatedSandbox:
         result = json.dumps({"combined_score": score, "x": x, "y": y}).encode()
         return Outcome(result, None, wall_seconds=self._seconds)
 
+    def prepare(self, evaluator: Evaluator) -> None: ...
+
+    def protections(self) -> list[Protection]:
+        return []
+
     def close(self) -> None: ...
 
 
 def _numbers(source: bytes) -> tuple[float, float]:
-    """Returns the two numbers that a program is about; its digest's, where it has become more."""
+    """Returns the two numbers in a program; two of its digest where it no longer holds two."""
     digest = hashlib.sha256(source).digest()
     drawn = [int.from_bytes(digest[at : at + 4], "big") / 2**32 * 10 - 5 for at in (0, 4)]
     lines = [line.split("=")[1] for line in source.decode().splitlines() if line[1:4] == " = "]
     try:
-        told = [float(line) for line in lines]
+        numbers = [float(line) for line in lines]
     except ValueError:
-        told = []
-    x, y = told if len(told) == 2 else drawn
+        numbers = []
+    x, y = numbers if len(numbers) == 2 else drawn
     return x, y
 
 
@@ -124,17 +129,17 @@ def problem() -> Problem:
 
 
 def simulated_context() -> Context:
-    """The worker's context with sandbox and problem replaced, and the model as it is told."""
+    """Returns the worker's context with a simulated sandbox, problem and, by default, model."""
     real = bootstrap.worker_context()
-    told = problem()
+    simulated = problem()
     sandbox = SimulatedSandbox(
         float(os.environ.get("SIMULATED_EVALUATION_SECONDS", "0")),
         int(os.environ.get("SIMULATED_EVALUATION_SLOTS", "64")),
     )
-    asked = replace(real, sandbox=sandbox, problem=lambda digest: told)
+    ctx = replace(real, sandbox=sandbox, problem=lambda digest: simulated)
     if os.environ.get("SIMULATED_MODEL") == "settings":
-        noted = os.environ.get("SIMULATED_PROMPTS")
-        return _noting(asked, Path(noted)) if noted else asked
+        path = os.environ.get("SIMULATED_PROMPTS")
+        return _recording(ctx, Path(path)) if path else ctx
     model = SimulatedModel(
         float(os.environ.get("SIMULATED_MODEL_SECONDS", "0")),
         int(os.environ.get("SIMULATED_MODEL_SLOTS", "64")),
@@ -143,11 +148,11 @@ def simulated_context() -> Context:
     def ask(run: Run) -> SimulatedModel:
         return model
 
-    return replace(asked, model=ask)
+    return replace(ctx, model=ask)
 
 
-class NotingModel:
-    """Writes every prompt down and asks it, as one text: so vLLM's own client can ask the same."""
+class RecordingModel:
+    """Records each prompt and sends it as one text, so that vLLM's own client can send the same."""
 
     def __init__(self, model: LanguageModel, path: Path) -> None:
         self.name = model.name
@@ -155,15 +160,17 @@ class NotingModel:
         self._path = path
 
     def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
-        asked = [replace(one, system="", user=f"{one.system}\n{one.user}") for one in prompts]
-        lines = "".join(json.dumps({"prompt": one.user}) + "\n" for one in asked)
-        with self._path.open("a") as written:
-            written.write(lines)
-        return self._model.complete(asked)
+        texts = [f"{prompt.system}\n{prompt.user}" for prompt in prompts]
+        with self._path.open("a") as file:
+            file.write("".join(json.dumps({"prompt": text}) + "\n" for text in texts))
+        pairs = zip(prompts, texts, strict=True)
+        return self._model.complete(
+            [replace(prompt, system="", user=text) for prompt, text in pairs]
+        )
 
 
-def _noting(ctx: Context, path: Path) -> Context:
-    return replace(ctx, model=lambda run: NotingModel(ctx.model(run), path))
+def _recording(ctx: Context, path: Path) -> Context:
+    return replace(ctx, model=lambda run: RecordingModel(ctx.model(run), path))
 
 
 workers.lifecycle.worker_context = simulated_context

@@ -1,8 +1,8 @@
-"""The control: the loop of document 001, one slot held through generation and evaluation.
+"""The control: the loop of design document 001, one slot held through generation and evaluation.
 
-Written from the document's own code (§ 2.4: `parallel_generations` tasks at once, each running
+Written from the code in that document (§ 2.4: `parallel_generations` tasks at once, each running
 `_evolve_once` from parent to database).  Everything is one process and the database is a list, so
-it has no costs but its waiting.  The model is the same SIMULATED endpoint, the evaluation a sleep.
+its only costs are waits.  The model is the same SIMULATED endpoint, the evaluation a sleep.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ PROMPT = "# The current program\n```python\nx = {x:.4f}\ny = {y:.4f}\n```\n"
 
 @dataclass(slots=True)
 class SlotLoop:
-    """Evolves until a moment, and counts what was done after another."""
+    """Evolves for a time, and records when each evaluation ended."""
 
     base_url: str
     slots: int
@@ -26,7 +26,7 @@ class SlotLoop:
     done: list[float] = field(default_factory=list)
 
     async def run(self, seconds: float) -> None:
-        """Runs for so long."""
+        """Runs for `seconds`."""
         client = openai.AsyncOpenAI(base_url=self.base_url, api_key="none", max_retries=0)
         database: list[tuple[float, float]] = [(0.0, 0.0)]
         guard, evaluating = asyncio.Lock(), asyncio.Semaphore(self.evaluations)
@@ -68,7 +68,7 @@ def per_second(
       base_url: The simulated endpoint.
       slots: `parallel_generations`.
       evaluations: `parallel_evaluations`.
-      seconds: Of one evaluation, of the warm-up, of the measurement.
+      seconds: Duration of one evaluation, of the warm-up, of the measurement.
     """
     evaluation, warm_up, measured = seconds
     loop = SlotLoop(base_url, slots, evaluations, evaluation)

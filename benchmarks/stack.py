@@ -1,4 +1,4 @@
-"""The whole stack for a benchmark: real servers and Celery processes, and what they cost."""
+"""The whole stack for a benchmark: real servers and Celery processes, and their costs."""
 
 import os
 import subprocess
@@ -29,13 +29,13 @@ CELERY = (sys.executable, "-m", "celery", "-A", "benchmarks.simulated")
 
 
 @dataclass(slots=True)
-class Spent:
+class ProcessCosts:
     """Processor seconds and memory of every process below this one."""
 
     _seconds: dict[tuple[str, int], float] = field(default_factory=dict)
 
     def cpu_seconds(self) -> float:
-        """Returns all processor seconds; processes that ended keep what they had."""
+        """Returns all processor seconds, including those of processes that have ended."""
         for process in _family():
             try:
                 times, part = process.cpu_times(), _part(process)
@@ -67,21 +67,21 @@ class Stack:
     """A running stack.
 
     Attributes:
-      database_url: Of its ledger.
-      folder: Of its logs; gone with the stack.
+      database_url: The address of its ledger.
+      folder: Holds its logs; removed with the stack.
     """
 
     store: SqlStore
     ctx: Context
     database_url: str
     folder: Path
-    spent: Spent
+    spent: ProcessCosts
 
 
 def begin(
     stack: Stack, *, name: str, settings: RunSettings, proposals: int, limits: InFlightLimits
 ) -> Run:
-    """Starts a run of the simulated problem, which the stack's workers go on with."""
+    """Starts a run of the simulated problem, which the stack's workers execute."""
     simulated = problem()
     return lifecycle.start(
         stack.ctx,
@@ -102,12 +102,12 @@ def begin(
 
 
 @contextmanager
-def running_stack(workers: Sequence[str], told: Mapping[str, str]) -> Iterator[Stack]:
+def running_stack(workers: Sequence[str], environment: Mapping[str, str]) -> Iterator[Stack]:
     """Starts Postgres, Valkey, workers and beat, and ends them.
 
     Args:
       workers: The queues of each worker, such as `cpu,control`.
-      told: Environment variables of the workers; this process has them too while it lasts.
+      environment: Variables of the workers; they are set in this process too.
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="evoq-bench-")))
@@ -118,17 +118,17 @@ def running_stack(workers: Sequence[str], told: Mapping[str, str]) -> Iterator[S
         broker = valkey.start()
         stack.callback(valkey.stop)
         schema.upgrade(url)
-        os.environ.update({"EVOQ_DATABASE_URL": url, "EVOQ_REDIS_URL": broker, **told})
+        os.environ.update({"EVOQ_DATABASE_URL": url, "EVOQ_REDIS_URL": broker, **environment})
         for queues in workers:
             command = (*CELERY, "worker", "-Q", queues, "--without-gossip", "--without-mingle")
             stack.callback(_end, _spawn(command, folder))
         stack.callback(_end, _spawn((*CELERY, "beat"), folder))
         store = open_store(url, connections=2)
         stack.callback(store.close)
-        rings = celery_executor(broker)
-        ctx = context(store, rings, SimulatedSandbox(0), keep_leases=False)
+        executor = celery_executor(broker)
+        ctx = context(store, executor, SimulatedSandbox(0), keep_leases=False)
         try:
-            yield Stack(store, ctx, url, folder, Spent())
+            yield Stack(store, ctx, url, folder, ProcessCosts())
         except BaseException:
             for log in sorted(folder.glob("*.log")):
                 print(f"{log.name}: …{log.read_text()[-2000:]}", file=sys.stderr)
@@ -139,14 +139,14 @@ def running_stack(workers: Sequence[str], told: Mapping[str, str]) -> Iterator[S
 def deployed_stack() -> Iterator[Stack]:
     """Yields the stack of `EVOQ_DATABASE_URL` and `EVOQ_REDIS_URL`, which runs in other containers.
 
-    What it costs is not seen from here: its processes count as none.
+    Its costs are not measured, because its processes are not children of this one.
     """
     url = os.environ["EVOQ_DATABASE_URL"]
     store = open_store(url, connections=2)
     ctx = context(
         store, celery_executor(os.environ["EVOQ_REDIS_URL"]), SimulatedSandbox(0), keep_leases=False
     )
-    yield Stack(store, ctx, url, Path.cwd(), Spent())
+    yield Stack(store, ctx, url, Path.cwd(), ProcessCosts())
     store.close()
 
 
@@ -169,7 +169,7 @@ def _family() -> list[psutil.Process]:
 
 
 def _part(process: psutil.Process) -> str:
-    """Returns which part of the stack a process is: a server, or a command."""
+    """Returns the name of the part of the stack: a server, or a command."""
     name, line = process.name(), process.cmdline()
     if "-Q" in line:
         return f"worker {line[line.index('-Q') + 1]}"

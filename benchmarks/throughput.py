@@ -23,8 +23,8 @@ from benchmarks.stack import Stack, begin, deployed_stack, running_stack
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """One stretch of the run.
+class ThroughputWindow:
+    """A section of the run.
 
     Attributes:
       settled: Proposals settled at its end.
@@ -40,71 +40,77 @@ class Window:
 
 
 def main() -> None:
-    told = _arguments()
+    options = _arguments()
     simulated = {
-        "SIMULATED_MODEL_SECONDS": str(told.model_seconds),
-        "SIMULATED_EVALUATION_SECONDS": str(told.evaluation_seconds),
-        "SIMULATED_MODEL_SLOTS": str(told.in_flight),
-        "EVOQ_GENERATE_CONCURRENCY": str(told.threads or told.in_flight),
+        "SIMULATED_MODEL_SECONDS": str(options.model_seconds),
+        "SIMULATED_EVALUATION_SECONDS": str(options.evaluation_seconds),
+        "SIMULATED_MODEL_SLOTS": str(options.in_flight),
+        "EVOQ_GENERATE_CONCURRENCY": str(options.threads or options.in_flight),
     }
-    with deployed_stack() if told.deployed else running_stack(told.workers, simulated) as stack:
-        windows = _measure(stack, told)
-    print(json.dumps(_summary(told, stack, windows), indent=2))
+    with (
+        deployed_stack() if options.deployed else running_stack(options.workers, simulated) as stack
+    ):
+        windows = _measure(stack, options)
+    print(json.dumps(_summary(options, stack, windows), indent=2))
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--proposals", type=int, default=3000)
     parser.add_argument("--in-flight", type=int, default=64)
-    parser.add_argument("--threads", type=int, help="of the worker that generates")
-    parser.add_argument("--buffer", type=int, help="planned proposals; more than are in flight")
+    parser.add_argument("--threads", type=int, help="threads of the worker that generates")
+    parser.add_argument("--buffer", type=int, help="planned proposals; default: --in-flight")
     parser.add_argument("--window", type=int, default=500, help="proposals per measurement")
     parser.add_argument("--model-seconds", type=float, default=0.0)
     parser.add_argument("--evaluation-seconds", type=float, default=0.0)
     parser.add_argument("--workers", nargs="+", default=["gpu", "cpu,control"])
     parser.add_argument(
-        "--deployed", action="store_true", help="the stack runs already: see benchmarks.deployed"
+        "--deployed", action="store_true", help="measure a running stack: see benchmarks.deployed"
     )
     return parser.parse_args()
 
 
-def _measure(stack: Stack, told: argparse.Namespace) -> list[Window]:
+def _measure(stack: Stack, options: argparse.Namespace) -> list[ThroughputWindow]:
     ctx, spent_so_far = stack.ctx, stack.spent.cpu_seconds
-    limits = InFlightLimits(told.buffer or told.in_flight, told.in_flight)
+    limits = InFlightLimits(options.buffer or options.in_flight, options.in_flight)
     queue = QueueSettings(generating=limits.generating, evaluating=limits.evaluating)
     settings = RunSettings(search=SearchSettings(seed=1), queue=queue)
     run = begin(
-        stack, name="throughput", settings=settings, proposals=told.proposals, limits=limits
+        stack, name="throughput", settings=settings, proposals=options.proposals, limits=limits
     )
-    windows: list[Window] = []
+    windows: list[ThroughputWindow] = []
     mark, before, cpu = time.monotonic(), 0, spent_so_far()
     deadline = time.monotonic() + 3600
     while time.monotonic() < deadline:
         time.sleep(0.2)
         with ctx.store.begin() as tx:
-            known = tx.runs.get(run.id)
-            settled = known.proposals - tx.proposals.backlog(run.id).unsettled
-        over = known.state is not RunState.RUNNING
-        if settled - before >= told.window or over:
+            current = tx.runs.get(run.id)
+            settled = current.proposals - tx.proposals.backlog(run.id).unsettled
+        over = current.state is not RunState.RUNNING
+        if settled - before >= options.window or over:
             now, spent = time.monotonic(), spent_so_far()
             if settled > before:
                 n = settled - before
                 cost = 1000 * (spent - cpu) / n
-                windows.append(Window(settled, n / (now - mark), cost, stack.spent.memory_mib()))
+                windows.append(
+                    ThroughputWindow(settled, n / (now - mark), cost, stack.spent.memory_mib())
+                )
             mark, before, cpu = now, settled, spent
         if over:
-            if known.state is not RunState.FINISHED:
-                raise SystemExit(f"the run ended as {known.state}: {known.reason}")
+            if current.state is not RunState.FINISHED:
+                raise SystemExit(f"the run ended as {current.state}: {current.reason}")
             return windows
     raise SystemExit(f"only {before} proposals settled in an hour")
 
 
-def _summary(told: argparse.Namespace, stack: Stack, windows: list[Window]) -> dict[str, object]:
+def _summary(
+    options: argparse.Namespace, stack: Stack, windows: list[ThroughputWindow]
+) -> dict[str, object]:
     steady = windows[1:-1] or windows
     return {
         "what": "whole stack; model and evaluator are SIMULATED",
         "cores": os.cpu_count(),
-        "settings": vars(told),
+        "settings": vars(options),
         "per_second_median": round(median(w.per_second for w in steady), 1),
         "per_second_best": round(max(w.per_second for w in steady), 1),
         "cpu_ms_per_proposal_median": round(median(w.cpu_ms for w in steady), 2),

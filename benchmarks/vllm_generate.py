@@ -1,17 +1,17 @@
-"""Tokens per second through the step `generate`, whole stack, beside vLLM's own client; real vLLM.
+"""Tokens per second of the step `generate`, whole stack, beside vLLM's own client; real vLLM.
 
     VENV/bin/python -m benchmarks.vllm_generate MODEL_FOLDER      # VENV has vLLM and this project
     VENV/bin/python -m benchmarks.vllm_generate MODEL_FOLDER --in-worker
 
-One `vllm serve` is asked in turns by a run (Postgres, Valkey, Celery workers and beat, prompts of the
-operator `rewrite`, replies booked and read) and by `vllm bench serve`, which asks the very prompts
-that the run has just asked: the same number, at the same concurrency, and answers of the same length
-(`ignore_eos`).  With `--in-worker` the run is answered by an engine inside its worker instead.  Only
-the evaluation is simulated, and hardly takes place: a random model's replies hold no program.
+One `vllm serve` answers in turns a run (Postgres, Valkey, Celery workers and beat, prompts of the
+operator `rewrite`, replies charged and read) and `vllm bench serve`, which sends the prompts of the
+run again: the same number, at the same concurrency, with replies of the same length
+(`ignore_eos`).  With `--in-worker` an engine inside the worker answers the run instead.  Only
+the evaluation is simulated, and is rare: the replies of a random model hold no program.
 
-Server, stack and client share the machine.  Answers must be long enough, and the model heavy enough,
-for the model to be the bottleneck, as it is on a GPU; on two cores the figure is still about what
-the stack costs beside it.  Prints one JSON document.
+Server, stack and client share the machine.  Replies must be long enough, and the model large enough,
+for the model to be the bottleneck, as it is on a GPU; on two cores the figure still includes the
+costs of the stack.  Prints one JSON document.
 """  # noqa: E501  commands are not broken
 
 import argparse
@@ -49,11 +49,11 @@ RUNNING, GENERATED = "vllm:num_requests_running", "vllm:generation_tokens_total"
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one turn came to.
+    """The results of one round.
 
     Attributes:
-      tokens_per_second: Of answers, from the first request to the last answer.
-      peak_running: Most requests at once, by vLLM's own gauge.
+      tokens_per_second: Rate of reply tokens, from the first request to the last reply.
+      peak_running: Largest number of concurrent requests, by vLLM's own gauge.
     """
 
     tokens_per_second: float
@@ -64,10 +64,10 @@ class Round:
 
 
 def main() -> None:
-    told = _arguments()
+    options = _arguments()
     with tempfile.TemporaryDirectory(prefix="evoq-bench-") as folder:
-        answer = (_inside if told.in_worker else _beside)(told, Path(folder))
-    shown = {"cores": os.cpu_count(), "load": os.getloadavg()[0], "settings": vars(told)}
+        answer = (_inside if options.in_worker else _beside)(options, Path(folder))
+    shown = {"cores": os.cpu_count(), "load": os.getloadavg()[0], "settings": vars(options)}
     print(json.dumps(shown | answer, indent=2))
 
 
@@ -75,88 +75,90 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", help="folder of a model")
     parser.add_argument("--concurrency", type=int, default=64)
-    parser.add_argument("--requests", type=int, default=256, help="of a round")
-    parser.add_argument("--tokens", type=int, default=1024, help="of an answer, exactly")
+    parser.add_argument("--requests", type=int, default=256, help="requests of a round")
+    parser.add_argument("--tokens", type=int, default=1024, help="exact length of a reply")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--in-worker", action="store_true")
     return parser.parse_args()
 
 
-def _beside(told: argparse.Namespace, folder: Path) -> dict[str, object]:
+def _beside(options: argparse.Namespace, folder: Path) -> dict[str, object]:
     prompts = folder / "prompts.jsonl"
     ours: list[Round] = []
     theirs: list[Round] = []
     with (
-        vllm_server(told.model, folder / "server.log") as base_url,
-        running_stack(["gpu", "cpu,control"], _environment(told, prompts)) as stack,
+        vllm_server(options.model, folder / "server.log") as base_url,
+        running_stack(["gpu", "cpu,control"], _environment(options, prompts)) as stack,
     ):
         metrics = base_url.replace("/v1", "/metrics")
-        _run(stack, told, base_url, metrics, 0)  # warms all
-        for number in range(1, told.rounds + 1):
+        _run(stack, options, base_url, metrics, 0)  # warms all
+        for number in range(1, options.rounds + 1):
             prompts.unlink()
-            ours.append(_run(stack, told, base_url, metrics, number))
-            theirs.append(_bench_serve(told, base_url, metrics, prompts, number))
+            ours.append(_run(stack, options, base_url, metrics, number))
+            theirs.append(_bench_serve(options, base_url, metrics, prompts, number))
     pairs = zip(ours, theirs, strict=True)
-    ratios = [round(one.tokens_per_second / other.tokens_per_second, 3) for one, other in pairs]
+    ratios = [round(run.tokens_per_second / client.tokens_per_second, 3) for run, client in pairs]
     return {
         "what": "tokens per second: generate, whole stack, beside vLLM's own client; real vLLM",
-        "generate": [asdict(one) for one in ours],
-        "vllm_bench_serve": [asdict(one) for one in theirs],
-        "ratios": ratios,  # of two that ran one after the other: the machine may be shared
+        "generate": [asdict(result) for result in ours],
+        "vllm_bench_serve": [asdict(result) for result in theirs],
+        "ratios": ratios,  # of neighbouring rounds, because the machine may be shared
         "median_ratio": median(ratios),
     }
 
 
-def _inside(told: argparse.Namespace, folder: Path) -> dict[str, object]:
+def _inside(options: argparse.Namespace, folder: Path) -> dict[str, object]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     engine = {
-        "EVOQ_VLLM_MODEL": told.model,
+        "EVOQ_VLLM_MODEL": options.model,
         "EVOQ_VLLM_NAME": "tiny",
         "EVOQ_VLLM_ARGS": SOUND,
         "EVOQ_VLLM_METRICS_PORT": str(port),
     }
     prompts = folder / "prompts.jsonl"
-    with running_stack(["gpu", "cpu,control"], _environment(told, prompts) | engine) as stack:
+    with running_stack(["gpu", "cpu,control"], _environment(options, prompts) | engine) as stack:
         metrics = f"http://127.0.0.1:{port}/metrics"
-        rounds = [_run(stack, told, None, metrics, number) for number in range(told.rounds + 1)]
+        rounds = [
+            _run(stack, options, None, metrics, number) for number in range(options.rounds + 1)
+        ]
     return {
         "what": "tokens per second: generate, whole stack, real engine inside the worker",
-        "generate": [asdict(one) for one in rounds[1:]],
+        "generate": [asdict(result) for result in rounds[1:]],
     }
 
 
-def _environment(told: argparse.Namespace, prompts: Path) -> dict[str, str]:
+def _environment(options: argparse.Namespace, prompts: Path) -> dict[str, str]:
     return {
         "SIMULATED_MODEL": "settings",
         "SIMULATED_PROMPTS": str(prompts),
-        "EVOQ_GENERATE_CONCURRENCY": str(2 * told.concurrency),  # as many are ready as are answered
+        "EVOQ_GENERATE_CONCURRENCY": str(2 * options.concurrency),  # as many wait as are in flight
         "EVOQ_EVALUATE_CONCURRENCY": "2",
-        "EVOQ_LLM_MAX_IN_FLIGHT": str(told.concurrency),
+        "EVOQ_LLM_MAX_IN_FLIGHT": str(options.concurrency),
     }
 
 
 def _run(
-    stack: Stack, told: argparse.Namespace, base_url: str | None, metrics: str, number: int
+    stack: Stack, options: argparse.Namespace, base_url: str | None, metrics: str, number: int
 ) -> Round:
-    """Has a run ask for as many completions as a round has, and waits for its end."""
+    """Starts a run with the completions of one round, and waits for its end."""
     simulated = problem()
     model = ModelSettings(
         model="tiny",
         base_url=base_url,
         temperature=TEMPERATURE,
-        max_tokens=told.tokens,
+        max_tokens=options.tokens,
         extra_body={"ignore_eos": True},
         repair_turns=0,
-        min_in_flight=told.concurrency,
-        target_in_flight=told.concurrency,
-        max_in_flight=told.concurrency,
+        min_in_flight=options.concurrency,
+        target_in_flight=options.concurrency,
+        max_in_flight=options.concurrency,
         timeout_seconds=600.0,
         min_timeout_seconds=600.0,
         deadline_seconds=900.0,
     )
-    queue = QueueSettings(generating=3 * told.concurrency, evaluating=told.concurrency)
+    queue = QueueSettings(generating=3 * options.concurrency, evaluating=options.concurrency)
     settings = RunSettings(search=SearchSettings(seed=number), llm=model, queue=queue)
     run = lifecycle.start(
         stack.ctx,
@@ -170,8 +172,8 @@ def _run(
             axes=simulated.axes,
             seed=number,
             islands=1,
-            budget=Budget(told.requests),
-            limits=InFlightLimits(3 * told.concurrency, told.concurrency),
+            budget=Budget(options.requests),
+            limits=InFlightLimits(3 * options.concurrency, options.concurrency),
         ),
     )
 
@@ -179,79 +181,79 @@ def _run(
         with stack.store.begin() as tx:
             return tx.runs.get(run.id).state is not RunState.RUNNING
 
-    seen = _watched(metrics, over)
+    activity = _watched(metrics, over)
     with psycopg.connect(stack.database_url.replace("+psycopg", "")) as connection:
         counted = (
             "SELECT count(*), sum(completion_tokens), avg(prompt_tokens) FROM completions q"
             " JOIN cohorts k ON k.id = q.cohort WHERE k.run = %s"
         )
         n, tokens, prompt = connection.execute(counted, (run.id,)).fetchone() or (0, 0, 0)
-    if n != told.requests or tokens != n * told.tokens:
-        raise SystemExit(f"{n} of {told.requests} completions with {tokens} tokens together")
-    return _round(seen, int(tokens), float(prompt))
+    if n != options.requests or tokens != n * options.tokens:
+        raise SystemExit(f"{n} of {options.requests} completions with {tokens} tokens together")
+    return _round(activity, int(tokens), float(prompt))
 
 
 @dataclass(slots=True)
-class _Seen:
-    """When a round was at work, by the server's own metrics, looked at four times a second."""
+class _Activity:
+    """The active time of a round, by the server's own metrics, sampled four times a second."""
 
     first: float = 0.0
     last: float = 0.0
     peak: float = 0.0
 
 
-def _watched(metrics: str, over: Callable[[], bool]) -> _Seen:
-    """Looks on until it is over."""
-    seen, made = _Seen(), gauge(metrics, GENERATED)
+def _watched(metrics: str, over: Callable[[], bool]) -> _Activity:
+    """Samples the metrics until `over()` holds."""
+    activity, made = _Activity(), gauge(metrics, GENERATED)
     while not over():
         now, running = time.monotonic(), gauge(metrics, RUNNING)
         generated = gauge(metrics, GENERATED)
-        seen.first = seen.first or (now if running else 0.0)
+        activity.first = activity.first or (now if running else 0.0)
         if generated > made:
-            seen.last, made = now, generated
-        seen.peak = max(seen.peak, running)
+            activity.last, made = now, generated
+        activity.peak = max(activity.peak, running)
         time.sleep(0.25)
-    return seen
+    return activity
 
 
-def _round(seen: _Seen, tokens: int, prompt_tokens: float) -> Round:
-    seconds = seen.last - seen.first
+def _round(activity: _Activity, tokens: int, prompt_tokens: float) -> Round:
+    seconds = activity.last - activity.first
     rate = round(tokens / seconds, 1)
-    return Round(rate, round(seconds, 2), tokens, round(prompt_tokens, 1), int(seen.peak))
+    return Round(rate, round(seconds, 2), tokens, round(prompt_tokens, 1), int(activity.peak))
 
 
 def _bench_serve(
-    told: argparse.Namespace, base_url: str, metrics: str, prompts: Path, number: int
+    options: argparse.Namespace, base_url: str, metrics: str, prompts: Path, number: int
 ) -> Round:
-    """Has vLLM's own client ask the prompts; its rate is the one that it reports."""
+    """Sends the prompts with vLLM's own client and returns the rate that it reports."""
     folder = prompts.parent
     lines = prompts.read_text().splitlines()
     random.Random(number).shuffle(lines)
-    asked = folder / "asked.jsonl"
-    asked.write_text("\n".join(lines[: told.requests]) + "\n")
+    requests = folder / "requests.jsonl"
+    requests.write_text("\n".join(lines[: options.requests]) + "\n")
     command = [str(Path(sys.executable).with_name("vllm")), "bench", "serve"]
     command += shlex.split(
-        f"--backend openai-chat --model tiny --tokenizer {shlex.quote(told.model)}"
+        f"--backend openai-chat --model tiny --tokenizer {shlex.quote(options.model)}"
         f" --base-url {base_url.removesuffix('/v1')} --endpoint /v1/chat/completions"
-        f" --dataset-name custom --dataset-path {asked} --custom-output-len {told.tokens}"
-        f" --num-prompts {told.requests} --max-concurrency {told.concurrency} --ignore-eos"
+        f" --dataset-name custom --dataset-path {requests} --custom-output-len {options.tokens}"
+        f" --num-prompts {options.requests} --max-concurrency {options.concurrency} --ignore-eos"
         f" --disable-shuffle --skip-chat-template --temperature {TEMPERATURE}"
         f" --disable-tqdm --save-result --result-dir {folder} --result-filename result.json"
     )
     with (folder / "bench.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
-    seen = _watched(metrics, lambda: process.poll() is not None)
+    activity = _watched(metrics, lambda: process.poll() is not None)
     if process.returncode:
         raise SystemExit(f"vllm bench serve: {(folder / 'bench.log').read_text()[-3000:]}")
     result = json.loads((folder / "result.json").read_text())
-    if result["completed"] != told.requests:
-        raise SystemExit(f"vllm bench serve: {result['completed']} of {told.requests} completed")
+    if result["completed"] != options.requests:
+        raise SystemExit(f"vllm bench serve: {result['completed']} of {options.requests} completed")
     return Round(
         round(float(result["output_throughput"]), 1),
         round(float(result["duration"]), 2),
         int(result["total_output_tokens"]),
-        round(float(result["total_input_tokens"]) / told.requests, 1),
-        int(seen.peak),
+        round(float(result["total_input_tokens"]) / options.requests, 1),
+        int(activity.peak),
     )
 
 

@@ -113,14 +113,14 @@ class Executor(Protocol):
     """Arranges for a step to be run at least once, in some process, at some later time."""
 
     def submit(self, step: Step, subjects: Sequence[int], *, together: int = 1) -> None:
-        """Rings once for each subject, in order; neighbours may share a bell.
+        """Enqueues the step for each subject, in order, up to `together` per message.
 
-        A bell that cannot be rung is not an error: `reap` rings again.
+        A message that cannot be sent is not an error: `reap` enqueues the step again.
 
         Args:
           step: What to run.
           subjects: What to run it for.
-          together: Up to how many the step may be told at once.
+          together: The largest number of subjects in a message.
         """
         ...
 

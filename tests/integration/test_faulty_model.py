@@ -17,17 +17,19 @@ PROPOSALS = 1000
 
 def test_a_model_that_fails_loses_nothing_and_costs_no_proposal(monkeypatch: pytest.MonkeyPatch):
     for name in ("EVOQ_DATABASE_URL", "EVOQ_REDIS_URL"):
-        monkeypatch.setenv(name, "set by the stack")  # so that it is as before afterwards
-    told = saturation.arguments(["--in-flight", "32", "--model-seconds", "0.3", "--timeout", "2"])
-    settings = saturation.environment(told, evaluation_seconds=0.0)
+        monkeypatch.setenv(name, "set by the stack")  # monkeypatch restores it afterwards
+    options = saturation.arguments(
+        ["--in-flight", "32", "--model-seconds", "0.3", "--timeout", "2"]
+    )
+    settings = saturation.environment(options, evaluation_seconds=0.0)
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
 
     with (
-        simulated_model(told.model_seconds, told.in_flight, saturation.FAULTS) as base_url,
-        running_stack(told.workers, settings) as stack,
+        simulated_model(options.model_seconds, options.in_flight, saturation.FAULTS) as base_url,
+        running_stack(options.workers, settings) as stack,
     ):
-        run = saturation.start(stack, told, base_url, PROPOSALS, told.timeout)
+        run = saturation.start(stack, options, base_url, PROPOSALS, options.timeout)
         deadline = time.monotonic() + 500
         while True:
             with stack.store.begin() as tx:
