@@ -1,23 +1,29 @@
 """The folder of a run's results: what `evoq run` leaves behind."""
 
+import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
+
+from matplotlib.figure import Figure
 
 from app.domain.problem import Problem
 from app.domain.secrets import redacted_values
 from app.ports.protocols import Store
-from app.reports.metrics import MetricsRow, history, rows, write_csv, write_jsonl
-from app.reports.plots import archive, evolution, failures, save
+from app.reports.metrics import history, rows, write_csv, write_jsonl
+from app.reports.plots import archive, evolution, failures
 from app.reports.summary import Summary, best_document, document
 
+DOTS_PER_INCH = 110
 PLOTTED = 200_000
 """Settled proposals that are drawn; of a longer run, the first."""
 
 
 def write(store: Store, summary: Summary, problem: Problem, folder: Path) -> None:
-    """Writes every file of a run's folder, each beside its place and then moved there.
+    """Writes every file of a run's folder.  A reader never sees half a file.
 
     Raises:
       OSError: The folder cannot be written to.
@@ -30,15 +36,15 @@ def write(store: Store, summary: Summary, problem: Problem, folder: Path) -> Non
 
 
 def write_best(summary: Summary, problem: Problem, folder: Path) -> None:
-    """Writes the best program and what is known of it; nothing while there is none."""
+    """Writes the best program and its measurements; nothing while there is none."""
     if summary.best is None:
         return
-    program = folder / f"best_program{problem.suffix}"
-    _write_text(program, lambda out: out.write(summary.best.source if summary.best else ""))
-    told = {**best_document(summary.best), "run": summary.run.name, "file": program.name}
+    source, program = summary.best.source, folder / f"best_program{problem.suffix}"
+    _write_text(program, lambda out: out.write(source))
     whole = document(summary, None)
-    told |= {name: whole[name] for name in ("baselines", "costs")}
-    _write_json(folder / "best.json", told)
+    best = {**best_document(summary.best), "run": summary.run.name, "file": program.name}
+    best |= {name: whole[name] for name in ("baselines", "costs")}
+    _write_json(folder / "best.json", best)
 
 
 def write_metrics(store: Store, run: int, folder: Path) -> None:
@@ -50,12 +56,14 @@ def write_metrics(store: Store, run: int, folder: Path) -> None:
 def draw(store: Store, summary: Summary, folder: Path) -> list[Path]:
     """Draws `evolution.png`, `failures.png` and `archive.png`; returns their paths."""
     run = summary.run
-    settled = _first(rows(history(store, run.id)), PLOTTED)
+    settled = list(itertools.islice(rows(history(store, run.id)), PLOTTED))
+    seeds = summary.baselines.items()
+    baselines = {name: seed.fitness for name, seed in seeds if seed.fitness is not None}
     with store.begin() as tx:
         elites = tx.archive.elites(run.id)
     title = f"{run.name} ({run.problem_name})" if run.problem_name not in run.name else run.name
     drawn = {
-        "evolution.png": evolution(settled, _fitness(summary), title),
+        "evolution.png": evolution(settled, baselines, title),
         "failures.png": failures(settled, title),
         "archive.png": archive(elites, run.axes, title),
     }
@@ -65,7 +73,7 @@ def draw(store: Store, summary: Summary, folder: Path) -> list[Path]:
 
 
 def snapshot(summary: Summary, problem: Problem) -> dict[str, Any]:
-    """Returns the run's settings as they were, with secrets removed."""
+    """Returns the settings that the run was created from, without secrets."""
     run = summary.run
     return {
         "run": run.name,
@@ -82,24 +90,31 @@ def snapshot(summary: Summary, problem: Problem) -> dict[str, Any]:
     }
 
 
-def _fitness(summary: Summary) -> Mapping[str, float]:
-    measured = summary.baselines.items()
-    return {name: one.fitness for name, one in measured if one.fitness is not None}
-
-
-def _first(settled: Iterable[MetricsRow], limit: int) -> Sequence[MetricsRow]:
-    return [row for _, row in zip(range(limit), settled, strict=False)]
-
-
 def _write_json(path: Path, value: Any) -> None:
     _write_text(path, lambda out: out.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n"))
 
 
 def _write_text(path: Path, write_to: Callable[[TextIO], object]) -> None:
+    with (
+        _replacing(path) as part,
+        part.open("w", encoding="utf-8", errors="replace", newline="") as out,
+    ):
+        write_to(out)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes a figure as PNG."""
+    with _replacing(path) as part, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # drawn as a box
+        figure.savefig(part, format="png", dpi=DOTS_PER_INCH, bbox_inches="tight")
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """Yields a temporary file beside `path`, which replaces it unless writing fails."""
     part = path.with_name(f".{path.name}.part")
     try:
-        with part.open("w", encoding="utf-8", errors="replace", newline="") as out:
-            write_to(out)
+        yield part
         part.replace(path)
     except OSError:
         part.unlink(missing_ok=True)

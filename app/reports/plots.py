@@ -3,11 +3,8 @@
 Drawn with matplotlib's object-oriented interface: no display, no global state.
 """
 
-import io
 import math
-import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from matplotlib import colormaps
@@ -20,7 +17,6 @@ from app.domain.search.archive import Elite
 from app.reports.metrics import MetricsRow
 
 SIZE = (9.0, 5.2)
-DOTS_PER_INCH = 110
 FAILURE_COLUMNS = 40
 """Bars of the plot of failures, each a range of proposals."""
 TICKS = 6
@@ -141,21 +137,6 @@ def best_by_square(
         if incumbent is None or elite.quality > incumbent.quality:
             best[column, row] = elite
     return best
-
-
-def save(figure: Figure, path: Path) -> None:
-    """Writes a PNG under a temporary name, then renames it: a reader never sees half a file."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # drawn as a box
-        drawn = io.BytesIO()
-        figure.savefig(drawn, format="png", dpi=DOTS_PER_INCH, bbox_inches="tight")
-    part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_bytes(drawn.getbuffer())
-        part.replace(path)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise
 
 
 def _figure(title: str, across: str, up: str) -> tuple[Figure, Plot]:

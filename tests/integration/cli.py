@@ -50,8 +50,8 @@ evaluator:
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a command said."""
+class CommandResult:
+    """What a command result."""
 
     code: int
     out: str
@@ -63,16 +63,16 @@ class Said:
 
 
 class Evoq:
-    """Runs commands and takes what they print."""
+    """Runs commands and captures their output."""
 
     def __init__(self, capture: pytest.CaptureFixture[str]) -> None:
         self._capture = capture
 
-    def __call__(self, *arguments: object) -> Said:
+    def __call__(self, *arguments: object) -> CommandResult:
         self._capture.readouterr()
         code = status_of([str(argument) for argument in arguments])
         printed = self._capture.readouterr()
-        return Said(code, printed.out, printed.err)
+        return CommandResult(code, printed.out, printed.err)
 
 
 def problem_folder(

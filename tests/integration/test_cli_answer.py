@@ -54,40 +54,40 @@ def test_the_oldest_prompt_is_shown_and_answered_from_a_file(evoq: Evoq, folder:
 
     reply = folder / "mine.txt"
     reply.write_text("x = 1\n")
-    told = evoq("answer", "asking", "--reply", reply, "--json").json
-    assert told["answered"].startswith("1-")
-    assert [name.split("-")[0] for name in told["waiting"]] == ["2"]
+    document = evoq("answer", "asking", "--reply", reply, "--json").json
+    assert document["answered"].startswith("1-")
+    assert [name.split("-")[0] for name in document["waiting"]] == ["2"]
     [got] = HumanModel("ada", folder, wait_seconds=0, clock=later).complete([Prompt("", "Q1", 1)])
     assert got.text == "x = 1\n"
 
 
 @pytest.mark.parametrize(
-    ("run", "says"), [("asking", "no prompt of asking waits"), ("alone", "asks no person")]
+    ("run", "expected"), [("asking", "no prompt of asking waits"), ("alone", "asks no person")]
 )
-def test_where_nothing_waits_the_command_says_so(evoq: Evoq, folder: Path, run: str, says: str):
-    said = evoq("answer", run)
+def test_a_run_without_open_prompts_is_an_error(evoq: Evoq, folder: Path, run: str, expected: str):
+    result = evoq("answer", run)
 
-    assert said.code == 1
-    assert says in said.err
+    assert result.code == 1
+    assert expected in result.err
 
 
-def test_a_reply_that_cannot_be_read_is_none(evoq: Evoq, folder: Path):
+def test_a_reply_that_cannot_be_read_is_refused(evoq: Evoq, folder: Path):
     ask(folder, 1)
 
-    said = evoq("answer", "asking", "--reply", folder / "nowhere")
+    result = evoq("answer", "asking", "--reply", folder / "nowhere")
 
-    assert said.code == 1
-    assert "nowhere: cannot be read" in said.err
+    assert result.code == 1
+    assert "nowhere: cannot be read" in result.err
     assert evoq("answer", "asking").out == "Q1\n"
 
 
-def test_an_empty_reply_is_none(evoq: Evoq, folder: Path):
+def test_an_empty_reply_is_refused(evoq: Evoq, folder: Path):
     ask(folder, 1)
     empty = folder / "empty.txt"
     empty.write_text(" \n")
 
-    said = evoq("answer", "asking", "--reply", empty)
+    result = evoq("answer", "asking", "--reply", empty)
 
-    assert said.code == 1
-    assert "empty.txt: is empty" in said.err
+    assert result.code == 1
+    assert "empty.txt: is empty" in result.err
     assert evoq("answer", "asking").out == "Q1\n"

@@ -18,17 +18,17 @@ def evoq(
     return Evoq(capsys)
 
 
-def test_check_tells_what_was_understood_and_what_the_seeds_scored(evoq: Evoq, tmp_path: Path):
+def test_check_reports_the_problem_and_the_results_of_its_seeds(evoq: Evoq, tmp_path: Path):
     folder = problem_folder(tmp_path / "problem")
 
-    said = evoq("check", folder, "--json")
+    result = evoq("check", folder, "--json")
 
-    assert said.code == 0
-    told = said.json
-    assert told["stages"] == ["evaluate"]
-    assert told["limits"]["wall_seconds"] == 20.0
-    assert [axis["name"] for axis in told["axes"]] == ["complexity"]
-    [seed] = told["seeds"]
+    assert result.code == 0
+    document = result.json
+    assert document["stages"] == ["evaluate"]
+    assert document["limits"]["wall_seconds"] == 20.0
+    assert [axis["name"] for axis in document["axes"]] == ["complexity"]
+    [seed] = document["seeds"]
     assert (seed["fitness"], seed["failure"]) == (-6.5, None)
     assert seed["metrics"]["value"] == 3.5
     assert "complexity" in seed["features"]
@@ -38,36 +38,36 @@ def test_a_failure_names_the_stage_that_it_happened_in(evoq: Evoq, tmp_path: Pat
     broken = STAGED.replace("return evaluate(program_path)", "raise ValueError('seven')")
 
     config = "evaluator:\n  cascade_thresholds: [0.0]\n"
-    said = evoq("check", problem_folder(tmp_path / "problem", evaluator=broken, config=config))
+    result = evoq("check", problem_folder(tmp_path / "problem", evaluator=broken, config=config))
 
-    assert "failed, runtime in evaluate_stage2 after" in said.out
-    assert "modes:" not in said.out
-    assert "every seed failed" in said.err
+    assert "failed, runtime in evaluate_stage2 after" in result.out
+    assert "modes:" not in result.out
+    assert "every seed failed" in result.err
 
 
-def test_check_says_at_which_stage_a_seed_stops_and_that_a_run_begins(evoq: Evoq, tmp_path: Path):
+def test_check_names_the_stage_at_which_a_seed_stops(evoq: Evoq, tmp_path: Path):
     crashing = STAGED.replace("return evaluate(program_path)", "raise ValueError('seven')")
     folder = problem_folder(tmp_path / "problem", evaluator=crashing, config=CASCADE)
 
-    said = evoq("check", folder)
-    told = evoq("check", folder, "--json").json
+    result = evoq("check", folder)
+    document = evoq("check", folder, "--json").json
 
-    assert said.code == 0
-    assert "stops after evaluate_stage1 with fitness 0, below the threshold 0.5" in said.out
-    assert "A run can begin, with the metrics that its seeds reached" in said.out
-    assert told["usable"] is True
-    [seed] = told["seeds"]
+    assert result.code == 0
+    assert "stops after evaluate_stage1 with fitness 0, below the threshold 0.5" in result.out
+    assert "A run can begin, with the metrics that its seeds reached" in result.out
+    assert document["usable"] is True
+    [seed] = document["seeds"]
     assert seed["stages"] == ["evaluate_stage1"]
     assert seed["fitness"] == 0.0
     assert seed["stopped"] == {"stage": "evaluate_stage1", "fitness": 0.0, "threshold": 0.5}
 
 
-def test_check_without_json_is_for_people(evoq: Evoq, tmp_path: Path):
-    said = evoq("check", problem_folder(tmp_path / "problem"))
+def test_check_without_json_prints_text(evoq: Evoq, tmp_path: Path):
+    result = evoq("check", problem_folder(tmp_path / "problem"))
 
-    assert said.code == 0
-    assert "fitness -6.5" in said.out
-    assert "protections on" in said.out
+    assert result.code == 0
+    assert "fitness -6.5" in result.out
+    assert "protections on" in result.out
 
 
 @pytest.mark.parametrize(
@@ -83,34 +83,36 @@ def test_check_without_json_is_for_people(evoq: Evoq, tmp_path: Path):
 def test_check_fails_when_no_seed_can_be_measured(evoq: Evoq, tmp_path: Path, broken, kind: str):
     folder = problem_folder(tmp_path / "problem", **broken)
 
-    said = evoq("check", folder, "--json")
+    result = evoq("check", folder, "--json")
 
-    assert said.code == 1
-    [seed] = said.json["seeds"]
+    assert result.code == 1
+    [seed] = result.json["seeds"]
     assert seed["failure"]["kind"] == kind
     assert seed["failure"]["detail"]
-    assert said.json["usable"] is False
+    assert result.json["usable"] is False
 
 
-def test_an_evaluator_that_cannot_be_imported_says_where(evoq: Evoq, tmp_path: Path):
+def test_an_evaluator_that_cannot_be_imported_is_an_error_with_the_cause(
+    evoq: Evoq, tmp_path: Path
+):
     folder = problem_folder(tmp_path / "problem", evaluator=f"import no_such_module\n{EVALUATOR}")
 
-    said = evoq("check", folder, "--json")
+    result = evoq("check", folder, "--json")
 
-    assert said.code == 1
-    assert said.json["error"]["kind"] == "evaluator"
-    assert "no_such_module" in said.json["error"]["what"]
-    assert "Traceback" not in said.err
+    assert result.code == 1
+    assert result.json["error"]["kind"] == "evaluator"
+    assert "no_such_module" in result.json["error"]["what"]
+    assert "Traceback" not in result.err
 
 
-def test_a_package_that_an_evaluator_lacks_is_told_with_the_remedy(evoq: Evoq, tmp_path: Path):
+def test_a_package_that_an_evaluator_lacks_is_an_error_with_the_remedy(evoq: Evoq, tmp_path: Path):
     lacking = f"import nowhere_to_be_found\n{EVALUATOR}"
 
-    said = evoq("check", problem_folder(tmp_path / "problem", evaluator=lacking))
+    result = evoq("check", problem_folder(tmp_path / "problem", evaluator=lacking))
 
-    assert said.code == 1
-    assert "No module named 'nowhere_to_be_found'" in said.err
-    assert "requirements.txt" in said.err
+    assert result.code == 1
+    assert "No module named 'nowhere_to_be_found'" in result.err
+    assert "requirements.txt" in result.err
 
 
 def test_evaluate_answers_in_the_order_of_the_files(evoq: Evoq, tmp_path: Path):
@@ -121,42 +123,46 @@ def test_evaluate_answers_in_the_order_of_the_files(evoq: Evoq, tmp_path: Path):
     (tmp_path / "binary.py").write_bytes(b"\xff\xfe\x00")
     files = [tmp_path / name for name in (*values, "binary.py")]
 
-    said = evoq("evaluate", folder, *files, "--json")
+    result = evoq("evaluate", folder, *files, "--json")
 
-    assert said.code == 0
-    assert [one["file"] for one in said.json] == [str(file) for file in files]
-    assert [one["fitness"] for one in said.json] == [-10.0, -0.5, None, None, None]
-    kinds = [one["failure"]["kind"] if one["failure"] else None for one in said.json]
+    assert result.code == 0
+    assert [measured["file"] for measured in result.json] == [str(file) for file in files]
+    assert [measured["fitness"] for measured in result.json] == [-10.0, -0.5, None, None, None]
+    kinds = [
+        measured["failure"]["kind"] if measured["failure"] else None for measured in result.json
+    ]
     assert kinds == [None, None, "runtime", "syntax", "syntax"]
-    assert all(one["verified"] for one in said.json[:2])
+    assert all(measured["verified"] for measured in result.json[:2])
 
 
 def test_evaluate_goes_through_every_stage(evoq: Evoq, tmp_path: Path):
     config = "evaluator:\n  cascade_thresholds: [0.5]\n"
     folder = problem_folder(tmp_path / "problem", evaluator=STAGED, config=config)
 
-    said = evoq("evaluate", folder, folder / "initial_program.py", "--json")
+    result = evoq("evaluate", folder, folder / "initial_program.py", "--json")
 
-    [one] = said.json
-    assert one["stages"] == ["evaluate_stage1", "evaluate_stage2"]
-    assert one["fitness"] == -6.5
-    assert one["metrics"]["stage1"] == 1.0
+    [measured] = result.json
+    assert measured["stages"] == ["evaluate_stage1", "evaluate_stage2"]
+    assert measured["fitness"] == -6.5
+    assert measured["metrics"]["stage1"] == 1.0
 
 
 def test_compatible_mode_is_labelled_unverified(evoq: Evoq, tmp_path: Path):
     folder = problem_folder(tmp_path / "problem")
 
-    said = evoq("evaluate", folder, folder / "initial_program.py", "--mode", "compatible", "--json")
+    result = evoq(
+        "evaluate", folder, folder / "initial_program.py", "--mode", "compatible", "--json"
+    )
 
-    [one] = said.json
-    assert (one["fitness"], one["verified"]) == (-6.5, False)
+    [measured] = result.json
+    assert (measured["fitness"], measured["verified"]) == (-6.5, False)
 
 
 def test_a_program_file_that_is_missing_is_one_message(evoq: Evoq, tmp_path: Path):
-    said = evoq("evaluate", problem_folder(tmp_path / "problem"), "absent.py", "--json")
+    result = evoq("evaluate", problem_folder(tmp_path / "problem"), "absent.py", "--json")
 
-    assert said.code == 1
-    assert "absent.py" in said.json["error"]["what"]
+    assert result.code == 1
+    assert "absent.py" in result.json["error"]["what"]
 
 
 @pytest.mark.parametrize("option", [("--sandbox", "cage"), ("--mode", "wild")])
@@ -165,10 +171,10 @@ def test_a_sandbox_or_mode_that_does_not_exist_is_wrong_usage(
 ):
     folder = problem_folder(tmp_path / "problem")
 
-    said = evoq("evaluate", folder, folder / "initial_program.py", *option, "--json")
+    result = evoq("evaluate", folder, folder / "initial_program.py", *option, "--json")
 
-    assert said.code != 0
-    assert option[1] in str(said.json["error"])
+    assert result.code != 0
+    assert option[1] in str(result.json["error"])
 
 
 READER = EVALUATOR.replace(
@@ -176,17 +182,17 @@ READER = EVALUATOR.replace(
 )
 
 
-def test_check_compares_both_modes_and_says_what_the_sandbox_costs(evoq: Evoq, tmp_path: Path):
+def test_check_compares_both_modes_and_measures_the_overhead(evoq: Evoq, tmp_path: Path):
     folder = problem_folder(tmp_path / "problem")
 
-    said = evoq("check", folder)
-    told = evoq("check", folder, "--json").json
+    result = evoq("check", folder)
+    document = evoq("check", folder, "--json").json
 
-    assert "measures alike" in said.out
-    assert "µs" in said.out
-    assert 1.0 < told["overhead"]["call_microseconds"] < 1e5
-    assert 0.1 < told["overhead"]["trial_milliseconds"] < 1e5
-    assert 0.0 < told["overhead"]["boot_seconds"] < 60.0
+    assert "measures alike" in result.out
+    assert "µs" in result.out
+    assert 1.0 < document["overhead"]["call_microseconds"] < 1e5
+    assert 0.1 < document["overhead"]["trial_milliseconds"] < 1e5
+    assert 0.0 < document["overhead"]["boot_seconds"] < 60.0
 
 
 def test_check_explains_a_seed_that_measures_differently_in_the_other_mode(
@@ -194,10 +200,10 @@ def test_check_explains_a_seed_that_measures_differently_in_the_other_mode(
 ):
     folder = problem_folder(tmp_path / "problem", evaluator=READER)
 
-    said = evoq("check", folder)
+    result = evoq("check", folder)
     quiet = evoq("check", folder, "--set", "sandbox.compare_modes=false")
 
-    assert said.code == 0
-    assert "size is" in said.err
-    assert "EVOQ_PROGRAM_SOURCE" in said.err
+    assert result.code == 0
+    assert "size is" in result.err
+    assert "EVOQ_PROGRAM_SOURCE" in result.err
     assert "size is" not in quiet.err

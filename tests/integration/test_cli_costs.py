@@ -1,4 +1,4 @@
-"""What a run costs, and what the next one need not pay again; a simulated model over HTTP."""
+"""Costs of a run, and completions that a later run reuses; with a simulated model over HTTP."""
 
 import json
 from collections.abc import Iterator
@@ -28,13 +28,13 @@ def evoq(
     return Evoq(capsys)
 
 
-def asked(mock: Mock) -> float:
+def requests(mock: Mock) -> float:
     return mock.gauge("vllm:request_success_total")
 
 
 def settings(mock: Mock, *more: str) -> list[str]:
-    told = ["llm.model=mock", f"llm.base_url={mock.base_url}", "llm.max_tokens=800", *more]
-    return [word for one in told for word in ("--set", one)]
+    values = ["llm.model=mock", f"llm.base_url={mock.base_url}", "llm.max_tokens=800", *more]
+    return [word for value in values for word in ("--set", value)]
 
 
 def programs(evoq: Evoq, run: str) -> list[tuple[Any, ...]]:
@@ -46,17 +46,17 @@ def test_a_warm_run_asks_no_model_and_finds_the_same_programs(
     evoq: Evoq, mock: Mock, tmp_path: Path
 ) -> None:
     folder = problem_folder(tmp_path / "sum")
-    order = ["run", folder, "--iterations", 8, "--reproducible", "--json"]
+    command = ["run", folder, "--iterations", 8, "--reproducible", "--json"]
     prices = ["llm.usd_per_million_prompt_tokens=1", "llm.usd_per_million_completion_tokens=10"]
 
-    cold = evoq(*order, "--name", "cold", *settings(mock, *prices))
-    paid = asked(mock)
-    warm = evoq(*order, "--name", "warm", *settings(mock, *prices, "llm.cache=true"))
+    cold = evoq(*command, "--name", "cold", *settings(mock, *prices))
+    paid = requests(mock)
+    warm = evoq(*command, "--name", "warm", *settings(mock, *prices, "llm.cache=true"))
 
     assert cold.code == 0, cold.err
     assert warm.code == 0, warm.err
     assert paid == 8
-    assert asked(mock) == paid
+    assert requests(mock) == paid
     assert programs(evoq, "warm") == programs(evoq, "cold")
     assert cold.json["tokens"] > 0
     assert warm.json["tokens"] == 0
@@ -69,7 +69,7 @@ def test_a_warm_run_asks_no_model_and_finds_the_same_programs(
     )
     assert second["models"][0]["reused_tokens"] == cold.json["tokens"]
     assert first["per_admitted_usd"] == pytest.approx(first["cost_usd"] / cold.json["admitted"])
-    assert 0 < first["prefix_hit_rate"] < 1  # the simulation says what it had read before
+    assert 0 < first["prefix_hit_rate"] < 1  # the simulation reports cached tokens
     rows = evoq("metrics", "cold", "--json").json
     assert sum(row["tokens"] for row in rows) == cold.json["tokens"]
     assert sum(row["cost_usd"] or 0 for row in rows) == pytest.approx(first["models_usd"])
@@ -80,16 +80,16 @@ def test_a_warm_run_asks_no_model_and_finds_the_same_programs(
     assert best["costs"]["models_usd"] == first["models_usd"]
 
 
-def test_a_run_ends_at_its_tokens_and_resume_goes_on_with_more(
+def test_a_run_ends_at_its_tokens_and_resume_continues_with_more(
     evoq: Evoq, mock: Mock, tmp_path: Path
 ) -> None:
     folder = problem_folder(tmp_path / "sum")
-    order = ["run", folder, "--iterations", 50, "--reproducible", "--json", "--name", "capped"]
+    command = ["run", folder, "--iterations", 50, "--reproducible", "--json", "--name", "capped"]
 
-    ended = evoq(*order, *settings(mock, "budget.tokens=16000"))
+    ended = evoq(*command, *settings(mock, "budget.tokens=16000"))
     longer = evoq("resume", "capped", "--set", "budget.tokens=24000", "--json")
     refused = evoq("resume", "capped", "--set", "search.islands=2", "--json")
-    unpriced = evoq(*order, *settings(mock, "budget.cost_usd=1"))
+    unpriced = evoq(*command, *settings(mock, "budget.cost_usd=1"))
 
     assert (ended.code, ended.json["state"]) == (0, "finished")
     assert ended.json["reason"].startswith("budget of 16000 tokens spent")
@@ -106,16 +106,16 @@ def test_workers_time_is_charged_to_the_run_they_worked_for(evoq: Evoq, tmp_path
     folder = problem_folder(tmp_path / "sum")
     prices = ["--set", "prices.cpu_usd_per_hour=3600", "--set", "prices.gpu_usd_per_hour=7200"]
 
-    said = evoq("run", folder, "--iterations", 30, "--name", "timed", "--json", *prices)
+    result = evoq("run", folder, "--iterations", 30, "--name", "timed", "--json", *prices)
     costs = evoq("show", "timed", "--json").json["costs"]
     shown = evoq("show", "timed").out
     everything = evoq("costs", "--json").json
 
-    assert said.code == 0, said.err
+    assert result.code == 0, result.err
     assert (everything["runs"], everything["tokens"]) == (1, 0)
     assert everything["workers"]["busy"] == costs["workers"]
-    assert {one["kind"] for one in everything["workers"]["idle"]} == {"cpu", "gpu"}
-    workers = {one["kind"]: one for one in costs["workers"]}
+    assert {time["kind"] for time in everything["workers"]["idle"]} == {"cpu", "gpu"}
+    workers = {time["kind"]: time for time in costs["workers"]}
     assert set(workers) == {"cpu", "gpu"}  # the embedded gpu worker plans and reaps too
     for kind, usd_per_second in (("cpu", 1.0), ("gpu", 2.0)):
         assert 0 < workers[kind]["seconds"] < 600

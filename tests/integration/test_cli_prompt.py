@@ -1,4 +1,4 @@
-"""`evoq prompt`: what a model would be asked, of a problem and of a run."""
+"""`evoq prompt`: prompts of a problem and of a run."""
 
 from pathlib import Path
 
@@ -21,12 +21,12 @@ def evoq(
 def test_a_problems_prompt_needs_no_service_and_shows_its_first_seed(evoq: Evoq, tmp_path: Path):
     folder = problem_folder(tmp_path / "toy")
 
-    said = evoq("prompt", folder)
+    result = evoq("prompt", folder)
 
-    assert said.code == 0
-    assert "operator diff, role generator" in said.out
-    assert "----- system -----" in said.out
-    assert "return 1.5 + 2.0" in said.out
+    assert result.code == 0
+    assert "operator diff, role generator" in result.out
+    assert "----- system -----" in result.out
+    assert "return 1.5 + 2.0" in result.out
     assert not (tmp_path / ".evoq").exists()
 
 
@@ -50,25 +50,25 @@ def test_what_is_cut_is_named(evoq: Evoq, tmp_path: Path):
     for n in range(3):
         (folder / "seeds" / f"s{n}.py").write_text(f"def value():\n    return {n} + 0.5\n" * 20)
 
-    told = evoq("prompt", folder, "--set", "prompts.max_prompt_tokens=500", "--json").json
+    document = evoq("prompt", folder, "--set", "prompts.max_prompt_tokens=500", "--json").json
 
-    assert told["left_out"] == ["program 3", "program 2", "program 1"]
-    assert told["tokens"] <= told["max_tokens"] == 500
-    assert "Left out to keep this short: 3 programs" in told["user"]
+    assert document["left_out"] == ["program 3", "program 2", "program 1"]
+    assert document["tokens"] <= document["max_tokens"] == 500
+    assert "Left out to keep this short: 3 programs" in document["user"]
 
 
 def test_a_file_can_be_the_parent(evoq: Evoq, tmp_path: Path):
     folder = problem_folder(tmp_path / "toy")
     (tmp_path / "other.py").write_text("def value():\n    return 77\n")
 
-    said = evoq("prompt", folder, "--program", "other.py", "--operator", "rewrite", "--json").json
+    result = evoq("prompt", folder, "--program", "other.py", "--operator", "rewrite", "--json").json
 
-    assert "return 77" in said["user"].split("# The current program")[1]
-    assert "complete program in one fence" in said["user"]
+    assert "return 77" in result["user"].split("# The current program")[1]
+    assert "complete program in one fence" in result["user"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "expected"),
     [
         ([], "--run"),
         (["toy", "--operator", "tune"], "Choose among"),
@@ -77,13 +77,13 @@ def test_a_file_can_be_the_parent(evoq: Evoq, tmp_path: Path):
         (["--run", "toy-1"], "no runs here"),
     ],
 )
-def test_wrong_usage_says_what_to_do(evoq: Evoq, tmp_path: Path, arguments: list[str], says: str):
+def test_wrong_usage_has_a_remedy(evoq: Evoq, tmp_path: Path, arguments: list[str], expected: str):
     problem_folder(tmp_path / "toy")
 
-    said = evoq("prompt", *arguments)
+    result = evoq("prompt", *arguments)
 
-    assert said.code != 0
-    assert says in said.err
+    assert result.code != 0
+    assert expected in result.err
 
 
 def test_a_runs_prompt_shows_what_comes_next_and_any_program_by_its_id(evoq: Evoq, tmp_path: Path):
@@ -109,7 +109,7 @@ def test_a_runs_prompt_shows_what_comes_next_and_any_program_by_its_id(evoq: Evo
     assert "evoq metrics r" in absent.err
 
 
-def test_a_mix_that_completes_a_function_nobody_names_is_refused(evoq: Evoq, tmp_path: Path):
+def test_a_mix_that_completes_an_unnamed_function_is_refused(evoq: Evoq, tmp_path: Path):
     program = "def value():\n    return 1.5\n\n\ndef other():\n    return 2\n"
     folder = problem_folder(tmp_path / "toy", program=program)
     mix = ("--set", "search.operators={complete: 1}", "--set", "llm.model=m")

@@ -17,7 +17,7 @@ def nothing(loaded: object) -> bool:
 
 
 def test_a_run_replaces_one_template_and_keeps_the_problems_others():
-    said = from_assignments(["prompts.templates.diff_user=mine {language}"])
+    result = from_assignments(["prompts.templates.diff_user=mine {language}"])
     file = from_file(
         "prompts:\n  templates:\n    top_program: from the file\n",
         "f.yaml",
@@ -25,33 +25,33 @@ def test_a_run_replaces_one_template_and_keeps_the_problems_others():
     )
     assert file is not None
 
-    prompts = resolved([said, file], SUGGESTED).settings.prompts
+    prompts = resolved([result, file], SUGGESTED).settings.prompts
 
     assert prompts.templates == {"diff_user": "mine {language}", "top_program": "from the file"}
 
 
-def test_a_folder_of_templates_counts_as_its_files_said_by_name(tmp_path: Path):
+def test_the_files_of_a_template_folder_are_templates_by_name(tmp_path: Path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "diff_user.txt").write_text("from the folder")
     (tmp_path / "mine" / "top_program.txt").write_text("from the folder")
     values = {"prompts.template_dir": "mine", "prompts.templates.top_program": "said"}
 
-    said = with_templates(Choices("f", values), tmp_path)
+    result = with_templates(Choices("f", values), tmp_path)
 
-    assert said.values == {
+    assert result.values == {
         "prompts.templates.diff_user": "from the folder",
         "prompts.templates.top_program": "said",
     }
 
 
-@pytest.mark.parametrize(("folder", "says"), [("none", "not a folder"), (".", "no template")])
-def test_a_folder_that_holds_no_templates_is_refused(tmp_path: Path, folder: str, says: str):
-    with pytest.raises(UsageError, match=says):
+@pytest.mark.parametrize(("folder", "expected"), [("none", "not a folder"), (".", "no template")])
+def test_a_folder_that_holds_no_templates_is_refused(tmp_path: Path, folder: str, expected: str):
+    with pytest.raises(UsageError, match=expected):
         with_templates(Choices("f", {"prompts.template_dir": folder}), tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("assignment", "says"),
+    ("assignment", "expected"),
     [
         ("prompts.templates.diff_user={programme}", r"refers to \{programme\}"),
         (
@@ -66,8 +66,8 @@ def test_a_folder_that_holds_no_templates_is_refused(tmp_path: Path, folder: str
         ("prompts.max_prompt_token=3", "`prompts.max_prompt_tokens`"),
     ],
 )
-def test_a_wrong_prompt_setting_is_refused_before_the_run_exists(assignment: str, says: str):
-    with pytest.raises(UsageError, match=says):
+def test_a_wrong_prompt_setting_is_refused_before_the_run_exists(assignment: str, expected: str):
+    with pytest.raises(UsageError, match=expected):
         resolved([from_assignments([assignment])], {})
 
 
@@ -78,7 +78,7 @@ def test_a_template_of_the_problem_that_cannot_be_filled_is_refused_too():
     assert "the problem's configuration" in str(caught.value)
 
 
-def test_a_template_name_with_a_slip_is_a_notice():
+def test_a_misspelt_template_name_is_a_notice():
     [notice] = resolved([], {"prompts.templates": {"diff_usr": "x", "mine": "y"}}).notices
 
     assert "`diff_user`" in notice

@@ -62,23 +62,23 @@ def evoq(place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     return Evoq(capsys)
 
 
-def test_a_run_ends_with_its_answer_and_its_files_and_can_be_looked_at(evoq: Evoq, place: Path):
+def test_a_run_ends_with_its_document_and_files_and_can_be_shown(evoq: Evoq, place: Path):
     folder = problem_folder(place / "sum")
 
-    said = evoq("run", folder, "--iterations", "12", "--seed", "5", "--name", "first", "--json")
+    result = evoq("run", folder, "--iterations", "12", "--seed", "5", "--name", "first", "--json")
 
-    told = said.json
-    assert said.code == 0, said.err
-    assert (told["run"], told["state"], told["iterations"]) == ("first", "finished", 12)
-    assert told["admitted"] + told["cut"] + sum(told["failures"].values()) == 12
-    assert told["best"]["fitness"] >= -6.5
-    assert told["best"]["metrics"]["combined_score"] == told["best"]["fitness"]
-    assert told["baselines"]["initial program"]["fitness"] == -6.5
-    assert told["verified"] is True
-    assert told["wall_seconds"] > 0
-    out = Path(told["out"])
+    document = result.json
+    assert result.code == 0, result.err
+    assert (document["run"], document["state"], document["iterations"]) == ("first", "finished", 12)
+    assert document["admitted"] + document["cut"] + sum(document["failures"].values()) == 12
+    assert document["best"]["fitness"] >= -6.5
+    assert document["best"]["metrics"]["combined_score"] == document["best"]["fitness"]
+    assert document["baselines"]["initial program"]["fitness"] == -6.5
+    assert document["verified"] is True
+    assert document["wall_seconds"] > 0
+    out = Path(document["out"])
     assert {path.name for path in out.iterdir()} == FILES
-    assert (out / "best_program.py").read_text() == told["best"]["source"]
+    assert (out / "best_program.py").read_text() == document["best"]["source"]
     assert json.loads((out / "settings.json").read_text())["seed"] == 5
 
     listed = evoq("list-runs", "--json")
@@ -87,12 +87,12 @@ def test_a_run_ends_with_its_answer_and_its_files_and_can_be_looked_at(evoq: Evo
 
     shown = evoq("show", "first", "--json").json
     later = {"out": shown["out"], "costs": shown["costs"]}  # workers write what they spent later
-    assert {**told, **later} == shown
+    assert {**document, **later} == shown
 
     exported = place / "exported.py"
     assert evoq("export-best", "first", "--out", exported).code == 0
-    assert exported.read_text() == told["best"]["source"]
-    assert evoq("export-best", "first").out == told["best"]["source"]
+    assert exported.read_text() == document["best"]["source"]
+    assert evoq("export-best", "first").out == document["best"]["source"]
 
     lines = [json.loads(line) for line in evoq("metrics", "first").out.splitlines()]
     assert sorted(line["ordinal"] for line in lines) == list(range(-1, 12))
@@ -101,10 +101,10 @@ def test_a_run_ends_with_its_answer_and_its_files_and_can_be_looked_at(evoq: Evo
 
     assert sum(line["boot_seconds"] > 0 for line in lines) >= 1
     assert all(line["peak_memory_mib"] > 1 for line in lines if line["fitness"] is not None)
-    one = evoq("show", "first", "--program", told["best"]["program"][:12], "--json").json
-    assert one["source"] == told["best"]["source"]
-    [trial] = one["trials"]
-    assert trial["metrics"] == told["best"]["metrics"]
+    program = evoq("show", "first", "--program", document["best"]["program"][:12], "--json").json
+    assert program["source"] == document["best"]["source"]
+    [trial] = program["trials"]
+    assert trial["metrics"] == document["best"]["metrics"]
     assert trial["wall_seconds"] > 0 < trial["cpu_seconds"]
     assert trial["peak_memory_mib"] > 1
     assert trial["boot_seconds"] >= 0
@@ -140,37 +140,37 @@ def test_a_cascade_whose_seed_is_below_its_threshold_runs_its_proposals(evoq: Ev
     config = f"{CONFIG}  cascade_thresholds: [4.0]\n"
     folder = problem_folder(place / "steep", evaluator=strict, config=config)
 
-    said = evoq("run", folder, "--iterations", "20", "--seed", "5", "--name", "steep", "--json")
+    result = evoq("run", folder, "--iterations", "20", "--seed", "5", "--name", "steep", "--json")
 
-    told = said.json
-    assert said.code == 0, said.err
-    assert (told["state"], told["iterations"]) == ("finished", 20)
-    assert told["baselines"]["initial program"]["fitness"] == 3.5
-    assert told["best"]["fitness"] is not None
-    assert any("fitness 3.5, below the threshold 4" in notice for notice in told["notices"])
-    assert told["cut"] + told["admitted"] + sum(told["failures"].values()) == 20
+    document = result.json
+    assert result.code == 0, result.err
+    assert (document["state"], document["iterations"]) == ("finished", 20)
+    assert document["baselines"]["initial program"]["fitness"] == 3.5
+    assert document["best"]["fitness"] is not None
+    assert any("fitness 3.5, below the threshold 4" in notice for notice in document["notices"])
+    assert document["cut"] + document["admitted"] + sum(document["failures"].values()) == 20
 
 
-def test_a_run_for_people_prints_the_best_program_beside_the_baselines(evoq: Evoq, place: Path):
-    said = evoq("run", problem_folder(place / "plain"), "--iterations", "3", "--name", "plain")
+def test_a_run_without_json_prints_the_best_program_beside_the_baselines(evoq: Evoq, place: Path):
+    result = evoq("run", problem_folder(place / "plain"), "--iterations", "3", "--name", "plain")
 
-    assert said.code == 0, said.err
-    assert "protections on" in said.out
-    assert "plain finished: 3/3 proposals" in said.out
-    assert "best program of plain" in said.out
-    assert "def value():" in said.out
-    assert "initial program" in said.out
+    assert result.code == 0, result.err
+    assert "protections on" in result.out
+    assert "plain finished: 3/3 proposals" in result.out
+    assert "best program of plain" in result.out
+    assert "def value():" in result.out
+    assert "initial program" in result.out
 
 
 def test_a_run_whose_seeds_all_fail_is_failed_with_the_reason(evoq: Evoq, place: Path):
     folder = problem_folder(place / "dead", evaluator="def evaluate(path):\n    return 'good'\n")
 
-    said = evoq("run", folder, "--name", "dead", "--json")
+    result = evoq("run", folder, "--name", "dead", "--json")
 
-    assert said.code == 1
-    assert said.json["state"] == "failed"
-    assert "seed" in said.json["reason"]
-    assert "evoq check" in said.err
+    assert result.code == 1
+    assert result.json["state"] == "failed"
+    assert "seed" in result.json["reason"]
+    assert "evoq check" in result.err
 
 
 class Refusing(BaseHTTPRequestHandler):
@@ -218,7 +218,7 @@ def serving(endpoint: type[BaseHTTPRequestHandler]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("way", [(), ("--reproducible",)], ids=["workers", "inline"])
-def test_a_model_that_refuses_the_key_pauses_the_run_and_says_so(
+def test_a_model_that_refuses_the_key_pauses_the_run_with_the_reason(
     evoq: Evoq, refusing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: tuple[str, ...]
 ):
     folder = problem_folder(tmp_path / "asking")
@@ -226,16 +226,16 @@ def test_a_model_that_refuses_the_key_pauses_the_run_and_says_so(
     if way:
         monkeypatch.setenv("EVOQ_HOME", str(tmp_path / "home"))
 
-    said = evoq(
+    result = evoq(
         *("run", folder, "--name", name, "--iterations", "4", "--json", *way),
         *("--set", "llm.model=m", "--set", f"llm.base_url={refusing}"),
     )
 
-    assert said.code == 1
-    assert said.json["state"] == "paused"
-    assert "key" in said.json["reason"]
-    assert f"evoq resume {name}" in said.err
-    assert "Traceback" not in said.err
+    assert result.code == 1
+    assert result.json["state"] == "paused"
+    assert "key" in result.json["reason"]
+    assert f"evoq resume {name}" in result.err
+    assert "Traceback" not in result.err
 
 
 @pytest.mark.parametrize("text", ["0", "many"])
@@ -246,25 +246,25 @@ def test_a_variable_that_the_workers_could_not_use_is_named_before_they_start(
     monkeypatch.setenv("EVOQ_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("EVOQ_LLM_PARALLEL_GENERATIONS", text)
 
-    said = evoq("run", folder, "--iterations", "4")
+    result = evoq("run", folder, "--iterations", "4")
 
-    assert said.code == 2
-    assert "EVOQ_LLM_PARALLEL_GENERATIONS" in said.err
-    assert repr(text) in said.err
+    assert result.code == 2
+    assert "EVOQ_LLM_PARALLEL_GENERATIONS" in result.err
+    assert repr(text) in result.err
 
 
 def test_a_detached_run_is_submitted_to_the_stack_that_is_up(evoq: Evoq, place: Path):
     folder = problem_folder(place / "left")
     with up_lock(place / ".evoq"):
-        said = evoq("run", folder, "--iterations", "4", "--name", "left", "--detach", "--json")
-        assert (said.code, said.json["state"]) == (0, "running")
+        result = evoq("run", folder, "--iterations", "4", "--name", "left", "--detach", "--json")
+        assert (result.code, result.json["state"]) == (0, "running")
         watched = evoq("watch", "left", "--json")
 
     assert watched.code == 0, watched.err
     assert watched.json["iterations"] == 4
 
 
-def test_a_deployment_is_given_the_run_and_followed(
+def test_a_run_is_submitted_to_a_deployment_and_followed(
     evoq: Evoq, deployment: None, place: Path, monkeypatch: pytest.MonkeyPatch
 ):
     elsewhere = place / "client"
@@ -273,11 +273,11 @@ def test_a_deployment_is_given_the_run_and_followed(
     monkeypatch.chdir(elsewhere)
 
     order = ["run", folder, "--iterations", "5", "--json"]
-    said = evoq(*order, "--name", "far", "--out", "mine", "--set", "prices.cpu_usd_per_hour=1")
+    result = evoq(*order, "--name", "far", "--out", "mine", "--set", "prices.cpu_usd_per_hour=1")
 
-    assert said.code == 0, said.err
-    assert (said.json["state"], said.json["iterations"]) == ("finished", 5)
-    assert "`prices` have no effect here" in said.err
+    assert result.code == 0, result.err
+    assert (result.json["state"], result.json["iterations"]) == ("finished", 5)
+    assert "`prices` have no effect here" in result.err
     assert {path.name for path in (elsewhere / "mine").iterdir()} == FILES
     left = evoq(*order, "--name", "farther", "--detach")
     assert left.code == 0, left.err
@@ -291,24 +291,24 @@ def test_a_queue_that_is_down_is_found_before_the_run(
     folder = problem_folder(place / "deaf")
     monkeypatch.setenv("EVOQ_REDIS_URL", "redis://127.0.0.1:1/0")
 
-    said = evoq("run", folder, "--name", "deaf", "--json")
+    result = evoq("run", folder, "--name", "deaf", "--json")
 
-    assert said.code == 1
-    assert "EVOQ_REDIS_URL" in said.json["error"]["what"]
+    assert result.code == 1
+    assert "EVOQ_REDIS_URL" in result.json["error"]["what"]
     assert evoq("show", "deaf", "--json").code == 1
 
 
-def test_a_schema_that_is_behind_says_how_to_bring_it_up(
+def test_an_outdated_schema_is_an_error_with_the_remedy(
     evoq: Evoq, empty_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("EVOQ_DATABASE_URL", empty_database)
     monkeypatch.setenv("EVOQ_REDIS_URL", "redis://127.0.0.1:1/0")
 
-    said = evoq("list-runs", "--json")
+    result = evoq("list-runs", "--json")
     examined = evoq("doctor", "--json")
 
-    assert said.code == 1
-    assert "alembic upgrade head" in said.json["error"]["what"]
+    assert result.code == 1
+    assert "alembic upgrade head" in result.json["error"]["what"]
     assert examined.code == 1
     found = {finding["name"]: finding for finding in examined.json}
     assert "alembic upgrade head" in found["schema"]["remedy"]
@@ -323,14 +323,14 @@ def test_the_same_seed_gives_the_same_run_in_one_process(
     monkeypatch.setenv("EVOQ_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
 
-    said = [
+    results = [
         evoq("run", folder, "--reproducible", "--seed", "9", "--name", name, "--json")
         for name in ("one", "two")
     ]
 
-    assert [one.code for one in said] == [0, 0], said[0].err
+    assert [result.code for result in results] == [0, 0], results[0].err
     varying = {"run", "id", "out", "wall_seconds"}
-    one, two = ({k: v for k, v in s.json.items() if k not in varying} for s in said)
+    one, two = ({k: v for k, v in result.json.items() if k not in varying} for result in results)
     assert one == two
     columns = ("ordinal", "operator", "state", "failure", "fitness", "program", "parent", "island")
     rows = [
@@ -369,12 +369,12 @@ def await_line(place: Path, pattern: str) -> None:
 
 
 def left_behind(home: Path) -> list[str]:
-    found = []
+    processes = []
     for process in psutil.process_iter(["cmdline", "cwd"]):
-        told = [*(process.info["cmdline"] or []), process.info["cwd"] or ""]
-        if any(str(home) in text for text in told):
-            found.append(" ".join(told))
-    return found
+        words = [*(process.info["cmdline"] or []), process.info["cwd"] or ""]
+        if any(str(home) in text for text in words):
+            processes.append(" ".join(words))
+    return processes
 
 
 @pytest.mark.slow
@@ -386,8 +386,8 @@ def test_a_run_interrupted_and_killed_ends_at_exactly_its_budget(tmp_path: Path)
     with started(tmp_path, "run", folder, "--iterations", ENDLESS, "--name", "long", *few) as first:
         await_line(tmp_path, rf"long running: \d+/{ENDLESS} .*, rate \d")
         first.send_signal(signal.SIGINT)
-        told = json.loads(first.communicate(timeout=SECONDS)[0])
-    assert (first.returncode, told["state"]) == (1, "paused")
+        document = json.loads(first.communicate(timeout=SECONDS)[0])
+    assert (first.returncode, document["state"]) == (1, "paused")
     assert "evoq resume long" in (tmp_path / "progress").read_text()
     assert left_behind(tmp_path / ".evoq") == []
 
@@ -407,9 +407,9 @@ def test_a_run_interrupted_and_killed_ends_at_exactly_its_budget(tmp_path: Path)
         settled = json.loads(shown.communicate(timeout=SECONDS)[0])["iterations"]
     budget = settled + 40  # more than may be in flight
     with started(tmp_path, "resume", "long", "--iterations", budget) as third:
-        told = json.loads(third.communicate(timeout=SECONDS)[0])
-    assert (third.returncode, told["state"], told["iterations"]) == (0, "finished", budget)
-    with (Path(told["out"]) / "metrics.csv").open(newline="") as file:
+        document = json.loads(third.communicate(timeout=SECONDS)[0])
+    assert (third.returncode, document["state"], document["iterations"]) == (0, "finished", budget)
+    with (Path(document["out"]) / "metrics.csv").open(newline="") as file:
         ordinals = [int(row["ordinal"]) for row in csv.DictReader(file)]
     assert sorted(ordinals) == list(range(-1, budget))
     assert left_behind(tmp_path / ".evoq") == []
@@ -427,19 +427,19 @@ def test_the_stack_that_is_kept_up_serves_and_ends_with_an_interrupt(
         assert kept.stdout is not None
         assert kept.stdout.readline() == "{\n"
         second = evoq("up", "--json")
-        said = evoq("run", folder, "--iterations", "3", "--name", "kept", "--detach", "--json")
+        result = evoq("run", folder, "--iterations", "3", "--name", "kept", "--detach", "--json")
         watched = evoq("watch", "kept", "--json")
         kept.send_signal(signal.SIGINT)
         kept.communicate(timeout=SECONDS)
 
-    assert (second.code, said.code) == (1, 0), said.err
+    assert (second.code, result.code) == (1, 0), result.err
     assert watched.json["iterations"] == 3
     assert kept.returncode == 0
     assert left_behind(tmp_path / ".evoq") == []
 
 
 @pytest.mark.parametrize("way", [(), ("--reproducible",)], ids=["workers", "inline"])
-def test_a_model_that_stays_away_pauses_the_run_and_spends_nothing(
+def test_a_model_that_does_not_answer_pauses_the_run_and_spends_nothing(
     evoq: Evoq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: tuple[str, ...]
 ):
     folder = problem_folder(tmp_path / "waiting")
@@ -448,18 +448,18 @@ def test_a_model_that_stays_away_pauses_the_run_and_spends_nothing(
         monkeypatch.setenv("EVOQ_HOME", str(tmp_path / "home"))
 
     with serving(Failing) as address:
-        said = evoq(
+        result = evoq(
             *("run", folder, "--name", name, "--iterations", "4", "--json", *way),
             *("--set", "llm.model=m", "--set", f"llm.base_url={address}"),
             *("--set", "llm.retries=0", "--set", "queue.patience_seconds=8"),
         )
 
-    assert said.code == 1
-    assert said.json["state"] == "paused"
-    assert said.json["iterations"] == 0
-    assert "500" in said.json["reason"]
-    assert f"evoq resume {name}" in said.err
-    assert "Traceback" not in said.err
+    assert result.code == 1
+    assert result.json["state"] == "paused"
+    assert result.json["iterations"] == 0
+    assert "500" in result.json["reason"]
+    assert f"evoq resume {name}" in result.err
+    assert "Traceback" not in result.err
 
 
 def test_results_that_cannot_be_written_are_still_in_the_ledger(
@@ -472,12 +472,12 @@ def test_results_that_cannot_be_written_are_still_in_the_ledger(
 
     with monkeypatch.context() as patch:
         patch.setattr("app.reports.folder.write", full)
-        said = evoq("run", folder, "--iterations", "2", "--name", "full", "--json")
+        result = evoq("run", folder, "--iterations", "2", "--name", "full", "--json")
     again = evoq("resume", "full", "--json")
 
-    assert said.code == 1
-    assert "best.json" in said.json["error"]["what"]
-    assert "No space left" in said.json["error"]["what"]
-    assert "`evoq resume full --out DIR`" in said.err
+    assert result.code == 1
+    assert "best.json" in result.json["error"]["what"]
+    assert "No space left" in result.json["error"]["what"]
+    assert "`evoq resume full --out DIR`" in result.err
     assert (again.code, again.json["iterations"]) == (0, 2)
     assert {path.name for path in Path(again.json["out"]).iterdir()} == FILES

@@ -26,41 +26,41 @@ def evoq(
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_has_help_with_examples_and_takes_json(evoq: Evoq, command: str):
-    said = evoq(command, "--help")
+    result = evoq(command, "--help")
 
-    assert said.code == 0
-    assert "--json" in said.out
-    assert "Examples:" in said.out
-    assert f"evoq {command}" in said.out
+    assert result.code == 0
+    assert "--json" in result.out
+    assert "Examples:" in result.out
+    assert f"evoq {command}" in result.out
 
 
 def test_the_version_is_that_of_the_distribution(evoq: Evoq):
-    said = evoq("--version")
+    result = evoq("--version")
 
-    assert (said.code, said.err) == (0, "")
-    assert said.out == f"{version('evoqueue')}\n"
+    assert (result.code, result.err) == (0, "")
+    assert result.out == f"{version('evoqueue')}\n"
     assert "Evolves programs" in evoq("--help").out
     assert evoq().code == 2
 
 
 def test_a_command_that_does_not_exist_is_wrong_usage(evoq: Evoq):
-    said = evoq("rnu")
+    result = evoq("rnu")
 
-    assert said.code == 2
-    assert "rnu" in said.err
-    assert said.out == ""
+    assert result.code == 2
+    assert "rnu" in result.err
+    assert result.out == ""
 
 
-def test_wrong_usage_is_one_document_when_one_was_asked_for(evoq: Evoq):
-    said = evoq("run", "--iterations", "none", "x", "--json")
+def test_wrong_usage_is_one_document_with_json(evoq: Evoq):
+    result = evoq("run", "--iterations", "none", "x", "--json")
 
-    assert said.code == 2
-    assert said.json["error"]["kind"] == "usage"
-    assert "--iterations" in said.json["error"]["what"]
+    assert result.code == 2
+    assert result.json["error"]["kind"] == "usage"
+    assert "--iterations" in result.json["error"]["what"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "expected"),
     [
         (["--set", "search.ilands=3"], "search.islands"),
         (["--set", "search.islands=0"], "search.islands"),
@@ -78,28 +78,28 @@ def test_wrong_usage_is_one_document_when_one_was_asked_for(evoq: Evoq):
     ],
 )
 def test_wrong_usage_of_run_is_found_before_anything_starts(
-    evoq: Evoq, tmp_path: Path, arguments: list[str], says: str
+    evoq: Evoq, tmp_path: Path, arguments: list[str], expected: str
 ):
     folder = problem_folder(tmp_path / "problem")
 
-    said = evoq("run", folder, *arguments, "--json")
+    result = evoq("run", folder, *arguments, "--json")
 
-    assert said.code == 2
-    assert says in json.dumps(said.json)
-    assert says in said.err
-    assert "Traceback" not in said.err
+    assert result.code == 2
+    assert expected in json.dumps(result.json)
+    assert expected in result.err
+    assert "Traceback" not in result.err
     assert not (tmp_path / ".evoq").exists()
 
 
 def test_a_problem_that_does_not_exist_is_wrong_usage(evoq: Evoq):
-    said = evoq("check", "nowhere", "--json")
+    result = evoq("check", "nowhere", "--json")
 
-    assert said.code == 2
-    assert said.json["error"]["where"] == "nowhere"
+    assert result.code == 2
+    assert result.json["error"]["where"] == "nowhere"
 
 
 @pytest.mark.parametrize(
-    ("broken", "says"),
+    ("broken", "expected"),
     [
         ({"evaluator": None}, "evaluator.py"),
         ({"evaluator": "def evaluate(path:\n"}, "evaluator.py:1"),
@@ -110,28 +110,28 @@ def test_a_problem_that_does_not_exist_is_wrong_usage(evoq: Evoq):
     ids=["no evaluator", "syntax error", "no evaluate", "no YAML", "empty program"],
 )
 @pytest.mark.parametrize("command", ["check", "run"])
-def test_a_broken_problem_says_what_where_and_the_remedy(
-    evoq: Evoq, tmp_path: Path, command: str, broken: dict[str, str | None], says: str
+def test_a_broken_problem_is_an_error_with_place_and_remedy(
+    evoq: Evoq, tmp_path: Path, command: str, broken: dict[str, str | None], expected: str
 ):
     folder = problem_folder(tmp_path / "problem", **broken)  # type: ignore[arg-type]
 
-    said = evoq(command, folder, "--json")
+    result = evoq(command, folder, "--json")
 
-    error = said.json["error"]
-    assert said.code == 1
+    error = result.json["error"]
+    assert result.code == 1
     assert error["kind"] == "problem"
-    assert says in f"{error['where']} {error['what']}"
+    assert expected in f"{error['where']} {error['what']}"
     assert error["remedy"]
-    assert "Traceback" not in said.err
+    assert "Traceback" not in result.err
 
 
 def test_strict_refuses_an_unknown_key_that_is_a_notice_otherwise(evoq: Evoq, tmp_path: Path):
     folder = problem_folder(tmp_path / "problem", config="max_iterationz: 3\n")
 
-    said = evoq("run", folder, "--strict", "--json")
+    result = evoq("run", folder, "--strict", "--json")
 
-    assert said.code == 1
-    assert "max_iterations" in said.json["error"]["value"]
+    assert result.code == 1
+    assert "max_iterations" in result.json["error"]["value"]
 
 
 def test_an_output_folder_that_cannot_be_written_is_found_before_the_run(
@@ -140,26 +140,26 @@ def test_an_output_folder_that_cannot_be_written_is_found_before_the_run(
     folder = problem_folder(tmp_path / "problem")
     (tmp_path / "file").write_text("")
 
-    said = evoq("run", folder, "--out", tmp_path / "file" / "results", "--json")
+    result = evoq("run", folder, "--out", tmp_path / "file" / "results", "--json")
 
-    assert said.code == 1
-    assert "--out" in said.json["error"]["what"]
+    assert result.code == 1
+    assert "--out" in result.json["error"]["what"]
     assert not (tmp_path / ".evoq").exists()
 
 
 @pytest.mark.parametrize("command", ["show", "resume", "pause", "metrics", "plot", "watch"])
-def test_where_nothing_ever_ran_a_run_is_not_found(evoq: Evoq, tmp_path: Path, command: str):
-    said = evoq(command, "mine", "--json")
+def test_without_any_run_a_run_is_not_found(evoq: Evoq, tmp_path: Path, command: str):
+    result = evoq(command, "mine", "--json")
 
-    assert said.code == 1
-    assert ".evoq" in said.json["error"]["what"]
+    assert result.code == 1
+    assert ".evoq" in result.json["error"]["what"]
     assert not (tmp_path / ".evoq").exists()
 
 
-def test_where_nothing_ever_ran_the_list_is_empty(evoq: Evoq, tmp_path: Path):
-    said = evoq("list-runs", "--json")
+def test_without_any_run_the_list_is_empty(evoq: Evoq, tmp_path: Path):
+    result = evoq("list-runs", "--json")
 
-    assert (said.code, said.json) == (0, [])
+    assert (result.code, result.json) == (0, [])
     assert not (tmp_path / ".evoq").exists()
 
 
@@ -170,16 +170,16 @@ def test_a_database_that_is_down_is_one_message(
     monkeypatch.setenv("EVOQ_REDIS_URL", "redis://127.0.0.1:1/0")
     folder = problem_folder(tmp_path / "problem")
 
-    said = evoq("run", folder, "--json")
+    result = evoq("run", folder, "--json")
 
-    assert said.code == 1
-    assert said.json["error"]["kind"] == "unavailable"
-    assert "127.0.0.1" in said.json["error"]["what"]
-    assert "hunter2" not in said.out + said.err
-    assert "Traceback" not in said.err
+    assert result.code == 1
+    assert result.json["error"]["kind"] == "unavailable"
+    assert "127.0.0.1" in result.json["error"]["what"]
+    assert "hunter2" not in result.out + result.err
+    assert "Traceback" not in result.err
 
 
-def test_the_doctor_says_whether_each_endpoint_answers(
+def test_doctor_shows_whether_each_endpoint_answers(
     evoq: Evoq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("EVOQ_HOME", str(tmp_path))
@@ -193,15 +193,15 @@ def test_the_doctor_says_whether_each_endpoint_answers(
         up = evoq("doctor", "--json")
     down = evoq("doctor", "--json")
 
-    [answers] = (one for one in up.json if one["name"] == "model")
+    [answers] = (finding for finding in up.json if finding["name"] == "model")
     assert answers["ok"]
     assert answers["detail"] == f"small at {answering.base_url}: answers"
-    [silent] = (one for one in down.json if one["name"] == "model")
+    [silent] = (finding for finding in down.json if finding["name"] == "model")
     assert not silent["ok"]
     assert silent["remedy"] == "start the endpoint, or correct llm.base_url and the key"
 
 
-def test_the_doctor_of_a_deployment_says_who_must_reach_the_model(
+def test_doctor_of_a_deployment_names_the_workers_that_ask_the_model(
     evoq: Evoq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("EVOQ_DATABASE_URL", "postgresql+psycopg://u:hunter2@127.0.0.1:1/db")
@@ -211,13 +211,13 @@ def test_the_doctor_of_a_deployment_says_who_must_reach_the_model(
     monkeypatch.setenv("EVOQ_LLM__BASE_URL", "http://127.0.0.1:1/v1")
     monkeypatch.chdir(tmp_path)
 
-    said = evoq("doctor", "--json")
+    result = evoq("doctor", "--json")
 
-    [model] = (one for one in said.json if one["name"] == "model")
+    [model] = (finding for finding in result.json if finding["name"] == "model")
     assert "only gpu workers ask it" in model["remedy"]
 
 
-def test_an_interrupt_before_a_run_says_that_none_began(
+def test_an_interrupt_before_the_run_begins_is_reported_as_such(
     evoq: Evoq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     folder = problem_folder(tmp_path / "problem")
@@ -226,11 +226,11 @@ def test_an_interrupt_before_a_run_says_that_none_began(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("app.cli.session.open_session", interrupted)
-    said = evoq("run", folder, "--json")
+    result = evoq("run", folder, "--json")
 
-    assert said.code == 1
-    assert said.json["error"]["kind"] == "interrupted"
-    assert "no run had begun" in said.err
+    assert result.code == 1
+    assert result.json["error"]["kind"] == "interrupted"
+    assert "no run had begun" in result.err
 
 
 def test_a_terminal_that_knows_ascii_only_ends_no_command(repository: Path, tmp_path: Path):
@@ -251,12 +251,12 @@ def test_a_terminal_that_knows_ascii_only_ends_no_command(repository: Path, tmp_
     assert done.stdout.isascii()
 
 
-def test_the_lines_of_a_help_text_are_the_terminals(evoq: Evoq, monkeypatch: pytest.MonkeyPatch):
+def test_the_terminal_wraps_the_lines_of_a_help_text(evoq: Evoq, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "400")
 
-    said = evoq("run", "--help")
+    result = evoq("run", "--help")
 
-    assert "started here and ended with it. Ctrl-C pauses the run" in said.out
+    assert "started here and ended with it. Ctrl-C pauses the run" in result.out
 
 
 @pytest.mark.parametrize("address", ["mysql://u:hunter2@h/db", "u:hunter2@h/db", "postgres://h/db"])
@@ -266,11 +266,11 @@ def test_an_address_that_is_no_postgres_is_wrong_usage(
     monkeypatch.setenv("EVOQ_DATABASE_URL", address)
     monkeypatch.setenv("EVOQ_REDIS_URL", "redis://127.0.0.1:1/0")
 
-    said = evoq("list-runs", "--json")
+    result = evoq("list-runs", "--json")
 
-    assert said.code == 2
-    assert "postgresql://USER:PASSWORD" in said.json["error"]["remedy"]
-    assert "hunter2" not in said.out + said.err
+    assert result.code == 2
+    assert "postgresql://USER:PASSWORD" in result.json["error"]["remedy"]
+    assert "hunter2" not in result.out + result.err
 
 
 def test_help_imports_nothing_heavy(repository: Path):

@@ -55,7 +55,7 @@ def test_a_failure_has_its_kind_and_its_detail():
     assert (row.program, row.parent) == (None, None)
 
 
-def test_jsonl_has_one_object_a_line():
+def test_jsonl_has_one_object_in_each_line():
     out = io.StringIO()
 
     write_jsonl(rows([proposal(0, 1.0), FAILED]), out)

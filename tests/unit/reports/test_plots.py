@@ -6,8 +6,9 @@ import pytest
 
 from app.domain.problem import Axis
 from app.domain.search.archive import Elite
+from app.reports.folder import save
 from app.reports.metrics import MetricsRow
-from app.reports.plots import archive, best_by_square, evolution, failures, save
+from app.reports.plots import archive, best_by_square, evolution, failures
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

@@ -91,7 +91,7 @@ def test_the_rate_is_taken_over_the_window_only():
     assert progress.rate(quick[-1].seconds) == pytest.approx(10.0)
 
 
-def test_what_one_transaction_settled_says_nothing_of_a_rate():
+def test_proposals_of_one_transaction_give_no_rate():
     together = [cut(n, seconds=5.0 + n / 1e6) for n in range(28)]
 
     progress = fold(Progress(), together)
@@ -100,13 +100,13 @@ def test_what_one_transaction_settled_says_nothing_of_a_rate():
     assert progress.rate(7.0) == pytest.approx(27 / 2, rel=1e-3)
 
 
-def test_a_whole_window_says_how_fast_it_was_however_fast():
+def test_a_whole_window_gives_a_rate_however_short_it_was():
     quick = [cut(n, seconds=5.0 + n / 400) for n in range(WINDOW)]
 
     assert fold(Progress(), quick).rate(quick[-1].seconds) == pytest.approx(400.0)
 
 
-def test_a_run_that_stands_still_slows_down():
+def test_the_rate_of_a_stalled_run_falls():
     progress = fold(Progress(), [cut(n) for n in range(1, 12)])
 
     assert progress.rate(11.0) == pytest.approx(1.0)
@@ -120,7 +120,7 @@ def test_the_eta_is_the_rest_at_this_rate():
     assert progress.eta_seconds(5, 11.0) == 0.0
 
 
-def test_nothing_is_foretold_before_two_settlements():
+def test_before_two_settled_proposals_there_is_no_eta():
     one = fold(Progress(), [cut(1)])
 
     assert one.rate(5.0) is None
