@@ -68,7 +68,7 @@ def alike(player: ProgramId, here: Evaluation, there: Evaluation) -> bool:
 
 
 def explained(
-    seed: str, stage: str, mode: Mode, found: Sequence[Difference], reasons: Sequence[str]
+    seed: str, stage: str, mode: Mode, differing: Sequence[Difference], reasons: Sequence[str]
 ) -> str:
     """Returns a text of what differs, why it may, and what to do; "" where nothing differs.
 
@@ -76,17 +76,17 @@ def explained(
       seed: The name of the seed.
       stage: The stage of the trial.
       mode: The problem's mode.
-      found: The differences.
+      differing: The differences.
       reasons: From `reasons`, the likeliest first.
     """
-    if not found:
+    if not differing:
         return ""
     values = "; ".join(
         f"{difference.case} is {difference.here} in {mode.value} and {difference.there} in "
         f"{other(mode).value} mode"
-        for difference in found[:MOST_SHOWN]
+        for difference in differing[:MOST_SHOWN]
     )
-    more = f"; and {len(found) - MOST_SHOWN} more" if len(found) > MOST_SHOWN else ""
+    more = f"; and {len(differing) - MOST_SHOWN} more" if len(differing) > MOST_SHOWN else ""
     why = " Likely: " + "; ".join(reasons) + "." if reasons else ""
     return (
         f"The seed {seed!r} measures differently at {stage}: {values}{more}.{why} {_REMEDY[mode]}"

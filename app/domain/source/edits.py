@@ -82,8 +82,10 @@ def _exact(text: list[str], search: tuple[str, ...]) -> list[_Place]:
 
 
 def _certain(text: list[str], search: tuple[str, ...]) -> _Place | str:
-    found = _exact(text, search)
-    return found[0] if len(found) == 1 else f"matches exactly at {len(found)} places, not at one."
+    places = _exact(text, search)
+    return (
+        places[0] if len(places) == 1 else f"matches exactly at {len(places)} places, not at one."
+    )
 
 
 def _first(text: list[str], places: list[_Place], *, inside: bool) -> _Place:
@@ -101,18 +103,18 @@ def _find(text: list[str], search: tuple[str, ...], *, inside: bool) -> _Place |
     size, span = len(search), range(len(text) - len(search) + 1)
     wanted = [line.rstrip() for line in search]
     bare = [line.rstrip() for line in text]
-    found = [_Place(at, at + size) for at in span if bare[at : at + size] == wanted]
-    found = found or [
+    places = [_Place(at, at + size) for at in span if bare[at : at + size] == wanted]
+    places = places or [
         _Place(at, at + size, shift)
         for at in span
         if (shift := _indentation(bare[at : at + size], wanted)) is not None
     ]
-    found = found or _alike(bare, wanted)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        places = ", ".join(str(place.first + 1) for place in found[:8])
-        return f"matches at {len(found)} places, none exactly (lines {places}): quote more lines."
+    places = places or _alike(bare, wanted)
+    if len(places) == 1:
+        return places[0]
+    if places:
+        lines = ", ".join(str(place.first + 1) for place in places[:8])
+        return f"matches at {len(places)} places, none exactly (lines {lines}): quote more lines."
     return f"matches nowhere. {_nearest(bare, wanted)}"
 
 

@@ -62,7 +62,7 @@ def brief_of(source: str, *others: str, **settings: object) -> Brief:
     return Brief("Task.", "python", (draft,), known, prompts=PromptRules(**settings), seed="s")
 
 
-def asked(brief: Brief) -> Prompt:
+def prompt_of(brief: Brief) -> Prompt:
     [prompt] = next(COMPLETE.converse(brief))
     return prompt
 
@@ -75,7 +75,7 @@ def completed(brief: Brief, text: str, finish: str = "stop") -> Child:
     except StopIteration as ended:
         [child] = ended.value
         return child
-    raise AssertionError("nobody asked for a repair")
+    raise AssertionError("no repair prompt")
 
 
 def source_of(child: Child) -> str:
@@ -90,7 +90,7 @@ def file_of(prompt: Prompt) -> str:
 def test_the_prompt_is_a_file_of_rising_versions_and_an_open_header() -> None:
     better = BLOCKS.replace("return -bins", "return -(bins**2)")
     worse = BLOCKS.replace("return -bins", "return bins")
-    text = file_of(asked(brief_of(BLOCKS, better, worse)))
+    text = file_of(prompt_of(brief_of(BLOCKS, better, worse)))
 
     tree = ast.parse(text)
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
@@ -110,12 +110,12 @@ def test_distinct_versions_are_shown_up_to_the_setting() -> None:
     twin = BLOCKS.replace('"""Wants bins."""', '"""Says it otherwise."""')
     better = BLOCKS.replace("return -bins", "return -(bins**2)")
 
-    assert "priority_v2" not in file_of(asked(brief_of(BLOCKS, twin)))
-    assert "priority_v2" not in file_of(asked(brief_of(BLOCKS, better, functions_per_prompt=1)))
+    assert "priority_v2" not in file_of(prompt_of(brief_of(BLOCKS, twin)))
+    assert "priority_v2" not in file_of(prompt_of(brief_of(BLOCKS, better, functions_per_prompt=1)))
 
 
 def test_a_funsearch_decorator_marks_the_evolving_function() -> None:
-    text = file_of(asked(brief_of(SPEC)))
+    text = file_of(prompt_of(brief_of(SPEC)))
 
     assert evolving(Program(SPEC)) == "priority"
     assert text.startswith('"""Finds large cap sets."""\nimport itertools')

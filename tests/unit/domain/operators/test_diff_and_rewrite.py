@@ -1,4 +1,4 @@
-"""The operators that ask a model, and the one that asks nobody."""
+"""The operators `diff`, `rewrite` and `seed`."""
 
 import pytest
 
@@ -35,15 +35,15 @@ def held(operator: Operator, model: ScriptedModel, brief: Brief = BRIEF) -> list
 
 
 def test_rewrite_sends_one_prompt_for_each_draft() -> None:
-    asked: list[Prompt] = []
+    prompts: list[Prompt] = []
 
     def answer(prompt: Prompt) -> str:
-        asked.append(prompt)
+        prompts.append(prompt)
         return f"```python\nx = {prompt.sample}\n```"
 
     children = held(REWRITE, ScriptedModel(answer))
 
-    assert [prompt.sample for prompt in asked] == [4, 5]
+    assert [prompt.sample for prompt in prompts] == [4, 5]
     assert [c.program.source for c in children if isinstance(c, Offspring)] == [
         "x = 4\n",
         "x = 5\n",
@@ -63,11 +63,11 @@ def test_diff_applies_each_reply_to_its_own_parent() -> None:
 
 
 def test_the_parent_and_the_inspirations_are_in_the_prompt() -> None:
-    asked: list[Prompt] = []
-    held(DIFF, ScriptedModel(lambda prompt: asked.append(prompt) or ""))
+    prompts: list[Prompt] = []
+    held(DIFF, ScriptedModel(lambda prompt: prompts.append(prompt) or ""))
 
-    assert "x = 1" in asked[0].user
-    assert "x = 2\ny = 1" in asked[0].user
+    assert "x = 1" in prompts[0].user
+    assert "x = 2\ny = 1" in prompts[0].user
 
 
 @pytest.mark.parametrize("operator", [REWRITE, DIFF])

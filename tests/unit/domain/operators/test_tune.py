@@ -20,7 +20,7 @@ def score(x):  # a comment
 
 
 class Recorder:
-    """An optimiser that notes what it is asked and answers with the same point always."""
+    """An optimiser that records its requests and always returns the same point."""
 
     def __init__(self, *point: float) -> None:
         self.point = point

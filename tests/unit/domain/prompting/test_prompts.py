@@ -59,31 +59,31 @@ def brief_of(
     )
 
 
-def asked(brief: Brief) -> Prompt:
+def prompt_of(brief: Brief) -> Prompt:
     return diff_prompt(brief, brief.drafts[0])
 
 
 def test_the_instructions_are_the_system_text() -> None:
-    assert asked(brief_of()).system == "Make f larger."
+    assert prompt_of(brief_of()).system == "Make f larger."
 
 
 def test_without_instructions_the_packaged_system_text_stands() -> None:
-    assert "expert programmer" in asked(brief_of(instructions="")).system
+    assert "expert programmer" in prompt_of(brief_of(instructions="")).system
 
 
 def test_the_system_message_may_be_a_text_or_the_name_of_a_template() -> None:
-    assert asked(brief_of(system_message="Be {brief}.")).system == "Be {brief}."
+    assert prompt_of(brief_of(system_message="Be {brief}.")).system == "Be {brief}."
     named = brief_of(system_message="mine", templates={"mine": "My own text."})
-    assert asked(named).system == "My own text."
-    assert asked(brief_of(instructions="mine", templates={"mine": "So."})).system == "So."
+    assert prompt_of(named).system == "My own text."
+    assert prompt_of(brief_of(instructions="mine", templates={"mine": "So."})).system == "So."
 
 
 def test_the_sample_is_the_ordinal_of_the_proposal() -> None:
-    assert asked(brief_of()).sample == 7
+    assert prompt_of(brief_of()).sample == 7
 
 
 def test_the_parent_is_shown_with_all_that_was_measured() -> None:
-    user = asked(brief_of()).user
+    user = prompt_of(brief_of()).user
 
     assert "```python\ndef f():\n    return 1\n```" in user
     assert "Fitness: 0.5" in user
@@ -93,7 +93,7 @@ def test_the_parent_is_shown_with_all_that_was_measured() -> None:
 
 
 def test_fitter_programs_and_other_programs_have_headings_of_their_own() -> None:
-    user = asked(brief_of(WEAKER, FITTER, UNMEASURED, num_top_programs=1)).user
+    user = prompt_of(brief_of(WEAKER, FITTER, UNMEASURED, num_top_programs=1)).user
 
     top, others = user.index("## Top performing programs"), user.index("## Inspirations")
     current = user.index("# The current program")
@@ -102,14 +102,14 @@ def test_fitter_programs_and_other_programs_have_headings_of_their_own() -> None
 
 
 def test_programs_are_shown_up_to_the_settings() -> None:
-    user = asked(brief_of(WEAKER, FITTER, num_top_programs=0, num_diverse_programs=0)).user
+    user = prompt_of(brief_of(WEAKER, FITTER, num_top_programs=0, num_diverse_programs=0)).user
 
     assert "'fitter'" not in user
     assert "'weaker'" not in user
 
 
 def test_earlier_children_of_the_parent_are_shown_with_their_outcome() -> None:
-    user = asked(brief_of(siblings=(CHILD,))).user
+    user = prompt_of(brief_of(siblings=(CHILD,))).user
 
     assert "Changes: Change 1: '1' to '2'" in user
     assert "better: fitness 0.5 to 0.75" in user
@@ -127,8 +127,8 @@ ELITES = tuple(
 
 
 def test_prompts_of_two_parents_are_equal_above_the_parent() -> None:
-    one = asked(brief_of(*ELITES, WEAKER, siblings=(CHILD,))).user
-    other = asked(brief_of(*ELITES, UNMEASURED, parent=CHILD, ordinal=9)).user
+    one = prompt_of(brief_of(*ELITES, WEAKER, siblings=(CHILD,))).user
+    other = prompt_of(brief_of(*ELITES, UNMEASURED, parent=CHILD, ordinal=9)).user
 
     both = shared(one, other)
     assert both == one[: one.index("# The current program")] + both[both.index("# The current") :]
@@ -138,8 +138,8 @@ def test_prompts_of_two_parents_are_equal_above_the_parent() -> None:
 
 def test_prompts_of_one_parent_differ_in_the_tail_alone() -> None:
     ancestry = Ancestry((CHILD,))
-    one = asked(brief_of(*ELITES, WEAKER, ancestry=ancestry)).user
-    other = asked(
+    one = prompt_of(brief_of(*ELITES, WEAKER, ancestry=ancestry)).user
+    other = prompt_of(
         brief_of(*ELITES, UNMEASURED, siblings=(CHILD,), ordinal=11, ancestry=ancestry)
     ).user
 
@@ -150,7 +150,7 @@ def test_prompts_of_one_parent_differ_in_the_tail_alone() -> None:
 
 
 def test_no_number_or_name_of_the_proposal_is_in_the_text() -> None:
-    texts = {asked(brief_of(*ELITES, ordinal=n)).user for n in (7, 123456789)}
+    texts = {prompt_of(brief_of(*ELITES, ordinal=n)).user for n in (7, 123456789)}
 
     assert len(texts) == 1
     assert ELITES[0].program.id[:8] not in texts.pop()
@@ -159,7 +159,7 @@ def test_no_number_or_name_of_the_proposal_is_in_the_text() -> None:
 def test_the_ancestry_shows_the_newest_change_first() -> None:
     grandparent = ProgramRecord(Program("x = 9\n"), 0.25, changes="Change 1: 'a' to 'b'")
     parent = ProgramRecord(PARENT.program, 0.5, changes="Change 1: 'b' to 'c'")
-    user = asked(brief_of(parent=parent, ancestry=Ancestry((grandparent,)))).user
+    user = prompt_of(brief_of(parent=parent, ancestry=Ancestry((grandparent,)))).user
 
     way = user.index("## How it came to be")
     assert way < user.index("- Fitness 0.5: Change 1: 'b'") < user.index("- Fitness 0.25: Change 1")
@@ -167,7 +167,7 @@ def test_the_ancestry_shows_the_newest_change_first() -> None:
 
 def test_inspirations_that_differ_from_the_parent_in_white_space_are_not_shown() -> None:
     twin = ProgramRecord(Program("def f():\n        return 1\n"), 0.7)
-    user = asked(brief_of(twin, WEAKER)).user
+    user = prompt_of(brief_of(twin, WEAKER)).user
 
     assert "        return 1" not in user
     assert "'weaker'" in user
@@ -188,7 +188,7 @@ FAILED = FailedChild(
 
 
 def test_a_failure_is_described_by_kind_exception_class_and_program_lines() -> None:
-    user = asked(brief_of(ancestry=Ancestry((), (FAILED,)))).user
+    user = prompt_of(brief_of(ancestry=Ancestry((), (FAILED,)))).user
 
     assert "### Failure 1: runtime\n- Changes: Change 1: '1' to '1 / 0'" in user
     assert "on case 3: ValueError\nline 2: return 1 / 0" in user
@@ -197,7 +197,7 @@ def test_a_failure_is_described_by_kind_exception_class_and_program_lines() -> N
 
 
 def test_the_message_of_a_failure_is_quoted_if_the_setting_allows_it() -> None:
-    user = asked(brief_of(ancestry=Ancestry((), (FAILED,)), failure_messages=True)).user
+    user = prompt_of(brief_of(ancestry=Ancestry((), (FAILED,)), failure_messages=True)).user
 
     assert f"ValueError: the input was {SECRET}" in user
     assert f"### stdout\n```\n{SECRET}" in user
@@ -215,24 +215,27 @@ def test_the_message_of_a_failure_is_quoted_if_the_setting_allows_it() -> None:
 def test_a_program_cannot_put_text_into_the_report_of_its_failure(detail: str) -> None:
     failed = replace(FAILED, failure=Failure(FailureKind.RUNTIME, detail))
 
-    assert SECRET not in asked(brief_of(ancestry=Ancestry((), (failed,)))).user
+    assert SECRET not in prompt_of(brief_of(ancestry=Ancestry((), (failed,)))).user
 
 
 def test_a_failed_reply_is_described_in_full() -> None:
     failed = FailedChild(Failure(FailureKind.BAD_EDIT, "Block 1 of 1 matches nowhere."))
 
-    assert "Block 1 of 1 matches nowhere." in asked(brief_of(ancestry=Ancestry((), (failed,)))).user
+    assert (
+        "Block 1 of 1 matches nowhere."
+        in prompt_of(brief_of(ancestry=Ancestry((), (failed,)))).user
+    )
 
 
 def test_equal_failures_are_shown_once() -> None:
-    user = asked(brief_of(ancestry=Ancestry((), (FAILED, FAILED)))).user
+    user = prompt_of(brief_of(ancestry=Ancestry((), (FAILED, FAILED)))).user
 
     assert user.count("runtime") == 1
 
 
 def test_a_repair_prompt_begins_with_the_first_prompt_and_shows_the_failure() -> None:
     brief = brief_of()
-    first = asked(brief)
+    first = prompt_of(brief)
     fault = Failure(FailureKind.BAD_EDIT, "Block 1 of 1 matches nowhere.")
 
     again = repair_prompt(brief, first, Completion("<think>hm</think>\nmy blocks"), fault)
@@ -248,15 +251,15 @@ def test_a_repair_prompt_begins_with_the_first_prompt_and_shows_the_failure() ->
 def test_a_repair_quotes_a_long_reply_in_part() -> None:
     brief = brief_of()
     reply = Completion("a" * 50_000)
-    again = repair_prompt(brief, asked(brief), reply, Failure(FailureKind.NO_CODE, "None."))
+    again = repair_prompt(brief, prompt_of(brief), reply, Failure(FailureKind.NO_CODE, "None."))
 
     assert again is not None
-    assert len(again.user) < len(asked(brief).user) + 3_000
+    assert len(again.user) < len(prompt_of(brief).user) + 3_000
 
 
 def repaired(room: int) -> tuple[Prompt, list[Prompt]]:
-    """Returns a first prompt, and what is asked again with room for so many tokens beside it."""
-    within = estimated(asked(brief_of()).system + asked(brief_of()).user) + room
+    """Returns a first prompt, and the repair prompt with space for so many tokens beside it."""
+    within = estimated(prompt_of(brief_of()).system + prompt_of(brief_of()).user) + room
     brief = replace(brief_of(max_prompt_tokens=within), repair_turns=1)
     conversation = DIFF.converse(brief)
     [first] = next(conversation)
@@ -288,7 +291,7 @@ def test_diff_and_rewrite_request_their_own_form() -> None:
 
 def test_an_artifact_is_cut_to_its_bound() -> None:
     parent = ProgramRecord(PARENT.program, 0.5, artifacts={"log": "x" * 20 + "y" * 100})
-    user = asked(
+    user = prompt_of(
         brief_of(parent=parent, max_artifact_bytes=20, artifact_security_filter=False)
     ).user
 
@@ -297,7 +300,7 @@ def test_an_artifact_is_cut_to_its_bound() -> None:
 
 
 def test_artifacts_are_not_shown_if_the_setting_excludes_them() -> None:
-    assert "warning: slow" not in asked(brief_of(include_artifacts=False)).user
+    assert "warning: slow" not in prompt_of(brief_of(include_artifacts=False)).user
 
 
 @pytest.mark.parametrize(
@@ -333,16 +336,16 @@ def test_ordinary_output_is_left_alone() -> None:
 
 
 def test_a_long_prompt_loses_its_least_useful_items_first() -> None:
-    def told(tokens: int) -> Prompt:
-        return asked(
+    def limited(tokens: int) -> Prompt:
+        return prompt_of(
             brief_of(
                 WEAKER, FITTER, siblings=(CHILD,), num_top_programs=1, max_prompt_tokens=tokens
             )
         )
 
-    full = told(100_000)
-    shorter = told(estimated(full.system + full.user) - 1)
-    shortest = told(10)
+    full = limited(100_000)
+    shorter = limited(estimated(full.system + full.user) - 1)
+    shortest = limited(10)
 
     assert full.left_out == ()
     assert "Left out" not in full.user
@@ -360,7 +363,7 @@ def test_a_long_prompt_loses_its_least_useful_items_first() -> None:
 
 def test_braces_in_programs_and_artifacts_are_text() -> None:
     parent = ProgramRecord(Program("x = {'{a}': 1}\n"), 0.5, artifacts={"{k}": "{v}"})
-    user = asked(brief_of(ProgramRecord(Program("y = {b}\n"), 0.1), parent=parent)).user
+    user = prompt_of(brief_of(ProgramRecord(Program("y = {b}\n"), 0.1), parent=parent)).user
 
     assert "x = {'{a}': 1}" in user
     assert "y = {b}" in user
@@ -369,7 +372,7 @@ def test_braces_in_programs_and_artifacts_are_text() -> None:
 
 def test_a_template_can_be_replaced() -> None:
     mine = "{language}|{fitness_score}|{current_program}|{{literal}}"
-    user = asked(brief_of(templates={"diff_user": mine})).user
+    user = prompt_of(brief_of(templates={"diff_user": mine})).user
 
     assert user == "python|0.5|def f():\n    return 1|{literal}"
 
@@ -379,11 +382,11 @@ def test_variations_are_drawn_with_the_seed_of_the_brief() -> None:
         "templates": {"diff_user": "{greeting} {current_program}"},
         "template_variations": {"greeting": ["Hello.", "Good day.", "Greetings."]},
     }
-    drawn = {asked(brief_of(ordinal=n, **settings)).user.split(" def")[0] for n in range(40)}
+    drawn = {prompt_of(brief_of(ordinal=n, **settings)).user.split(" def")[0] for n in range(40)}
 
     assert drawn == {"Hello.", "Good day.", "Greetings."}
-    assert asked(brief_of(**settings)) == asked(brief_of(**settings))
-    plain = asked(brief_of(**settings, use_template_stochasticity=False)).user
+    assert prompt_of(brief_of(**settings)) == prompt_of(brief_of(**settings))
+    plain = prompt_of(brief_of(**settings, use_template_stochasticity=False)).user
     assert plain.startswith("Hello.")
 
 

@@ -70,7 +70,7 @@ KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIE/owI+BAAK\nab/c==\n-----END RSA PRIV
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         (f"read\n{KEY}\nend", "read\n<REDACTED_PRIVATE_KEY>\nend"),
         (repr(KEY), "'<REDACTED_PRIVATE_KEY>'"),
@@ -82,8 +82,8 @@ KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIE/owI+BAAK\nab/c==\n-----END RSA PRIV
         ("-----BEGIN PUBLIC KEY-----", "-----BEGIN PUBLIC KEY-----"),
     ],
 )
-def test_private_keys_are_removed_whole(text: str, told: str) -> None:
-    assert redacted(text) == told
+def test_private_keys_are_removed_whole(text: str, expected: str) -> None:
+    assert redacted(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -93,14 +93,14 @@ def test_private_keys_are_removed_whole(text: str, told: str) -> None:
 )
 def test_an_unreadable_judgement_is_rejected_quickly(text: str) -> None:
     case = JudgedProgram(PARENT, (Evaluation(metrics={PARENT.id: {"speed": 1.0}}),))
-    heard: list[Evaluation] = []
+    evaluations: list[Evaluation] = []
 
     taken = seconds_of(
-        lambda: heard.append(judgement(Judges((Judge("m"),)), case, [Completion(text)]))
+        lambda: evaluations.append(judgement(Judges((Judge("m"),)), case, [Completion(text)]))
     )
 
     assert taken < SECONDS
-    assert heard[0].artifacts["judges"] == "no JSON object in the reply of m"
+    assert evaluations[0].artifacts["judges"] == "no JSON object in the reply of m"
 
 
 def test_a_long_search_with_one_wrong_letter_compares_few_passages() -> None:

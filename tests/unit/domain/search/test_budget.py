@@ -127,10 +127,13 @@ def test_proposals_in_flight_fit_if_all_reservations_are_within_the_cap() -> Non
 
 
 def test_a_reused_completion_costs_nothing_and_shows_the_length_of_its_prompt() -> None:
-    told = Completion("x", prompt_tokens=70, completion_tokens=30, cost_usd=0.5)
+    completion = Completion("x", prompt_tokens=70, completion_tokens=30, cost_usd=0.5)
     prompts = [Prompt("", "a"), Prompt("", "b")]
     found = charge(
-        Budget(1), CEILING, prompts, [told, replace(told, prompt_tokens=90, reused=True)]
+        Budget(1),
+        CEILING,
+        prompts,
+        [completion, replace(completion, prompt_tokens=90, reused=True)],
     )
     assert found == Charge(100, 0.5, 90)
 

@@ -88,14 +88,14 @@ def test_a_prompt_takes_the_role_of_its_draft_unless_it_has_one():
         Prompt("", "another", 8),
     ]
 
-    asked = in_roles(given, prompts)
+    assigned = in_roles(given, prompts)
 
-    assert [one.role for one in asked] == [Role.REFINER, Role.STRATEGIST, Role.GENERATOR]
+    assert [one.role for one in assigned] == [Role.REFINER, Role.STRATEGIST, Role.GENERATOR]
     assert in_roles(brief(), prompts) == prompts
 
 
 @pytest.mark.parametrize(
-    ("told", "share"),
+    ("assignments", "share"),
     [
         ((), 0.0),
         (("llm.roles.refiner.model=big",), 0.5),
@@ -104,15 +104,17 @@ def test_a_prompt_takes_the_role_of_its_draft_unless_it_has_one():
         (("llm.refiner_share=0.1",), 0.1),
     ],
 )
-def test_without_a_refiner_no_child_is_refined_unless_a_share_is_set(told, share):
-    settings = resolved([from_assignments(["llm.model=small", *told])], {}).settings
+def test_without_a_refiner_no_child_is_refined_unless_a_share_is_set(assignments, share):
+    settings = resolved([from_assignments(["llm.model=small", *assignments])], {}).settings
 
     assert refining_of(settings.llm).share == share
 
 
 def test_a_refiner_whose_parents_cannot_be_seen_is_refused():
-    told = ["llm.model=m", "llm.refiner_share=1", "llm.refiner_top=4"]
+    assignments = ["llm.model=m", "llm.refiner_share=1", "llm.refiner_top=4"]
 
     with pytest.raises(UsageError, match=r"llm\.refiner_top"):
-        require_refining(resolved([from_assignments(told)], {}).settings)
-    require_refining(resolved([from_assignments([*told, "search.top_programs=4"])], {}).settings)
+        require_refining(resolved([from_assignments(assignments)], {}).settings)
+    require_refining(
+        resolved([from_assignments([*assignments, "search.top_programs=4"])], {}).settings
+    )
