@@ -1,4 +1,4 @@
-"""The composition root: the one module that knows which adapter serves which port."""
+"""The composition root: the only module that assigns adapters to ports."""
 
 import functools
 import logging
@@ -16,7 +16,6 @@ from app.adapters.model.providers.vllm_engine import VllmEngine
 from app.adapters.model.providers.vllm_loading import Launch
 from app.adapters.problems.loading import load, reload
 from app.adapters.queue.celery import CeleryExecutor
-from app.adapters.queue.inline import InlineExecutor
 from app.adapters.sandbox.choose import choose
 from app.adapters.store.group_commit import GroupCommit
 from app.adapters.store.leases import LeaseRenewer
@@ -57,12 +56,12 @@ def worker_context(settings: Settings | None = None) -> Context:
     Raises:
       Misconfigured: The environment gives no database, or a variable that cannot be used.
     """
-    told = settings or own_settings()
-    if told.database_url is None:
+    settings = settings or own_settings()
+    if settings.database_url is None:
         raise Misconfigured("EVOQ_DATABASE_URL is not set: give the ledger's address")
     store = open_store(
-        told.database_url.get_secret_value(),
-        connections=told.database_connections,
+        settings.database_url.get_secret_value(),
+        connections=settings.database_connections,
         patience_seconds=LEDGER_PATIENCE_SECONDS,
         idle_seconds=LEDGER_IDLE_SECONDS,
     )
@@ -71,10 +70,10 @@ def worker_context(settings: Settings | None = None) -> Context:
     return context(
         store,
         CeleryExecutor(app),
-        LazySandbox(told.sandbox),
-        queue=told.queue,
+        LazySandbox(settings.sandbox),
+        queue=settings.queue,
         engine=worker_engine(),
-        settings=told,
+        settings=settings,
     )
 
 
@@ -92,11 +91,14 @@ def own_settings() -> Settings:
 @functools.cache
 def worker_engine() -> VllmEngine | None:
     """Returns the engine that `EVOQ_VLLM_MODEL` names, not yet loaded; None where it names none."""
-    told = own_settings()
-    if told.vllm_model is None:
+    settings = own_settings()
+    if settings.vllm_model is None:
         return None
     launch = Launch(
-        told.vllm_model, told.vllm_name or told.vllm_model, told.vllm_args, told.vllm_metrics_port
+        settings.vllm_model,
+        settings.vllm_name or settings.vllm_model,
+        settings.vllm_args,
+        settings.vllm_metrics_port,
     )
     return VllmEngine(launch, lost=_leave)
 
@@ -173,8 +175,8 @@ def context(
       sandbox: Runs programs.
       queue: Leases and attempts; None means the defaults.
       engine: Answers the runs that ask for its model; None: there is none in this process.
-      settings: What this process is told of its share of the models; None: nothing.
-      keep_leases: Whether a thread renews what is held; not needed where nobody else works.
+      settings: This process's share of the models' limits; None: no limits of its own.
+      keep_leases: Whether a thread renews leases; not needed without other workers.
     """
     pace = queue or QueueSettings()
     built = Context(
@@ -192,13 +194,6 @@ def context(
     return built
 
 
-def inline_context(database_url: str, sandbox: Sandbox) -> tuple[Context, InlineExecutor]:
-    """Wires a context whose every step runs in this process, one at a time."""
-    executor = InlineExecutor()
-    store = open_store(database_url, connections=2)
-    return context(store, executor, sandbox, keep_leases=False), executor
-
-
 def load_problem(
     paths: Sequence[Path],
     *,
@@ -211,7 +206,7 @@ def load_problem(
 
 
 class LazySandbox:
-    """Opens a sandbox at its first job, so that workers that run none need none."""
+    """Opens a sandbox at its first job, so that workers without jobs need none."""
 
     def __init__(self, settings: SandboxSettings) -> None:
         self._settings = settings
@@ -245,18 +240,18 @@ class LazySandbox:
 
 
 class ProblemCatalogue:
-    """Problems by digest, each read from the ledger once a process."""
+    """Problems by digest, each read from the ledger once per process."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._known: dict[ProblemDigest, Problem] = {}
+        self._problems: dict[ProblemDigest, Problem] = {}
 
     def __call__(self, digest: ProblemDigest) -> Problem:
         with self._lock:
-            found = self._known.get(digest)
-        if found is not None:
-            return found
+            loaded = self._problems.get(digest)
+        if loaded is not None:
+            return loaded
         with self._store.begin() as tx:
             stored = tx.problems.get(digest)
         problem = reload(stored.format, stored.name, stored.files, stored.options)
@@ -267,7 +262,7 @@ class ProblemCatalogue:
                 f"the run"
             )
         with self._lock:
-            return self._known.setdefault(digest, problem)
+            return self._problems.setdefault(digest, problem)
 
 
 class Models:

@@ -1,4 +1,4 @@
-"""What a trial costs beyond the program itself: latency, CPU time and throughput of each sandbox.
+"""The overhead of a trial: latency, CPU time and throughput of each sandbox.
 
 The evaluator imports a program of one line and calls it once, so everything measured is overhead.
 Run it on an idle machine: `python benchmarks/sandbox_latency.py [trials]`.
@@ -51,7 +51,7 @@ docker run --rm --network none --read-only --cap-drop ALL --security-opt no-new-
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one way to run a trial costs."""
+    """The costs of a trial in one kind of sandbox."""
 
     name: str
     median_ms: float
@@ -112,7 +112,7 @@ def docker_run_per_trial() -> None:
 
 
 def measure_fresh(name: str, sandbox: Sandbox, pause_seconds: float, trials: int) -> Row:
-    """Measures a cell for every trial; a pause is what a search does between two of them."""
+    """Measures a new sandbox per trial, with a pause between trials as in a search."""
     job = Job(PROBLEM, "evaluate", ((".py", PROGRAM),), Limits(), Mode.GUARDED)
     for _ in range(3):
         sandbox.run(job)
@@ -123,23 +123,23 @@ def measure_fresh(name: str, sandbox: Sandbox, pause_seconds: float, trials: int
     return row(name, sorted(latencies), None, None)
 
 
-def rows_of_containers(cells: int, trials: int) -> list[Row]:
+def rows_of_containers(sandboxes: int, trials: int) -> list[Row]:
     settings = ContainerSettings(seccomp=profile("", INFRA / "seccomp.json"))
     rows = []
-    containers = DockerSandbox(PoolSettings(max_sandboxes=cells), settings=settings)
+    containers = DockerSandbox(PoolSettings(max_sandboxes=sandboxes), settings=settings)
     for mode in Mode:
-        rows.append(measure_sandbox(f"docker warm cell, {mode.value}", containers, mode, trials))
+        rows.append(measure_sandbox(f"docker warm sandbox, {mode.value}", containers, mode, trials))
     began = time.perf_counter()
     containers.prepare(WITH_IMAGE)
     built_ms = 1000 * (time.perf_counter() - began)
-    name = f"docker warm cell of the problem's image (there or built in {built_ms:.0f} ms), guarded"
+    name = f"docker warm sandbox, the problem's image (in {built_ms:.0f} ms), guarded"
     rows.append(measure_sandbox(name, containers, Mode.GUARDED, trials, WITH_IMAGE))
     containers.close()
     few = max(5, trials // 10)
     for spares in (0, 1):
         pool = PoolSettings(max_sandboxes=1, spares=spares, max_trials=1)
         fresh = DockerSandbox(pool, settings=settings)
-        name = f"docker, a cell a trial, {spares} spares, a trial a second"
+        name = f"docker, a sandbox per trial, {spares} spares, a trial per second"
         rows.append(measure_fresh(name, fresh, 1.0, few))
         fresh.close()
     latencies = measure(docker_run_per_trial, few)
@@ -149,16 +149,16 @@ def rows_of_containers(cells: int, trials: int) -> list[Row]:
 def main() -> None:
     trials = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     rows: list[Row] = []
-    cells = os.cpu_count()
-    assert cells is not None
+    sandboxes = os.cpu_count()
+    assert sandboxes is not None
     for level in ("privileged", "unprivileged", "bare"):
-        sandbox = ProcessSandbox(PoolSettings(max_sandboxes=cells), levels=(level, "bare"))
+        sandbox = ProcessSandbox(PoolSettings(max_sandboxes=sandboxes), levels=(level, "bare"))
         for mode in Mode:
             rows.append(measure_sandbox(f"process {level}, {mode.value}", sandbox, mode, trials))
         sandbox.close()
     if engine_answers(2.0):
-        rows += rows_of_containers(cells, trials)
-    print("| sandbox | median ms | p95 ms | CPU ms a trial, seen | trials/s, all cores |")
+        rows += rows_of_containers(sandboxes, trials)
+    print("| sandbox | median ms | p95 ms | CPU ms per trial, measured | trials/s, all cores |")
     print("|---|---|---|---|---|")
     for r in rows:
         cpu = "" if r.cpu_ms is None else f"{r.cpu_ms:.1f}"

