@@ -157,7 +157,7 @@ class ProgressReader:
 def _first_progress(tx: Transaction, run: Run) -> Progress:
     """Reads a run's progress from its counts, up to its last event."""
     states = tx.history.states(run.id)
-    best = tx.history.best_quality(run.id)
+    best = tx.history.best_quality(run)
     return Progress(
         seq=run.events,
         done=sum(n for state, n in states.items() if state.final),

@@ -30,7 +30,7 @@ def list_runs(as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG
                     "state": run.state.value,
                     "iterations": run.proposals - tx.proposals.backlog(run.id).unsettled,
                     "budget": run.budget.proposals,
-                    "best": best.fitness if (best := tx.history.best_quality(run.id)) else None,
+                    "best": best.fitness if (best := tx.history.best_quality(run)) else None,
                     "age_seconds": round(run.elapsed_seconds, 1),
                     "reason": run.reason,
                 }

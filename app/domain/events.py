@@ -30,6 +30,7 @@ class EventKind(enum.StrEnum):
 
     FOUNDED = "founded"
     IMPROVED = "improved"
+    CROWNED = "crowned"
     NOTICED = "noticed"
     MOVED = "moved"
     REGRIDDED = "regridded"
@@ -115,6 +116,13 @@ class Improved:
     program: ProgramId
     fitness: float
     settled: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crowned(Improved):
+    """A program became the champion of a run whose ranking is relative."""
+
+    kind: ClassVar = EventKind.CROWNED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +226,7 @@ Fact: TypeAlias = (
     | Settling
     | Founded
     | Improved
+    | Crowned
     | Noticed
     | Moved
     | Regridded
@@ -231,7 +240,7 @@ _FACTS: Mapping[EventKind, type[Fact]] = {
     fact.kind: fact
     for fact in (
         *(Started, Resumed, Paused, Admitted, Refused, Cut, Failed, Founded),
-        *(Improved, Noticed, Moved, Regridded, Finished, Cancelled, Broken),
+        *(Improved, Crowned, Noticed, Moved, Regridded, Finished, Cancelled, Broken),
     )
 }
 _READERS: Mapping[str, Callable[[Any], Any]] = {
@@ -287,11 +296,13 @@ def stalled_for(improvements: Sequence[Improved], settled: int, threshold: float
       improvements: The run's, oldest first.
       settled: Proposals settled by now.
       threshold: Smaller rises add up but do not count alone; >= 0.  A new best that is less fit
-        counts always: it was measured at more stages than the best before.
+        counts always: it was measured at more stages than the best before.  So does every new
+        champion, whose fitness is not comparable with that of the champion before.
     """
     counted_at, counted = 0, None
     for improved in improvements:
         fitness = improved.fitness
-        if counted is None or fitness < counted or fitness - counted >= threshold:
+        crowned = isinstance(improved, Crowned)
+        if crowned or counted is None or fitness < counted or fitness - counted >= threshold:
             counted_at, counted = improved.settled, fitness
     return settled - counted_at

@@ -12,7 +12,7 @@ from app.domain.prompting.rules import PromptRules
 from app.domain.search.back_pressure import Caps, InFlightLimits
 from app.domain.search.budget import Budget, PriceCeiling
 from app.domain.search.refining import Refining
-from app.domain.search.strategy import Recipe
+from app.domain.search.strategy import Ranking, Recipe
 
 
 class RunState(enum.StrEnum):
@@ -100,6 +100,7 @@ class Run:
       tokens, cost_usd: Of the completions that were paid for.
       longest_prompt_tokens: Of the prompts they answered; 0 before the first.
       elapsed_seconds: Since the run was created, by the database's clock.
+      ranking: Whether fitness of different times is comparable; its strategy's.
     """
 
     id: int
@@ -124,6 +125,7 @@ class Run:
     cost_usd: float = 0.0
     longest_prompt_tokens: int = 0
     elapsed_seconds: float = 0.0
+    ranking: Ranking = Ranking.ABSOLUTE
 
     def rng(self, ordinal: int, purpose: str) -> Random:
         """Returns the generator for this point of the run; the same point gives the same draws."""

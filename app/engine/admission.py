@@ -4,12 +4,12 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.domain.events import Admitted, Founded, Improved, Refused
+from app.domain.events import Admitted, Crowned, Founded, Improved, Refused
 from app.domain.operator import Role
 from app.domain.run import Run
 from app.domain.search.archive import Elite, Entrant, IslandView, Quality, learnt
 from app.domain.search.cohort import Cohort, ProposalId
-from app.domain.search.strategy import Strategy
+from app.domain.search.strategy import Ranking, Strategy
 from app.engine.context import Context
 from app.ports.ledger import Transaction
 
@@ -43,7 +43,12 @@ class Admission:
     @functools.cached_property
     def best(self) -> Quality | None:
         """Quality of the run's best before the proposals that enter; None where there is none."""
-        return self._tx.history.best_quality(self.run.id, besides=self._entering)
+        return self._tx.history.best_quality(self.run, besides=self._entering)
+
+    @functools.cached_property
+    def champion(self) -> Elite | None:
+        """Champion of the run before the proposals enter; see `Ranking.RELATIVE`."""
+        return self._tx.archive.champion(self.run.id)
 
     def offer(self, entrant: Entrant | Elite, island: int, epoch: int) -> Elite | None:
         """Offers a program to its cell of an island.
@@ -73,7 +78,7 @@ class Admission:
             if after is before:
                 return None
             if self._entering:
-                _ = self.best  # read before the island is locked
+                self._read_best()  # before the island is locked
             seen = None if island in self._locked else view
             if self._tx.archive.put_cell(self.run.id, island, after, seen=seen):
                 return elite
@@ -87,6 +92,9 @@ class Admission:
         """Empties an island that is locked; with `reset` it also enters its next epoch."""
         self._tx.archive.clear_island(self.run.id, island, reset=reset)
         self._lock(island)
+
+    def _read_best(self) -> None:
+        _ = self.champion if self.run.ranking is Ranking.RELATIVE else self.best
 
     def _lock(self, island: int) -> None:
         self._locked[island] = self._tx.archive.island(self.run.id, island, lock=True)
@@ -173,6 +181,9 @@ def _taken(admission: Admission, tx: Transaction, cohort: Cohort, entrant: Entra
 
 def _announce_best(admission: Admission, tx: Transaction, taken: Sequence[Entrant]) -> None:
     """Emits `improved` for each new best of the run; two islands at once may both claim it."""
+    if admission.run.ranking is Ranking.RELATIVE:
+        _announce_champion(admission, tx)
+        return
     run, best = admission.run, admission.best
     for entrant in taken:
         if best is None or entrant.quality > best:
@@ -180,3 +191,14 @@ def _announce_best(admission: Admission, tx: Transaction, taken: Sequence[Entran
             settled = run.proposals - tx.proposals.backlog(run.id).unsettled
             fact = Improved(program=entrant.program, fitness=entrant.fitness, settled=settled)
             tx.events.emit(run.id, fact)
+
+
+def _announce_champion(admission: Admission, tx: Transaction) -> None:
+    """Emits `crowned` if another program is the champion of the run now."""
+    run, before = admission.run, admission.champion
+    after = tx.archive.champion(run.id)
+    if after is None or (before is not None and after.program == before.program):
+        return
+    settled = run.proposals - tx.proposals.backlog(run.id).unsettled
+    fact = Crowned(program=after.program, fitness=after.fitness, settled=settled)
+    tx.events.emit(run.id, fact)

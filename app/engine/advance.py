@@ -49,7 +49,7 @@ def advance(
         verdict = strategy.promotion(cohort, tx.archive.island(run.id, cohort.island))
         entrants = [_entrant(ctx, tx, run, cohort, player) for player in verdict.admit]
         children += _admitted(cohort, entrants)
-        children += _cut(tx, run, cohort, verdict)
+        children += _cut(ctx, tx, run, cohort, verdict)
         children += _failed(ctx, tx, run, cohort, verdict)
         tests += [(cohort, trial) for trial in verdict.test]
         if cohort.founding:
@@ -80,7 +80,7 @@ def closes(strategy: Strategy, cohort: Cohort, settled: Collection[ProposalId]) 
 
 
 def _entrant(ctx: Context, tx: Transaction, run: Run, cohort: Cohort, player: ProgramId) -> Entrant:
-    fitness = cohort.fitness(player, ctx.stages(run))
+    fitness, left = rated(ctx, run, cohort, player)
     if fitness is None:
         raise ValueError(f"program {player[:8]} of cohort {cohort.id} was admitted unmeasured")
     member = cohort.member(player)
@@ -90,8 +90,21 @@ def _entrant(ctx: Context, tx: Transaction, run: Run, cohort: Cohort, player: Pr
         generation = _incumbent_generation(island, player)
     else:
         length, generation = member.length, member.draft.generation
-    left = sum(not cohort.evaluations(player, stage) for stage in ctx.stages(run))
     return Entrant(player, fitness, length, generation, cohort.evaluations(player), left)
+
+
+def rated(ctx: Context, run: Run, cohort: Cohort, player: ProgramId) -> tuple[float | None, int]:
+    """Returns a program's fitness, and at how many stages it was not measured.
+
+    Fitness is made of the scores of the strategy's rated stages; of a program that stopped before
+    all of them, of whatever was measured.
+    """
+    stages = ctx.stages(run)
+    left = sum(not cohort.evaluations(player, stage) for stage in stages)
+    fitness = cohort.fitness(player, ctx.strategy(run).rated or stages)
+    if fitness is None and left:
+        fitness = cohort.fitness(player, stages)
+    return fitness, left
 
 
 def _admitted(cohort: Cohort, entrants: Sequence[Entrant]) -> list[MemberResult]:
@@ -129,11 +142,20 @@ def _incumbent_generation(island: IslandView, player: ProgramId) -> int:
     return next((e.generation for e in island.best(island.size) if e.program == player), 0)
 
 
-def _cut(tx: Transaction, run: Run, cohort: Cohort, verdict: Verdict) -> list[MemberResult]:
+def _cut(
+    ctx: Context, tx: Transaction, run: Run, cohort: Cohort, verdict: Verdict
+) -> list[MemberResult]:
+    """Returns how members settle that are not promoted, with the fitness that was measured."""
     by_id = {member.id: member for member in cohort.living}
+    results = []
     for proposal in verdict.cut:
+        program = by_id[proposal].program
         emit_cut(tx, run, cohort, by_id[proposal], "not promoted")
-    return [MemberResult(proposal, State.CUT, by_id[proposal].program) for proposal in verdict.cut]
+        fitness, left = rated(ctx, run, cohort, program) if program else (None, 0)
+        results.append(
+            MemberResult(proposal, State.CUT, program, fitness=fitness, stages_left=left)
+        )
+    return results
 
 
 def _failed(

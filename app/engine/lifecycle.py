@@ -6,6 +6,7 @@ from app.domain.problem import Problem
 from app.domain.run import Run, RunState
 from app.domain.search.budget import Budget, spent
 from app.domain.search.cohort import CohortId, State
+from app.domain.search.strategy import Ranking
 from app.engine.advance import emit_cut
 from app.engine.budget import account
 from app.engine.context import Context
@@ -27,6 +28,8 @@ def start(ctx: Context, problem: Problem, new: NewRun) -> Run:
         tx.problems.add(problem)
         tx.programs.put(problem.seeds)
         run = tx.runs.add(new)
+        if run.rules.search.recipe and ctx.strategy(run).ranking is Ranking.RELATIVE:
+            tx.runs.set_ranking(run.id, Ranking.RELATIVE)
         cohorts = tx.cohorts.add(run.id, [founding], redeliver_seconds=ctx.pace.redeliver_seconds)
         operators = dict(run.operators)
         fact = Started(seed=run.seed, budget=run.budget.proposals, operators=operators)

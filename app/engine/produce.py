@@ -135,14 +135,14 @@ def _stalled(tx: Transaction, run: Run, backlog: Backlog) -> str:
     search = run.rules.search
     enough, patience, admitted = search.stop_fitness, search.stop_patience, search.stop_admitted
     if enough is not None:
-        best = tx.history.best_quality(run.id)
+        best = tx.history.best_quality(run)
         if best is not None and best.whole and best.fitness >= enough:
             return f"fitness {best.fitness:.6g} is at least {enough:g}, as search.stop_fitness asks"
     if admitted is not None and tx.history.admitted(run.id, admitted) >= admitted:
         return f"{admitted} programs were admitted, as search.stop_admitted asks"
     if patience is None:
         return ""
-    events = tx.events.read(run.id, kinds=(EventKind.IMPROVED,))
+    events = tx.events.read(run.id, kinds=(EventKind.IMPROVED, EventKind.CROWNED))
     improvements = [event.fact for event in events if isinstance(event.fact, Improved)]
     settled = run.proposals - backlog.unsettled
     if stalled_for(improvements, settled, search.stop_threshold) < patience:

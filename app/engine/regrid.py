@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.domain.evaluation import fitness
 from app.domain.events import Regridded
 from app.domain.run import Run
 from app.domain.search.archive import Entrant, IslandView, learnt
@@ -57,11 +56,15 @@ def _measured(tx: Transaction, run: Run, after: int) -> list[_Placed]:
     lengths = tx.programs.lengths(sorted({one.program for one, _ in placed if one.program}))
     found = []
     for one, evaluations in placed:
-        score = fitness(one.program or "", evaluations)
-        if one.program is not None and score is not None:
+        if one.program is not None and one.fitness is not None:
             length = lengths[one.program]
             entrant = Entrant(
-                one.program, score, length, one.generation, tuple(evaluations), one.stages_left
+                one.program,
+                one.fitness,
+                length,
+                one.generation,
+                tuple(evaluations),
+                one.stages_left,
             )
             island = None if one.ordinal < 0 else one.island
             found.append(_Placed(entrant, island, one.epoch))

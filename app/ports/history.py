@@ -5,6 +5,7 @@ from typing import Protocol
 
 from app.domain.evaluation import Evaluation
 from app.domain.program import ProgramId
+from app.domain.run import Run
 from app.domain.search.archive import Quality
 from app.domain.search.cohort import ProposalId, State
 from app.ports.records import Settled, Spent
@@ -16,12 +17,16 @@ class History(Protocol):
     def best(self, run: int) -> Settled | None:
         """Returns the admitted proposal of the best quality, seeds included; None if none.
 
-        Ties: the older.
+        Ties: the older.  Of a run whose ranking is relative: the proposal of its champion, with the
+        fitness that the champion has now.
         """
         ...
 
-    def best_quality(self, run: int, besides: Sequence[ProposalId] = ()) -> Quality | None:
-        """Returns the best quality among all proposals but `besides`; None if there is none."""
+    def best_quality(self, run: Run, besides: Sequence[ProposalId] = ()) -> Quality | None:
+        """Returns the best quality among admitted proposals but `besides`; None if there is none.
+
+        Of a run whose ranking is relative: the quality of its champion.
+        """
         ...
 
     def settled(self, run: int, after: int = 0, limit: int = 1000) -> list[Settled]:

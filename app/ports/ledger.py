@@ -20,6 +20,7 @@ from app.domain.search.archive import Cell, Elite, IslandView
 from app.domain.search.back_pressure import Flow, InFlightLimits
 from app.domain.search.budget import Budget
 from app.domain.search.cohort import Cohort, CohortId, TrialId
+from app.domain.search.strategy import Ranking
 from app.ports.history import History
 from app.ports.records import (
     Account,
@@ -100,6 +101,10 @@ class Runs(Protocol):
         ...
 
     def set_axes(self, run: int, axes: Sequence[Axis]) -> None: ...
+
+    def set_ranking(self, run: int, ranking: Ranking) -> None:
+        """Stores what the strategy's fitness means, once, when the run is created."""
+        ...
 
     def set_limits(self, run: int, limits: InFlightLimits) -> None: ...
 
@@ -282,6 +287,10 @@ class Archive(Protocol):
 
     def clear_island(self, run: int, island: int, *, reset: bool) -> None:
         """Empties an island's cells; with `reset` it also enters its next epoch."""
+        ...
+
+    def champion(self, run: int) -> Elite | None:
+        """Returns the best of the elites that lead their cells, on any island; None if none."""
         ...
 
     def elites(self, run: int) -> list[tuple[int, Elite]]:

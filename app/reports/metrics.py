@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TextIO
 
 from app.domain.search.archive import Quality
+from app.domain.search.cohort import State
 from app.ports.protocols import Store
 from app.ports.records import Settled
 
@@ -23,7 +24,7 @@ class MetricsRow:
       seconds: After the run's creation.
       failure: The failure's kind; None unless the proposal failed.
       detail: The failure's description, or how the child differs from its parent.
-      fitness: None where the proposal never reached the final stage.
+      fitness: None where nothing was measured; of a proposal that was cut, of what was.
       best_so_far: Highest fitness settled up to this row, seeds included; None before the first.
       tokens, cost_usd: Sums over the proposal's completions; None where no price is known.
       role: Role of the model that wrote the child, where the operator asks a model.
@@ -59,8 +60,9 @@ def rows(settled: Iterable[Settled]) -> Iterator[MetricsRow]:
     """Yields a row for each proposal, in the order given, which is the order of settling."""
     best: Quality | None = None
     for proposal in settled:
-        if proposal.quality is not None and (best is None or proposal.quality > best):
-            best = proposal.quality
+        admitted = proposal.quality if proposal.state is State.ADMITTED else None
+        if admitted is not None and (best is None or admitted > best):
+            best = admitted
         yield MetricsRow(
             ordinal=proposal.ordinal,
             seconds=round(proposal.seconds, 6),

@@ -48,6 +48,7 @@ _UP = (
         evaluating INTEGER NOT NULL,
         generate_batch INTEGER DEFAULT '1' NOT NULL,
         evaluate_batch INTEGER DEFAULT '1' NOT NULL,
+        ranking TEXT DEFAULT 'absolute' NOT NULL,
         state TEXT NOT NULL,
         reason TEXT DEFAULT '' NOT NULL,
         cohorts INTEGER DEFAULT '0' NOT NULL,
@@ -61,6 +62,7 @@ _UP = (
         CONSTRAINT runs_name_once UNIQUE (name),
         CONSTRAINT runs_budget_is_a_cap CHECK (proposals <= budget),
         CONSTRAINT runs_has_an_island CHECK (islands >= 1),
+        CONSTRAINT runs_ranking_is_known CHECK (ranking IN ('absolute', 'relative')),
         CONSTRAINT runs_state_is_known CHECK (state IN ('running', 'paused', 'finished',
             'cancelled', 'failed')),
         CONSTRAINT runs_problem_exists FOREIGN KEY(problem) REFERENCES problems (digest)

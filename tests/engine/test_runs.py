@@ -50,7 +50,8 @@ def test_the_same_seed_gives_the_same_events(ctx: Context) -> None:
 def test_a_run_stops_when_its_best_is_fit_enough(ctx: Context) -> None:
     run_id = run_to_the_end(ctx, problem(), new_run(problem(), budget=60, stop_fitness=-2.5))
     with ctx.store.begin() as tx:
-        run, best = tx.runs.get(run_id), tx.history.best_quality(run_id)
+        run = tx.runs.get(run_id)
+        best = tx.history.best_quality(run)
     assert run.state is RunState.FINISHED
     assert 0 < run.proposals < 60
     assert best is not None

@@ -82,6 +82,10 @@ _BARREN = """
 """
 """Cohorts are compared by id, which is the order of planning."""
 BARREN_AMONG = 1000
+_CHAMPION = """
+    SELECT * FROM elites WHERE run = %(run)s AND rank = 0
+    ORDER BY stages_left, fitness DESC, island, number LIMIT 1
+"""
 _CLEAR = "DELETE FROM elites WHERE run = %(run)s AND island = %(island)s"
 _EMPTIED = """
     UPDATE islands SET cells = 0, epoch = epoch + CASE WHEN %(reset)s THEN 1 ELSE 0 END,
@@ -185,6 +189,10 @@ class SqlArchive:
     def clear_island(self, run: int, island: int, *, reset: bool) -> None:
         write(self._c, _CLEAR, {"run": run, "island": island})
         write(self._c, _EMPTIED, {"run": run, "island": island, "reset": reset})
+
+    def champion(self, run: int) -> Elite | None:
+        found = row(self._c, _CHAMPION, {"run": run})
+        return elite_of(found) if found else None
 
     def elites(self, run: int) -> list[tuple[int, Elite]]:
         return [(row.island, elite_of(row)) for row in rows(self._c, _ELITES, {"run": run})]

@@ -14,6 +14,7 @@ from app.domain.search.archive import CellKey, Elite
 from app.domain.search.back_pressure import InFlightLimits
 from app.domain.search.budget import Budget
 from app.domain.search.cohort import Member, State
+from app.domain.search.strategy import Ranking
 from app.ports.records import Settled
 
 
@@ -49,6 +50,7 @@ def built(row: Any, founded: Any, rules: Rules) -> Run:
         cost_usd=row.cost_usd,
         longest_prompt_tokens=row.longest_prompt_tokens,
         elapsed_seconds=row.elapsed_seconds,
+        ranking=Ranking(row.ranking),
     )
 
 

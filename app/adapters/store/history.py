@@ -1,15 +1,19 @@
 """Folds over proposals and trials: what reports read."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sqlalchemy import Connection
 
+from app.adapters.store.archive import SqlArchive
 from app.adapters.store.codec import evaluation_of, settled_of
 from app.adapters.store.driver import row, rows, value
 from app.domain.evaluation import Evaluation
 from app.domain.program import ProgramId
+from app.domain.run import Run
 from app.domain.search.archive import Quality
 from app.domain.search.cohort import ProposalId, State
+from app.domain.search.strategy import Ranking
 from app.ports.records import Settled, Spent
 
 _SETTLED = """
@@ -48,6 +52,11 @@ _BEST_QUALITY = """
     WHERE run = %(run)s AND state = 'admitted' AND NOT id = ANY(%(besides)s)
     ORDER BY stages_left, fitness DESC LIMIT 1
 """
+_OF_CHAMPION = (
+    _SETTLED.format(which="proposals.state = 'admitted' AND proposals.program = %(program)s")
+    + "ORDER BY proposals.ordinal LIMIT 1"
+)
+_RANKING = "SELECT ranking FROM runs WHERE id = %(run)s"
 _PLACED = (
     _SETTLED.format(which="proposals.state = 'admitted'")
     + "ORDER BY proposals.ordinal LIMIT %(limit)s"
@@ -89,11 +98,23 @@ class SqlHistory:
         self._c = connection
 
     def best(self, run: int) -> Settled | None:
+        if value(self._c, _RANKING, {"run": run}) == Ranking.RELATIVE:
+            return self._champion(run)
         found = row(self._c, _FITTEST, {"run": run})
         return settled_of(found) if found else None
 
-    def best_quality(self, run: int, besides: Sequence[ProposalId] = ()) -> Quality | None:
-        found = row(self._c, _BEST_QUALITY, {"run": run, "besides": list(besides)})
+    def _champion(self, run: int) -> Settled | None:
+        champion = SqlArchive(self._c).champion(run)
+        if champion is None:
+            return None
+        found = row(self._c, _OF_CHAMPION, {"run": run, "program": champion.program})
+        return replace(settled_of(found), fitness=champion.fitness) if found else None
+
+    def best_quality(self, run: Run, besides: Sequence[ProposalId] = ()) -> Quality | None:
+        if run.ranking is Ranking.RELATIVE:
+            champion = SqlArchive(self._c).champion(run.id)
+            return champion.quality if champion else None
+        found = row(self._c, _BEST_QUALITY, {"run": run.id, "besides": list(besides)})
         return Quality(-found.stages_left, found.fitness) if found else None
 
     def settled(self, run: int, after: int = 0, limit: int = 1000) -> list[Settled]:

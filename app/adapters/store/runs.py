@@ -17,6 +17,7 @@ from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.run import Run, RunState
 from app.domain.search.back_pressure import InFlightLimits
 from app.domain.search.budget import Budget
+from app.domain.search.strategy import Ranking
 from app.ports.records import NewRun, StoredProblem
 
 ELAPSED = "extract(epoch FROM clock_timestamp() - runs.created_at)::float8 AS elapsed_seconds"
@@ -49,6 +50,7 @@ _COUNT_PLANNED = """
     UPDATE runs SET cohorts = cohorts + %(cohorts)s, proposals = proposals + %(proposals)s
     WHERE id = %(run)s
 """
+_SET_RANKING = "UPDATE runs SET ranking = %(ranking)s WHERE id = %(run)s"
 _SET_LIMITS = """
     UPDATE runs SET generating = %(generating)s, evaluating = %(evaluating)s,
         generate_batch = %(generate_batch)s, evaluate_batch = %(evaluate_batch)s
@@ -208,6 +210,9 @@ class SqlRuns:
         self._c.execute(
             update(t.runs).where(t.runs.c.id == run).values(axes=[asdict(axis) for axis in axes])
         )
+
+    def set_ranking(self, run: int, ranking: Ranking) -> None:
+        write(self._c, _SET_RANKING, {"run": run, "ranking": ranking})
 
     def set_limits(self, run: int, limits: InFlightLimits) -> None:
         values = {"run": run, **asdict(limits)}

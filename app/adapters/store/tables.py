@@ -75,6 +75,7 @@ runs = Table(
     Column("evaluating", Integer, nullable=False),
     Column("generate_batch", Integer, nullable=False, server_default="1"),
     Column("evaluate_batch", Integer, nullable=False, server_default="1"),
+    Column("ranking", Text, nullable=False, server_default="absolute"),
     Column("state", Text, nullable=False),
     Column("reason", Text, nullable=False, server_default=""),
     Column("cohorts", Integer, nullable=False, server_default="0"),
@@ -87,6 +88,7 @@ runs = Table(
     UniqueConstraint("name"),
     CheckConstraint("proposals <= budget", name="budget_is_a_cap"),
     CheckConstraint("islands >= 1", name="has_an_island"),
+    CheckConstraint("ranking IN ('absolute', 'relative')", name="ranking_is_known"),
     CheckConstraint(
         "state IN ('running', 'paused', 'finished', 'cancelled', 'failed')", name="state_is_known"
     ),

@@ -71,6 +71,13 @@ class Barrier(enum.StrEnum):
     RUN = "run"  # the cohorts of all islands have settled (generations); upkeep comes between
 
 
+class Ranking(enum.StrEnum):
+    """What fitness of one program means beside that of another."""
+
+    ABSOLUTE = "absolute"  # measured against the problem: comparable for ever
+    RELATIVE = "relative"  # measured against other programs: comparable within a podium, now
+
+
 Size: TypeAlias = Callable[[IslandView], int]
 """Returns how many proposals an island's next cohort has; 0 where the island is finished.
 
@@ -101,6 +108,9 @@ class Strategy:
       operator: Which conversation turns parents into children; None draws from the run's mix.
       size: How many proposals are drawn from one snapshot and judged together.
       barrier: What an island waits for before its next cohort is planned.
+      rated: The stages whose scores make the fitness; () for every stage.
+      ranking: Whether fitness of different times is comparable.  Where it is not, the best program
+        of a run is the fittest that leads a cell now.
     """
 
     niche: Niche
@@ -111,6 +121,8 @@ class Strategy:
     operator: str | None = None
     size: Size = single
     barrier: Barrier = Barrier.NONE
+    rated: tuple[str, ...] = ()
+    ranking: Ranking = Ranking.ABSOLUTE
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from app.domain.events import (
     Admitted,
     Broken,
     Cancelled,
+    Crowned,
     Cut,
     EventKind,
     Fact,
@@ -52,6 +53,10 @@ STORED: list[tuple[Fact, dict[str, object]]] = [
     (Noticed(text="a text"), {"text": "a text"}),
     (
         Improved(program=PROGRAM, fitness=0.5, settled=4),
+        {"program": PROGRAM, "fitness": 0.5, "settled": 4},
+    ),
+    (
+        Crowned(program=PROGRAM, fitness=0.5, settled=4),
         {"program": PROGRAM, "fitness": 0.5, "settled": 4},
     ),
     (
@@ -127,3 +132,8 @@ def test_small_improvements_count_once_they_add_up_to_the_threshold() -> None:
 
 def test_a_less_fit_best_that_was_measured_at_more_stages_counts() -> None:
     assert stalled_for([improved(1.0, 0), improved(0.5, 20)], 30, 0.001) == 10
+
+
+def test_every_new_champion_counts_whatever_its_fitness() -> None:
+    champions = [Crowned(program=PROGRAM, fitness=0.5, settled=at) for at in (0, 10, 20)]
+    assert stalled_for(champions, 25, threshold=0.1) == 5
