@@ -87,7 +87,7 @@ class RunStatus:
     @property
     def stopped(self) -> bool:
         """Whether the run ended, or is paused with nothing in flight."""
-        nothing_left = not self.backlog.unsettled and not self.backlog.founding
+        nothing_left = not self.backlog.unsettled and not self.backlog.seeding
         return self.run.state.final or (self.run.state is RunState.PAUSED and nothing_left)
 
 

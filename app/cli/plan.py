@@ -37,7 +37,7 @@ from app.domain.prompting.templates import TEMPLATES
 from app.domain.search.back_pressure import STARTING, Caps, sized
 from app.domain.search.budget import Budget
 from app.domain.source.functions import evolving
-from app.engine.lifecycle import FOUNDING
+from app.engine.lifecycle import SEEDING
 from app.ports.records import NewRun
 
 A_DAY_SECONDS = 86_400.0
@@ -201,7 +201,7 @@ def plan_run(problem: Problem, layers: SettingLayers, *, local: bool) -> RunPlan
         settings = settings.model_copy(update={"search": search})
     known = every_operator(ask)
     asking = [name for name, operator in known.items() if operator.asks_model]
-    mix = operators(settings, asking, known=[name for name in known if name != FOUNDING])
+    mix = operators(settings, asking, known=[name for name in known if name != SEEDING])
     if set(asking) & set(mix) or settings.llm.feedback:
         require_bounds(Budget(**settings.budget.model_dump()), settings.llm)
         require_refining(settings)

@@ -208,6 +208,8 @@ class Operator:
       ancestors, failures: Most ancestors and failed children in the ancestry of its briefs.
       completions: Most completions for a draft, repair turns not included.
       repairs: Whether it has repair turns.
+      together: Whether one conversation makes the children of a whole cohort; otherwise each draft
+        has a conversation of its own, and its child is tested as soon as it is there.
     """
 
     name: str
@@ -218,6 +220,7 @@ class Operator:
     failures: int = 0
     completions: int = 1
     repairs: bool = False
+    together: bool = False
 
     def most_completions(self, repair_turns: int) -> int:
         """Returns the most completions for a draft, which budgets reserve."""

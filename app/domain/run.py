@@ -94,7 +94,7 @@ class Run:
       operators: Name to weight; how cohorts choose their operator.
       axes: The feature grid as it stands.
       reason: Why the state is what it is; "" while it needs no explanation.
-      cohorts: Planned so far, the founding one not counted.
+      cohorts: Planned so far, that of the seeds not counted.
       proposals: Planned so far, the seeds not counted; never more than `budget.proposals`.
       events: Sequence number of the last event.
       tokens, cost_usd: Of the completions that were paid for.

@@ -117,7 +117,7 @@ def admit(ctx: Context, tx: Transaction, run: Run, offers: Sequence[Offer]) -> N
     offers = sorted(offers, key=lambda offer: offer.cohort.island)
     learning = any(axis.provisional or not axis.ranged for axis in run.axes)
     locked: Sequence[IslandView] = ()
-    if learning or any(offer.cohort.founding for offer in offers):
+    if learning or any(offer.cohort.seeding for offer in offers):
         locked = _locked(tx, run, offers)
         run = _with_grid(tx, run, offers)
     entering = [
@@ -139,7 +139,7 @@ def admit(ctx: Context, tx: Transaction, run: Run, offers: Sequence[Offer]) -> N
 
 def _locked(tx: Transaction, run: Run, offers: Sequence[Offer]) -> Sequence[IslandView]:
     """Locks the islands of offers in index order."""
-    if any(offer.cohort.founding for offer in offers):
+    if any(offer.cohort.seeding for offer in offers):
         return tx.archive.islands(run.id, lock=True)
     indexes = sorted({offer.cohort.island for offer in offers})
     return [tx.archive.island(run.id, index, lock=True) for index in indexes]
@@ -159,14 +159,14 @@ def _taken(admission: Admission, tx: Transaction, cohort: Cohort, entrant: Entra
     """Offers a program to each of its islands; returns whether one took it."""
     member = cohort.member(entrant.program)
     draft = member.draft if member else None
-    islands = range(admission.run.islands) if cohort.founding else (cohort.island,)
+    islands = range(admission.run.islands) if cohort.seeding else (cohort.island,)
     elites = []
     for island in islands:
         epoch = draft.epoch if draft else admission.epoch(island)
         elite = admission.offer(entrant, island, epoch)
         elites.append(elite)
         reached = Admitted if elite else Refused
-        fact = (Founded if cohort.founding else reached)(
+        fact = (Founded if cohort.seeding else reached)(
             proposal=member.ordinal if member else None,
             program=entrant.program,
             island=island,

@@ -7,7 +7,7 @@ from app.domain.evaluation import Failure, FailureKind, Trial
 from app.domain.events import Cut, Failed, Noticed
 from app.domain.program import ProgramId
 from app.domain.run import Run
-from app.domain.search.archive import Entrant, IslandView
+from app.domain.search.archive import Entrant
 from app.domain.search.cohort import Cohort, CohortId, Member, ProposalId, State, Verdict
 from app.domain.search.promotion import shortfall
 from app.domain.search.strategy import Barrier, Strategy
@@ -24,13 +24,13 @@ class Advance:
     Attributes:
       run: The cohort's.
       trials: The trials it added.
-      settled: Ordinals of the members it settled.
+      settled: The members it settled.
       closed: Whether it settled the last member of a cohort that others of the run wait for.
     """
 
     run: Run
     trials: tuple[WaitingTrial, ...] = ()
-    settled: tuple[int, ...] = ()
+    settled: tuple[Member, ...] = ()
     closed: bool = False
 
 
@@ -52,7 +52,7 @@ def advance(
         children += _cut(ctx, tx, run, cohort, verdict)
         children += _failed(ctx, tx, run, cohort, verdict)
         tests += [(cohort, trial) for trial in verdict.test]
-        if cohort.founding:
+        if cohort.seeding:
             _notice_shortfalls(ctx, tx, run, entrants)
         if entrants:
             offers.append(Offer(cohort, entrants))
@@ -66,7 +66,7 @@ def advance(
         cohort.id: Advance(
             run,
             tuple(trial for trial in added if trial.cohort == cohort.id),
-            tuple(member.ordinal for member in cohort.members if member.id in settled),
+            tuple(member for member in cohort.members if member.id in settled),
             closes(strategy, cohort, settled),
         )
         for cohort in cohorts
@@ -87,7 +87,8 @@ def _entrant(ctx: Context, tx: Transaction, run: Run, cohort: Cohort, player: Pr
     if member is None or member.draft is None:
         length = member.length if member else tx.programs.lengths([player])[player]
         island = tx.archive.island(run.id, cohort.island)
-        generation = _incumbent_generation(island, player)
+        elite = island.elite(player)
+        generation = elite.generation if elite else 0
     else:
         length, generation = member.length, member.draft.generation
     return Entrant(player, fitness, length, generation, cohort.evaluations(player), left)
@@ -138,15 +139,11 @@ def _notice_shortfalls(
             tx.events.emit(run.id, Noticed(text=text))
 
 
-def _incumbent_generation(island: IslandView, player: ProgramId) -> int:
-    return next((e.generation for e in island.best(island.size) if e.program == player), 0)
-
-
 def _cut(
     ctx: Context, tx: Transaction, run: Run, cohort: Cohort, verdict: Verdict
 ) -> list[MemberResult]:
     """Returns how members settle that are not promoted, with the fitness that was measured."""
-    by_id = {member.id: member for member in cohort.living}
+    by_id = {member.id: member for member in (*cohort.living, *cohort.pending)}
     results = []
     for proposal in verdict.cut:
         program = by_id[proposal].program

@@ -12,7 +12,7 @@ from app.domain.search.cohort import Cohort
 from app.engine.budget import lost, price_ceiling, set_aside
 from app.engine.context import Context
 from app.ports.protocols import Unavailable
-from app.ports.records import Turn
+from app.ports.records import Asker, Turn
 
 TRIES = 15
 """How often saving a reply is attempted.  In a worker each attempt waits up to 20 s for Postgres:
@@ -36,6 +36,7 @@ def ask(
     ctx: Context,
     run: Run,
     cohort: Cohort,
+    asker: Asker,
     number: int,
     prompts: Sequence[Prompt],
     heard: Mapping[int, Completion],
@@ -46,7 +47,8 @@ def ask(
     Args:
       ctx: The world.
       run: Whose model is asked, and whose account pays.
-      cohort: Whose conversation it is.
+      cohort: With the members that the conversation is about.
+      asker: What asks.
       number: The turn's.
       prompts: At least one.
       heard: What was answered when this step ran before, by place; it is not asked again.
@@ -61,10 +63,10 @@ def ask(
     missing = [place for place in range(len(prompts)) if place not in heard]
     if missing:
         asked = [prompts[place] for place in missing]
-        reason = set_aside(ctx, run, cohort, number, asked)
+        reason = set_aside(ctx, run, Turn(cohort, asker, number, Charge(), asked))
         if reason:
             raise Unaffordable(reason)
-        turn = Turn(cohort, number, Charge(), prompts, drafts=drafts)
+        turn = Turn(cohort, asker, number, Charge(), prompts, drafts=drafts)
         try:
             fresh = dict(zip(missing, ctx.model(run).complete(asked), strict=True))
         except Unavailable as error:

@@ -14,7 +14,7 @@ from app.ports.protocols import Misconfigured, Unavailable
 
 
 class Subject(Protocol):
-    """What a step leases: a cohort or a trial."""
+    """What a step leases: proposals or a trial."""
 
     @property
     def id(self) -> int: ...
@@ -118,8 +118,8 @@ def _performed(
 
 
 def _release(tx: Transaction, kind: LeaseKind, ids: Sequence[int], pace: Pace) -> None:
-    cohorts, trials = (ids, []) if kind == "cohort" else ([], ids)
-    tx.leases.release(cohorts, trials, pace.retry_seconds)
+    proposals, trials = (ids, []) if kind == "proposal" else ([], ids)
+    tx.leases.release(proposals, trials, pace.retry_seconds)
 
 
 def stop(ctx: Context, run: int, state: RunState, reason: str) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from app.domain.operator import Prompt
 from app.domain.run import Run
@@ -20,7 +21,6 @@ from app.domain.search.budget import (
     unanswered_price,
     unreserved_tokens,
 )
-from app.domain.search.cohort import Cohort
 from app.engine.context import Context
 from app.ports.ledger import Transaction
 from app.ports.records import Plan, Turn
@@ -44,19 +44,19 @@ def price_ceiling(run: Run) -> PriceCeiling:
     return run.rules.asking.price_ceiling if capped(run.budget) else PriceCeiling()
 
 
-def set_aside(ctx: Context, run: Run, cohort: Cohort, turn: int, prompts: Sequence[Prompt]) -> str:
-    """Sets more aside for prompts that are longer than was foreseen, before they are asked.
+def set_aside(ctx: Context, run: Run, turn: Turn) -> str:
+    """Sets more aside for a turn whose prompts are longer than was foreseen, before it is asked.
 
     Returns:
       Why the budget has no room for them; "" where it has.
     """
-    if not capped(run.budget) or not unreserved_tokens(prompts, run.longest_prompt_tokens):
+    if not capped(run.budget) or not unreserved_tokens(turn.prompts, run.longest_prompt_tokens):
         return ""
     with ctx.store.begin() as tx:
-        tokens = unreserved_tokens(prompts, tx.runs.get(run.id).longest_prompt_tokens)
+        tokens = unreserved_tokens(turn.prompts, tx.runs.get(run.id).longest_prompt_tokens)
         if tokens:
             raised = Charge(longest_prompt_tokens=math.ceil(tokens / PROMPT_GROWTH))
-            tx.completions.save([Turn(cohort, turn, raised)])
+            tx.completions.save([replace(turn, booked=raised, prompts=())])
     if not tokens:
         return ""
     with ctx.store.begin() as tx:

@@ -31,7 +31,7 @@ class Pace:
     attempts: int = 5
 
 
-LeaseKind: TypeAlias = Literal["cohort", "trial"]
+LeaseKind: TypeAlias = Literal["proposal", "trial"]
 
 
 def _not_kept(kind: LeaseKind, subject: int) -> AbstractContextManager[None]:  # noqa: ARG001

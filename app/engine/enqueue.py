@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from app.domain.prompting.judging import STAGE
 from app.domain.run import Run
+from app.domain.search.cohort import Member
 from app.engine.advance import Advance
 from app.engine.context import Context
 from app.ports.protocols import Step
@@ -18,7 +19,7 @@ def enqueue(ctx: Context, advances: Sequence[Advance | None]) -> None:
     run = made[0].run
     trials = [trial for advance in made for trial in advance.trials]
     enqueue_trials(ctx, trials, run.limits.evaluate_batch)
-    settled = [ordinal for advance in made for ordinal in advance.settled]
+    settled = [member for advance in made for member in advance.settled]
     closed = any(advance.closed for advance in made)
     if closed or (settled and due_to_produce(run, settled)):
         ctx.executor.submit("produce", [run.id])
@@ -50,8 +51,8 @@ def produce_stride(run: Run) -> int:
     return max(1, run.limits.generating // 8)
 
 
-def due_to_produce(run: Run, ordinals: Sequence[int]) -> bool:
-    """Returns whether one of these just-settled proposals is one that asks for planning."""
+def due_to_produce(run: Run, settled: Sequence[Member]) -> bool:
+    """Returns whether one of these just-settled members is one that asks for planning."""
     stride = produce_stride(run)
     left = run.budget.proposals - run.proposals
-    return left <= 0 or any(ordinal % stride == 0 or ordinal < 0 for ordinal in ordinals)
+    return left <= 0 or any(one.seed or one.ordinal % stride == 0 for one in settled)

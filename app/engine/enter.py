@@ -1,9 +1,9 @@
-"""Entering: the children of cohorts enter the ledger, once, and their cohorts advance."""
+"""Entering: children enter the ledger, each once, and their cohorts advance."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Self
+from typing import Self, TypeAlias
 
 from app.domain.evaluation import Failure
 from app.domain.operator import Child, Offspring
@@ -14,95 +14,133 @@ from app.engine.advance import Advance, advance, closes, emit_cut, emit_failed
 from app.engine.context import Context
 from app.engine.enqueue import enqueue
 from app.ports.ledger import Transaction
-from app.ports.records import MemberResult
+from app.ports.records import LeasedProposals, MemberResult
+
+Claim: TypeAlias = tuple[int, int, str]
+"""An island, its epoch, and the fingerprint of a program that is new there."""
 
 
 @dataclass(frozen=True, slots=True)
-class GeneratedCohort:
-    """A cohort whose operator has spoken.
+class Unasked:
+    """A member that has no child because its model was not asked: why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """Proposals with their children.
 
     Attributes:
+      leased: The proposals, with their drafts.
       children: One a member.
-      fingerprints: One a child; "" for a failure.
+      fingerprints: One a child; "" where there is no program.
     """
 
-    cohort: Cohort
-    children: Sequence[Child]
+    leased: LeasedProposals
+    children: Sequence[Child | Unasked]
     fingerprints: Sequence[str]
 
     @classmethod
-    def of(cls, cohort: Cohort, children: Sequence[Child]) -> Self:
+    def of(cls, leased: LeasedProposals, children: Sequence[Child | Unasked]) -> Self:
         """Takes the fingerprints now, while nothing is locked."""
         prints = [fingerprint(c.program) if isinstance(c, Offspring) else "" for c in children]
-        return cls(cohort, children, prints)
+        return cls(leased, children, prints)
 
-    def claims(self, run: Run) -> Iterator[set[tuple[int, str]]]:
+    @property
+    def members(self) -> tuple[Member, ...]:
+        return self.leased.cohort.members
+
+    def claims(self, run: Run) -> Iterator[set[Claim]]:
         """Yields what each child claims: its fingerprint, on each of its islands."""
-        islands = range(run.islands) if self.cohort.founding else (self.cohort.island,)
-        for digest in self.fingerprints:
-            yield {(island, digest) for island in islands} if digest else set()
+        cohort = self.leased.cohort
+        islands = range(run.islands) if cohort.seeding else (cohort.island,)
+        for member, digest in zip(self.members, self.fingerprints, strict=True):
+            epoch = member.draft.epoch if member.draft else 0
+            yield {(island, epoch, digest) for island in islands} if digest else set()
 
 
-def enter(ctx: Context, run: Run, generated: Sequence[GeneratedCohort]) -> None:
-    """Enters the children of a run's cohorts, each once, and advances the cohorts."""
+def enter(ctx: Context, run: Run, generated: Sequence[Generated]) -> None:
+    """Enters the children of proposals of a run, each once, and advances their cohorts."""
     ctx.share(("enter", run.id), generated, partial(_enter, ctx), partial(enqueue, ctx))
 
 
-def _enter(ctx: Context, generated: Sequence[GeneratedCohort]) -> list[Advance | None]:
-    distinct = {cohort.cohort.id: cohort for cohort in generated}
-    children = [child for cohort in distinct.values() for child in cohort.children]
+def _enter(ctx: Context, generated: Sequence[Generated]) -> list[Advance | None]:
+    distinct = {one.leased.id: one for one in generated}
+    children = [child for one in distinct.values() for child in one.children]
     with ctx.store.begin() as tx:
         tx.programs.put([child.program for child in children if isinstance(child, Offspring)])
-        run, planned = tx.cohorts.lock_planned(list(distinct))
-        new = [cohort for cohort in distinct.values() if cohort.cohort.id in planned]
-        entered = _entered(ctx, tx, run, new)
+        run, planned = tx.cohorts.lock_planned(
+            [member.id for one in distinct.values() for member in one.members]
+        )
+        left = [_left(one, planned) for one in distinct.values()]
+        entered = _entered(ctx, tx, run, [one for one in left if one.members])
         if run.reason:
             tx.runs.explain(run.id, "")
-    return [entered.pop(cohort.cohort.id, None) for cohort in generated]
+    return [entered.pop(one.leased.cohort.id, None) for one in generated]
+
+
+def _left(generated: Generated, planned: set[int]) -> Generated:
+    """Returns the children of members that have none yet; the others were settled meanwhile."""
+    kept = [place for place, member in enumerate(generated.members) if member.id in planned]
+    if len(kept) == len(generated.members):
+        return generated
+    cohort = generated.leased.cohort
+    members = tuple(cohort.members[place] for place in kept)
+    return Generated(
+        replace(generated.leased, cohort=replace(cohort, members=members)),
+        [generated.children[place] for place in kept],
+        [generated.fingerprints[place] for place in kept],
+    )
 
 
 def _entered(
-    ctx: Context, tx: Transaction, run: Run, generated: Sequence[GeneratedCohort]
+    ctx: Context, tx: Transaction, run: Run, generated: Sequence[Generated]
 ) -> dict[CohortId, Advance]:
     if not generated:
         return {}
-    wanted = {pair for cohort in generated for claims in cohort.claims(run) for pair in claims}
+    wanted = {pair for one in generated for claims in one.claims(run) for pair in claims}
     free = tx.programs.claim_fingerprints(run.id, sorted(wanted))
-    entries: dict[CohortId, list[MemberResult]] = {}
-    going: list[Cohort] = []
+    results: list[MemberResult] = []
+    cohorts: dict[CohortId, Cohort] = {}
+    sizes: dict[CohortId, int] = {}
     for one in generated:
-        rows = zip(one.cohort.members, one.children, one.claims(run), strict=True)
-        mine = [_entry(tx, run, one.cohort, m, child, claims, free) for m, child, claims in rows]
-        entries[one.cohort.id] = mine
-        if not all(entry.state.final for entry in mine):
-            pairs = zip(one.cohort.members, mine, strict=True)
-            members = tuple(replace(m, state=e.state, program=e.program) for m, e in pairs)
-            going.append(replace(one.cohort, members=members))
-    tx.cohorts.enter(
-        [one.cohort for one in generated], [entry for mine in entries.values() for entry in mine]
-    )
+        rows = zip(one.members, one.children, one.claims(run), strict=True)
+        cohort = one.leased.cohort
+        mine = [_entry(tx, run, cohort, m, child, claims, free) for m, child, claims in rows]
+        results += mine
+        pairs = zip(one.members, mine, strict=True)
+        members = tuple(replace(m, state=r.state, program=r.program) for m, r in pairs)
+        before = cohorts[cohort.id].members if cohort.id in cohorts else ()
+        cohorts[cohort.id] = replace(cohort, members=(*before, *members))
+        sizes[cohort.id] = one.leased.size
+    tx.cohorts.enter(list(cohorts.values()), results)
+    complete = _complete(tx, cohorts, sizes)
+    going = [cohort for cohort in complete.values() if cohort.living]
     advances = advance(ctx, tx, run, going) if going else {}
     return {
-        one.cohort.id: _with_settled(
-            advances.get(one.cohort.id) or _settled_at_once(ctx, run, one.cohort),
-            one.cohort,
-            entries[one.cohort.id],
+        cohort: _with_settled(
+            advances.get(cohort)
+            or Advance(run, closed=closes(ctx.strategy(run), complete[cohort], ())),
+            entered,
         )
-        for one in generated
+        for cohort, entered in cohorts.items()
     }
 
 
-def _settled_at_once(ctx: Context, run: Run, cohort: Cohort) -> Advance:
-    """Returns the advance of a cohort none of whose members is to be tested."""
-    ids = [member.id for member in cohort.members]
-    return Advance(run, closed=closes(ctx.strategy(run), cohort, ids))
+def _complete(
+    tx: Transaction, cohorts: Mapping[CohortId, Cohort], sizes: Mapping[CohortId, int]
+) -> dict[CohortId, Cohort]:
+    """Returns cohorts with all their members and trials, read where only some members are here."""
+    parts = [cohort for cohort in cohorts.values() if len(cohort.members) < sizes[cohort.id]]
+    read = tx.cohorts.contents(parts) if parts else []
+    return {**cohorts, **{cohort.id: cohort for cohort in read}}
 
 
-def _with_settled(before: Advance, cohort: Cohort, entries: Sequence[MemberResult]) -> Advance:
+def _with_settled(before: Advance, cohort: Cohort) -> Advance:
     """Returns an advance with the members that settled as they entered."""
-    pairs = zip(cohort.members, entries, strict=True)
-    ordinals = tuple(member.ordinal for member, entry in pairs if entry.state.final)
-    return replace(before, settled=(*ordinals, *before.settled))
+    settled = tuple(member for member in cohort.members if member.state.final)
+    return replace(before, settled=(*settled, *before.settled))
 
 
 def _entry(
@@ -110,11 +148,14 @@ def _entry(
     run: Run,
     cohort: Cohort,
     member: Member,
-    child: Child,
-    claims: set[tuple[int, str]],
-    free: set[tuple[int, str]],
+    child: Child | Unasked,
+    claims: set[Claim],
+    free: set[Claim],
 ) -> MemberResult:
     """Returns how a member enters; takes its child's claims out of those that are free."""
+    if isinstance(child, Unasked):
+        emit_cut(tx, run, cohort, member, child.reason)
+        return MemberResult(member.id, State.CUT)
     if isinstance(child, Failure):
         emit_failed(tx, run, cohort, member, child.kind)
         return MemberResult(member.id, State.FAILED, failure=child)

@@ -1,6 +1,7 @@
 """Judge: models are asked their opinion of a program, and its cohort advances."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from app.domain.evaluation import Evaluation
 from app.domain.prompting.judging import (
@@ -16,10 +17,7 @@ from app.engine.ask import Overtaken, Unaffordable, ask
 from app.engine.attempt import attempt
 from app.engine.context import Context
 from app.engine.evaluate import claim_trials, record
-from app.ports.records import LeasedTrial, TrialResult
-
-FIRST_TURN = 1000
-"""Turns of a cohort's conversation from here on are its judges', one a member."""
+from app.ports.records import Asker, LeasedTrial, TrialResult
 
 
 def judge(ctx: Context, trial: TrialId) -> None:
@@ -56,16 +54,16 @@ def _opinion(ctx: Context, run: Run, judges: Judges, leased: LeasedTrial) -> Eva
     [player] = leased.trial.players
     with ctx.store.begin() as tx:
         _, cohort = tx.cohorts.lock(leased.cohort)
-        heard = tx.completions.of_cohort(cohort.id)
-    member = cohort.member(player)
-    if member is None:
-        raise ValueError(f"trial {leased.id} judges no member of cohort {cohort.id}")
-    turn = FIRST_TURN + cohort.members.index(member)
+        member = cohort.member(player)
+        if member is None:
+            raise ValueError(f"trial {leased.id} judges no member of cohort {cohort.id}")
+        heard = tx.completions.of_conversation(member.id, Asker.JUDGES)
     judged = JudgedProgram(leased.programs[player], cohort.evaluations(player), member.ordinal)
     instructions = ctx.problem(run.problem).instructions
     prompts = judge_prompts(judges, judged, run.rules.prompts, instructions)
     try:
-        replies = ask(ctx, run, cohort, turn, prompts, heard.get(turn, {}))
+        conversation = replace(cohort, members=(member,))
+        replies = ask(ctx, run, conversation, Asker.JUDGES, 0, prompts, heard.get(0, {}))
     except Unaffordable as error:
         return without_judgement(judged, str(error))
     return judgement(judges, judged, replies)

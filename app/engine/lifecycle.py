@@ -12,29 +12,31 @@ from app.engine.budget import account
 from app.engine.context import Context
 from app.ports.records import MemberResult, NewRun, Plan
 
-FOUNDING = "seed"
+SEEDING = "seed"
 """The operator of a run's first cohort: its children are their parents."""
 
 
 def start(ctx: Context, problem: Problem, new: NewRun) -> Run:
-    """Creates a run and the founding cohort of the problem's seeds, and rings for it.
+    """Creates a run and the cohort of the problem's seeds, and enqueues it.
 
     Raises:
       ValueError: The run's name is taken.
     """
     drafts = tuple(Draft(-1 - n, 0, 0, 0, (program.id,)) for n, program in enumerate(problem.seeds))
-    founding = Plan(0, FOUNDING, tuple(d.ordinal for d in drafts), drafts, founding=True)
+    seeding = Plan(
+        0, SEEDING, tuple(d.ordinal for d in drafts), drafts, seeding=True, together=True
+    )
     with ctx.store.begin() as tx:
         tx.problems.add(problem)
         tx.programs.put(problem.seeds)
         run = tx.runs.add(new)
         if run.rules.search.recipe and ctx.strategy(run).ranking is Ranking.RELATIVE:
             tx.runs.set_ranking(run.id, Ranking.RELATIVE)
-        cohorts = tx.cohorts.add(run.id, [founding], redeliver_seconds=ctx.pace.redeliver_seconds)
+        proposals = tx.cohorts.add(run.id, [seeding], redeliver_seconds=ctx.pace.redeliver_seconds)
         operators = dict(run.operators)
         fact = Started(seed=run.seed, budget=run.budget.proposals, operators=operators)
         tx.events.emit(run.id, fact)
-    ctx.executor.submit("generate", cohorts)
+    ctx.executor.submit("generate", proposals)
     return run
 
 
@@ -62,7 +64,7 @@ def resume(ctx: Context, run: int, budget: Budget | None = None) -> bool:
     with ctx.store.begin() as tx:
         known = tx.runs.get(run)
         if known.state in before:
-            tx.leases.forget_attempts(run)  # locks cohorts: before the run
+            tx.leases.forget_attempts(run)  # locks proposals: before the run
         if budget is not None:
             tx.runs.set_budget(run, budget)
             known = tx.runs.get(run)

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from random import Random
 
 from app.domain.events import (
@@ -55,7 +56,7 @@ def produce(ctx: Context, run_id: int) -> None:
 
 def _plan(ctx: Context, tx: Transaction, run: Run) -> list[int]:
     backlog = tx.proposals.backlog(run.id)
-    if backlog.founding:
+    if backlog.seeding:
         return []
     if overtime(run.budget, run.elapsed_seconds):
         _finish(tx, run, spent(run.budget, account(run)))
@@ -84,6 +85,7 @@ def _plan(ctx: Context, tx: Transaction, run: Run) -> list[int]:
             _upkeep(tx, run, strategy, run.rng(run.cohorts + ahead, "upkeep"))
             if strategy.barrier is Barrier.RUN:  # once between two generations
                 break
+    plans = [replace(plan, together=ctx.operators[plan.operator].together) for plan in plans]
     return tx.cohorts.add(run.id, plans, redeliver_seconds=ctx.pace.redeliver_seconds)
 
 

@@ -66,7 +66,7 @@ def _measured(tx: Transaction, run: Run, after: int) -> list[_Placed]:
                 tuple(evaluations),
                 one.stages_left,
             )
-            island = None if one.ordinal < 0 else one.island
+            island = None if one.seed else one.island
             found.append(_Placed(entrant, island, one.epoch))
     return found
 

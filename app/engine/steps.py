@@ -13,8 +13,8 @@ __all__ = ["evaluate", "generate", "judge", "produce", "produce_all", "reap", "r
 def reap(ctx: Context, run: int) -> None:
     """Enqueues unfinished work whose lease ran out: a queue that is lost whole does no harm."""
     with ctx.store.begin() as tx:
-        cohorts, trials = tx.leases.overdue(run, ctx.pace.redeliver_seconds)
-    ctx.executor.submit("generate", cohorts)
+        proposals, trials = tx.leases.overdue(run, ctx.pace.redeliver_seconds)
+    ctx.executor.submit("generate", proposals)
     enqueue_trials(ctx, trials)
 
 

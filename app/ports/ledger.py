@@ -19,13 +19,15 @@ from app.domain.run import Run, RunState
 from app.domain.search.archive import Cell, Elite, IslandView
 from app.domain.search.back_pressure import Flow, InFlightLimits
 from app.domain.search.budget import Budget
-from app.domain.search.cohort import Cohort, CohortId, TrialId
+from app.domain.search.cohort import Cohort, CohortId, ProposalId, TrialId
 from app.domain.search.strategy import Ranking
 from app.ports.history import History
 from app.ports.records import (
     Account,
+    Asker,
     Backlog,
     CompletionKey,
+    LeasedProposals,
     LeasedTrial,
     MemberResult,
     NewRun,
@@ -145,26 +147,20 @@ class Programs(Protocol):
         ...
 
     def claim_fingerprints(
-        self, run: int, claims: Sequence[tuple[int, str]]
-    ) -> set[tuple[int, str]]:
-        """Returns the pairs of island and fingerprint that no earlier program had claimed."""
+        self, run: int, claims: Sequence[tuple[int, int, str]]
+    ) -> set[tuple[int, int, str]]:
+        """Returns which of the claims no earlier program made: island, epoch and fingerprint."""
         ...
 
 
 class Cohorts(Protocol):
     """Cohorts and their proposals, from planning to settling."""
 
-    def add(self, run: int, plans: Sequence[Plan], *, redeliver_seconds: float) -> list[CohortId]:
-        """Adds cohorts and counts them against the budget; their messages count as sent now."""
-        ...
+    def add(self, run: int, plans: Sequence[Plan], *, redeliver_seconds: float) -> list[ProposalId]:
+        """Adds cohorts and counts them against the budget; their messages count as sent now.
 
-    def claim(
-        self, cohorts: Sequence[CohortId], lease_seconds: float, *, attempts: int
-    ) -> list[tuple[Run, Cohort]]:
-        """Leases those planned cohorts of running or paused runs that nobody else has leased.
-
-        Raises:
-          Exhausted: A cohort was attempted `attempts` times and never finished.
+        Returns:
+          The proposals to enqueue: all, or the first of a cohort that one conversation makes.
         """
         ...
 
@@ -172,12 +168,16 @@ class Cohorts(Protocol):
         """Returns a cohort and its run, locking the cohort until the transaction ends."""
         ...
 
-    def lock_planned(self, cohorts: Sequence[CohortId]) -> tuple[Run, set[CohortId]]:
-        """Locks cohorts of one run until the transaction ends.
+    def lock_planned(self, proposals: Sequence[ProposalId]) -> tuple[Run, set[ProposalId]]:
+        """Locks the cohorts of proposals of one run until the transaction ends.
 
         Returns:
-          The run, and the cohorts whose members were not entered before; none if the run has ended.
+          The run, and the proposals that have no child yet; none if the run has ended.
         """
+        ...
+
+    def contents(self, cohorts: Sequence[Cohort]) -> list[Cohort]:
+        """Returns cohorts that this transaction has locked with all their members and trials."""
         ...
 
     def enter(self, cohorts: Sequence[Cohort], results: Sequence[MemberResult]) -> None:
@@ -190,7 +190,19 @@ class Cohorts(Protocol):
 
 
 class Proposals(Protocol):
-    """How many proposals of a run are where, and how fast they pass."""
+    """Proposals: their leases, how many of a run are where, and how fast they pass."""
+
+    def claim(
+        self, proposals: Sequence[ProposalId], lease_seconds: float, *, attempts: int
+    ) -> list[tuple[Run, LeasedProposals]]:
+        """Leases planned proposals of running or paused runs that nobody else has leased.
+
+        With the first proposal of a cohort that one conversation makes, all of them are leased.
+
+        Raises:
+          Exhausted: A proposal was attempted `attempts` times and never finished.
+        """
+        ...
 
     def backlog(self, run: int) -> Backlog:
         """Returns how many proposals are not settled."""
@@ -239,21 +251,21 @@ class Trials(Protocol):
 
 
 class Leases(Protocol):
-    """Leases of cohorts that are being generated and of trials that are being evaluated."""
+    """Leases of proposals whose children are generated, and of trials that are evaluated."""
 
     def renew(
-        self, cohorts: Sequence[CohortId], trials: Sequence[TrialId], lease_seconds: float
+        self, proposals: Sequence[ProposalId], trials: Sequence[TrialId], lease_seconds: float
     ) -> None: ...
 
     def release(
-        self, cohorts: Sequence[CohortId], trials: Sequence[TrialId], retry_seconds: float
+        self, proposals: Sequence[ProposalId], trials: Sequence[TrialId], retry_seconds: float
     ) -> None:
         """Gives leases back: the attempt is not counted, redelivery is in `retry_seconds`."""
         ...
 
     def overdue(
         self, run: int, redeliver_seconds: float, limit: int = 1000
-    ) -> tuple[list[CohortId], list[WaitingTrial]]:
+    ) -> tuple[list[ProposalId], list[WaitingTrial]]:
         """Returns unfinished work whose lease ran out; its messages count as sent now."""
         ...
 
@@ -301,8 +313,10 @@ class Archive(Protocol):
 class Completions(Protocol):
     """Completions of language models, and what they cost."""
 
-    def of_cohort(self, cohort: CohortId) -> Mapping[int, Mapping[int, Completion]]:
-        """Returns the stored completions of the cohort's conversation, by turn and place."""
+    def of_conversation(
+        self, proposal: ProposalId, asker: Asker
+    ) -> Mapping[int, Mapping[int, Completion]]:
+        """Returns the stored completions of a conversation, by turn and place."""
         ...
 
     def save(self, turns: Sequence[Turn]) -> Callable[[], list[Turn]]:
@@ -387,7 +401,7 @@ class Exhausted(Exception):
 
     Attributes:
       run: The run of the step.
-      subject: The cohort or trial of the step.
+      subject: The proposal or trial of the step.
     """
 
     def __init__(self, run: int, subject: int, attempts: int) -> None:

@@ -1,5 +1,6 @@
 """What is entered into the ledger, and what reports read of it: plain values."""
 
+import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,14 +52,17 @@ class Plan:
     """A cohort to be added: where, by which operator, under which ordinals.
 
     Attributes:
-      drafts: One per ordinal when the parents are already known (the founding cohort), else ().
+      drafts: One per ordinal when the parents are already known (seeds), else ().
+      seeding: Whether the proposals are the run's seeds.
+      together: Whether one conversation makes the children of all.
     """
 
     island: int
     operator: str
     ordinals: tuple[int, ...]
     drafts: tuple[Draft, ...] = ()
-    founding: bool = False
+    seeding: bool = False
+    together: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +72,19 @@ class Backlog:
     Attributes:
       generating: How many wait for their operator.
       evaluating: How many are under test.
-      islands: How many each island has, founding cohort not counted; absent where none.
-      founding: How many of them are seeds.
+      islands: How many each island has, seeds not counted; absent where none.
+      seeding: How many of them are seeds.
     """
 
     generating: int = 0
     evaluating: int = 0
     islands: Mapping[int, int] = field(default_factory=dict)
-    founding: int = 0
+    seeding: int = 0
 
     @property
     def unsettled(self) -> int:
         """Proposals of the budget that are not settled."""
-        return self.generating + self.evaluating - self.founding
+        return self.generating + self.evaluating - self.seeding
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +147,39 @@ class Account:
     cost_usd: float | None
 
 
+class Asker(enum.StrEnum):
+    """What asks a model about a proposal."""
+
+    OPERATOR = "operator"
+    JUDGES = "judges"
+
+
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """A turn of a cohort's conversation, as it is saved.
+class LeasedProposals:
+    """Proposals this process has leased: one, or those whose children one conversation makes.
 
     Attributes:
-      number: From 0 on; those of judges from 1,000 on.
+      cohort: Their cohort, with these members only and without trials.
+      size: How many members the whole cohort has.
+    """
+
+    cohort: Cohort
+    size: int
+
+    @property
+    def id(self) -> ProposalId:
+        """The proposal that has the lease: the first."""
+        return self.cohort.members[0].id
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A turn of a conversation about proposals of a cohort, as it is saved.
+
+    Attributes:
+      cohort: With the members that the conversation is about.
+      asker: What asks; operators and judges have conversations of their own.
+      number: From 0 on.
       booked: What it adds to the run's account.
       prompts: What was asked; () where only the account changes.
       completions: One a prompt; None where there is none yet, or where it is saved already.
@@ -156,11 +187,17 @@ class Turn:
     """
 
     cohort: Cohort
+    asker: Asker
     number: int
     booked: Charge
     prompts: Sequence[Prompt] = ()
     completions: Sequence[Completion | None] = ()
     drafts: Sequence[Draft] = ()
+
+    @property
+    def proposal(self) -> ProposalId:
+        """The proposal that the conversation is stored under: the first."""
+        return self.cohort.members[0].id
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +281,8 @@ class Settled:
     """One settled proposal as reports see it.
 
     Attributes:
-      ordinal: From 0; negative for seeds.
+      ordinal: From 0; of seeds from -1 down.
+      seed: Whether it is one of the run's seeds.
       seconds: After the run's creation.
       wall_seconds, cpu_seconds, boot_seconds: Summed over its trials.
       peak_memory_mib: Of its largest trial; None where none measured it.
@@ -273,6 +311,7 @@ class Settled:
     peak_memory_mib: float | None = None
     boot_seconds: float = 0.0
     epoch: int = 0
+    seed: bool = False
     stages_left: int = 0
 
     @property

@@ -158,7 +158,7 @@ def _baselines(tx: Transaction, run: int, problem: Problem) -> dict[str, Measure
     seeds = {
         proposal.program: proposal
         for proposal in tx.history.settled(run, limit=len(problem.seeds))
-        if proposal.ordinal < 0
+        if proposal.seed
     }
     return {
         name: _measured(tx, run, program, seeds[program])

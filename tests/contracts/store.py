@@ -139,12 +139,12 @@ class StoreContract:
         with store.begin() as tx:
             [cohort] = tx.cohorts.add(run, [Plan(0, "nudge", (0,))], redeliver_seconds=30)
         with store.begin() as tx:
-            assert tx.cohorts.claim([cohort], 30, attempts=5)
+            assert tx.proposals.claim([cohort], 30, attempts=5)
         with store.begin() as tx:
-            assert not tx.cohorts.claim([cohort], 30, attempts=5)
+            assert not tx.proposals.claim([cohort], 30, attempts=5)
             tx.leases.renew([cohort], [], 0.0)
         with store.begin() as tx:
-            assert tx.cohorts.claim([cohort], 0, attempts=5)
+            assert tx.proposals.claim([cohort], 0, attempts=5)
 
     def test_attempts_are_capped_and_a_released_lease_is_no_attempt(self, store: Store) -> None:
         run = a_run(store)
@@ -152,12 +152,12 @@ class StoreContract:
             [cohort] = tx.cohorts.add(run, [Plan(0, "nudge", (0,))], redeliver_seconds=30)
         for _ in range(5):
             with store.begin() as tx:
-                assert tx.cohorts.claim([cohort], 0, attempts=1)
+                assert tx.proposals.claim([cohort], 0, attempts=1)
                 tx.leases.release([cohort], [], 0.0)
         with store.begin() as tx:
-            assert tx.cohorts.claim([cohort], 0, attempts=1)
+            assert tx.proposals.claim([cohort], 0, attempts=1)
         with pytest.raises(Exhausted), store.begin() as tx:
-            tx.cohorts.claim([cohort], 0, attempts=1)
+            tx.proposals.claim([cohort], 0, attempts=1)
 
     def test_overdue_messages_are_returned_once(self, store: Store) -> None:
         run = a_run(store)

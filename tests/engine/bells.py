@@ -11,9 +11,12 @@ from app.adapters.queue.inline import InlineExecutor
 from app.domain.events import SETTLING
 from app.domain.operator import Completion, Prompt
 from app.domain.run import Run, RunState
+from app.domain.search.cohort import ProposalId
 from app.engine import lifecycle, steps
 from app.engine.context import Context
+from app.ports.ledger import Transaction
 from app.ports.protocols import Step, Unavailable
+from app.ports.records import Asker
 from tests.engine.conftest import new_run, table
 from tests.engine.toy import problem
 
@@ -154,6 +157,11 @@ def planned(
     step, subjects, _ = ctx.executor.take()  # type: ignore[attr-defined]
     assert (step, len(subjects)) == ("generate", cohorts)
     return run, subjects
+
+
+def heard(tx: Transaction, proposal: ProposalId) -> Mapping[int, Mapping[int, Completion]]:
+    """Returns what the operator of a proposal was answered, by turn and place."""
+    return tx.completions.of_conversation(proposal, Asker.OPERATOR)
 
 
 def settled(ctx: Context, run: Run) -> list[int]:

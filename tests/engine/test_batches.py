@@ -60,7 +60,7 @@ def test_a_batch_run_twice_is_run_once(ctx: Context) -> None:
 def test_what_somebody_else_holds_is_left_out_of_a_batch(ctx: Context) -> None:
     run, cohorts = planned(ctx, 4)
     with ctx.store.begin() as tx:
-        assert tx.cohorts.claim(cohorts[1:2], 30, attempts=5)
+        assert tx.proposals.claim(cohorts[1:2], 30, attempts=5)
     steps.generate(ctx, *cohorts)
     _, trials, _ = ctx.executor.take()  # type: ignore[attr-defined]
     with ctx.store.begin() as tx:

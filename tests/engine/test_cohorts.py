@@ -89,15 +89,19 @@ def started(ctx: Context, toy: Problem, run: NewRun) -> tuple[int, Bells]:
     return started.id, bells
 
 
-def planned(ctx: Context, bells: Bells, run: int) -> list[int]:
+def planned(ctx: Context, bells: Bells, run: int, size: int) -> list[tuple[int, ...]]:
+    """Returns the proposals of each cohort that is planned now."""
     steps.produce(replace(ctx, executor=bells), run)
-    return list(bells.take()[1]) if bells.rung else []
+    proposals = bells.take()[1] if bells.rung else ()
+    assert len(proposals) % size == 0
+    return [tuple(proposals[n : n + size]) for n in range(0, len(proposals), size)]
 
 
-def settle(ctx: Context, bells: Bells, cohort: int) -> None:
-    """Generates and evaluates a cohort, trial by trial."""
+def settle(ctx: Context, bells: Bells, cohort: tuple[int, ...]) -> None:
+    """Generates a cohort's children one by one, and evaluates them trial by trial."""
     ctx = replace(ctx, executor=bells)
-    steps.generate(ctx, cohort)
+    for proposal in cohort:
+        steps.generate(ctx, proposal)
     for step, subjects, _ in [bells.take() for _ in range(len(bells.rung))]:
         if step == "evaluate":
             for trial in subjects:
@@ -109,13 +113,13 @@ def test_an_idle_island_gets_its_next_cohort_while_another_is_busy(
 ) -> None:
     podium(fixed(3), Barrier.ISLAND)
     run, bells = started(ctx, problem(), new(problem(), in_flight=64, islands=2))
-    first, _ = planned(ctx, bells, run)
-    assert planned(ctx, bells, run) == []
+    first, _ = planned(ctx, bells, run, 3)
+    assert planned(ctx, bells, run, 3) == []
 
     settle(ctx, bells, first)
     bells.rung.clear()
 
-    assert len(planned(ctx, bells, run)) == 1
+    assert len(planned(ctx, bells, run, 3)) == 1
 
 
 def test_a_generation_begins_when_all_islands_have_ended_the_last(
@@ -123,21 +127,21 @@ def test_a_generation_begins_when_all_islands_have_ended_the_last(
 ) -> None:
     podium(fixed(3), Barrier.RUN)
     run, bells = started(ctx, problem(), new(problem(), in_flight=64, islands=2))
-    first, second = planned(ctx, bells, run)
+    first, second = planned(ctx, bells, run, 3)
 
     settle(ctx, bells, first)
     bells.rung.clear()
-    assert planned(ctx, bells, run) == []
+    assert planned(ctx, bells, run, 3) == []
     settle(ctx, bells, second)
     bells.rung.clear()
 
-    assert len(planned(ctx, bells, run)) == 2
+    assert len(planned(ctx, bells, run, 3)) == 2
 
 
 def test_a_cohort_that_closes_enqueues_planning_at_once(ctx: Context, podium: Register) -> None:
     podium(fixed(5), Barrier.RUN)
     run, bells = started(ctx, problem(), new(problem(), in_flight=64, islands=1))
-    [cohort] = planned(ctx, bells, run)
+    [cohort] = planned(ctx, bells, run, 5)
 
     settle(ctx, bells, cohort)
 

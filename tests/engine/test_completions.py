@@ -12,8 +12,10 @@ from app.adapters.model.providers.scripted import ScriptedModel
 from app.adapters.store.sql import SqlStore
 from app.domain.operator import Completion, Prompt, Role
 from app.domain.search.budget import Charge
-from app.ports.records import CompletionKey, Plan, Turn
+from app.ports.ledger import Transaction
+from app.ports.records import Asker, CompletionKey, Plan, Turn
 from tests.contracts.language_model import LanguageModelContract, PartialAnswersContract, Serve
+from tests.engine.bells import heard
 from tests.engine.conftest import new_run
 from tests.engine.toy import problem
 
@@ -39,14 +41,22 @@ def a_cohort(store: SqlStore, name: str = "toy-run") -> int:
     with store.begin() as tx:
         tx.problems.add(toy)
         run = tx.runs.add(replace(new_run(toy), name=name)).id
-        [cohort] = tx.cohorts.add(run, [Plan(0, "asked", (0,))], redeliver_seconds=30)
+        tx.cohorts.add(run, [Plan(0, "asked", (0,))], redeliver_seconds=30)
+        [cohort] = tx.cohorts.unsettled(run)
     return cohort
+
+
+def first_of(tx: Transaction, cohort: int) -> int:
+    return tx.cohorts.lock(cohort)[1].members[0].id
 
 
 def answered(store: SqlStore, cohort: int, *replies: Completion) -> None:
     with store.begin() as tx:
         _, held = tx.cohorts.lock(cohort)
-    saved(store, Turn(held, 0, Charge(120, 0.25, 100), [PROMPT] * len(replies), replies))
+    saved(
+        store,
+        Turn(held, Asker.OPERATOR, 0, Charge(120, 0.25, 100), [PROMPT] * len(replies), replies),
+    )
 
 
 def saved(store: SqlStore, *turns: Turn) -> list[Turn]:
@@ -61,7 +71,7 @@ def test_a_completion_comes_back_with_all_that_is_known_of_it(store: SqlStore) -
     answered(store, cohort, ANSWER, replace(ANSWER, cost_usd=None))
 
     with store.begin() as tx:
-        [first, second] = tx.completions.of_cohort(cohort)[0].values()
+        [first, second] = heard(tx, first_of(tx, cohort))[0].values()
         run, _ = tx.cohorts.lock(cohort)
     assert first == replace(ANSWER, text="hi there \ufffd")
     assert second.cost_usd is None
@@ -76,7 +86,7 @@ def test_a_turn_saved_twice_is_stored_and_booked_once(store: SqlStore) -> None:
     answered(store, cohort, *two)
 
     with store.begin() as tx:
-        texts = [one.text for one in tx.completions.of_cohort(cohort)[0].values()]
+        texts = [one.text for one in heard(tx, first_of(tx, cohort))[0].values()]
         run, _ = tx.cohorts.lock(cohort)
     assert texts == ["hi there \ufffd", "hi again"]
     assert (run.tokens, run.cost_usd) == (120, 0.25)
@@ -88,9 +98,16 @@ def test_an_answer_to_what_nobody_asked_is_refused_and_its_connection_goes_on(
     cohort = a_cohort(store)
     with store.begin() as tx:
         _, held = tx.cohorts.lock(cohort)
+    [member] = held.members
+    other = replace(member, id=member.id + 1)
 
-    with pytest.raises(ForeignKeyViolation, match="completions_cohort_exists"):
-        saved(store, Turn(replace(held, id=cohort + 1), 0, Charge(120), [PROMPT], [ANSWER]))
+    with pytest.raises(ForeignKeyViolation, match="completions_proposal_exists"):
+        saved(
+            store,
+            Turn(
+                replace(held, members=(other,)), Asker.OPERATOR, 0, Charge(120), [PROMPT], [ANSWER]
+            ),
+        )
 
     with store.begin() as tx:
         assert tx.cohorts.lock(cohort)[0].tokens == 0
@@ -187,7 +204,9 @@ class Answered:
         ]
         with self._store.begin() as tx:
             _, cohort = tx.cohorts.lock(self._cohort)
-            tx.completions.save([Turn(cohort, next(self._turns), Charge(), prompts, replies)])
+            tx.completions.save(
+                [Turn(cohort, Asker.OPERATOR, next(self._turns), Charge(), prompts, replies)]
+            )
         return self._cached.complete(prompts)
 
 

@@ -93,7 +93,7 @@ def test_a_ledger_that_goes_away_after_the_lease_costs_no_attempt(ctx: Context) 
         steps.generate(replace(ctx, store=CutAt(ctx.store, 2)), *cohorts)
     with ctx.store.begin() as tx:
         assert tx.runs.get(run.id).reason == "waiting: the connection was cut"
-        assert len(tx.cohorts.claim(cohorts, 30, attempts=1)) == 3
+        assert len(tx.proposals.claim(cohorts, 30, attempts=1)) == 3
 
 
 class Paid:

@@ -17,7 +17,7 @@ from app.domain.search.budget import Charge
 from app.domain.search.cohort import Cohort, CohortId, State
 from app.engine import lifecycle, steps
 from app.engine.context import Context
-from app.ports.records import MemberResult, TrialResult, Turn
+from app.ports.records import Asker, MemberResult, TrialResult, Turn
 from tests.engine.bells import Bells, planned
 
 FAILED = Failure(FailureKind.RUNTIME, "no")
@@ -48,14 +48,22 @@ def settles(database: str, work: Callable[[], Any]) -> Future[Any]:
 
 def leased(ctx: Context, cohorts: tuple[CohortId, ...]) -> list[Cohort]:
     with ctx.store.begin() as tx:
-        return [one for _, one in tx.cohorts.claim(cohorts, 30, attempts=5)]
+        return [one.cohort for _, one in tx.proposals.claim(cohorts, 30, attempts=5)]
 
 
 def turn(cohort: Cohort) -> Turn:
     [member] = cohort.members
     draft = Draft(member.ordinal, cohort.island, 0, 1, ())
     said = Completion("x = 1.0", "numbers", completion_tokens=7)
-    return Turn(cohort, 0, Charge(tokens=7), [Prompt("", "", member.ordinal)], [said], [draft])
+    return Turn(
+        cohort,
+        Asker.OPERATOR,
+        0,
+        Charge(tokens=7),
+        [Prompt("", "", member.ordinal)],
+        [said],
+        [draft],
+    )
 
 
 def save(ctx: Context, *turns: Turn) -> None:

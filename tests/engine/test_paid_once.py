@@ -12,12 +12,12 @@ from app.cli.costs import cost_rows
 from app.domain.operator import Completion, Draft, Prompt, Role
 from app.domain.run import Run
 from app.domain.search.budget import Charge
-from app.domain.search.cohort import Cohort, CohortId
+from app.domain.search.cohort import Cohort
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
-from app.ports.records import Turn
+from app.ports.records import Asker, Turn
 from app.reports.costs import read_costs
-from tests.engine.bells import Bells, planned, settled
+from tests.engine.bells import Bells, heard, planned, settled
 from tests.engine.conftest import table
 from tests.engine.test_judge import order
 from tests.engine.test_lock_order import settles
@@ -72,7 +72,7 @@ def test_an_answer_that_another_worker_had_first_is_booked_and_makes_no_program(
     steps.evaluate(late, *trials)
     assert settled(ctx, run) == [0]
     with ctx.store.begin() as tx:
-        turns = tx.completions.of_cohort(*cohorts)
+        turns = heard(tx, *cohorts)
         found, spent = read_costs(tx, tx.runs.get(run.id), 1), tx.runs.get(run.id)
     texts = [one.text for turn in turns.values() for one in turn.values()]
     assert texts == ["x = 2\n", "x = 3\n"]  # its operator has two turns
@@ -125,7 +125,7 @@ def test_an_opinion_that_another_worker_had_first_is_booked_and_changes_nothing(
 
     with late.store.begin() as tx:
         spent = tx.runs.get(run.id).tokens
-        [seed] = [one for one in tx.history.settled(run.id) if one.ordinal < 0]
+        [seed] = [one for one in tx.history.settled(run.id) if one.seed]
         judged = tx.history.evaluations(run.id, seed.program or "")[-1]
     assert model.opinions == 2
     assert spent == 4 * TOKENS  # each of two judges, twice
@@ -136,7 +136,7 @@ def test_an_opinion_that_another_worker_had_first_is_booked_and_changes_nothing(
 def leased(ctx: Context, n: int) -> tuple[Run, list[Cohort]]:
     run, cohorts = planned(ctx, n, "asked")
     with ctx.store.begin() as tx:
-        return run, [one for _, one in tx.cohorts.claim(cohorts, 30, attempts=5)]
+        return run, [one.cohort for _, one in tx.proposals.claim(cohorts, 30, attempts=5)]
 
 
 def answered(cohort: Cohort, text: str, parent: str = "a" * 64, number: int = 0) -> Turn:
@@ -144,7 +144,7 @@ def answered(cohort: Cohort, text: str, parent: str = "a" * 64, number: int = 0)
     drafts = [Draft(member.ordinal, cohort.island, 0, 1, (parent,))] if number == 0 else []
     said = [Completion(text, "small", completion_tokens=TOKENS)]
     prompts = [Prompt("", "", member.ordinal)]
-    return Turn(cohort, number, Charge(TOKENS), prompts, said, drafts)
+    return Turn(cohort, Asker.OPERATOR, number, Charge(TOKENS), prompts, said, drafts)
 
 
 def saved(ctx: Context, *turns: Turn) -> list[Turn]:
@@ -153,10 +153,10 @@ def saved(ctx: Context, *turns: Turn) -> list[Turn]:
     return overtaken()
 
 
-def texts(ctx: Context, cohort: CohortId) -> list[str]:
+def texts(ctx: Context, cohort: Cohort) -> list[str]:
     with ctx.store.begin() as tx:
         return [
-            one.text for turn in tx.completions.of_cohort(cohort).values() for one in turn.values()
+            one.text for turn in heard(tx, cohort.members[0].id).values() for one in turn.values()
         ]
 
 
@@ -174,8 +174,8 @@ def test_a_turn_that_was_overtaken_undoes_none_that_is_saved_with_it(ctx: Contex
 
     assert len(overtaken) == 1
     assert overtaken[0] is second
-    assert texts(ctx, one.id) == ["first"]
-    assert texts(ctx, other.id) == ["alone"]
+    assert texts(ctx, one) == ["first"]
+    assert texts(ctx, other) == ["alone"]
     assert booked(ctx, run) == 3 * TOKENS
 
 
@@ -189,7 +189,7 @@ def test_of_two_answers_saved_in_one_transaction_the_first_is_used_and_both_are_
 
     assert len(overtaken) == 1
     assert overtaken[0] is second
-    assert texts(ctx, cohort.id) == ["first"]
+    assert texts(ctx, cohort) == ["first"]
     assert booked(ctx, run) == 2 * TOKENS
 
 
@@ -211,14 +211,14 @@ def test_an_answer_to_a_cohort_that_was_cut_meanwhile_is_stored(ctx: Context) ->
 
     assert not saved(ctx, answered(cohort, "late"))
 
-    assert texts(ctx, cohort.id) == ["late"]
+    assert texts(ctx, cohort) == ["late"]
     assert booked(ctx, run) == TOKENS
 
 
 _INSERT = """
-    INSERT INTO completions (cohort, turn, place, text, model, finish, prompt_tokens,
-        completion_tokens, latency_seconds, prompt, sample, parameters)
-    VALUES (%s, 1, 0, 'first', 'small', 'stop', 0, 7, 1, '', 0, '{}')
+    INSERT INTO completions (cohort, proposal, asker, turn, place, text, model, finish,
+        prompt_tokens, completion_tokens, latency_seconds, prompt, sample, parameters)
+    VALUES (%s, %s, 'operator', 1, 0, 'first', 'small', 'stop', 0, 7, 1, '', 0, '{}')
 """
 
 
@@ -232,12 +232,12 @@ def test_an_answer_that_another_worker_is_saving_is_waited_for_and_used(
     run, [cohort] = leased(ctx, 1)
     second = answered(cohort, "second", number=1)
     with rival(database) as c:
-        c.execute(_INSERT, [cohort.id])
+        c.execute(_INSERT, [cohort.id, cohort.members[0].id])
         saving: Future[list[Turn]] = settles(database, lambda: saved(ctx, second))
         assert not saving.done()
 
     assert saving.result(60) == [second]
-    assert texts(ctx, cohort.id) == ["first"]
+    assert texts(ctx, cohort) == ["first"]
     assert booked(ctx, run) == TOKENS
 
 
@@ -247,8 +247,8 @@ def test_workers_that_save_answers_to_the_same_cohorts_wait_for_each_other_in_or
     _, (one, other) = leased(ctx, 2)
     turns = [answered(cohort, "second", number=1) for cohort in (other, one)]
     with rival(database) as c:
-        c.execute(_INSERT, [one.id])
+        c.execute(_INSERT, [one.id, one.members[0].id])
         saving: Future[list[Turn]] = settles(database, lambda: saved(ctx, *turns))
-        c.execute(_INSERT, [other.id])
+        c.execute(_INSERT, [other.id, other.members[0].id])
 
     assert saving.result(60) == turns

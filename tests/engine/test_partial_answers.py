@@ -21,7 +21,7 @@ from app.engine import lifecycle, steps
 from app.engine.budget import price_ceiling
 from app.engine.context import Context, Pace
 from app.ports.protocols import Unavailable
-from tests.engine.bells import Bells, Careless, planned, served, settled
+from tests.engine.bells import Bells, Careless, heard, planned, served, settled
 from tests.engine.conftest import new_run, table
 from tests.engine.test_budgets import asking
 from tests.engine.test_judge import order
@@ -73,9 +73,7 @@ def test_what_was_answered_is_kept_and_only_the_rest_is_asked_again(ctx: Context
     with pytest.raises(Unavailable, match="half of it is down"):
         steps.generate(ctx, *cohorts)
     with ctx.store.begin() as tx:
-        assert {
-            place: one.text for place, one in tx.completions.of_cohort(*cohorts)[0].items()
-        } == {
+        assert {place: one.text for place, one in heard(tx, *cohorts)[0].items()} == {
             0: "5",
             2: "-",
         }
@@ -118,7 +116,8 @@ def test_what_was_asked_again_grows_from_the_parents_of_what_was_answered(ctx: C
         steps.generate(ctx, *cohorts)
 
     with ctx.store.begin() as tx:
-        [member] = tx.cohorts.lock(*cohorts)[1].members
+        [(_, leased)] = tx.proposals.claim(cohorts, 0.0, attempts=100)
+        [member] = leased.cohort.members
     assert member.draft is not None
     assert member.draft.parents
 

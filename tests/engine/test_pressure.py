@@ -166,7 +166,7 @@ def test_what_a_person_fixed_holds_and_is_not_exceeded(ctx: Context, store: SqlS
             table(ctx)[name](subject)
             with store.begin() as tx:
                 backlog = tx.proposals.backlog(run.id)
-            if not backlog.founding:
+            if not backlog.seeding:
                 most[0] = max(most[0], backlog.generating)
                 most[1] = max(most[1], backlog.evaluating)
 

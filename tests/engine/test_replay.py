@@ -13,8 +13,9 @@ from app.domain.run import RunState
 from app.domain.search.budget import Charge
 from app.engine import lifecycle
 from app.engine.context import Context
-from app.ports.records import NewRun, Turn
+from app.ports.records import Asker, NewRun, Turn
 from tests.contracts.language_model import LanguageModelContract, Serve
+from tests.engine.bells import heard
 from tests.engine.conftest import new_run, run_to_the_end
 from tests.engine.toy import ASKED, problem
 
@@ -31,8 +32,8 @@ class Recorded:
         answers = [Completion(self._said(one.user), "recorded", prompt_tokens=3) for one in prompts]
         with self._store.begin() as tx:
             _, cohort = tx.cohorts.lock(self._cohort)
-            turn = len(tx.completions.of_cohort(self._cohort))
-            tx.completions.save([Turn(cohort, turn, Charge(), prompts, answers)])
+            turn = len(heard(tx, cohort.members[0].id))
+            tx.completions.save([Turn(cohort, Asker.OPERATOR, turn, Charge(), prompts, answers)])
         return self._replay.complete(prompts)
 
 

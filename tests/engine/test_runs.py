@@ -72,7 +72,7 @@ def test_a_seed_is_evaluated_once_and_founds_every_island(ctx: Context) -> None:
     run_id = run_to_the_end(ctx, problem(), new_run(problem(), budget=1, islands=4))
     with ctx.store.begin() as tx:
         founded = tx.events.read(run_id, kinds=[EventKind.FOUNDED])
-        seeds = [one for one in tx.history.settled(run_id) if one.ordinal < 0]
+        seeds = [one for one in tx.history.settled(run_id) if one.seed]
     assert [event.data["island"] for event in founded] == [0, 1, 2, 3]
     assert len(seeds) == 1
 

@@ -14,9 +14,9 @@ from app.domain.program import Program
 from app.domain.run import RunState
 from app.engine import steps
 from app.engine.context import Context, Pace
-from app.engine.enter import GeneratedCohort, enter
+from app.engine.enter import Generated, enter
 from app.engine.sharing import alone, nothing
-from tests.engine.bells import Bells, Numbers, planned, settled
+from tests.engine.bells import Bells, Numbers, heard, planned, settled
 from tests.engine.test_group_commit import until
 
 THREADS = 2
@@ -71,7 +71,7 @@ def test_a_cohort_that_two_threads_lease_at_once_is_bred_by_one(ctx: Context) ->
     model = Numbers()
     ctx = replace(ctx, model=lambda run: model)
     run, [cohort] = planned(ctx, 1, "asked")
-    at_once(steps.generate, replace(ctx, share=Together("lease cohorts")), [cohort, cohort])
+    at_once(steps.generate, replace(ctx, share=Together("lease proposals")), [cohort, cohort])
     _, [trial], _ = ctx.executor.take()  # type: ignore[attr-defined]
     assert model.asked == 2  # its operator has two turns
     tested = ctx.sandbox.runs  # type: ignore[attr-defined]
@@ -83,7 +83,7 @@ def test_a_cohort_that_two_threads_lease_at_once_is_bred_by_one(ctx: Context) ->
 def test_cohorts_of_two_runs_leased_at_once_go_each_to_its_own(ctx: Context) -> None:
     one, [first] = planned(ctx, 1, name="one")
     other, [second] = planned(ctx, 1, name="other")
-    at_once(steps.generate, replace(ctx, share=Together("lease cohorts")), [first, second])
+    at_once(steps.generate, replace(ctx, share=Together("lease proposals")), [first, second])
     trials = [trial for _ in range(2) for trial in ctx.executor.take()[1]]  # type: ignore[attr-defined]
     at_once(steps.evaluate, replace(ctx, share=Together("lease trials")), trials)
     assert settled(ctx, one) == settled(ctx, other) == [0]
@@ -92,11 +92,14 @@ def test_cohorts_of_two_runs_leased_at_once_go_each_to_its_own(ctx: Context) -> 
 def test_what_two_threads_bred_of_one_cohort_is_entered_once(ctx: Context) -> None:
     run, [cohort] = planned(ctx, 1)
     with ctx.store.begin() as tx:
-        [(_, leased)] = tx.cohorts.claim([cohort], 30, attempts=5)
-        [parent] = tx.archive.island(run.id, leased.island).best(1)
-    draft = Draft(leased.members[0].ordinal, leased.island, 0, 1, (parent.program,), ())
-    leased = replace(leased, members=(replace(leased.members[0], draft=draft),))
-    twice = [GeneratedCohort.of(leased, [Offspring(Program(f"x = {n}.0\n"))]) for n in (1, 2)]
+        [(_, leased)] = tx.proposals.claim([cohort], 30, attempts=5)
+        cohort_of_one = leased.cohort
+        [parent] = tx.archive.island(run.id, cohort_of_one.island).best(1)
+    [member] = cohort_of_one.members
+    draft = Draft(member.ordinal, cohort_of_one.island, 0, 1, (parent.program,), ())
+    members = (replace(member, draft=draft),)
+    leased = replace(leased, cohort=replace(cohort_of_one, members=members))
+    twice = [Generated.of(leased, [Offspring(Program(f"x = {n}.0\n"))]) for n in (1, 2)]
     enter(ctx, run, twice)
     [(step, trials, _)] = ctx.executor.rung  # type: ignore[attr-defined]
     assert (step, len(trials)) == ("evaluate", 1)
@@ -110,7 +113,7 @@ def test_turns_saved_at_once_are_booked_together(ctx: Context) -> None:
     run, cohorts = planned(ctx, 2, "asked")
     at_once(steps.generate, replace(ctx, share=Together(("save", run.id))), cohorts)
     with ctx.store.begin() as tx:
-        found = [tx.completions.of_cohort(cohort) for cohort in cohorts]
+        found = [heard(tx, cohort) for cohort in cohorts]
         spent = tx.runs.get(run.id).tokens
     assert [sorted(one) for one in found] == [[0, 1], [0, 1]]
     said = sorted(reply.text for one in found for turn in one.values() for reply in turn.values())
@@ -151,15 +154,15 @@ def test_a_cohort_started_too_often_fails_its_run_and_no_other_of_the_group(
     worn, [first] = planned(ctx, 1, name="worn")
     sound, [second] = planned(ctx, 1, name="sound")
     with ctx.store.begin() as tx:
-        tx.cohorts.claim([first], 0.0, attempts=1)
+        tx.proposals.claim([first], 0.0, attempts=1)
     group, release = GroupCommit(), threading.Event()
     ctx = replace(ctx, share=group.share)
     with ThreadPoolExecutor(3) as pool:
-        pool.submit(group.share, "lease cohorts", [], lambda _: [release.wait(60)])
-        until(lambda: "lease cohorts" in group._waiting)
+        pool.submit(group.share, "lease proposals", [], lambda _: [release.wait(60)])
+        until(lambda: "lease proposals" in group._waiting)
         for n, cohort in enumerate((first, second) if leads else (second, first), 1):
             pool.submit(steps.generate, ctx, cohort)
-            until(lambda n=n: len(group._waiting["lease cohorts"]) == n)
+            until(lambda n=n: len(group._waiting["lease proposals"]) == n)
         release.set()
     with ctx.store.begin() as tx:
         assert tx.runs.get(worn.id).state is RunState.FAILED

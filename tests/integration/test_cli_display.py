@@ -60,7 +60,7 @@ def test_a_line_has_all_that_matters():
 
 
 def test_unknown_values_are_dashes():
-    status = RunStatus(RUN, Progress(), Backlog(founding=3))
+    status = RunStatus(RUN, Progress(), Backlog(seeding=3))
 
     assert line(status) == ("packing-1 running: 0/400 proposals, best –, rate –, failed 0, ETA –")
 

@@ -8,6 +8,7 @@ from sqlalchemy import Connection
 from app.adapters.store.codec import elite_of
 from app.adapters.store.driver import row, rows, value, write
 from app.adapters.store.runs import as_json
+from app.domain.program import ProgramId
 from app.domain.search.archive import Cell, CellKey, Elite, IslandView
 
 _ONE = 'SELECT * FROM islands WHERE run = %(run)s AND "index" = %(index)s'
@@ -94,6 +95,12 @@ _EMPTIED = """
 """
 
 
+_ELITE = """
+    SELECT * FROM elites WHERE run = %(run)s AND island = %(island)s AND program = %(program)s
+    ORDER BY number, rank LIMIT 1
+"""
+
+
 class SqlIsland:
     """An island of the ledger; see `IslandView`.
 
@@ -135,6 +142,11 @@ class SqlIsland:
     def best(self, n: int, skip: int = 0) -> tuple[Elite, ...]:
         told = {"run": self._run, "island": self._index, "n": n, "skip": skip}
         return tuple(elite_of(one) for one in rows(self._c, _BEST, told))
+
+    def elite(self, program: ProgramId) -> Elite | None:
+        told = {"run": self._run, "island": self._index, "program": program}
+        found = row(self._c, _ELITE, told)
+        return elite_of(found) if found else None
 
     def uniform(self, n: int, rng: Random) -> tuple[Elite, ...]:
         numbers = rng.sample(range(self.size), min(n, self.size))

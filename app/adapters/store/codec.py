@@ -73,7 +73,7 @@ def member_of(row: Mapping[str, Any]) -> Member:
             Role(row["role"] or Role.GENERATOR),
         )
     state, length = State(row["state"]), row["length"] or 0
-    return Member(row["id"], row["ordinal"], state, draft, row["program"], length)
+    return Member(row["id"], row["ordinal"], state, draft, row["program"], length, row["seed"])
 
 
 def trial_of(row: Mapping[str, Any]) -> Trial:
@@ -155,4 +155,5 @@ def settled_of(row: Any) -> Settled:
         changes=row.changes,
         role=Role(row.role or Role.GENERATOR),
         epoch=row.epoch or 0,
+        seed=row.seed,
     )

@@ -1,6 +1,7 @@
 """Cohorts and their proposals."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection
@@ -16,32 +17,32 @@ from app.adapters.store.runs import RUN_COLUMNS, as_json, count_planned, run_of
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.operator import Draft, Role
 from app.domain.run import Run
-from app.domain.search.cohort import Cohort, CohortId
-from app.ports.ledger import Exhausted
+from app.domain.search.cohort import Cohort, CohortId, ProposalId
 from app.ports.records import MemberResult, Plan, Turn
 
-_MEMBERS = """
+MEMBERS = """
     (SELECT json_agg(member ORDER BY member.id) FROM (
         SELECT proposals.id, ordinal, island, state, epoch, generation, parents, inspirations,
-            role, program, programs.length
+            role, program, seed, programs.length
         FROM proposals LEFT JOIN programs ON programs.id = proposals.program
         WHERE proposals.cohort = {cohort}
     ) AS member)
 """
 _ADD = """
-    INSERT INTO cohorts (run, island, operator, founding, visible_at)
-    SELECT %(run)s, island, operator, founding, now() + %(again)s * interval '1 second'
-    FROM unnest(CAST(%(islands)s AS int[]), CAST(%(operators)s AS text[]), CAST(%(founding)s
-        AS bool[]))
-        WITH ORDINALITY AS plan(island, operator, founding, place)
+    INSERT INTO cohorts (run, island, operator, size)
+    SELECT %(run)s, island, operator, size
+    FROM unnest(CAST(%(islands)s AS int[]), CAST(%(operators)s AS text[]), CAST(%(sizes)s AS int[]))
+        WITH ORDINALITY AS plan(island, operator, size, place)
     ORDER BY place RETURNING id
 """
 _ADD_PROPOSALS = """
-    INSERT INTO proposals (run, cohort, island, ordinal, state)
-    SELECT %(run)s, cohort, island, ordinal, 'planned'
+    INSERT INTO proposals (run, cohort, island, ordinal, seed, state, visible_at)
+    SELECT %(run)s, cohort, island, ordinal, seed, 'planned',
+        CASE WHEN leads THEN now() + %(again)s * interval '1 second' END
     FROM unnest(CAST(%(cohorts)s AS bigint[]), CAST(%(islands)s AS int[]), CAST(%(ordinals)s
-        AS int[]))
-        AS plan(cohort, island, ordinal)
+        AS int[]), CAST(%(seeds)s AS bool[]), CAST(%(leads)s AS bool[]))
+        WITH ORDINALITY AS plan(cohort, island, ordinal, seed, leads, place)
+    ORDER BY place RETURNING id, visible_at IS NOT NULL AS leads
 """
 _DRAFT = """
     UPDATE proposals SET epoch = %(epoch)s, generation = %(generation)s, parents = %(parents)s,
@@ -52,44 +53,38 @@ _UNSETTLED = """
     SELECT DISTINCT cohort FROM proposals
     WHERE run = %(run)s AND state IN ('planned', 'testing') ORDER BY cohort
 """
-_CLAIM = f"""
-    WITH claimed AS (
-        UPDATE cohorts SET leased_until = now() + %(lease)s * interval '1 second',
-            attempts = attempts + 1
-        FROM runs
-        WHERE cohorts.id = ANY(%(cohorts)s) AND NOT cohorts.bred AND runs.id = cohorts.run
-            AND runs.state IN ('running', 'paused')
-            AND (cohorts.leased_until IS NULL OR cohorts.leased_until < now())
-        RETURNING cohorts.run, cohorts.id, cohorts.island, cohorts.operator, cohorts.founding,
-            cohorts.attempts, {_MEMBERS.format(cohort="cohorts.id")} AS members
-    )
-    SELECT mine.claimed, {RUN_COLUMNS}
-    FROM (SELECT run, json_agg(claimed ORDER BY id) AS claimed FROM claimed GROUP BY run) AS mine
-    JOIN runs ON runs.id = mine.run
-"""
 LOCK = f"""
     WITH locked AS (
-        SELECT id, run, island, operator, founding, bred FROM cohorts
+        SELECT id, run, island, operator FROM cohorts
         WHERE id = ANY(%(cohorts)s) ORDER BY id FOR NO KEY UPDATE
     )
     SELECT (SELECT json_agg(locked ORDER BY id) FROM locked) AS locked, {RUN_COLUMNS}
     FROM runs WHERE runs.id = (SELECT min(run) FROM locked)
 """
-"""Not `FOR UPDATE`: who saves a completion holds its run, and refers to a cohort after that."""
+"""Not `FOR UPDATE`: a transaction that saves a completion holds its run's row, and refers to a
+cohort after that."""
+_LOCK_PLANNED = f"""
+    WITH locked AS (
+        SELECT proposals.id, proposals.run, proposals.state
+        FROM cohorts JOIN proposals ON proposals.cohort = cohorts.id
+        WHERE proposals.id = ANY(%(proposals)s) ORDER BY cohorts.id, proposals.id
+        FOR NO KEY UPDATE
+    )
+    SELECT (SELECT json_agg(id) FROM locked WHERE state = 'planned') AS planned, {RUN_COLUMNS}
+    FROM runs WHERE runs.id = (SELECT min(run) FROM locked)
+"""
+"""The proposals are locked too, so that their states are those of after the wait."""
 CONTENTS = f"""
-    SELECT cohorts.id, {_MEMBERS.format(cohort="cohorts.id")} AS members,
+    SELECT cohorts.id, {MEMBERS.format(cohort="cohorts.id")} AS members,
         (SELECT json_agg(trial ORDER BY trial.id) FROM (
             SELECT id, stage, players, cases, evaluation FROM trials
             WHERE trials.cohort = cohorts.id
         ) AS trial) AS trials
 """
 """Read after the lock: a statement that waits for a lock has a snapshot from before the wait."""
-_CONTENTS_OF_ONE = f"{CONTENTS} FROM cohorts WHERE id = %(cohort)s"
+_CONTENTS_OF = f"{CONTENTS} FROM cohorts WHERE id = ANY(%(cohorts)s) ORDER BY id"
 _ENTER = """
-    WITH done AS (
-        UPDATE cohorts SET bred = true, leased_until = NULL WHERE id = ANY(%(cohorts)s) AND NOT bred
-    )
-    UPDATE proposals SET state = child.state,
+    UPDATE proposals SET leased_until = NULL, state = child.state,
         program = coalesce(child.program, proposals.program),
         changes = coalesce(child.changes, proposals.changes),
         fitness = child.fitness, verified = child.verified, stages_left = child.stages_left,
@@ -113,10 +108,10 @@ DRAFTED = """
     )
     WHERE proposals.id = ANY(%(ids)s) AND proposals.id = draft.id
         AND proposals.epoch IS NULL
-    RETURNING proposals.cohort
+    RETURNING proposals.id
 """
 """Writes the parents that were drawn where there are none yet, cut proposals included, and returns
-the cohorts where it did; part of a statement, told with `drafted`.
+the proposals where it did; part of a statement, told with `drafted`.
 """
 
 
@@ -132,7 +127,6 @@ def cohort_of(
         operator=found["operator"],
         members=tuple(member_of(member) for member in members),
         trials=dict(trials),
-        founding=found["founding"],
     )
 
 
@@ -184,32 +178,34 @@ class SqlCohorts:
     def __init__(self, connection: Connection) -> None:
         self._c = connection
 
-    def add(self, run: int, plans: Sequence[Plan], *, redeliver_seconds: float) -> list[CohortId]:
+    def add(self, run: int, plans: Sequence[Plan], *, redeliver_seconds: float) -> list[ProposalId]:
         added = values(
             self._c,
             _ADD,
             {
                 "run": run,
-                "again": redeliver_seconds,
                 "islands": [plan.island for plan in plans],
                 "operators": [plan.operator for plan in plans],
-                "founding": [plan.founding for plan in plans],
+                "sizes": [len(plan.ordinals) for plan in plans],
             },
         )
         ids = sorted(added)
         members = [
-            (cohort, plan.island, ordinal)
+            (cohort, plan, place, ordinal)
             for cohort, plan in zip(ids, plans, strict=True)
-            for ordinal in plan.ordinals
+            for place, ordinal in enumerate(plan.ordinals)
         ]
-        write(
+        proposals = rows(
             self._c,
             _ADD_PROPOSALS,
             {
                 "run": run,
-                "cohorts": [cohort for cohort, _, _ in members],
-                "islands": [island for _, island, _ in members],
-                "ordinals": [ordinal for _, _, ordinal in members],
+                "again": redeliver_seconds,
+                "cohorts": [cohort for cohort, _, _, _ in members],
+                "islands": [plan.island for _, plan, _, _ in members],
+                "ordinals": [ordinal for _, _, _, ordinal in members],
+                "seeds": [plan.seeding for _, plan, _, _ in members],
+                "leads": [place == 0 or not plan.together for _, plan, place, _ in members],
             },
         )
         for cohort, plan in zip(ids, plans, strict=True):
@@ -219,44 +215,39 @@ class SqlCohorts:
                     _DRAFT,
                     {"cohort": cohort, "ordinal": one.ordinal, **draft_columns(one)},
                 )
-        counted = [plan for plan in plans if not plan.founding]
+        counted = [plan for plan in plans if not plan.seeding]
         if counted:
             count_planned(self._c, run, len(counted), sum(len(plan.ordinals) for plan in counted))
-        return ids
-
-    def claim(
-        self, cohorts: Sequence[CohortId], lease_seconds: float, *, attempts: int
-    ) -> list[tuple[Run, Cohort]]:
-        claimed = []
-        for found in rows(self._c, _CLAIM, {"cohorts": sorted(cohorts), "lease": lease_seconds}):
-            run = run_of(self._c, found)
-            for one in found.claimed:
-                if one["attempts"] > attempts:
-                    raise Exhausted(run.id, one["id"], attempts)
-                claimed.append((run, cohort_of(one, one["members"], ())))
-        return claimed
+        return sorted(proposal.id for proposal in proposals if proposal.leads)
 
     def lock(self, cohort: CohortId) -> tuple[Run, Cohort]:
         found = row(self._c, LOCK, {"cohorts": [cohort]})
-        held = row(self._c, _CONTENTS_OF_ONE, {"cohort": cohort})
+        held = row(self._c, _CONTENTS_OF, {"cohorts": [cohort]})
         [locked] = found.locked
         return run_of(self._c, found), cohort_of(locked, held.members, tested(held))
 
-    def lock_planned(self, cohorts: Sequence[CohortId]) -> tuple[Run, set[CohortId]]:
-        found = row(self._c, LOCK, {"cohorts": list(cohorts)})
+    def lock_planned(self, proposals: Sequence[ProposalId]) -> tuple[Run, set[ProposalId]]:
+        found = row(self._c, _LOCK_PLANNED, {"proposals": sorted(proposals)})
         run = run_of(self._c, found)
-        return run, set() if run.state.final else {o["id"] for o in found.locked if not o["bred"]}
+        return run, set() if run.state.final else set(found.planned or ())
+
+    def contents(self, cohorts: Sequence[Cohort]) -> list[Cohort]:
+        by_id = {cohort.id: cohort for cohort in cohorts}
+        found = rows(self._c, _CONTENTS_OF, {"cohorts": sorted(by_id)})
+        return [
+            replace(
+                by_id[held.id],
+                members=tuple(member_of(member) for member in held.members),
+                trials=dict(tested(held)),
+            )
+            for held in found
+        ]
 
     def enter(self, cohorts: Sequence[Cohort], results: Sequence[MemberResult]) -> None:
         drafts = {member.id: member.draft for cohort in cohorts for member in cohort.members}
         entered = [_entered(child, drafts[child.proposal]) for child in results]
         ids = [child.proposal for child in results]
-        told = {
-            "cohorts": [cohort.id for cohort in cohorts],
-            "ids": ids,
-            "children": as_json(entered),
-        }
-        write(self._c, _ENTER, told)
+        write(self._c, _ENTER, {"ids": ids, "children": as_json(entered)})
 
     def unsettled(self, run: int) -> list[CohortId]:
         return values(self._c, _UNSETTLED, {"run": run})

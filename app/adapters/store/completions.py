@@ -11,34 +11,39 @@ from app.adapters.store.cohorts import DRAFTED, drafted
 from app.adapters.store.driver import rows, rows_later
 from app.adapters.store.runs import as_json
 from app.domain.operator import Completion, Role
-from app.domain.search.cohort import CohortId
-from app.ports.records import Account, CompletionKey, Turn
+from app.domain.search.cohort import ProposalId
+from app.ports.records import Account, Asker, CompletionKey, Turn
 
-_OF_COHORT = "SELECT * FROM completions WHERE cohort = %(cohort)s ORDER BY turn, place"
+_OF_CONVERSATION = """
+    SELECT completions.* FROM proposals JOIN completions ON completions.cohort = proposals.cohort
+        AND completions.proposal = proposals.id AND asker = %(asker)s
+    WHERE proposals.id = %(proposal)s ORDER BY turn, place
+"""
 _SAVE = f"""
     WITH drafted AS ({DRAFTED}), told AS (
         SELECT * FROM json_to_recordset(CAST(%(saved)s AS json)) AS told(
-            nth int, draws boolean, cohort bigint, turn int, place int, text text, model text,
-            finish text, prompt_tokens int, completion_tokens int, latency_seconds float8,
-            cost_usd float8, role text, revision text, cached_tokens int, reused bool, prompt text,
-            sample int, parameters jsonb
+            nth int, draws boolean, cohort bigint, proposal bigint, asker text, turn int,
+            place int, text text, model text, finish text, prompt_tokens int,
+            completion_tokens int, latency_seconds float8, cost_usd float8, role text,
+            revision text, cached_tokens int, reused bool, prompt text, sample int,
+            parameters jsonb
         )
     ), heard AS (
-        SELECT nth FROM told JOIN completions USING (cohort, turn, place)
+        SELECT nth FROM told JOIN completions USING (cohort, proposal, asker, turn, place)
         WHERE told.text = completions.text AND told.latency_seconds = completions.latency_seconds
     ), stored AS (
-        INSERT INTO completions (cohort, turn, place, text, model, finish, prompt_tokens,
+        INSERT INTO completions (cohort, proposal, asker, turn, place, text, model, finish,
+            prompt_tokens, completion_tokens, latency_seconds, cost_usd, role, revision,
+            cached_tokens, reused, prompt, sample, parameters)
+        SELECT cohort, proposal, asker, turn, place, text, model, finish, prompt_tokens,
             completion_tokens, latency_seconds, cost_usd, role, revision, cached_tokens, reused,
-            prompt, sample, parameters)
-        SELECT cohort, turn, place, text, model, finish, prompt_tokens, completion_tokens,
-            latency_seconds, cost_usd, role, revision, cached_tokens, reused, prompt, sample,
-            parameters
+            prompt, sample, parameters
         FROM told
         WHERE (SELECT count(*) FROM drafted) >= 0 AND nth NOT IN (SELECT nth FROM heard)
-            AND (NOT draws OR cohort IN (SELECT cohort FROM drafted))
-        ORDER BY cohort, turn, place
-        ON CONFLICT (cohort, turn, place) DO NOTHING
-        RETURNING cohort, turn, place
+            AND (NOT draws OR proposal IN (SELECT id FROM drafted))
+        ORDER BY cohort, proposal, asker, turn, place
+        ON CONFLICT (cohort, proposal, asker, turn, place) DO NOTHING
+        RETURNING proposal, asker, turn, place
     ), account AS (
         SELECT coalesce(sum(tokens), 0) AS tokens, coalesce(sum(cost_usd), 0) AS cost_usd,
             coalesce(max(longest), 0) AS longest
@@ -57,7 +62,8 @@ _SAVE = f"""
     )
     SELECT DISTINCT nth FROM told
     WHERE nth NOT IN (SELECT nth FROM heard)
-        AND (cohort, turn, place) NOT IN (SELECT cohort, turn, place FROM stored)
+        AND (proposal, asker, turn, place)
+            NOT IN (SELECT proposal, asker, turn, place FROM stored)
 """
 """Proposals are written first, then completions, both in order, then the run is counted on: locks
 are taken in one order.
@@ -73,7 +79,9 @@ _RECALL = """
         SELECT * FROM completions
         WHERE completions.prompt = asked.prompt AND completions.sample = asked.sample
             AND completions.parameters = asked.parameters AND NOT completions.reused
-        ORDER BY completions.cohort, completions.turn, completions.place LIMIT 1
+        ORDER BY completions.cohort, completions.proposal, completions.asker, completions.turn,
+            completions.place
+        LIMIT 1
     ) AS found
 """
 
@@ -97,7 +105,9 @@ _REPLAY = """
         SELECT completions.* FROM completions JOIN cohorts ON cohorts.id = completions.cohort
         WHERE cohorts.run = %(run)s AND completions.prompt = asked.prompt
             AND completions.sample = asked.sample
-        ORDER BY completions.cohort, completions.turn, completions.place LIMIT 1
+        ORDER BY completions.cohort, completions.proposal, completions.asker, completions.turn,
+            completions.place
+        LIMIT 1
     ) AS found
 """
 
@@ -114,9 +124,10 @@ class _Saving:
         """
         self._turns = turns
         self._answered = [n for n, turn in enumerate(turns) if any(turn.completions)]
-        first: dict[tuple[CohortId, int], int] = {}
+        first: dict[tuple[ProposalId, Asker, int], int] = {}
         for nth in self._answered:
-            first.setdefault((turns[nth].cohort.id, turns[nth].number), nth)
+            turn = turns[nth]
+            first.setdefault((turn.proposal, turn.asker, turn.number), nth)
         self._first = sorted(first.values())
         self._found: Callable[[], list[Any]] = list
 
@@ -146,6 +157,8 @@ class _Saving:
                 "nth": nth,
                 "draws": draws,
                 "cohort": turn.cohort.id,
+                "proposal": turn.proposal,
+                "asker": turn.asker,
                 "turn": turn.number,
                 "place": place,
                 "prompt": prompt.digest,
@@ -196,9 +209,12 @@ class SqlCompletions:
         self._c = connection
         self._write_last = write_last
 
-    def of_cohort(self, cohort: CohortId) -> dict[int, dict[int, Completion]]:
+    def of_conversation(
+        self, proposal: ProposalId, asker: Asker
+    ) -> dict[int, dict[int, Completion]]:
+        told = {"proposal": proposal, "asker": asker.value}
         turns: dict[int, dict[int, Completion]] = {}
-        for one in rows(self._c, _OF_COHORT, {"cohort": cohort}):
+        for one in rows(self._c, _OF_CONVERSATION, told):
             turns.setdefault(one.turn, {})[one.place] = _completion(one)
         return turns
 

@@ -71,12 +71,10 @@ _OF_PROGRAM = """
         AND cohort IN (SELECT cohort FROM proposals WHERE run = %(run)s AND program = %(program)s)
     ORDER BY id
 """
-_STATES = (
-    "SELECT state, count(*) AS n FROM proposals WHERE run = %(run)s AND ordinal >= 0 GROUP BY 1"
-)
+_STATES = "SELECT state, count(*) AS n FROM proposals WHERE run = %(run)s AND NOT seed GROUP BY 1"
 _FAILURES = """
     SELECT failure_kind, count(*) AS n FROM proposals
-    WHERE run = %(run)s AND state = 'failed' AND ordinal >= 0 GROUP BY 1 ORDER BY 2 DESC, 1
+    WHERE run = %(run)s AND state = 'failed' AND NOT seed GROUP BY 1 ORDER BY 2 DESC, 1
 """
 _ADMITTED = """
     SELECT count(*) FROM (

@@ -4,15 +4,17 @@ import logging
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from sqlalchemy import Connection
 
 from app.adapters.store.driver import rows, write
 from app.adapters.store.trials import waiting
-from app.domain.search.cohort import CohortId, TrialId
+from app.domain.search.cohort import ProposalId, TrialId
 from app.ports.protocols import Store, Unavailable
 from app.ports.records import WaitingTrial
+
+LeaseKind: TypeAlias = Literal["proposal", "trial"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -36,11 +38,12 @@ _OVERDUE = """
 _FORGET = """
     UPDATE {table} SET attempts = 0, leased_until = NULL, visible_at = now()
     WHERE id IN (
-        SELECT id FROM {table} WHERE run = %(run)s AND {waiting} ORDER BY id FOR NO KEY UPDATE
+        SELECT id FROM {table} WHERE run = %(run)s AND {waiting} AND visible_at IS NOT NULL
+        ORDER BY id FOR NO KEY UPDATE
     )
 """
-_WAITING = {"cohorts": "NOT bred", "trials": "evaluation IS NULL"}
-_COLUMNS = {"cohorts": "id", "trials": "id, cohort, stage"}
+_WAITING = {"proposals": "state = 'planned'", "trials": "evaluation IS NULL"}
+_COLUMNS = {"proposals": "id", "trials": "id, cohort, stage"}
 
 
 class LeaseRenewer:
@@ -57,13 +60,16 @@ class LeaseRenewer:
     def __init__(self, store: Store, lease_seconds: float) -> None:
         self._store = store
         self._lease_seconds = lease_seconds
-        self._held: dict[Literal["cohort", "trial"], set[int]] = {"cohort": set(), "trial": set()}
+        self._held: dict[Literal["proposal", "trial"], set[int]] = {
+            "proposal": set(),
+            "trial": set(),
+        }
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
 
     @contextmanager
-    def keep(self, kind: Literal["cohort", "trial"], subject: int) -> Iterator[None]:
+    def keep(self, kind: LeaseKind, subject: int) -> Iterator[None]:
         """Keeps a lease alive while the context is open."""
         with self._lock:
             self._held[kind].add(subject)
@@ -83,12 +89,12 @@ class LeaseRenewer:
     def _renew(self) -> None:
         while not self._closed.wait(self._lease_seconds / 3):
             with self._lock:
-                cohorts, trials = sorted(self._held["cohort"]), sorted(self._held["trial"])
-            if not cohorts and not trials:
+                proposals, trials = sorted(self._held["proposal"]), sorted(self._held["trial"])
+            if not proposals and not trials:
                 continue
             try:
                 with self._store.begin() as tx:
-                    tx.leases.renew(cohorts, trials, self._lease_seconds)
+                    tx.leases.renew(proposals, trials, self._lease_seconds)
             except Unavailable as error:
                 _LOG.warning("leases not renewed, trying again: %s", error)
 
@@ -100,9 +106,9 @@ class SqlLeases:
         self._c = connection
 
     def renew(
-        self, cohorts: Sequence[CohortId], trials: Sequence[TrialId], lease_seconds: float
+        self, proposals: Sequence[ProposalId], trials: Sequence[TrialId], lease_seconds: float
     ) -> None:
-        for table, ids in (("cohorts", cohorts), ("trials", trials)):
+        for table, ids in (("proposals", proposals), ("trials", trials)):
             if ids:
                 write(
                     self._c,
@@ -111,9 +117,9 @@ class SqlLeases:
                 )
 
     def release(
-        self, cohorts: Sequence[CohortId], trials: Sequence[TrialId], retry_seconds: float
+        self, proposals: Sequence[ProposalId], trials: Sequence[TrialId], retry_seconds: float
     ) -> None:
-        for table, ids in (("cohorts", cohorts), ("trials", trials)):
+        for table, ids in (("proposals", proposals), ("trials", trials)):
             if ids:
                 write(
                     self._c,
@@ -123,14 +129,14 @@ class SqlLeases:
 
     def overdue(
         self, run: int, redeliver_seconds: float, limit: int = 1000
-    ) -> tuple[list[CohortId], list[WaitingTrial]]:
+    ) -> tuple[list[ProposalId], list[WaitingTrial]]:
         found = {}
         for table, waiting_if in _WAITING.items():
             query = _OVERDUE.format(table=table, waiting=waiting_if, columns=_COLUMNS[table])
             found[table] = rows(
                 self._c, query, {"run": run, "again": redeliver_seconds, "limit": limit}
             )
-        return sorted(row.id for row in found["cohorts"]), waiting(found["trials"])
+        return sorted(row.id for row in found["proposals"]), waiting(found["trials"])
 
     def forget_attempts(self, run: int) -> None:
         for table, waiting_if in _WAITING.items():

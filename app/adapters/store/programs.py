@@ -18,11 +18,11 @@ _PUT = (
     " CAST(%(languages)s AS text[]), CAST(%(lengths)s AS int[])) ON CONFLICT DO NOTHING"
 )
 _CLAIM = """
-    INSERT INTO fingerprints (run, island, fingerprint)
+    INSERT INTO fingerprints (run, island, epoch, fingerprint)
     SELECT %(run)s, claimed.* FROM unnest(
-        CAST(%(islands)s AS int[]), CAST(%(fingerprints)s AS text[])
+        CAST(%(islands)s AS int[]), CAST(%(epochs)s AS int[]), CAST(%(fingerprints)s AS text[])
     ) AS claimed
-    ON CONFLICT DO NOTHING RETURNING island, fingerprint
+    ON CONFLICT DO NOTHING RETURNING island, epoch, fingerprint
 """
 """Told in order: who waits for another's claim holds none that the other will want."""
 _KNOWN = """
@@ -160,17 +160,18 @@ class SqlPrograms:
         )
 
     def claim_fingerprints(
-        self, run: int, claims: Sequence[tuple[int, str]]
-    ) -> set[tuple[int, str]]:
+        self, run: int, claims: Sequence[tuple[int, int, str]]
+    ) -> set[tuple[int, int, str]]:
         if not claims:
             return set()
         ordered = sorted(set(claims))
         told = {
             "run": run,
-            "islands": [island for island, _ in ordered],
-            "fingerprints": [fingerprint for _, fingerprint in ordered],
+            "islands": [island for island, _, _ in ordered],
+            "epochs": [epoch for _, epoch, _ in ordered],
+            "fingerprints": [fingerprint for _, _, fingerprint in ordered],
         }
-        return {(one.island, one.fingerprint) for one in rows(self._c, _CLAIM, told)}
+        return {(one.island, one.epoch, one.fingerprint) for one in rows(self._c, _CLAIM, told)}
 
     def ancestry(self, run: int, program: ProgramId, *, ancestors: int, failures: int) -> Ancestry:
         values = {"run": run, "program": program, "ancestors": ancestors, "failures": failures}

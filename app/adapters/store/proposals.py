@@ -1,16 +1,48 @@
-"""Counts and speed of a run's proposals: what planning and reports read."""
+"""Proposals: their leases, and their counts and speed, which planning and reports read."""
+
+from collections.abc import Sequence
 
 from sqlalchemy import Connection
 
+from app.adapters.store.cohorts import MEMBERS, cohort_of
 from app.adapters.store.driver import row, rows, value
+from app.adapters.store.runs import RUN_COLUMNS, run_of
+from app.domain.run import Run
 from app.domain.search.back_pressure import Flow
-from app.ports.records import Backlog
+from app.domain.search.cohort import ProposalId
+from app.ports.ledger import Exhausted
+from app.ports.records import Backlog, LeasedProposals
+
+_CLAIMED = """claimed.cohort
+            AND (proposals.id = claimed.proposal OR proposals.visible_at IS NULL)"""
+"""A claimed proposal, and those of its cohort that are bred with it."""
 
 SAMPLED = 32
 """Proposals that the mean times are taken over: two lookups each."""
 
+_CLAIM = f"""
+    WITH claimed AS (
+        UPDATE proposals SET leased_until = now() + %(lease)s * interval '1 second',
+            attempts = attempts + 1
+        FROM runs
+        WHERE proposals.id = ANY(%(proposals)s) AND proposals.state = 'planned'
+            AND proposals.visible_at IS NOT NULL
+            AND runs.id = proposals.run AND runs.state IN ('running', 'paused')
+            AND (proposals.leased_until IS NULL OR proposals.leased_until < now())
+        RETURNING proposals.run, proposals.id AS proposal, proposals.cohort, proposals.attempts
+    ), described AS (
+        SELECT claimed.run, claimed.proposal, claimed.attempts, cohorts.id, cohorts.island,
+            cohorts.operator, cohorts.size, {MEMBERS.format(cohort=_CLAIMED)} AS members
+        FROM claimed JOIN cohorts ON cohorts.id = claimed.cohort
+    )
+    SELECT mine.claimed, {RUN_COLUMNS}
+    FROM (
+        SELECT run, json_agg(described ORDER BY proposal) AS claimed FROM described GROUP BY run
+    ) AS mine
+    JOIN runs ON runs.id = mine.run
+"""
 _BACKLOG = """
-    SELECT island, state, ordinal < 0 AS founding, count(*) AS n FROM proposals
+    SELECT island, state, seed, count(*) AS n FROM proposals
     WHERE run = %(run)s AND state IN ('planned', 'testing') GROUP BY 1, 2, 3
 """
 _WAITING = """
@@ -20,7 +52,7 @@ _WAITING = """
 _MEAN_SECONDS = """
     SELECT coalesce(avg(extract(epoch FROM settled_at - planned_at)), 0)::float8 FROM (
         SELECT settled_at, planned_at FROM proposals JOIN cohorts ON cohorts.id = proposals.cohort
-        WHERE proposals.run = %(run)s AND settled_at IS NOT NULL AND ordinal >= 0
+        WHERE proposals.run = %(run)s AND settled_at IS NOT NULL AND NOT proposals.seed
         ORDER BY settled_at DESC, proposals.id DESC LIMIT %(over)s
     ) AS newest
 """
@@ -32,7 +64,7 @@ _FLOW = """
             ORDER BY settled_at DESC, id DESC LIMIT %(settled)s
         ) AS newest ORDER BY settled_at, id LIMIT 1
     ), sampled AS (
-        SELECT cohort, program FROM proposals
+        SELECT cohort, ordinal, program FROM proposals
         WHERE run = %(run)s AND settled_at IS NOT NULL
         ORDER BY settled_at DESC, id DESC LIMIT least(%(settled)s, %(sampled)s)
     )
@@ -43,7 +75,8 @@ _FLOW = """
     FROM sampled CROSS JOIN LATERAL (
         SELECT coalesce(sum(turn.seconds), 0) AS seconds FROM (
             SELECT max(latency_seconds) AS seconds FROM completions
-            WHERE completions.cohort = sampled.cohort AND NOT reused GROUP BY turn
+            WHERE completions.cohort = sampled.cohort AND sample = sampled.ordinal AND NOT reused
+            GROUP BY asker, turn
         ) AS turn
     ) AS asked CROSS JOIN LATERAL (
         SELECT coalesce(sum(wall_seconds), 0) AS seconds FROM trials
@@ -59,17 +92,31 @@ class SqlProposals:
     def __init__(self, connection: Connection) -> None:
         self._c = connection
 
+    def claim(
+        self, proposals: Sequence[ProposalId], lease_seconds: float, *, attempts: int
+    ) -> list[tuple[Run, LeasedProposals]]:
+        claimed = []
+        told = {"proposals": sorted(proposals), "lease": lease_seconds}
+        for found in rows(self._c, _CLAIM, told):
+            run = run_of(self._c, found)
+            for one in found.claimed:
+                if one["attempts"] > attempts:
+                    raise Exhausted(run.id, one["proposal"], attempts)
+                cohort = cohort_of(one, one["members"], ())
+                claimed.append((run, LeasedProposals(cohort, one["size"])))
+        return claimed
+
     def backlog(self, run: int) -> Backlog:
         states = {"planned": 0, "testing": 0}
         islands: dict[int, int] = {}
-        founding = 0
+        seeding = 0
         for one in rows(self._c, _BACKLOG, {"run": run}):
             states[one.state] += one.n
-            if one.founding:
-                founding += one.n
+            if one.seed:
+                seeding += one.n
             else:
                 islands[one.island] = islands.get(one.island, 0) + one.n
-        return Backlog(states["planned"], states["testing"], islands, founding)
+        return Backlog(states["planned"], states["testing"], islands, seeding)
 
     def waiting(self, run: int) -> dict[str, int]:
         return {one.operator: one.n for one in rows(self._c, _WAITING, {"run": run})}

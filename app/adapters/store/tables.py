@@ -107,8 +107,9 @@ fingerprints = Table(
     metadata,
     Column("run", BigInteger, ForeignKey("runs.id"), nullable=False),
     Column("island", Integer, nullable=False),
+    Column("epoch", Integer, nullable=False),
     Column("fingerprint", Text, nullable=False),
-    PrimaryKeyConstraint("run", "island", "fingerprint"),
+    PrimaryKeyConstraint("run", "island", "epoch", "fingerprint"),
 )
 cohorts = Table(
     "cohorts",
@@ -117,13 +118,8 @@ cohorts = Table(
     Column("run", BigInteger, ForeignKey("runs.id"), nullable=False),
     Column("island", Integer, nullable=False),
     Column("operator", Text, nullable=False),
-    Column("founding", Boolean, nullable=False),
-    Column("bred", Boolean, nullable=False, server_default=text("false")),
-    Column("leased_until", DateTime(timezone=True)),
-    Column("visible_at", DateTime(timezone=True), nullable=False),
-    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("size", Integer, nullable=False),
     _moment("planned_at"),
-    Index("cohorts_waiting", "run", "visible_at", postgresql_where=text("NOT bred")),
 )
 proposals = Table(
     "proposals",
@@ -133,6 +129,10 @@ proposals = Table(
     Column("cohort", BigInteger, ForeignKey("cohorts.id"), nullable=False),
     Column("island", Integer, nullable=False),
     Column("ordinal", Integer, nullable=False),
+    Column("seed", Boolean, nullable=False),
+    Column("leased_until", DateTime(timezone=True)),
+    Column("visible_at", DateTime(timezone=True)),
+    Column("attempts", Integer, nullable=False, server_default="0"),
     Column("state", Text, nullable=False),
     Column("epoch", Integer),
     Column("generation", Integer),
@@ -160,6 +160,7 @@ proposals = Table(
     CheckConstraint("state <> 'admitted' OR fitness IS NOT NULL", name="admitted_with_a_fitness"),
     CheckConstraint("fitness NOT IN ('NaN', 'Infinity', '-Infinity')", name="fitness_is_finite"),
     Index("proposals_of_cohort", "cohort"),
+    Index("proposals_waiting", "run", "visible_at", postgresql_where=text("state = 'planned'")),
     Index("proposals_unsettled", "run", postgresql_where=text("state IN ('planned', 'testing')")),
     Index(
         "proposals_fittest",
@@ -236,12 +237,15 @@ elites = Table(
     UniqueConstraint("run", "island", "number", "rank", name="elites_number_once"),
     CheckConstraint("fitness NOT IN ('NaN', 'Infinity', '-Infinity')", name="fitness_is_finite"),
     CheckConstraint("octet_length(cell::text) <= 256", name="cell_is_short"),
+    Index("elites_of_program", "run", "island", "program"),
     Index("elites_fittest", "run", "island", "stages_left", text("fitness DESC"), "number"),
 )
 completions = Table(
     "completions",
     metadata,
-    Column("cohort", BigInteger, ForeignKey("cohorts.id"), nullable=False),
+    Column("cohort", BigInteger, nullable=False),
+    Column("proposal", BigInteger, ForeignKey("proposals.id"), nullable=False),
+    Column("asker", Text, nullable=False),
     Column("turn", Integer, nullable=False),
     Column("place", Integer, nullable=False),
     Column("text", Text, nullable=False),
@@ -258,7 +262,8 @@ completions = Table(
     Column("prompt", Text, nullable=False),
     Column("sample", Integer, nullable=False),
     Column("parameters", JSONB, nullable=False),
-    PrimaryKeyConstraint("cohort", "turn", "place"),
+    PrimaryKeyConstraint("cohort", "proposal", "asker", "turn", "place"),
+    CheckConstraint("asker IN ('operator', 'judges')", name="asker_is_known"),
     Index("completions_of_prompt", "prompt", "sample", postgresql_where=text("NOT reused")),
 )
 worker_times = Table(

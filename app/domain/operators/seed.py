@@ -9,4 +9,4 @@ def converse(brief: Brief) -> Conversation:
     return [Offspring(brief.known[draft.parents[0]].program) for draft in brief.drafts]
 
 
-SEED = Operator("seed", converse, asks_model=False)
+SEED = Operator("seed", converse, asks_model=False, together=True)

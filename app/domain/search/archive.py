@@ -98,6 +98,10 @@ class IslandView(Protocol):
         """Returns up to `n` elites, best quality first, after `skip` others; ties: older first."""
         ...
 
+    def elite(self, program: ProgramId) -> Elite | None:
+        """Returns a program's place in a cell; None where it has none."""
+        ...
+
     def uniform(self, n: int, rng: Random) -> tuple[Elite, ...]:
         """Returns the best of up to `n` distinct cells, each cell equally likely."""
         ...
@@ -125,6 +129,10 @@ class Island:
         everyone = [elite for cell in self.cells.values() for elite in cell.occupants]
         ranked = sorted(everyone, key=lambda elite: elite.quality, reverse=True)
         return tuple(ranked[skip : skip + n])
+
+    def elite(self, program: ProgramId) -> Elite | None:
+        everyone = (elite for cell in self.cells.values() for elite in cell.occupants)
+        return next((elite for elite in everyone if elite.program == program), None)
 
     def uniform(self, n: int, rng: Random) -> tuple[Elite, ...]:
         cells = list(self.cells.values())

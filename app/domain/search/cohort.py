@@ -40,6 +40,7 @@ class Member:
       draft: None until `generate` draws the parents.
       program: The child; None until the operator has spoken.
       length: Characters of the child's source; 0 while there is none.
+      seed: Whether it is one of the run's seeds, which every island is offered.
     """
 
     id: ProposalId
@@ -48,6 +49,7 @@ class Member:
     draft: Draft | None = None
     program: ProgramId | None = None
     length: int = 0
+    seed: bool = False
 
     @property
     def role(self) -> Role:
@@ -57,11 +59,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Cohort:
-    """A cohort in flight: its members, and every trial made for it (None while it runs).
-
-    Attributes:
-      founding: Whether the members are the run's seeds, who enter every island.
-    """
+    """A cohort in flight: its members, and every trial made for it (None while it runs)."""
 
     id: CohortId
     run: int
@@ -69,11 +67,20 @@ class Cohort:
     operator: str
     members: tuple[Member, ...]
     trials: Mapping[Trial, Evaluation | None]
-    founding: bool = False
 
     @property
     def living(self) -> tuple[Member, ...]:
         return tuple(m for m in self.members if m.state is State.TESTING)
+
+    @property
+    def pending(self) -> tuple[Member, ...]:
+        """The members that have no child yet; a promotion that ranks the members waits for them."""
+        return tuple(m for m in self.members if m.state is State.PLANNED)
+
+    @property
+    def seeding(self) -> bool:
+        """Whether the members are the run's seeds."""
+        return any(m.seed for m in self.members)
 
     def member(self, program: ProgramId) -> Member | None:
         """Returns the living member whose child that is; None for an incumbent."""
@@ -114,7 +121,11 @@ class Cohort:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What to do about a cohort now.  The empty verdict means: wait for more results."""
+    """What to do about a cohort now.  The empty verdict means: wait for more results.
+
+    Attributes:
+      cut: Members that are tested no further; members without a child among them.
+    """
 
     test: tuple[Trial, ...] = ()
     admit: tuple[ProgramId, ...] = ()

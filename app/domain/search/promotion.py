@@ -1,7 +1,8 @@
 """Promotion: who of a cohort is tested further, admitted, or cut.
 
-A promotion is called each time one of the cohort's trials ends.  It is pure, and a trial that is
-already planned is not planned again, so judging twice is harmless.
+A promotion is called each time a member has its child, and each time one of the cohort's trials
+ends.  It is pure, and a trial that is already planned is not planned again, so that judging twice
+is harmless.
 """
 
 from collections.abc import Callable, Sequence
@@ -73,7 +74,7 @@ def cascade(stages: tuple[str, ...], thresholds: tuple[float, ...] = ()) -> Prom
                     break
                 score = cohort.fitness(member.program, stages[: rung + 1])
                 if shortfall(stages, thresholds, rung, score):
-                    if score is not None and (cohort.founding or not _measured_whole(field)):
+                    if score is not None and (cohort.seeding or not _measured_whole(field)):
                         admit.append(member.program)
                     else:
                         cut.append(member.id)

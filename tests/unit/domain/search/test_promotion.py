@@ -1,5 +1,7 @@
 """The cascade: each member climbs alone."""
 
+from dataclasses import replace
+
 from app.domain.evaluation import Evaluation, Failure, FailureKind, Trial
 from app.domain.operator import Draft
 from app.domain.search.archive import Cell, Elite, Island
@@ -12,9 +14,9 @@ CHEAP, FULL = Trial("cheap", ("p",)), Trial("full", ("p",))
 CLIMB = cascade(("cheap", "full"), (0.5,))
 
 
-def cohort(trials: dict[Trial, Evaluation | None], *, founding: bool = False) -> Cohort:
+def cohort(trials: dict[Trial, Evaluation | None], *, seeding: bool = False) -> Cohort:
     member = Member(1, 0, State.TESTING, Draft(0, 0, 0, 1, ("q",)), "p")
-    return Cohort(1, 1, 0, "mutate", (member,), trials, founding)
+    return Cohort(1, 1, 0, "mutate", (replace(member, seed=seeding),), trials)
 
 
 def scored(value: float) -> Evaluation:
@@ -42,12 +44,12 @@ def test_while_an_island_has_nobody_above_it_staying_below_is_no_cut() -> None:
 
 
 def test_a_seed_below_it_is_admitted_with_what_it_reached() -> None:
-    assert CLIMB(cohort({CHEAP: scored(0.49)}, founding=True), FIELD) == Verdict(admit=("p",))
+    assert CLIMB(cohort({CHEAP: scored(0.49)}, seeding=True), FIELD) == Verdict(admit=("p",))
 
 
 def test_a_seed_that_fails_is_failed_like_any_child() -> None:
     failure = Evaluation(failure=Failure(FailureKind.RUNTIME))
-    assert CLIMB(cohort({CHEAP: failure}, founding=True), FIELD) == Verdict(fail=(1,))
+    assert CLIMB(cohort({CHEAP: failure}, seeding=True), FIELD) == Verdict(fail=(1,))
 
 
 def test_a_failure_at_any_stage_fails_the_proposal() -> None:
