@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import psutil
@@ -16,6 +17,7 @@ import redis
 
 from app.embedded.children import EmbeddedError, Identity, read_record
 from app.embedded.stack import EmbeddedStack, Endpoints, attach
+from app.embedded.supervisor import Supervisor
 from app.embedded.worker_set import Flower, WorkerSet
 from tests.integration.worker_double import install, until
 
@@ -327,6 +329,32 @@ def test_a_fault_of_a_server_reaches_the_client(
     (root / "postgres" / "data" / "PG_VERSION").write_text("9\n")
     with pytest.raises(EmbeddedError, match="the data was written by another Postgres version"):
         make().start(workers=False)
+
+
+def test_a_client_that_joins_while_the_last_one_leaves_keeps_the_stack(tmp_path: Path) -> None:
+    answer = Endpoints("postgresql://", "unix://")
+    supervisor = Supervisor(tmp_path)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        leaving, joining = (socket.socket(socket.AF_UNIX) for _ in range(2))
+        for client in (leaving, joining):
+            client.connect(str(tmp_path / "s"))
+
+        supervisor._accept(listener, answer)
+        [connection] = supervisor._clients
+        with Connection(leaving.detach()) as first, Connection(joining.detach()) as second:
+            assert first.recv() == answer
+            first.send(None)
+            supervisor._receive(connection, answer)
+            supervisor._accept(listener, answer)
+
+            assert second.recv() == answer
+            assert len(supervisor._clients) == 1
+            with pytest.raises(EOFError):
+                first.recv()
+            for client in supervisor._clients:
+                client.close()
 
 
 @pytest.mark.parametrize("cores", [1, 2, 4, 16, 64, 256])
