@@ -152,7 +152,7 @@ def test_a_run_whose_time_was_over_before_its_seeds_were_measured_says_so(ctx: C
 
 
 def _next(ctx: Context) -> tuple[str, int] | None:
-    waiting = ctx.executor._bells  # type: ignore[attr-defined]
+    waiting = ctx.executor._messages  # type: ignore[attr-defined]
     return waiting.popleft() if waiting else None
 
 
@@ -314,7 +314,7 @@ def test_what_is_in_flight_is_cut_when_the_time_is_over(ctx: Context) -> None:
                 if tx.proposals.backlog(started.id).evaluating >= 4:
                     break
         table(ctx)[bell[0]](bell[1])
-    ctx.executor._bells.clear()  # type: ignore[attr-defined]
+    ctx.executor._messages.clear()  # type: ignore[attr-defined]
     with ctx.store.begin() as tx:
         tx.runs.set_budget(started.id, Budget(100, wall_seconds=0.001))
     steps.produce(ctx, started.id)

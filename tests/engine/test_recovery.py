@@ -34,7 +34,7 @@ def test_losing_the_queue_again_and_again_costs_time_and_nothing_else(ctx: Conte
     ctx = replace(ctx, pace=Pace(lease_seconds=0.05, redeliver_seconds=0.0))
     toy = problem()
     run = lifecycle.start(ctx, toy, new_run(toy, budget=20, in_flight=4))
-    waiting = ctx.executor._bells  # type: ignore[attr-defined]
+    waiting = ctx.executor._messages  # type: ignore[attr-defined]
     for _ in range(300):
         if len(waiting) > 3:
             waiting.clear()
@@ -73,7 +73,7 @@ def test_a_step_that_never_ends_breaks_the_run_and_not_the_workers(ctx: Context)
     ctx = replace(ctx, sandbox=poison, pace=Pace(0.0, 0.0, 0.0, attempts=3))
     toy = problem()
     run = lifecycle.start(ctx, toy, new_run(toy, budget=5))
-    waiting = ctx.executor._bells  # type: ignore[attr-defined]
+    waiting = ctx.executor._messages  # type: ignore[attr-defined]
     for _ in range(60):
         if not waiting:
             steps.reap_all(ctx)
@@ -135,7 +135,7 @@ def test_a_completion_is_paid_for_once_however_often_its_step_runs(ctx: Context)
 
 
 def _next(ctx: Context) -> object:
-    waiting = ctx.executor._bells  # type: ignore[attr-defined]
+    waiting = ctx.executor._messages  # type: ignore[attr-defined]
     return waiting.popleft() if waiting else None
 
 
