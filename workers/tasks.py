@@ -12,9 +12,9 @@ log = logging.getLogger(__name__)
 
 
 @app.task(name="generate")
-def generate(*cohort_ids: int) -> None:
-    """Generates the children of cohorts, one cohort after the other."""
-    _attempt("generate", cohort_ids, lambda: steps.generate(context(), *cohort_ids))
+def generate(*proposal_ids: int) -> None:
+    """Generates the children of proposals, one after the other."""
+    _attempt("generate", proposal_ids, lambda: steps.generate(context(), *proposal_ids))
 
 
 @app.task(name="evaluate")

@@ -77,7 +77,7 @@ def test_a_program_that_is_cut_keeps_the_fitness_it_was_measured_at(
 ) -> None:
     def seeds_only(cohort: Cohort, island: Any) -> Verdict:
         verdict = cascade(("full",))(cohort, island)
-        if cohort.founding:
+        if cohort.seeding:
             return verdict
         passed = [m.id for m in cohort.living if m.program in verdict.admit]
         return replace(verdict, admit=(), cut=tuple(passed))

@@ -1,0 +1,226 @@
+"""Any order, loss, duplication and delay of steps gives the archive that the events describe."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.domain.events import Admitted, Founded, Moved, Refused
+from app.domain.operator import Brief, Completion, Conversation, Offspring, Operator, Prompt
+from app.domain.operators.seed import SEED
+from app.domain.problem import Job, Outcome
+from app.domain.program import Program
+from app.domain.run import Run, RunState
+from app.domain.search.archive import Cell, CellKey, Elite, IslandView, best, bin_index, grid
+from app.domain.search.cohort import Cohort, Verdict
+from app.domain.search.promotion import Promotion, cascade
+from app.domain.search.recipes import RECIPES
+from app.domain.search.recipes.map_elites import neighbours
+from app.domain.search.strategy import Barrier, Lineage, RecipeInputs, Strategy, fixed
+from app.engine import lifecycle, steps
+from app.engine.context import Context, Pace
+from app.engine.sharing import alone
+from tests.engine.conftest import new_run, table
+from tests.engine.toy import ToySandbox, problem
+
+ISLANDS = 2
+PLACES = 2
+NAMES = itertools.count()
+
+
+def top_half(stages: tuple[str, ...]) -> Promotion:
+    """Returns the promotion that waits for every member and admits the better half."""
+    climb = cascade(stages)
+
+    def promotion(cohort: Cohort, island: IslandView) -> Verdict:
+        verdict = climb(cohort, island)
+        if cohort.seeding:
+            return verdict
+        waits = cohort.pending or cohort.running or verdict.test
+        if waits:
+            return replace(verdict, admit=(), cut=())
+        ranked = sorted(verdict.admit, key=lambda p: cohort.fitness(p, stages) or 0.0, reverse=True)
+        kept = tuple(ranked[: (len(ranked) + 1) // 2])
+        cut = tuple(m.id for m in cohort.living if m.program in ranked and m.program not in kept)
+        return replace(verdict, admit=kept, cut=cut)
+
+    return promotion
+
+
+def first_success(stages: tuple[str, ...]) -> Promotion:
+    """Returns the promotion that admits the first success and cuts all others, bred or not."""
+    climb = cascade(stages)
+
+    def promotion(cohort: Cohort, island: IslandView) -> Verdict:
+        verdict = climb(cohort, island)
+        if cohort.seeding or not verdict.admit:
+            return verdict
+        winner, failed = verdict.admit[0], set(verdict.fail)
+        others = (*cohort.living, *cohort.pending)
+        cut = tuple(m.id for m in others if m.program != winner and m.id not in failed)
+        return Verdict(admit=(winner,), cut=cut, fail=verdict.fail)
+
+    return promotion
+
+
+PROMOTIONS: dict[str, Callable[[tuple[str, ...]], Promotion]] = {
+    "cascade": cascade,
+    "top half": top_half,
+    "first success": first_success,
+}
+
+
+def answering(brief: Brief) -> Conversation:
+    replies = yield [Prompt("", "a number", draft.ordinal) for draft in brief.drafts]
+    return [Offspring(Program(reply.text)) for reply in replies]
+
+
+class Network:
+    """Messages in no order, some lost and some twice; a port that is called delivers others.
+
+    So that a step is interrupted, where it holds no transaction, by any number of other steps.
+    """
+
+    name = "network"
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+        self._messages: list[tuple[Any, int]] = []
+        self._depth = 0
+        self.answers: dict[Any, Callable[..., None]] = {}
+        self._sandbox = ToySandbox()
+
+    def submit(self, step: Any, subjects: Sequence[int], *, together: int = 1) -> None:
+        for subject in subjects:
+            copies = self._rng.choice((0, 1, 1, 1, 2))
+            self._messages += [(step, subject)] * copies
+
+    def deliver(self) -> bool:
+        """Answers a message; returns whether there was one."""
+        if not self._messages:
+            return False
+        step, subject = self._messages.pop(self._rng.randrange(len(self._messages)))
+        self.answers[step](subject)
+        return True
+
+    def _interrupted(self) -> None:
+        if self._depth < 4:
+            self._depth += 1
+            for _ in range(self._rng.choice((0, 0, 1, 2))):
+                self.deliver()
+            self._depth -= 1
+
+    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        self._interrupted()
+        texts = [f"x = {self._rng.uniform(-4, 8):.3f}\n" for _ in prompts]
+        crashing = self._rng.random() < 0.1
+        return [Completion("x = crash\n" if crashing else text, "network") for text in texts]
+
+    def run(self, job: Job) -> Outcome:
+        self._interrupted()
+        return self._sandbox.run(job)
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def recipe(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str], None]:
+    def register(size: int, promotion: str) -> None:
+        @dataclass(frozen=True)
+        class Ranked:
+            def strategy(self, inputs: RecipeInputs) -> Strategy:
+                return Strategy(
+                    grid(inputs.axes),
+                    best(PLACES),
+                    lambda island, rng: Lineage(island.uniform(1, rng)),
+                    PROMOTIONS[promotion](inputs.stages),
+                    neighbours(3, 0.5),
+                    size=fixed(size),
+                    barrier=Barrier.NONE,
+                )
+
+        monkeypatch.setitem(RECIPES, "ranked", Ranked)  # type: ignore[arg-type]
+
+    return register
+
+
+def ended(ctx: Context, network: Network, budget: int) -> Run:
+    toy = problem(seeds=("x = 0.0\n", "x = 1.5\n"))
+    new = replace(
+        new_run(toy, budget=budget, in_flight=16, islands=ISLANDS),
+        name=f"interleaved-{next(NAMES)}",
+        strategy="ranked",
+        operators={"answering": 1.0},
+    )
+    run = lifecycle.start(ctx, toy, new)
+    for _ in range(5000):
+        if not network.deliver():
+            steps.reap(ctx, run.id)
+            steps.produce(ctx, run.id)
+        with ctx.store.begin() as tx:
+            run = tx.runs.get(run.id)
+        if run.state is not RunState.RUNNING:
+            break
+    assert run.state is RunState.FINISHED, run
+    return run
+
+
+def replayed(ctx: Context, run: Run) -> dict[tuple[int, CellKey], list[tuple[str, float]]]:
+    """Returns the archive that the events, one after the other, make; checks each decision."""
+    occupancy = best(PLACES)
+    cells: dict[tuple[int, CellKey], Cell] = {}
+    with ctx.store.begin() as tx:
+        facts = [event.fact for event in tx.events.read(run.id, limit=10_000)]
+        offered = [f for f in facts if isinstance(f, Founded | Admitted | Refused | Moved)]
+        programs = tx.programs.get([fact.program for fact in offered])
+    [axis] = run.axes
+    for fact in offered:
+        x = float(programs[fact.program].source.split("=")[1])
+        key = (fact.island, (bin_index(axis, x),))
+        before = cells.get(key, Cell(key[1]))
+        after = occupancy(before, Elite(fact.program, fact.fitness, 0, 0, key[1]))
+        assert (after is not before) == (fact.cell is not None), fact
+        cells[key] = after
+    return {
+        key: [(elite.program, elite.fitness) for elite in cell.occupants]
+        for key, cell in cells.items()
+    }
+
+
+@pytest.mark.parametrize("promotion", list(PROMOTIONS))
+@given(size=st.integers(1, 10), seed=st.integers(0, 2**32))
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_archive_is_that_of_the_sequential_replay_of_the_events(
+    ctx: Context, recipe: Callable[[int, str], None], promotion: str, size: int, seed: int
+) -> None:
+    network = Network(Random(seed))
+    recipe(size, promotion)
+    toy = problem(seeds=("x = 0.0\n", "x = 1.5\n"))
+    ctx = replace(
+        ctx,
+        model=lambda run: network,
+        sandbox=network,
+        executor=network,
+        problem=lambda digest: toy,
+        operators={"seed": SEED, "answering": Operator("answering", answering)},
+        pace=Pace(0.0, 0.0, 0.0, attempts=10_000),
+        share=alone,
+    )
+    network.answers = dict(table(ctx))
+
+    run = ended(ctx, network, budget=2 * size + 7)
+
+    with ctx.store.begin() as tx:
+        states = tx.history.states(run.id)
+        stored: dict[tuple[int, CellKey], list[tuple[str, float]]] = {}
+        for island, elite in tx.archive.elites(run.id):
+            stored.setdefault((island, elite.cell), []).append((elite.program, elite.fitness))
+        settled = tx.history.settled(run.id, limit=1000)
+    assert sum(states.values()) == 2 * size + 7
+    assert len({one.ordinal for one in settled}) == len(settled) == 2 * size + 9
+    assert stored == replayed(ctx, run)
