@@ -12,9 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from app.adapters.model.providers.vllm_engine import VllmEngine
-from app.adapters.model.providers.vllm_loading import Launch
+from app.adapters.model.providers.spec import ProcessLimits
+from app.adapters.model.providers.vllm_engine import VllmEngine, VllmLaunch
 from app.adapters.problems.loading import load, reload
+from app.adapters.queue.address import client_url
 from app.adapters.queue.celery import CeleryExecutor
 from app.adapters.sandbox.choose import choose
 from app.adapters.store.group_commit import GroupCommit
@@ -94,7 +95,7 @@ def worker_engine() -> VllmEngine | None:
     settings = own_settings()
     if settings.vllm_model is None:
         return None
-    launch = Launch(
+    launch = VllmLaunch(
         settings.vllm_model,
         settings.vllm_name or settings.vllm_model,
         settings.vllm_args,
@@ -292,9 +293,12 @@ class Models:
     def __call__(self, run: Run) -> LanguageModel:
         with self._lock:
             if self._build is None:
-                from app.providers import Providers  # half a second, for runs that ask a model
+                # Half a second, for runs that ask a model.
+                from app.adapters.model.choose import Providers
 
-                providers = Providers(self._store, engine=self._engine, settings=self._settings)
+                providers = Providers(
+                    self._store, engine=self._engine, limits=_process_limits(self._settings)
+                )
                 self._build, self._close = providers.model, providers.close
             if run.id not in self._known:
                 told = ModelSettings(**run.settings["llm"])
@@ -306,3 +310,15 @@ class Models:
         with self._lock:
             if self._close is not None:
                 self._close()
+
+
+def _process_limits(settings: Settings | None) -> ProcessLimits:
+    if settings is None:
+        return ProcessLimits()
+    queue = settings.redis_url
+    return ProcessLimits(
+        redis_url=client_url(queue.get_secret_value()) if queue else None,
+        max_in_flight=settings.llm_max_in_flight,
+        target_in_flight=settings.llm_target_in_flight,
+        parallel_generations=settings.llm_parallel_generations,
+    )

@@ -1,4 +1,4 @@
-"""The cost of a model call in this process: the exchange beside a plain synchronous client.
+"""The cost of a model call in this process: the model adapter beside a plain synchronous client.
 
 A server in a separate process answers every request after 0.2 s with 1,500 letters; the prompt has
 8,000.  Run: `python -m benchmarks.model_client`.
@@ -13,9 +13,10 @@ from typing import Any
 
 import openai
 
-from app.adapters.model.providers.chat import ModelSpec, completions, request
-from app.adapters.model.providers.http import Exchange
+from app.adapters.model.providers.chat import completions, request
+from app.adapters.model.providers.event_loop import ModelLoop
 from app.adapters.model.providers.openai import OpenAIModel
+from app.adapters.model.providers.spec import ModelSpec
 from app.domain.operator import Prompt
 
 LATENCY_SECONDS = 0.2
@@ -77,11 +78,11 @@ def main() -> None:
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(there,), daemon=True)
     server.start()
     spec = ModelSpec("echo", base_url=f"http://127.0.0.1:{here.recv()}/v1", max_in_flight=256)
-    exchange = Exchange()
-    model = OpenAIModel(spec, exchange)
+    model_loop = ModelLoop()
+    model = OpenAIModel(spec, model_loop)
     measured("synchronous", synchronous(spec))
-    measured("exchange", lambda sample: model.complete([PROMPT]) and None)
-    exchange.close()
+    measured("model_loop", lambda sample: model.complete([PROMPT]) and None)
+    model_loop.close()
     server.terminate()
     server.join()
 

@@ -23,12 +23,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 
-from app.adapters.model.providers.chat import ModelSpec
-from app.adapters.model.providers.http import Exchange
+from app.adapters.model.providers.event_loop import ModelLoop
 from app.adapters.model.providers.openai import OpenAIModel
-from app.adapters.model.providers.vllm import IN_PROCESS, VllmModel
-from app.adapters.model.providers.vllm_engine import VllmEngine
-from app.adapters.model.providers.vllm_loading import Launch
+from app.adapters.model.providers.spec import IN_PROCESS, ModelSpec
+from app.adapters.model.providers.vllm import VllmModel
+from app.adapters.model.providers.vllm_engine import VllmEngine, VllmLaunch
 from app.domain.operator import Prompt
 from app.ports.protocols import LanguageModel
 from tests.vllm.engine_arguments import SOUND
@@ -70,7 +69,7 @@ def _beside(options: argparse.Namespace, spec: ModelSpec, folder: Path) -> dict[
     ours: list[float] = []
     theirs: list[float] = []
     with vllm_server(options.model, folder / "server.log") as base_url:
-        exchange = Exchange()
+        model_loop = ModelLoop()
         model = OpenAIModel(
             ModelSpec(
                 spec.name,
@@ -80,14 +79,14 @@ def _beside(options: argparse.Namespace, spec: ModelSpec, folder: Path) -> dict[
                 seeded=False,  # as vLLM's client does
                 max_in_flight=spec.max_in_flight,
             ),
-            exchange,
+            model_loop,
         )
         _rate(model, _prompts(options, 0)[: options.concurrency], options.concurrency)  # warms both
         for number in range(1, options.rounds + 1):
             prompts = _prompts(options, number)
             theirs.append(_bench_serve(options, base_url, number, folder))
             ours.append(_rate(model, prompts, options.concurrency))
-        exchange.close()
+        model_loop.close()
     return {
         "what": "tokens per second, the real vLLM as a server on the same machine",
         "vllm_bench_serve": theirs,
@@ -97,15 +96,15 @@ def _beside(options: argparse.Namespace, spec: ModelSpec, folder: Path) -> dict[
 
 
 def _inside(options: argparse.Namespace, spec: ModelSpec) -> dict[str, object]:
-    engine = VllmEngine(Launch(options.model, "tiny", SOUND))
+    engine = VllmEngine(VllmLaunch(options.model, "tiny", SOUND))
     engine.start(lambda line: print(line, file=sys.stderr))
-    exchange = Exchange()
-    model = VllmModel(spec, engine, exchange)
+    model_loop = ModelLoop()
+    model = VllmModel(spec, engine, model_loop)
     rates = [
         _rate(model, _prompts(options, number), options.concurrency)
         for number in range(options.rounds + 1)
     ]
-    exchange.close()
+    model_loop.close()
     engine.close()
     return {"what": "tokens per second, the engine inside the process", "our_adapter": rates[1:]}
 

@@ -217,7 +217,7 @@ def _warm_sandboxes(settings: SandboxSettings) -> str:
 
 def _model(target: Target) -> Finding:
     from app.adapters.model.providers.presets import NO_ENDPOINT
-    from app.adapters.model.providers.specs import model_spec
+    from app.adapters.model.providers.spec import model_spec
     from app.config.layers import from_environment
     from app.config.models import OPENAI_KEY
     from app.config.resolve import resolved

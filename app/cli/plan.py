@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from app import bootstrap
-from app.adapters.model.providers.specs import model_spec
+from app.adapters.model.providers.spec import model_spec
 from app.adapters.problems import configures_problem
 from app.adapters.tuning.cma import ask
 from app.config.checks import (

@@ -19,7 +19,7 @@ from app.cli.output import CommandError, Screen, duration, number
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from app.adapters.model.congestion.status import Standing
+    from app.adapters.model.congestion.status import EndpointStatus
     from app.domain.evaluation import Evaluation
     from app.domain.problem import Problem
     from app.domain.program import ProgramId
@@ -97,10 +97,10 @@ def _show_run(name: str, screen: Screen) -> None:
     screen.answer(answer)
 
 
-def _endpoints(run: Run, redis_url: str) -> list[Standing]:
+def _endpoints(run: Run, redis_url: str) -> list[EndpointStatus]:
     """Returns the status of the run's endpoints over all workers; none if it asks no model."""
-    from app.adapters.model.congestion.status import published, shown
-    from app.adapters.model.providers.specs import model_spec
+    from app.adapters.model.congestion.status import published, without_secrets
+    from app.adapters.model.providers.spec import model_spec
     from app.adapters.queue.address import client_url
     from app.config.models import ModelSettings
 
@@ -109,11 +109,11 @@ def _endpoints(run: Run, redis_url: str) -> list[Standing]:
         return []
     try:
         endpoints = published(client_url(redis_url))
-    except OSError:  # a run can be shown without the queue
+    except OSError:  # a run can be without_secrets without the queue
         return []
     if any(model.base_url is None and model.provider is None for model in models):
         return endpoints  # the workers' environment decides which of them the run uses
-    used = {shown(model_spec(model, os.environ.get).base_url) for model in models}
+    used = {without_secrets(model_spec(model, os.environ.get).base_url) for model in models}
     return [endpoint for endpoint in endpoints if endpoint.endpoint in used]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from app.domain.operator import Completion, Prompt
 from app.domain.problem import Evaluator, Job, Outcome
@@ -50,6 +50,10 @@ class LanguageModel(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    def parameters(self, prompt: Prompt) -> Mapping[str, Any]:
+        """Returns what `Completion.parameters` of the prompt's completion will be."""
+        ...
 
     def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
         """Returns one completion a prompt, in order.

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from psycopg.errors import ForeignKeyViolation
 
-from app.adapters.model.providers.cached import CachedModel
+from app.adapters.model.providers.recorded import CachedModel
 from app.adapters.model.providers.scripted import ScriptedModel
 from app.adapters.store.sql import SqlStore
 from app.domain.operator import Completion, Prompt, Role

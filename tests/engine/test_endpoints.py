@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from app.adapters.model.choose import Providers
 from app.adapters.queue.inline import InlineExecutor
 from app.adapters.store.sql import SqlStore
 from app.config.models import ModelSettings
@@ -16,7 +17,6 @@ from app.domain.run import Run, RunState
 from app.engine import steps
 from app.engine.context import Context
 from app.ports.protocols import LanguageModel, Unavailable
-from app.providers import Providers
 from tests.engine.conftest import new_run, run_to_the_end, table
 from tests.engine.toy import ASKED, problem
 from tests.integration.test_model_openai import Endpoint, Reply, refused, said

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.adapters.model.providers.replay import ReplayModel
+from app.adapters.model.providers.recorded import ReplayModel
 from app.adapters.model.providers.scripted import ScriptedModel
 from app.adapters.store.sql import SqlStore
 from app.domain.operator import Completion, Prompt

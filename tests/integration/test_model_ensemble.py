@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 
-from app.adapters.model.congestion.circuit_breaker import Breaker, Rules
-from app.adapters.model.providers.cached import Described
-from app.adapters.model.providers.chat import ModelSpec
-from app.adapters.model.providers.ensemble import Ensemble, Member
-from app.adapters.model.providers.http import Exchange
+from app.adapters.model.congestion.circuit_breaker import BreakerRules, CircuitBreaker
+from app.adapters.model.providers.ensemble import Ensemble, EnsembleModel, RoleModels
+from app.adapters.model.providers.event_loop import ModelLoop
 from app.adapters.model.providers.openai import OpenAIModel
-from app.adapters.model.providers.roles import RoleModels
 from app.adapters.model.providers.scripted import ScriptedModel
+from app.adapters.model.providers.spec import ModelSpec
 from app.domain.operator import Completion, Prompt, Role
 from app.ports.protocols import LanguageModel, Misconfigured, Unavailable
 from tests.contracts.language_model import PartialAnswersContract, Serve
@@ -38,11 +36,13 @@ class Named:
         return [Completion(self.name, self.name, role=one.role) for one in prompts]
 
 
-def ensemble(*models: Described, weights: tuple[float, ...] = (), **rules: Any) -> Ensemble:
+def ensemble(*models: LanguageModel, weights: tuple[float, ...] = (), **rules: Any) -> Ensemble:
     given = weights or (1.0,) * len(models)
-    return Ensemble(
-        [Member(m, Breaker(Rules(**rules)), w) for m, w in zip(models, given, strict=True)], seed=3
-    )
+    members = [
+        EnsembleModel(model, CircuitBreaker(BreakerRules(**rules)), weight)
+        for model, weight in zip(models, given, strict=True)
+    ]
+    return Ensemble(members, seed=3)
 
 
 def prompts(count: int) -> list[Prompt]:
@@ -190,36 +190,38 @@ def test_roles_of_one_call_are_asked_of_their_models_at_the_same_time() -> None:
     asked = [
         Prompt("", "x", role=Role.REFINER),
         Prompt("", "x"),
-        Prompt("", "x", role=Role.BUILDER),
+        Prompt("", "x", role=Role.JUDGE),
     ]
 
     assert [one.text for one in model.complete(asked[:2])] == ["strong", "cheap"]
 
 
 @pytest.fixture
-def exchange() -> Iterator[Exchange]:
-    opened = Exchange()
+def model_loop() -> Iterator[ModelLoop]:
+    opened = ModelLoop()
     yield opened
     opened.close()
 
 
-def over_http(exchange: Exchange, *endpoints: Endpoint, **spec: Any) -> Ensemble:
+def over_http(model_loop: ModelLoop, *endpoints: Endpoint, **spec: Any) -> Ensemble:
     members = []
     for number, endpoint in enumerate(endpoints):
-        breaker = Breaker(Rules(failures=3, rest_seconds=600.0, longest_rest_seconds=600.0))
+        breaker = CircuitBreaker(
+            BreakerRules(failures=3, rest_seconds=600.0, longest_rest_seconds=600.0)
+        )
         asked = ModelSpec(f"model {number}", base_url=endpoint.url, **spec)
-        model = OpenAIModel(asked, exchange, breaker=breaker, sleep=Pauses())
-        members.append(Member(model, breaker, 1.0 if number == 0 else 0.0, tells=True))
+        model = OpenAIModel(asked, model_loop, breaker=breaker, sleep=Pauses())
+        members.append(EnsembleModel(model, breaker, 1.0 if number == 0 else 0.0, reports=True))
     return Ensemble(members)
 
 
 def test_an_endpoint_that_hangs_costs_three_time_outs_and_then_nobody_waits(
-    exchange: Exchange,
+    model_loop: ModelLoop,
 ) -> None:
     hanging, up = Endpoint(in_turn(Reply(hang_seconds=60.0))), Endpoint(in_turn(said("here")))
-    hanging.waits = exchange
+    hanging.waits = model_loop
     model = over_http(
-        exchange, hanging, up, timeout_seconds=50.0, deadline_seconds=500.0, retries=20
+        model_loop, hanging, up, timeout_seconds=50.0, deadline_seconds=500.0, retries=20
     )
 
     first = [one.text for one in model.complete(prompts(1))]
@@ -232,9 +234,9 @@ def test_an_endpoint_that_hangs_costs_three_time_outs_and_then_nobody_waits(
 
 
 @pytest.mark.parametrize("reply", [refused(500), Reply(body=b"<html>")])
-def test_a_dead_engine_is_left_after_three_failures(exchange: Exchange, reply: Reply) -> None:
+def test_a_dead_engine_is_left_after_three_failures(model_loop: ModelLoop, reply: Reply) -> None:
     dead, up = Endpoint(in_turn(reply)), Endpoint(in_turn(said("here")))
-    model = over_http(exchange, dead, up, retries=20)
+    model = over_http(model_loop, dead, up, retries=20)
 
     texts = Counter(model.complete([one])[0].text for one in prompts(30))
     dead.close()
@@ -245,10 +247,10 @@ def test_a_dead_engine_is_left_after_three_failures(exchange: Exchange, reply: R
 
 
 def test_a_full_queue_spills_over_and_is_asked_again_for_the_next_prompt(
-    exchange: Exchange,
+    model_loop: ModelLoop,
 ) -> None:
     full, up = Endpoint(in_turn(refused(503))), Endpoint(in_turn(said("here")))
-    model = over_http(exchange, full, up, retries=1)
+    model = over_http(model_loop, full, up, retries=1)
 
     texts = [model.complete([one])[0].text for one in prompts(5)]
     full.close()
@@ -258,10 +260,10 @@ def test_a_full_queue_spills_over_and_is_asked_again_for_the_next_prompt(
     assert len(full.asked) == 10
 
 
-def test_who_asks_to_be_left_alone_for_an_hour_is_not_asked_again(exchange: Exchange) -> None:
+def test_who_asks_to_be_left_alone_for_an_hour_is_not_asked_again(model_loop: ModelLoop) -> None:
     limited = Endpoint(in_turn(refused(429, Retry_After="3600")))
     up = Endpoint(in_turn(said("here")))
-    model = over_http(exchange, limited, up)
+    model = over_http(model_loop, limited, up)
 
     texts = [model.complete([one])[0].text for one in prompts(5)]
     limited.close()

@@ -13,19 +13,17 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from app.adapters.model.congestion import gates
 from app.adapters.model.congestion import status as standing
-from app.adapters.model.congestion.adaptive import AdaptiveGate
-from app.adapters.model.congestion.engine_queue import Queue, address, read
-from app.adapters.model.congestion.gate import Ended, Outcome
-from app.adapters.model.congestion.gates import Gates, Sharing, bounds
-from app.adapters.model.congestion.semaphore import Semaphore
-from app.adapters.model.congestion.status import Standing, published, shown
+from app.adapters.model.congestion.engine_queue import EngineQueue, metrics_url, parse
+from app.adapters.model.congestion.gate import AdaptiveGate, Ended, RequestResult, Semaphore
+from app.adapters.model.congestion.status import EndpointStatus, published, without_secrets
 from app.adapters.model.congestion.window import Bounds
-from app.adapters.model.providers.chat import ModelSpec
-from app.adapters.model.providers.http import Exchange
+from app.adapters.model.providers import gates
+from app.adapters.model.providers.event_loop import ModelLoop
+from app.adapters.model.providers.gates import Gates, ProcessLimits, bounds
 from app.adapters.model.providers.openai import OpenAIModel
 from app.adapters.model.providers.presets import PRESETS
+from app.adapters.model.providers.spec import ModelSpec
 from app.adapters.queue.address import client_url
 from app.config.models import ModelSettings
 from app.config.settings import Settings
@@ -33,7 +31,7 @@ from app.domain.operator import Prompt
 from app.embedded.valkey import EmbeddedValkey
 from tests.integration.mock_llm import mock_llm
 
-ANSWERED = Outcome(Ended.ANSWERED, 1.0)
+ANSWERED = RequestResult(Ended.ANSWERED, 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -43,14 +41,14 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @contextmanager
-def asking(sharing: Sharing, **spec: Any) -> Iterator[tuple[OpenAIModel, Exchange]]:
+def asking(sharing: ProcessLimits, **spec: Any) -> Iterator[tuple[OpenAIModel, ModelLoop]]:
     opened = Gates(sharing)
-    exchange = Exchange(opened, opened.close)
+    model_loop = ModelLoop(opened, opened.close)
     told = {"name": "mock", "deadline_seconds": 60.0, "retry_delay_seconds": 0.1, **spec}
     try:
-        yield OpenAIModel(ModelSpec(**told), exchange), exchange
+        yield OpenAIModel(ModelSpec(**told), model_loop), model_loop
     finally:
-        exchange.close()
+        model_loop.close()
 
 
 def ask(model: OpenAIModel, n: int, threads: int) -> None:
@@ -80,7 +78,7 @@ def test_a_gate_admits_in_order_and_no_more_than_its_window() -> None:
         tasks = [asyncio.create_task(one(n)) for n in range(4)]
         await settled()
         assert came == [0, 1]
-        assert (gate.standing.in_flight, gate.standing.waiting) == (2, 2)
+        assert (gate.status.in_flight, gate.status.waiting) == (2, 2)
         tasks[2].cancel()
         await settled()
         await gate.release(ANSWERED)
@@ -112,10 +110,10 @@ def test_every_sample_of_a_request_takes_a_place() -> None:
         waits = asyncio.create_task(gate.acquire(4))
         behind = asyncio.create_task(gate.acquire(1))
         await settled()
-        assert (gate.standing.in_flight, gate.standing.waiting) == (5, 5)
-        await gate.release(Outcome(Ended.ANSWERED, 1.0, samples=5))
+        assert (gate.status.in_flight, gate.status.waiting) == (5, 5)
+        await gate.release(RequestResult(Ended.ANSWERED, 1.0, samples=5))
         await asyncio.gather(waits, behind)
-        assert gate.standing.in_flight == 5
+        assert gate.status.in_flight == 5
 
     run(work)
 
@@ -156,7 +154,7 @@ def test_a_rate_limit_holds_every_request_until_its_time_is_over() -> None:
         for _ in range(8):
             await gate.acquire()
         for _ in range(8):
-            await gate.release(Outcome(Ended.BUSY, 0.01, retry_after_seconds=0.2))
+            await gate.release(RequestResult(Ended.BUSY, 0.01, retry_after_seconds=0.2))
         waits = asyncio.create_task(gate.acquire())
         now = 100.15
         await asyncio.sleep(0.3)
@@ -173,7 +171,7 @@ def test_one_refusal_among_many_answers_holds_nobody_else() -> None:
         gate = AdaptiveGate("e", Bounds(1, 8, 8), Semaphore(lambda: 99))
         for _ in range(8):
             await gate.acquire()
-        await gate.release(Outcome(Ended.BUSY, 0.01, retry_after_seconds=600.0))
+        await gate.release(RequestResult(Ended.BUSY, 0.01, retry_after_seconds=600.0))
         for _ in range(4):
             await gate.release(ANSWERED)
         await gate.acquire()
@@ -188,9 +186,9 @@ def test_a_refusal_shrinks_the_window(ended: Ended) -> None:
         gate = AdaptiveGate("e", Bounds(1, 10, 10), Semaphore(lambda: 99), clock=lambda: now)
         for _ in range(10):
             await gate.acquire()
-        await gate.release(Outcome(ended, 0.1))
-        assert gate.standing.window < 10
-        assert gate.standing.recent == {ended.value: 1}
+        await gate.release(RequestResult(ended, 0.1))
+        assert gate.status.window < 10
+        assert gate.status.recent == {ended.value: 1}
 
     run(work)
 
@@ -203,7 +201,7 @@ def test_a_worker_logs_a_window_that_moved_by_a_quarter(caplog: pytest.LogCaptur
             await gate.acquire()
         for n in range(20):
             now = 100.0 + n
-            await gate.release(Outcome(Ended.BUSY, 0.1))
+            await gate.release(RequestResult(Ended.BUSY, 0.1))
 
     run(work)
     assert "e: window " in caplog.text
@@ -217,8 +215,8 @@ def test_what_says_nothing_of_the_load_leaves_the_window(ended: Ended) -> None:
         gate = AdaptiveGate("e", Bounds(1, 4, 4), Semaphore(lambda: 99))
         for _ in range(50):
             await gate.acquire()
-            await gate.release(Outcome(ended, 0.1))
-        assert gate.standing.window == 4
+            await gate.release(RequestResult(ended, 0.1))
+        assert gate.status.window == 4
 
     run(work)
 
@@ -228,7 +226,7 @@ def test_the_window_finds_what_an_endpoint_takes() -> None:
     with (
         mock_llm("--latency", 0.2, "--max-num-queued-reqs", 12) as mock,
         asking(
-            Sharing(target_in_flight=40),
+            ProcessLimits(target_in_flight=40),
             base_url=mock.base_url,
             retries=10_000,
             deadline_seconds=280.0,
@@ -245,7 +243,7 @@ def test_the_window_finds_what_an_endpoint_takes() -> None:
             ask(model, 200, 40)
             gate = opened.gate(model_spec(model))
             assert isinstance(gate, AdaptiveGate)
-            found = gate.standing.window, refused() - before
+            found = gate.status.window, refused() - before
             if 6 <= found[0] <= 24 and found[1] <= 100:  # now and then, not every other time
                 break
             assert rounds < 10, found
@@ -260,10 +258,10 @@ def test_the_window_follows_the_queue_inside_an_engine() -> None:
     """SIMULATED: 8 sequences run together; the others wait in the engine."""
     with (
         mock_llm("--latency", 0.25, "--max-num-seqs", 8) as mock,
-        asking(Sharing(), base_url=mock.base_url, target_in_flight=48) as (model, exchange),
+        asking(ProcessLimits(), base_url=mock.base_url, target_in_flight=48) as (model, model_loop),
     ):
         ask(model, 1, 1)
-        gate = exchange.gate(model_spec(model))
+        gate = model_loop.gate(model_spec(model))
         assert isinstance(gate, AdaptiveGate)
         over = threading.Event()
 
@@ -272,15 +270,15 @@ def test_the_window_follows_the_queue_inside_an_engine() -> None:
                 model.complete([Prompt("", "hi", n)])
 
         async def window() -> int:
-            return gate.standing.window
+            return gate.status.window
 
         inside: list[float] = []
         deadline = time.monotonic() + 120
         with ThreadPoolExecutor(48) as pool:
             asking_on = [pool.submit(keep_asking, n) for n in range(48)]
             try:
-                while not follows(exchange.run(window(), 60.0), inside):
-                    assert time.monotonic() < deadline, (gate.standing, inside)
+                while not follows(model_loop.run(window(), 60.0), inside):
+                    assert time.monotonic() < deadline, (gate.status, inside)
                     time.sleep(0.05)
                     inside.append(mock.gauge("vllm:num_requests_waiting"))
             finally:
@@ -307,7 +305,7 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_parallel_generations_hold_for_all_workers_together(valkey: str) -> None:
     with mock_llm("--latency", 0.1) as mock:
         told = {"base_url": mock.base_url, "parallel_generations": 5}
-        sharing = Sharing(redis_url=valkey)
+        sharing = ProcessLimits(redis_url=valkey)
         with (
             asking(sharing, **told) as (one, _),
             asking(sharing, **told) as (other, _),
@@ -321,7 +319,7 @@ def test_parallel_generations_hold_for_all_workers_together(valkey: str) -> None
 
 
 def test_without_a_redis_a_worker_still_asks(tmp_path: Path) -> None:
-    sharing = Sharing(redis_url=f"unix://{tmp_path}/nothing.sock", parallel_generations=3)
+    sharing = ProcessLimits(redis_url=f"unix://{tmp_path}/nothing.sock", parallel_generations=3)
     with (
         mock_llm("--latency", 0.01) as mock,
         asking(sharing, base_url=mock.base_url) as (model, _),
@@ -333,7 +331,7 @@ def test_without_a_redis_a_worker_still_asks(tmp_path: Path) -> None:
 def test_a_person_can_read_where_the_endpoints_stand(valkey: str) -> None:
     with (
         mock_llm("--latency", 0.5) as mock,
-        asking(Sharing(redis_url=valkey), base_url=mock.base_url) as (model, _),
+        asking(ProcessLimits(redis_url=valkey), base_url=mock.base_url) as (model, _),
         ThreadPoolExecutor(6) as pool,
     ):
         over = threading.Event()
@@ -343,7 +341,7 @@ def test_a_person_can_read_where_the_endpoints_stand(valkey: str) -> None:
                 model.complete([Prompt("", "hi", n)])
 
         asked = [pool.submit(keep_asking, n) for n in range(6)]
-        found: list[Standing] = []
+        found: list[EndpointStatus] = []
         deadline = time.monotonic() + 60
         try:
             while not any(one.in_flight and one.recent for one in found):
@@ -363,12 +361,12 @@ def test_a_person_can_read_where_the_endpoints_stand(valkey: str) -> None:
 @pytest.mark.usefixtures("unhurried")
 def test_standings_of_several_workers_are_added_up(valkey: str) -> None:
     async def work() -> None:
-        from app.adapters.model.congestion.limiter import connected
+        from app.adapters.model.congestion.slots import connected
         from app.adapters.model.congestion.status import publish
 
         client = connected(valkey)
         for worker in ("a", "b"):
-            told = Standing("http://many/v1", 8, 16, 5, 1, 0.1, {"busy": 2, "answered": 9})
+            told = EndpointStatus("http://many/v1", 8, 16, 5, 1, 0.1, {"busy": 2, "answered": 9})
             await publish(client, worker, [told])
         await client.aclose()
 
@@ -389,10 +387,10 @@ def test_a_redis_that_does_not_answer_is_an_error_of_the_reader(tmp_path: Path) 
 
 def test_an_exchange_that_was_closed_asks_again(valkey: str) -> None:
     with mock_llm("--latency", 0.01) as mock:
-        sharing = Sharing(redis_url=valkey, parallel_generations=2)
-        with asking(sharing, base_url=mock.base_url) as (model, exchange):
+        sharing = ProcessLimits(redis_url=valkey, parallel_generations=2)
+        with asking(sharing, base_url=mock.base_url) as (model, model_loop):
             ask(model, 4, 4)
-            exchange.close()
+            model_loop.close()
             ask(model, 4, 4)
 
 
@@ -404,11 +402,11 @@ def test_vllms_gauges_are_read_over_all_engines() -> None:
         'vllm:num_requests_waiting{engine="0",model_name="m"} 2.0\n'
         'vllm:num_requests_waiting_by_reason{engine="0",reason="capacity"} 99.0\n'
     )
-    assert read(text) == Queue(7, 2)
-    assert read("process_cpu_seconds_total 1.0\n") is None
-    assert read("<html>") is None
-    assert address("http://host:8000/v1") == "http://host:8000/metrics"
-    assert address("http://host/llm/v1/") == "http://host/llm/metrics"
+    assert parse(text) == EngineQueue(7, 2)
+    assert parse("process_cpu_seconds_total 1.0\n") is None
+    assert parse("<html>") is None
+    assert metrics_url("http://host:8000/v1") == "http://host:8000/metrics"
+    assert metrics_url("http://host/llm/v1/") == "http://host/llm/metrics"
 
 
 def test_settings_become_bounds() -> None:
@@ -433,14 +431,14 @@ def test_the_environment_of_a_worker_has_the_last_word(monkeypatch: pytest.Monke
 def test_a_process_keeps_to_its_places_whatever_a_model_may() -> None:
     with (
         mock_llm("--latency", 0.1) as mock,
-        asking(Sharing(max_in_flight=3), base_url=mock.base_url) as (model, _),
+        asking(ProcessLimits(max_in_flight=3), base_url=mock.base_url) as (model, _),
     ):
         ask(model, 60, 20)
         assert mock.gauge("evoq_mock_llm_peak_running") == 3
 
 
 def test_secrets_in_an_address_are_not_shown() -> None:
-    assert shown("https://me:key@host/v1") == "https://host/v1"
+    assert without_secrets("https://me:key@host/v1") == "https://host/v1"
     assert PRESETS["vllm"].needs_key is False
     assert client_url("redis+socket://:pw@/run/a.sock?virtual_host=2") == (
         "unix://:pw@/run/a.sock?db=2"

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from app.adapters.model.congestion.gate import Ended, FixedGate, Outcome
-from app.adapters.model.providers.chat import ModelSpec
-from app.adapters.model.providers.http import Exchange
+from app.adapters.model.congestion.gate import Ended, FixedGate, RequestResult
+from app.adapters.model.providers.event_loop import ModelLoop
 from app.adapters.model.providers.openai import OpenAIModel
-from app.adapters.model.providers.presets import openai
+from app.adapters.model.providers.presets import PRESETS
 from app.adapters.model.providers.scripted import ScriptedModel
+from app.adapters.model.providers.spec import ModelSpec
 from app.domain.operator import Prompt
 from app.ports.protocols import Misconfigured, Unavailable
 from tests.contracts.language_model import PartialAnswersContract, Serve
@@ -62,7 +62,7 @@ class Endpoint:
     ) -> None:
         self.asked: list[dict[str, Any]] = []
         self.paths: list[str] = []
-        self.waits: Exchange | None = None
+        self.waits: ModelLoop | None = None
         released = self.released = threading.Event()
         endpoint = self
 
@@ -105,13 +105,13 @@ class Endpoint:
         self._thread.join()
 
 
-def put_forward(exchange: Exchange, seconds: float) -> None:
-    """Has so much time pass on the loop of an exchange, at once.
+def put_forward(model_loop: ModelLoop, seconds: float) -> None:
+    """Has so much time pass on the loop of an model_loop, at once.
 
     So a test need not find a time-out that is short, and yet longer than any answer takes on a
     crowded machine.
     """
-    loop = exchange._started()
+    loop = model_loop._started()
     now = loop.time
     loop.call_soon_threadsafe(setattr, loop, "time", lambda: now() + seconds)
 
@@ -128,14 +128,14 @@ def conversation(
     answer: Callable[[dict[str, Any]], Reply], **spec: Any
 ) -> Iterator[tuple[OpenAIModel, Endpoint, list[float]]]:
     """Yields a model, the endpoint behind it, and the pauses it made."""
-    endpoint, pauses, exchange = Endpoint(answer), Pauses(), Exchange()
-    endpoint.waits = exchange
+    endpoint, pauses, model_loop = Endpoint(answer), Pauses(), ModelLoop()
+    endpoint.waits = model_loop
     values = {"name": "echo", "base_url": endpoint.url, "api_key": KEY, "retry_delay_seconds": 0.5}
     asked = ModelSpec(**{**values, "deadline_seconds": 20.0, **spec})
     try:
-        yield OpenAIModel(asked, exchange, sleep=pauses), endpoint, pauses
+        yield OpenAIModel(asked, model_loop, sleep=pauses), endpoint, pauses
     finally:
-        exchange.close()
+        model_loop.close()
         endpoint.close()
 
 
@@ -161,15 +161,15 @@ class TestOpenAIModel(PartialAnswersContract):
     @pytest.fixture
     def serve(self) -> Iterator[Serve]:
         opened: list[Endpoint] = []
-        exchange = Exchange()
+        model_loop = ModelLoop()
 
         def serve(answer: Callable[[str], str]) -> OpenAIModel:
             endpoint = Endpoint(partial(_spoken, answer))
             opened.append(endpoint)
-            return OpenAIModel(ModelSpec("echo", base_url=endpoint.url, api_key=KEY), exchange)
+            return OpenAIModel(ModelSpec("echo", base_url=endpoint.url, api_key=KEY), model_loop)
 
         yield serve
-        exchange.close()
+        model_loop.close()
         for endpoint in opened:
             endpoint.close()
 
@@ -284,8 +284,8 @@ def test_an_account_without_quota_is_not_asked_again() -> None:
 
 
 def test_openai_without_a_key_is_refused_before_anything_is_sent() -> None:
-    spec = ModelSpec("gpt-4o", key_variable="MY_KEY", preset=openai.PRESET)
-    model = OpenAIModel(spec, Exchange())
+    spec = ModelSpec("gpt-4o", key_variable="MY_KEY", preset=PRESETS["openai"])
+    model = OpenAIModel(spec, ModelLoop())
 
     with pytest.raises(Misconfigured, match="MY_KEY"):
         model.complete([Prompt("", "hi")])
@@ -382,12 +382,12 @@ def test_the_deadline_bounds_all_attempts_together() -> None:
 def test_an_endpoint_that_is_not_there_is_unavailable_and_named() -> None:
     with conversation(in_turn(said("x"))) as (_, endpoint, _):
         url = endpoint.url
-    exchange = Exchange()
-    model = OpenAIModel(ModelSpec("echo", base_url=url, retries=0), exchange)
+    model_loop = ModelLoop()
+    model = OpenAIModel(ModelSpec("echo", base_url=url, retries=0), model_loop)
 
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1.*: cannot be connected to"):
         model.complete([Prompt("", "hi")])
-    exchange.close()
+    model_loop.close()
 
 
 def choices(body: dict[str, Any], most: int = 8) -> Reply:
@@ -490,10 +490,10 @@ def test_no_more_requests_are_in_flight_than_there_are_places() -> None:
 
 
 def test_the_gate_is_told_how_every_request_ended() -> None:
-    told: list[Outcome] = []
+    told: list[RequestResult] = []
 
     class Note(FixedGate):
-        async def release(self, outcome: Outcome) -> None:
+        async def release(self, outcome: RequestResult) -> None:
             told.append(outcome)
             await super().release(outcome)
 
@@ -506,16 +506,16 @@ def test_the_gate_is_told_how_every_request_ended() -> None:
         said("x"),
         refused(404),
     )
-    endpoint, exchange = Endpoint(answer), Exchange(lambda spec: Note(1))
-    endpoint.waits = exchange
+    endpoint, model_loop = Endpoint(answer), ModelLoop(lambda spec: Note(1))
+    endpoint.waits = model_loop
     patience = {"timeout_seconds": 20.0, "deadline_seconds": 500.0}
     spec = ModelSpec("echo", base_url=endpoint.url, retries=9, **patience)
-    model = OpenAIModel(spec, exchange, sleep=Pauses())
+    model = OpenAIModel(spec, model_loop, sleep=Pauses())
 
     model.complete([Prompt("", "hi")])
     with pytest.raises(Misconfigured):
         model.complete([Prompt("", "hi")])
-    exchange.close()
+    model_loop.close()
     endpoint.close()
 
     assert [one.ended for one in told] == [
@@ -536,27 +536,27 @@ def test_a_place_that_never_becomes_free_is_unavailable_in_time() -> None:
         async def acquire(self, samples: int = 1, *, again: bool = False) -> None:
             await asyncio.Event().wait()
 
-    exchange = Exchange(lambda spec: Shut(1))
-    model = OpenAIModel(ModelSpec("echo", "http://x", deadline_seconds=0.2), exchange)
+    model_loop = ModelLoop(lambda spec: Shut(1))
+    model = OpenAIModel(ModelSpec("echo", "http://x", deadline_seconds=0.2), model_loop)
 
     with pytest.raises(Unavailable, match="max_in_flight"):
         model.complete([Prompt("", "hi")])
-    exchange.close()
+    model_loop.close()
 
 
 def test_a_closed_exchange_leaves_no_caller_behind_and_opens_again() -> None:
-    endpoint, exchange = Endpoint(in_turn(Reply(hang_seconds=30.0), said("x"))), Exchange()
-    model = OpenAIModel(ModelSpec("echo", base_url=endpoint.url), exchange)
+    endpoint, model_loop = Endpoint(in_turn(Reply(hang_seconds=30.0), said("x"))), ModelLoop()
+    model = OpenAIModel(ModelSpec("echo", base_url=endpoint.url), model_loop)
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(model.complete, [Prompt("", "hi")])
         while not endpoint.asked:
             time.sleep(0.01)
-        exchange.close()
+        model_loop.close()
         with pytest.raises(Unavailable, match="closed"):
             asked.result(60)
 
     assert model.complete([Prompt("", "hi")])[0].text == "x"
-    exchange.close()
+    model_loop.close()
     endpoint.close()
 
 

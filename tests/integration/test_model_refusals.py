@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from app.adapters.model.providers.chat import ModelSpec
-from app.adapters.model.providers.http import Exchange
+from app.adapters.model.providers.event_loop import ModelLoop
 from app.adapters.model.providers.openai import OpenAIModel
+from app.adapters.model.providers.spec import ModelSpec
 from app.domain.operator import Prompt
 from app.ports.protocols import Misconfigured, Unavailable
 from tests.integration.test_model_openai import KEY, Reply, conversation, fault, in_turn, said
@@ -212,11 +212,11 @@ def bytes_of(answer: bytes) -> Iterator[str]:
 
 
 def asked_once(**spec: Any) -> Unavailable:
-    exchange = Exchange()
+    model_loop = ModelLoop()
     try:
-        return fault(OpenAIModel(ModelSpec("echo", retries=0, **spec), exchange))
+        return fault(OpenAIModel(ModelSpec("echo", retries=0, **spec), model_loop))
     finally:
-        exchange.close()
+        model_loop.close()
 
 
 @pytest.mark.parametrize("answer", [b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\ncont"])

@@ -16,19 +16,24 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.adapters.model.congestion.engine_queue import Queue
-from app.adapters.model.congestion.gate import Ended, FixedGate, Outcome
-from app.adapters.model.congestion.gates import Gates, Sharing
-from app.adapters.model.providers.chat import ModelSpec
-from app.adapters.model.providers.http import Exchange
-from app.adapters.model.providers.vllm import IN_PROCESS, VllmModel
-from app.adapters.model.providers.vllm_engine import Choice, Generated, Question, VllmEngine
-from app.adapters.model.providers.vllm_loading import Launch
+from app.adapters.model.choose import Providers
+from app.adapters.model.congestion.engine_queue import EngineQueue
+from app.adapters.model.congestion.gate import Ended, FixedGate, RequestResult
+from app.adapters.model.providers.event_loop import ModelLoop
+from app.adapters.model.providers.gates import Gates, ProcessLimits
+from app.adapters.model.providers.spec import IN_PROCESS, ModelSpec
+from app.adapters.model.providers.vllm import VllmModel
+from app.adapters.model.providers.vllm_engine import (
+    EngineRequest,
+    Generated,
+    GeneratedText,
+    VllmEngine,
+    VllmLaunch,
+)
 from app.adapters.store.sql import SqlStore
 from app.config.models import ModelSettings
 from app.domain.operator import Prompt
 from app.ports.protocols import Misconfigured, Unavailable
-from app.providers import Providers
 from tests.contracts.language_model import PartialAnswersContract, Serve
 from workers import gpu
 
@@ -37,13 +42,13 @@ class Canned:
     """An engine that answers from a function, each sample alike; notes what it was asked."""
 
     def __init__(self, answer: Callable[[str], str]) -> None:
-        self.asked: list[Question] = []
+        self.asked: list[EngineRequest] = []
         self._answer = answer
 
-    def submit(self, question: Question) -> "Future[Generated]":
+    def submit(self, question: EngineRequest) -> "Future[Generated]":
         self.asked.append(question)
         text = self._answer(question.messages[-1]["content"])
-        choice = Choice(text, "stop", len(text))
+        choice = GeneratedText(text, "stop", len(text))
         answer: Future[Generated] = Future()
         answer.set_result(Generated((choice,) * question.sampling.get("n", 1), 10, 4))
         return answer
@@ -59,14 +64,14 @@ class Batching:
         self._counting = threading.Lock()
         self._pool = ThreadPoolExecutor(places)
 
-    def submit(self, question: Question) -> "Future[Generated]":
+    def submit(self, question: EngineRequest) -> "Future[Generated]":
         with self._counting:
             self._waiting += 1
         return self._pool.submit(self._generate)
 
-    def queue(self) -> Queue:
+    def queue(self) -> EngineQueue:
         self.most_waiting = self._waiting
-        return Queue(self._running, self._waiting)
+        return EngineQueue(self._running, self._waiting)
 
     def close(self) -> None:
         self._pool.shutdown()
@@ -77,24 +82,24 @@ class Batching:
         time.sleep(self._seconds)
         with self._counting:
             self._running -= 1
-        return Generated((Choice("x", "stop", 1),), 1, 0)
+        return Generated((GeneratedText("x", "stop", 1),), 1, 0)
 
 
 @pytest.fixture
-def exchange() -> Iterator[Exchange]:
-    opened = Exchange()
+def model_loop() -> Iterator[ModelLoop]:
+    opened = ModelLoop()
     yield opened
     opened.close()
 
 
 class TestVllmModel(PartialAnswersContract):
     @pytest.fixture
-    def serve(self, exchange: Exchange) -> Serve:
+    def serve(self, model_loop: ModelLoop) -> Serve:
         spec = ModelSpec("tiny", base_url=IN_PROCESS)
-        return lambda answer: VllmModel(spec, Canned(answer), exchange)
+        return lambda answer: VllmModel(spec, Canned(answer), model_loop)
 
 
-def test_prompts_of_one_text_are_one_request_and_their_prompt_counts_once(exchange: Exchange):
+def test_prompts_of_one_text_are_one_request_and_their_prompt_counts_once(model_loop: ModelLoop):
     engine = Canned(str.upper)
     spec = ModelSpec(
         "tiny",
@@ -106,7 +111,7 @@ def test_prompts_of_one_text_are_one_request_and_their_prompt_counts_once(exchan
     )
     prompts = [Prompt("s", "a", 1), Prompt("s", "b", 2), Prompt("s", "a", 3)]
 
-    replies = VllmModel(spec, engine, exchange).complete(prompts)
+    replies = VllmModel(spec, engine, model_loop).complete(prompts)
 
     by_text = {question.messages[-1]["content"]: question for question in engine.asked}
     assert len(engine.asked) == 2
@@ -120,10 +125,10 @@ def test_prompts_of_one_text_are_one_request_and_their_prompt_counts_once(exchan
     assert [reply.cost_usd for reply in replies] == [6.0, 6.0, 0.0]
 
 
-def test_samples_and_runs_are_told_apart_by_seed(exchange: Exchange):
+def test_samples_and_runs_are_told_apart_by_seed(model_loop: ModelLoop):
     def seed(sample: int, run: int) -> object:
         spec = ModelSpec("tiny", base_url=IN_PROCESS)
-        model = VllmModel(spec, engine := Canned(str), exchange, seed=run)
+        model = VllmModel(spec, engine := Canned(str), model_loop, seed=run)
         model.complete([Prompt("", "a", sample)])
         return engine.asked[0].sampling["seed"]
 
@@ -132,7 +137,7 @@ def test_samples_and_runs_are_told_apart_by_seed(exchange: Exchange):
 
 
 def providers(store: SqlStore, **environment: str) -> Providers:
-    engine = VllmEngine(Launch("/models/tiny", "tiny"))
+    engine = VllmEngine(VllmLaunch("/models/tiny", "tiny"))
     return Providers(store, environment.get, engine)
 
 
@@ -163,7 +168,7 @@ def test_a_run_that_asks_for_another_model_of_this_worker_is_told_what_it_serves
 @pytest.mark.skipif(bool(find_spec("vllm")), reason="vLLM is installed here")
 def test_without_vllm_the_engine_says_how_to_get_it():
     with pytest.raises(Misconfigured, match=r"evoqueue\[gpu\]"):
-        VllmEngine(Launch("/models/tiny", "tiny")).start()
+        VllmEngine(VllmLaunch("/models/tiny", "tiny")).start()
 
 
 @dataclass(frozen=True)
@@ -192,7 +197,7 @@ class Worker:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> VllmEngine:
     """An engine whose model is nowhere, in a worker with everything else."""
-    absent = VllmEngine(Launch("/nowhere", "tiny"))
+    absent = VllmEngine(VllmLaunch("/nowhere", "tiny"))
     monkeypatch.setattr(gpu, "worker_engine", lambda: absent)
     monkeypatch.setattr(gpu, "context_or_exit", lambda: None)
     return absent
@@ -291,11 +296,11 @@ def alive(process: psutil.Process) -> bool:
         return False
 
 
-def test_further_fields_are_sampling_parameters_of_the_engine(exchange: Exchange):
+def test_further_fields_are_sampling_parameters_of_the_engine(model_loop: ModelLoop):
     engine = Canned(str)
     spec = ModelSpec("tiny", base_url=IN_PROCESS, extra_body={"top_k": 20, "ignore_eos": True})
 
-    [reply] = VllmModel(spec, engine, exchange).complete([Prompt("", "a")])
+    [reply] = VllmModel(spec, engine, model_loop).complete([Prompt("", "a")])
 
     assert (engine.asked[0].sampling["top_k"], engine.asked[0].sampling["ignore_eos"]) == (20, True)
     assert reply.parameters["top_k"] == 20
@@ -303,18 +308,18 @@ def test_further_fields_are_sampling_parameters_of_the_engine(exchange: Exchange
 
 def test_the_window_follows_the_queue_of_the_engine_in_the_worker():
     engine = Batching(places=8, seconds=0.2)
-    gates = Gates(Sharing(), engine.queue)
-    exchange = Exchange(gates, gates.close)
+    gates = Gates(ProcessLimits(), engine.queue)
+    model_loop = ModelLoop(gates, gates.close)
     spec = ModelSpec("tiny", base_url=IN_PROCESS, target_in_flight=48, parallel_generations=60)
-    model = VllmModel(spec, engine, exchange)
+    model = VllmModel(spec, engine, model_loop)
 
     with ThreadPoolExecutor(48) as pool:
         list(pool.map(lambda n: model.complete([Prompt("", "hi", n)]), range(400)))
-    gate = exchange.gate(spec)
+    gate = model_loop.gate(spec)
 
-    assert gate.standing.window <= 16
+    assert gate.status.window <= 16
     assert engine.most_waiting <= 8
-    exchange.close()
+    model_loop.close()
     engine.close()
 
 
@@ -323,39 +328,39 @@ def test_the_window_follows_the_queue_of_the_engine_in_the_worker():
     [(Unavailable("died"), Ended.FAILED), (Misconfigured("no"), Ended.REFUSED)],
 )
 def test_the_gate_is_told_how_a_request_to_the_engine_ended(fault: Unavailable, ended: Ended):
-    told: list[Outcome] = []
+    told: list[RequestResult] = []
 
     class Note(FixedGate):
-        async def release(self, outcome: Outcome) -> None:
+        async def release(self, outcome: RequestResult) -> None:
             told.append(outcome)
             await super().release(outcome)
 
     class Failing:
-        def submit(self, question: Question) -> "Future[Generated]":
+        def submit(self, question: EngineRequest) -> "Future[Generated]":
             answer: Future[Generated] = Future()
             answer.set_exception(fault)
             return answer
 
-    exchange = Exchange(lambda spec: Note(4))
-    model = VllmModel(ModelSpec("tiny", base_url=IN_PROCESS), Failing(), exchange)
+    model_loop = ModelLoop(lambda spec: Note(4))
+    model = VllmModel(ModelSpec("tiny", base_url=IN_PROCESS), Failing(), model_loop)
     with pytest.raises(type(fault)):
         model.complete([Prompt("", "a", n) for n in range(3)])
 
     assert [(one.ended, one.samples) for one in told] == [(ended, 3)]
-    exchange.close()
+    model_loop.close()
 
 
 def test_an_engine_that_gives_no_answer_is_left_in_time_and_its_request_aborted():
     class Silent:
         answer: "Future[Generated]" = Future()
 
-        def submit(self, question: Question) -> "Future[Generated]":
+        def submit(self, question: EngineRequest) -> "Future[Generated]":
             return self.answer
 
-    engine, exchange = Silent(), Exchange()
+    engine, model_loop = Silent(), ModelLoop()
     spec = ModelSpec("tiny", base_url=IN_PROCESS, deadline_seconds=0.2)
     with pytest.raises(Unavailable, match=r"no answer within 0\.2 s"):
-        VllmModel(spec, engine, exchange).complete([Prompt("", "a")])
+        VllmModel(spec, engine, model_loop).complete([Prompt("", "a")])
 
     assert engine.answer.cancelled()
-    exchange.close()
+    model_loop.close()

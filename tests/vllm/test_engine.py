@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from app.adapters.model.congestion.gates import Gates, Sharing
-from app.adapters.model.providers.chat import ModelSpec
-from app.adapters.model.providers.http import Exchange
-from app.adapters.model.providers.vllm import IN_PROCESS, VllmModel
-from app.adapters.model.providers.vllm_engine import Question, VllmEngine
-from app.adapters.model.providers.vllm_loading import Launch
+from app.adapters.model.providers.event_loop import ModelLoop
+from app.adapters.model.providers.gates import Gates, ProcessLimits
+from app.adapters.model.providers.spec import IN_PROCESS, ModelSpec
+from app.adapters.model.providers.vllm import VllmModel
+from app.adapters.model.providers.vllm_engine import EngineRequest, VllmEngine, VllmLaunch
 from app.domain.operator import Prompt
 from app.ports.protocols import Misconfigured, Unavailable
 from tests.contracts.language_model import LanguageModelContract, Serve
@@ -31,7 +30,7 @@ class Steered(VllmEngine):
 
     wanted: Callable[[str], str] | None = None
 
-    def parameters(self, question: Question) -> Any:
+    def parameters(self, question: EngineRequest) -> Any:
         from vllm.sampling_params import StructuredOutputsParams
 
         parameters = super().parameters(question)
@@ -48,7 +47,7 @@ class Steered(VllmEngine):
 def engine(model: str) -> Iterator[Steered]:
     said: list[str] = []
     lost: list[str] = []
-    loaded = Steered(Launch(model, "tiny", FRAGILE), lost.append)
+    loaded = Steered(VllmLaunch(model, "tiny", FRAGILE), lost.append)
     loaded.start(said.append)
     assert said[0].startswith("vllm: loading")
     assert "ready after" in said[-1]
@@ -64,19 +63,19 @@ def unsteered(engine: Steered) -> None:
 
 
 @pytest.fixture(scope="session")
-def exchange(engine: Steered) -> Iterator[Exchange]:
-    gates = Gates(Sharing(), engine.queue)
-    opened = Exchange(gates, gates.close)
+def model_loop(engine: Steered) -> Iterator[ModelLoop]:
+    gates = Gates(ProcessLimits(), engine.queue)
+    opened = ModelLoop(gates, gates.close)
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def provider(engine: Steered, exchange: Exchange) -> Ask:
+def provider(engine: Steered, model_loop: ModelLoop) -> Ask:
     def provider(**told: Any) -> VllmModel:
         shape = {"name": "tiny", "base_url": IN_PROCESS, "max_tokens": 32}
         spec = ModelSpec(**{**shape, "deadline_seconds": 300.0, **told})
-        return VllmModel(spec, engine, exchange, seed=1)
+        return VllmModel(spec, engine, model_loop, seed=1)
 
     return provider
 
@@ -94,7 +93,7 @@ class TestTheEngineInTheWorker(LanguageModelContract):
 def test_samples_of_one_text_are_one_request_and_differ(
     engine: Steered, provider: Ask, monkeypatch: pytest.MonkeyPatch
 ):
-    asked: list[Question] = []
+    asked: list[EngineRequest] = []
     real = engine.submit
     monkeypatch.setattr(engine, "submit", lambda q: asked.append(q) or real(q))
 
@@ -169,20 +168,20 @@ def test_a_dead_engine_is_unavailable_and_is_rebuilt_for_the_next(engine: Steere
 
 def test_a_model_that_is_not_there_is_said_before_any_step(tmp_path):
     with pytest.raises(Misconfigured, match="cannot load"):
-        VllmEngine(Launch(str(tmp_path), "none", FRAGILE)).start()
+        VllmEngine(VllmLaunch(str(tmp_path), "none", FRAGILE)).start()
 
 
 def test_a_folder_that_is_not_there_is_not_taken_for_a_name_on_the_hub(tmp_path):
     with pytest.raises(Misconfigured, match="there is no such folder"):
-        VllmEngine(Launch(str(tmp_path / "typo"), "none", FRAGILE)).start()
+        VllmEngine(VllmLaunch(str(tmp_path / "typo"), "none", FRAGILE)).start()
 
 
 def test_an_engine_that_finds_too_little_memory_says_where_it_is_told_of_it(model: str):
     greedy = FRAGILE.replace("64M", "50000G")
     with pytest.raises(Misconfigured, match="memory, context and devices is in EVOQ_VLLM_ARGS"):
-        VllmEngine(Launch(model, "tiny", greedy)).start()
+        VllmEngine(VllmLaunch(model, "tiny", greedy)).start()
 
 
 def test_arguments_that_vllm_does_not_know_are_said_before_any_step(model: str):
     with pytest.raises(Misconfigured, match="cannot load it: it does not take EVOQ_VLLM_ARGS"):
-        VllmEngine(Launch(model, "tiny", "--no-such-argument 1")).start()
+        VllmEngine(VllmLaunch(model, "tiny", "--no-such-argument 1")).start()

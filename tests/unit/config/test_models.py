@@ -4,7 +4,7 @@ import pytest
 
 from app.adapters.model.providers import chat
 from app.adapters.model.providers.presets import PRESETS
-from app.adapters.model.providers.specs import model_spec
+from app.adapters.model.providers.spec import model_spec
 from app.config.checks import without_models
 from app.config.layers import Choices, UsageError, from_assignments
 from app.config.models import ModelChoice, ModelSettings, Provider

@@ -1,4 +1,4 @@
-"""The queue inside an engine, as its `/metrics` tells it: vLLM's gauges, by their names there."""
+"""The queue inside an engine, read from its `/metrics` by vLLM's names."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,54 +7,55 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx2
 
 RUNNING, WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
-_SECONDS = 2.0
+_TIMEOUT_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
-    """Requests an engine works at, and those it has accepted and not begun, of everybody."""
+class EngineQueue:
+    """Requests that an engine processes, and those it has accepted and not begun."""
 
     running: int
     waiting: int
 
 
-def read(text: str) -> Queue | None:
-    """Returns the queue in a Prometheus text, all engines together; None where it tells none."""
-    running, waiting = _sum(text.splitlines(), RUNNING), _sum(text.splitlines(), WAITING)
+def parse(metrics: str) -> EngineQueue | None:
+    """Returns the queue in a Prometheus text, over all engines; None where the text has none."""
+    lines = metrics.splitlines()
+    running, waiting = _sum(lines, RUNNING), _sum(lines, WAITING)
     if running is None or waiting is None:
         return None
-    return Queue(int(running), int(waiting))
+    return EngineQueue(int(running), int(waiting))
 
 
-def address(base_url: str) -> str:
-    """Returns where the server of a `…/v1` endpoint has its metrics."""
+def metrics_url(base_url: str) -> str:
+    """Returns the address of the metrics of a server, from that of its `…/v1` endpoint."""
     parts = urlsplit(base_url)
     path = parts.path.rstrip("/").removesuffix("/v1")
     return urlunsplit((parts.scheme, parts.netloc, f"{path}/metrics", "", ""))
 
 
 class EngineQueueReader:
-    """Reads one endpoint's queue; within one event loop."""
+    """Reads the queue of one endpoint; within one event loop."""
 
     def __init__(self, base_url: str) -> None:
-        self._address = address(base_url)
-        self._client = httpx2.AsyncClient(timeout=_SECONDS)
+        self._url = metrics_url(base_url)
+        self._client = httpx2.AsyncClient(timeout=_TIMEOUT_SECONDS)
 
-    async def look(self) -> Queue | None:
+    async def read(self) -> EngineQueue | None:
         """Returns the queue; None where the endpoint has no such metrics or does not answer."""
         try:
-            response = await self._client.get(self._address)
+            response = await self._client.get(self._url)
         except (httpx2.HTTPError, OSError):
             return None
-        return read(response.text) if response.status_code == 200 else None
+        return parse(response.text) if response.status_code == 200 else None
 
     async def close(self) -> None:
         await self._client.aclose()
 
 
 def _sum(lines: Iterable[str], name: str) -> float | None:
-    found = [line for line in lines if line.startswith((f"{name} ", f"{name}{{"))]
+    values = [line for line in lines if line.startswith((f"{name} ", f"{name}{{"))]
     try:
-        return sum(float(line.rpartition(" ")[2]) for line in found) if found else None
+        return sum(float(line.rpartition(" ")[2]) for line in values) if values else None
     except ValueError:
         return None

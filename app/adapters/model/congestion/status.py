@@ -1,6 +1,6 @@
-"""Where the endpoints stand, as each worker sees them: in Redis for a while, for people to read.
+"""The status of endpoints as each worker sees it: in Redis for a while, for people to read.
 
-Nothing decides by it, and the ledger is not for it.
+Nothing is decided by it, and it is not written to the ledger.
 """
 
 import json
@@ -18,17 +18,17 @@ _READ_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class EndpointStatus:
     """One endpoint as one worker sees it, or several workers together.
 
     Attributes:
-      window: How many requests it is given at once.
-      most: What the window may grow to.
+      window: Requests that may be in flight at once.
+      most: Upper bound of the window.
       in_flight: Requests sent and not answered.
       waiting: Requests that wait for the window, or for a slot of the deployment.
-      failing: Largest share of refusals that was found not to come from its load.
-      recent: How the requests of the last minute ended, by `Ended`.
-      workers: How many are in these numbers.
+      failing: Largest share of refusals that was measured to be independent of the load.
+      recent: Number of results of the last minute, by `Ended`.
+      workers: Number of workers in these figures.
     """
 
     endpoint: str
@@ -42,35 +42,48 @@ class Standing:
 
     @property
     def text(self) -> str:
-        """The standing in a line."""
-        told = ", ".join(f"{n} {how}" for how, n in sorted(self.recent.items())) or "nothing"
-        beside = f", {self.failing:.0%} fail at any load" if self.failing else ""
-        spread = f" in {self.workers} workers" if self.workers > 1 else ""
+        """The status in a line."""
+        results = ", ".join(f"{n} {ended}" for ended, n in sorted(self.recent.items())) or "nothing"
+        failing = f", {self.failing:.0%} fail at any load" if self.failing >= 0.01 else ""
+        workers = f" in {self.workers} workers" if self.workers > 1 else ""
         return (
-            f"{self.in_flight} of {self.window} in flight{spread} (at most {self.most}), "
-            f"{self.waiting} waiting{beside}; last minute: {told}"
+            f"{self.in_flight} of {self.window} in flight{workers} (at most {self.most}), "
+            f"{self.waiting} waiting{failing}; last minute: {results}"
+        )
+
+    def __add__(self, other: "EndpointStatus") -> "EndpointStatus":
+        return EndpointStatus(
+            self.endpoint,
+            self.window + other.window,
+            self.most + other.most,
+            self.in_flight + other.in_flight,
+            self.waiting + other.waiting,
+            max(self.failing, other.failing),
+            dict(Counter(self.recent) + Counter(other.recent)),
+            self.workers + other.workers,
         )
 
 
-def shown(base_url: str) -> str:
-    """Returns an endpoint's address without what may be secret in it."""
-    scheme, _, rest = base_url.rpartition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}" if scheme else rest.rpartition("@")[2]
+def without_secrets(base_url: str) -> str:
+    """Returns the address of an endpoint without user and password."""
+    scheme, separator, rest = base_url.rpartition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
 
 
-async def publish(client: Redis, worker: str, standings: Iterable[Standing]) -> None:
-    """Tells where endpoints stand, for `KEPT_SECONDS`.
+async def publish(client: Redis, worker: str, statuses: Iterable[EndpointStatus]) -> None:
+    """Writes the status of a worker's endpoints for `KEPT_SECONDS`.
 
     Raises:
-      RedisError: It could not be told.
+      RedisError: Redis cannot be reached.
     """
     milliseconds = int(KEPT_SECONDS * 1000)
-    for place, one in enumerate(standings):
-        await client.set(f"{_PREFIX}{worker}:{place}", json.dumps(asdict(one)), px=milliseconds)
+    for number, status in enumerate(statuses):
+        text = json.dumps(asdict(status))
+        await client.set(f"{_PREFIX}{worker}:{number}", text, px=milliseconds)
 
 
-def published(redis_url: str) -> list[Standing]:
-    """Returns where each endpoint stands, all workers together, by endpoint.
+def published(redis_url: str) -> list[EndpointStatus]:
+    """Returns the status of each endpoint, all workers together, sorted by endpoint.
 
     Raises:
       OSError: Redis does not answer.
@@ -83,24 +96,9 @@ def published(redis_url: str) -> list[Standing]:
             texts = [text for text in client.mget(keys) if text] if keys else []
     except redis.RedisError as error:
         raise OSError(f"the queue does not answer: {error}") from error
-    return _together(Standing(**json.loads(text)) for text in texts)
-
-
-def _together(standings: Iterable[Standing]) -> list[Standing]:
-    found: dict[str, Standing] = {}
-    for one in standings:
-        before = found.get(one.endpoint)
-        if before is None:
-            found[one.endpoint] = one
-            continue
-        found[one.endpoint] = Standing(
-            one.endpoint,
-            before.window + one.window,
-            before.most + one.most,
-            before.in_flight + one.in_flight,
-            before.waiting + one.waiting,
-            max(before.failing, one.failing),
-            dict(Counter(before.recent) + Counter(one.recent)),
-            before.workers + one.workers,
-        )
-    return [found[endpoint] for endpoint in sorted(found)]
+    endpoints: dict[str, EndpointStatus] = {}
+    for text in texts:
+        status = EndpointStatus(**json.loads(text))
+        known = endpoints.get(status.endpoint)
+        endpoints[status.endpoint] = known + status if known else status
+    return [endpoints[endpoint] for endpoint in sorted(endpoints)]

@@ -1,49 +1,61 @@
-"""How many requests an endpoint is given at once: additive increase, multiplicative decrease.
+"""How many requests an endpoint is sent at once: additive increase, multiplicative decrease.
 
-Pure: answers and the clock go in, the next window comes out.  One window serves one endpoint as
-one process sees it.
+Pure: the results of requests and the clock go in, the next window comes out.  One window serves one
+endpoint as one process sees it.  `docs/decisions/model-window.md` says what each mechanism earns.
 
-Source: Jacobson, Congestion Avoidance and Control (1988): slow start and AIMD.  Departures: no
-single refusal counts, since any endpoint refuses one now and then, but evidence against chance
-(`evidence`); a decrease is a tenth, because a halved window idles a paid
-endpoint, and grows with the share of refusals, as in Data Center TCP (Alizadeh et al., 2010); the
-rise is slow near the last ceiling and quicker away from it, as in CUBIC (Ha et al., 2008); a share
-of refusals that does not fall with the window is the endpoint's own failure rate, and shrinks the
-window no more.
+Sources: Jacobson, Congestion Avoidance and Control (1988): slow start and AIMD; Page, Continuous
+Inspection Schemes (1954): the sum of evidence that never falls below zero; Wald, Sequential Tests
+of Statistical Hypotheses (1945): the test of two shares.  Departures: a single refusal shrinks
+nothing, because any endpoint refuses a request now and then; a decrease is a tenth, because a
+halved window idles a paid endpoint; the increase is slow near the last ceiling and quicker away
+from it, as in CUBIC (Ha et al., 2008); a share of refusals that does not fall with the window is
+the endpoint's own failure rate, and shrinks the window no more.
 """
 
 import math
 from dataclasses import dataclass, replace
 
-from app.adapters.model.congestion import evidence
-from app.adapters.model.congestion.samples import SampleWindow
-
+SAMPLE = 40
+"""Fewest results from which a share of refusals is read."""
+LONGEST_PROBE = 4 * SAMPLE
+"""Results after which a probe ends with the likelier of its two explanations."""
+FULL = 0.5
+"""Share of refusals of a full endpoint: it refuses one request for each that it serves."""
+LEAST_FAILING, MOST_FAILING = 0.05, 0.35
+"""Bounds of what an endpoint is assumed to refuse at any load."""
+SURE = math.log(1000)
+"""Evidence at which an endpoint counts as full: logarithm of the odds against chance."""
+SURE_OF_PROBE = math.log(100)
+"""Evidence at which a probe ends, either way."""
+SEVERAL = 0.15
+"""Share of refusals beyond the known failure rate that starts a probe."""
+CROWDED, OCCUPIED = 0.42, 0.25
+"""Share of refusals, and share of the window that they occupy, which no failure rate explains."""
+LEAST_SHARE = 0.02
+"""Lower bound of the shares that a probe compares; below it a logarithm outweighs everything."""
+REGRESSION = 0.7
+"""Expected part of a share that was noticed because it was high: regression to the mean."""
 GENTLE, FIRM, HARSH = 0.9, 0.75, 0.5
-"""What is left of a window: after a few refusals, after several, after little else."""
-SPELL = 40
-"""Answers from which a share of refusals is read."""
+"""Part of the window that is left after a decrease, after the start of a probe, and at the least
+after one look at an engine's queue."""
 SLOWEST_ROUNDS = 320
-"""Round trips in which a window near its ceiling would double: 32 make up for a decrease."""
-LONGEST_TEST = 4 * SPELL
-"""Answers after which a test ends with what is likelier."""
+"""Round trips in which a window near its ceiling would double; 32 make up for a decrease."""
 USED = 0.9
-"""Share of the window in flight from which on it counts as used."""
-RETEST_SPELLS = 40
-"""Spells after which an endpoint's own failure rate is measured again."""
+"""Share of the window in flight from which on the window counts as used."""
 SMOOTHING = 0.2
 FIRST_ROUND_TRIP_SECONDS, SHORTEST_ROUND_TRIP_SECONDS = 1.0, 0.02
 QUEUE_ALLOWED = 0.1
-"""Requests waiting in an engine, per running one, that keep it fed."""
+"""Requests waiting in an engine, per running request, that keep the engine fed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a window may be.
+    """Limits of a window.
 
     Attributes:
-      least: It never falls below; >= 1.
-      start: Where it begins; it seeks its size from there.
-      most: It never rises above.
+      least: Lower bound of the size; >= 1.
+      start: Size at the beginning.
+      most: Upper bound of the size.
     """
 
     least: int = 1
@@ -59,8 +71,49 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
-    """A window and its share of refusals before a decrease that puts both to the test."""
+class SampleWindow:
+    """Counts of the results since a moment, over a round trip or more.
+
+    Attributes:
+      since: The moment, in seconds.
+      size: Size of the window at that moment.
+      peak: Most requests in flight when a result arrived.
+      refused_seconds: Sum of the times for which refused requests were in flight.
+    """
+
+    since: float
+    size: float
+    served: int = 0
+    refused: int = 0
+    peak: int = 0
+    refused_seconds: float = 0.0
+
+    @property
+    def results(self) -> int:
+        return self.served + self.refused
+
+    @property
+    def share(self) -> float:
+        """Refused requests among all; 0 without a result."""
+        return self.refused / max(1, self.results)
+
+    def unchanged_odds(self, before: float, expected: float) -> float:
+        """Returns the logarithm of the odds that a smaller window is refused as much as before.
+
+        Args:
+          before: Share of refusals of the larger window; 0 to 1.
+          expected: Share that is left if the larger window was too large.  At least half of the
+            share is assumed to go, because a smaller difference could not be measured.
+        """
+        fallen = max(LEAST_SHARE / 2, min(max(expected, LEAST_SHARE), before / 2))
+        unchanged = max(REGRESSION * before, (fallen + before) / 2, 2 * LEAST_SHARE)
+        refused = self.refused * math.log(unchanged / fallen)
+        return refused + self.served * math.log((1 - unchanged) / (1 - fallen))
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """The window and its share of refusals before a decrease that tests what the cause is."""
 
     size: float
     share: float
@@ -68,109 +121,109 @@ class Before:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The window of one endpoint; every method returns the next one.
+    """The window of one endpoint; every method returns the next window.
 
     Attributes:
-      size: How many requests may be in flight; fractions add up.
-      threshold: Below it the window doubles in a round trip.
-      ceiling: Where it was last refused.
-      debt: Slots of refused requests, each empty until another request is served.
+      size: Requests that may be in flight; fractions accumulate.
+      threshold: Size below which the window doubles in a round trip.
+      ceiling: Size at the last decrease.
+      withheld: Slots of refused requests, each kept empty until another request is served.
       failing: The endpoint's own share of refusals, which no smaller window lowers.
-      smoothed: The share of refusals of late, by the last spells.
-      round_trip_seconds: Smoothed time from asking to being served; None before the first.
-      decreased_at: When it last shrank; by the caller's clock, in seconds.
-      held_until: It does not rise before.
-      streak: Refusals since something was last served, the first of them at `refused_at`.
-      spells: Since the failure rate was last measured.
-      before: None unless a test is on.
-      fullness: Evidence of late that the endpoint is full: logarithm of the odds against chance.
-      trusted: The largest window that was given up for refusals; comes back if they were chance.
+      evidence: Of a full endpoint: logarithm of the odds against chance; never below zero.
+      round_trip_seconds: Smoothed time from a request to its answer; None before the first answer.
+      decreased_at: Time of the last decrease, in seconds of the caller's clock.
+      held_until: Time before which the window does not grow.
+      streak: Refusals since the last answer; the first of them arrived at `refused_at`.
+      probe: None unless a smaller window is being tested.
     """
 
     bounds: Bounds
     size: float
-    spell: SampleWindow
+    sample: SampleWindow
     threshold: float = math.inf
     ceiling: float = math.inf
-    debt: int = 0
+    withheld: int = 0
     failing: float = 0.0
-    smoothed: float = 0.0
+    evidence: float = 0.0
     round_trip_seconds: float | None = None
     decreased_at: float = -math.inf
     held_until: float = -math.inf
     streak: int = 0
     refused_at: float = 0.0
-    spells: int = 0
-    before: Before | None = None
-    fullness: float = 0.0
-    trusted: float = 0.0
+    probe: Probe | None = None
 
     @classmethod
     def opened(cls, bounds: Bounds, now: float) -> "Window":
-        """Returns the window of an endpoint that nothing is known of."""
+        """Returns the window of an endpoint of which nothing is known."""
         return cls(bounds, float(bounds.start), SampleWindow(now, bounds.start))
 
     @property
     def open(self) -> int:
-        """How many requests may be in flight now; at least one, or nothing would be learnt."""
-        return max(1, int(self.size) - self.debt)
+        """Requests that may be in flight now; at least one, because only results teach."""
+        return max(1, int(self.size) - self.withheld)
 
-    def served(self, now: float, sent_at: float, in_flight: int, places: int = 1) -> "Window":
+    def served(self, now: float, sent_at: float, in_flight: int, samples: int = 1) -> "Window":
         """Returns the window after an answer.
 
         Args:
-          now: Seconds by a clock that never goes back.
-          sent_at: When the request was sent, by the same clock.
-          in_flight: Semaphore of requests in flight, those of the answered one included.
-          places: Of the request: one for each sample that it asks for.
+          now: Seconds of a clock that never goes back.
+          sent_at: Time at which the request was sent, by the same clock.
+          in_flight: Slots of the requests in flight, the answered request included.
+          samples: Completions that the request asked for; each of them took a slot.
         """
-        took = max(now - sent_at, SHORTEST_ROUND_TRIP_SECONDS)
-        known = self.round_trip_seconds
-        size = self.size
-        if in_flight >= USED * int(size) and now >= self.held_until and self.before is None:
-            size = min(size + places * self._rise(), float(self.bounds.most))
+        seconds = max(now - sent_at, SHORTEST_ROUND_TRIP_SECONDS)
+        known, size, sample = self.round_trip_seconds, self.size, self.sample
+        if in_flight >= USED * int(size) and now >= self.held_until and self.probe is None:
+            size = min(size + samples * self._increase(), float(self.bounds.most))
+        speaks_against = math.log((1 - FULL) / (1 - self._assumed_failing))
         after = replace(
             self,
             size=size,
-            debt=max(0, self.debt - places),
-            spell=self.spell.answered(in_flight, served=places),
-            round_trip_seconds=took if known is None else known + SMOOTHING * (took - known),
+            withheld=max(0, self.withheld - samples),
+            sample=replace(
+                sample, served=sample.served + samples, peak=max(sample.peak, in_flight)
+            ),
+            round_trip_seconds=seconds if known is None else known + SMOOTHING * (seconds - known),
             streak=0,
-            fullness=max(0.0, self.fullness + places * evidence.of_service(self._by_itself)),
+            evidence=max(0.0, self.evidence + samples * speaks_against),
         )
-        return after._closed(now)
+        return after._judged(now)
 
-    def refused(self, now: float, sent_at: float, in_flight: int, places: int = 1) -> "Window":
+    def refused(self, now: float, sent_at: float, in_flight: int, samples: int = 1) -> "Window":
         """Returns the window after a 429, a 5xx or a time-out; arguments as for `served`.
 
-        A few in a row shrink it at once: chance seldom explains them, an endpoint that is full
-        does.  Those sent before a decrease say nothing about it.
+        A few refusals in a row shrink the window at once: a full endpoint explains them better than
+        chance.  Requests sent before a decrease are no evidence about the smaller window.
         """
+        sample = self.sample
         after = replace(
             self,
-            debt=min(self.debt + places, max(0, int(self.size) - 1)),
-            spell=self.spell.answered(
-                in_flight, refused=places, refused_seconds=places * (now - sent_at)
+            withheld=min(self.withheld + samples, max(0, int(self.size) - 1)),
+            sample=replace(
+                sample,
+                refused=sample.refused + samples,
+                peak=max(sample.peak, in_flight),
+                refused_seconds=sample.refused_seconds + samples * (now - sent_at),
             ),
             streak=self.streak + 1,
             refused_at=self.refused_at if self.streak else now,
         )
         if after.streak >= 3 and now - after.refused_at >= 2 * after._round_trip:
-            return after._out(now)
-        if self.before is None and sent_at >= self.decreased_at:
-            found = after.fullness + places * evidence.of_refusal(self._by_itself)
-            after = replace(after, fullness=min(found, 2 * evidence.SURE))
-            if found >= evidence.SURE and after._may_decrease(now):
-                after = replace(after._decreased(now, GENTLE), fullness=0.0)
-        return after._closed(now)
+            return after._closed(now)
+        if self.probe is None and sent_at >= self.decreased_at:
+            evidence = after.evidence + samples * math.log(FULL / self._assumed_failing)
+            after = replace(after, evidence=evidence)
+            if evidence >= SURE and after._may_decrease(now):
+                after = replace(after._decreased(now, GENTLE), evidence=0.0)
+        return after._judged(now)
 
     def queued(self, now: float, running: int, waiting: int) -> "Window":
         """Returns the window after a look at the engine's own queue.
 
         Args:
           now: As for `served`.
-          running: Requests the engine works at, of everybody.
-          waiting: Requests it has accepted and not begun, of everybody.
+          running: Requests that the engine processes, of all clients.
+          waiting: Requests that the engine has accepted and not begun, of all clients.
         """
         allowed = max(2.0, QUEUE_ALLOWED * running)
         if waiting * 2 <= allowed:
@@ -182,15 +235,8 @@ class Window:
         return held._decreased(now, min(GENTLE, max(HARSH, kept)))
 
     @property
-    def _by_itself(self) -> float:
-        return evidence.by_itself(self.failing, self.smoothed)
-
-    @property
-    def _odds(self) -> float:
-        assert self.before is not None
-        share, size = self.before.share, self.before.size
-        fits = 1.0 - (1.0 - share) * size / self.size
-        return evidence.chance(self.spell, share, max(self.failing, fits))
+    def _assumed_failing(self) -> float:
+        return min(MOST_FAILING, max(LEAST_FAILING, self.failing))
 
     @property
     def _round_trip(self) -> float:
@@ -198,101 +244,90 @@ class Window:
         return FIRST_ROUND_TRIP_SECONDS if known is None else known
 
     @property
-    def _base(self) -> float:
-        """What was in use: a window that was not filled has not been tried beyond that."""
-        peak = float(self.spell.peak or self.size)
+    def _used(self) -> float:
+        """The part of the window that was in use: more than that has not been tried."""
+        peak = float(self.sample.peak or self.size)
         return max(float(self.bounds.least), min(self.size, peak))
 
-    def _rise(self) -> float:
+    def _increase(self) -> float:
         """Returns by how much one served request widens the window."""
         if self.size < self.threshold:
             return 1.0
-        away = self.size - self.ceiling
-        quicker = min(away, self.size / 8) if away > 0 else -away / 4
+        beyond = self.size - self.ceiling
+        quicker = min(beyond, self.size / 8) if beyond > 0 else -beyond / 4
         return max(self.size / SLOWEST_ROUNDS, quicker) / self.size
 
     def _may_decrease(self, now: float) -> bool:
         return now - self.decreased_at >= self._round_trip
 
     def _decreased(self, now: float, kept: float) -> "Window":
-        base = self._base
-        size = max(float(self.bounds.least), base * kept)
-        return replace(self, size=size, threshold=size, ceiling=base, decreased_at=now)
-
-    def _out(self, now: float) -> "Window":
-        """Returns the window of an endpoint that answers nothing: what it can bear is unknown.
-
-        It opens again to where it was, doubling, once something is served.
-        """
-        least = float(self.bounds.least)
-        fresh = SampleWindow(now, least)
-        if self.size <= least:
-            return replace(self, spell=fresh)
-        known = self.before.size if self.before else self.spell.size
-        return replace(
-            self, size=least, threshold=known, decreased_at=now, before=None, spell=fresh
-        )
+        size = max(float(self.bounds.least), self._used * kept)
+        return replace(self, size=size, threshold=size, ceiling=self._used, decreased_at=now)
 
     def _closed(self, now: float) -> "Window":
-        """Returns the window after the spell has been judged, if it is over."""
-        spell = self.spell
-        enough = spell.answers >= max(SPELL, spell.size * (2 if self.failing else 1))
-        if not enough or now - max(spell.since, self.decreased_at) < self._round_trip:
-            return self
-        if self.before and abs(self._odds) < evidence.SURE_OF_TEST and spell.answers < LONGEST_TEST:
-            return self
-        judged = replace(self, spells=self.spells + 1)
-        if evidence.crowded(spell, self.size, self.debt, now):
-            judged = judged._crowded(now)
-        else:
-            judged = judged._tested(now) if self.before else judged._judged(now)
-        return replace(
-            judged, spell=SampleWindow(now, judged.size), smoothed=self._smoothed_by(spell.share)
-        )
+        """Returns the window of an endpoint that answers nothing: its capacity is unknown.
 
-    def _smoothed_by(self, share: float) -> float:
-        """Returns the share of refusals of late; a full endpoint's is not one by chance."""
-        if share >= evidence.CROWDED:
-            return self.smoothed
-        return self.smoothed + (SMOOTHING if self.smoothed else 1.0) * (share - self.smoothed)
-
-    def _crowded(self, now: float) -> "Window":
-        """Returns the window of an endpoint that serves one request for each it refuses.
-
-        Chance does not leave so many slots empty: what was in flight is what it bears.
+        The window doubles up to its former size once a request is served.
         """
-        shrunk = self._decreased(now, GENTLE)
-        return replace(shrunk, before=None, failing=0.0, debt=0, trusted=0.0)
+        least = float(self.bounds.least)
+        fresh = replace(self, sample=SampleWindow(now, least))
+        if self.size <= least:
+            return fresh
+        former = self.sample.size
+        return replace(fresh, size=least, threshold=former, decreased_at=now, probe=None)
 
     def _judged(self, now: float) -> "Window":
-        """Returns the window after a spell: smaller, and put to the test, where it is refused."""
-        share = self.spell.share
-        if evidence.alarming(self.spell, self.failing):
-            kept = max(HARSH, min(FIRM, 1.0 - share / 2))
-            before = Before(max(self._base, self.spell.size), share)
-            return replace(self._decreased(now, kept), before=before)
-        if self.failing > 0.0 and self.spells >= RETEST_SPELLS:
-            return replace(self._decreased(now, FIRM), before=Before(self._base, self.smoothed))
-        failing = self.failing + SMOOTHING / 2 * (share - self.failing)
-        return replace(self, failing=evidence.worth_knowing(failing) if self.failing else 0.0)
+        """Returns the window after its sample was judged, if the sample is large enough."""
+        sample, probe, odds = self.sample, self.probe, 0.0
+        started = max(sample.since, self.decreased_at)
+        if sample.results < max(SAMPLE, 2 * sample.size) or now - started < self._round_trip:
+            return self
+        if probe is not None:
+            expected = 1.0 - (1.0 - probe.share) * probe.size / self.size
+            odds = sample.unchanged_odds(probe.share, max(self.failing, expected))
+            if abs(odds) < SURE_OF_PROBE and sample.results < LONGEST_PROBE:
+                return self
+        if self._crowded(now):
+            shrunk = self._decreased(now, GENTLE)
+            after = replace(shrunk, probe=None, failing=0.0, withheld=0)
+        elif probe is not None:
+            after = self._probed(now, probe, unchanged=odds > 0)
+        else:
+            after = self._watched(now)
+        return replace(after, sample=SampleWindow(now, after.size))
 
-    def _tested(self, now: float) -> "Window":
-        """Returns the window after a test: wider again if the smaller one was refused as much."""
-        assert self.before is not None
-        share = self.spell.share
-        ended = replace(self, before=None, spells=0, fullness=0.0)
-        if self._odds > 0:
-            rate = (share + self.before.share) / 2
-            size = max(self.size, self.before.size, self.trusted)
-            back = replace(ended, size=size, threshold=size, ceiling=size)
-            return replace(back, failing=rate, debt=0, trusted=0.0)
-        trusted = max(self.trusted, self.before.size)
-        ended = replace(
-            ended, failing=evidence.worth_knowing(min(self.failing, share)), trusted=trusted
-        )
-        if not evidence.alarming(ended.spell, ended.failing):
+    def _crowded(self, now: float) -> bool:
+        """Returns whether refusals keep too many slots from work for a failure rate to explain.
+
+        A refusal occupies its slot for as long as it takes, and while the slot is withheld.
+        """
+        sample = self.sample
+        occupied = self.withheld + sample.refused_seconds / (now - sample.since)
+        return occupied > OCCUPIED * self.size and sample.share >= CROWDED
+
+    def _watched(self, now: float) -> "Window":
+        """Returns the window after a sample: with a probe begun where much more was refused."""
+        share = self.sample.share
+        if share > self.failing + SEVERAL:
+            return self._probing(now)
+        # A failure rate comes from a probe alone; afterwards it follows what is seen, and ends.
+        known = self.failing and self.failing + SMOOTHING / 2 * (share - self.failing)
+        return replace(self, failing=known)
+
+    def _probing(self, now: float) -> "Window":
+        before = Probe(max(self._used, self.sample.size), self.sample.share)
+        return replace(self._decreased(now, FIRM), probe=before)
+
+    def _probed(self, now: float, probe: Probe, *, unchanged: bool) -> "Window":
+        """Returns the window after a probe: as wide as before if the share of refusals remained."""
+        share = self.sample.share
+        ended = replace(self, probe=None, evidence=0.0)
+        if unchanged:
+            size = max(self.size, probe.size)
+            rate = (share + probe.share) / 2
+            return replace(ended, size=size, threshold=size, ceiling=size, failing=rate)
+        ended = replace(ended, failing=min(self.failing, share))
+        if share <= ended.failing + SEVERAL:
             return ended
-        again = ended._judged(now)
-        if again.before is None:
-            return again
-        return replace(again, before=replace(again.before, size=self.before.size))
+        again = ended._probing(now)  # smaller still; all of it comes back if the share remains
+        return replace(again, probe=Probe(probe.size, share))

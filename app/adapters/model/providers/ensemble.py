@@ -1,4 +1,4 @@
-"""Several models as one: drawn by weight, and the next in line where the drawn one is down."""
+"""Several models as one: by role, and by weight with fail-over."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -7,135 +7,185 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from app.adapters.model.congestion.circuit_breaker import Breaker
-from app.adapters.model.providers.cached import Described
-from app.adapters.model.providers.partial_results import Ended, joined
-from app.domain.operator import Completion, Prompt
-from app.ports.protocols import Misconfigured, Unavailable
+from app.adapters.model.congestion.circuit_breaker import CircuitBreaker
+from app.adapters.model.providers.partial_results import PartialResult, merged, partial_result
+from app.domain.operator import Completion, Prompt, Role
+from app.ports.protocols import LanguageModel, Misconfigured, Unavailable
 
-_AT_ONCE = 32  # texts of one call that are asked side by side; more calls bring more
+_THREADS = 32  # for the texts of one call; further calls have threads of their own
 
 log = logging.getLogger(__name__)
 
 
+class RoleModels:
+    """Asks a model of its own for each role, and the generator's model for every other role."""
+
+    def __init__(self, models: Mapping[Role, LanguageModel]) -> None:
+        """Keeps the models.
+
+        Args:
+          models: By role; the generator's is required.
+        """
+        self._models = dict(models)
+        self._generator = models[Role.GENERATOR]
+
+    @property
+    def name(self) -> str:
+        return self._generator.name
+
+    def parameters(self, prompt: Prompt) -> Mapping[str, Any]:
+        """Returns the parameters of the model of the prompt's role."""
+        return self._model(prompt.role).parameters(prompt)
+
+    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        """Returns a completion for each prompt, in order; roles are asked side by side."""
+        positions: dict[Role, list[int]] = {}
+        for position, prompt in enumerate(prompts):
+            positions.setdefault(prompt.role, []).append(position)
+        if len(positions) == 1:
+            return self._model(prompts[0].role).complete(prompts)
+        with ThreadPoolExecutor(max(1, len(positions))) as pool:
+            parts = [
+                pool.submit(
+                    partial_result, self._model(role).complete, [prompts[place] for place in part]
+                )
+                for role, part in positions.items()
+            ]
+        return merged(list(positions.values()), [part.result() for part in parts])
+
+    def _model(self, role: Role) -> LanguageModel:
+        return self._models.get(role, self._generator)
+
+
 @dataclass(frozen=True, slots=True)
-class Member:
+class EnsembleModel:
     """One model of an ensemble.
 
     Attributes:
-      weight: Its share of the prompts; 0 is a reserve, asked when the others are down.
-      tells: Whether the model itself tells the breaker of its attempts.
+      weight: Its share of the prompts; 0 makes it a reserve, asked when the others are down.
+      reports: Whether the model itself reports its attempts to the breaker.
     """
 
-    model: Described
-    breaker: Breaker
+    model: LanguageModel
+    breaker: CircuitBreaker
     weight: float = 1.0
-    tells: bool = False
+    reports: bool = False
 
 
 class Ensemble:
-    """Draws a model for each prompt; one that fails leaves the prompt to the next.
+    """Draws a model for each prompt; where that model fails, the next one is asked.
 
-    A model that failed too often in a row is left alone for a while, by its breaker.
-    While all are up, the same prompt of the same run meets the same model.
+    A model that fails too often in a row is left alone for a while, by its breaker.  While all
+    models are up, the same prompt of the same run is asked of the same model.
     """
 
-    def __init__(self, members: Sequence[Member], *, seed: int = 0) -> None:
-        """Keeps the members.
+    def __init__(self, models: Sequence[EnsembleModel], *, seed: int = 0) -> None:
+        """Keeps the models.
 
         Args:
-          members: Reserves are asked in this order.
+          models: Reserves are asked in this order.
           seed: Of the draws.
 
         Raises:
-          ValueError: There is no member, or none with a weight.
+          ValueError: There is no model, or none with a weight.
         """
-        if not any(member.weight > 0 for member in members):
-            raise ValueError(f"no model with a weight above 0 among {len(members)}")
-        self._members = tuple(members)
+        if not any(each.weight > 0 for each in models):
+            raise ValueError(f"no model with a weight above 0 among {len(models)}")
+        self._models = tuple(models)
         self._seed = seed
 
     @property
     def name(self) -> str:
-        return "+".join(member.model.name for member in self._members)
+        return "+".join(each.model.name for each in self._models)
+
+    def parameters(self, prompt: Prompt) -> Mapping[str, Any]:
+        """Returns the parameters of the model that is drawn for a prompt."""
+        return self._models[self._drawn(prompt)].model.parameters(prompt)
 
     def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
-        """Returns one completion a prompt, in order.
+        """Returns a completion for each prompt, in order.
 
         Raises:
           Misconfigured: Every model needs a person.
-          Unavailable: No model is up; the message says what each of them said.
+          Unavailable: No model is up; the message holds that of each.
         """
-        lines: dict[tuple[int, str, str], list[int]] = {}
-        for place, prompt in enumerate(prompts):
-            lines.setdefault((self._drawn(prompt), prompt.system, prompt.user), []).append(place)
-        groups = list(lines.items())
-        asked = [[prompts[place] for place in places] for _, places in groups]
-        firsts = [first for (first, _, _), _ in groups]
-        if len(groups) == 1:
-            ends = [self._ended(firsts[0], asked[0])]
+        positions: dict[tuple[int, str, str], list[int]] = {}
+        for position, prompt in enumerate(prompts):
+            key = self._drawn(prompt), prompt.system, prompt.user
+            positions.setdefault(key, []).append(position)
+        drawn = [number for number, _, _ in positions]
+        parts = [[prompts[place] for place in part] for part in positions.values()]
+        if len(parts) == 1:
+            results = [self._result(drawn[0], parts[0])]
         else:
-            with ThreadPoolExecutor(max(1, min(len(groups), _AT_ONCE))) as pool:
-                ends = list(pool.map(self._ended, firsts, asked))
-        return joined([places for _, places in groups], ends)
-
-    def parameters(self, prompt: Prompt) -> Mapping[str, Any]:
-        """Returns what shapes the answer of the model that is drawn for a prompt."""
-        return self._members[self._drawn(prompt)].model.parameters(prompt)
+            with ThreadPoolExecutor(max(1, min(len(parts), _THREADS))) as pool:
+                results = list(pool.map(self._result, drawn, parts))
+        return merged(list(positions.values()), results)
 
     def _rng(self, prompt: Prompt) -> Random:
         return Random(f"{self._seed}/{prompt.role}/{prompt.sample}")
 
     def _drawn(self, prompt: Prompt) -> int:
-        named = [n for n, one in enumerate(self._members) if one.model.name == prompt.model]
-        if named:
-            return named[0]
-        weights = [member.weight for member in self._members]
+        """Returns the number of the model that a prompt names, or of the one drawn for it."""
+        for number, each in enumerate(self._models):
+            if each.model.name == prompt.model:
+                return number
+        weights = [each.weight for each in self._models]
         return self._rng(prompt).choices(range(len(weights)), weights)[0]
 
-    def _ended(self, first: int, prompts: Sequence[Prompt]) -> Ended:
+    def _result(self, drawn: int, prompts: Sequence[Prompt]) -> PartialResult:
         """Asks the drawn model, then the others, then the reserves, each for what is missing."""
         faults: list[Unavailable] = []
-        told = []
+        reasons = []
         answered: dict[int, Completion] = {}
-        for number in self._line(first, prompts[0]):
-            member = self._members[number]
+        for number in self._order(drawn, prompts[0]):
+            member = self._models[number]
             if not member.breaker.admits():
                 seconds = member.breaker.rest_seconds
-                told.append(f"{member.model.name} is left alone for {seconds:.0f} s")
+                reasons.append(f"{member.model.name} is left alone for {seconds:.0f} s")
                 continue
             missing = [place for place in range(len(prompts)) if place not in answered]
             try:
-                answers = member.model.complete([prompts[place] for place in missing])
+                completions = member.model.complete([prompts[place] for place in missing])
             except Unavailable as error:
-                answered |= {missing[place]: one for place, one in error.answered.items()}
+                answered |= {missing[place]: answer for place, answer in error.answered.items()}
                 self._failed(member, error)
                 faults.append(error)
-                told.append(str(error))
+                reasons.append(str(error))
                 continue
-            if not member.tells:
+            if not member.reports:
                 member.breaker.answered()
-            unanswered = -(-sum(one.unanswered for one in faults) // len(missing))
-            more = [replace(one, unanswered=one.unanswered + unanswered) for one in answers]
-            answered |= zip(missing, more, strict=True)
+            unanswered = -(-sum(fault.unanswered for fault in faults) // len(missing))
+            charged = [
+                replace(answer, unanswered=answer.unanswered + unanswered) for answer in completions
+            ]
+            answered |= zip(missing, charged, strict=True)
             return [answered[place] for place in range(len(prompts))]
-        all_need_a_person = all(isinstance(one, Misconfigured) for one in faults)
-        kind = Misconfigured if all_need_a_person and len(faults) == len(told) else Unavailable
-        unanswered = sum(one.unanswered for one in faults)
-        fault = kind(f"no model is up: {'; '.join(told)}", unanswered=unanswered, answered=answered)
+        all_need_a_person = all(isinstance(fault, Misconfigured) for fault in faults)
+        kind = Misconfigured if all_need_a_person and len(faults) == len(reasons) else Unavailable
+        fault = kind(
+            f"no model is up: {'; '.join(reasons)}",
+            unanswered=sum(fault.unanswered for fault in faults),
+            answered=answered,
+        )
         fault.__cause__ = faults[-1] if faults else None
         return fault
 
-    def _line(self, first: int, prompt: Prompt) -> list[int]:
-        others = [n for n in range(len(self._members)) if n != first]
+    def _order(self, drawn: int, prompt: Prompt) -> list[int]:
+        """Returns the numbers of all models in the order of asking."""
+        others = [number for number in range(len(self._models)) if number != drawn]
         rng = self._rng(prompt)
-        drawn = {n: rng.random() ** (1.0 / w) for n in others if (w := self._members[n].weight) > 0}
-        reserves = [n for n in others if n not in drawn]
-        return [first, *sorted(drawn, key=lambda n: drawn[n], reverse=True), *reserves]
+        rank = {
+            number: rng.random() ** (1.0 / weight)
+            for number in others
+            if (weight := self._models[number].weight) > 0
+        }
+        reserves = [number for number in others if number not in rank]
+        return [drawn, *sorted(rank, key=lambda number: rank[number], reverse=True), *reserves]
 
-    def _failed(self, member: Member, error: Unavailable) -> None:
-        """Counts what the model did not tell of itself."""
-        if not member.tells or isinstance(error, Misconfigured):
+    def _failed(self, member: EnsembleModel, error: Unavailable) -> None:
+        """Counts a failure that the model did not report itself."""
+        if not member.reports or isinstance(error, Misconfigured):
             member.breaker.failed()
         if seconds := member.breaker.rest_seconds:
             log.warning("%s is left alone for %.0f s: %s", member.model.name, seconds, error)

@@ -1,4 +1,4 @@
-"""What an endpoint says is wrong, in whatever shape it says it.  No I/O."""
+"""The error in the body of an endpoint's answer, in any of the known forms.  No I/O."""
 
 import json
 from collections.abc import Mapping
@@ -9,14 +9,14 @@ _NO_STATUS = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ErrorBody:
     """An error in an endpoint's own words.
 
     Attributes:
-      message: Its text; the whole body where that has no shape that is known.
-      kinds: Every name the endpoint has for it: `code`, `type`, `status`, and Google's reasons.
-      param: The field of the request it is about; None where it does not say.
-      status: The HTTP status it names in its body; 0 where it names none.
+      message: Its text; the whole body where its form is unknown.
+      kinds: Every name that the endpoint gives it: `code`, `type`, `status`, and Google's reasons.
+      param: The field of the request that it concerns; None where it names none.
+      status: The HTTP status that the body names; 0 where it names none.
     """
 
     message: str
@@ -25,21 +25,21 @@ class Said:
     status: int = _NO_STATUS
 
 
-def read(body: str) -> Said:
-    """Returns what the body of a refusal says."""
-    return error_in(document(body)) or Said(" ".join(body.split()))
+def read(body: str) -> ErrorBody:
+    """Returns the error in the body of a refusal."""
+    return error_in(document(body)) or ErrorBody(" ".join(body.split()))
 
 
 def document(body: str | bytes) -> Any:
-    """Returns the JSON value that a body is; None where it is none, such as a proxy's page."""
+    """Returns the JSON value of a body; None for another body, such as a proxy's page."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError):  # not even UTF-8, or nested too deep
         return None
 
 
-def error_in(value: Any) -> Said | None:
-    """Returns the error that a JSON value tells of; None where it tells of none.
+def error_in(value: Any) -> ErrorBody | None:
+    """Returns the error in a JSON value; None where it has none.
 
     Source: OpenAI's `{"error": {…}}`; Google's, which is that in a list
     (https://github.com/google-gemini/gemini-cli/issues/6454); OpenRouter's, which may come with
@@ -50,35 +50,35 @@ def error_in(value: Any) -> Said | None:
         case [first, *_]:
             return error_in(first)
         case {"error": {**error}} | {"choices": [{"error": {**error}}, *_]}:
-            return _told(error)
+            return _from_object(error)
         case {"error": str(message)} | {"detail": str(message)} | {"message": str(message)}:
-            return Said(message)
-        case {"detail": [*wrong]}:
-            return Said("; ".join(_wrong(one) for one in wrong))
+            return ErrorBody(message)
+        case {"detail": [*complaints]}:
+            return ErrorBody("; ".join(_complaint(complaint) for complaint in complaints))
     return None
 
 
-def _told(error: Mapping[Any, Any]) -> Said:
+def _from_object(error: Mapping[Any, Any]) -> ErrorBody:
     message, param, code = error.get("message"), error.get("param"), error.get("code")
     names = [code, error.get("type"), error.get("status")]
     details = error.get("details")
-    for one in details if isinstance(details, list) else ():
-        names.append(one.get("reason") if isinstance(one, dict) else None)
-    words = message if isinstance(message, str) and message else json.dumps(error)
-    match error.get("metadata"):  # what the vendor behind OpenRouter said
-        case {"raw": str(raw)} if raw not in words:
-            words = f"{words}: {raw}"
-    return Said(
-        words,
+    for detail in details if isinstance(details, list) else ():
+        names.append(detail.get("reason") if isinstance(detail, dict) else None)
+    text = message if isinstance(message, str) and message else json.dumps(error)
+    match error.get("metadata"):  # the words of the vendor behind OpenRouter
+        case {"raw": str(raw)} if raw not in text:
+            text = f"{text}: {raw}"
+    return ErrorBody(
+        text,
         frozenset(name for name in names if isinstance(name, str)),
         param if isinstance(param, str) else None,
         code if isinstance(code, int) and 400 <= code <= 599 else _NO_STATUS,
     )
 
 
-def _wrong(one: object) -> str:
+def _complaint(complaint: object) -> str:
     """Returns one of FastAPI's complaints as text: the field, then what is wrong with it."""
-    match one:
+    match complaint:
         case {"loc": [*_, field], "msg": str(message)}:
             return f"{field}: {message}"
-    return json.dumps(one)
+    return json.dumps(complaint)

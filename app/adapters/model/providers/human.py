@@ -1,6 +1,6 @@
 """A person as a model: prompts are files in a folder, and so are the replies.
 
-`NAME.prompt.md` is what is asked and `NAME.reply.md` the answer; NAME is the proposal's number and
+`NAME.prompt.md` holds the prompt and `NAME.reply.md` the reply; NAME is the proposal's number and
 the beginning of the prompt's digest.  `evoq answer` reads and writes the same files.
 """
 
@@ -20,15 +20,15 @@ _SETTLED_SECONDS = 1.0  # an editor may still be writing a file that is younger
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
-    """A prompt nobody has answered yet."""
+class OpenPrompt:
+    """A prompt without a reply."""
 
     name: str
     text: str
 
 
 class HumanModel:
-    """Waits for a person, and comes back later where none has answered."""
+    """Waits for a person's replies for a limited time; the step that asks is tried again later."""
 
     def __init__(
         self,
@@ -39,14 +39,14 @@ class HumanModel:
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Touches nothing.
+        """Reads and writes nothing yet.
 
         Args:
-          name: The person's.
-          folder: Of the run's prompts; made at the first.
-          wait_seconds: For one call; what is not answered by then is asked for again later.
+          name: Of the person.
+          folder: Of the run's prompts; created with the first.
+          wait_seconds: For one call; prompts without a reply by then are asked again later.
           sleep: Waits so many seconds.
-          clock: Seconds since the epoch, as the file system counts them.
+          clock: Seconds since the epoch, as in the file system.
         """
         self._name = name
         self._folder = folder
@@ -67,18 +67,18 @@ class HumanModel:
 
         Raises:
           Misconfigured: The folder cannot be written.
-          Unavailable: Not everything is answered yet; what is stays answered.
+          Unavailable: A reply is missing; `answered` holds the others.
         """
-        asked = self._clock()
+        started = self._clock()
         try:
             for prompt in prompts:
                 self._ask(prompt)
             while True:
-                found = [self._reply(prompt) for prompt in prompts]
-                replies = [one for one in found if one is not None]
-                if len(replies) == len(prompts):
-                    return replies
-                if self._clock() - asked >= self._wait_seconds:
+                replies = [self._reply(prompt) for prompt in prompts]
+                answered = {n: reply for n, reply in enumerate(replies) if reply is not None}
+                if len(answered) == len(prompts):
+                    return list(answered.values())
+                if self._clock() - started >= self._wait_seconds:
                     break
                 self._sleep(_LOOK_SECONDS)
         except OSError as error:
@@ -87,13 +87,13 @@ class HumanModel:
                 f"({error.strerror}): set llm.answers to a folder that every worker can write"
             ) from error
         raise Unavailable(
-            f"{len(prompts) - len(replies)} prompt(s) in {self._folder} wait for a person: see "
+            f"{len(prompts) - len(answered)} prompt(s) in {self._folder} wait for a person: see "
             "`evoq answer`",
-            answered={n: one for n, one in enumerate(found) if one is not None},
+            answered=answered,
         )
 
     def _ask(self, prompt: Prompt) -> None:
-        """Writes a prompt once; one of the same proposal that nobody answered is withdrawn."""
+        """Writes a prompt once; an older prompt of the proposal without a reply is withdrawn."""
         path = self._folder / f"{_name(prompt)}{PROMPT}"
         if path.exists():
             return
@@ -105,39 +105,39 @@ class HumanModel:
         _write(path, "\n".join(filter(None, parts)))
 
     def _reply(self, prompt: Prompt) -> Completion | None:
-        asked = self._folder / f"{_name(prompt)}{PROMPT}"
-        path = _reply_of(asked)
+        question = self._folder / f"{_name(prompt)}{PROMPT}"
+        path = _reply_of(question)
         if not path.exists():
             return None
         answered = path.stat().st_mtime
         if self._clock() - answered < _SETTLED_SECONDS:
             return None
-        began = asked.stat().st_mtime if asked.exists() else answered
+        asked = question.stat().st_mtime if question.exists() else answered
         return Completion(
             path.read_text("utf-8-sig", "replace"),
             self._name,
-            latency_seconds=max(0.0, answered - began),
+            latency_seconds=max(0.0, answered - asked),
             role=prompt.role,
             parameters=self.parameters(prompt),
         )
 
 
-def unanswered(folder: Path) -> list[Open]:
-    """Returns the prompts of a folder that wait for a person, the oldest first."""
+def unanswered(folder: Path) -> list[OpenPrompt]:
+    """Returns the prompts of a folder that have no reply, oldest first."""
     waiting = [path for path in folder.glob(f"*{PROMPT}") if not _reply_of(path).exists()]
     return [
-        Open(path.name.removesuffix(PROMPT), path.read_text("utf-8"))
+        OpenPrompt(path.name.removesuffix(PROMPT), path.read_text("utf-8"))
         for path in sorted(waiting, key=lambda path: (path.stat().st_mtime, path.name))
     ]
 
 
 def answer(folder: Path, name: str, text: str) -> None:
-    """Answers a prompt, at once and as a whole.
+    """Writes the reply to a prompt, atomically.
 
     Raises:
-      LookupError: There is none of that name, or it is answered.
+      LookupError: No prompt of that name waits for a reply.
     """
-    if name not in [one.name for one in unanswered(folder)]:
+    if name not in [prompt.name for prompt in unanswered(folder)]:
         raise LookupError(f"no prompt {name!r} in {folder} waits for an answer")
     _write(folder / f"{name}{REPLY}", text)
 
@@ -151,7 +151,7 @@ def _reply_of(path: Path) -> Path:
 
 
 def _write(path: Path, text: str) -> None:
-    """Writes a file as a whole; of several workers that do at once, the last one's stays."""
+    """Writes a file atomically; of several writers at once, the last wins."""
     written = path.with_name(f"{path.name}.{uuid4().hex}.writing")
     written.write_text(text, "utf-8", "replace")
     written.replace(path)

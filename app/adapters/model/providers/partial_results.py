@@ -1,4 +1,4 @@
-"""Calls of several prompts that are asked in parts: one part's fault loses no other's answers."""
+"""Calls of several prompts in parts: the failure of a part loses no other's completions."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -7,53 +7,55 @@ from typing import TypeAlias
 from app.domain.operator import Completion, Prompt
 from app.ports.protocols import Misconfigured, Unavailable
 
-Ended: TypeAlias = list[Completion] | Unavailable
-"""How a part ended: a completion for each of its prompts, or why not."""
+PartialResult: TypeAlias = list[Completion] | Unavailable
+"""Result of a part: a completion for each of its prompts, or why there are not that many."""
 
 
-def ended(
+def partial_result(
     complete: Callable[[Sequence[Prompt]], list[Completion]], prompts: Sequence[Prompt]
-) -> Ended:
-    """Asks a part, and returns its fault as a value."""
+) -> PartialResult:
+    """Completes a part, and returns its failure as a value."""
     try:
         return complete(prompts)
     except Unavailable as fault:
         return fault
 
 
-async def all_ended(asked: Sequence[Awaitable[list[Completion]]]) -> list[Ended]:
-    """Waits for parts side by side until every one has ended, in order: nothing is left behind."""
-    ends: list[Ended] = []
-    for end in await asyncio.gather(*asked, return_exceptions=True):
-        if isinstance(end, BaseException) and not isinstance(end, Unavailable):
-            raise end
-        ends.append(end)
-    return ends
+async def partial_results(parts: Sequence[Awaitable[list[Completion]]]) -> list[PartialResult]:
+    """Waits until every part has ended, and returns the results in order."""
+    results: list[PartialResult] = []
+    for result in await asyncio.gather(*parts, return_exceptions=True):
+        if isinstance(result, BaseException) and not isinstance(result, Unavailable):
+            raise result
+        results.append(result)
+    return results
 
 
-def joined(places: Sequence[Sequence[int]], ends: Sequence[Ended]) -> list[Completion]:
+def merged(
+    positions: Sequence[Sequence[int]], results: Sequence[PartialResult]
+) -> list[Completion]:
     """Returns the completions of a whole call, in order of its prompts.
 
     Args:
-      places: Of each part's prompts among those of the call; together all of them, each once.
-      ends: One a part.
+      positions: Of each part's prompts in the call; together all positions, each once.
+      results: One for each part.
 
     Raises:
-      Unavailable: A part failed.  Says what the first one says, or the first that needs a person,
-        and holds what came of all of them.
+      Unavailable: A part failed.  The message is that of the first failure, or of the first that
+        needs a person; `answered` holds the completions of all parts.
     """
     answered: dict[int, Completion] = {}
     faults: list[Unavailable] = []
-    for own, end in zip(places, ends, strict=True):
-        if isinstance(end, Unavailable):
-            faults.append(end)
-            answered |= {own[place]: one for place, one in end.answered.items()}
+    for part, result in zip(positions, results, strict=True):
+        if isinstance(result, Unavailable):
+            faults.append(result)
+            answered |= {part[place]: answer for place, answer in result.answered.items()}
         else:
-            answered |= zip(own, end, strict=True)
+            answered |= zip(part, result, strict=True)
     if not faults:
         return [answered[place] for place in range(len(answered))]
-    told = next((one for one in faults if isinstance(one, Misconfigured)), faults[0])
-    unanswered = sum(one.unanswered for one in faults)
-    if (told.unanswered, told.answered) == (unanswered, answered):
-        raise told
-    raise type(told)(*told.args, unanswered=unanswered, answered=answered) from told
+    fault = next((each for each in faults if isinstance(each, Misconfigured)), faults[0])
+    unanswered = sum(each.unanswered for each in faults)
+    if (fault.unanswered, fault.answered) == (unanswered, answered):
+        raise fault
+    raise type(fault)(*fault.args, unanswered=unanswered, answered=answered) from fault

@@ -1,4 +1,4 @@
-"""What an endpoint's refusal means: ask again, ask otherwise, or tell a person."""
+"""What the refusal of an endpoint means: repeat the request, change it, or inform a person."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -12,8 +12,8 @@ import httpx2
 import openai
 
 from app.adapters.model.congestion.gate import Ended
-from app.adapters.model.providers.chat import ModelSpec
-from app.adapters.model.providers.error_body import Said
+from app.adapters.model.providers.error_body import ErrorBody
+from app.adapters.model.providers.spec import ModelSpec
 
 _RETRIED = frozenset((408, 409, 425, 429))
 _BUSY = frozenset((429, 503))
@@ -21,7 +21,7 @@ _WITHHELD = frozenset(("content_filter", "content_policy_violation"))
 _NO_QUOTA = "insufficient_quota"
 _BAD_KEY = re.compile(r"api[ _-]?key", re.IGNORECASE)
 _NO_CREDIT = re.compile(r"credit|billing|quota", re.IGNORECASE)
-_LONGEST_SAID = 400
+_LONGEST_MESSAGE = 400
 _ADJUSTABLE = ("max_tokens", "top_p", "temperature", "reasoning_effort", "seed", "n")
 _UNKNOWN = re.compile(
     r"unsupported|not support|unknown|unrecognized|unexpected|not permitted|not allowed|deprecated"
@@ -40,13 +40,13 @@ _REMEDIES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Passing:
-    """Why one attempt came to nothing, though the next may not.
+class TransientFailure:
+    """Why one attempt failed, though the next may succeed.
 
     Attributes:
-      cause: None where its text could hold what an endpoint repeated of a request.
+      cause: None where its text could repeat a part of the request.
       billed: Whether the endpoint took the request and may have done its work.
-      said: In the endpoint's words, without the key; "" where it said nothing.
+      message: In the endpoint's words, without the key; "" where it sent none.
     """
 
     ended: Ended
@@ -54,39 +54,39 @@ class Passing:
     retry_after_seconds: float = 0.0
     cause: BaseException | None = None
     billed: bool = False
-    said: str = ""
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Untaken:
-    """The model does not take a parameter, and can be asked without it."""
+class UnsupportedParameter:
+    """A parameter that the model does not take, and without which it can be asked."""
 
     parameter: str
     message: str
 
 
-def broken(error: openai.OpenAIError | aiohttp.ClientError) -> Passing:
-    """Returns what a connection means that was never made, or broke.
+def broken(error: openai.OpenAIError | aiohttp.ClientError) -> TransientFailure:
+    """Returns the failure of a connection that was never made, or broke.
 
-    The transport calls all of these time-outs; only what lies under them tells which it was.
+    The transport calls all of these time-outs; only their causes tell them apart.
     """
     causes: list[BaseException] = [error]
-    while (under := causes[-1].__cause__) is not None:
-        causes.append(under)
+    while (cause := causes[-1].__cause__) is not None:
+        causes.append(cause)
     unmade = (aiohttp.ClientConnectorError, httpx2.ConnectError, httpx2.UnsupportedProtocol)
-    if any(isinstance(one, unmade) for one in causes):
-        return Passing(Ended.FAILED, f"cannot be connected to ({causes[-1]})", cause=error)
+    if any(isinstance(cause, unmade) for cause in causes):
+        return TransientFailure(Ended.FAILED, f"cannot be connected to ({causes[-1]})", cause=error)
     reason = f"the connection broke ({causes[-1]!r})"
-    return Passing(Ended.FAILED, reason, cause=error, billed=True)
+    return TransientFailure(Ended.FAILED, reason, cause=error, billed=True)
 
 
-def passing(status: int, kinds: Collection[str]) -> bool:
-    """Says whether a refused request may succeed when it is repeated."""
+def transient(status: int, kinds: Collection[str]) -> bool:
+    """Returns whether a refused request may succeed when it is repeated."""
     return (status in _RETRIED and _NO_QUOTA not in kinds) or status >= 500
 
 
 def busy(status: int) -> bool:
-    """Says whether the endpoint is there and has too much to do.
+    """Returns whether the endpoint is up and has too much to do.
 
     vLLM never sends 429: over its queue's limit it sends 503, without a `Retry-After`.
     """
@@ -94,43 +94,43 @@ def busy(status: int) -> bool:
 
 
 def withheld(kinds: Collection[str]) -> bool:
-    """Says whether it was the prompt's subject that was refused."""
+    """Returns whether the endpoint refused the subject of the prompt."""
     return not _WITHHELD.isdisjoint(kinds)
 
 
-def parameter(asked: Mapping[str, Any], status: int, said: Said) -> str | None:
-    """Returns the parameter a model does not take and can be asked without; None for others.
+def unsupported_parameter(body: Mapping[str, Any], status: int, error: ErrorBody) -> str | None:
+    """Returns the parameter that a model does not take and can be asked without; None for others.
 
-    Endpoints say it in their own words; what is misread here costs one more refusal.
+    Endpoints use words of their own; a wrong reading costs one more refusal.
     """
-    if status not in (400, 422) or not _UNKNOWN.search(said.message):
+    if status not in (400, 422) or not _UNKNOWN.search(error.message):
         return None
-    sent = [name for name in _ADJUSTABLE if name in asked]
-    if said.param is not None:
-        return said.param if said.param in sent else None
-    words = (rf"(?<![\w.]){one}(?![\w.])" for one in sent)
-    found = zip(sent, words, strict=True)
-    return next((one for one, word in found if re.search(word, said.message)), None)
+    sent = [name for name in _ADJUSTABLE if name in body]
+    if error.param is not None:
+        return error.param if error.param in sent else None
+    return next(
+        (name for name in sent if re.search(rf"(?<![\w.]){name}(?![\w.])", error.message)), None
+    )
 
 
-def refusal(spec: ModelSpec, status: int, said: Said) -> str:
-    """Returns what a person needs to know of a request that no retry will help."""
+def refusal(spec: ModelSpec, status: int, error: ErrorBody) -> str:
+    """Returns the message about a request that no retry will help."""
     meant = status
-    if status == 429 or (status == 400 and _NO_CREDIT.search(said.message)):
+    if status == 429 or (status == 400 and _NO_CREDIT.search(error.message)):
         meant = 402
-    elif status == 400 and _BAD_KEY.search(said.message):
+    elif status == 400 and _BAD_KEY.search(error.message):
         meant = 401
     remedy = _REMEDIES.get(meant, "read the endpoint's message above")
     if meant == 401:
         state = "set" if spec.api_key else "not set"
         remedy += f" ({spec.key_variable}, which is {state})"
-    words = shown(spec, said.message) or "nothing more"
+    words = shown(spec, error.message) or "nothing more"
     return f"model {spec.name!r} at {spec.base_url} answered HTTP {status}: {words}; {remedy}"
 
 
-def given_up(spec: ModelSpec, last: Passing, attempts: int) -> str:
-    """Returns what a person may want to know of requests that came to nothing for now."""
-    words = f": {last.said.rstrip('.')}" if last.said else ""
+def given_up(spec: ModelSpec, last: TransientFailure, attempts: int) -> str:
+    """Returns the message about a request that failed after all its attempts."""
+    words = f": {last.message.rstrip('.')}" if last.message else ""
     return (
         f"model {spec.name!r} at {spec.base_url}: {last.reason}, after {attempts} attempt(s){words}"
         ". It is asked again later; if this lasts, check the endpoint"
@@ -138,7 +138,7 @@ def given_up(spec: ModelSpec, last: Passing, attempts: int) -> str:
 
 
 def moved(spec: ModelSpec, address: str) -> str:
-    """Returns what a person needs to know of a redirection on which the request was lost."""
+    """Returns the message about a redirection on which the request was lost."""
     target = shown(spec, address).partition("?")[0].removesuffix("/chat/completions")
     return (
         f"model {spec.name!r} at {spec.base_url}: the endpoint redirects to {target}, and the "
@@ -147,12 +147,12 @@ def moved(spec: ModelSpec, address: str) -> str:
 
 
 def shown(spec: ModelSpec, text: str) -> str:
-    """Returns what may be shown of an endpoint's words: no key, and not too much."""
-    return (text.replace(spec.api_key, "<key>") if spec.api_key else text)[:_LONGEST_SAID]
+    """Returns the part of an endpoint's message that may be shown: short, and without the key."""
+    return (text.replace(spec.api_key, "<key>") if spec.api_key else text)[:_LONGEST_MESSAGE]
 
 
 def retry_after_seconds(headers: Mapping[str, str], body: str = "") -> float:
-    """Returns how long the endpoint asks to be left alone; 0.0 where it does not say."""
+    """Returns the time before which the endpoint wants no request; 0.0 where it names none."""
     delayed = _RETRY_DELAY.search(body)
     value = headers.get("retry-after", delayed.group(1) if delayed else "")
     try:

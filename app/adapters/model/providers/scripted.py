@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from app.adapters.model.providers.partial_results import ended, joined
+from app.adapters.model.providers.partial_results import merged, partial_result
 from app.domain.operator import Completion, Prompt
 
 
 class ScriptedModel:
-    """Answers each prompt with what a function makes of it; costs and waits for nothing."""
+    """Answers each prompt with the result of a function, at once and free of charge."""
 
     def __init__(self, answer: Callable[[Prompt], str]) -> None:
         self._answer = answer
@@ -22,9 +22,9 @@ class ScriptedModel:
         return {}
 
     def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
-        """Returns one completion a prompt, in order; the function may raise `Unavailable`."""
-        ends = [ended(self._said, [prompt]) for prompt in prompts]
-        return joined([[place] for place in range(len(prompts))], ends)
+        """Returns a completion for each prompt, in order; the function may raise `Unavailable`."""
+        results = [partial_result(self._completed, [prompt]) for prompt in prompts]
+        return merged([[position] for position in range(len(prompts))], results)
 
-    def _said(self, prompts: Sequence[Prompt]) -> list[Completion]:
-        return [Completion(self._answer(one), self.name, role=one.role) for one in prompts]
+    def _completed(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        return [Completion(self._answer(prompt), self.name, role=prompt.role) for prompt in prompts]

@@ -1,21 +1,22 @@
 """vLLM's engine inside this process, on a thread and a loop of its own; rebuilt when it dies.
 
 The engine's core is a child process that vLLM starts; this side renders prompts and collects texts.
-vLLM itself is imported when the engine is loaded, so that this module can be imported without it.
+vLLM is imported when the engine is loaded, so that this module can be imported without it.
 """
 
 import asyncio
 import logging
+import shlex
 import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from app.adapters.model.congestion.engine_queue import RUNNING, WAITING, Queue
-from app.adapters.model.providers.vllm_loading import Launch, gauge, load, serve_metrics
+from app.adapters.model.congestion.engine_queue import RUNNING, WAITING, EngineQueue
 from app.adapters.model.providers.vllm_orphans import Orphans
 from app.ports.protocols import Misconfigured, Unavailable
 
@@ -28,7 +29,24 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class VllmLaunch:
+    """What is loaded, and how.
+
+    Attributes:
+      model: A name on the Hugging Face hub, or a folder.
+      served_name: Name by which runs ask for the model.
+      arguments: Those of `vllm serve`, as one line: `--max-model-len 8192 --dtype auto`.
+      metrics_port: Port of vLLM's own /metrics; None: they are not served.
+    """
+
+    model: str
+    served_name: str
+    arguments: str = ""
+    metrics_port: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRequest:
     """One request to the engine.
 
     Attributes:
@@ -41,7 +59,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class GeneratedText:
     """One text, and how it ended: `stop`, `length` or another."""
 
     text: str
@@ -53,20 +71,20 @@ class Choice:
 class Generated:
     """The answer to one request, its choices in order."""
 
-    choices: tuple[Choice, ...]
+    choices: tuple[GeneratedText, ...]
     prompt_tokens: int
     cached_tokens: int
 
 
 class VllmEngine:
-    """Loads a model once and answers for any thread; one for a process."""
+    """Loads a model once and generates for any thread; one for a process."""
 
-    def __init__(self, launch: Launch, lost: Callable[[str], None] = log.error) -> None:
+    def __init__(self, launch: VllmLaunch, lost: Callable[[str], None] = log.error) -> None:
         """Loads nothing yet.
 
         Args:
           launch: What `start` loads.
-          lost: Is told why, once the engine is dead and was not rebuilt: the process should end.
+          lost: Called with the reason once the engine is dead for good: the process should end.
         """
         self.launch = launch
         self._lost = lost
@@ -87,7 +105,7 @@ class VllmEngine:
         """Loads the model; takes from seconds to many minutes.  Idempotent.
 
         Args:
-          progress: Gets a line every ten seconds, and one that says what is ready.
+          progress: Receives a line every ten seconds, and one when the model is ready.
 
         Raises:
           Misconfigured: vLLM is not installed, or the model cannot be loaded.
@@ -110,38 +128,38 @@ class VllmEngine:
                 raise
             self._loop, self._thread = loop, thread
             if self.launch.metrics_port is not None:
-                serve_metrics(self.launch.metrics_port)
+                _serve_metrics(self.launch.metrics_port)
             progress(f"vllm: ready after {time.monotonic() - began:.0f} s; {self.health()}")
 
-    def submit(self, question: Question) -> "Future[Generated]":
-        """Hands a question over; called from any thread, and by many at once.
+    def submit(self, request: EngineRequest) -> "Future[Generated]":
+        """Submits a request; called from any thread, and by many at once.
 
-        While a dead engine is being rebuilt the question waits for the new one.  Whoever waits no
-        longer cancels the future, which aborts the request.
+        While a dead engine is being rebuilt, the request waits for the new one.  Cancelling the
+        future aborts the request.
 
         Returns:
-          The answer to come.  It raises Misconfigured where the engine refuses this request and
-          would refuse it again, and Unavailable where it died over it or is gone for good.
+          A future.  It raises Misconfigured where the engine refuses this request and would refuse
+          it again, and Unavailable where the engine died over it or is not rebuilt.
 
         Raises:
-          Unavailable: It is not loaded, or was ended.
+          Unavailable: The engine is not loaded, or was ended.
         """
         if self._loop is None:
             raise Unavailable(self._given_up or "the vLLM engine of this worker is not loaded")
-        return asyncio.run_coroutine_threadsafe(self._ask(question), self._loop)
+        return asyncio.run_coroutine_threadsafe(self._answer(request), self._loop)
 
-    def queue(self) -> Queue | None:
-        """Returns what the engine works at and lets wait, by its own gauges; None without one."""
+    def queue(self) -> EngineQueue | None:
+        """Returns the engine's queue by its own gauges; None without an engine."""
         if self._engine is None or self._engine.errored:
             return None
-        return Queue(int(gauge(RUNNING)), int(gauge(WAITING)))
+        return EngineQueue(int(_gauge(RUNNING)), int(_gauge(WAITING)))
 
     def health(self) -> str:
-        """Returns one line: what is served, from vLLM's own gauges."""
+        """Returns a line with the model and its load, from vLLM's own gauges."""
         if self._engine is None or self._engine.errored:
             return f"model {self.launch.served_name} is not loaded"
         running, waiting, cache = (
-            gauge(name) for name in (RUNNING, WAITING, "vllm:kv_cache_usage_perc")
+            _gauge(name) for name in (RUNNING, WAITING, "vllm:kv_cache_usage_perc")
         )
         config = self._engine.vllm_config
         return (
@@ -161,23 +179,24 @@ class VllmEngine:
             if _done(ending, _CLOSE_SECONDS) and self._thread is not None:
                 _stop(loop, self._thread)
 
-    def parameters(self, question: Question) -> Any:
-        """Returns vLLM's SamplingParams of a question."""
+    def parameters(self, request: EngineRequest) -> Any:
+        """Returns vLLM's SamplingParams of a request."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
-        told = dict(question.sampling)
-        if "structured_outputs" in told:
-            told["structured_outputs"] = StructuredOutputsParams(**told["structured_outputs"])
-        return SamplingParams(output_kind=RequestOutputKind.FINAL_ONLY, **told)
+        fields = dict(request.sampling)
+        if "structured_outputs" in fields:
+            structured = StructuredOutputsParams(**fields["structured_outputs"])
+            fields["structured_outputs"] = structured
+        return SamplingParams(output_kind=RequestOutputKind.FINAL_ONLY, **fields)
 
-    async def _ask(self, question: Question) -> Generated:
+    async def _answer(self, request: EngineRequest) -> Generated:
         from vllm.exceptions import VLLMClientError, VLLMError
         from vllm.v1.engine.exceptions import EngineDeadError
 
         engine = await self._alive()
         try:
-            return await self._generate(engine, question)
+            return await self._generate(engine, request)
         except EngineDeadError as error:
             raise Unavailable("the vLLM engine died; it is being rebuilt") from error
         except (VLLMClientError, ValueError, TypeError) as error:
@@ -186,24 +205,24 @@ class VllmEngine:
                 "check llm.extra_body, and prompts.max_prompt_tokens and llm.max_tokens "
                 "against --max-model-len"
             ) from error
-        except VLLMError as error:  # a full queue, and what else vLLM calls its own fault
+        except VLLMError as error:  # a full queue, and what else vLLM reports as its own fault
             raise Unavailable(f"the vLLM engine: {type(error).__name__}: {error}") from error
 
-    async def _generate(self, engine: Any, question: Question) -> Generated:
+    async def _generate(self, engine: Any, request: EngineRequest) -> Generated:
         from vllm.renderers.params import ChatParams
 
         shape = ChatParams(chat_template_kwargs={"add_generation_prompt": True})
-        _, [rendered] = await engine.renderer.render_chat_async([list(question.messages)], shape)
+        _, [rendered] = await engine.renderer.render_chat_async([list(request.messages)], shape)
         last = None
-        stream = engine.generate(rendered, self.parameters(question), uuid.uuid4().hex)
+        stream = engine.generate(rendered, self.parameters(request), uuid.uuid4().hex)
         async for output in stream:
             last = output
         if last is None:
             raise Unavailable("the vLLM engine ended a request without an answer")
         return Generated(
             tuple(
-                Choice(one.text, one.finish_reason or "", len(one.token_ids))
-                for one in sorted(last.outputs, key=lambda one: one.index)
+                GeneratedText(output.text, output.finish_reason or "", len(output.token_ids))
+                for output in sorted(last.outputs, key=lambda output: output.index)
             ),
             len(last.prompt_token_ids or ()),
             last.num_cached_tokens or 0,
@@ -241,7 +260,7 @@ class VllmEngine:
         """Blocks the loop while it loads: there is nothing else for the loop to do."""
         self._building = self._building or asyncio.Lock()
         with self._orphans.adopted():
-            self._engine = load(self.launch)
+            self._engine = _load(self.launch)
 
     async def _end(self) -> None:
         engine, self._engine = self._engine, None
@@ -264,3 +283,77 @@ def _done(future: "Future[Any]", seconds: float) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+def _load(launch: VllmLaunch) -> Any:
+    """Returns vLLM's AsyncLLM.
+
+    Raises:
+      Misconfigured: vLLM is not installed, or the model cannot be loaded.
+    """
+    try:
+        from vllm import AsyncEngineArgs
+        from vllm.utils.argparse_utils import FlexibleArgumentParser
+        from vllm.v1.engine.async_llm import AsyncLLM
+    except ImportError as error:
+        raise Misconfigured(
+            f"EVOQ_VLLM_MODEL is {launch.model!r}, and vLLM cannot be imported: {error}; install "
+            "evoqueue[gpu], or unset the variable to ask a server"
+        ) from error
+    if _named_as_path(launch.model) and not Path(launch.model).exists():
+        raise Misconfigured(
+            f"{_cannot(launch)}: there is no such folder; give one that has the model's "
+            "config.json, or the model's name on the hub"
+        )
+    parser = AsyncEngineArgs.add_cli_args(FlexibleArgumentParser(exit_on_error=False))
+    try:
+        given = parser.parse_args(["--model", launch.model, *shlex.split(launch.arguments)])
+        return AsyncLLM.from_engine_args(AsyncEngineArgs.from_cli_args(given))
+    except (Exception, SystemExit) as error:  # the parser exits; vLLM documents no exceptions
+        raise Misconfigured(f"{_cannot(launch)}: {_cause(launch, error)}") from error
+
+
+def _cannot(launch: VllmLaunch) -> str:
+    return f"EVOQ_VLLM_MODEL is {launch.model!r}, and vLLM cannot load it"
+
+
+def _named_as_path(model: str) -> bool:
+    """Returns whether this is a path; a name on the hub has one slash, between two words."""
+    return model.startswith(("/", "./", "../", "~"))
+
+
+def _cause(launch: VllmLaunch, error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"it does not take EVOQ_VLLM_ARGS {launch.arguments!r}; what it says is above"
+    return (
+        f"{type(error).__name__}: {str(error)[:400]}; its own messages are above, and what it is "
+        "told of memory, context and devices is in EVOQ_VLLM_ARGS"
+    )
+
+
+def _gauge(name: str) -> float:
+    """Returns one of vLLM's gauges, summed over its labels."""
+    from prometheus_client import REGISTRY
+
+    return sum(
+        sample.value
+        for metric in REGISTRY.collect()
+        for sample in metric.samples
+        if sample.name == name
+    )
+
+
+def _serve_metrics(port: int) -> None:
+    """Serves vLLM's own metrics.
+
+    Raises:
+      Misconfigured: The port cannot be opened.
+    """
+    from prometheus_client import start_http_server
+
+    try:
+        start_http_server(port)
+    except OSError as error:
+        raise Misconfigured(
+            f"EVOQ_VLLM_METRICS_PORT: port {port} cannot be had: {error}"
+        ) from error

@@ -1,6 +1,6 @@
-"""No engine outlives its worker: a worker that is killed takes vLLM's processes with it.
+"""The processes of vLLM end with their worker, also when the worker is killed.
 
-vLLM's core notices the end of a process that closes it, not of one that is killed: left alone it
+vLLM's core ends with a process that closes it, and does not notice that a process was killed: it
 would hold the accelerator's memory, and the next worker could not load its model.
 """
 
@@ -11,25 +11,25 @@ from dataclasses import dataclass, field
 
 import psutil
 
-# Ends when its standard input does: when whoever holds the other end closes it, or is no more.
+# `read` returns when the other end of standard input is closed, as it is when its process ends.
 _WATCH = 'read gone; kill -KILL "$@" 2>/dev/null'
 
 _TRACKER = "multiprocessing.resource_tracker"
-"""Spared: it ends once the others have, and removes the semaphores and memory that they shared."""
+"""Not killed: it ends after the others, and removes the semaphores and memory that they shared."""
 
 
 @dataclass(slots=True)
 class Orphans:
-    """A shell that waits for the end of this process, and then kills what it was told of.
+    """A shell that waits for the end of this process, and then kills the processes it was given.
 
-    A worker that is killed while it loads is not covered: what it started is not known yet.
+    A worker that is killed while it loads is not covered: its processes are not known yet.
     """
 
     _watch: "subprocess.Popen[bytes] | None" = field(default=None, repr=False)
 
     @contextmanager
     def adopted(self) -> Iterator[None]:
-        """Takes in its charge the processes that are started within."""
+        """Adds the processes that the block starts."""
         before = _children()
         yield
         self.release()
@@ -43,7 +43,7 @@ class Orphans:
         )
 
     def release(self) -> None:
-        """Lets go of them: they have ended.  Idempotent."""
+        """Ends the shell: the processes have ended.  Idempotent."""
         if self._watch is not None:
             assert self._watch.stdin is not None
             self._watch.kill()

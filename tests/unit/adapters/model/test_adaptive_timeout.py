@@ -9,10 +9,10 @@ from app.adapters.model.congestion.timeouts import FEWEST, AdaptiveTimeout, Atte
 
 
 def learnt(*seconds: float, least: float = 0.5, most: float = 60.0) -> AdaptiveTimeout:
-    patience = AdaptiveTimeout(least, most)
+    timeout = AdaptiveTimeout(least, most)
     for took in seconds:
-        patience = patience.answered(took)
-    return patience
+        timeout = timeout.answered(took)
+    return timeout
 
 
 def test_nothing_is_cut_short_before_enough_was_answered() -> None:
@@ -34,30 +34,30 @@ def test_it_stays_within_its_bounds() -> None:
 
 
 def test_each_attempt_that_hung_gives_the_next_one_twice_the_time() -> None:
-    patience = learnt(*[1.0] * 50)
-    assert [patience.seconds(n) for n in range(7)] == pytest.approx([2, 4, 8, 16, 32, 60, 60])
+    timeout = learnt(*[1.0] * 50)
+    assert [timeout.seconds(n) for n in range(7)] == pytest.approx([2, 4, 8, 16, 32, 60, 60])
 
 
 def test_an_endpoint_that_became_slow_for_all_is_given_time_until_it_answers() -> None:
-    patience = learnt(*[1.0] * 50).timed_out().timed_out()
-    assert patience.seconds() == pytest.approx(2.0), "two that hang are two that hang"
+    timeout = learnt(*[1.0] * 50).timed_out().timed_out()
+    assert timeout.seconds() == pytest.approx(2.0), "two that hang are two that hang"
     for expected in (4.0, 8.0, 16.0):
-        patience = patience.timed_out()
-        assert patience.seconds() == pytest.approx(expected)
-    assert patience.answered(5.0).seconds() == pytest.approx(10.0)
+        timeout = timeout.timed_out()
+        assert timeout.seconds() == pytest.approx(expected)
+    assert timeout.answered(5.0).seconds() == pytest.approx(10.0)
 
 
 @pytest.mark.parametrize("sigma", [0.3, 0.6])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_answers_of_uneven_length_are_hardly_ever_cut_off(sigma: float, seed: int) -> None:
     rng = random.Random(seed)
-    patience, cut = AdaptiveTimeout(0.0, 600.0), 0
+    timeout, cut = AdaptiveTimeout(0.0, 600.0), 0
     for _ in range(5000):
         took = rng.lognormvariate(1.0, sigma)
-        if took > patience.seconds():
+        if took > timeout.seconds():
             cut += 1
-            took = min(took, patience.seconds(hung_before=1))
-        patience = patience.answered(took)
+            took = min(took, timeout.seconds(earlier_timeouts=1))
+        timeout = timeout.answered(took)
     assert cut <= 10
 
 
@@ -67,7 +67,7 @@ def test_an_attempt_under_way_is_bounded_by_what_is_learnt_meanwhile() -> None:
         began = asyncio.get_running_loop().time()
 
         async def hang() -> None:
-            async with attempts.limited(60.0, hung_before=0):
+            async with attempts.limited(60.0, earlier_timeouts=0):
                 await asyncio.Event().wait()
 
         hanging = asyncio.create_task(hang())
@@ -86,10 +86,10 @@ def test_the_last_attempt_has_all_of_its_time() -> None:
         attempts = Attempts(0.01, 60.0)
         for _ in range(FEWEST):
             attempts.answered(0.01)
-        async with attempts.limited(60.0, hung_before=None):
+        async with attempts.limited(60.0, earlier_timeouts=None):
             await asyncio.sleep(0.2)
         with pytest.raises(TimeoutError):
-            async with attempts.limited(60.0, hung_before=0):
+            async with attempts.limited(60.0, earlier_timeouts=0):
                 await asyncio.Event().wait()
 
     asyncio.run(work())

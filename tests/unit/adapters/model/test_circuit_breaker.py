@@ -2,9 +2,14 @@
 
 import pytest
 
-from app.adapters.model.congestion.circuit_breaker import Breaker, Circuit, Rules, State
+from app.adapters.model.congestion.circuit_breaker import (
+    BreakerRules,
+    Circuit,
+    CircuitBreaker,
+    CircuitState,
+)
 
-RULES = Rules(failures=3, rest_seconds=10.0, longest_rest_seconds=35.0)
+RULES = BreakerRules(failures=3, rest_seconds=10.0, longest_rest_seconds=35.0)
 
 
 class Clock:
@@ -15,8 +20,8 @@ class Clock:
         return self.now
 
 
-def broken(clock: Clock) -> Breaker:
-    breaker = Breaker(RULES, clock)
+def broken(clock: Clock) -> CircuitBreaker:
+    breaker = CircuitBreaker(RULES, clock)
     for _ in range(RULES.failures):
         assert breaker.admits()
         breaker.failed()
@@ -26,10 +31,10 @@ def broken(clock: Clock) -> Breaker:
 def test_failures_in_a_row_open_it_and_an_answer_between_starts_the_count_anew():
     circuit = Circuit().failed(0.0, RULES).failed(1.0, RULES)
 
-    assert circuit.state(1.0) is State.CLOSED
-    assert circuit.failed(2.0, RULES).state(2.0) is State.OPEN
+    assert circuit.state(1.0) is CircuitState.CLOSED
+    assert circuit.failed(2.0, RULES).state(2.0) is CircuitState.OPEN
 
-    breaker = Breaker(RULES, Clock())
+    breaker = CircuitBreaker(RULES, Clock())
     for _ in range(10):
         breaker.failed()
         breaker.failed()
@@ -111,7 +116,7 @@ def test_a_trial_whose_asker_vanished_does_not_keep_it_open_for_ever():
 
 @pytest.mark.parametrize(("asked", "rests"), [(20.0, 20.0), (3600.0, 35.0)])
 def test_who_asks_to_be_left_alone_is_for_so_long_within_a_limit(asked, rests):
-    breaker = Breaker(RULES, Clock())
+    breaker = CircuitBreaker(RULES, Clock())
 
     breaker.rest(asked)
 

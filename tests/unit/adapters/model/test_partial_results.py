@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.adapters.model.providers.partial_results import Ended, joined
+from app.adapters.model.providers.partial_results import PartialResult, merged
 from app.domain.operator import Completion
 from app.ports.protocols import Misconfigured, Unavailable
 
@@ -11,16 +11,16 @@ def said(*texts: str) -> list[Completion]:
     return [Completion(text) for text in texts]
 
 
-def fault(*ends: Ended) -> Unavailable:
+def fault(*ends: PartialResult) -> Unavailable:
     """Returns what is raised of parts of two prompts each, one beside the other."""
     places = [[part, part + len(ends)] for part in range(len(ends))]
     with pytest.raises(Unavailable) as caught:
-        joined(places, ends)
+        merged(places, ends)
     return caught.value
 
 
 def test_answers_come_back_in_the_order_of_their_prompts() -> None:
-    replies = joined([[0, 3], [], [2, 1]], [said("a", "d"), [], said("c", "b")])
+    replies = merged([[0, 3], [], [2, 1]], [said("a", "d"), [], said("c", "b")])
 
     assert [one.text for one in replies] == ["a", "b", "c", "d"]
 

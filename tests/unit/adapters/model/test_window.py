@@ -11,9 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.adapters.model.congestion import evidence
-from app.adapters.model.congestion.samples import SampleWindow
-from app.adapters.model.congestion.window import Bounds, Window
+from app.adapters.model.congestion.window import SURE_OF_PROBE, Bounds, SampleWindow, Window
 
 SECONDS = 0.8
 
@@ -252,11 +250,12 @@ def test_an_endpoint_that_refuses_everything_at_once_is_survived() -> None:
 
 
 def test_a_share_that_fell_with_the_window_is_read_as_a_full_endpoint() -> None:
-    spell = SampleWindow(0.0, 22.0, served=38, refused=2)
-    assert evidence.chance(spell, 0.6, 0.42) < -evidence.SURE_OF_TEST
-    assert evidence.chance(SampleWindow(0.0, 22.0, served=16, refused=24), 0.6, 0.42) > 0
+    fallen = SampleWindow(0.0, 22.0, served=38, refused=2)
+    remained = SampleWindow(0.0, 22.0, served=16, refused=24)
+    assert fallen.unchanged_odds(0.6, 0.42) < -SURE_OF_PROBE
+    assert remained.unchanged_odds(0.6, 0.42) > 0
     for before in (0.0, 0.01, 0.3, 1.0):
-        assert math.isfinite(evidence.chance(spell, before, 1.0))
+        assert math.isfinite(fallen.unchanged_odds(before, 1.0))
 
 
 @pytest.mark.parametrize("bounds", [(0, 1, 1), (2, 1, 3), (1, 4, 3)])

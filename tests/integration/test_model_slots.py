@@ -1,4 +1,4 @@
-"""The deployment's limit of completions in flight, on a real Valkey."""
+"""The slots of a deployment, with leases in a real Valkey."""
 
 import asyncio
 import signal
@@ -6,8 +6,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -16,19 +16,20 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from app.adapters.model.congestion import limiter as module
-from app.adapters.model.congestion.limiter import Limiter
+from app.adapters.model.congestion import slots as module
+from app.adapters.model.congestion.slots import DeploymentSlots
 from app.embedded.valkey import EmbeddedValkey
 
 HOLDER = """
 import asyncio, sys
-from app.adapters.model.congestion.limiter import Limiter, connected
+from app.adapters.model.congestion.slots import DeploymentSlots, connected
 
 async def hold():
-    limiter = Limiter(connected(sys.argv[1]), lease_seconds=float(sys.argv[2]))
-    async with limiter.slot("e", 2), limiter.slot("e", 2):
-        print("held", flush=True)
-        await asyncio.sleep(600)
+    slots = DeploymentSlots(connected(sys.argv[1]), "e", 2, lease_seconds=float(sys.argv[2]))
+    await slots.take()
+    await slots.take()
+    print("held", flush=True)
+    await asyncio.sleep(600)
 
 asyncio.run(hold())
 """
@@ -54,15 +55,50 @@ def _socket(server: EmbeddedValkey) -> Path:
     return server._sockets / "valkey.sock"  # type: ignore[operator]
 
 
-class EngineQueueReader:
-    """Counts who is inside, by name."""
+class Worker:
+    """A process of the deployment: a client of its own, and the slots of its endpoints."""
+
+    def __init__(self, address: str, lease_seconds: float) -> None:
+        self._redis = patient(address)
+        self._lease_seconds = lease_seconds
+        self._slots: dict[str, DeploymentSlots] = {}
+
+    async def take(self, endpoint: str, limit: int, slots: int = 1) -> list[str]:
+        if endpoint not in self._slots:
+            self._slots[endpoint] = DeploymentSlots(
+                self._redis, endpoint, limit, lease_seconds=self._lease_seconds
+            )
+        return await self._slots[endpoint].take(slots)
+
+    async def give(self, endpoint: str, names: Sequence[str]) -> None:
+        await self._slots[endpoint].give(names)
+
+    @asynccontextmanager
+    async def slot(self, endpoint: str, limit: int) -> AsyncIterator[None]:
+        names = await self.take(endpoint, limit)
+        try:
+            yield
+        finally:
+            await self.give(endpoint, names)
+
+    def waiting(self, endpoint: str) -> int:
+        return self._slots[endpoint].waiting if endpoint in self._slots else 0
+
+    async def close(self) -> None:
+        for slots in self._slots.values():
+            await slots.close()
+        await self._redis.aclose()
+
+
+class Load:
+    """Requests in flight, and those that are done, by name."""
 
     def __init__(self) -> None:
         self.inside = self.most = 0
         self.done: Counter[str] = Counter()
 
-    async def work(self, limiter: Limiter, most: int, seconds: float, name: str = "") -> None:
-        async with limiter.slot("e", most):
+    async def work(self, worker: Worker, limit: int, seconds: float, name: str = "") -> None:
+        async with worker.slot("e", limit):
             self.inside += 1
             self.most = max(self.most, self.inside)
             await asyncio.sleep(seconds)
@@ -80,41 +116,41 @@ def run(
 ) -> None:
     async def main() -> None:
         async with AsyncExitStack() as stack:
-            limiters = [Limiter(patient(address), lease_seconds=lease_seconds) for _ in range(n)]
-            for limiter in limiters:
-                stack.push_async_callback(limiter.close)
-            await asyncio.wait_for(act(*limiters), 200)
+            workers = [Worker(address, lease_seconds) for _ in range(n)]
+            for worker in workers:
+                stack.push_async_callback(worker.close)
+            await asyncio.wait_for(act(*workers), 200)
 
     asyncio.run(main())
 
 
 def test_all_workers_together_hold_no_more_than_the_limit(address: str) -> None:
-    gauge = EngineQueueReader()
+    load = Load()
 
-    async def act(*workers: Limiter) -> None:
-        await asyncio.gather(*(gauge.work(workers[n % 4], 6, 0.01) for n in range(200)))
+    async def act(*workers: Worker) -> None:
+        await asyncio.gather(*(load.work(workers[n % 4], 6, 0.01) for n in range(200)))
 
     run(address, 4, act)
-    assert gauge.most == 6
-    assert gauge.done[""] == 200
+    assert load.most == 6
+    assert load.done[""] == 200
 
 
 def test_a_busy_worker_does_not_starve_another(address: str) -> None:
-    gauge = EngineQueueReader()
+    load = Load()
 
-    async def act(busy: Limiter, modest: Limiter) -> None:
-        load = [asyncio.create_task(gauge.work(busy, 2, 0.02, "busy")) for _ in range(400)]
-        await until(lambda: gauge.done["busy"] >= 10)
-        before = gauge.done["busy"]
+    async def act(busy: Worker, modest: Worker) -> None:
+        tasks = [asyncio.create_task(load.work(busy, 2, 0.02, "busy")) for _ in range(400)]
+        await until(lambda: load.done["busy"] >= 10)
+        before = load.done["busy"]
         for _ in range(10):
-            await gauge.work(modest, 2, 0.02, "modest")
-        assert gauge.done["busy"] - before <= 120, "each of the ten waited for a turn or two"
-        for one in load:
-            one.cancel()
-        await asyncio.gather(*load, return_exceptions=True)
+            await load.work(modest, 2, 0.02, "modest")
+        assert load.done["busy"] - before <= 120, "each of the ten waited for a turn or two"
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     run(address, 2, act)
-    assert gauge.done["modest"] == 10
+    assert load.done["modest"] == 10
 
 
 async def until(true: Callable[[], object]) -> None:
@@ -126,8 +162,8 @@ async def until(true: Callable[[], object]) -> None:
 def test_slots_of_one_request_are_taken_together_and_within_the_limit(address: str) -> None:
     inside, most = 0, 0
 
-    async def act(*workers: Limiter) -> None:
-        async def one(worker: Limiter, wanted: int) -> None:
+    async def act(*workers: Worker) -> None:
+        async def one(worker: Worker, wanted: int) -> None:
             nonlocal inside, most
             names = await worker.take("e", 6, wanted)
             assert len(names) == wanted
@@ -144,24 +180,24 @@ def test_slots_of_one_request_are_taken_together_and_within_the_limit(address: s
 
 
 def test_a_request_of_many_slots_is_not_starved_by_single_ones(address: str) -> None:
-    gauge = EngineQueueReader()
+    load = Load()
 
-    async def act(busy: Limiter, modest: Limiter) -> None:
-        load = [asyncio.create_task(gauge.work(busy, 4, 0.02, "busy")) for _ in range(400)]
-        await until(lambda: gauge.done["busy"] >= 10)
-        before = gauge.done["busy"]
+    async def act(busy: Worker, modest: Worker) -> None:
+        tasks = [asyncio.create_task(load.work(busy, 4, 0.02, "busy")) for _ in range(400)]
+        await until(lambda: load.done["busy"] >= 10)
+        before = load.done["busy"]
         for _ in range(5):
             await modest.give("e", await modest.take("e", 4, 4))
-        assert gauge.done["busy"] - before <= 150
-        for one in load:
-            one.cancel()
-        await asyncio.gather(*load, return_exceptions=True)
+        assert load.done["busy"] - before <= 150
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     run(address, 2, act)
 
 
 def test_more_slots_than_there_are_is_all_of_them(address: str) -> None:
-    async def act(worker: Limiter) -> None:
+    async def act(worker: Worker) -> None:
         names = await worker.take("e", 2, 8)
         assert len(names) == 2
         await worker.give("e", names)
@@ -172,7 +208,7 @@ def test_more_slots_than_there_are_is_all_of_them(address: str) -> None:
 def test_requests_of_one_worker_are_served_in_order(address: str) -> None:
     order: list[int] = []
 
-    async def act(worker: Limiter) -> None:
+    async def act(worker: Worker) -> None:
         async def one(n: int) -> None:
             async with worker.slot("e", 1):
                 order.append(n)
@@ -184,7 +220,7 @@ def test_requests_of_one_worker_are_served_in_order(address: str) -> None:
 
 
 def test_endpoints_are_counted_apart(address: str) -> None:
-    async def act(worker: Limiter) -> None:
+    async def act(worker: Worker) -> None:
         async with worker.slot("one", 1), worker.slot("other", 1):
             pass
 
@@ -198,7 +234,7 @@ def test_a_killed_process_frees_its_slots_when_its_lease_ends(address: str) -> N
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
 
-    async def act(worker: Limiter) -> None:
+    async def act(worker: Worker) -> None:
         with redis.Redis.from_url(address) as client:
             [held] = client.keys("evoq:slots:*:held")
 
@@ -207,25 +243,25 @@ def test_a_killed_process_frees_its_slots_when_its_lease_ends(address: str) -> N
 
             before = max(ends())
             await until(lambda: ends() and min(ends()) > before)  # renewed while its process lives
-        waits = asyncio.create_task(gauge.work(worker, 2, 0.0))
+        waits = asyncio.create_task(load.work(worker, 2, 0.0))
         await until(lambda: worker.waiting("e"))
         holder.send_signal(signal.SIGKILL)
         await waits
 
-    gauge = EngineQueueReader()
+    load = Load()
     try:
         run(address, 1, act)
     finally:
         holder.kill()
         holder.wait()
         holder.stdout.close()
-    assert gauge.done[""] == 1
+    assert load.done[""] == 1
 
 
 def test_a_request_that_gives_up_frees_its_place(address: str) -> None:
-    async def act(holder: Limiter, other: Limiter) -> None:
+    async def act(holder: Worker, other: Worker) -> None:
         async with holder.slot("e", 1):
-            waits = asyncio.create_task(EngineQueueReader().work(other, 1, 0.0))
+            waits = asyncio.create_task(Load().work(other, 1, 0.0))
             await asyncio.sleep(0.1)
             assert other.waiting("e") == 1
             waits.cancel()
@@ -239,12 +275,10 @@ def test_a_request_that_gives_up_frees_its_place(address: str) -> None:
 
 
 def test_waiting_costs_a_few_commands_a_second(address: str) -> None:
-    async def act(holder: Limiter, other: Limiter) -> None:
+    async def act(holder: Worker, other: Worker) -> None:
         with redis.Redis.from_url(address) as client:
             async with holder.slot("e", 1):
-                waits = [
-                    asyncio.create_task(EngineQueueReader().work(other, 1, 0.0)) for _ in range(50)
-                ]
+                waits = [asyncio.create_task(Load().work(other, 1, 0.0)) for _ in range(50)]
                 await asyncio.sleep(0.3)
                 before, began = client.info("stats")["total_commands_processed"], time.monotonic()
                 await asyncio.sleep(3.0)
@@ -259,26 +293,26 @@ def test_waiting_costs_a_few_commands_a_second(address: str) -> None:
 def test_a_slot_that_is_given_back_wakes_the_next_before_it_looks(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LOOK_SECONDS", 600.0)
+    monkeypatch.setattr(module, "POLL_SECONDS", 600.0)
 
-    async def act(holder: Limiter, other: Limiter) -> None:
+    async def act(holder: Worker, other: Worker) -> None:
         with redis.Redis.from_url(address) as client:
             async with holder.slot("e", 1):
-                waits = asyncio.create_task(EngineQueueReader().work(other, 1, 0.0))
-                await until(lambda: client.keys("evoq:slots:*:line"))
+                waits = asyncio.create_task(Load().work(other, 1, 0.0))
+                await until(lambda: client.keys("evoq:slots:*:next"))
             await waits
 
     run(address, 2, act, lease_seconds=600.0)
 
 
 def test_a_flushed_redis_forgets_for_a_third_of_a_lease_only(address: str) -> None:
-    async def act(holder: Limiter, other: Limiter) -> None:
+    async def act(holder: Worker, other: Worker) -> None:
         with redis.Redis.from_url(address) as client:
             async with holder.slot("e", 1):
                 client.flushall()
                 await until(lambda: client.keys("evoq:slots:*:held"))
-                waits = asyncio.create_task(EngineQueueReader().work(other, 1, 0.0))
-                await until(lambda: client.keys("evoq:slots:*:line") or waits.done())
+                waits = asyncio.create_task(Load().work(other, 1, 0.0))
+                await until(lambda: client.keys("evoq:slots:*:next") or waits.done())
                 assert not waits.done(), "the slot was entered again"
                 client.flushall()
                 await until(lambda: client.keys("evoq:slots:*:held"))
@@ -290,34 +324,34 @@ def test_a_flushed_redis_forgets_for_a_third_of_a_lease_only(address: str) -> No
 def test_without_a_redis_a_worker_goes_on_with_one_at_a_time(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    gauge = EngineQueueReader()
+    load = Load()
 
-    async def act(worker: Limiter) -> None:
-        await asyncio.gather(*(gauge.work(worker, 8, 0.01) for _ in range(20)))
+    async def act(worker: Worker) -> None:
+        await asyncio.gather(*(load.work(worker, 8, 0.01) for _ in range(20)))
 
     run(f"unix://{tmp_path}/nothing.sock", 1, act)
-    assert gauge.done[""] == 20
-    assert gauge.most == 1
+    assert load.done[""] == 20
+    assert load.most == 1
     assert caplog.text.count("does not answer") == 1
 
 
 def test_a_redis_that_dies_and_comes_back_stops_nobody(
     server: EmbeddedValkey, address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    gauge = EngineQueueReader()
+    load = Load()
 
-    async def act(worker: Limiter) -> None:
+    async def act(worker: Worker) -> None:
         over = asyncio.Event()
 
         async def keep_working() -> None:
             while not over.is_set():
-                await gauge.work(worker, 3, 0.05)
+                await load.work(worker, 3, 0.05)
 
         async def more() -> None:
-            enough = gauge.done[""] + 10
-            await until(lambda: gauge.done[""] >= enough)
+            enough = load.done[""] + 10
+            await until(lambda: load.done[""] >= enough)
 
-        load = [asyncio.create_task(keep_working()) for _ in range(20)]
+        tasks = [asyncio.create_task(keep_working()) for _ in range(20)]
         await more()
         await asyncio.to_thread(server.stop)
         await more()
@@ -326,30 +360,30 @@ def test_a_redis_that_dies_and_comes_back_stops_nobody(
         await until(lambda: "answers again" in caplog.text)
         await more()
         over.set()
-        await asyncio.gather(*load)
+        await asyncio.gather(*tasks)
 
     with caplog.at_level("INFO"):
         run(address, 1, act)
-    assert gauge.most == 3
+    assert load.most == 3
 
 
 def test_workers_that_lose_their_redis_hold_no_more_than_the_limit_together(
     server: EmbeddedValkey, address: str
 ) -> None:
-    gauge = EngineQueueReader()
+    load = Load()
 
-    async def act(early: Limiter, late: Limiter) -> None:
+    async def act(early: Worker, late: Worker) -> None:
         names = await early.take("e", 8, 8)
         await early.give("e", names[:7])
         names += await late.take("e", 8, 7)
         await asyncio.to_thread(server.stop)
-        gauge.inside = 8
-        load = [asyncio.create_task(gauge.work(early, 8, 0.05)) for _ in range(20)]
+        load.inside = 8
+        tasks = [asyncio.create_task(load.work(early, 8, 0.05)) for _ in range(20)]
         await asyncio.sleep(0.5)
-        gauge.inside -= 1
+        load.inside -= 1
         await early.give("e", names[7:8])
-        await asyncio.gather(*load)
+        await asyncio.gather(*tasks)
 
     run(address, 2, act)
-    assert gauge.done[""] == 20
-    assert gauge.most == 8
+    assert load.done[""] == 20
+    assert load.most == 8

@@ -1,0 +1,129 @@
+"""The gates of a process: one for each endpoint, and what they share."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from uuid import uuid4
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from app.adapters.model.congestion.engine_queue import EngineQueue, EngineQueueReader
+from app.adapters.model.congestion.gate import AdaptiveGate, Semaphore
+from app.adapters.model.congestion.slots import DeploymentSlots, connected
+from app.adapters.model.congestion.status import publish, without_secrets
+from app.adapters.model.congestion.window import Bounds
+from app.adapters.model.providers.spec import IN_PROCESS, ModelSpec, ProcessLimits
+
+PUBLISH_SECONDS = 2.0
+START = 32
+"""Size at which a window begins without a target."""
+_UNLIMITED = 1_000_000
+
+
+class Gates:
+    """Makes the gate of an endpoint, on the event loop of the caller."""
+
+    def __init__(
+        self, limits: ProcessLimits, engine_queue: Callable[[], EngineQueue | None] = lambda: None
+    ) -> None:
+        """Connects to nothing.
+
+        Args:
+          limits: Of this process.
+          engine_queue: Returns the queue of the engine in this process; None where it has none.
+        """
+        self._limits = limits
+        self._engine_queue = engine_queue
+        self._worker = uuid4().hex[:12]
+        self._shared: _Shared | None = None
+
+    def __call__(self, spec: ModelSpec) -> AdaptiveGate:
+        """Returns a new gate for a model's endpoint."""
+        loop = asyncio.get_running_loop()
+        if self._shared is None or self._shared.loop is not loop:
+            self._shared = _Shared(loop, self._limits, self._worker)
+        return self._shared.opened(spec, self._engine_queue)
+
+    async def close(self) -> None:
+        """Closes what the gates hold; called on their loop.  Idempotent."""
+        if self._shared is not None:
+            await self._shared.close()
+            self._shared = None
+
+
+class _Shared:
+    """The gates of one event loop, and what they have in common."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, limits: ProcessLimits, worker: str) -> None:
+        self.loop = loop
+        self._limits = limits
+        self._worker = worker
+        self._slots = Semaphore(lambda: limits.max_in_flight or _UNLIMITED)
+        self._redis = connected(limits.redis_url) if limits.redis_url else None
+        self._gates: list[AdaptiveGate] = []
+        self._closing: list[EngineQueueReader | DeploymentSlots] = []
+        self._publishing = loop.create_task(self._publish(self._redis)) if self._redis else None
+
+    def opened(
+        self, spec: ModelSpec, engine_queue: Callable[[], EngineQueue | None]
+    ) -> AdaptiveGate:
+        limits, in_process = self._limits, spec.base_url == IN_PROCESS
+        most = _lower(spec.parallel_generations, limits.parallel_generations)
+
+        async def read_here() -> EngineQueue | None:
+            return engine_queue()
+
+        read, deployment = read_here if in_process else None, None
+        if not in_process and not spec.preset.needs_key:  # a hosted endpoint has no metrics
+            reader = EngineQueueReader(spec.base_url)
+            read = reader.read
+            self._closing.append(reader)
+        if not in_process and most is not None and self._redis is not None:
+            deployment = DeploymentSlots(self._redis, without_secrets(spec.base_url), most)
+            self._closing.append(deployment)
+        gate = AdaptiveGate(
+            without_secrets(spec.base_url),
+            bounds(spec, most, limits.target_in_flight),
+            self._slots,
+            deployment=deployment,
+            engine_queue=read,
+        )
+        self._gates.append(gate)
+        return gate
+
+    async def close(self) -> None:
+        for closing in (*self._gates, *self._closing):
+            await closing.close()
+        if self._publishing is not None:
+            self._publishing.cancel()
+            await asyncio.gather(self._publishing, return_exceptions=True)
+        if self._redis is not None:
+            await self._redis.aclose()
+
+    async def _publish(self, client: Redis) -> None:
+        """Publishes the status of the endpoints that are in use."""
+        while True:
+            await asyncio.sleep(PUBLISH_SECONDS)
+            statuses = [gate.status for gate in self._gates]
+            in_use = [one for one in statuses if one.in_flight or one.waiting or one.recent]
+            with contextlib.suppress(RedisError, OSError):  # the next attempt is near
+                await publish(client, self._worker, in_use)
+
+
+def bounds(spec: ModelSpec, most: int | None, target: int | None = None) -> Bounds:
+    """Returns the bounds of a model's window.
+
+    Args:
+      spec: The model.
+      most: Requests of the whole deployment at the endpoint, which no window exceeds; None: no
+        limit.
+      target: Size at which the window begins, in place of the model's own.
+    """
+    top = min(spec.max_in_flight, spec.max_in_flight if most is None else most)
+    start = min(target or spec.target_in_flight or START, top)
+    return Bounds(min(spec.min_in_flight, start), start, top)
+
+
+def _lower(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)
