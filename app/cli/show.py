@@ -109,7 +109,7 @@ def _endpoints(run: Run, redis_url: str) -> list[EndpointStatus]:
         return []
     try:
         endpoints = published(client_url(redis_url))
-    except OSError:  # a run can be without_secrets without the queue
+    except OSError:  # a run can be shown without the queue
         return []
     if any(model.base_url is None and model.provider is None for model in models):
         return endpoints  # the workers' environment decides which of them the run uses

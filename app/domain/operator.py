@@ -23,8 +23,6 @@ class Role(enum.StrEnum):
 
     GENERATOR = "generator"  # writes children; cheap, for breadth
     REFINER = "refiner"  # writes children where the search is stuck or at its best; strong
-    STRATEGIST = "strategist"  # plans what to try and writes no program
-    BUILDER = "builder"  # writes the program that a strategist planned
     JUDGE = "judge"  # rates a measured program
 
 

@@ -84,13 +84,13 @@ def test_a_prompt_takes_the_role_of_its_draft_unless_it_has_one():
     given = scheduled(brief(), ALWAYS)
     prompts = [
         Prompt("", "write", 7),
-        Prompt("", "plan", 7, Role.STRATEGIST),
+        Prompt("", "plan", 7, Role.JUDGE),
         Prompt("", "another", 8),
     ]
 
     assigned = in_roles(given, prompts)
 
-    assert [one.role for one in assigned] == [Role.REFINER, Role.STRATEGIST, Role.GENERATOR]
+    assert [one.role for one in assigned] == [Role.REFINER, Role.JUDGE, Role.GENERATOR]
     assert in_roles(brief(), prompts) == prompts
 
 
