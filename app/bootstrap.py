@@ -280,7 +280,7 @@ class Models:
         Args:
           store: Where completions of earlier runs are, for a run that reuses them.
           engine: Answers the runs that ask for its model.
-          settings: What this process is told of its share; None: nothing.
+          settings: Limits of this process; None: only those of the models' own settings.
         """
         self._store = store
         self._engine = engine
@@ -301,8 +301,8 @@ class Models:
                 )
                 self._build, self._close = providers.model, providers.close
             if run.id not in self._known:
-                told = ModelSettings(**run.settings["llm"])
-                self._known[run.id] = self._build(told, run.seed, run.name)
+                section = ModelSettings(**run.settings["llm"])
+                self._known[run.id] = self._build(section, run.seed, run.name)
             return self._known[run.id]
 
     def close(self) -> None:
