@@ -67,12 +67,12 @@ while nobody has entered it cannot have changed."""
 _ELITES = "SELECT * FROM elites WHERE run = %(run)s ORDER BY island, number, rank"
 _BARREN = """
     WITH newest AS (
-        SELECT cohort, island, ordinal, state FROM proposals
+        SELECT cohort, island, seed, state FROM proposals
         WHERE run = %(run)s AND settled_at IS NOT NULL
         ORDER BY settled_at DESC, id DESC LIMIT %(most)s
     )
     SELECT count(DISTINCT cohort) FROM newest
-    WHERE island = %(island)s AND ordinal >= 0
+    WHERE island = %(island)s AND NOT seed
         AND cohort > (
             SELECT coalesce(max(cohort), 0) FROM newest
             WHERE island = %(island)s AND state = 'admitted'
@@ -140,26 +140,26 @@ class SqlIsland:
         return int(value(self._c, _BARREN, values))
 
     def best(self, n: int, skip: int = 0) -> tuple[Elite, ...]:
-        told = {"run": self._run, "island": self._index, "n": n, "skip": skip}
-        return tuple(elite_of(one) for one in rows(self._c, _BEST, told))
+        params = {"run": self._run, "island": self._index, "n": n, "skip": skip}
+        return tuple(elite_of(record) for record in rows(self._c, _BEST, params))
 
     def elite(self, program: ProgramId) -> Elite | None:
-        told = {"run": self._run, "island": self._index, "program": program}
-        found = row(self._c, _ELITE, told)
-        return elite_of(found) if found else None
+        params = {"run": self._run, "island": self._index, "program": program}
+        result = row(self._c, _ELITE, params)
+        return elite_of(result) if result else None
 
     def uniform(self, n: int, rng: Random) -> tuple[Elite, ...]:
         numbers = rng.sample(range(self.size), min(n, self.size))
-        told = {"run": self._run, "island": self._index, "numbers": numbers}
-        drawn = {one.number: elite_of(one) for one in rows(self._c, _NUMBERED, told)}
+        params = {"run": self._run, "island": self._index, "numbers": numbers}
+        drawn = {record.number: elite_of(record) for record in rows(self._c, _NUMBERED, params)}
         return tuple(drawn[number] for number in numbers if number in drawn)
 
     def cell(self, key: CellKey) -> Cell:
-        told = {"run": self._run, "island": self._index, "cell": as_json(list(key))}
-        found = rows(self._c, _CELL, told)
+        params = {"run": self._run, "island": self._index, "cell": as_json(list(key))}
+        result = rows(self._c, _CELL, params)
         if self._row is None:
-            self._row = found[0]
-        return Cell(key, tuple(elite_of(one) for one in found if one.program is not None))
+            self._row = result[0]
+        return Cell(key, tuple(elite_of(record) for record in result if record.program is not None))
 
 
 class SqlArchive:
@@ -169,8 +169,8 @@ class SqlArchive:
         self._c = connection
 
     def islands(self, run: int, *, lock: bool = False) -> tuple[SqlIsland, ...]:
-        found = rows(self._c, _EVERY_LOCKED if lock else _EVERY, {"run": run})
-        return tuple(SqlIsland(self._c, run, one.index, one) for one in found)
+        result = rows(self._c, _EVERY_LOCKED if lock else _EVERY, {"run": run})
+        return tuple(SqlIsland(self._c, run, record.index, record) for record in result)
 
     def island(self, run: int, index: int, *, lock: bool = False) -> SqlIsland:
         held = row(self._c, _ONE_LOCKED, {"run": run, "index": index}) if lock else None
@@ -203,8 +203,8 @@ class SqlArchive:
         write(self._c, _EMPTIED, {"run": run, "island": island, "reset": reset})
 
     def champion(self, run: int) -> Elite | None:
-        found = row(self._c, _CHAMPION, {"run": run})
-        return elite_of(found) if found else None
+        result = row(self._c, _CHAMPION, {"run": run})
+        return elite_of(result) if result else None
 
     def elites(self, run: int) -> list[tuple[int, Elite]]:
         return [(row.island, elite_of(row)) for row in rows(self._c, _ELITES, {"run": run})]

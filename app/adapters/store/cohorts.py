@@ -116,22 +116,22 @@ the proposals where it did; part of a statement, told with `drafted`.
 
 
 def cohort_of(
-    found: Mapping[str, Any],
+    result: Mapping[str, Any],
     members: Iterable[Mapping[str, Any]],
     trials: Iterable[tuple[Trial, Evaluation | None]],
 ) -> Cohort:
     return Cohort(
-        id=found["id"],
-        run=found["run"],
-        island=found["island"],
-        operator=found["operator"],
+        id=result["id"],
+        run=result["run"],
+        island=result["island"],
+        operator=result["operator"],
         members=tuple(member_of(member) for member in members),
         trials=dict(trials),
     )
 
 
 def tested(held: Any) -> list[tuple[Trial, Evaluation | None]]:
-    return [(trial_of(one), evaluation_of(one["evaluation"])) for one in held.trials or ()]
+    return [(trial_of(record), evaluation_of(record["evaluation"])) for record in held.trials or ()]
 
 
 def _entered(child: MemberResult, draft: Draft | None) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def drafted(turns: Sequence[Turn]) -> dict[str, Any]:
         for member, draft in zip(turn.cohort.members, turn.drafts, strict=bool(turn.drafts))
         if member.draft is None
     ]
-    return {"ids": [one["id"] for one in new], "drafts": as_json(new)}
+    return {"ids": [record["id"] for record in new], "drafts": as_json(new)}
 
 
 class SqlCohorts:
@@ -209,11 +209,11 @@ class SqlCohorts:
             },
         )
         for cohort, plan in zip(ids, plans, strict=True):
-            for one in plan.drafts:
+            for draft in plan.drafts:
                 write(
                     self._c,
                     _DRAFT,
-                    {"cohort": cohort, "ordinal": one.ordinal, **draft_columns(one)},
+                    {"cohort": cohort, "ordinal": draft.ordinal, **draft_columns(draft)},
                 )
         counted = [plan for plan in plans if not plan.seeding]
         if counted:
@@ -221,26 +221,26 @@ class SqlCohorts:
         return sorted(proposal.id for proposal in proposals if proposal.leads)
 
     def lock(self, cohort: CohortId) -> tuple[Run, Cohort]:
-        found = row(self._c, LOCK, {"cohorts": [cohort]})
+        result = row(self._c, LOCK, {"cohorts": [cohort]})
         held = row(self._c, _CONTENTS_OF, {"cohorts": [cohort]})
-        [locked] = found.locked
-        return run_of(self._c, found), cohort_of(locked, held.members, tested(held))
+        [locked] = result.locked
+        return run_of(self._c, result), cohort_of(locked, held.members, tested(held))
 
     def lock_planned(self, proposals: Sequence[ProposalId]) -> tuple[Run, set[ProposalId]]:
-        found = row(self._c, _LOCK_PLANNED, {"proposals": sorted(proposals)})
-        run = run_of(self._c, found)
-        return run, set() if run.state.final else set(found.planned or ())
+        result = row(self._c, _LOCK_PLANNED, {"proposals": sorted(proposals)})
+        run = run_of(self._c, result)
+        return run, set() if run.state.final else set(result.planned or ())
 
     def contents(self, cohorts: Sequence[Cohort]) -> list[Cohort]:
         by_id = {cohort.id: cohort for cohort in cohorts}
-        found = rows(self._c, _CONTENTS_OF, {"cohorts": sorted(by_id)})
+        result = rows(self._c, _CONTENTS_OF, {"cohorts": sorted(by_id)})
         return [
             replace(
                 by_id[held.id],
                 members=tuple(member_of(member) for member in held.members),
                 trials=dict(tested(held)),
             )
-            for held in found
+            for held in result
         ]
 
     def enter(self, cohorts: Sequence[Cohort], results: Sequence[MemberResult]) -> None:

@@ -20,17 +20,17 @@ _OF_CONVERSATION = """
     WHERE proposals.id = %(proposal)s ORDER BY turn, place
 """
 _SAVE = f"""
-    WITH drafted AS ({DRAFTED}), told AS (
-        SELECT * FROM json_to_recordset(CAST(%(saved)s AS json)) AS told(
+    WITH drafted AS ({DRAFTED}), given AS (
+        SELECT * FROM json_to_recordset(CAST(%(saved)s AS json)) AS given(
             nth int, draws boolean, cohort bigint, proposal bigint, asker text, turn int,
             place int, text text, model text, finish text, prompt_tokens int,
             completion_tokens int, latency_seconds float8, cost_usd float8, role text,
             revision text, cached_tokens int, reused bool, prompt text, sample int,
             parameters jsonb
         )
-    ), heard AS (
-        SELECT nth FROM told JOIN completions USING (cohort, proposal, asker, turn, place)
-        WHERE told.text = completions.text AND told.latency_seconds = completions.latency_seconds
+    ), repeated AS (
+        SELECT nth FROM given JOIN completions USING (cohort, proposal, asker, turn, place)
+        WHERE given.text = completions.text AND given.latency_seconds = completions.latency_seconds
     ), stored AS (
         INSERT INTO completions (cohort, proposal, asker, turn, place, text, model, finish,
             prompt_tokens, completion_tokens, latency_seconds, cost_usd, role, revision,
@@ -38,8 +38,8 @@ _SAVE = f"""
         SELECT cohort, proposal, asker, turn, place, text, model, finish, prompt_tokens,
             completion_tokens, latency_seconds, cost_usd, role, revision, cached_tokens, reused,
             prompt, sample, parameters
-        FROM told
-        WHERE (SELECT count(*) FROM drafted) >= 0 AND nth NOT IN (SELECT nth FROM heard)
+        FROM given
+        WHERE (SELECT count(*) FROM drafted) >= 0 AND nth NOT IN (SELECT nth FROM repeated)
             AND (NOT draws OR proposal IN (SELECT id FROM drafted))
         ORDER BY cohort, proposal, asker, turn, place
         ON CONFLICT (cohort, proposal, asker, turn, place) DO NOTHING
@@ -50,7 +50,7 @@ _SAVE = f"""
         FROM json_to_recordset(CAST(%(booked)s AS json)) AS booked(
             nth int, tokens bigint, cost_usd float8, longest int
         )
-        WHERE nth NOT IN (SELECT nth FROM heard)
+        WHERE nth NOT IN (SELECT nth FROM repeated)
     ), counted AS (
         UPDATE runs SET tokens = runs.tokens + account.tokens,
             cost_usd = runs.cost_usd + account.cost_usd,
@@ -60,8 +60,8 @@ _SAVE = f"""
             AND (account.tokens > 0 OR account.cost_usd > 0
                 OR account.longest > longest_prompt_tokens)
     )
-    SELECT DISTINCT nth FROM told
-    WHERE nth NOT IN (SELECT nth FROM heard)
+    SELECT DISTINCT nth FROM given
+    WHERE nth NOT IN (SELECT nth FROM repeated)
         AND (proposal, asker, turn, place)
             NOT IN (SELECT proposal, asker, turn, place FROM stored)
 """
@@ -134,26 +134,26 @@ class _Saving:
     def write(self, c: Connection) -> None:
         """Runs the statement, as part of a pipeline."""
         stored = [self._turns[nth] for nth in self._first]
-        told = {
+        params = {
             "run": self._turns[0].cohort.run,
             "saved": as_json([row for nth in self._first for row in self._rows(nth)]),
             "booked": as_json([self._booked(nth) for nth in range(len(self._turns))]),
         }
-        self._found = rows_later(c, _SAVE, {**told, **drafted(stored)})
+        self._found = rows_later(c, _SAVE, {**params, **drafted(stored)})
 
     def overtaken(self) -> list[Turn]:
         """Returns the turns to which other answers are stored; asked after the commit."""
-        late = {one.nth for one in self._found()}
+        late = {record.nth for record in self._found()}
         late |= set(self._answered).difference(self._first)
         return [self._turns[nth] for nth in sorted(late)]
 
     def _rows(self, nth: int) -> list[dict[str, Any]]:
         turn = self._turns[nth]
-        draws = bool(turn.drafts) and any(one.draft is None for one in turn.cohort.members)
+        draws = bool(turn.drafts) and any(member.draft is None for member in turn.cohort.members)
         return [
             {
-                **asdict(one),
-                "text": clean(one.text),
+                **asdict(completion),
+                "text": clean(completion.text),
                 "nth": nth,
                 "draws": draws,
                 "cohort": turn.cohort.id,
@@ -164,8 +164,10 @@ class _Saving:
                 "prompt": prompt.digest,
                 "sample": prompt.sample,
             }
-            for place, (prompt, one) in enumerate(zip(turn.prompts, turn.completions, strict=True))
-            if one is not None
+            for place, (prompt, completion) in enumerate(
+                zip(turn.prompts, turn.completions, strict=True)
+            )
+            if completion is not None
         ]
 
     def _booked(self, nth: int) -> dict[str, Any]:
@@ -212,10 +214,10 @@ class SqlCompletions:
     def of_conversation(
         self, proposal: ProposalId, asker: Asker
     ) -> dict[int, dict[int, Completion]]:
-        told = {"proposal": proposal, "asker": asker.value}
+        params = {"proposal": proposal, "asker": asker.value}
         turns: dict[int, dict[int, Completion]] = {}
-        for one in rows(self._c, _OF_CONVERSATION, told):
-            turns.setdefault(one.turn, {})[one.place] = _completion(one)
+        for record in rows(self._c, _OF_CONVERSATION, params):
+            turns.setdefault(record.turn, {})[record.place] = _completion(record)
         return turns
 
     def save(self, turns: Sequence[Turn]) -> Callable[[], list[Turn]]:
@@ -224,17 +226,20 @@ class SqlCompletions:
         return saving.overtaken
 
     def recall(self, keys: Sequence[CompletionKey]) -> list[Completion | None]:
-        told = [{"place": place, **asdict(one)} for place, one in enumerate(keys)]
-        found = {one.asked_place: one for one in rows(self._c, _RECALL, {"asked": as_json(told)})}
-        return [_completion(found[n]) if n in found else None for n in range(len(keys))]
+        params = [{"place": place, **asdict(key)} for place, key in enumerate(keys)]
+        result = {
+            record.asked_place: record
+            for record in rows(self._c, _RECALL, {"asked": as_json(params)})
+        }
+        return [_completion(result[n]) if n in result else None for n in range(len(keys))]
 
     def replay(self, run: int, keys: Sequence[tuple[str, int]]) -> list[Completion | None]:
-        told = [{"place": n, "prompt": prompt, "sample": s} for n, (prompt, s) in enumerate(keys)]
-        found = {
-            one.asked_place: one
-            for one in rows(self._c, _REPLAY, {"run": run, "asked": as_json(told)})
+        params = [{"place": n, "prompt": prompt, "sample": s} for n, (prompt, s) in enumerate(keys)]
+        result = {
+            record.asked_place: record
+            for record in rows(self._c, _REPLAY, {"run": run, "asked": as_json(params)})
         }
-        return [_completion(found[n]) if n in found else None for n in range(len(keys))]
+        return [_completion(result[n]) if n in result else None for n in range(len(keys))]
 
     def accounts(self, run: int) -> list[Account]:
-        return [Account(**one._asdict()) for one in rows(self._c, _ACCOUNTS, {"run": run})]
+        return [Account(**record._asdict()) for record in rows(self._c, _ACCOUNTS, {"run": run})]

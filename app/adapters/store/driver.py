@@ -14,52 +14,52 @@ from psycopg.rows import namedtuple_row
 from sqlalchemy import Connection
 
 
-def rows(c: Connection, statement: str, told: Mapping[str, Any]) -> list[Any]:
+def rows(c: Connection, statement: str, params: Mapping[str, Any]) -> list[Any]:
     """Runs a statement within the connection's transaction; returns its rows as named tuples.
 
     Args:
       c: The connection.
       statement: SQL with `%(name)s` where a value goes.
-      told: The values by name.
+      params: The values by name.
     """
     with _driver(c).cursor(row_factory=namedtuple_row) as cursor:
-        return cursor.execute(statement, told).fetchall()
+        return cursor.execute(statement, params).fetchall()
 
 
-def row(c: Connection, statement: str, told: Mapping[str, Any]) -> Any:
+def row(c: Connection, statement: str, params: Mapping[str, Any]) -> Any:
     """Returns the first row, or None; see `rows`."""
     with _driver(c).cursor(row_factory=namedtuple_row) as cursor:
-        return cursor.execute(statement, told).fetchone()
+        return cursor.execute(statement, params).fetchone()
 
 
-def value(c: Connection, statement: str, told: Mapping[str, Any]) -> Any:
+def value(c: Connection, statement: str, params: Mapping[str, Any]) -> Any:
     """Returns the first column of the first row, or None; see `rows`."""
     with _driver(c).cursor() as cursor:
-        found = cursor.execute(statement, told).fetchone()
-        return found[0] if found else None
+        first = cursor.execute(statement, params).fetchone()
+        return first[0] if first else None
 
 
-def values(c: Connection, statement: str, told: Mapping[str, Any]) -> list[Any]:
+def values(c: Connection, statement: str, params: Mapping[str, Any]) -> list[Any]:
     """Returns the first column of every row; see `rows`."""
     with _driver(c).cursor() as cursor:
-        return [found[0] for found in cursor.execute(statement, told)]
+        return [record[0] for record in cursor.execute(statement, params)]
 
 
-def write(c: Connection, statement: str, told: Mapping[str, Any]) -> int:
+def write(c: Connection, statement: str, params: Mapping[str, Any]) -> int:
     """Runs a statement that returns nothing; returns how many rows it wrote."""
     with _driver(c).cursor() as cursor:
-        return cursor.execute(statement, told).rowcount
+        return cursor.execute(statement, params).rowcount
 
 
-def rows_later(c: Connection, statement: str, told: Mapping[str, Any]) -> Callable[[], list[Any]]:
-    """Runs a statement as part of a pipeline; its rows can be asked for after that has ended."""
+def rows_later(c: Connection, statement: str, params: Mapping[str, Any]) -> Callable[[], list[Any]]:
+    """Runs a statement in a pipeline; returns a function that gives its rows after the end."""
     cursor = _driver(c).cursor(row_factory=namedtuple_row)
-    cursor.execute(statement, told)
+    cursor.execute(statement, params)
     return cursor.fetchall
 
 
 def pipeline(c: Connection) -> AbstractContextManager[object]:
-    """Sends what is run inside without waiting for answers; errors are raised at its end."""
+    """Sends statements without waiting for their results; errors are raised at the end."""
     return _driver(c).pipeline()
 
 

@@ -60,14 +60,14 @@ class SqlEvents:
     def read(
         self, run: int, after: int = 0, limit: int = 1000, kinds: Sequence[EventKind] = ()
     ) -> list[Event]:
-        told = {"run": run, "after": after, "limit": limit}
+        values = {"run": run, "after": after, "limit": limit}
         if kinds:
-            found = rows(
-                self._c, _EVENTS_OF_KIND, {**told, "kinds": [kind.value for kind in kinds]}
+            stored = rows(
+                self._c, _EVENTS_OF_KIND, {**values, "kinds": [kind.value for kind in kinds]}
             )
         else:
-            found = rows(self._c, _EVERY_EVENT, told)
+            stored = rows(self._c, _EVERY_EVENT, values)
         return [
             Event(event.seq, event.seconds, read_fact(EventKind(event.kind), event.data))
-            for event in found
+            for event in stored
         ]

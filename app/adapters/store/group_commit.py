@@ -1,4 +1,4 @@
-"""Group commit: threads that want the same transaction at the same time share one."""
+"""Group commit: threads that need the same kind of transaction at the same time share one."""
 
 import logging
 import threading
@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 
 MOST = 32
-"""Subjects of one transaction: whoever waits for its locks waits for all of them."""
+"""Subjects of one transaction; a waiter for its locks waits for the work on all of them."""
 
 
 def _nothing(results: Sequence[object]) -> None: ...
@@ -25,10 +25,10 @@ class _Member:
     """A thread that takes part.
 
     Attributes:
-      turn: Set when it need wait no longer: it is served, or leads, or neither, and is on its own.
-      leads: Those it works for besides itself; None where it leads nobody, not even itself.
-      served: Whether a transaction that returned `results` was for it, too.
-      results: One for each of its subjects.
+      turn: Set when it stops waiting: it is served, or leads the next group, or continues alone.
+      leads: The other members of the group it leads; None where it does not lead.
+      served: Whether a group's transaction has served it.
+      results: One for each of its subjects, if it is served.
     """
 
     subjects: Sequence[Any]
@@ -39,21 +39,21 @@ class _Member:
 
 
 class GroupCommit:
-    """Runs transactions of a kind one after the other, each for all who came meanwhile.
+    """Runs transactions of a kind one after the other, each for all threads that wait for it.
 
-    Whoever finds nobody at work goes first, at once and alone; those who come while it works are
-    the next group, which the first of them leads.  So nobody is held back for company, and the
-    busier a process is, the fewer its transactions.
+    A thread that finds no transaction of its kind running starts one at once, alone.  Threads that
+    arrive while it runs form the next group, which the first of them leads.  So no thread is
+    delayed to fill a group, and the busier a process is, the fewer transactions it runs.
 
     Source: DeWitt et al., Implementation Techniques for Main Memory Database Systems (1984), § 5.2;
     without its timer.
     """
 
     def __init__(self, most: int = MOST) -> None:
-        """Begins idle.
+        """Creates an idle group commit.
 
         Args:
-          most: Subjects of one transaction, but for a member that brings more by itself.
+          most: Subjects of one transaction; a single member may bring more.
         """
         self._most = most
         self._lock = threading.Lock()

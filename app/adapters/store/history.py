@@ -79,7 +79,7 @@ _FAILURES = """
 _ADMITTED = """
     SELECT count(*) FROM (
         SELECT FROM proposals
-        WHERE run = %(run)s AND state = 'admitted' AND ordinal >= 0 LIMIT %(limit)s
+        WHERE run = %(run)s AND state = 'admitted' AND NOT seed LIMIT %(limit)s
     ) AS admitted
 """
 _SPENT = """
@@ -98,51 +98,56 @@ class SqlHistory:
     def best(self, run: int) -> Settled | None:
         if value(self._c, _RANKING, {"run": run}) == Ranking.RELATIVE:
             return self._champion(run)
-        found = row(self._c, _FITTEST, {"run": run})
-        return settled_of(found) if found else None
+        result = row(self._c, _FITTEST, {"run": run})
+        return settled_of(result) if result else None
 
     def _champion(self, run: int) -> Settled | None:
         champion = SqlArchive(self._c).champion(run)
         if champion is None:
             return None
-        found = row(self._c, _OF_CHAMPION, {"run": run, "program": champion.program})
-        return replace(settled_of(found), fitness=champion.fitness) if found else None
+        result = row(self._c, _OF_CHAMPION, {"run": run, "program": champion.program})
+        return replace(settled_of(result), fitness=champion.fitness) if result else None
 
     def best_quality(self, run: Run, besides: Sequence[ProposalId] = ()) -> Quality | None:
         if run.ranking is Ranking.RELATIVE:
             champion = SqlArchive(self._c).champion(run.id)
             return champion.quality if champion else None
-        found = row(self._c, _BEST_QUALITY, {"run": run.id, "besides": list(besides)})
-        return Quality(-found.stages_left, found.fitness) if found else None
+        result = row(self._c, _BEST_QUALITY, {"run": run.id, "besides": list(besides)})
+        return Quality(-result.stages_left, result.fitness) if result else None
 
     def settled(self, run: int, after: int = 0, limit: int = 1000) -> list[Settled]:
-        told = {"run": run, "after": after, "limit": limit}
-        return [settled_of(one) for one in rows(self._c, _HISTORY, told)]
+        params = {"run": run, "after": after, "limit": limit}
+        return [settled_of(record) for record in rows(self._c, _HISTORY, params)]
 
     def placed(self, run: int, limit: int) -> list[tuple[Settled, list[Evaluation]]]:
-        found = rows(self._c, _PLACED, {"run": run, "limit": limit})
+        result = rows(self._c, _PLACED, {"run": run, "limit": limit})
         tested: dict[int, list[Evaluation]] = {}
-        for one in rows(self._c, _EVALUATED, {"cohorts": sorted({one.cohort for one in found})}):
-            evaluation = evaluation_of(one.evaluation)
+        for record in rows(
+            self._c, _EVALUATED, {"cohorts": sorted({record.cohort for record in result})}
+        ):
+            evaluation = evaluation_of(record.evaluation)
             if evaluation is not None:
-                tested.setdefault(one.cohort, []).append(evaluation)
+                tested.setdefault(record.cohort, []).append(evaluation)
         return [
-            (settled_of(one), [e for e in tested.get(one.cohort, []) if one.program in e.scores])
-            for one in found
+            (
+                settled_of(record),
+                [e for e in tested.get(record.cohort, []) if record.program in e.scores],
+            )
+            for record in result
         ]
 
     def evaluations(self, run: int, program: ProgramId) -> list[Evaluation]:
-        found = rows(self._c, _OF_PROGRAM, {"run": run, "program": program})
-        return [e for one in found if (e := evaluation_of(one.evaluation)) is not None]
+        result = rows(self._c, _OF_PROGRAM, {"run": run, "program": program})
+        return [e for record in result if (e := evaluation_of(record.evaluation)) is not None]
 
     def states(self, run: int) -> dict[State, int]:
-        return {State(one.state): one.n for one in rows(self._c, _STATES, {"run": run})}
+        return {State(record.state): record.n for record in rows(self._c, _STATES, {"run": run})}
 
     def admitted(self, run: int, limit: int) -> int:
         return int(value(self._c, _ADMITTED, {"run": run, "limit": limit}))
 
     def failures(self, run: int) -> dict[str, int]:
-        return {one.failure_kind: one.n for one in rows(self._c, _FAILURES, {"run": run})}
+        return {record.failure_kind: record.n for record in rows(self._c, _FAILURES, {"run": run})}
 
     def spent(self) -> Spent:
         totals = row(self._c, _SPENT, {})

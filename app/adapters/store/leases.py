@@ -130,13 +130,13 @@ class SqlLeases:
     def overdue(
         self, run: int, redeliver_seconds: float, limit: int = 1000
     ) -> tuple[list[ProposalId], list[WaitingTrial]]:
-        found = {}
+        result = {}
         for table, waiting_if in _WAITING.items():
             query = _OVERDUE.format(table=table, waiting=waiting_if, columns=_COLUMNS[table])
-            found[table] = rows(
+            result[table] = rows(
                 self._c, query, {"run": run, "again": redeliver_seconds, "limit": limit}
             )
-        return sorted(row.id for row in found["proposals"]), waiting(found["trials"])
+        return sorted(row.id for row in result["proposals"]), waiting(result["trials"])
 
     def forget_attempts(self, run: int) -> None:
         for table, waiting_if in _WAITING.items():

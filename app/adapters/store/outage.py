@@ -1,4 +1,4 @@
-"""A ledger that is away for a moment, as while its server restarts."""
+"""Short outages of the database, as while its server restarts."""
 
 import logging
 import time
@@ -10,34 +10,34 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 Connection = TypeVar("Connection")
 
 AGAIN_SECONDS = 0.5
-"""Between two tries."""
+"""Between two attempts to connect."""
 CONNECT_SECONDS = 15
-"""For one of them; a busy machine may hold a server up for some seconds, and it is not away."""
+"""For one attempt: on a busy machine a server may take seconds to accept a connection."""
 
 _LOG = logging.getLogger(__name__)
 
 
 class Outage:
-    """Waits for a server that cannot be connected to; says so once, and when it is back.
+    """Waits for a server that does not accept connections, and logs the outage's start and end.
 
-    Without it a worker drains its queue in a moment: each step finds no ledger and ends, and what
-    was rung for waits until `reap` rings again.  Waiting is safe, as nothing has been done yet.
+    Without it a worker would empty its queue at once: each step would fail, and its message would
+    be lost until `reap` enqueues it again.  Waiting is safe, because nothing has been done yet.
 
     Args:
-      patience_seconds: How long is waited; 0.0: not at all.
-      again_seconds: Between two tries.
+      patience_seconds: How long to wait; 0.0: not at all.
+      again_seconds: Between two attempts to connect.
     """
 
     def __init__(self, patience_seconds: float, again_seconds: float = AGAIN_SECONDS) -> None:
         self._patience_seconds = patience_seconds
         self._again_seconds = again_seconds
-        self._told = False
+        self._logged = False
 
     def outlast(self, connect: Callable[[], Connection]) -> Connection:
-        """Returns what `connect` returns as soon as it does.
+        """Returns what `connect` returns, once it succeeds.
 
         Raises:
-          OperationalError, InterfaceError: It did not within the patience.
+          OperationalError, InterfaceError: It did not succeed within the patience.
         """
         ends = time.monotonic() + self._patience_seconds
         while True:
@@ -46,19 +46,19 @@ class Outage:
             except (OperationalError, InterfaceError) as error:
                 if time.monotonic() + self._again_seconds > ends:
                     raise
-                self._tell(error)
+                self._log(error)
             else:
                 self._recovered()
                 return connected
             time.sleep(self._again_seconds)
 
-    def _tell(self, error: OperationalError | InterfaceError) -> None:
-        if not self._told:
-            self._told = True
-            why = str(error.orig).strip().split("\n")[0]
-            _LOG.warning("the database does not answer, waiting for it: %s", why)
+    def _log(self, error: OperationalError | InterfaceError) -> None:
+        if not self._logged:
+            self._logged = True
+            reason = str(error.orig).strip().split("\n")[0]
+            _LOG.warning("the database does not answer, waiting for it: %s", reason)
 
     def _recovered(self) -> None:
-        if self._told:
-            self._told = False
+        if self._logged:
+            self._logged = False
             _LOG.warning("the database answers again")

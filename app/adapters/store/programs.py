@@ -26,16 +26,16 @@ _CLAIM = """
 """
 """Told in order: who waits for another's claim holds none that the other will want."""
 _KNOWN = """
-    SELECT programs.id, programs.source, programs.language, one.fitness, one.changes,
+    SELECT programs.id, programs.source, programs.language, latest.fitness, latest.changes,
         CASE WHEN %(measured)s THEN (
             SELECT json_agg(evaluation ORDER BY trials.id) FROM trials
-            WHERE trials.cohort = one.cohort AND evaluation IS NOT NULL
+            WHERE trials.cohort = latest.cohort AND evaluation IS NOT NULL
         ) END AS evaluations
     FROM programs LEFT JOIN LATERAL (
         SELECT fitness, changes, cohort FROM proposals
         WHERE run + 0 = %(run)s AND program = programs.id AND state = 'admitted'
         ORDER BY id DESC LIMIT 1
-    ) AS one ON true
+    ) AS latest ON true
     WHERE programs.id = ANY(%(ids)s)
 """
 """`run + 0`: a plan made while the tables were small takes any index that begins with `run`."""
@@ -64,16 +64,16 @@ _ANCESTRY = """
         ) AS born
         WHERE line.depth < %(ancestors)s AND born.parent <> line.program
     ), ancestor AS (
-        SELECT line.depth, programs.id, programs.source, programs.language, one.fitness,
-            one.changes, (
+        SELECT line.depth, programs.id, programs.source, programs.language, latest.fitness,
+            latest.changes, (
                 SELECT json_agg(evaluation ORDER BY trials.id) FROM trials
-                WHERE trials.cohort = one.cohort AND evaluation IS NOT NULL
+                WHERE trials.cohort = latest.cohort AND evaluation IS NOT NULL
             ) AS evaluations
         FROM line JOIN programs ON programs.id = line.program LEFT JOIN LATERAL (
             SELECT fitness, changes, cohort FROM proposals
             WHERE run + 0 = %(run)s AND program = line.program AND state = 'admitted'
             ORDER BY id DESC LIMIT 1
-        ) AS one ON true
+        ) AS latest ON true
         WHERE line.depth > 0
     ), failed AS (
         SELECT recent.id, recent.failure_kind, recent.failure_detail, recent.changes,
@@ -111,7 +111,7 @@ class SqlPrograms:
             self._c,
             _PUT,
             {
-                "ids": [one for one, _ in ordered],
+                "ids": [program for program, _ in ordered],
                 "sources": [program.source for _, program in ordered],
                 "languages": [program.language for _, program in ordered],
                 "lengths": [len(program.source) for _, program in ordered],
@@ -138,25 +138,25 @@ class SqlPrograms:
     def records(
         self, run: int, ids: Sequence[ProgramId], *, measured: bool
     ) -> dict[ProgramId, ProgramRecord]:
-        found = {}
-        for one in rows(self._c, _KNOWN, {"run": run, "ids": list(ids), "measured": measured}):
-            tested = [e for stored in one.evaluations or () if (e := evaluation_of(stored))]
-            own = [e for e in tested if one.id in e.scores or one.id in e.metrics]
-            found[one.id] = ProgramRecord(
-                program=Program(one.source, one.language),
-                fitness=one.fitness,
-                metrics=merged_metrics(one.id, own),
-                features={k: v for e in own for k, v in e.features.get(one.id, {}).items()},
+        result = {}
+        for record in rows(self._c, _KNOWN, {"run": run, "ids": list(ids), "measured": measured}):
+            tested = [e for stored in record.evaluations or () if (e := evaluation_of(stored))]
+            own = [e for e in tested if record.id in e.scores or record.id in e.metrics]
+            result[record.id] = ProgramRecord(
+                program=Program(record.source, record.language),
+                fitness=record.fitness,
+                metrics=merged_metrics(record.id, own),
+                features={k: v for e in own for k, v in e.features.get(record.id, {}).items()},
                 artifacts={k: v for e in own for k, v in e.artifacts.items()},
-                changes=one.changes or "",
+                changes=record.changes or "",
             )
-        return found
+        return result
 
     def children(self, run: int, parent: ProgramId, limit: int) -> tuple[ProgramRecord, ...]:
-        found = rows(self._c, _CHILDREN, {"run": run, "parent": parent, "limit": limit})
+        result = rows(self._c, _CHILDREN, {"run": run, "parent": parent, "limit": limit})
         return tuple(
             ProgramRecord(Program(row.source, row.language), row.fitness, changes=row.changes)
-            for row in found
+            for row in result
         )
 
     def claim_fingerprints(
@@ -165,42 +165,47 @@ class SqlPrograms:
         if not claims:
             return set()
         ordered = sorted(set(claims))
-        told = {
+        params = {
             "run": run,
             "islands": [island for island, _, _ in ordered],
             "epochs": [epoch for _, epoch, _ in ordered],
             "fingerprints": [fingerprint for _, _, fingerprint in ordered],
         }
-        return {(one.island, one.epoch, one.fingerprint) for one in rows(self._c, _CLAIM, told)}
+        return {
+            (record.island, record.epoch, record.fingerprint)
+            for record in rows(self._c, _CLAIM, params)
+        }
 
     def ancestry(self, run: int, program: ProgramId, *, ancestors: int, failures: int) -> Ancestry:
         values = {"run": run, "program": program, "ancestors": ancestors, "failures": failures}
-        found = row(self._c, _ANCESTRY, values)
+        result = row(self._c, _ANCESTRY, values)
         return Ancestry(
-            tuple(_ancestor(one) for one in found.ancestors or ()),
-            tuple(_failed(one) for one in found.failures or ()),
+            tuple(_ancestor(record) for record in result.ancestors or ()),
+            tuple(_failed(record) for record in result.failures or ()),
         )
 
 
-def _ancestor(one: Any) -> ProgramRecord:
+def _ancestor(record: Any) -> ProgramRecord:
     tested: list[Evaluation] = [
-        e for stored in one["evaluations"] or () if (e := evaluation_of(stored))
+        e for stored in record["evaluations"] or () if (e := evaluation_of(stored))
     ]
     return ProgramRecord(
-        Program(one["source"], one["language"]),
-        one["fitness"],
-        merged_metrics(one["id"], tested),
-        changes=one["changes"] or "",
+        Program(record["source"], record["language"]),
+        record["fitness"],
+        merged_metrics(record["id"], tested),
+        changes=record["changes"] or "",
     )
 
 
-def _failed(one: Any) -> FailedChild:
-    evaluation = evaluation_of(one["evaluation"])
-    program = Program(one["source"], one["language"]) if one["source"] is not None else None
+def _failed(record: Any) -> FailedChild:
+    evaluation = evaluation_of(record["evaluation"])
+    program = (
+        Program(record["source"], record["language"]) if record["source"] is not None else None
+    )
     return FailedChild(
-        Failure(FailureKind(one["failure_kind"]), one["failure_detail"] or ""),
+        Failure(FailureKind(record["failure_kind"]), record["failure_detail"] or ""),
         program,
-        one["changes"],
-        tuple(case for case in one["cases"] or () if case),
+        record["changes"],
+        tuple(case for case in record["cases"] or () if case),
         evaluation.artifacts if evaluation else {},
     )

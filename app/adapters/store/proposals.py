@@ -96,39 +96,39 @@ class SqlProposals:
         self, proposals: Sequence[ProposalId], lease_seconds: float, *, attempts: int
     ) -> list[tuple[Run, LeasedProposals]]:
         claimed = []
-        told = {"proposals": sorted(proposals), "lease": lease_seconds}
-        for found in rows(self._c, _CLAIM, told):
-            run = run_of(self._c, found)
-            for one in found.claimed:
-                if one["attempts"] > attempts:
-                    raise Exhausted(run.id, one["proposal"], attempts)
-                cohort = cohort_of(one, one["members"], ())
-                claimed.append((run, LeasedProposals(cohort, one["size"])))
+        params = {"proposals": sorted(proposals), "lease": lease_seconds}
+        for result in rows(self._c, _CLAIM, params):
+            run = run_of(self._c, result)
+            for record in result.claimed:
+                if record["attempts"] > attempts:
+                    raise Exhausted(run.id, record["proposal"], attempts)
+                cohort = cohort_of(record, record["members"], ())
+                claimed.append((run, LeasedProposals(cohort, record["size"])))
         return claimed
 
     def backlog(self, run: int) -> Backlog:
         states = {"planned": 0, "testing": 0}
         islands: dict[int, int] = {}
         seeding = 0
-        for one in rows(self._c, _BACKLOG, {"run": run}):
-            states[one.state] += one.n
-            if one.seed:
-                seeding += one.n
+        for record in rows(self._c, _BACKLOG, {"run": run}):
+            states[record.state] += record.n
+            if record.seed:
+                seeding += record.n
             else:
-                islands[one.island] = islands.get(one.island, 0) + one.n
+                islands[record.island] = islands.get(record.island, 0) + record.n
         return Backlog(states["planned"], states["testing"], islands, seeding)
 
     def waiting(self, run: int) -> dict[str, int]:
-        return {one.operator: one.n for one in rows(self._c, _WAITING, {"run": run})}
+        return {record.operator: record.n for record in rows(self._c, _WAITING, {"run": run})}
 
     def flow(self, run: int, settled: int) -> Flow | None:
         if settled < 2:
             return None
-        found = row(self._c, _FLOW, {"run": run, "settled": settled, "sampled": SAMPLED})
-        if found is None or found.span is None:
+        result = row(self._c, _FLOW, {"run": run, "settled": settled, "sampled": SAMPLED})
+        if result is None or result.span is None:
             return None
         return Flow(
-            settled, found.span, float(found.generating), float(found.evaluating), found.testing
+            settled, result.span, float(result.generating), float(result.evaluating), result.testing
         )
 
     def mean_seconds(self, run: int, over: int = 32) -> float:

@@ -30,8 +30,8 @@ RUN_COLUMNS = ", ".join(
     ]
     + [ELAPSED]
 )
-"""What `run_of` is told.  JSON as text: it meets the same grid thousands of times, and parses it
-once."""
+"""The columns that `run_of` reads.  JSON as text: the same grid is read thousands of times,
+and parsed once."""
 _FOUNDED = f"""
     SELECT runs.id, {", ".join(f"runs.{name}" for name in _NEVER_CHANGES)},
         problems.name AS problem_name
@@ -60,22 +60,22 @@ _PLANNING = 0x65766F71
 """First key of the advisory lock that planning takes; the second is the run's id."""
 
 
-def run_of(c: Connection, found: Any) -> Run:
+def run_of(c: Connection, row: Any) -> Run:
     """Builds a run from a row with `RUN_COLUMNS`."""
-    [one] = runs_of(c, [found])
-    return one
+    [run] = runs_of(c, [row])
+    return run
 
 
-def runs_of(c: Connection, found: Sequence[Any]) -> list[Run]:
+def runs_of(c: Connection, result: Sequence[Any]) -> list[Run]:
     """Builds runs; what never changes of one, its settings above all, a connection reads once."""
     known = c.info.setdefault(__name__, {})
-    unknown = [one.id for one in found if (one.id, one.created_at) not in known]
+    unknown = [record.id for record in result if (record.id, record.created_at) not in known]
     if unknown:
-        moments = {one.id: one.created_at for one in found}
+        moments = {record.id: record.created_at for record in result}
         for founded in rows(c, _FOUNDED, {"runs": unknown}):
             rules = rules_of(founded.strategy, founded.settings)
             known[founded.id, moments[founded.id]] = founded, rules
-    return [built(one, *known[one.id, one.created_at]) for one in found]
+    return [built(record, *known[record.id, record.created_at]) for record in result]
 
 
 def count_planned(c: Connection, run: int, cohorts: int, proposals: int) -> None:
@@ -116,8 +116,8 @@ class SqlProblems:
             )
 
     def get(self, digest: ProblemDigest) -> StoredProblem:
-        found = self._c.execute(select(t.problems).where(t.problems.c.digest == digest)).first()
-        if found is None:
+        result = self._c.execute(select(t.problems).where(t.problems.c.digest == digest)).first()
+        if result is None:
             raise LookupError(f"the ledger holds no problem {digest!r}")
         files = self._c.execute(
             select(t.problem_files.c.path, t.problem_files.c.content).where(
@@ -125,7 +125,7 @@ class SqlProblems:
             )
         )
         contents = {path: bytes(content) for path, content in files}
-        return StoredProblem(found.format, found.name, contents, found.options)
+        return StoredProblem(result.format, result.name, contents, result.options)
 
 
 class SqlRuns:
@@ -173,15 +173,15 @@ class SqlRuns:
         return self.get(added.id)
 
     def get(self, run: int) -> Run:
-        found = row(self._c, _ONE, {"run": run})
-        if found is None:
+        result = row(self._c, _ONE, {"run": run})
+        if result is None:
             raise LookupError(f"the ledger holds no run {run}")
-        return run_of(self._c, found)
+        return run_of(self._c, result)
 
     def named(self, name: str) -> Run | None:
         number = int(name) if name.isascii() and name.isdigit() and len(name) < 19 else -1
-        found = row(self._c, _NAMED, {"name": name, "id": number})
-        return run_of(self._c, found) if found else None
+        result = row(self._c, _NAMED, {"name": name, "id": number})
+        return run_of(self._c, result) if result else None
 
     def newest(self, limit: int = 100) -> list[Run]:
         return runs_of(self._c, rows(self._c, _NEWEST, {"limit": limit}))

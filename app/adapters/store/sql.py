@@ -34,7 +34,7 @@ _PROBES: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,  # milliseconds
 }
-"""A server that has vanished is noticed within half a minute: threads wait for one that asks it."""
+"""A server that has vanished is noticed within half a minute."""
 
 _GONE = (
     psycopg.OperationalError,
@@ -65,7 +65,7 @@ class SqlStore:
       url: SQLAlchemy address, `postgresql+psycopg://…`.
       connections: Largest number held at once by this process; opened as they are needed.
       wait_seconds: How long a transaction waits for a connection before it is `Unavailable`.
-      patience_seconds: How long one waits for a server that cannot be connected to.
+      patience_seconds: How long a transaction waits for a server that accepts no connection.
       idle_seconds: How long a transaction may leave the server without a statement before it is
         ended, its locks with it: its process is frozen, or cut off.  0.0: for ever.
     """
@@ -123,9 +123,9 @@ class SqlStore:
 
 
 def _refuse_ended(driver: Any, record: object, proxy: object) -> None:  # noqa: ARG001
-    """Has a connection replaced, and all that are older, that the server has ended meanwhile.
+    """Replaces a connection that the server has closed while it was idle, and all older ones.
 
-    It sends nothing to one that is idle but its end, so that this costs no round trip.
+    A server sends nothing on an idle connection but its end, so this costs no round trip.
     """
     if driver.closed or _readable(driver.fileno()):
         raise InvalidatePoolError("the server has ended an idle connection")
@@ -147,7 +147,7 @@ def _give_up(connection: Connection, error: psycopg.Error) -> NoReturn:
 
 
 def _commit(connection: Connection, tx: SqlTransaction) -> None:
-    """Writes what was held back and commits, in one round trip.
+    """Does the postponed writes and commits, in one round trip.
 
     It takes the run's row lock, for which everybody waits.  In two round trips it would be held
     until this process, one of many on a busy machine, has its next turn.  The driver commits:

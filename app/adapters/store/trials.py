@@ -19,7 +19,7 @@ from app.ports.records import LeasedTrial, TrialResult, WaitingTrial
 _ADD = """
     INSERT INTO trials (run, cohort, stage, players, cases, visible_at)
     SELECT run, cohort, stage, players, cases, now() + %(again)s * interval '1 second'
-    FROM json_to_recordset(CAST(%(trials)s AS json)) AS told(
+    FROM json_to_recordset(CAST(%(trials)s AS json)) AS given(
         run bigint, cohort bigint, stage text, players text[], cases text[]
     )
     ON CONFLICT ON CONSTRAINT trials_cohort_once DO NOTHING RETURNING id, cohort, stage
@@ -47,12 +47,12 @@ _CLAIM = f"""
 
 _RECORD = f"""
     WITH recorded AS (
-        UPDATE trials SET evaluation = told.evaluation, wall_seconds = told.wall,
-            cpu_seconds = told.cpu, leased_until = NULL
-        FROM json_to_recordset(CAST(%(measured)s AS json)) AS told(
+        UPDATE trials SET evaluation = given.evaluation, wall_seconds = given.wall,
+            cpu_seconds = given.cpu, leased_until = NULL
+        FROM json_to_recordset(CAST(%(measured)s AS json)) AS given(
             id bigint, evaluation jsonb, wall float8, cpu float8
         )
-        WHERE trials.id = ANY(%(trials)s) AND trials.id = told.id AND trials.evaluation IS NULL
+        WHERE trials.id = ANY(%(trials)s) AND trials.id = given.id AND trials.evaluation IS NULL
         RETURNING trials.id, trials.cohort, trials.stage, trials.players, trials.cases
     )
     {CONTENTS}, cohorts.recorded FROM (
@@ -70,9 +70,9 @@ def _leased(claimed: Mapping[str, Any], programs: Mapping[ProgramId, Program]) -
     return LeasedTrial(claimed["id"], claimed["cohort"], trial, players)
 
 
-def waiting(found: Sequence[Any]) -> list[WaitingTrial]:
+def waiting(result: Sequence[Any]) -> list[WaitingTrial]:
     """Returns trials of rows with `id`, `cohort` and `stage`, in order of id."""
-    trials = (WaitingTrial(row.id, row.cohort, row.stage) for row in found)
+    trials = (WaitingTrial(row.id, row.cohort, row.stage) for row in result)
     return sorted(trials, key=lambda trial: trial.id)
 
 
@@ -85,7 +85,7 @@ class SqlTrials:
     def add(
         self, trials: Sequence[tuple[Cohort, Trial]], *, redeliver_seconds: float
     ) -> list[WaitingTrial]:
-        told = [
+        values = [
             {
                 "run": cohort.run,
                 "cohort": cohort.id,
@@ -95,29 +95,31 @@ class SqlTrials:
             }
             for cohort, trial in trials
         ]
-        added = rows(self._c, _ADD, {"trials": as_json(told), "again": redeliver_seconds})
+        added = rows(self._c, _ADD, {"trials": as_json(values), "again": redeliver_seconds})
         return waiting(added)
 
     def claim(
         self, trials: Sequence[TrialId], lease_seconds: float, *, attempts: int
     ) -> list[tuple[Run, LeasedTrial]]:
         claimed = []
-        for found in rows(self._c, _CLAIM, {"trials": sorted(trials), "lease": lease_seconds}):
-            run = run_of(self._c, found)
-            programs = {one: Program(source, language) for one, source, language in found.programs}
-            for one in found.claimed:
-                if one["attempts"] > attempts:
-                    raise Exhausted(run.id, one["id"], attempts)
-                claimed.append((run, _leased(one, programs)))
+        for result in rows(self._c, _CLAIM, {"trials": sorted(trials), "lease": lease_seconds}):
+            run = run_of(self._c, result)
+            programs = {
+                program: Program(source, language) for program, source, language in result.programs
+            }
+            for record in result.claimed:
+                if record["attempts"] > attempts:
+                    raise Exhausted(run.id, record["id"], attempts)
+                claimed.append((run, _leased(record, programs)))
         return claimed
 
     def record(self, results: Sequence[TrialResult]) -> tuple[Run, list[Cohort]] | None:
-        found = row(self._c, LOCK, {"cohorts": sorted({result.cohort for result in results})})
-        run = run_of(self._c, found)
+        result = row(self._c, LOCK, {"cohorts": sorted({result.cohort for result in results})})
+        run = run_of(self._c, result)
         if run.state.final:
             return None
         evaluations = {result.id: result.evaluation for result in results}
-        told = [
+        values = [
             {
                 "id": trial,
                 "evaluation": evaluation_json(evaluation),
@@ -126,14 +128,18 @@ class SqlTrials:
             }
             for trial, evaluation in evaluations.items()
         ]
-        recorded = rows(self._c, _RECORD, {"trials": list(evaluations), "measured": as_json(told)})
-        locked = {one["id"]: one for one in found.locked}
-        return (run, [_with(one, locked, evaluations) for one in recorded]) if recorded else None
+        recorded = rows(
+            self._c, _RECORD, {"trials": list(evaluations), "measured": as_json(values)}
+        )
+        locked = {record["id"]: record for record in result.locked}
+        return (
+            (run, [_with(record, locked, evaluations) for record in recorded]) if recorded else None
+        )
 
 
 def _with(
     held: Any, locked: Mapping[CohortId, Any], evaluations: Mapping[TrialId, Evaluation]
 ) -> Cohort:
     """Returns a cohort with what was just recorded in the place of what was not known before."""
-    new = [(trial_of(one), evaluations[one["id"]]) for one in held.recorded]
+    new = [(trial_of(record), evaluations[record["id"]]) for record in held.recorded]
     return cohort_of(locked[held.id], held.members, [*tested(held), *new])

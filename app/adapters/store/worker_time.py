@@ -20,7 +20,7 @@ from app.ports.records import Worker, WorkerTime
 _LOG = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 5.0
-"""What a killed worker may lose; one statement of a few rows for each worker and interval."""
+"""The most time that a killed worker loses; each interval costs a worker one small statement."""
 
 _RECORD = """
     INSERT INTO worker_times (worker, kind, usd_per_hour, run, seconds)
@@ -47,24 +47,24 @@ class SqlWorkerTimes:
         self._c = connection
 
     def record(self, worker: Worker, seconds: Mapping[int | None, float]) -> None:
-        spent = sorted(seconds.items(), key=lambda one: -1 if one[0] is None else one[0])
-        told = {
+        spent = sorted(seconds.items(), key=lambda item: -1 if item[0] is None else item[0])
+        values = {
             "worker": worker.id,
             "kind": worker.kind,
             "usd": worker.usd_per_hour,
             "runs": [run for run, _ in spent],
             "seconds": [total for _, total in spent],
         }
-        write(self._c, _RECORD, told)
+        write(self._c, _RECORD, values)
 
     def of_run(self, run: int) -> list[WorkerTime]:
-        return [_worker_time(one) for one in rows(self._c, _OF_RUN, {"run": run})]
+        return [_worker_time(row) for row in rows(self._c, _OF_RUN, {"run": run})]
 
     def busy(self) -> list[WorkerTime]:
-        return [_worker_time(one) for one in rows(self._c, _BUSY, {})]
+        return [_worker_time(row) for row in rows(self._c, _BUSY, {})]
 
     def idle(self) -> list[WorkerTime]:
-        return [_worker_time(one) for one in rows(self._c, _IDLE, {})]
+        return [_worker_time(row) for row in rows(self._c, _IDLE, {})]
 
 
 def _worker_time(row: Any) -> WorkerTime:
@@ -74,12 +74,12 @@ def _worker_time(row: Any) -> WorkerTime:
 class WorkerTimeRecorder:
     """Divides a worker's time among the runs it works for, at each moment by its steps in progress.
 
-    A moment without a step is nobody's: the deployment's.  The sum over all is the time since the
-    start.  What is written are totals, so that writing twice does no harm.
+    Time without a step belongs to no run.  The sum over all is the time since the start.  Totals
+    are written, so that writing twice changes nothing.
 
     Args:
       store: The ledger.
-      worker: Whose time it is.
+      worker: The worker whose time is recorded.
       interval_seconds: Between two writes.
       clock: Seconds that only rise.
     """
@@ -126,7 +126,7 @@ class WorkerTimeRecorder:
             self.write()
 
     def write(self) -> None:
-        """Writes the totals that changed; one that cannot be written is written the next time."""
+        """Writes the totals that changed; after an outage they are written the next time."""
         self._turn(None, 0)
         with self._lock:
             changed, self._unwritten = self._unwritten, set()
@@ -142,7 +142,7 @@ class WorkerTimeRecorder:
                 self._unwritten |= changed
 
     def _turn(self, run: int | None, step: int) -> None:
-        """Gives the time since the last turn to whom it belongs; then a step begins or ends."""
+        """Assigns the time since the last turn to the runs in progress; then counts the step."""
         with self._lock:
             now = self._clock()
             passed, self._seen = now - self._seen, now
@@ -154,9 +154,11 @@ class WorkerTimeRecorder:
 
     def _share(self, passed: float) -> None:
         steps = self._open.total()
-        shares = {one: n / steps for one, n in self._open.items()} if steps else {None: 1.0}
-        for one, share in shares.items():
-            self._seconds[one] = self._seconds.get(one, 0.0) + passed * share
+        shares: dict[int | None, float] = (
+            {run: n / steps for run, n in self._open.items()} if steps else {None: 1.0}
+        )
+        for run, share in shares.items():
+            self._seconds[run] = self._seconds.get(run, 0.0) + passed * share
         self._unwritten |= set(shares)
 
     def _run(self) -> None:
