@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -283,6 +282,8 @@ def _disk(target: Target) -> Finding:
 
 
 def _gpu() -> Finding:
+    import subprocess
+
     tool = shutil.which("nvidia-smi")
     remedy = "none is needed: models are reached over HTTP, and tune and mutate need none"
     if tool is None:

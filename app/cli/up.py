@@ -1,7 +1,6 @@
 """`evoq up`: keeps the embedded stack running for several runs."""
 
 import os
-import secrets
 import time
 from contextlib import ExitStack
 from typing import Annotated
@@ -30,6 +29,8 @@ def up(
       evoq up
       evoq up --flower --port 5555
     """
+    import secrets
+
     from app.adapters.store.schema import upgrade
     from app.cli.following import Interruption
     from app.cli.target import find_target
