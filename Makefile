@@ -2,7 +2,7 @@
 PYTHON ?= $(if $(wildcard .venv/bin/python),.venv/bin/python,python3)
 BIN = $(dir $(shell command -v $(PYTHON)))
 .DEFAULT_GOAL := help
-.PHONY: help check lint types layers test e2e format constraints clean
+.PHONY: help check lint types layers test attacks e2e format constraints clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -21,6 +21,9 @@ layers:  ## import-linter: who may import whom
 
 test:  ## every test but those that bring a deployment up
 	$(PYTHON) -m pytest --ignore=tests/e2e
+
+attacks:  ## the whole attack corpus behind every kind of isolation, which `make test` samples
+	SANDBOX_ATTACKS=whole $(PYTHON) -m pytest tests/integration -k UnderAttack
 
 e2e:  ## the deployment: brings the compose project up, runs it, breaks it, takes it down
 	$(PYTHON) -m pytest tests/e2e

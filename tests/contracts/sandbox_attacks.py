@@ -1,7 +1,9 @@
-"""What every sandbox with walls withstands."""
+"""Hostile programs, and what each must come to behind every kind of isolation."""
 
 import json
+import os
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 
@@ -15,6 +17,31 @@ from tests.contracts.attacks_on_machine import MACHINE
 from tests.contracts.attacks_on_protocol import HARNESS
 
 ATTACKS = (*PROGRAMS, *HARNESS, *MACHINE)
+
+SAMPLE = {
+    "a score by protocol": ("forged answers on the socket", "an answer to the next request"),
+    "a score by output": ("frames on every descriptor",),
+    "a score by value": ("always equal",),
+    "a score by exception": ("exception that cannot be printed",),
+    "hidden files": ("read hidden files",),
+    "other processes": ("roots in proc",),
+    "memory of the parent": ("own memory scan",),
+    "number of processes": ("fork bomb that leaves its session", "thread bomb"),
+    "sessions": ("daemons",),
+    "signals": ("kill everything",),
+    "memory": ("memory block by block",),
+    "files": ("disk fill", "inode fill", "links and pipes left behind"),
+    "output": ("no newline flood",),
+    "CPU time": ("CPU time of children",),
+    "identity": ("become root",),
+    "system calls": ("ptrace", "mount", "unshare", "keyring"),
+    "network": ("raw socket", "connect out"),
+}
+"""One attack or more on each mechanism: what is tried on every push behind the kinds of isolation
+that the whole corpus is not tried behind."""
+SAMPLED = {name for names in SAMPLE.values() for name in names}
+WHOLE_CORPUS = os.environ.get("SANDBOX_ATTACKS") == "whole"
+"""Whether every attack is tried behind every kind of isolation, as `make attacks` has it."""
 
 SECRET = b"marmot-7431-hidden"
 LIMITS = Limits(
@@ -54,6 +81,15 @@ PROBLEM = Evaluator("attacks", {"evaluator.py": EVALUATOR, "hidden.txt": SECRET}
 class AttackContract:
     """Subclass it and provide the fixture `sandbox`, of any scope."""
 
+    attacks: ClassVar[tuple[Attack, ...]] = ATTACKS
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Gives each test the attacks of its class."""
+        if "attack" in metafunc.fixturenames:
+            in_guarded = "guarded" in metafunc.function.__name__
+            chosen = [a for a in self.attacks if in_guarded or not a.guarded_only]
+            metafunc.parametrize("attack", chosen, ids=lambda attack: str(attack.name))
+
     @pytest.fixture
     def sandbox(self) -> Sandbox:
         raise NotImplementedError
@@ -67,7 +103,6 @@ class AttackContract:
         program = source.encode("utf-8", "surrogatepass")
         return sandbox.run(Job(PROBLEM, "evaluate", ((".py", program),), limits, mode))
 
-    @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: str(attack.name))
     def test_an_attack_gains_nothing_in_guarded_mode(
         self, sandbox: Sandbox, attack: Attack
     ) -> None:
@@ -80,9 +115,6 @@ class AttackContract:
         after = self.attack(sandbox, Mode.GUARDED, HONEST, limits)
         assert (after.failure, score(after)) == (None, 0.5)
 
-    @pytest.mark.parametrize(
-        "attack", [a for a in ATTACKS if not a.guarded_only], ids=lambda attack: str(attack.name)
-    )
     def test_an_attack_is_contained_in_compatible_mode(
         self, sandbox: Sandbox, attack: Attack
     ) -> None:
@@ -93,8 +125,14 @@ class AttackContract:
         assert (after.failure, score(after)) == (None, 0.5)
 
 
+class SampledAttackContract(AttackContract):
+    """The attacks of `SAMPLE`, or the whole corpus where that is asked for."""
+
+    attacks = tuple(attack for attack in ATTACKS if WHOLE_CORPUS or attack.name in SAMPLED)
+
+
 def limits_of(name: str) -> Limits:
-    """Returns what an attack may use, and so the honest program that follows it in its cell."""
+    """Returns the limits of an attack, and of the honest program that follows it in its sandbox."""
     if name in WAITING:
         return BRIEF
     expected = OUTCOMES[name]

@@ -1,12 +1,18 @@
-"""The attack suite against the strongest walls each backend has here."""
+"""The attack corpus: whole behind two kinds of isolation, a sample behind the others.
+
+`make attacks` tries the whole corpus behind every kind but "bare".
+"""
 
 from collections.abc import Iterator
 
 import pytest
 
 from app.adapters.sandbox.process import ProcessSandbox
+from app.domain.evaluation import FailureKind
 from app.ports.protocols import Sandbox
-from tests.contracts.sandbox_attacks import AttackContract
+from tests.contracts.attack_outcomes import HONEST, Outcomes, same
+from tests.contracts.attacks import Attack
+from tests.contracts.sandbox_attacks import ATTACKS, SAMPLED, AttackContract, SampledAttackContract
 from tests.contracts.sandbox_neighbours import NeighbourContract
 from tests.integration.test_sandbox_docker import docker_sandbox
 from tests.integration.test_sandbox_process import sandbox_behind
@@ -31,6 +37,13 @@ def unprivileged() -> Iterator[Sandbox]:
 
 
 @pytest.fixture(scope="module")
+def bare() -> Iterator[Sandbox]:
+    sandbox = sandbox_behind("bare")
+    yield sandbox
+    sandbox.close()
+
+
+@pytest.fixture(scope="module")
 def containers() -> Iterator[Sandbox]:
     sandbox = docker_sandbox()
     yield sandbox
@@ -44,10 +57,34 @@ class TestProcessesUnderAttack(AttackContract, NeighbourContract):
 
 
 @pytest.mark.slow
-class TestUnprivilegedProcessesUnderAttack(AttackContract, NeighbourContract):
+class TestUnprivilegedProcessesUnderAttack(SampledAttackContract, NeighbourContract):
     @pytest.fixture
     def sandbox(self, unprivileged: Sandbox) -> Sandbox:
         return unprivileged
+
+
+class TestBareProcessesUnderAttack(AttackContract):
+    """Without namespaces: the sample, but for what fills a disk.
+
+    There nothing bounds the size of all files together, and the disk is the machine's.
+    """
+
+    attacks = tuple(
+        attack
+        for attack in ATTACKS
+        if attack.name in SAMPLED and attack.name not in ("disk fill", "inode fill")
+    )
+
+    @pytest.fixture
+    def sandbox(self, bare: Sandbox) -> Sandbox:
+        return bare
+
+    def outcomes(self, attack: Attack) -> Outcomes:
+        if attack.name == "own memory scan":
+            return Outcomes({FailureKind.RUNTIME})  # Landlock hides /proc
+        if attack.name == "become root":
+            return same({FailureKind.RUNTIME} | HONEST)  # a worker's root without capabilities
+        return super().outcomes(attack)
 
 
 @pytest.mark.slow

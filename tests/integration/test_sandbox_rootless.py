@@ -1,7 +1,4 @@
-"""Cells of a Docker engine without privileges: walls, kinds of failure, attacks, in small.
-
-The whole contract and suite were run by hand; here is what a rootless engine could do differently.
-"""
+"""Containers of a Docker engine without privileges: what could differ from an ordinary engine."""
 
 from collections.abc import Iterator
 
@@ -12,28 +9,14 @@ from app.adapters.sandbox.pool import PoolSettings
 from app.domain.evaluation import FailureKind
 from app.domain.problem import Job, Mode
 from app.ports.protocols import Sandbox
-from tests.contracts.attack_outcomes import OUTCOMES
 from tests.contracts.sandbox import FRUGAL, SQUARE, kind, metrics, problem
-from tests.contracts.sandbox_attacks import (
-    ATTACKS,
-    HONEST,
-    SECRET,
-    AttackContract,
-    came,
-    limits_of,
-    score,
-)
+from tests.contracts.sandbox_attacks import SampledAttackContract
 from tests.contracts.sandbox_neighbours import LOOKING, NeighbourContract
 from tests.integration.rootless_engine import rootless_engine
 from tests.integration.test_sandbox_docker import docker_sandbox, require_engine
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
-CHOSEN = (
-    "read hidden files", "roots in proc", "own memory scan", "fork bomb", "kill everything",
-    "memory block by block", "become root", "ptrace", "mount", "unshare", "keyring", "raw socket",
-    "inode fill", "daemons",
-)  # fmt: skip
 NEIGHBOURS = (
     "a file under /tmp", "shared memory by its name", "a server on an abstract address",
     "arguments and environment of other processes",
@@ -53,7 +36,7 @@ def rootless() -> Iterator[DockerSandbox]:
 
 
 def test_only_what_needs_cgroups_may_be_missing(rootless: DockerSandbox) -> None:
-    missing = [wall.name for wall in rootless.protections() if not wall.on]
+    missing = [row.name for row in rootless.protections() if not row.on]
     assert all("cgroup" in name for name in missing)
 
 
@@ -69,15 +52,10 @@ def test_cpu_time_is_limited(rootless: Sandbox, mode: Mode) -> None:
     assert kind(rootless.run(job)) is FailureKind.TIMEOUT
 
 
-@pytest.mark.parametrize("name", CHOSEN)
-def test_an_attack_gains_nothing(rootless: Sandbox, name: str) -> None:
-    attack = next(attack for attack in ATTACKS if attack.name == name)
-    limits = limits_of(name)
-    outcome = AttackContract.attack(rootless, Mode.GUARDED, attack.source, limits)
-    assert came(outcome) in OUTCOMES[name].guarded, outcome
-    assert SECRET not in repr(outcome).encode()
-    after = AttackContract.attack(rootless, Mode.GUARDED, HONEST, limits)
-    assert (after.failure, score(after)) == (None, 0.5)
+class TestRootlessContainersUnderAttack(SampledAttackContract):
+    @pytest.fixture
+    def sandbox(self, rootless: Sandbox) -> Sandbox:
+        return rootless
 
 
 @pytest.mark.parametrize("name", NEIGHBOURS)
