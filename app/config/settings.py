@@ -127,6 +127,9 @@ class SandboxSettings(Section):
     """Age in minutes at which a warm sandbox is replaced."""
     one_container_per_trial: bool = False
     """Whether every trial has a container of its own, never a warm one."""
+    owner: str = ""
+    """Name of the deployment, on an engine that several share. A worker removes what killed workers
+    left only where their deployment has the same name."""
     environments: str = ""
     """Folder of the virtual environments of problems. Without a value, a folder in the user's
     cache."""

@@ -1,5 +1,5 @@
 # ruff: noqa: E501  # program texts are lines of their own
-"""Attacks on what keeps a cell going: its descriptors, its memory that no process owns, its reports."""
+"""Attacks on a sandbox itself: its descriptors, memory that no process owns, its reports."""
 
 from tests.contracts.attacks import Attack
 
@@ -56,4 +56,4 @@ RESOURCES = (
 )  # fmt: skip
 
 MACHINE = (*DESCRIPTORS, *REPORTS, *RESOURCES)
-"""What every sandbox with walls withstands."""
+"""What every sandbox with isolation withstands."""

@@ -98,12 +98,12 @@ def solve(n):
     memory.buf[0] = 0
     children = [context.Process(target=child, args=(n, lock, queue, memory.name)) for _ in range(n)]
     for one in children: one.start()
-    told = sum(queue.get() for _ in children)
+    received = sum(queue.get() for _ in children)
     for one in children: one.join()
     total = memory.buf[0]
     memory.close()
     memory.unlink()
-    return total if total == told else -1
+    return total if total == received else -1
 """,
     "a manager's dictionary": """
 import multiprocessing

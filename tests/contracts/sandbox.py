@@ -1,4 +1,4 @@
-"""What every sandbox promises, whatever its walls are made of."""
+"""What every sandbox promises, whatever its isolation consists of."""
 
 import json
 from collections.abc import Sequence

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 _MOST = 600
-"""More than an honest cell and a bounded bomb need, and far less than a machine has."""
+"""More than an honest sandbox and a bounded bomb need, and far less than a machine has."""
 _HIERARCHIES = (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup"))
 _LOOKING_SECONDS = 0.01
 _SWEEPS = 50

@@ -1,4 +1,4 @@
-"""Memory cgroups around cells that are child processes."""
+"""Memory cgroups around sandboxes that are child processes."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ from workers.harness import processes
 
 JOB = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
 POOL = PoolSettings(max_sandboxes=1, spares=0)
-# Each within its own limit, and more than the cell's together, sooner than anyone would look.
+# Each within its own limit, and together over the sandbox's, before a measurement is due.
 GREEDY = b"""
 import mmap, os, time
 def solve(x):
@@ -54,11 +54,11 @@ def test_programs_together_are_ended_by_the_kernel_and_counted(folder: Path) -> 
         assert kind(sandbox.run(replace(JOB, programs=((".py", GREEDY),)))) is FailureKind.MEMORY
         outcome = sandbox.run(JOB)
         assert metrics(outcome) == {"combined_score": 25}
-        assert outcome.boot_seconds == 0.0  # the cell itself outlived it
+        assert outcome.boot_seconds == 0.0  # the sandbox itself outlived it
     sandbox.close()
 
 
-def test_a_cgroup_goes_with_its_cell(folder: Path) -> None:
+def test_a_cgroup_is_removed_with_its_sandbox(folder: Path) -> None:
     before = len(left(folder))
     sandbox = ProcessSandbox(POOL)
     sandbox.run(JOB)
@@ -67,11 +67,10 @@ def test_a_cgroup_goes_with_its_cell(folder: Path) -> None:
     assert len(left(folder)) == before
 
 
-def test_the_cgroups_of_a_killed_worker_go_when_the_next_one_starts(folder: Path) -> None:
+def test_the_next_worker_removes_the_cgroups_of_a_killed_one(folder: Path) -> None:
     text = WORKER.format(
         root=str(Path(__file__).parents[2]),
-        module="process",
-        name="ProcessSandbox",
+        sandbox="ProcessSandbox()",
         job="time.sleep(600)",
     )
     with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as worker:
@@ -137,7 +136,7 @@ def test_a_cgroup_of_version_two_takes_no_swap(
 
 
 @pytest.fixture(scope="module")
-def weighed() -> Iterator[ProcessSandbox]:
+def measured() -> Iterator[ProcessSandbox]:
     if cgroup.parent() is None:
         pytest.skip("this user may not make memory cgroups here")
     with pytest.MonkeyPatch.context() as patched:
@@ -147,15 +146,15 @@ def weighed() -> Iterator[ProcessSandbox]:
     sandbox.close()
 
 
-class TestProcessesThatAreWeighed(SandboxContract):
+class TestProcessesWithoutCgroups(SandboxContract):
     """The contract without a cgroup, which every other class here has where it can."""
 
     @pytest.fixture
-    def sandbox(self, weighed: ProcessSandbox) -> ProcessSandbox:
-        return weighed
+    def sandbox(self, measured: ProcessSandbox) -> ProcessSandbox:
+        return measured
 
 
-def test_a_counter_of_a_cgroup_that_limits_nothing_is_not_believed(tmp_path: Path) -> None:
+def test_a_counter_of_a_cgroup_without_a_limit_is_ignored(tmp_path: Path) -> None:
     """As a rootless engine shows it, whose containers are in no cgroup of their own."""
     counter = tmp_path / "memory.oom_control"
     counter.write_text("oom_kill 0\n")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.adapters.sandbox.docker import DockerSandbox
+from app.adapters.sandbox.docker import ContainerSettings, DockerSandbox
 from app.adapters.sandbox.engine import engine_client
 from app.adapters.sandbox.environments import Environments
 from app.adapters.sandbox.images import LABEL_OF_PROBLEM, Images
@@ -19,9 +19,11 @@ from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.domain.problem import Evaluator, EvaluatorBroken, Job, Mode
 from tests.contracts.sandbox import LIMITS, SQUARE, metrics
-from tests.integration.test_sandbox_docker import require_engine
+from tests.integration.test_sandbox_docker import OWNER, require_engine
 
 POOL = PoolSettings(max_sandboxes=1, spares=0)
+CONTAINERS = ContainerSettings(owner=OWNER)
+OWN_BUILDS = {"label": ["evoqueue.sandbox=build", f"evoqueue.owner={OWNER}"]}
 USES_TOMLI_W = b"""
 import tomli_w
 
@@ -47,7 +49,9 @@ def job(of: Evaluator, program: bytes = SQUARE) -> Job:
     return Job(of, "evaluate", ((".py", program),), LIMITS, Mode.GUARDED)
 
 
-TOMLI_W = evaluator(USES_TOMLI_W, "tomli_w", requirements_dot_txt=b"tomli_w==1.2.0\n")
+TOMLI_W = evaluator(
+    USES_TOMLI_W, "tomli_w", requirements_dot_txt=f"# {OWNER}\ntomli_w==1.2.0\n".encode()
+)
 
 
 def wheel() -> bytes:
@@ -171,13 +175,13 @@ def test_an_environment_of_a_killed_worker_is_made_again(
 
 def problem_images() -> set[str]:
     with engine_client(20.0) as engine:
-        rows = engine.images(filters={"label": LABEL_OF_PROBLEM})
+        rows = engine.images(filters={"label": [LABEL_OF_PROBLEM, f"evoqueue.owner={OWNER}"]})
     return {tag for row in rows for tag in row["RepoTags"] or ()}
 
 
 @pytest.fixture
 def no_images() -> None:
-    """Removes images of earlier tests, so that builds are builds."""
+    """Removes images of earlier tests of this process, so that each test builds its own."""
     require_engine()
     with engine_client(60.0) as engine:
         for tag in problem_images():
@@ -189,7 +193,9 @@ def no_images() -> None:
 def test_a_problem_finds_its_packages_in_an_image(registry: None, no_images: None) -> None:
     said: list[str] = []
     for _ in range(2):
-        sandbox = DockerSandbox(POOL, images=Images(show_progress=said.append))
+        sandbox = DockerSandbox(
+            POOL, settings=CONTAINERS, images=Images(owner=OWNER, show_progress=said.append)
+        )
         assert metrics(sandbox.run(job(TOMLI_W))) == {"combined_score": 6.0}
         assert sandbox.run(job(TOMLI_W, PROGRAM_USES_IT)).failure is None
         sandbox.close()
@@ -201,21 +207,21 @@ def test_a_problem_finds_its_packages_in_an_image(registry: None, no_images: Non
 @pytest.mark.docker
 @pytest.mark.slow
 def test_an_image_of_a_package_beside_the_problem(no_images: None) -> None:
-    of = evaluator(USES_MARMOT, "marmot", requirements_dot_txt=f"./{WHEEL}\n".encode())
-    sandbox = DockerSandbox(POOL)
+    of = evaluator(USES_MARMOT, "marmot", requirements_dot_txt=f"# {OWNER}\n./{WHEEL}\n".encode())
+    sandbox = DockerSandbox(POOL, settings=CONTAINERS)
     assert metrics(sandbox.run(job(replace(of, files={**of.files, WHEEL: wheel()})))) == {
         "combined_score": 4.5
     }
     sandbox.close()
 
 
-DOCKERFILE = b"""
+DOCKERFILE = f"""
 FROM evoqueue-sandbox:1
 COPY marmot.py /opt/marmot/marmot.py
-RUN sleep 1
+RUN sleep 1 && echo {OWNER}
 ENV PYTHONPATH=/nowhere PATH=/opt/python:/usr/local/bin:/usr/bin:/bin
 RUN python3 -c "import site, pathlib; pathlib.Path(site.getsitepackages()[0], 'm.pth').write_text('/opt/marmot')"
-"""  # noqa: E501  # one instruction a line
+""".encode()  # noqa: E501  # one instruction a line
 MARMOT = evaluator(
     b"import shutil\n" + USES_MARMOT,
     "image",
@@ -228,19 +234,21 @@ MARMOT = evaluator(
 @pytest.mark.slow
 def test_one_image_is_built_for_many_workers(no_images: None) -> None:
     said: list[str] = []
-    workers = [Images(show_progress=said.append) for _ in range(3)]
+    workers = [Images(owner=OWNER, show_progress=said.append) for _ in range(3)]
     with ThreadPoolExecutor(3) as threads:
         assert len(set(threads.map(lambda one: one.of(MARMOT), workers))) == 1
     assert sum(": building" in line for line in said) == 1
     assert sum("waiting" in line for line in said) == 2
     with engine_client(20.0) as engine:
-        assert engine.containers(all=True, filters={"label": "evoqueue.sandbox=build"}) == []
+        assert engine.containers(all=True, filters=OWN_BUILDS) == []
 
 
 @pytest.mark.docker
 @pytest.mark.slow
 def test_an_image_that_was_pruned_is_built_again(no_images: None) -> None:
-    sandbox = DockerSandbox(PoolSettings(max_sandboxes=1, spares=0, max_trials=1))
+    sandbox = DockerSandbox(
+        PoolSettings(max_sandboxes=1, spares=0, max_trials=1), settings=CONTAINERS
+    )
     assert metrics(sandbox.run(job(MARMOT))) == {"combined_score": 7.5}
     with engine_client(60.0) as engine:
         (tag,) = problem_images()
@@ -256,8 +264,8 @@ def test_the_build_of_a_killed_worker_does_not_hold_up_the_next(no_images: None)
 import sys
 sys.path.insert(0, {root!r})
 from app.adapters.sandbox.images import Images
-from tests.integration.test_sandbox_dependencies import MARMOT
-Images(show_progress=lambda line: print(line, flush=True)).of(MARMOT)
+from tests.integration.test_sandbox_dependencies import MARMOT, OWNER
+Images(owner=OWNER, show_progress=lambda line: print(line, flush=True)).of(MARMOT)
 """
     root = str(Path(__file__).parents[2])
     command = [sys.executable, "-c", text.format(root=root)]
@@ -265,19 +273,19 @@ Images(show_progress=lambda line: print(line, flush=True)).of(MARMOT)
         assert worker.stdout is not None
         assert "building" in worker.stdout.readline()
         worker.kill()
-    assert Images().of(MARMOT) in problem_images()
-    assert remove_orphans(20.0) == 0
+    assert Images(owner=OWNER).of(MARMOT) in problem_images()
+    assert remove_orphans(20.0, OWNER) == 0
 
 
 @pytest.mark.docker
 def test_a_build_that_fails_is_the_problems_fault_and_says_why(no_images: None) -> None:
     text = b"FROM evoqueue-sandbox:1\nRUN echo the marmot sleeps && exit 3\n"
     of = evaluator(USES_MARMOT, "fails", Dockerfile=text)
-    sandbox = DockerSandbox(POOL)
+    sandbox = DockerSandbox(POOL, settings=CONTAINERS)
     with pytest.raises(EvaluatorBroken) as caught:
         sandbox.run(job(of))
     for words in ("Dockerfile", "the marmot sleeps", "3", "sandbox.image"):
         assert words in str(caught.value)
     sandbox.close()
     with engine_client(20.0) as engine:
-        assert engine.containers(all=True, filters={"label": "evoqueue.sandbox=build"}) == []
+        assert engine.containers(all=True, filters=OWN_BUILDS) == []

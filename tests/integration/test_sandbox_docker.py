@@ -1,7 +1,9 @@
 """The Docker sandbox against the contract."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -12,11 +14,13 @@ from app.adapters.sandbox.pool import PoolSettings
 from app.ports.protocols import Sandbox
 from tests.contracts.sandbox import SandboxContract
 
+OWNER = os.environ.setdefault("SANDBOX_TEST_OWNER", f"tests-{uuid4().hex[:12]}")
+"""Labels what these tests and the processes they start make, so that others may use the engine."""
 INFRA = Path(__file__).parents[2] / "infra"
 
 
 def require_engine() -> None:
-    """Skips with the reason where no cell of a container can be had."""
+    """Skips with the reason where no container of the default image can be started."""
     if not engine_answers(30.0):
         pytest.skip("no Docker engine answers")
     if not Images().has_default():
@@ -26,7 +30,7 @@ def require_engine() -> None:
 def docker_sandbox(pool: PoolSettings | None = None, *, runtime: str = "") -> DockerSandbox:
     """Returns a sandbox of containers as a deployment has it, or skips with the reason."""
     require_engine()
-    settings = ContainerSettings(runtime, seccomp=profile("", INFRA / "seccomp.json"))
+    settings = ContainerSettings(runtime, seccomp=profile("", INFRA / "seccomp.json"), owner=OWNER)
     return DockerSandbox(pool or PoolSettings(max_sandboxes=8), settings=settings)
 
 

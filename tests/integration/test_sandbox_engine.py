@@ -24,9 +24,9 @@ from app.ports.protocols import Misconfigured, Sandbox, Unavailable
 from tests.contracts.attack_outcomes import HONEST, WRONG, Outcomes, same
 from tests.contracts.attacks import Attack
 from tests.contracts.sandbox import IMPATIENT, LIMITS, SQUARE, SandboxContract, metrics, problem
-from tests.contracts.sandbox_attacks import AttackContract
+from tests.contracts.sandbox_attacks import SampledAttackContract
 from tests.integration.own_engine import OwnEngine, own_engine
-from tests.integration.test_sandbox_docker import INFRA, docker_sandbox, require_engine
+from tests.integration.test_sandbox_docker import INFRA, OWNER, docker_sandbox, require_engine
 
 JOB = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
 POOL = PoolSettings(max_sandboxes=2, spares=0)
@@ -108,7 +108,7 @@ def test_an_engine_may_be_reached_by_tcp() -> None:
         outcomes = [sandbox.run(replace(JOB, mode=mode)) for _ in range(5)]
         assert [metrics(outcome)["combined_score"] for outcome in outcomes] == [25] * 5
         assert sum(outcome.boot_seconds > 0.0 for outcome in outcomes) == 1
-    assert clear_orphans(SandboxSettings(backend="docker")) == 0
+    assert clear_orphans(SandboxSettings(backend="docker", owner=OWNER)) == 0
     assert metrics(sandbox.run(JOB)) == {"combined_score": 25}
     sandbox.close()
 
@@ -219,7 +219,7 @@ def gvisor(started: OwnEngine) -> Iterator[Sandbox]:
 @pytest.mark.slow
 @pytest.mark.docker
 @pytest.mark.usefixtures("engine")
-class TestCellsOfGvisor(SandboxContract):
+class TestContainersOfGvisor(SandboxContract):
     @pytest.fixture
     def sandbox(self, gvisor: Sandbox) -> Sandbox:
         return gvisor
@@ -228,11 +228,11 @@ class TestCellsOfGvisor(SandboxContract):
 @pytest.mark.slow
 @pytest.mark.docker
 @pytest.mark.usefixtures("engine")
-class TestGvisorUnderAttack(AttackContract):
+class TestGvisorUnderAttack(SampledAttackContract):
     """No score is forged, no secret read, and the next program finds all as it was.
 
     The kind of failure may be another: what ends a program elsewhere may end gVisor here, and
-    with it the cell.
+    with it the sandbox.
     """
 
     @pytest.fixture

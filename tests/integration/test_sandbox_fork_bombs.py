@@ -1,4 +1,4 @@
-"""Fork bombs behind every kind of walls a child process may have, each in a box of its own."""
+"""Fork bombs behind every kind of isolation of a child process, each in a box of its own."""
 
 import json
 import time
@@ -39,10 +39,10 @@ SYSTEM_PYTHON = "/usr/bin/python3"
 
 
 @dataclass(frozen=True)
-class Walls:
+class Isolation:
     """Attributes:
     level: Of the process sandbox.
-    identities: What a cell there must have, or the test is skipped.
+    identities: The identities of a sandbox there, or the test is skipped.
     interpreter: "" for that of the tests.
     """
 
@@ -51,11 +51,11 @@ class Walls:
     interpreter: str = ""
 
 
-WALLS = {
-    "privileged": Walls("privileged", "uids"),
-    "unprivileged": Walls("unprivileged", "nested"),
-    "bare, root": Walls("bare", "uids", SYSTEM_PYTHON),
-    "bare": Walls("bare", "one"),
+KINDS = {
+    "privileged": Isolation("privileged", "uids"),
+    "unprivileged": Isolation("unprivileged", "nested"),
+    "bare, root": Isolation("bare", "uids", SYSTEM_PYTHON),
+    "bare": Isolation("bare", "one"),
 }
 
 
@@ -65,25 +65,25 @@ def box() -> Iterator[Box]:
         yield made
 
 
-@pytest.fixture(scope="module", params=WALLS)
+@pytest.fixture(scope="module", params=KINDS)
 def behind(request: pytest.FixtureRequest, box: Box) -> Iterator[ProcessSandbox]:
-    walls = WALLS[request.param]
-    if walls.interpreter and not Path(walls.interpreter).exists():
-        pytest.skip(f"there is no {walls.interpreter}")
-    environments = Environments(walls.interpreter) if walls.interpreter else None
+    isolation = KINDS[request.param]
+    if isolation.interpreter and not Path(isolation.interpreter).exists():
+        pytest.skip(f"there is no {isolation.interpreter}")
+    environments = Environments(isolation.interpreter) if isolation.interpreter else None
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(cgroup, "parent", lambda: None)  # the memory of a bomb is not the subject
-        levels = (walls.level, "bare")
+        levels = (isolation.level, "bare")
         sandbox = ProcessSandbox(POOL, environments=environments, levels=levels)
-    booted = booted_walls(sandbox)
-    if booted["identities"] != walls.identities:
+    booted = booted_isolation(sandbox)
+    if booted["identities"] != isolation.identities:
         sandbox.close()
-        pytest.skip(f"here a cell has {booted['identities']} identities: {booted['reasons']}")
+        pytest.skip(f"here a sandbox has {booted['identities']} identities: {booted['reasons']}")
     yield sandbox
     sandbox.close()
 
 
-def booted_walls(sandbox: ProcessSandbox) -> dict[str, Any]:
+def booted_isolation(sandbox: ProcessSandbox) -> dict[str, Any]:
     sandbox.protections()
     assert sandbox._pool._isolation is not None
     return sandbox._pool._isolation
@@ -153,12 +153,12 @@ def test_a_program_may_start_its_number_at_once_and_any_number_one_after_another
     assert score(run(behind, COUNTING, mode, limits)) == 0.5
 
 
-def test_a_cell_says_what_bounds_its_processes(behind: ProcessSandbox) -> None:
-    walls = booted_walls(behind)
-    assert walls["limits"]
-    assert walls["bounded_by"] in ("limit", "fork_filter")
-    if walls["identities"] == "one":
-        assert walls["bounded_by"] == "fork_filter"
+def test_a_sandbox_reports_what_bounds_its_processes(behind: ProcessSandbox) -> None:
+    isolation = booted_isolation(behind)
+    assert isolation["limits"]
+    assert isolation["bounded_by"] in ("limit", "fork_filter")
+    if isolation["identities"] == "one":
+        assert isolation["bounded_by"] == "fork_filter"
 
 
 # Where nothing bounds the processes of a program.
@@ -172,7 +172,7 @@ def without_a_bound() -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-def test_a_cell_in_which_nothing_bounds_processes_does_not_boot(
+def test_a_sandbox_in_which_nothing_bounds_processes_does_not_boot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(warm_sandbox, "harness_frame", without_a_bound)
@@ -184,10 +184,12 @@ def test_a_cell_in_which_nothing_bounds_processes_does_not_boot(
     assert "sandbox.unbounded_processes=true" in str(caught.value)
 
 
-def test_who_asks_for_it_by_name_has_it_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unbounded_processes_are_permitted_by_a_setting_and_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(warm_sandbox, "harness_frame", without_a_bound)
     sandbox = ProcessSandbox(POOL, levels=("bare",), unbounded_processes=True)
     assert score(run(sandbox, HONEST, Mode.GUARDED)) == 0.5
-    missing = {wall.name: wall.remedy for wall in sandbox.protections() if not wall.on}
+    missing = {row.name: row.remedy for row in sandbox.protections() if not row.on}
     sandbox.close()
     assert "docker" in missing["a bound on the processes of a trial"]

@@ -1,4 +1,4 @@
-"""How the engine confines the container of a cell."""
+"""How the engine confines the container of a sandbox."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ from app.adapters.sandbox.pool import PoolSettings
 from app.domain.problem import EvaluatorBroken, Job, Mode
 from app.ports.protocols import Misconfigured, Sandbox
 from tests.contracts.sandbox import LIMITS, SQUARE, metrics, problem
-from tests.integration.test_sandbox_docker import INFRA, docker_sandbox, require_engine
+from tests.integration.test_sandbox_docker import INFRA, OWNER, docker_sandbox, require_engine
 
 OURS = INFRA / "seccomp.json"
 LOOK = b"""
@@ -80,7 +80,7 @@ def test_another_profile_can_be_named(tmp_path: Path) -> None:
     text = b"import os\nos.memfd_create('x')\ndef evaluate(path):\n    return {}\n"
     job = Job(problem(text, "memfd"), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
     for named in ("", "engine", str(tmp_path / "strict.json")):
-        settings = ContainerSettings(seccomp=profile(named, OURS))
+        settings = ContainerSettings(seccomp=profile(named, OURS), owner=OWNER)
         sandbox = DockerSandbox(PoolSettings(max_sandboxes=1, spares=0), settings=settings)
         expected = pytest.raises(EvaluatorBroken) if "/" in named else contextlib.nullcontext()
         with expected:
@@ -132,7 +132,7 @@ def test_a_runtime_the_engine_does_not_know_is_named_with_those_it_knows() -> No
 @pytest.mark.docker
 def test_nothing_is_mounted_and_nothing_is_published(containers: Sandbox) -> None:
     look(containers)
-    command = ["docker", "ps", "-q", "--filter", "label=evoqueue.sandbox=trials"]
+    command = ["docker", "ps", "-q", "--filter", f"label=evoqueue.owner={OWNER}"]
     ids = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert ids
     shown = subprocess.run(["docker", "inspect", *ids], capture_output=True, text=True)

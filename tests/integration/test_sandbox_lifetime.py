@@ -1,4 +1,4 @@
-"""How cells are kept, replaced and ended."""
+"""How warm sandboxes are kept, replaced and ended."""
 
 import contextlib
 import os
@@ -29,49 +29,49 @@ from app.config.settings import SandboxSettings
 from app.domain.problem import Job, Mode
 from app.ports.protocols import Unavailable
 from tests.contracts.sandbox import EVALUATOR, LIMITS, SQUARE, metrics, problem
-from tests.integration.test_sandbox_docker import INFRA, docker_sandbox
+from tests.integration.test_sandbox_docker import INFRA, OWNER, docker_sandbox
 
 JOB = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
 
 WORKER = """
 import sys, time
 sys.path.insert(0, {root!r})
-from app.adapters.sandbox.{module} import {name}
+from app.adapters.sandbox.docker import ContainerSettings, DockerSandbox
+from app.adapters.sandbox.process import ProcessSandbox
 from tests.integration.test_sandbox_lifetime import JOB
-sandbox = {name}()
+sandbox = {sandbox}
 sandbox.run(JOB)
 print("warm", flush=True)
 sandbox.run({job})
 """
+CONTAINERS = f"DockerSandbox(settings=ContainerSettings(owner={OWNER!r}))"
 STUCK = "__import__('dataclasses').replace(JOB, programs=(('.py', b'while True: pass'),))"
 
 
-def cell_processes() -> set[int]:
-    """Returns the processes of this one's cells; its servers have others, which come and go."""
-    found: set[int] = set()
+def sandbox_processes() -> set[int]:
+    """Returns the processes of this process's sandboxes, without those of its servers."""
+    pids: set[int] = set()
     for child in psutil.Process().children():
         with contextlib.suppress(psutil.Error):  # it has ended, and a test before left it a zombie
             if BOOTSTRAP in child.cmdline():
-                found |= {one.pid for one in (child, *child.children(recursive=True))}
-    return found
+                pids |= {process.pid for process in (child, *child.children(recursive=True))}
+    return pids
 
 
 @pytest.mark.parametrize("job", ["time.sleep(600)", STUCK], ids=["idle", "in a trial"])
-def test_cells_end_with_a_worker_that_is_killed(
+def test_sandboxes_end_with_a_worker_that_is_killed(
     job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    text = WORKER.format(
-        root=str(Path(__file__).parents[2]), module="process", name="ProcessSandbox", job=job
-    )
+    text = WORKER.format(root=str(Path(__file__).parents[2]), sandbox="ProcessSandbox()", job=job)
     with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as worker:
         assert worker.stdout is not None
         assert worker.stdout.readline() == b"warm\n"
         time.sleep(0.3)
-        cells = psutil.Process(worker.pid).children(recursive=True)
-        assert cells
+        started = psutil.Process(worker.pid).children(recursive=True)
+        assert started
         worker.send_signal(signal.SIGKILL)
-    _, alive = psutil.wait_procs(cells, timeout=60)
+    _, alive = psutil.wait_procs(started, timeout=60)
     assert alive == []
     assert list(tmp_path.iterdir()) == []
 
@@ -80,17 +80,17 @@ def test_closing_leaves_no_process_and_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    before = cell_processes()
+    before = sandbox_processes()
     sandbox = ProcessSandbox()
     sandbox.run(JOB)
-    assert cell_processes() - before
+    assert sandbox_processes() - before
     sandbox.close()
     sandbox.close()
-    assert cell_processes() == before
+    assert sandbox_processes() == before
     assert list(tmp_path.iterdir()) == []
 
 
-def test_closing_a_cell_without_walls_waits_for_no_process_that_has_ended() -> None:
+def test_closing_a_bare_sandbox_waits_for_no_ended_process() -> None:
     seconds = []
     for _ in range(3):
         sandbox = ProcessSandbox(PoolSettings(max_sandboxes=1, spares=0), levels=("bare",))
@@ -108,7 +108,7 @@ def test_a_closed_sandbox_is_unavailable() -> None:
         sandbox.run(JOB)
 
 
-def test_many_threads_share_a_few_cells() -> None:
+def test_many_threads_share_a_few_sandboxes() -> None:
     sandbox, before = (
         ProcessSandbox(PoolSettings(max_sandboxes=2, spares=0)),
         threading.active_count(),
@@ -121,7 +121,7 @@ def test_many_threads_share_a_few_cells() -> None:
     assert threading.active_count() <= before
 
 
-def test_a_cell_survives_the_thread_that_booted_it() -> None:
+def test_a_sandbox_survives_the_thread_that_booted_it() -> None:
     sandbox = ProcessSandbox()
     booter = threading.Thread(target=sandbox.run, args=(JOB,))
     booter.start()
@@ -131,7 +131,7 @@ def test_a_cell_survives_the_thread_that_booted_it() -> None:
     sandbox.close()
 
 
-def test_problems_take_turns_when_there_is_one_cell() -> None:
+def test_problems_take_turns_when_there_is_one_sandbox() -> None:
     sandbox = ProcessSandbox(PoolSettings(max_sandboxes=1, spares=0))
     for digest in ("one", "two", "one"):
         job = replace(JOB, evaluator=problem(EVALUATOR, digest))
@@ -139,24 +139,24 @@ def test_problems_take_turns_when_there_is_one_cell() -> None:
     sandbox.close()
 
 
-def test_a_cell_is_replaced_after_its_share_of_trials() -> None:
+def test_a_sandbox_is_replaced_after_its_share_of_trials() -> None:
     sandbox = ProcessSandbox(PoolSettings(max_trials=2, spares=0))
     boots = [sandbox.run(JOB).boot_seconds > 0.0 for _ in range(5)]
     assert boots == [True, False, True, False, True]
     sandbox.close()
 
 
-def test_a_cell_is_replaced_when_it_is_old() -> None:
+def test_a_sandbox_is_replaced_when_it_is_old() -> None:
     sandbox = ProcessSandbox(PoolSettings(max_age_seconds=0.0, spares=0))
     assert [sandbox.run(JOB).boot_seconds > 0.0 for _ in range(2)] == [True, True]
     sandbox.close()
 
 
-def test_a_cell_that_is_killed_is_replaced_without_losing_its_trial() -> None:
+def test_a_sandbox_that_is_killed_is_replaced_without_losing_its_trial() -> None:
     sandbox = ProcessSandbox()
-    before = cell_processes()
+    before = sandbox_processes()
     sandbox.run(JOB)
-    for pid in cell_processes() - before:
+    for pid in sandbox_processes() - before:
         with contextlib.suppress(ProcessLookupError):  # it ends with one that was killed before it
             os.kill(pid, signal.SIGKILL)
     outcome = sandbox.run(JOB)
@@ -184,7 +184,7 @@ def test_a_process_sandbox_does_not_claim_what_it_may_not_have(
     assert "cgroups" in missing.remedy
 
 
-def test_what_an_evaluator_imports_is_paid_once_a_cell() -> None:
+def test_what_an_evaluator_imports_is_paid_once_a_sandbox() -> None:
     text = b"""
 import sys
 import heavy
@@ -261,9 +261,9 @@ NOW = 1_000_000.0
 
 
 def gone(changed: dict[str, str], *, created: float = NOW, runs: bool = True) -> bool:
-    """Returns the verdict on a cell with these labels, on an engine with one container."""
+    """Returns whether a container with these labels is an orphan."""
     started = {"0123456789ab": NOW - 3600.0}
-    return orphaned(OwnedContainer({**labels(), **changed}, created, runs), NOW, started.get)
+    return orphaned(OwnedContainer({**labels(""), **changed}, created, runs), NOW, started.get)
 
 
 def test_a_living_worker_has_no_orphans_and_a_dead_one_has() -> None:
@@ -281,7 +281,7 @@ def test_a_worker_in_a_container_lives_as_long_as_that_runs() -> None:
     assert gone({**elsewhere, "evoqueue.container": "0123456789ab"}, created=restarted_since)
 
 
-def test_a_worker_of_another_machine_has_the_benefit_of_the_doubt() -> None:
+def test_a_container_of_another_machine_that_runs_is_no_orphan() -> None:
     elsewhere = {"evoqueue.place": "another machine", "evoqueue.container": ""}
     assert not gone(elsewhere, created=NOW - 86_400.0)
     assert not gone(elsewhere, created=NOW - 60.0, runs=False)
@@ -291,9 +291,7 @@ def test_a_worker_of_another_machine_has_the_benefit_of_the_doubt() -> None:
 @pytest.mark.docker
 def test_containers_end_with_a_worker_that_is_killed() -> None:
     docker_sandbox().close()
-    text = WORKER.format(
-        root=str(Path(__file__).parents[2]), module="docker", name="DockerSandbox", job=STUCK
-    )
+    text = WORKER.format(root=str(Path(__file__).parents[2]), sandbox=CONTAINERS, job=STUCK)
     with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as worker:
         assert worker.stdout is not None
         assert worker.stdout.readline() == b"warm\n"
@@ -311,16 +309,17 @@ def test_no_container_serves_two_trials_where_that_is_asked() -> None:
 
 
 @pytest.mark.docker
-def test_a_sweep_removes_the_dead_and_spares_the_living() -> None:
+def test_cleanup_removes_orphans_of_its_own_deployment_only() -> None:
     sandbox = docker_sandbox()
     sandbox.run(JOB)
-    command = ["docker", "run", "-d", "--label", "evoqueue.sandbox=trials"]
-    for name, value in {**labels(), "evoqueue.started": "1"}.items():
+    command = ["docker", "run", "-d"]
+    for name, value in {**labels(OWNER), "evoqueue.started": "1"}.items():
         command += ["--label", f"{name}={value}"]
     image = "evoqueue-sandbox:1"
     left = subprocess.run([*command, image, "sleep", "600"], capture_output=True, text=True)
     assert left.returncode == 0, left.stderr
-    assert remove_orphans(20.0) >= 1
+    assert remove_orphans(20.0, "another deployment") == 0
+    assert remove_orphans(20.0, OWNER) == 1
     assert sandbox.run(JOB).boot_seconds == 0.0
     gone = subprocess.run(["docker", "inspect", left.stdout.strip()], capture_output=True)
     assert gone.returncode != 0
@@ -330,7 +329,8 @@ def test_a_sweep_removes_the_dead_and_spares_the_living() -> None:
 def containers_left_of(pid: int) -> list[str]:
     """Returns the ids of a worker's containers, giving the engine time to remove them."""
     until = time.monotonic() + 60.0
-    command = ["docker", "ps", "-aq", "--filter", f"label=evoqueue.pid={pid}"]
+    command = ["docker", "ps", "-aq", "--filter", f"label=evoqueue.owner={OWNER}"]
+    command += ["--filter", f"label=evoqueue.pid={pid}"]
     while True:
         listed = subprocess.run(command, capture_output=True, text=True, check=True)
         if not listed.stdout or time.monotonic() > until:
@@ -339,29 +339,28 @@ def containers_left_of(pid: int) -> list[str]:
 
 
 @pytest.mark.docker
-def test_a_container_that_cannot_end_by_itself_goes_when_the_next_worker_starts(
+def test_the_next_worker_removes_a_container_that_cannot_end_by_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     docker_sandbox().close()
     mine = docker_sandbox(PoolSettings(max_sandboxes=1, spares=0))
     mine.run(JOB)
-    text = WORKER.format(
-        root=str(Path(__file__).parents[2]), module="docker", name="DockerSandbox", job=STUCK
-    )
+    text = WORKER.format(root=str(Path(__file__).parents[2]), sandbox=CONTAINERS, job=STUCK)
     with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as worker:
         assert worker.stdout is not None
         assert worker.stdout.readline() == b"warm\n"
         command = ["docker", "ps", "-q", "--filter", f"label=evoqueue.pid={worker.pid}"]
         listed = subprocess.run(command, capture_output=True, text=True, check=True)
-        cells = listed.stdout.split()
-        assert cells
-        subprocess.run(["docker", "pause", *cells], check=True, capture_output=True)
+        started = listed.stdout.split()
+        assert started
+        subprocess.run(["docker", "pause", *started], check=True, capture_output=True)
         worker.send_signal(signal.SIGKILL)
     time.sleep(2.0)
     listed = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert listed.stdout.split() == cells  # frozen: it cannot see that its worker is gone
+    assert listed.stdout.split() == started  # paused: it cannot notice that its worker is gone
     monkeypatch.setenv("EVOQ_DATABASE_URL", "postgresql+psycopg://nobody@127.0.0.1:1/nothing")
     monkeypatch.setenv("EVOQ_REDIS_URL", "redis://127.0.0.1:1/0")
+    monkeypatch.setenv("EVOQ_SANDBOX__OWNER", OWNER)
     start_worker()
     assert containers_left_of(worker.pid) == []
     assert mine.run(JOB).boot_seconds == 0.0

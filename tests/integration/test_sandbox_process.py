@@ -1,4 +1,4 @@
-"""The process sandbox against the contract, behind each kind of walls."""
+"""The process sandbox against the contract, behind each kind of isolation."""
 
 from collections.abc import Iterator
 
@@ -11,15 +11,15 @@ from tests.contracts.sandbox import SandboxContract
 
 
 def sandbox_behind(level: str) -> ProcessSandbox:
-    """Returns a sandbox behind exactly these walls, or skips."""
+    """Returns a sandbox behind exactly this kind of isolation, or skips."""
     sandbox = ProcessSandbox(PoolSettings(max_sandboxes=8), levels=(level, "bare"))
     try:
-        walls = {protection.name: protection.on for protection in sandbox.protections()}
+        protections = {protection.name: protection.on for protection in sandbox.protections()}
     except Unavailable as error:
-        pytest.skip(f"no cell boots here: {error}")
-    if level != "bare" and not walls["the machine's files out of sight"]:
+        pytest.skip(f"no sandbox boots here: {error}")
+    if level != "bare" and not protections["the machine's files out of sight"]:
         sandbox.close()
-        pytest.skip(f"this kernel or user does not permit {level} walls")
+        pytest.skip(f"this kernel or user does not permit {level} isolation")
     return sandbox
 
 

@@ -1,4 +1,4 @@
-"""Cells that are booted before a trial needs them."""
+"""Sandboxes that are booted before a trial needs them."""
 
 import threading
 import time
@@ -28,15 +28,17 @@ def sandbox() -> Iterator[ProcessSandbox]:
 def wait_for_ready(sandbox: ProcessSandbox, count: int) -> None:
     until = time.monotonic() + 60.0
     while sandbox.ready_sandboxes() < count:
-        assert time.monotonic() < until, f"{sandbox.ready_sandboxes()} cells are ready, not {count}"
+        assert time.monotonic() < until, (
+            f"{sandbox.ready_sandboxes()} sandboxes are ready, not {count}"
+        )
         time.sleep(0.02)
 
 
-def cells() -> int:
+def child_processes() -> int:
     return len(psutil.Process().children())
 
 
-def test_a_trial_after_a_recycled_cell_pays_no_boot(sandbox: ProcessSandbox) -> None:
+def test_a_trial_after_a_replaced_sandbox_pays_no_boot(sandbox: ProcessSandbox) -> None:
     boots = []
     for trial in range(7):
         outcome = sandbox.run(JOB)
@@ -66,17 +68,17 @@ def test_the_first_job_of_a_kind_boots_no_spare(
     assert len(booted) == 4  # none is a spare
 
 
-def test_there_are_never_more_cells_than_allowed(sandbox: ProcessSandbox) -> None:
-    before, most = cells(), 0
+def test_there_are_never_more_sandboxes_than_allowed(sandbox: ProcessSandbox) -> None:
+    before, most = child_processes(), 0
     for number in range(12):
         digest = f"problem {number % 3}"
         sandbox.run(replace(JOB, evaluator=problem(digest=digest)))
         most = max(most, sandbox.ready_sandboxes())
     assert most <= 2
     until = time.monotonic() + 60.0
-    while cells() - before > 2 and time.monotonic() < until:  # those that are ending
+    while child_processes() - before > 2 and time.monotonic() < until:  # those that are ending
         time.sleep(0.05)
-    assert cells() - before <= 2
+    assert child_processes() - before <= 2
 
 
 def test_a_trial_never_waits_for_the_boot_of_a_spare(tmp_path: Path) -> None:
@@ -102,12 +104,12 @@ except OSError:
 
 
 def test_closing_ends_spares_and_those_still_booting() -> None:
-    before, threads = cells(), threading.active_count()
+    before, threads = child_processes(), threading.active_count()
     sandbox = ProcessSandbox(PoolSettings(max_sandboxes=1, spares=2, max_trials=2))
     sandbox.run(JOB)
     sandbox.run(JOB)
     sandbox.close()
-    assert cells() == before
+    assert child_processes() == before
     assert threading.active_count() <= threads
 
 

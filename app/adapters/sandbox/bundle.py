@@ -50,7 +50,7 @@ sys.meta_path.insert(0, Finder())
 from evoq_harness.zygote import main
 main(texts)
 """
-"""What `python3 -c` is given: it reads the harness from standard input and becomes the zygote.
+"""The program for `python3 -c`: it reads the harness from standard input and becomes the zygote.
 
 The harness has its own copy of the built-ins: a program that replaces `len` breaks only itself.
 """
@@ -83,6 +83,6 @@ def preloads(files: Mapping[str, bytes]) -> list[str]:
             if isinstance(node, ast.Import):
                 wanted |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                # What is imported may be a module too, and then it is the one that takes time.
-                wanted |= {node.module, *(f"{node.module}.{one.name}" for one in node.names)}
+                # An imported name may be a module too, whose import takes the time.
+                wanted |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
     return sorted(name for name in wanted if name.partition(".")[0] in _SAFE_TO_PRELOAD)

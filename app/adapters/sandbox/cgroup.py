@@ -45,7 +45,7 @@ class Cgroup:
         return any(line.startswith("oom_kill ") and line != "oom_kill 0" for line in lines)
 
     def remove(self) -> None:
-        """Removes the cgroup once its last process is gone; a later worker takes what stays."""
+        """Removes the cgroup once it is empty; a later worker removes it if that takes too long."""
         until = time.monotonic() + _EMPTYING_SECONDS
         while True:
             try:
@@ -91,12 +91,12 @@ def _own(groups: Path, mounts: Path) -> tuple[Path, bool]:
             kind, _, options = after.split(" ", 2)
             root, point = before.split()[3:5]
             fits = kind == "cgroup2" if second else kind == "cgroup" and "memory" in options
-            found = paths.get("" if second else "memory")
-            if not fits or found is None:
+            own = paths.get("" if second else "memory")
+            if not fits or own is None:
                 continue
-            if not found.startswith(root):
-                raise LookupError(f"the cgroup {found} lies outside {root}")
-            folder = Path(point) / found.removeprefix(root).lstrip("/")
+            if not own.startswith(root):
+                raise LookupError(f"the cgroup {own} lies outside {root}")
+            folder = Path(point) / own.removeprefix(root).lstrip("/")
             if not second or "memory" in (folder / "cgroup.controllers").read_text().split():
                 return folder, second
     raise LookupError("no memory cgroup")
@@ -135,7 +135,7 @@ def make(folder: Path, memory_bytes: int) -> Cgroup:
 
 
 def remove_empty(folder: Path) -> None:
-    """Removes the empty cgroups of workers that are gone."""
+    """Removes the empty cgroups of workers that have ended."""
     for path in folder.glob(f"{_PREFIX}-*-*-*"):
         _, pid, began, _ = path.name.split("-")
         if started(int(pid)) != began:

@@ -20,18 +20,18 @@ _ANSWER_SECONDS = 2.0
 def choose(
     settings: SandboxSettings, *, infra: Path, show_progress: ShowProgress = no_progress
 ) -> Sandbox:
-    """Returns the sandbox asked for; "auto" is Docker where it is ready, else child processes.
+    """Returns the sandbox of the settings; "auto" is Docker if it is ready, else child processes.
 
     "auto" prefers Docker if an engine answers within two seconds and has the image, or can build
     it.  Containers that workers of this engine left behind when they were killed are removed.
 
     Args:
-      settings: What is asked for.
+      settings: Name the backend and its limits.
       infra: The folder with the seccomp profile and the default image's Dockerfile.
       show_progress: Gets the progress of builds.
 
     Raises:
-      Unavailable: "docker" was asked for, and there is no engine, or no image and no way to it.
+      Unavailable: "docker" is required, and no engine answers, or the image cannot be built.
       Misconfigured: A setting names what does not exist.
     """
     if settings.backend == "process" or (
@@ -40,15 +40,19 @@ def choose(
         return _processes(settings, show_progress)
     images = Images(
         settings.image,
+        owner=settings.owner,
         show_progress=show_progress,
         engine_seconds=ENGINE_SECONDS,
         build_seconds=_build_seconds(settings),
     )
     container = ContainerSettings(
-        settings.runtime, settings.cpus, profile(settings.seccomp, infra / "seccomp.json")
+        settings.runtime,
+        settings.cpus,
+        profile(settings.seccomp, infra / "seccomp.json"),
+        settings.owner,
     )
     try:
-        remove_orphans(ENGINE_SECONDS)
+        remove_orphans(ENGINE_SECONDS, settings.owner)
         if not images.has_default():
             images.build_default(infra / "sandbox")
     except Unavailable:
@@ -68,7 +72,7 @@ def clear_orphans(settings: SandboxSettings) -> int:
     """
     if settings.backend == "process" or not engine_answers(_ANSWER_SECONDS):
         return 0
-    return remove_orphans(ENGINE_SECONDS)
+    return remove_orphans(ENGINE_SECONDS, settings.owner)
 
 
 def _processes(settings: SandboxSettings, show_progress: ShowProgress) -> ProcessSandbox:

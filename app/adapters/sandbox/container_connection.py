@@ -16,10 +16,10 @@ from app.adapters.sandbox.warm_sandbox import SandboxLost, SandboxOverdue
 
 _STREAM_HEADER = struct.Struct(">BxxxL")
 _STDOUT, _STDERR = 1, 2
-_LAST_WORDS_BYTES = 2000
+_ERROR_OUTPUT_BYTES = 2000
 _ENDING_SECONDS = 3.0
 _ANSWER_SECONDS = 5.0
-_REMEMBERING_SECONDS = 2  # the news of an end may come before its cause
+_REMEMBERING_SECONDS = 2  # the end may be reported before its cause
 
 
 class ContainerConnection:
@@ -67,7 +67,7 @@ class ContainerConnection:
         if stream == _STDOUT:
             self._out += piece
         elif stream == _STDERR:
-            self._errors = (self._errors + piece)[-_LAST_WORDS_BYTES:]
+            self._errors = (self._errors + piece)[-_ERROR_OUTPUT_BYTES:]
 
     def _exactly(self, size: int, deadline: float) -> bytes:
         received = bytearray()
@@ -100,13 +100,13 @@ class ContainerConnection:
             engine.ping()
 
     def starved(self) -> bool:
-        """Asks the engine, which remembers a while how a removed container ended.
+        """Asks the engine, which keeps the events of a removed container for a while.
 
-        The kernel ends one program of an ordinary container.  Of a runtime with a kernel of its
-        own it ends that, and the sandbox with it.
+        In an ordinary container the kernel ends one program.  A runtime with a kernel of its own is
+        ended as a whole, and the sandbox with it.
         """
         until = int(time.time()) + _REMEMBERING_SECONDS
-        asked = {
+        params = {
             "since": self._began,
             "until": until,
             "filters": json.dumps({"container": [self._container], "event": ["oom"]}),
@@ -114,11 +114,11 @@ class ContainerConnection:
         with engine_client(_ANSWER_SECONDS) as engine:
             # The library's own `events` waits for ever.
             url = f"{engine.base_url}/v{engine.api_version}/events"
-            with engine.get(url, params=asked, stream=True, timeout=_ANSWER_SECONDS) as told:
-                told.raise_for_status()
-                return any(told.iter_lines())
+            with engine.get(url, params=params, stream=True, timeout=_ANSWER_SECONDS) as response:
+                response.raise_for_status()
+                return any(response.iter_lines())
 
-    def last_words(self) -> str:
+    def error_output(self) -> str:
         with contextlib.suppress(SandboxLost, SandboxOverdue):
             while True:
                 self._receive_piece(time.monotonic() + 1.0)
@@ -130,7 +130,7 @@ class ContainerConnection:
         self._closed = True
         ended = False
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_WR)  # the zygote reads the end and goes
+            self._socket.shutdown(socket.SHUT_WR)  # the zygote reads the end of its input and exits
         deadline = time.monotonic() + _ENDING_SECONDS
         try:
             while True:

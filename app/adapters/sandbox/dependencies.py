@@ -1,4 +1,4 @@
-"""What a problem asks to have installed, read off the files in its folder."""
+"""The dependencies of a problem, from the files in its folder."""
 
 import hashlib
 import json
@@ -74,12 +74,12 @@ def _collect(name: str, files: Mapping[str, bytes], needed: dict[str, bytes]) ->
         base = (
             posixpath.dirname(name) if nested else ""
         )  # as pip does: -r beside, the rest from cwd
-        found = posixpath.normpath(posixpath.join(base, path))
-        below = {known for known in files if found == "." or known.startswith(f"{found}/")}
-        if nested and found in files:
-            required = _collect(found, files, needed) or required
-        elif not nested and (below or found in files):
-            needed.update({known: files[known] for known in below | ({found} & set(files))})
+        target = posixpath.normpath(posixpath.join(base, path))
+        below = {known for known in files if target == "." or known.startswith(f"{target}/")}
+        if nested and target in files:
+            required = _collect(target, files, needed) or required
+        elif not nested and (below or target in files):
+            needed.update({known: files[known] for known in below | ({target} & set(files))})
             required = True
         else:
             raise EvaluatorBroken(
@@ -90,12 +90,12 @@ def _collect(name: str, files: Mapping[str, bytes], needed: dict[str, bytes]) ->
 
 
 def _lines(text: bytes) -> Iterator[tuple[int, str]]:
-    """Yields the lines that say something, with their numbers, without comments and options."""
+    """Yields the lines that are not empty, with their numbers and without comments."""
     whole = text.decode("utf-8", "replace").replace("\\\n", " ")
     for number, line in enumerate(whole.splitlines(), 1):
-        said = re.sub(r"(^|\s)#.*$", "", line).strip()
-        if said:
-            yield number, said
+        text_of_line = re.sub(r"(^|\s)#.*$", "", line).strip()
+        if text_of_line:
+            yield number, text_of_line
 
 
 def _local(line: str) -> str | None:
@@ -112,12 +112,12 @@ def failed(entry: str, where: str, lines: list[str]) -> EvaluatorBroken:
     """Returns the error of an installation that failed.
 
     Args:
-      entry: The problem's file that asked for it.
+      entry: The problem's file with the dependencies.
       where: What it was to be installed into.
       lines: What the installation printed.
     """
-    said = "\n  ".join(line for line in lines if line.strip()[:1]).splitlines()[-_LAST_LINES:]
-    last = "\n".join(said)
+    printed = "\n  ".join(line for line in lines if line.strip()[:1]).splitlines()[-_LAST_LINES:]
+    last = "\n".join(printed)
     return EvaluatorBroken(
         f"the dependencies in {entry} cannot be installed into {where}. It ended with:\n  {last}\n"
         f"Correct {entry}, or name a ready image with sandbox.image"

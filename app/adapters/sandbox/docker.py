@@ -49,13 +49,15 @@ class ContainerSettings:
 
     Attributes:
       runtime: Name of an OCI runtime the engine knows, such as "runsc"; "" for its default.
-      cpus: How many CPUs' time a container's programs may take; the sandbox itself has half of one.
+      cpus: How many CPUs' time a container's programs may take; the harness has half of one more.
       seccomp: The text of a system call profile; "" for the engine's own.
+      owner: The deployment that containers belong to, as in `sandbox.owner`.
     """
 
     runtime: str = ""
     cpus: float = 1.0
     seccomp: str = ""
+    owner: str = ""
 
 
 DEFAULT_CONTAINER = ContainerSettings()
@@ -81,7 +83,11 @@ class DockerSandbox:
         boot_seconds: float = 60.0,
         engine_seconds: float = 20.0,
     ) -> None:
-        self._images = Images(engine_seconds=engine_seconds) if images is None else images
+        self._images = (
+            Images(owner=settings.owner, engine_seconds=engine_seconds)
+            if images is None
+            else images
+        )
         self._settings = settings
         self._boot_seconds = boot_seconds
         self._engine_seconds = engine_seconds
@@ -94,7 +100,7 @@ class DockerSandbox:
         self._pool.close()
 
     def prepare(self, evaluator: Evaluator) -> None:
-        """Builds the image of a problem's dependencies, if it has any and nobody has yet.
+        """Builds the image of a problem's dependencies, unless it has none or the image exists.
 
         Raises:
           EvaluatorBroken: They cannot be installed.
@@ -103,7 +109,7 @@ class DockerSandbox:
         self._images.of(evaluator)
 
     def protections(self) -> list[Protection]:
-        """Returns which walls stand; see `Pool.protections`."""
+        """Returns which protections are in force; see `Pool.protections`."""
         return self._pool.protections()
 
     def ready_sandboxes(self) -> int:
@@ -191,7 +197,7 @@ def _create(engine: Any, image: str, limits: Limits, settings: ContainerSettings
             hostname="sandbox",
             working_dir="/",
             environment=ENVIRONMENT,
-            labels=labels(),
+            labels=labels(settings.owner),
             stdin_open=True,
             tty=False,
             host_config=host,

@@ -20,7 +20,7 @@ DEFAULT_IMAGE = "evoqueue-sandbox:1"
 
 _SOCKET = "/var/run/docker.sock"
 _CONFLICT = 409
-_ANY_VERSION = "1.41"  # for the one question that belongs to none
+_ANY_VERSION = "1.41"  # for the question of the version
 
 
 @contextlib.contextmanager
@@ -65,7 +65,7 @@ def _connected(seconds: int) -> Any:
 
 
 def _knock(address: str, seconds: int) -> None:
-    """Raises OSError where nobody listens on a socket file: the library would leave it open."""
+    """Raises OSError if nothing listens on a socket file: the library would leave it open."""
     if address.startswith("unix://"):
         with socket.socket(socket.AF_UNIX) as line:
             line.settimeout(seconds)
@@ -81,9 +81,9 @@ def has_image(engine: Any, image: str) -> bool:
 
 
 def remove(engine: Any, container: str) -> bool:
-    """Removes a container by force; returns whether it was ours to remove.
+    """Removes a container by force; returns whether this call removed it.
 
-    One that is gone, or being removed by another, is as good as removed.
+    A container that is gone, or being removed by another process, is no error.
     """
     try:
         engine.remove_container(container, force=True)

@@ -31,7 +31,7 @@ _PASSED_ON_PREFIXES = ("PIP_", "XDG_", "REQUESTS_")
 
 
 def default_folder() -> Path:
-    """Returns where environments are kept unless a setting says so: the user's cache."""
+    """Returns the default folder of environments, in the user's cache."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(cache) if cache else Path.home() / ".cache") / "evoqueue" / "environments"
 
@@ -41,7 +41,7 @@ class Environments:
 
     Args:
       python: The interpreter they are made with, and that of problems without dependencies.
-      folder: Where they are kept, by digest; nothing removes them but a person.
+      folder: Where they are kept, by digest; they are removed by hand only.
       show_progress: Gets the progress of an installation.
       build_seconds: Longest time an installation may take.
     """
@@ -65,7 +65,7 @@ class Environments:
     def interpreter(self, evaluator: Evaluator) -> str:
         """Returns the interpreter of a problem's sandboxes; it may take minutes once.
 
-        An image that the problem names is for containers, and says nothing here.
+        An image that the problem names is for containers, and is ignored here.
 
         Raises:
           EvaluatorBroken: The dependencies cannot be installed, or only into an image.
@@ -139,7 +139,7 @@ class Environments:
         self._show_progress(f"sandbox: making {home} from the problem's {wanted.entry}")
         began = time.monotonic()
         deadline = began + self._build_seconds
-        said: list[str] = []
+        output: list[str] = []
         source = home / "source"
         steps = [
             [self._python, "-m", "venv", "--clear", str(home)],
@@ -150,15 +150,15 @@ class Environments:
             ],
         ]
         for number, step in enumerate(steps):
-            ended = self._run(step, source if number else None, deadline, said)
+            ended = self._run(step, source if number else None, deadline, output)
             if ended != 0:
                 shutil.rmtree(home, ignore_errors=True)
-                raise failed(wanted.entry, f"an environment of {self._python}", said)
+                raise failed(wanted.entry, f"an environment of {self._python}", output)
             if not number:
                 _write(wanted, source)
         self._show_progress(f"sandbox: made {home} in {time.monotonic() - began:.0f} s")
 
-    def _run(self, command: list[str], cwd: Path | None, deadline: float, said: list[str]) -> int:
+    def _run(self, command: list[str], cwd: Path | None, deadline: float, output: list[str]) -> int:
         """Runs one step of an installation, showing what it prints; returns its exit status."""
         with subprocess.Popen(
             command,
@@ -175,9 +175,9 @@ class Environments:
             try:
                 assert step.stdout is not None
                 for line in step.stdout:
-                    said.append(line.rstrip())
-                    self._show_progress(f"sandbox: {said[-1]}")
-                    del said[:-100]
+                    output.append(line.rstrip())
+                    self._show_progress(f"sandbox: {output[-1]}")
+                    del output[:-100]
                 ended = step.wait()
             finally:
                 overdue.cancel()
@@ -195,7 +195,7 @@ def _write(wanted: Dependencies, folder: Path) -> None:
 
 
 def _version(python: str) -> str:
-    """Returns what an interpreter says it is.
+    """Returns the version and the prefix of an interpreter.
 
     Raises:
       Unavailable: It does not start.

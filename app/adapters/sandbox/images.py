@@ -20,7 +20,7 @@ from app.adapters.sandbox.dependencies import (
     from_requirements,
 )
 from app.adapters.sandbox.engine import DEFAULT_IMAGE, engine_client, has_image, remove
-from app.adapters.sandbox.orphans import BUILD, LABEL, abandoned, labels
+from app.adapters.sandbox.orphans import BUILD, LABEL, OWNER, abandoned, labels
 from app.domain.problem import Evaluator, EvaluatorBroken
 from app.ports.protocols import Unavailable
 
@@ -51,6 +51,8 @@ class Images:
 
     Args:
       default: What sandboxes are made from, where the problem names no image and brings nothing.
+      owner: The deployment that builds, which its images and locks are labelled with.  Another
+        deployment uses an image with the same contents all the same.
       show_progress: Gets the progress of builds.
       engine_seconds: Longest time the engine may take to answer one request.
       build_seconds: Longest time a build may take.
@@ -60,11 +62,13 @@ class Images:
         self,
         default: str = DEFAULT_IMAGE,
         *,
+        owner: str = "",
         show_progress: ShowProgress = no_progress,
         engine_seconds: float = 20.0,
         build_seconds: float = 1800.0,
     ) -> None:
         self._default = default
+        self._owner = owner
         self._show_progress = show_progress
         self._engine_seconds = engine_seconds
         self._build_seconds = build_seconds
@@ -90,7 +94,7 @@ class Images:
         return self._known[evaluator.digest]
 
     def forget(self, evaluator: Evaluator) -> None:
-        """Has the next `of` look whether the image is still there."""
+        """Makes the next `of` check whether the image still exists."""
         self._known.pop(evaluator.digest, None)
 
     def has_default(self) -> bool:
@@ -109,10 +113,10 @@ class Images:
           Unavailable: The engine does not answer, or the build fails.
         """
         self._show_progress(f"sandbox: building the image {self._default} from {folder}")
-        said: list[str] = []
+        output: list[str] = []
         with engine_client(self._build_seconds) as engine:
             lines = engine.build(path=str(folder), tag=self._default, rm=True, decode=True)
-            error = self._follow(lines, said)
+            error = self._follow(lines, output)
         if error:
             raise Unavailable(f"the image {self._default} cannot be built: {error}")
 
@@ -170,7 +174,7 @@ class Images:
         """Returns the id of the lock's container; "" if another worker holds it."""
         try:
             made = engine.create_container(
-                self._default, command=["true"], name=name, labels=labels(BUILD)
+                self._default, command=["true"], name=name, labels=labels(self._owner, BUILD)
             )
         except APIError as error:
             if error.status_code != _CONFLICT:
@@ -185,7 +189,7 @@ class Images:
     def _build(self, wanted: Dependencies, tag: str) -> None:
         self._show_progress(f"sandbox: building {tag} from the problem's {wanted.entry}")
         began = time.monotonic()
-        said: list[str] = []
+        output: list[str] = []
         with engine_client(self._build_seconds) as engine:
             lines = engine.build(
                 fileobj=_context(wanted, self._default),
@@ -194,15 +198,15 @@ class Images:
                 rm=True,
                 forcerm=True,
                 decode=True,
-                labels={LABEL_OF_PROBLEM: tag.partition(":")[2]},
+                labels={LABEL_OF_PROBLEM: tag.partition(":")[2], OWNER: self._owner},
             )
-            error = self._follow(lines, said)
+            error = self._follow(lines, output)
         if error:
-            raise failed(wanted.entry, f"an image on {self._default}", [*said, error])
+            raise failed(wanted.entry, f"an image on {self._default}", [*output, error])
         self._show_progress(f"sandbox: built {tag} in {time.monotonic() - began:.0f} s")
 
-    def _follow(self, lines: Iterator[Mapping[str, Any]], said: list[str]) -> str:
-        """Shows and keeps what a build says; returns its error, "" if it has none.
+    def _follow(self, lines: Iterator[Mapping[str, Any]], output: list[str]) -> str:
+        """Shows and keeps the output of a build; returns its error, "" without one.
 
         Raises:
           Unavailable: It takes too long.
@@ -213,9 +217,9 @@ class Images:
             error = str(line.get("error", error)).strip()
             for text in _COLOUR.sub("", str(line.get("stream", ""))).splitlines():
                 if text.strip():
-                    said.append(text.rstrip())
-                    self._show_progress(f"sandbox: {said[-1]}")
-            del said[:-100]
+                    output.append(text.rstrip())
+                    self._show_progress(f"sandbox: {output[-1]}")
+            del output[:-100]
             if time.monotonic() > deadline:
                 raise Unavailable(f"a build takes more than {self._build_seconds:g} s")
         return error

@@ -1,4 +1,4 @@
-"""Keeps sandboxes warm, lends each to one trial at a time, and throws away what is not clean."""
+"""Keeps sandboxes warm, lends each to one trial at a time, and replaces unclean ones."""
 
 import logging
 import threading
@@ -14,7 +14,7 @@ from app.domain.evaluation import Failure, FailureKind
 from app.domain.problem import Evaluator, EvaluatorBroken, Job, Limits, Mode, Outcome
 from app.ports.protocols import Protection, Unavailable
 
-_ATTEMPTS = 3  # a lost sandbox is tried again on two fresh ones
+_ATTEMPTS = 3  # a job whose sandbox is lost is repeated in a fresh one
 _KEYS_REMEMBERED = 64
 _FINISHING_SECONDS = 15.0
 _PROBE = Evaluator("probe", {"evaluator.py": b"def evaluate(path):\n    return {}\n"})
@@ -110,7 +110,7 @@ class Pool:
         return _failed(FailureKind.SANDBOX_VIOLATION, f"every sandbox was lost: {reason}", job)
 
     def protections(self) -> list[Protection]:
-        """Returns which walls stand around a program here, found out by booting a sandbox.
+        """Returns which protections are in force, as a booted sandbox reports them.
 
         Raises:
           Unavailable: No sandbox could be booted.
@@ -138,10 +138,10 @@ class Pool:
 
     def _take(self, job: Job, *, fresh: bool) -> _PooledSandbox:
         key = _PoolKey(job.evaluator.digest, job.evaluator.image, job.mode, job.limits)
-        found = self._reserve(key, fresh)
-        if found is not None:
+        idle = self._reserve(key, fresh)
+        if idle is not None:
             self._top_up(job, key)
-            return found
+            return idle
         try:
             sandbox = self._start(job)
         except BaseException:
@@ -158,7 +158,7 @@ class Pool:
 
         Args:
           key: What the sandbox is for.
-          fresh: Whether an idle one will not do, because one has just been lost.
+          fresh: Whether an idle one is not acceptable, because one has just been lost.
         """
         with self._changed:
             while True:
@@ -167,12 +167,12 @@ class Pool:
                 self._retire(lambda warm: not self._usable(warm))
                 if self._lent < self._settings.max_sandboxes:
                     self._lent += 1
-                    found = None if fresh else self._warmest(key)
-                    if found is not None:
-                        self._idle.remove(found)
+                    idle = None if fresh else self._warmest(key)
+                    if idle is not None:
+                        self._idle.remove(idle)
                     else:
                         self._make_room(key)
-                    return found
+                    return idle
                 self._changed.wait()
 
     def _warmest(self, key: _PoolKey) -> _PooledSandbox | None:
@@ -237,7 +237,7 @@ class Pool:
         try:
             sandbox = self._start(job)
         except EvaluatorBroken:
-            return  # the next trial that needs a sandbox says it
+            return  # the next trial that needs a sandbox reports it
         finally:
             with self._changed:
                 self._booting.remove(key)

@@ -26,19 +26,19 @@ from app.domain.problem import Evaluator, Job, Limits, Outcome
 from app.ports.protocols import Protection, Unavailable
 
 _PATH = "/usr/local/bin:/usr/bin:/bin"
-_LAST_WORDS_BYTES = 2000
+_ERROR_OUTPUT_BYTES = 2000
 _ENDING_SECONDS = 5.0
 _LEVELS = ("privileged", "unprivileged", "bare")
 
 
 class ProcessSandbox:
-    """Runs jobs in child processes behind whatever walls the kernel permits.
+    """Runs jobs in child processes, isolated as far as the kernel permits.
 
     Args:
       pool: How many sandboxes, and for how long; each holds about 30 MiB.
       environments: The interpreters of the sandboxes.
       boot_seconds: Longest time a boot, with the evaluator's import, may take.
-      levels: Walls to try, strongest first; "bare" has none but limits.
+      levels: Isolation to try, strongest first; "bare" has no namespaces.
       unbounded_processes: Whether programs run also where nothing bounds how many processes they
         start; elsewhere no sandbox boots there (`Misconfigured`).
     """
@@ -68,7 +68,7 @@ class ProcessSandbox:
         self._pool.close()
 
     def prepare(self, evaluator: Evaluator) -> None:
-        """Makes the environment of a problem's dependencies, if it has any and nobody has yet.
+        """Makes the environment of a problem's dependencies, unless it exists or is not needed.
 
         Raises:
           EvaluatorBroken: They cannot be installed.
@@ -77,7 +77,7 @@ class ProcessSandbox:
         self._environments.interpreter(evaluator)
 
     def protections(self) -> list[Protection]:
-        """Returns which walls stand; see `Pool.protections`."""
+        """Returns which protections are in force; see `Pool.protections`."""
         return self._pool.protections()
 
     def ready_sandboxes(self) -> int:
@@ -132,7 +132,7 @@ class _PipeConnection:
             self._remove()
             raise Unavailable(f"the sandbox's interpreter did not start: {error}") from error
         if group is not None:
-            with contextlib.suppress(OSError):  # it has ended already, and its streams say so
+            with contextlib.suppress(OSError):  # it has ended already, which its streams report
                 group.take(self._child.pid)  # it has started nothing: it waits for the harness
         assert self._child.stdin is not None
         assert self._child.stdout is not None
@@ -180,11 +180,11 @@ class _PipeConnection:
         """Returns where the sandbox's zygote reads what was ended for want of memory."""
         return () if self._group is None else (str(self._group.counter),)
 
-    def last_words(self) -> str:
+    def error_output(self) -> str:
         if self._errors.closed:
             return ""
         end = self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, end - _LAST_WORDS_BYTES))
+        self._errors.seek(max(0, end - _ERROR_OUTPUT_BYTES))
         return self._errors.read().decode("utf-8", "replace").strip()
 
     def close(self) -> None:

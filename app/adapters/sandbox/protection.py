@@ -1,4 +1,4 @@
-"""Which protections a sandbox really gives: said, never assumed."""
+"""The protections that a sandbox reported when it booted."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,7 @@
-"""What a sandbox's report means: the outcome of a job, with the kind of failure that happened.
+"""Derives the outcome of a job, with its kind of failure, from the report of a sandbox.
 
-The order matters: what the zygote saw from outside comes before anything that processes of the
-trial said about themselves.
+The order matters: what the zygote observed from outside takes precedence over anything that the
+processes of the trial reported about themselves.
 """
 
 import json
@@ -32,7 +32,7 @@ def outcome(job: Job, report: TrialReport, boot_seconds: float) -> Outcome:
     result: bytes | None = None
     if failure is None:
         try:
-            result, failure = _said(report.result, job)
+            result, failure = _result_or_failure(report.result, job)
         except ValueError as reason:
             failure = Failure(
                 FailureKind.INVALID_RESULT, f"the result is not strict JSON: {reason}"
@@ -54,7 +54,7 @@ def outcome(job: Job, report: TrialReport, boot_seconds: float) -> Outcome:
 
 
 def more_than(limits: Limits) -> str:
-    """Returns what is said of a program that wants too much memory."""
+    """Returns the detail of a failure by memory."""
     return f"more than {limits.memory_mib} MiB of memory"
 
 
@@ -83,11 +83,11 @@ def _seen_from_outside(job: Job, report: TrialReport) -> Failure | None:
 
 
 def _signals(job: Job, report: TrialReport) -> set[int]:
-    """Returns the signals that ended programs, but for those we sent."""
+    """Returns the signals that ended programs, without those that the zygote sent."""
     return {
         status & 0x7F
-        for who, status, ours in report.header["statuses"]
-        if not ours and (who != "evaluator" or job.mode is Mode.COMPATIBLE)
+        for process, status, ended_by_zygote in report.header["statuses"]
+        if not ended_by_zygote and (process != "evaluator" or job.mode is Mode.COMPATIBLE)
     } - {0}
 
 
@@ -97,8 +97,8 @@ def _ends_of_evaluator(report: TrialReport) -> set[int]:
         return set()
     return {
         status & 0x7F
-        for who, status, ours in report.header["statuses"]
-        if who == "evaluator" and not ours
+        for process, status, ended_by_zygote in report.header["statuses"]
+        if process == "evaluator" and not ended_by_zygote
     } - {0}
 
 
@@ -110,11 +110,11 @@ def _crash_despite_result(job: Job, report: TrialReport) -> Failure | None:
 
 
 def _ending(report: TrialReport) -> str:
-    for _, status, ours in report.header["statuses"]:
-        if status & 0x7F and not ours:
+    for _, status, ended_by_zygote in report.header["statuses"]:
+        if status & 0x7F and not ended_by_zygote:
             return f"ended by {_signal_name(status & 0x7F)} without a result"
-    for _, status, ours in report.header["statuses"]:
-        if status >> 8 and not ours:
+    for _, status, ended_by_zygote in report.header["statuses"]:
+        if status >> 8 and not ended_by_zygote:
             return f"ended with exit status {status >> 8} without a result"
     return "ended without a result"
 
@@ -126,7 +126,7 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _said(document: bytes, job: Job) -> tuple[bytes | None, Failure | None]:
+def _result_or_failure(document: bytes, job: Job) -> tuple[bytes | None, Failure | None]:
     """Returns the result's bytes, or the failure that the evaluator's process reported.
 
     Raises:

@@ -14,7 +14,7 @@ from app.ports.protocols import Misconfigured, Unavailable
 _LENGTHS = struct.Struct(">IQ")
 _LARGEST_HEADER = 1 << 20
 _CAPTURED_BYTES = 5 << 16  # four streams of bounded head and tail
-_RESULT_OVERHEAD_BYTES = 65_536  # as in the harness's `warm`
+_RESULT_OVERHEAD_BYTES = 65_536  # as in the harness's `zygote_state`
 _EXTRA_MEMORY_MIB = 128
 _BACKSTOP_SECONDS = 5.0  # after the deadline: ending and cleaning inside the sandbox
 
@@ -28,7 +28,7 @@ _UNBOUNDED_REMEDY = (
 
 
 class SandboxLost(Exception):
-    """The sandbox ended or spoke nonsense; a fresh one may do better."""
+    """The sandbox ended or sent an invalid frame; a fresh one may succeed."""
 
 
 class SandboxOverdue(Exception):
@@ -58,7 +58,7 @@ class SandboxConnection(Protocol):
         """Returns whether the sandbox is lost because it wanted more memory than it may have."""
         ...
 
-    def last_words(self) -> str:
+    def error_output(self) -> str:
         """Returns what the sandbox wrote to its error stream, bounded."""
         ...
 
@@ -72,11 +72,11 @@ class BootSettings:
     """How sandboxes of one backend are booted.
 
     Attributes:
-      kind: "process" or "container": who puts up the walls.
+      kind: "process", which isolates itself, or "container", which the engine isolates.
       scratch: A process sandbox's own empty directory; "" for a container.
-      levels: Which walls a process sandbox tries, strongest first.
+      levels: Kinds of isolation that a process sandbox tries, strongest first.
       counters: Files of a process sandbox's cgroup that count what was ended for want of memory.
-      offset: Keeps the identities of sandboxes on one machine apart.
+      offset: Distinguishes the identities of the sandboxes of one machine.
       boot_seconds: Longest time a boot, with the evaluator's import, may take.
       unbounded_processes: Whether a process sandbox also boots where nothing bounds the number of
         a program's processes.
@@ -93,7 +93,7 @@ class BootSettings:
 
 @dataclass(frozen=True, slots=True)
 class TrialReport:
-    """What the zygote says about a trial, and the raw bytes the trial left."""
+    """The zygote's report on a trial, and the raw bytes that the trial wrote."""
 
     header: dict[str, Any]
     result: bytes
@@ -104,10 +104,10 @@ class WarmSandbox:
     """A booted sandbox: one trial at a time.
 
     Attributes:
-      walls: Which protections stand, as the zygote found them.
+      isolation: Which protections are in force, as the zygote found by trying.
       boot_seconds: What booting cost.
       served: Trials so far.
-      clean: Whether the last trial left nothing; a sandbox that is not is thrown away.
+      clean: Whether the last trial left nothing; a sandbox that is not clean is replaced.
     """
 
     def __init__(
@@ -161,9 +161,9 @@ class WarmSandbox:
             self._connection.send(parts, deadline)
             header, _ = self._receive(deadline, 0)
         except (SandboxLost, SandboxOverdue) as error:
-            words = self._connection.last_words()
+            words = self._connection.error_output()
             self._connection.close()
-            raise Unavailable(f"a sandbox sandbox did not boot: {error} {words}".strip()) from error
+            raise Unavailable(f"a sandbox did not boot: {error} {words}".strip()) from error
         return header
 
     def run(self, job: Job) -> TrialReport:
@@ -210,10 +210,10 @@ class WarmSandbox:
         return self._connection.silent()
 
     def check(self) -> None:
-        """Tells a sandbox that hangs from one that cannot be reached.
+        """Distinguishes a sandbox that hangs from one that cannot be reached.
 
         Raises:
-          Unavailable: What lies between here and the sandbox does not answer.
+          Unavailable: The engine does not answer.
         """
         self._connection.check()
 
@@ -221,7 +221,7 @@ class WarmSandbox:
         """Returns whether a lost sandbox wanted more memory than it may have.
 
         Raises:
-          Unavailable: What would know does not answer.
+          Unavailable: The engine does not answer.
         """
         return self._connection.starved()
 
