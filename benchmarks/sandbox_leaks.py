@@ -62,15 +62,15 @@ class Sample:
     """The resources in use between two trials.
 
     Attributes:
-      cell_kib: Resident memory of the sandbox's processes without file-backed pages.
+      sandbox_kib: Resident memory of the sandbox's processes without file-backed pages.
       worker_kib: Resident memory of this process.
     """
 
     trials: int
-    cell_kib: float
-    cell_descriptors: int
-    cell_processes: int
-    cell_files: int
+    sandbox_kib: float
+    sandbox_descriptors: int
+    sandbox_processes: int
+    sandbox_files: int
     worker_kib: float
     worker_descriptors: int
     worker_threads: int
@@ -103,15 +103,15 @@ def sample_child(trials: int) -> Sample:
 
 
 def count_files(root: str) -> int:
-    places = ("tmp", "dev/shm", "cell/work", "cell/rpc")
+    places = ("tmp", "dev/shm", "sandbox/work", "sandbox/rpc")
     return sum(len(files) for place in places for _, _, files in os.walk(f"{root}/{place}"))
 
 
 def sample_container(trials: int) -> Sample:
     """Samples by process ids of this machine: needs an engine on it, and root."""
     mine = ["docker", "ps", "-q", "--filter", f"label=evoqueue.pid={os.getpid()}"]
-    (cell,) = subprocess.run(mine, capture_output=True, text=True, check=True).stdout.split()
-    inspect = ["docker", "inspect", "-f", "{{.State.Pid}}", cell]
+    (container,) = subprocess.run(mine, capture_output=True, text=True, check=True).stdout.split()
+    inspect = ["docker", "inspect", "-f", "{{.State.Pid}}", container]
     first = psutil.Process(int(subprocess.run(inspect, capture_output=True, check=True).stdout))
     pids = [first.pid, *(child.pid for child in first.children(recursive=True))]
     return of_processes(pids, trials, count_files(f"/proc/{pids[0]}/root"))

@@ -1,7 +1,7 @@
-"""Whether a TypeError came of a call that the program's function does not allow.
+"""Decides whether a TypeError results from a call that the program's function does not accept.
 
-In a shared process nobody stands between evaluator and program, so the call is looked up where it
-happened: by its place in the evaluator's text, never by the error's message.
+In a shared process no proxy separates evaluator and program, so the call is looked up in the
+evaluator's text by its position, never by the message of the error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def refused_by_program(error: BaseException, program_paths: tuple[str, ...]) -> 
         return False
     function = _value(call.func, trace.tb_frame)
     if function is _MISSING or not callable(function):
-        # Of a stand-in's module only functions are there; what was fetched was a plain value.
+        # The stub's module has functions only; any other attribute was a plain value.
         return _is_of_program(call.func, trace.tb_frame, program_paths)
     bound = 0
     if inspect.isclass(function):
@@ -45,7 +45,7 @@ def refused_by_program(error: BaseException, program_paths: tuple[str, ...]) -> 
 
 
 def _call_at(code: types.CodeType, offset: int) -> ast.Call | None:
-    """Returns the call that an instruction belongs to; None where the text does not tell."""
+    """Returns the call that an instruction belongs to; None if it cannot be determined."""
     positions = list(code.co_positions())
     place = positions[offset // 2] if offset // 2 < len(positions) else None
     if place is None or None in place:
@@ -58,14 +58,14 @@ def _call_at(code: types.CodeType, offset: int) -> ast.Call | None:
         return None
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
-            found = (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset)
-            if found == place:
+            position = (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset)
+            if position == place:
                 return node
     return None
 
 
 def _value(node: ast.expr, frame: types.FrameType) -> Any:
-    """Returns what a name, or an attribute of a module, stood for; asks no object anything."""
+    """Returns what a name, or an attribute of a module, referred to; runs no code of an object."""
     if isinstance(node, ast.Name):
         return frame.f_locals.get(node.id, frame.f_globals.get(node.id, _MISSING))
     if isinstance(node, ast.Attribute):
@@ -85,8 +85,8 @@ def _is_of_program(node: ast.expr, frame: types.FrameType, program_paths: tuple[
 def _takes(function: types.FunctionType, call: ast.Call, bound: int) -> bool:
     """Returns whether the function takes so many arguments after `bound` first ones, by name."""
     names = [keyword.arg for keyword in call.keywords]
-    if None in names or any(isinstance(one, ast.Starred) for one in call.args):
-        return True  # not told by the text
+    if None in names or any(isinstance(argument, ast.Starred) for argument in call.args):
+        return True  # the text does not determine it
     try:
         inspect.signature(function).bind(
             *range(bound), *call.args, **{str(name): None for name in names}

@@ -1,4 +1,4 @@
-"""Proves a sandbox clean after a trial: no process, no file, no IPC object is left of it."""
+"""Removes what a trial left and checks that no file and no IPC object of it remains."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SYSV_TABLES = ("/proc/sysvipc/shm", "/proc/sysvipc/sem", "/proc/sysvipc/msg")
 
 
 def clean_files(layout: SandboxLayout, directory: str, uids: tuple[int, ...]) -> list[str]:
-    """Removes the trial's directory and all it left in shared places; returns what would not go."""
+    """Empties the trial's directory and the shared places; returns what could not be removed."""
     _remove_flat(directory)
     places, kept = [directory, *layout.shared_places], layout.kept | layout.imported
     left = _leftovers(places, kept)
@@ -37,13 +37,13 @@ def _remove_flat(directory: str) -> None:
 
 
 def _leftovers(places: list[str], kept: frozenset[str]) -> list[str]:
-    found: list[str] = []
+    paths: list[str] = []
     for place in places:
         try:
-            found += [os.path.join(place, name) for name in os.listdir(place)]
+            paths += [os.path.join(place, name) for name in os.listdir(place)]
         except OSError:
             continue  # it does not exist here, or exists no more
-    return [path for path in found if path not in kept]
+    return [path for path in paths if path not in kept]
 
 
 def _remove_all(paths: list[str]) -> None:
@@ -52,7 +52,7 @@ def _remove_all(paths: list[str]) -> None:
 
 
 def _remove(path: str) -> None:
-    """Removes a file or a tree of any depth; a mode without rights is given back first."""
+    """Removes a file or a tree of any depth; missing access rights are restored first."""
     try:
         if os.path.islink(path) or not os.path.isdir(path):
             os.unlink(path)
@@ -99,7 +99,7 @@ def _remove_deep(path: str) -> None:
                 if entry.inode() == here:
                     os.rmdir(entry.name)
     except OSError:
-        pass  # what is left makes the sandbox unclean, and it is thrown away
+        pass  # what is left makes the sandbox unclean, and the worker replaces it
     finally:
         os.chdir(top)
     with contextlib.suppress(OSError):
@@ -108,12 +108,12 @@ def _remove_deep(path: str) -> None:
 
 def _ipc_objects(layout: SandboxLayout) -> list[str]:
     if not layout.own_processes:
-        return []  # the machine's own objects are no business of ours
-    found: list[str] = []
+        return []  # the tables are the machine's, not the sandbox's
+    objects: list[str] = []
     for table in _SYSV_TABLES:
         try:
             with open(table) as file:
-                found += [table] * (len(file.readlines()) - 1)
+                objects += [table] * (len(file.readlines()) - 1)
         except OSError:
             continue
-    return found
+    return objects

@@ -16,14 +16,14 @@ from .syscall_filter import SyscallFilter
 
 @dataclass(frozen=True)
 class Confinement:
-    """Where one program of a trial sits.
+    """The identity, directory and restrictions of one program of a trial.
 
     Attributes:
       uid: Its identity, where the sandbox has several.
       directory: Its working and temporary directory.
       hidden: Directories it must not see.
       read_only: Directories it must not change.
-      apart: Whether the evaluator is another process, of which it must see nothing.
+      apart: Whether the evaluator is another process, which must be invisible to the program.
     """
 
     uid: int
@@ -34,7 +34,7 @@ class Confinement:
 
 
 def program_environment(directory: str) -> dict[str, str]:
-    """Returns all that a program sees of the environment; nothing comes from the machine."""
+    """Returns the environment variables of a program; none is inherited from the machine."""
     home = os.path.dirname(os.path.realpath(sys.executable))
     return {
         "PATH": f"{os.path.dirname(sys.executable)}:{home}:/usr/local/bin:/usr/bin:/bin",
@@ -59,7 +59,7 @@ def confine(
     if layout.identities == UIDS and os.geteuid() != 0:
         os.seteuid(0)
         os.setegid(0)
-    limits.offer_to_the_oom_killer()  # as root: a process that hides its memory is root's
+    limits.offer_to_the_oom_killer()  # as root, the owner of its /proc files
     if layout.identities == UIDS:
         become(confinement.uid)
         kernel.die_with_parent()
@@ -87,7 +87,7 @@ def confine(
 
 
 def reseed(seed: int) -> None:
-    """Gives this process a random state of its own: forks of one zygote would share theirs."""
+    """Seeds the random generators of this process, which the zygote's forks would share."""
     random.seed(seed)
     numpy = sys.modules.get("numpy.random")
     if numpy is not None:

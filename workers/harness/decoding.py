@@ -28,7 +28,7 @@ _DTYPE = re.compile(r"[<>|=][biufcSU][0-9]{1,7}")
 _FROM_JSON = json.JSONDecoder().decode
 
 Resolve = Callable[..., Any]
-"""Turns a handle's parts back into an object; raises WireError for one it did not give out."""
+"""Turns a handle's parts back into an object; raises WireError for an unknown handle."""
 
 
 class _Decoder:

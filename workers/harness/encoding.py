@@ -27,7 +27,7 @@ from .wire_limits import (
 )  # fmt: skip
 
 _SHORT_TEXT = 256  # characters; in a tree whose commas count as parts, longer texts are blobs
-_LONG_LIST = 16  # numbers of one kind; from here on they travel as machine words
+_LONG_LIST = 16  # of numbers of one kind; longer lists are sent as machine words
 _MOST_WORD_LISTS = MAX_BLOBS // 2  # of a value with more, the rest are lists in the tree
 _DECIMAL_BITS = 13_000  # a little under 4,300 digits, more than which the interpreter refuses
 _TO_JSON = json.JSONEncoder(allow_nan=False, check_circular=False, separators=(",", ":")).encode
@@ -94,7 +94,7 @@ class _Encoder:
                 return self._array(value)
             if isinstance(value, self._numpy.generic) and value.dtype.kind in PLAIN_KINDS:
                 return {"g": [value.dtype.str, self._blob(value.tobytes())]}
-        # The plain type's own methods are used, so that an override has no say in what crosses.
+        # The plain type's own methods are used, so that no override changes what is sent.
         if isinstance(value, float):
             return self._scalar(float.__float__(value), float)
         if isinstance(value, int):

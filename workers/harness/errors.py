@@ -29,11 +29,11 @@ class InvalidValue(ValueError):
 
 
 class CannotCross(TypeError):
-    """The evaluator did what only one shared process allows; the text says what."""
+    """The evaluator did what only one shared process allows; the message describes it."""
 
 
 class ProgramRemark:
-    """What the program's side said about an exception, for the outcome.
+    """What the program's side reported about an exception, for the outcome.
 
     Attributes:
       kind: A FailureKind's value, or "" where the exception decides.

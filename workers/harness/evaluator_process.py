@@ -1,8 +1,8 @@
 """The evaluator's own zygote: imports it once and forks a fresh process of it for every trial.
 
-It alone reads the evaluator's files off the wire, so that no byte of them is ever in the memory
-that programs are forked from.  In compatible mode, where the forked process will also import the
-program, it keeps the right to take a throw-away identity.
+Only this process reads the evaluator's files from the worker, so that no byte of them is ever in
+the memory that programs are forked from.  In compatible mode, where the
+forked process also imports the program, it keeps the right to take a throw-away identity.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _RESULT_CHUNK = 65_536
 
 @dataclass(frozen=True)
 class TrialFilters:
-    """What the processes of trials install last.
+    """The filters that the processes of a trial install as their last step.
 
     Attributes:
       program: Of a program.
       evaluator: Of an evaluator that is apart from programs.
-      fork_filter: Of both, where forks must ask; else None.
+      fork_filter: Of both, where the zygote answers forks; else None.
     """
 
     program: SyscallFilter
@@ -117,14 +117,14 @@ def _serve(
     try:
         module = _import(layout, entry)
     except BaseException as error:
-        _say(channel, {"broken": result.describe_broken(error, layout.evaluator)})
+        _send(channel, {"broken": result.describe_broken(error, layout.evaluator)})
         return
     if mode == "compatible" and layout.identities == UIDS:
         _lend(layout.temporary)
     gc.collect()
     gc.freeze()
     functions = [name for name, value in vars(module).items() if callable(value)]
-    _say(channel, {"functions": functions[:_MOST_NAMES]})
+    _send(channel, {"functions": functions[:_MOST_NAMES]})
     while True:
         message, fds, _, _ = socket.recv_fds(channel, _MESSAGE_BYTES, 4)
         if not message:
@@ -140,10 +140,10 @@ def _serve(
                 os._exit(1)
         for fd in fds:
             os.close(fd)
-        _say(channel, {"pid": pid})
+        _send(channel, {"pid": pid})
         _, status, usage = os.wait4(pid, 0)
         cpu_seconds = usage.ru_utime + usage.ru_stime
-        _say(channel, {"status": status, "cpu": cpu_seconds, "peak_kib": usage.ru_maxrss})
+        _send(channel, {"status": status, "cpu": cpu_seconds, "peak_kib": usage.ru_maxrss})
 
 
 def _lend(folder: str) -> None:
@@ -163,7 +163,7 @@ def _keep_sockets_in_files() -> None:
     vars(multiprocessing.util)["abstract_sockets_supported"] = False
 
 
-def _say(channel: socket.socket, message: dict[str, Any]) -> None:
+def _send(channel: socket.socket, message: dict[str, Any]) -> None:
     channel.send(json.dumps(message).encode())
 
 
@@ -218,9 +218,7 @@ def _trial(
     os.environ.update(TMPDIR=directory, HOME=directory, EVOQ_PROGRAM_SOURCE=request["sources"])
     tempfile = sys.modules.get("tempfile")
     if tempfile is not None and vars(tempfile).get("tempdir") == layout.temporary:
-        vars(tempfile)["tempdir"] = (
-            None  # found out while it was imported, and shared by all trials
-        )
+        vars(tempfile)["tempdir"] = None  # determined during the import, and common to all trials
     if mode == "compatible":
         files = (layout.evaluator, layout.temporary, layout.library)
         confine.confine(
@@ -244,7 +242,9 @@ def _trial(
     shared, asked_pid = mode == "compatible", os.getpid()
     document = _call(module, request["function"], paths, shared, bounds, layout.evaluator)
     if os.getpid() != asked_pid:
-        os._exit(0)  # a forked child that returned: only the process that was asked answers
+        os._exit(
+            0
+        )  # a forked child that returned: only the process that serves the request answers
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # closed or replaced by what ran
             stream.flush()

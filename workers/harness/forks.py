@@ -1,9 +1,9 @@
-"""Bounds the processes of a trial where no limit of the kernel can: every fork asks the zygote.
+"""Bounds the processes of a trial where the kernel's limit cannot: the zygote answers every fork.
 
-A program takes a filter under which each call that makes a process or a thread waits for an answer
-(seccomp user notification, Linux 5.5 and later).  The zygote holds the filter's listener, and the
-program does not.  Once the listener is closed, every such call fails, in all that descends from the
-program, whatever session it is in: what is being ended cannot grow.
+A program installs a filter under which each call that makes a process or thread waits for an answer
+(seccomp user notification, Linux 5.5 and later).  The zygote holds the filter's listener.
+Once the listener is closed, every such call fails in all descendants of the program, whatever
+session they are in, so that the set of processes to end cannot grow.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ANSWER = struct.Struct("=QqiI")  # the request's number, a value, an error, fla
 _GO_ON = 1
 
 _PAUSE_SECONDS = 0.02
-"""Between two counts: it also slows down a program that forks in spite of refusals."""
+"""Between two counts.  It also slows down a program that forks in spite of refusals."""
 _PROBING_SECONDS = 5.0
 
 
@@ -46,15 +46,15 @@ class TaskCount:
 
     Attributes:
       programs: Of its programs.
-      everybody: Of its programs and of its evaluator.
+      total: Of its programs and of its evaluator.
     """
 
     programs: int
-    everybody: int
+    total: int
 
 
 class ForkFilter:
-    """The filter, compiled once in the zygote and installed in each process that starts a trial."""
+    """The filter, compiled once in the zygote and installed in each process of a trial."""
 
     def __init__(self) -> None:
         machine = os.uname().machine
@@ -70,16 +70,16 @@ class ForkFilter:
         self._program = struct.pack("@HP", len(lines), ctypes.addressof(self._buffer))
 
     def install(self) -> int:
-        """Returns the listener of this process's new filter, which all it starts will have, too.
+        """Installs the filter, which child processes inherit, and returns its listener.
 
         Raises:
-          OSError: The kernel has no such filters, or an older one of this process has a listener.
+          OSError: The kernel has no such filters, or the process already has one with a listener.
         """
         if self._number < 0:
             raise OSError(errno.ENOSYS, "the system calls of this machine are not known")
         kernel.no_new_privileges()
         for flags in (_NEW_LISTENER | _WAIT_KILLABLE, _NEW_LISTENER):
-            # Before Linux 5.19 a signal makes a waiting call ask again, which is counted twice.
+            # Before Linux 5.19 a signal restarts a waiting call, which is then counted twice.
             listener: int = kernel.libc.syscall(self._number, _SET_FILTER, flags, self._program)
             if listener >= 0 or ctypes.get_errno() != errno.EINVAL:
                 break
@@ -101,19 +101,19 @@ class ForkGate:
     Args:
       count: Counts the trial's tasks.
       of_programs: Most tasks of programs.
-      of_everybody: Most tasks of programs and evaluator; the evaluator's forks are held to this.
+      of_all: Most tasks of programs and evaluator; the evaluator's forks are held to this.
     """
 
-    def __init__(self, count: Callable[[], TaskCount], of_programs: int, of_everybody: int) -> None:
+    def __init__(self, count: Callable[[], TaskCount], of_programs: int, of_all: int) -> None:
         self._count = count
-        self._most = TaskCount(of_programs, of_everybody)
+        self._most = TaskCount(of_programs, of_all)
         self._left = TaskCount(0, 0)
         self._counted = -_PAUSE_SECONDS
         self._listeners: dict[int, bool] = {}
         self._waiting: list[tuple[int, int]] = []
 
     def admit(self, listener: int, *, evaluator: bool) -> None:
-        """Begins to answer what comes by a listener, which is ours to close."""
+        """Takes over a listener, and closes it at the end."""
         self._listeners[listener] = evaluator
 
     def listens(self, fd: int) -> bool:
@@ -121,30 +121,28 @@ class ForkGate:
 
     @property
     def pause_seconds(self) -> float | None:
-        """How soon `answer` should be called again; None where no fork waits."""
+        """Seconds until `answer` should be called again; None if no fork waits."""
         return _PAUSE_SECONDS if self._waiting else None
 
     def receive(self, listener: int) -> None:
-        """Takes one request."""
+        """Receives one request, and grants it if a count has left room for it."""
         request = bytearray(_REQUEST_BYTES)
         try:
             fcntl.ioctl(listener, _RECEIVE, request)
         except OSError:
-            return  # who asked has ended meanwhile
+            return  # the calling process has ended
         number: int = struct.unpack_from("=Q", request)[0]
         if not self._granted(listener, number):
             self._waiting.append((listener, number))
 
     def answer(self) -> None:
-        """Answers the forks that wait, if it is time for another count."""
+        """Answers the waiting forks, if it is time for another count."""
         now = time.monotonic()
         if not self._waiting or now < self._counted + _PAUSE_SECONDS:
             return
         self._counted = now
-        found = self._count()
-        self._left = TaskCount(
-            self._most.programs - found.programs, self._most.everybody - found.everybody
-        )
+        count = self._count()
+        self._left = TaskCount(self._most.programs - count.programs, self._most.total - count.total)
         waiting, self._waiting = self._waiting, []
         for listener, number in waiting:
             if not self._granted(listener, number):
@@ -152,9 +150,9 @@ class ForkGate:
 
     def _granted(self, listener: int, number: int) -> bool:
         evaluators = self._listeners[listener]
-        if (self._left.everybody if evaluators else self._left.programs) <= 0:
+        if (self._left.total if evaluators else self._left.programs) <= 0:
             return False
-        self._left = TaskCount(self._left.programs - (not evaluators), self._left.everybody - 1)
+        self._left = TaskCount(self._left.programs - (not evaluators), self._left.total - 1)
         _send(listener, number, 0, _GO_ON)
         return True
 
@@ -165,18 +163,18 @@ class ForkGate:
         os.close(listener)
 
     def close(self) -> None:
-        """Makes every fork of the trial fail from now on, also those that wait."""
+        """Makes every fork of the trial fail from now on, including those that wait."""
         for listener in list(self._listeners):
             self.forget(listener)
 
 
 def _send(listener: int, number: int, error: int, flags: int) -> None:
-    with contextlib.suppress(OSError):  # who asked has ended meanwhile
+    with contextlib.suppress(OSError):  # the calling process has ended
         fcntl.ioctl(listener, _SEND, _ANSWER.pack(number, 0, error, flags))
 
 
-def holds(fork_filter: ForkFilter) -> bool:
-    """Returns whether a fork is really refused here, by trying it in a process of its own."""
+def works(fork_filter: ForkFilter) -> bool:
+    """Returns whether a fork is refused here, by trying it in a child process."""
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:

@@ -28,7 +28,7 @@ def unpack_lengths(prefix: bytes) -> tuple[int, int]:
 
 
 def fill(fd: int, buffer: bytearray) -> bool:
-    """Fills `buffer` from `fd`; returns False if the other side has gone."""
+    """Fills `buffer` from `fd`; returns False if the other end is closed."""
     with memoryview(buffer) as view:
         done = 0
         while done < len(view):
@@ -40,7 +40,7 @@ def fill(fd: int, buffer: bytearray) -> bool:
 
 
 def read_header(fd: int) -> tuple[dict[str, Any], int] | None:
-    """Returns a frame's header and the length of its raw part; None if the other side has gone."""
+    """Returns a frame's header and the length of its raw part; None if the other end is closed."""
     prefix = bytearray(HEADER_BYTES)
     if not fill(fd, prefix):
         return None

@@ -32,12 +32,14 @@ LEVELS = (PRIVILEGED, UNPRIVILEGED, BARE)
 
 
 def enter(scratch: str, levels: tuple[str, ...], offset: int) -> SandboxLayout:
-    """Returns in a new process behind the strongest walls that stand; the caller's process waits.
+    """Isolates this process as strongly as the kernel permits; returns in a new process.
+
+    The calling process waits for the new one and ends as it ends.
 
     Args:
-      scratch: An empty directory of ours, where the root or the sandbox's places are made.
+      scratch: An empty directory for the root or the sandbox's directories.
       levels: Which of `LEVELS` to try, in order; `BARE` always succeeds.
-      offset: Keeps the identities of sandboxes on one machine apart.
+      offset: Distinguishes the identities of the sandboxes of one machine.
     """
     reasons: list[str] = []
     for level in levels:
@@ -51,7 +53,7 @@ def enter(scratch: str, levels: tuple[str, ...], offset: int) -> SandboxLayout:
 
 
 def _attempt(level: str, scratch: str, offset: int) -> SandboxLayout | str:
-    """Returns the layout in the process that is behind the walls, or why it could not be built.
+    """Returns the layout, in the isolated process, or the reason why isolation failed.
 
     The attempt is made in a child, because half-made namespaces cannot be left again.
     """
@@ -76,7 +78,7 @@ def _attempt(level: str, scratch: str, offset: int) -> SandboxLayout | str:
     if verdict == b"\0":
         nested.wait_in_place_of(outer, scratch=scratch)
     os.waitpid(outer, 0)
-    return verdict.decode() or "the attempt ended without a word"
+    return verdict.decode() or "the attempt ended without a reason"
 
 
 def _build(level: str, scratch: str, offset: int) -> SandboxLayout:
@@ -93,7 +95,7 @@ def _build(level: str, scratch: str, offset: int) -> SandboxLayout:
         os.close(failure_out)
         reason = os.read(failure_in, 1000)
         if reason == b"\0":
-            nested.wait_in_place_of(inner)  # the verdict is `inner`'s to give, as it goes on
+            nested.wait_in_place_of(inner)  # `inner` goes on and reports the verdict
         os.waitpid(inner, 0)
         raise OSError(errno.EPERM, reason.decode() or "the first process inside ended")
     os.close(failure_in)

@@ -40,7 +40,7 @@ def version() -> int:
 
 
 def has_scopes() -> bool:
-    """Returns whether a fence also holds back signals and abstract sockets."""
+    """Returns whether a ruleset also restricts signals and abstract sockets."""
     return version() >= _VERSION_SCOPES
 
 

@@ -10,7 +10,7 @@ import signal
 from . import kernel
 
 INSIDE_ID = 1000  # not 0: a namespace inside may map root only with a capability we give up
-_SIGNALLED = 128  # added to a signal's number to tell of it by an exit status, as shells do
+_SIGNALLED = 128  # added to a signal's number in an exit status, as shells do
 
 
 def enter_nested(
@@ -19,13 +19,13 @@ def enter_nested(
     shared_places: tuple[str, ...],
     kept: frozenset[str],
 ) -> None:
-    """Goes on as the first process of new namespaces, without any capability; the caller waits.
+    """Continues in new namespaces, without any capability; the calling process waits.
 
     Args:
-      hidden: Directories that are empty from here on.
-      read_only: Directories that cannot be changed from here on.
-      shared_places: Directories that are fresh from here on.
-      kept: What stays in sight there, and cannot be changed.
+      hidden: Directories that become empty.
+      read_only: Directories that become read-only.
+      shared_places: Directories that are replaced by new ones.
+      kept: Paths there that stay visible and become read-only.
     """
     uid, gid = os.getuid(), os.getgid()
     kernel.show_memory()
@@ -43,10 +43,10 @@ def enter_nested(
         flags = kernel.REMOUNT | kernel.BIND | kernel.RDONLY | kernel.NOSUID | kernel.NODEV
         kernel.mount("none", path, flags=flags)
     for path in shared_places:
-        _refresh(path, [one for one in kept if os.path.dirname(one) == path])
+        _refresh(path, [item for item in kept if os.path.dirname(item) == path])
     kernel.mount("proc", "/proc", "proc", kernel.NOSUID | kernel.NODEV | kernel.NOEXEC)
     kernel.keep_capabilities()
-    # The first process of a namespace is deaf to most signals, so the program is the second.
+    # The first process of a namespace ignores most signals, so the program is the second.
     program = os.fork()
     if program:
         wait_in_place_of(program, as_number=True)
@@ -71,7 +71,7 @@ def _refresh(place: str, kept: list[str]) -> None:
 
 
 def map_identity(inside: int, uid: int, gid: int) -> None:
-    """Maps one user and one group of a new user namespace to those we had outside."""
+    """Maps one user and one group of a new user namespace to those outside."""
     for name, text in (
         ("setgroups", "deny"),
         ("uid_map", f"{inside} {uid} 1"),
@@ -82,12 +82,12 @@ def map_identity(inside: int, uid: int, gid: int) -> None:
 
 
 def wait_in_place_of(child: int, as_number: bool = False, scratch: str = "") -> None:
-    """Holds no descriptor, waits for `child` and ends as it ended; does not return.
+    """Waits for `child` without any descriptor and ends as it ended; does not return.
 
     Args:
       child: Process to wait for; others that end are collected.
-      as_number: Whether a signal becomes an exit status, for one that signals cannot end.
-      scratch: A directory to remove afterwards, should the worker not live to do it.
+      as_number: Whether a signal becomes an exit status, for a process that ignores signals.
+      scratch: A directory to remove afterwards, in case the worker has been killed.
     """
     if not scratch:  # the outermost stays to remove it, and must survive the thread that began it
         kernel.die_with_parent()

@@ -20,7 +20,7 @@ class Capture:
     """The first and the last bytes of a stream.
 
     Attributes:
-      total: Bytes seen so far, kept or not.
+      total: Bytes read so far, kept or not.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Capture:
         """Returns how many bytes were read; 0 at the stream's end.
 
         Raises:
-          BlockingIOError: Nothing is there at the moment.
+          BlockingIOError: Nothing is available at the moment.
         """
         count = os.readv(fd, [self._scratch])
         self._keep(memoryview(self._scratch)[:count])
@@ -57,7 +57,7 @@ class Capture:
             view = view[len(part) :]
 
     def views(self) -> list[memoryview]:
-        """Returns what was kept, in order, with a mark where something is missing."""
+        """Returns what was kept, in order, with a mark where bytes were dropped."""
         head = memoryview(self._head)[: min(self.total, HEAD_BYTES)]
         beyond = self.total - HEAD_BYTES
         tail = memoryview(self._tail)
@@ -80,7 +80,7 @@ class Collector:
     """The bytes of a result, up to a limit.
 
     Attributes:
-      overflowed: Whether more came than fits.
+      overflowed: Whether more bytes were read than fit.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -132,12 +132,12 @@ class TrialPipes:
         return self._pipes[_PROGRAM_OUT][1], self._pipes[_PROGRAM_ERR][1]
 
     def close_evaluator_writers(self) -> None:
-        """Closes our copies of the evaluator's ends, so that its end is seen."""
+        """Closes the zygote's copies of the evaluator's ends, so that end of file is seen."""
         for fd in self.evaluator_writers():
             os.close(fd)
 
     def read(self, fd: int) -> bool:
-        """Reads what has come; returns whether more can come."""
+        """Reads what is available; returns whether the stream is still open."""
         try:
             return bool(self.sinks[fd].read(fd))
         except BlockingIOError:
@@ -149,7 +149,7 @@ class TrialPipes:
         return printed > output_bytes or self._results.overflowed
 
     def finish(self) -> None:
-        """Reads what writers that are gone have left, and closes all."""
+        """Reads what ended writers have left, and closes all pipes."""
         for reader, sink in self.sinks.items():
             _read_rest(reader, sink)
             os.close(reader)

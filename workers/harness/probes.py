@@ -1,4 +1,4 @@
-"""Finds out by trying which limits hold in a sandbox, so that it claims no other."""
+"""Tests which limits are in force in a sandbox, so that it reports no other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def bound_of_processes(layout: SandboxLayout, fork_filter: forks.ForkFilter) -> 
     identity = _identity(layout)
     if identity is not None and _in_a_child(partial(_limit_counts_its_own, identity)):
         return LIMIT
-    return FORK_FILTER if forks.holds(fork_filter) else ""
+    return FORK_FILTER if forks.works(fork_filter) else ""
 
 
 def limits_hold(layout: SandboxLayout) -> bool:
@@ -41,7 +41,7 @@ def limits_hold(layout: SandboxLayout) -> bool:
 
 
 def _identity(layout: SandboxLayout) -> Callable[[], None] | None:
-    """Returns what gives a process an identity that the kernel counts apart; None without one."""
+    """Returns a function that takes an identity that the kernel counts separately, or None."""
     if layout.identities == UIDS:
         return partial(become, layout.uid_of(0))
     return _in_a_namespace if layout.identities == NESTED else None
@@ -113,7 +113,7 @@ def _map_memory() -> None:
 
 
 def _in_a_child(question: Callable[[], bool]) -> bool:
-    """Returns the answer of a process of its own; no, where it fails."""
+    """Returns the answer of a child process; False if it fails."""
     child = os.fork()
     if child == 0:
         status = 1

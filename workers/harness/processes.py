@@ -1,4 +1,4 @@
-"""Who is alive in a sandbox, how much memory they hold, and how they are ended."""
+"""The processes of a sandbox: which are alive, how much memory they use, and how they are ended."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from . import forks
 from .sandbox_layout import ONE, UIDS, SandboxLayout, become
 
-_SWEEPS = 200
+_ATTEMPTS = 200
 _PAUSE_SECONDS = 0.002
 _STOPS = 50
 _PARENT, _THREADS = 1, 17  # of /proc/PID/stat, counted after the command
@@ -26,12 +26,12 @@ IN_A_CONTAINER = (
 _LIMITS = {"memory.events": "memory.max", "memory.oom_control": "memory.limit_in_bytes"}
 
 
-def strangers(layout: SandboxLayout, known: frozenset[int]) -> list[int]:
+def others(layout: SandboxLayout, known: frozenset[int]) -> list[int]:
     """Returns every process of the sandbox but this one and `known`, zombies included."""
     me = os.getpid()
     if layout.own_processes:
         return [pid for pid in _all_pids() if pid != me and pid not in known]
-    return sorted(_below({me, *known}, _everybody()) - known)
+    return sorted(_below({me, *known}, _all_entries()) - known)
 
 
 def tasks(layout: SandboxLayout, evaluator_zygote_pid: int, shared: bool) -> forks.TaskCount:
@@ -44,16 +44,18 @@ def tasks(layout: SandboxLayout, evaluator_zygote_pid: int, shared: bool) -> for
       evaluator_zygote_pid: The evaluator's zygote.
       shared: Whether the evaluator's process is the program's, too.
     """
-    found = _everybody()
-    # Whose parent ended while we looked is the trial's, or a stranger who counts for one moment.
-    cut_off = {pid for pid, seen in found.items() if seen.parent and seen.parent not in found}
+    entries = _all_entries()
+    # A process whose parent ended during the scan is counted: it is usually the trial's.
+    cut_off = {
+        pid for pid, entry in entries.items() if entry.parent and entry.parent not in entries
+    }
     roots = cut_off | {os.getpid()}
-    all_of_trial = set(found) if layout.own_processes else _below(roots, found) | cut_off
+    all_of_trial = set(entries) if layout.own_processes else _below(roots, entries) | cut_off
     all_of_trial -= {os.getpid(), evaluator_zygote_pid}
-    programs = all_of_trial - (set() if shared else _below({evaluator_zygote_pid}, found))
+    programs = all_of_trial - (set() if shared else _below({evaluator_zygote_pid}, entries))
     return forks.TaskCount(
-        sum(found[pid].threads for pid in programs if pid in found),
-        sum(found[pid].threads for pid in all_of_trial if pid in found),
+        sum(entries[pid].threads for pid in programs if pid in entries),
+        sum(entries[pid].threads for pid in all_of_trial if pid in entries),
     )
 
 
@@ -63,15 +65,15 @@ class _ProcessEntry:
     threads: int
 
 
-def _everybody() -> dict[int, _ProcessEntry]:
-    return {pid: seen for pid in _all_pids() if (seen := _seen(pid)) is not None}
+def _all_entries() -> dict[int, _ProcessEntry]:
+    return {pid: entry for pid in _all_pids() if (entry := _entry(pid)) is not None}
 
 
-def _below(roots: set[int], found: dict[int, _ProcessEntry]) -> set[int]:
+def _below(roots: set[int], entries: dict[int, _ProcessEntry]) -> set[int]:
     """Returns all that descend from `roots`, without these."""
     children: dict[int, list[int]] = {}
-    for pid, seen in found.items():
-        children.setdefault(seen.parent, []).append(pid)
+    for pid, entry in entries.items():
+        children.setdefault(entry.parent, []).append(pid)
     below: set[int] = set()
     waiting = list(roots)
     while waiting:
@@ -86,7 +88,7 @@ def _all_pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def _seen(pid: int) -> _ProcessEntry | None:
+def _entry(pid: int) -> _ProcessEntry | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -98,32 +100,32 @@ def _seen(pid: int) -> _ProcessEntry | None:
 def end_all(
     layout: SandboxLayout, known: frozenset[int], uids: tuple[int, ...], reap: Callable[[], None]
 ) -> list[int]:
-    """Kills every stranger until none is left; returns who would not go.
+    """Kills all processes but this one and `known`; returns those that survived.
 
-    Where programs have identities of their own, a helper takes each identity and lets the kernel
-    kill all of it at once, which no fork bomb can outrun.  `reap` collects ended children without
-    waiting.  Elsewhere all are stopped before one is killed: a killed process makes layout for
-    another, and a stopped one cannot fork.
+    Where programs have identities of their own, a helper takes each identity and has the kernel
+    kill all of its processes at once, which no fork bomb can outrun.  Elsewhere all are stopped
+    before any is killed: a killed process permits another fork under the limit, and a stopped one
+    cannot fork.  `reap` collects ended children without waiting.
     """
     reap()
-    alive = strangers(layout, known)
+    alive = others(layout, known)
     if layout.identities == ONE:
         _stop_all(layout, known, alive)
-        alive = strangers(layout, known)
-    for sweep in range(_SWEEPS):
+        alive = others(layout, known)
+    for attempt in range(_ATTEMPTS):
         if not alive:
             break
-        if layout.identities == UIDS and sweep % 4 == 0:
+        if layout.identities == UIDS and attempt % 4 == 0:
             for uid in uids:
                 _kill_identity(uid)
         for pid in alive:
             kill(pid)
         reap()
-        alive = strangers(layout, known)
+        alive = others(layout, known)
         if alive:
-            time.sleep(_PAUSE_SECONDS if sweep < 50 else 5 * _PAUSE_SECONDS)
+            time.sleep(_PAUSE_SECONDS if attempt < 50 else 5 * _PAUSE_SECONDS)
             reap()
-            alive = strangers(layout, known)
+            alive = others(layout, known)
     return alive
 
 
@@ -137,11 +139,11 @@ def _stop_all(layout: SandboxLayout, known: frozenset[int], alive: list[int]) ->
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGSTOP)
         stopped |= running
-        alive = strangers(layout, known)
+        alive = others(layout, known)
 
 
 def abandon(layout: SandboxLayout, *children: int) -> None:
-    """Ends this process and all of the sandbox, because the worker is gone; does not return."""
+    """Ends the whole sandbox, because the worker has gone; does not return."""
     if not layout.own_processes:  # elsewhere the kernel ends all with the first process
         for pid in children:
             kill(pid)
@@ -157,7 +159,7 @@ def _reap() -> None:
 
 
 def kill(pid: int) -> None:
-    # Gone already, or of an identity that the helper takes care of.
+    # It has ended, or it has another identity, which `_kill_identity` ends.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal.SIGKILL)
 
@@ -201,28 +203,28 @@ def own_baseline_bytes() -> int:
 
 def _resident(pid: int) -> tuple[int, int]:
     sizes = {b"RssAnon:": 0, b"RssShmem:": 0, b"VmRSS:": 0}
-    told = False
+    has_anonymous = False
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             for line in file:
                 name, _, rest = line.partition(b"\t")
                 if name in sizes:
                     sizes[name] = int(rest.split()[0]) << 10
-                    told = told or name == b"RssAnon:"
+                    has_anonymous = has_anonymous or name == b"RssAnon:"
     except (OSError, ValueError, IndexError):
         pass  # it has ended meanwhile
-    # gVisor tells all of it in one number.
-    return (sizes[b"RssAnon:"] if told else sizes[b"VmRSS:"]), sizes[b"RssShmem:"]
+    # gVisor reports all memory in one number.
+    return (sizes[b"RssAnon:"] if has_anonymous else sizes[b"VmRSS:"]), sizes[b"RssShmem:"]
 
 
 def open_counter(paths: tuple[str, ...], most_bytes: int) -> int:
     """Returns a descriptor of the first counter of a cgroup that limits memory; -1 without one.
 
-    An engine without cgroups, as a rootless one on version 1, shows those of the machine.
+    An engine without cgroups, such as a rootless one with version 1, shows those of the machine.
 
     Args:
       paths: Counters to try.
-      most_bytes: What the cgroup was asked to hold at most.
+      most_bytes: The memory limit that was requested.
     """
     for path in paths:
         folder, name = os.path.split(path)
@@ -237,7 +239,7 @@ def open_counter(paths: tuple[str, ...], most_bytes: int) -> int:
 
 
 def oom_kills(layout: SandboxLayout) -> int:
-    """Returns how often the kernel has ended a process of the sandbox's cgroup; 0 without one."""
+    """Returns how many processes of the sandbox's cgroup the kernel has ended; 0 without one."""
     if not layout.counted_memory:
         return 0
     for line in os.pread(layout.memory_counter, 4096, 0).splitlines():

@@ -1,4 +1,4 @@
-"""The evaluator's connection to a program, and what stands for the program's objects there."""
+"""The evaluator's connection to a program, and the proxies of the program's objects."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class ProgramClient:
 
     Attributes:
       generation: How many processes of the program there have been.
-      ended: Numbers of iterators that have said they are at their end.
-      own_iterators: Numbers of objects that have said they are their own iterators.
+      ended: Numbers of iterators that are exhausted.
+      own_iterators: Numbers of objects that are their own iterators.
     """
 
     def __init__(self, address: str) -> None:
@@ -35,23 +35,23 @@ class ProgramClient:
         self._owner = os.getpid()
         self._numbers = itertools.count(1)
         self._callbacks: dict[int, Any] = {}
-        self._seen: dict[bytes, Any] = {}
+        self._cached: dict[bytes, Any] = {}
         self.generation = 0
         self.ended: set[int] = set()
         self.own_iterators: set[int] = set()
 
     def read(self, *request: Any) -> Any:
-        """Returns what was answered to this question since the program last ran, or asks it.
+        """Returns the answer to a request, cached until the program runs again.
 
         Raises:
-          Exception: What the program raised; it is asked again next time.
+          Exception: What the program raised; exceptions are not cached.
         """
         self._forget_after_fork()
         with self._lock:
-            question = b"".join(map(bytes, self._request(list(request))))
-            if question not in self._seen:
-                self._seen[question] = self.ask(*request)
-            return self._seen[question]
+            key = b"".join(map(bytes, self._request(list(request))))
+            if key not in self._cached:
+                self._cached[key] = self.ask(*request)
+            return self._cached[key]
 
     def ask(self, *request: Any) -> Any:
         """Returns the program's answer to one request.
@@ -62,7 +62,7 @@ class ProgramClient:
         self._forget_after_fork()
         with self._lock:
             if _runs(request):
-                self._seen.clear()
+                self._cached.clear()
             whole = False
             try:
                 answer = self._exchange(request)
@@ -72,8 +72,8 @@ class ProgramClient:
             finally:
                 if not whole:
                     self._hang_up()
-                if _runs(request):  # it may have called back, and looked, and gone on
-                    self._seen.clear()
+                if _runs(request):  # a callback may have filled the cache during the call
+                    self._cached.clear()
         if answer[1] == "returned":
             return answer[2]
         if answer[1] == "stopped":
@@ -85,7 +85,9 @@ class ProgramClient:
         raise exception(name, message + _about_paths(name, request), kind, trace)
 
     def _forget_after_fork(self) -> None:
-        if os.getpid() != self._owner:  # a lock or socket inherited through fork is not ours
+        if (
+            os.getpid() != self._owner
+        ):  # a lock or socket inherited through fork belongs to the parent
             self._owner, self._lock, self._sock = os.getpid(), threading.RLock(), None
 
     def _exchange(self, request: tuple[Any, ...]) -> list[Any]:
@@ -94,7 +96,7 @@ class ProgramClient:
             sock.connect(self._address)
             self._sock = sock
             self.generation += 1
-            for known in (self._seen, self.ended, self.own_iterators):
+            for known in (self._cached, self.ended, self.own_iterators):
                 known.clear()
         number = next(self._numbers)
         wire.send_frame(self._sock, self._request([number, *request]))
@@ -124,11 +126,11 @@ class ProgramClient:
     def _serve_callback(self, call: list[Any]) -> None:
         assert self._sock is not None
         _, number, arguments, keywords = call
-        self._seen.clear()
+        self._cached.clear()
         try:
             value = self._callbacks[number](*arguments, **keywords)
             reply = wire.encode(["returned", value], self._export)
-        except Exception as error:  # the evaluator's own text may tell what is hidden
+        except Exception as error:  # the message may contain what is hidden from the program
             reply = wire.encode(["raised", type(error).__name__])
         wire.send_frame(self._sock, reply)
 
@@ -157,7 +159,7 @@ class ProgramClient:
 
 
 def _runs(request: tuple[Any, ...]) -> bool:
-    """Whether a request lets the program do more than tell of itself."""
+    """Returns whether a request may change the program's state."""
     if request[0] == "special":
         return request[2] in _RUNNING
     return request[0] not in _READING
@@ -169,7 +171,7 @@ def _about_paths(name: str, request: tuple[Any, ...]) -> str:
         return ""
     lists = [part for part in request[1:] if isinstance(part, list)]
     lists += [list(part.values()) for part in request[1:] if isinstance(part, dict)]
-    texts = [one for one in itertools.chain(*lists) if isinstance(one, str) and "/" in one]
+    texts = [item for item in itertools.chain(*lists) if isinstance(item, str) and "/" in item]
     given = next((text for text in texts if os.path.exists(text)), None)
     if given is None:
         return ""
@@ -231,13 +233,13 @@ class Proxy:
         session, number, _ = self._evoq
         if number in session.own_iterators:
             return self
-        told = self._read("special", "__iter__", [])
-        if told is None:
+        parts = self._read("special", "__iter__", [])
+        if parts is None:
             session.own_iterators.add(number)
             return self
-        if not isinstance(told, list) or len(told) != 2 or not isinstance(told[0], list):
+        if not isinstance(parts, list) or len(parts) != 2 or not isinstance(parts[0], list):
             raise wire.WireError("not the parts of an object")
-        return _parts(*told)
+        return _parts(*parts)
 
     def __next__(self) -> Any:
         session, number, _ = self._evoq

@@ -1,7 +1,7 @@
 """The program's side of guarded mode: imports it and answers the stub's requests.
 
 Runs in the program's own process and identity; everything here may be rewritten by the program,
-so the other side believes nothing it says.
+so the evaluator's side validates everything it sends.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class WrongSignature(Exception):
 
 
 class ProgramServer:
-    """Serves one connection until the evaluator hangs up."""
+    """Serves one connection until the evaluator closes it."""
 
     def __init__(self, sock: socket.socket, path: str) -> None:
         self._sock = sock
@@ -65,7 +65,7 @@ class ProgramServer:
         try:
             while True:
                 self._answer(self._receive())
-        except (EOFError, OSError):  # the evaluator waits no longer, which is its right
+        except (EOFError, OSError):  # the evaluator has closed the connection
             return
 
     def _receive(self) -> Any:
@@ -92,7 +92,9 @@ class ProgramServer:
             with contextlib.suppress(Exception):  # closed or replaced by the program
                 stream.flush()
         if _getpid() != self._pid:
-            _exit(0)  # a forked child that returned: only the process that was asked answers
+            _exit(
+                0
+            )  # a forked child that returned: only the process that serves the request answers
         wire.send_frame(self._sock, reply)
 
     def _perform(self, operation: str, rest: list[Any]) -> Any:
@@ -143,7 +145,7 @@ class ProgramServer:
         }
 
     def _sketch(self, value: Any) -> list[Any]:
-        """Returns what the stub shows of a name: its kind, and of a function how it looks."""
+        """Returns what the stub shows of a name: its kind, and the signature of a function."""
         if not inspect.isfunction(value):
             return ["value"]
         code = value.__code__
@@ -267,7 +269,7 @@ def _call(function: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
 def _parts(target: Any) -> list[Any] | None:
     """Returns an object's first parts and an iterator over the rest, None where these are all.
 
-    None instead of both says that the object is an iterator itself.
+    None instead of both means that the object is an iterator itself.
     """
     rest = iter(target)
     if rest is target:

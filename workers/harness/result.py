@@ -25,7 +25,7 @@ _LONGEST_INTEGER_BITS = 13_000  # Python refuses to read back more than 4,300 di
 
 
 class NotAResult(Exception):
-    """What was returned is not a result; the text says why."""
+    """What was returned is not a result; the message gives the reason."""
 
 
 def document(returned: Any, limit_bytes: int) -> bytes:
@@ -126,7 +126,7 @@ def _about(error: BaseException, program_paths: tuple[str, ...]) -> bool:
 
 
 def _is_null_source(error: BaseException, frames: Any, program_paths: tuple[str, ...]) -> bool:
-    """Whether compiling a program, not running one, met null bytes or a bad encoding."""
+    """Returns whether compiling, not running, a program failed on null bytes or its encoding."""
     kinds = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
     if not isinstance(error, kinds) or not program_paths:
         return False
@@ -134,7 +134,7 @@ def _is_null_source(error: BaseException, frames: Any, program_paths: tuple[str,
 
 
 def _missing_name(error: BaseException, program_paths: tuple[str, ...]) -> bool:
-    """Whether an attribute was asked of a program's module that it does not define."""
+    """Returns whether the evaluator read an attribute that a program's module does not define."""
     if not isinstance(error, AttributeError):
         return False
     module = error.__dict__.get("obj", None) or getattr(error, "obj", None)
@@ -144,7 +144,7 @@ def _missing_name(error: BaseException, program_paths: tuple[str, ...]) -> bool:
 def _parts(returned: Any) -> tuple[dict[Any, Any], dict[Any, Any]]:
     if isinstance(returned, dict):
         return returned, {}
-    # By name: the class may be our stand-in's or that of an installed openevolve.
+    # By name: the class may be the harness's or that of an installed openevolve.
     if all(kind.__name__ != "EvaluationResult" for kind in type(returned).__mro__):
         raise NotAResult(
             f"the evaluator returned {_article(returned)}, not a dict or an EvaluationResult"
@@ -252,7 +252,7 @@ def clean(text: str) -> str:
 
 
 def describe_broken(error: BaseException, evaluator_root: str) -> str:
-    """Returns one or two lines that say where an evaluator's import failed, and with what."""
+    """Returns one or two lines about the place and the error of an evaluator's failed import."""
     file: str | None = None
     line: int | None = None
     if isinstance(error, SyntaxError) and error.filename:

@@ -1,4 +1,4 @@
-"""Where a sandbox lives: its directories, its identities, and which walls stand around it.
+"""The layout of a sandbox: its directories, its identities, and the isolation in force.
 
 Three kinds of identity, strongest first: `UIDS`, a throw-away user for every program; `NESTED`,
 namespaces of its own for every program, for a user without privileges; `ONE`, nothing but a
@@ -15,7 +15,7 @@ UIDS, NESTED, ONE = "uids", "nested", "one"
 LIMIT, FORK_FILTER = "limit", "fork_filter"
 
 SHARED_MEMORY = "/dev/shm"
-"""Where the C library makes named semaphores and shared memory; no process can be told another."""
+"""Where the C library makes named semaphores and shared memory; it cannot be configured."""
 
 EVALUATOR_DIRECTORY_MODE = {"guarded": 0o770, "compatible": 0o775}
 _ONLY_FOR_ITS_GROUP, _ALSO_PASSED_THROUGH, _WITHOUT_A_LIST = 0o1770, 0o1771, 0o1733
@@ -25,11 +25,11 @@ _PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 
 @dataclass
 class SandboxLayout:
-    """The walls and places of one sandbox.
+    """The directories, identities and isolation of one sandbox.
 
     Attributes:
       evaluator: Directory of the evaluator's files.
-      work: Directory of one subdirectory a trial.
+      work: Directory with a subdirectory for each trial.
       rpc: Directory of the sockets between evaluator and program.
       library: Directory on `sys.path` with the stub's modules.
       shared_places: Directories that more than one process of the sandbox can write, emptied after
@@ -44,12 +44,12 @@ class SandboxLayout:
         the zygote measures the processes instead.
       first_uid: The evaluator's; programs take the following ones in turn.
       uid_count: How many throw-away identities there are.
-      kept: What was in the shared places from the beginning, such as an interpreter under /tmp.
-      imported: What is there since the evaluator was imported.
-      readable: What programs behind a fence may read beside their own directory.
+      kept: Paths in the shared places at boot, such as an interpreter under /tmp.
+      imported: Paths there after the import of the evaluator.
+      readable: What Landlock lets programs read beside their own directory.
       bounded_by: What bounds the processes of a program: `LIMIT`, the kernel's own limit;
         `FORK_FILTER`, the zygote, which answers every fork; "", nothing.
-      reasons: What was tried and refused, one line each.
+      reasons: Isolation that was tried and refused, one line each.
     """
 
     evaluator: str
@@ -96,7 +96,7 @@ class SandboxLayout:
 
 
 def in_container(memory_counter: int) -> SandboxLayout:
-    """Returns the layout of a hardened container, where the engine has put up the walls."""
+    """Returns the layout of a hardened container, which the engine has isolated."""
     first, count = uid_range(0)
     return SandboxLayout(
         evaluator="/sandbox/eval/files", work="/sandbox/work", rpc="/sandbox/rpc",
@@ -110,7 +110,7 @@ def uid_range(offset: int) -> tuple[int, int]:
     """Returns the first of this sandbox's identities and how many there are.
 
     Args:
-      offset: Keeps sandboxes of one machine apart; ignored where few identities are mapped.
+      offset: Distinguishes the sandboxes of one machine; ignored where few identities are mapped.
     """
     try:
         with open("/proc/self/uid_map") as file:
@@ -131,7 +131,7 @@ def become(uid: int) -> None:
 
 
 def make_places(layout: SandboxLayout, mode: str) -> None:
-    """Makes the directories of the sandbox, each for those who may use it."""
+    """Makes the directories of the sandbox, each accessible to the identities that may use it."""
     old = os.umask(0)
     try:
         for path in (layout.evaluator, layout.work, layout.rpc, layout.library):
@@ -150,7 +150,7 @@ def make_places(layout: SandboxLayout, mode: str) -> None:
 
 
 def _divide(layout: SandboxLayout) -> None:
-    """Leaves evaluator and programs no directory in which one finds what the other made.
+    """Leaves no directory in which evaluator and programs can read each other's files.
 
     The place for temporary files becomes the evaluator's; a program has its own directory.  Both
     need the other places: there, each may open only what it made, and no name can be read.

@@ -22,7 +22,7 @@ def run(sock: socket.socket, path: str, arguments: list[Any], adopt: Callable[[A
       sock: The connection; if it closes, this process ends.
       path: The program's.
       arguments: `sys.argv` after the program's name.
-      adopt: Is given the module, whose names stay in use afterwards.
+      adopt: Receives the module, whose names stay in use afterwards.
     """
     _, fds, _, _ = socket.recv_fds(sock, 1, STREAMS)
     for stream, fd in enumerate(fds):
@@ -46,10 +46,10 @@ def run(sock: socket.socket, path: str, arguments: list[Any], adopt: Callable[[A
         traceback.print_exc()
         status = 1
     for written in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # closed by the program, or by who listened
+        with contextlib.suppress(Exception):  # closed by the program, or at the other end
             written.flush()
     null = os.open("/dev/null", os.O_RDWR)
-    for number in range(STREAMS):  # who reads to the end of the streams must find it
+    for number in range(STREAMS):  # a reader of the streams must see their end
         os.dup2(null, number)
     return status
 

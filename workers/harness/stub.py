@@ -87,7 +87,7 @@ def _run(session: ProgramClient) -> None:
 def _evaluators_own(place: dict[str, Any], names: dict[str, Any]) -> set[str]:
     """Returns the names that no program may define: those of an evaluator that executes text.
 
-    In its own namespace a program's `sum` or `expected` would stand for the evaluator's.
+    In its own namespace a program's `sum` or `expected` would replace the evaluator's.
     """
     if place is not names or place.get("__file__") is None:
         return set()
@@ -105,7 +105,7 @@ def _sketches(told: Any) -> dict[str, list[Any]]:
 
 
 def _plain(name: Any) -> bool:
-    """Whether a name the program gave may stand in the stub: never one with a meaning there."""
+    """Returns whether a name of the program may be defined in the stub: no special name may."""
     return isinstance(name, str) and name.isidentifier() and not name.startswith("__")
 
 

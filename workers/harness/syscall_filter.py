@@ -123,14 +123,14 @@ Instruction = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class FilterPermissions:
-    """What a filter lets through because another wall holds it.
+    """System calls that a filter permits because another protection covers them.
 
     Attributes:
-      internet: Sockets of the internet: a network namespace has nobody to talk to.
+      internet: Sockets of the internet: a network namespace has no peer.
       local: Named sockets of the machine: its files are out of sight.
       memory_files: Files in memory: a cgroup counts them.
       others: Settings of other processes: they have another identity.
-      locks: Locks of whole files, which need no right to write: nobody else has these files.
+      locks: Locks of whole files, which need no write access: no process outside uses these files.
     """
 
     internet: bool

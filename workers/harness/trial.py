@@ -27,7 +27,7 @@ _KIB = 1024
 
 
 class TrialRun:
-    """The life of one trial in a state."""
+    """Runs one trial in a warm sandbox."""
 
     def __init__(
         self, state: ZygoteState, header: dict[str, Any], sources: list[memoryview]
@@ -56,10 +56,8 @@ class TrialRun:
         self._null = os.open("/dev/null", os.O_RDWR)
         self._pipes = TrialPipes(state.results, state.streams)
 
-    # Its life.
-
     def run(self) -> None:
-        """Runs the trial to its end and sends the report; the state is clean or says it is not."""
+        """Runs the trial to its end and sends the report, which lists what could not be removed."""
         state = self._state
         self._oom_before = processes.oom_kills(state.layout)
         started = time.monotonic()
@@ -121,15 +119,15 @@ class TrialRun:
                         self._stopped_by = "output_limit"
 
     def _start_evaluator(self) -> None:
-        """Starts the evaluator's process; where forks ask, with a channel for its listener."""
+        """Starts the evaluator's process, with a channel for its listener if forks are answered."""
         state, pipes = self._state, self._pipes.evaluator_writers()
         if state.fork_filter is None:
             state.evaluator_zygote.start(self._request, pipes)
             return
         most = int(self._bounds["processes"])
         of_programs = most * len(self._programs)
-        of_everybody = of_programs + (0 if state.mode == "compatible" else most)
-        self._gate = ForkGate(self._tasks, of_programs, of_everybody)
+        of_all = of_programs + (0 if state.mode == "compatible" else most)
+        self._gate = ForkGate(self._tasks, of_programs, of_all)
         ours, theirs = socket.socketpair()
         with theirs:
             state.evaluator_zygote.start(self._request, [*pipes, theirs.fileno()])
@@ -196,7 +194,7 @@ class TrialRun:
             channel.close()
 
     def _prepare(self, index: int) -> None:
-        """Forks a process for a program that is confined already when its connection comes."""
+        """Forks a process of a program, which is confined before its connection is accepted."""
         ours, theirs = socket.socketpair()
         pid = os.fork()
         if pid == 0:
@@ -229,19 +227,17 @@ class TrialRun:
         os._exit(0)
 
     def _check_memory(self) -> None:
-        """Ends a trial that wants too much at once: a full cgroup slows down the zygote, too."""
+        """Ends a trial that uses too much memory: a full cgroup slows down the zygote as well."""
         state = self._state
         if state.layout.counted_memory:
             if processes.oom_kills(state.layout) > self._oom_before:
                 self._stopped_by = "memory"
             return
-        alive = processes.strangers(state.layout, frozenset((state.evaluator_zygote.pid,)))
+        alive = processes.others(state.layout, frozenset((state.evaluator_zygote.pid,)))
         held = processes.resident_bytes(alive, state.baseline_bytes)
         if held > (int(self._bounds["memory_mib"]) << 20):
             self._stopped_by = "memory"
         self._peak_kib = max(self._peak_kib, held // _KIB)
-
-    # Its end.
 
     def _reap(self) -> None:
         try:
@@ -260,7 +256,7 @@ class TrialRun:
             self._evaluator_lost = True
 
     def _ended_by(self, pid: int, status: int) -> bool:
-        """Returns whether an end is our doing; who was dying already died of what its status says.
+        """Returns whether the zygote ended a process: one that ended by itself has another status.
 
         A program's socket closes a moment before its status is there to be had, so the evaluator
         may report, and we may kill, in between.
@@ -268,7 +264,7 @@ class TrialRun:
         return pid in self._ended_by_us and status & 0x7F == signal.SIGKILL
 
     def _end(self) -> list[str]:
-        """Ends every process of the trial and reads what they still left; returns who stayed."""
+        """Ends every process of the trial and reads its remaining output; returns the survivors."""
         state = self._state
         if self._gate is not None:
             self._gate.close()  # from here on nothing of the trial forks
@@ -279,7 +275,7 @@ class TrialRun:
         ):
             channel.close()
         if state.layout.identities == NESTED and self._report is not None:
-            # How a program ended is passed on by two processes before it is ours to see.
+            # Two processes pass on the exit status of a program before it arrives here.
             self._wait_for_programs(_PASSING_ON_SECONDS)
         for pid in (self._evaluator_pid, *self._children):
             if pid and not (pid == self._evaluator_pid and self._report is not None):
@@ -313,7 +309,7 @@ class TrialRun:
         return left
 
     def _wait_for_programs(self, seconds: float) -> None:
-        """Collects programs that are ending; one that is stuck is left to the census."""
+        """Waits for ending programs; one that is stuck is left to `processes.end_all`."""
         until = time.monotonic() + seconds
         while self._children and time.monotonic() < until:
             select.select([self._state.wake], [], [], 0.02)

@@ -1,4 +1,4 @@
-"""What a trial's evaluator and programs find when they start: directories, files, a socket."""
+"""The directories, files and sockets of a trial, made before its processes start."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .sandbox_layout import SandboxLayout, group_of
 
 @dataclass(frozen=True)
 class PreparedProgram:
-    """One program's place.
+    """One program of a trial, ready to be started.
 
     Attributes:
       path: Its source.
@@ -28,7 +28,7 @@ class PreparedProgram:
 
 @dataclass(frozen=True)
 class TrialFiles:
-    """A trial's directory, its programs, and what the evaluator's zygote is asked for."""
+    """A trial's directory, its programs, and the request for the evaluator's zygote."""
 
     directory: str
     programs: list[PreparedProgram]
@@ -42,7 +42,7 @@ def prepare(
     header: dict[str, Any],
     sources: list[memoryview],
 ) -> TrialFiles:
-    """Makes the places of a trial.
+    """Makes the directories and files of a trial.
 
     Args:
       layout: The sandbox's.
@@ -68,7 +68,7 @@ def _shared(
     names: list[str],
     sources: list[memoryview],
 ) -> tuple[list[PreparedProgram], dict[str, Any]]:
-    """Places programs where the evaluator's process, which will be theirs, works."""
+    """Puts programs into the directory of the evaluator's process, which will import them."""
     uid, home = layout.uid_of(numbers[1]), f"{directory}/p0"
     _directory(layout, home, uid)
     paths = [f"{home}/{name}" for name in names]
@@ -88,7 +88,7 @@ def _guarded(
     names: list[str],
     sources: list[memoryview],
 ) -> tuple[list[PreparedProgram], dict[str, Any]]:
-    """Places each program in a directory of its own, and its stub in the evaluator's."""
+    """Puts each program into a directory of its own, and its stub into the evaluator's."""
     trial, first = numbers
     evaluator = f"{directory}/e"
     _directory(layout, evaluator, layout.first_uid)

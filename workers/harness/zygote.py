@@ -1,8 +1,8 @@
-"""The zygote of a warm state: boots once, then serves trials until its worker goes away.
+"""The zygote of a warm sandbox: boots once, then runs trials until the worker closes its input.
 
 In a container it is PID 1 with SETUID, SETGID and KILL and nothing else; as a child of the worker
-it first puts up what walls it can.  It parses nothing a program wrote: results go to the host as
-they came.
+it first isolates itself as far as the kernel permits.  It parses nothing that a program wrote:
+results are passed to the worker unread.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .syscall_filter import FilterPermissions, SyscallFilter
 from .trial import TrialRun
 from .zygote_state import ZygoteState
 
-_USUAL = (
+_PRELOADED = (
     "ast", "bisect", "collections", "copy", "dataclasses", "decimal", "fractions", "functools",
     "heapq", "itertools", "json", "math", "multiprocessing", "operator", "random", "re",
     "statistics", "string", "tempfile", "time", "traceback", "typing", "zlib",
@@ -46,7 +46,7 @@ _UNBOUNDED = (
 
 
 def main(modules: dict[str, str]) -> None:
-    """Serves the state on this process's standard streams.
+    """Serves the worker on this process's standard streams.
 
     Args:
       modules: Path under the harness's directory to source text, for the evaluator's stub.
@@ -69,7 +69,7 @@ def main(modules: dict[str, str]) -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     kernel.hide_memory()
-    _preload([*_USUAL, *boot["preload"]])
+    _preload([*_PRELOADED, *boot["preload"]])
     fork_filter = ForkFilter()
     layout.bounded_by = probes.bound_of_processes(layout, fork_filter)
     limited = probes.limits_hold(layout)
@@ -84,10 +84,12 @@ def main(modules: dict[str, str]) -> None:
     for_evaluator = FilterPermissions(
         internet=layout.network_closed, local=True, locks=True, memory_files=True, others=True
     )
-    asked = fork_filter if layout.bounded_by == FORK_FILTER else None
-    filters = evaluator_process.TrialFilters(program_filter, SyscallFilter(for_evaluator), asked)
+    fork_filter_used = fork_filter if layout.bounded_by == FORK_FILTER else None
+    filters = evaluator_process.TrialFilters(
+        program_filter, SyscallFilter(for_evaluator), fork_filter_used
+    )
     started = evaluator_process.start(layout, boot["mode"], host_in, filters)
-    answer = _first_word(started, host_in, layout, time.monotonic() + boot["boot_seconds"])
+    answer = _import_report(started, host_in, layout, time.monotonic() + boot["boot_seconds"])
     if boot["kind"] == "process" and not layout.bounded_by and not boot["unbounded_processes"]:
         answer = {"refused": _UNBOUNDED}
     if "broken" in answer or "refused" in answer:
@@ -98,7 +100,7 @@ def main(modules: dict[str, str]) -> None:
     gc.freeze()
     state = ZygoteState(
         layout=layout, mode=boot["mode"], evaluator_zygote=started,
-        program_filter=program_filter, fork_filter=asked,
+        program_filter=program_filter, fork_filter=fork_filter_used,
         host=(host_in, host_out),
         wake=_wake_on_child_end(), baseline_bytes=processes.own_baseline_bytes(),
         result_bytes=int(boot["result_bytes"]),
@@ -113,7 +115,7 @@ def main(modules: dict[str, str]) -> None:
 def _layout(boot: dict[str, Any]) -> SandboxLayout:
     if boot["kind"] == "container":
         return in_container(processes.open_counter(processes.IN_A_CONTAINER, boot["memory_bytes"]))
-    # Opened while the machine's files are in sight, and kept through the walls.
+    # Opened while the machine's files are visible, and used after they are not.
     counter = processes.open_counter(tuple(boot["counters"]), boot["memory_bytes"])
     layout = isolation.enter(boot["scratch"], tuple(boot["levels"]), int(boot["offset"]))
     layout.memory_counter = counter
@@ -132,15 +134,15 @@ def _install_library(layout: SandboxLayout, modules: dict[str, str]) -> None:
 
 
 def _preload(names: list[str]) -> None:
-    """Imports what programs and evaluators will; a name may also be of no module."""
+    """Imports what programs and evaluators will import; a name need not be a module's."""
     for name in names:
         try:
             importlib.import_module(name)
-        except Exception:  # a package this image lacks, or one that fails: the program will say so
+        except Exception:  # a missing or failing package; the program's own import reports it
             continue
 
 
-def _first_word(
+def _import_report(
     started: evaluator_process.EvaluatorZygote, host_in: int, layout: SandboxLayout, deadline: float
 ) -> dict[str, Any]:
     """Returns the evaluator's zygote's report on its import."""
@@ -189,7 +191,7 @@ def _serve_one(state: ZygoteState) -> None:
 
 
 def _evaluator_hidden(layout: SandboxLayout, program_filter: SyscallFilter) -> bool:
-    """Whether no program reads of the evaluator's processes or reaches its abstract sockets."""
+    """Returns whether the evaluator's processes and abstract sockets are hidden from programs."""
     processes = layout.identities == NESTED or landlock.version() > 0
     sockets = landlock.has_scopes() or (layout.identities == ONE and program_filter.available)
     return processes and sockets

@@ -1,4 +1,4 @@
-"""What a sandbox keeps from trial to trial."""
+"""What the zygote keeps from trial to trial."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ZygoteState:
     """What outlives a trial.
 
     Attributes:
-      fork_filter: The filter under which forks ask, where nothing else bounds them; else None.
+      fork_filter: The filter that has the zygote answer forks, if nothing else bounds them.
       host: Descriptors to read from and to write to.
       wake: A pipe's reading end that becomes readable when a child ends.
       baseline_bytes: Memory that every forked process shares with the zygote.
