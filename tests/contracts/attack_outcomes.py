@@ -1,4 +1,4 @@
-"""What each attack comes to: in guarded mode, and where it can be made there, in compatible mode.
+"""The permitted results of each attack in guarded mode, and in compatible mode where it applies.
 
 More than one outcome is right only where two processes race, or where backends bound a thing
 differently: memory in files is counted by a container's cgroup and refused without one.
@@ -9,11 +9,11 @@ from typing import Literal, TypeAlias
 
 from app.domain.evaluation import FailureKind as Kind
 
-Came: TypeAlias = Kind | Literal["honest", "wrong"]
+AttackResult: TypeAlias = Kind | Literal["honest", "wrong"]
 
-HONEST: frozenset[Came] = frozenset({"honest"})
+HONEST: frozenset[AttackResult] = frozenset({"honest"})
 """The score of what the program really does."""
-WRONG: frozenset[Came] = frozenset({"wrong"})
+WRONG: frozenset[AttackResult] = frozenset({"wrong"})
 """No case is right."""
 
 
@@ -21,11 +21,11 @@ WRONG: frozenset[Came] = frozenset({"wrong"})
 class Outcomes:
     """Of one attack; without `compatible` it is made in guarded mode only."""
 
-    guarded: frozenset[Came] | set[Kind]
-    compatible: frozenset[Came] | set[Kind] = frozenset()
+    guarded: frozenset[AttackResult] | set[Kind]
+    compatible: frozenset[AttackResult] | set[Kind] = frozenset()
 
 
-def same(outcomes: frozenset[Came] | set[Kind]) -> Outcomes:
+def same(outcomes: frozenset[AttackResult] | set[Kind]) -> Outcomes:
     """Returns the outcomes of an attack that comes to the same in both modes."""
     return Outcomes(outcomes, outcomes)
 

@@ -2,7 +2,7 @@
 """Programs that want a score they have not earned, a secret, or the next program's trial.
 
 Each defines `solve` or fails.  An honest one earns 0.5 from the evaluator in `sandbox_attacks`, so
-that any other score, but 0, is forged.  What each comes to is in `attack_outcomes`.
+that any other score, but 0, is forged.  The results are in `attack_outcomes`.
 """
 
 from dataclasses import dataclass

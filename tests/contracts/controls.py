@@ -170,14 +170,14 @@ class ControlContract:
         raise NotImplementedError
 
     @pytest.mark.parametrize("control", CONTROLS)
-    def test_an_honest_program_earns_what_it_should(self, sandbox: Sandbox, control: str) -> None:
+    def test_an_honest_program_earns_its_score(self, sandbox: Sandbox, control: str) -> None:
         for mode in Mode:
             program = CONTROLS[control].encode()
             outcome = sandbox.run(Job(EVALUATOR, "evaluate", ((".py", program),), LIMITS, mode))
             assert outcome.result is not None, (mode, outcome.failure, outcome.stderr[-500:])
             assert json.loads(outcome.result)["metrics"]["combined_score"] == 13.0, mode
 
-    def test_large_values_cross_whole(self, sandbox: Sandbox) -> None:
+    def test_large_values_cross_completely(self, sandbox: Sandbox) -> None:
         text = (
             b"import importlib.util\ndef evaluate(path):\n"
             b"    s = importlib.util.spec_from_file_location('p', path)\n"

@@ -308,7 +308,9 @@ class EvaluatorStyleContract:
         assert guarded
 
     @pytest.mark.parametrize("style", GUARDED_ONLY_FAILS)
-    def test_a_style_that_cannot_work_says_why(self, sandbox: Sandbox, style: str) -> None:
+    def test_a_style_that_cannot_work_fails_with_the_reason(
+        self, sandbox: Sandbox, style: str
+    ) -> None:
         body, words = GUARDED_ONLY_FAILS[style]
         outcome = self.run(sandbox, body, Mode.GUARDED)
         assert outcome.failure is not None
@@ -316,7 +318,7 @@ class EvaluatorStyleContract:
         assert words in outcome.failure.detail
         assert "sandbox.mode=compatible" in outcome.failure.detail
 
-    def test_a_program_that_writes_where_it_may_not_is_told_where_it_may(
+    def test_the_failure_of_a_refused_write_names_the_permitted_directory(
         self, sandbox: Sandbox
     ) -> None:
         outcome = self.run(sandbox, "load(path).write_at('/tmp/text')\nreturn {}", Mode.GUARDED)
@@ -324,13 +326,11 @@ class EvaluatorStyleContract:
             assert outcome.failure.kind is FailureKind.RUNTIME
             assert "tempfile.gettempdir()" in outcome.failure.detail
 
-    def test_the_text_at_the_path_says_where_the_text_is(self, sandbox: Sandbox) -> None:
+    def test_the_stub_names_the_path_of_the_program_text(self, sandbox: Sandbox) -> None:
         found = self.metrics(sandbox, "return {'t': open(path).read()}", Mode.GUARDED)
         assert "EVOQ_PROGRAM_SOURCE" in found["t"]
 
-    def test_a_text_executed_in_the_evaluator_replaces_nothing_of_it(
-        self, sandbox: Sandbox
-    ) -> None:
+    def test_text_executed_in_the_evaluator_replaces_no_name_of_it(self, sandbox: Sandbox) -> None:
         body = "exec(open(path).read(), globals())\nreturn {'v': expected(4), 'w': solve(4)}"
         assert self.metrics(sandbox, body, Mode.GUARDED) == {"v": 16, "w": 16}
 
@@ -348,7 +348,7 @@ class EvaluatorStyleContract:
         )
         assert self.metrics(sandbox, body, Mode.GUARDED) == {"v": 25, "s": [1, 2]}
 
-    def test_an_object_is_what_it_was_when_it_was_looked_at(self, sandbox: Sandbox) -> None:
+    def test_an_object_stays_as_it_was_read(self, sandbox: Sandbox) -> None:
         body = (
             "p = load(path)\nr = p.Restless()\n"
             "looks = (lambda: r.value, lambda: float(r), lambda: len(r), lambda: r[0],\n"
@@ -360,7 +360,7 @@ class EvaluatorStyleContract:
         assert found == dict.fromkeys(found, True)
         assert len(found) == 7
 
-    def test_an_iterator_that_has_ended_has_ended(self, sandbox: Sandbox) -> None:
+    def test_an_exhausted_iterator_stays_exhausted(self, sandbox: Sandbox) -> None:
         body = "e = load(path).Endless()\nreturn {'v': [list(e), list(e), list(e)]}"
         assert self.metrics(sandbox, body, Mode.GUARDED) == {"v": [[1, 2], [], []]}
 

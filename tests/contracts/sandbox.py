@@ -160,7 +160,7 @@ class SandboxContract:
         assert outcome.peak_memory_mib is not None
         assert outcome.peak_memory_mib > 1.0
 
-    def test_artifacts_come_back_as_texts(self, sandbox: Sandbox, mode: Mode) -> None:
+    def test_artifacts_are_returned_as_texts(self, sandbox: Sandbox, mode: Mode) -> None:
         outcome = sandbox.run(self.job(mode, SQUARE, function="evaluate_result"))
         assert outcome.result is not None
         artifacts = json.loads(outcome.result)["artifacts"]
@@ -168,7 +168,7 @@ class SandboxContract:
         assert artifacts["raw"] == "\ufffd\ufffd"
         assert json.loads(artifacts["table"]) == {"a": [1, 2]}
 
-    def test_two_players_are_two_programs(self, sandbox: Sandbox, mode: Mode) -> None:
+    def test_an_evaluator_receives_two_programs(self, sandbox: Sandbox, mode: Mode) -> None:
         other = b"def solve(x):\n    return -x\n"
         outcome = sandbox.run(self.job(mode, SQUARE, other, function="duel"))
         assert metrics(outcome) == {"first": 1, "second": -2}
@@ -200,7 +200,9 @@ class SandboxContract:
             "sum": 30.0, "rows": 3, "kind": "float32", "all": [[0.0, 6.0], [2.0, 8.0], [4.0, 10.0]]
         }  # fmt: skip
 
-    def test_a_program_may_call_what_it_is_given(self, sandbox: Sandbox, mode: Mode) -> None:
+    def test_a_program_may_call_functions_of_the_evaluator(
+        self, sandbox: Sandbox, mode: Mode
+    ) -> None:
         program = b"def solve(f):\n    return f(f(40))\n"
         found = metrics(sandbox.run(self.job(mode, program, function="callbacks")))
         assert found == {"combined_score": 42}
@@ -211,7 +213,7 @@ class SandboxContract:
         found = metrics(sandbox.run(self.job(mode, SQUARE, function="spawn")))
         assert found == {"combined_score": 25.0}
 
-    def test_the_evaluator_sees_its_variables_and_no_others(
+    def test_the_evaluator_sees_its_own_environment_variables_only(
         self, sandbox: Sandbox, mode: Mode, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("WORKER_SECRET", "hunter2")
@@ -229,7 +231,7 @@ class SandboxContract:
     @pytest.mark.parametrize(
         "value", ["float('nan')", "float('-inf')", "'12'", "True", "None"], ids=str
     )
-    def test_a_score_that_is_no_number_is_not_mistaken_for_one(
+    def test_a_score_that_is_not_a_number_is_kept_as_it_is(
         self, sandbox: Sandbox, mode: Mode, value: str
     ) -> None:
         program = f"def solve(x):\n    return {value}\n".encode()
@@ -310,7 +312,7 @@ def solve(x):
 """
         assert kind(sandbox.run(self.job(mode, program))) is FailureKind.MEMORY
 
-    def test_what_a_program_prints_is_kept_head_and_tail(
+    def test_the_head_and_the_tail_of_the_output_are_kept(
         self, sandbox: Sandbox, mode: Mode
     ) -> None:
         program = b"""
@@ -350,7 +352,7 @@ def solve(x):
         ],
         ids=["syntax", "import", "exception", "exit", "no function"],
     )
-    def test_a_broken_evaluator_is_said_to_be_broken(
+    def test_a_broken_evaluator_is_reported_as_broken(
         self, sandbox: Sandbox, mode: Mode, text: bytes, words: list[str]
     ) -> None:
         with pytest.raises(EvaluatorBroken) as caught:
@@ -450,7 +452,7 @@ def solve(x):
         assert metrics(sandbox.run(self.job(mode, daemon))) == {"combined_score": 0}
         assert metrics(sandbox.run(self.job(mode, probe))) == {"combined_score": 0}
 
-    def test_only_the_process_that_was_asked_answers(self, sandbox: Sandbox, mode: Mode) -> None:
+    def test_a_forked_child_returns_no_result(self, sandbox: Sandbox, mode: Mode) -> None:
         program = b"""
 import os
 def solve(x):

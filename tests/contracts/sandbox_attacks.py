@@ -1,4 +1,4 @@
-"""Hostile programs, and what each must come to behind every kind of isolation."""
+"""Hostile programs, and the contract of a sandbox against them."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import pytest
 from app.domain.evaluation import FailureKind
 from app.domain.problem import Evaluator, Job, Limits, Mode, Outcome
 from app.ports.protocols import Sandbox
-from tests.contracts.attack_outcomes import OUTCOMES, Came, Outcomes
+from tests.contracts.attack_outcomes import OUTCOMES, AttackResult, Outcomes
 from tests.contracts.attacks import ATTACKS as PROGRAMS
 from tests.contracts.attacks import HONEST, Attack
 from tests.contracts.attacks_on_machine import MACHINE
@@ -95,7 +95,7 @@ class AttackContract:
         raise NotImplementedError
 
     def outcomes(self, attack: Attack) -> Outcomes:
-        """Returns what an attack may come to here."""
+        """Returns the permitted results of an attack here."""
         return OUTCOMES[attack.name]
 
     @staticmethod
@@ -108,7 +108,7 @@ class AttackContract:
     ) -> None:
         limits = limits_of(attack.name)
         outcome = self.attack(sandbox, Mode.GUARDED, attack.source, limits)
-        assert came(outcome) in self.outcomes(attack).guarded, outcome
+        assert attack_result(outcome) in self.outcomes(attack).guarded, outcome
         seen = repr(replace(outcome, boot_seconds=0.0)).encode()
         assert SECRET not in seen
         assert b"leaked!" not in outcome.stdout
@@ -120,7 +120,7 @@ class AttackContract:
     ) -> None:
         limits = limits_of(attack.name)
         outcome = self.attack(sandbox, Mode.COMPATIBLE, attack.source, limits)
-        assert came(outcome) in self.outcomes(attack).compatible, outcome
+        assert attack_result(outcome) in self.outcomes(attack).compatible, outcome
         after = self.attack(sandbox, Mode.COMPATIBLE, HONEST, limits)
         assert (after.failure, score(after)) == (None, 0.5)
 
@@ -146,8 +146,8 @@ def score(outcome: Outcome) -> float:
     return value
 
 
-def came(outcome: Outcome) -> Came:
-    """Returns what an attack came to.
+def attack_result(outcome: Outcome) -> AttackResult:
+    """Returns the result of an attack.
 
     Raises:
       AssertionError: It has a score it did not earn.

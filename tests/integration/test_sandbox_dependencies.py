@@ -127,7 +127,7 @@ def test_an_environment_of_a_package_beside_the_problem(registry: None, tmp_path
     sandbox.close()
 
 
-def test_an_installation_that_fails_is_the_problems_fault_and_leaves_nothing(
+def test_a_failed_installation_is_the_problems_fault_and_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -259,7 +259,7 @@ def test_an_image_that_was_pruned_is_built_again(no_images: None) -> None:
 
 @pytest.mark.docker
 @pytest.mark.slow
-def test_the_build_of_a_killed_worker_does_not_hold_up_the_next(no_images: None) -> None:
+def test_the_build_of_a_killed_worker_does_not_block_the_next(no_images: None) -> None:
     text = """
 import sys
 sys.path.insert(0, {root!r})
@@ -278,7 +278,7 @@ Images(owner=OWNER, show_progress=lambda line: print(line, flush=True)).of(MARMO
 
 
 @pytest.mark.docker
-def test_a_build_that_fails_is_the_problems_fault_and_says_why(no_images: None) -> None:
+def test_a_failed_build_is_the_problems_fault_and_shows_its_output(no_images: None) -> None:
     text = b"FROM evoqueue-sandbox:1\nRUN echo the marmot sleeps && exit 3\n"
     of = evaluator(USES_MARMOT, "fails", Dockerfile=text)
     sandbox = DockerSandbox(POOL, settings=CONTAINERS)

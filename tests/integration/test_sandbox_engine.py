@@ -140,7 +140,7 @@ def patiently(sandbox: Sandbox, job: Job) -> Outcome:
 
 @pytest.mark.docker
 @pytest.mark.slow
-def test_an_engine_that_is_restarted_loses_no_trial_and_blames_none(
+def test_a_restarted_engine_loses_no_trial_and_blames_no_program(
     engine: OwnEngine,
 ) -> None:
     settings = PoolSettings(max_sandboxes=4, spares=1)
@@ -182,7 +182,7 @@ def wait_until_empty(engine: OwnEngine) -> None:
 
 @pytest.mark.docker
 @pytest.mark.slow
-def test_an_engine_that_freezes_is_unavailable_and_no_programs_fault(engine: OwnEngine) -> None:
+def test_a_frozen_engine_is_unavailable_and_blames_no_program(engine: OwnEngine) -> None:
     sandbox = DockerSandbox(POOL, engine_seconds=2.0)
     hasty = replace(JOB, limits=IMPATIENT)
     patiently(sandbox, hasty)

@@ -100,7 +100,7 @@ MADE = [(bomb, Mode.GUARDED) for bomb in BOMBS] + [(FORKING[1].name, Mode.COMPAT
 
 
 @pytest.mark.parametrize(("bomb", "mode"), MADE)
-def test_a_bomb_is_bounded_ends_at_the_deadline_and_leaves_nothing(
+def test_a_bomb_is_bounded_and_ends_at_the_deadline(
     behind: ProcessSandbox, box: Box, bomb: str, mode: Mode
 ) -> None:
     assert score(run(behind, HONEST, mode)) == 0.5
@@ -146,7 +146,7 @@ def solve(x):
 
 
 @pytest.mark.parametrize("mode", Mode)
-def test_a_program_may_start_its_number_at_once_and_any_number_one_after_another(
+def test_the_bound_counts_processes_at_once_not_in_sequence(
     behind: ProcessSandbox, mode: Mode
 ) -> None:
     limits = replace(LIMITS, wall_seconds=60.0, processes=8)

@@ -88,7 +88,7 @@ def test_another_profile_can_be_named(tmp_path: Path) -> None:
         sandbox.close()
 
 
-def test_our_profile_lets_nothing_escape_that_the_threats_name() -> None:
+def test_our_profile_permits_no_dangerous_call() -> None:
     text = json.loads(profile("", OURS))
     assert text["defaultAction"] == "SCMP_ACT_ERRNO"
     allowed = {
@@ -108,7 +108,7 @@ def test_our_profile_lets_nothing_escape_that_the_threats_name() -> None:
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]", "{}"], ids=["absent", "cut", "list", "empty"])
-def test_a_profile_that_is_none_is_said_to_be(tmp_path: Path, text: str | None) -> None:
+def test_an_invalid_profile_is_reported_with_its_path(tmp_path: Path, text: str | None) -> None:
     path = tmp_path / "profile.json"
     if text is not None:
         path.write_text(text)
@@ -119,7 +119,7 @@ def test_a_profile_that_is_none_is_said_to_be(tmp_path: Path, text: str | None) 
 
 
 @pytest.mark.docker
-def test_a_runtime_the_engine_does_not_know_is_named_with_those_it_knows() -> None:
+def test_an_unknown_runtime_is_reported_with_the_known_ones() -> None:
     sandbox = docker_sandbox(PoolSettings(max_sandboxes=1), runtime="no-such-runtime")
     job = Job(problem(), "evaluate", ((".py", SQUARE),), replace(LIMITS), Mode.GUARDED)
     with pytest.raises(Misconfigured) as caught:

@@ -165,14 +165,14 @@ def test_a_sandbox_that_is_killed_is_replaced_without_losing_its_trial() -> None
     sandbox.close()
 
 
-def test_an_interpreter_that_is_not_there_is_unavailable() -> None:
+def test_a_missing_interpreter_is_unavailable() -> None:
     sandbox = ProcessSandbox(environments=Environments("/nonexistent/python"))
     with pytest.raises(Unavailable):
         sandbox.run(JOB)
     sandbox.close()
 
 
-def test_a_process_sandbox_does_not_claim_what_it_may_not_have(
+def test_a_process_sandbox_claims_no_cgroup_without_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cgroup, "parent", lambda: None)
@@ -184,7 +184,7 @@ def test_a_process_sandbox_does_not_claim_what_it_may_not_have(
     assert "cgroups" in missing.remedy
 
 
-def test_what_an_evaluator_imports_is_paid_once_a_sandbox() -> None:
+def test_the_imports_of_an_evaluator_are_paid_once_per_sandbox() -> None:
     text = b"""
 import sys
 import heavy
@@ -244,7 +244,7 @@ def solve(x):
     sandbox.close()
 
 
-def test_an_engine_that_is_not_there_is_unavailable_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_engine_is_unavailable_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
     started = time.monotonic()
     sandbox = DockerSandbox(engine_seconds=2.0)
@@ -273,7 +273,7 @@ def test_a_living_worker_has_no_orphans_and_a_dead_one_has() -> None:
     assert gone({"evoqueue.pid": "none"})
 
 
-def test_a_worker_in_a_container_lives_as_long_as_that_runs() -> None:
+def test_a_worker_in_a_container_lives_as_long_as_the_container() -> None:
     elsewhere = {"evoqueue.place": "another list of processes"}
     assert not gone({**elsewhere, "evoqueue.container": "0123456789ab"})
     assert gone({**elsewhere, "evoqueue.container": "ffffffffffff"})
@@ -301,7 +301,7 @@ def test_containers_end_with_a_worker_that_is_killed() -> None:
 
 
 @pytest.mark.docker
-def test_no_container_serves_two_trials_where_that_is_asked() -> None:
+def test_each_trial_has_a_container_of_its_own_by_setting() -> None:
     sandbox = docker_sandbox(PoolSettings(max_trials=1, spares=0))
     assert [sandbox.run(JOB).boot_seconds > 0.0 for _ in range(2)] == [True, True]
     sandbox.close()

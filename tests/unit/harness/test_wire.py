@@ -89,7 +89,9 @@ def test_no_tree_makes_the_decoder_raise_anything_but_its_own_error(
 
 
 @given(st.integers(min_value=0, max_value=2**32 - 1), st.integers(0, 2**32 - 1), st.binary())
-def test_no_head_makes_the_decoder_build_more_than_came(tree: int, blobs: int, rest: bytes) -> None:
+def test_no_head_makes_the_decoder_build_more_than_was_sent(
+    tree: int, blobs: int, rest: bytes
+) -> None:
     with contextlib.suppress(wire.WireError):
         wire.decode(bytearray(struct.pack(">II", tree, blobs) + rest))
 
@@ -234,7 +236,7 @@ def test_a_malformed_tree_is_refused(tree: bytes) -> None:
         wire.decode(handmade(tree, b"\0" * 8))
 
 
-def test_bytes_that_are_no_booleans_are_made_ones() -> None:
+def test_invalid_boolean_bytes_become_booleans() -> None:
     tree = b'{"n": ["|b1", [2], 0]}'
     assert wire.decode(handmade(tree, b"\x07\x00")).view("uint8").tolist() == [1, 0]
 
@@ -247,7 +249,7 @@ def test_a_frame_longer_than_the_limit_is_not_read() -> None:
             wire.receive_frame(ours)
 
 
-def test_a_peer_that_leaves_ends_the_stream() -> None:
+def test_a_closed_peer_ends_the_stream() -> None:
     ours, theirs = socket.socketpair()
     with ours:
         theirs.sendall(b"\0\0")

@@ -19,7 +19,7 @@ def needed(requirements: bytes, **files: bytes) -> set[str]:
     return set() if found is None else set(found.files)
 
 
-def test_a_folder_without_requirements_needs_nothing() -> None:
+def test_a_folder_without_requirements_has_no_dependencies() -> None:
     assert from_requirements(PROGRAM) is None
     assert from_dockerfile(PROGRAM) is None
     assert needed(b"# nothing yet\n\n") == set()
@@ -36,7 +36,7 @@ def test_only_what_requirements_refer_to_shapes_their_environment() -> None:
     assert one.digest("base") != one.digest("another base")
 
 
-def test_files_that_requirements_name_travel_along() -> None:
+def test_files_that_requirements_name_are_included() -> None:
     files = {"lib__setup_dot_py": b"", "lib__lib__core_dot_py": b"", "more_dot_txt": b"tomli\n"}
     assert needed(b"./lib\n-r more.txt\n", **files) == {
         "requirements.txt", "lib/setup.py", "lib/lib/core.py", "more.txt"
@@ -74,7 +74,7 @@ def test_addresses_are_not_paths() -> None:
     }
 
 
-def test_an_installation_that_failed_says_where_and_its_last_words() -> None:
+def test_a_failed_installation_reports_its_place_and_last_output() -> None:
     lines = [f"line {number}" for number in range(50)]
     text = str(failed("requirements.txt", "an image", lines))
     assert "requirements.txt" in text

@@ -26,7 +26,7 @@ def test_no_protection_is_claimed_that_was_not_reported() -> None:
 
 
 @pytest.mark.parametrize(("report", "word"), [("limits", "CPU"), ("bounded_by", "processes")])
-def test_a_limit_that_does_not_hold_is_missing(report: str, word: str) -> None:
+def test_a_limit_that_is_not_in_force_is_missing(report: str, word: str) -> None:
     missing = [row.name for row in protections_of({**ALL_ON, report: ""}) if not row.on]
 
     assert len(missing) == 1

@@ -27,7 +27,7 @@ def ended_by(number: int, cpu_seconds: float, result: bytes = b"") -> Outcome:
 
 
 @pytest.mark.parametrize("cpu_seconds", [2.8, 3.0, 3.1])
-def test_an_evaluator_at_the_end_of_its_cpu_time_is_a_timeout_however_that_was_counted(
+def test_an_evaluator_out_of_cpu_time_is_a_timeout(
     cpu_seconds: float,
 ) -> None:
     """The limit counts ticks of the clock, the report what was used: on a crowded machine less."""
@@ -41,7 +41,7 @@ def test_an_evaluator_at_the_end_of_its_cpu_time_is_a_timeout_however_that_was_c
 @pytest.mark.parametrize(
     ("cpu_seconds", "kind"), [(0.5, FailureKind.RUNTIME), (4.0, FailureKind.TIMEOUT)]
 )
-def test_an_evaluator_that_was_killed_is_a_timeout_once_its_time_was_spent(
+def test_a_killed_evaluator_is_a_timeout_if_its_cpu_time_was_spent(
     cpu_seconds: float, kind: FailureKind
 ) -> None:
     failure = ended_by(signal.SIGKILL, cpu_seconds).failure
@@ -50,7 +50,7 @@ def test_an_evaluator_that_was_killed_is_a_timeout_once_its_time_was_spent(
     assert failure.kind is kind
 
 
-def test_an_evaluator_that_ends_after_its_result_has_given_it() -> None:
+def test_an_evaluator_that_ends_after_its_result_keeps_it() -> None:
     found = ended_by(signal.SIGXCPU, 3.0, RESULT)
 
     assert (found.failure, found.result is None) == (None, False)
