@@ -1,7 +1,9 @@
 """Any order, loss, duplication and delay of steps gives the archive that the events describe."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.domain.events import Admitted, Founded, Moved, Refused
+from app.domain.events import SETTLING, Admitted, Founded, Moved, Refused
 from app.domain.operator import Brief, Completion, Conversation, Offspring, Operator, Prompt
 from app.domain.operators.seed import SEED
 from app.domain.problem import Job, Outcome
@@ -26,7 +28,7 @@ from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
 from app.engine.sharing import alone
 from tests.engine.conftest import new_run, table
-from tests.engine.toy import ToySandbox, problem
+from tests.engine.toy import NUDGE, ToySandbox, problem
 
 ISLANDS = 2
 PLACES = 2
@@ -115,6 +117,11 @@ class Network:
                 self.deliver()
             self._depth -= 1
 
+    @contextmanager
+    def keep(self, kind: str, subject: int) -> Iterator[None]:
+        self._interrupted()
+        yield
+
     def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
         self._interrupted()
         texts = [f"x = {self._rng.uniform(-4, 8):.3f}\n" for _ in prompts]
@@ -155,7 +162,7 @@ def ended(ctx: Context, network: Network, budget: int) -> Run:
         new_run(toy, budget=budget, in_flight=16, islands=ISLANDS),
         name=f"interleaved-{next(NAMES)}",
         strategy="ranked",
-        operators={"answering": 1.0},
+        operators={"answering": 0.5, "nudge": 0.5},
     )
     run = lifecycle.start(ctx, toy, new)
     for _ in range(5000):
@@ -207,7 +214,8 @@ def test_the_archive_is_that_of_the_sequential_replay_of_the_events(
         sandbox=network,
         executor=network,
         problem=lambda digest: toy,
-        operators={"seed": SEED, "answering": Operator("answering", answering)},
+        operators={"seed": SEED, "nudge": NUDGE, "answering": Operator("answering", answering)},
+        keep=network.keep,
         pace=Pace(0.0, 0.0, 0.0, attempts=10_000),
         share=alone,
     )
@@ -221,6 +229,9 @@ def test_the_archive_is_that_of_the_sequential_replay_of_the_events(
         for island, elite in tx.archive.elites(run.id):
             stored.setdefault((island, elite.cell), []).append((elite.program, elite.fitness))
         settled = tx.history.settled(run.id, limit=1000)
+        events = tx.events.read(run.id, limit=10_000)
     assert sum(states.values()) == 2 * size + 7
     assert len({one.ordinal for one in settled}) == len(settled) == 2 * size + 9
+    counts = Counter(e.data["proposal"] for e in events if e.kind in SETTLING)
+    assert counts == dict.fromkeys(range(2 * size + 7), 1)
     assert stored == replayed(ctx, run)
