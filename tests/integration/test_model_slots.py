@@ -36,23 +36,25 @@ asyncio.run(hold())
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedValkey]:
-    built = EmbeddedValkey(tmp_path_factory.mktemp("valkey"))
-    built.start()
-    yield built
-    built.stop()
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedValkey, str]]:
+    server = EmbeddedValkey(tmp_path_factory.mktemp("valkey"))
+    yield server, server.start()
+    server.stop()
 
 
 @pytest.fixture
-def address(server: EmbeddedValkey) -> str:
-    found = server.start() if not server.running else f"unix://{_socket(server)}?db=0"
-    with redis.Redis.from_url(found) as client:
+def server(started: tuple[EmbeddedValkey, str]) -> EmbeddedValkey:
+    return started[0]
+
+
+@pytest.fixture
+def address(started: tuple[EmbeddedValkey, str]) -> str:
+    server, address = started
+    if not server.running:
+        server.start()
+    with redis.Redis.from_url(address) as client:
         client.flushall()
-    return found
-
-
-def _socket(server: EmbeddedValkey) -> Path:
-    return server._sockets / "valkey.sock"  # type: ignore[operator]
+    return address
 
 
 class Worker:

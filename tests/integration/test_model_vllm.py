@@ -35,7 +35,7 @@ from app.config.models import ModelSettings
 from app.domain.operator import Prompt
 from app.ports.protocols import Misconfigured, Unavailable
 from tests.contracts.language_model import PartialAnswersContract, Serve
-from workers import gpu
+from workers import lifecycle
 
 
 class Canned:
@@ -198,21 +198,21 @@ class Worker:
 def engine(monkeypatch: pytest.MonkeyPatch) -> VllmEngine:
     """An engine whose model is nowhere, in a worker with everything else."""
     absent = VllmEngine(VllmLaunch("/nowhere", "tiny"))
-    monkeypatch.setattr(gpu, "worker_engine", lambda: absent)
-    monkeypatch.setattr(gpu, "context_or_exit", lambda: None)
+    monkeypatch.setattr(lifecycle, "worker_engine", lambda: absent)
+    monkeypatch.setattr(lifecycle, "_context_or_exit", lambda: None)
     return absent
 
 
 def test_a_worker_that_forks_does_not_load_an_engine(engine: VllmEngine):
     with pytest.raises(SystemExit, match="needs the pool `threads`"):
-        gpu.prepare(Worker("prefork"))
+        lifecycle.prepare_generation(Worker("prefork"))
 
 
 def test_a_worker_whose_model_cannot_be_loaded_ends_and_says_why(
     engine: VllmEngine, capsys: pytest.CaptureFixture[str]
 ):
     with pytest.raises(SystemExit, match="EVOQ_VLLM_MODEL"):
-        gpu.prepare(Worker("threads"))
+        lifecycle.prepare_generation(Worker("threads"))
 
     assert "vllm: loading /nowhere" in capsys.readouterr().err
 

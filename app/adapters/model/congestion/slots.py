@@ -107,7 +107,7 @@ class DeploymentSlots:
     """The slots of one endpoint as this process holds them and waits for them.
 
     Within one event loop.  Requests of one process are served in order, and only the first of them
-    asks Redis.  Processes are served in turn, a request each, in the order of their waiting.
+    asks Redis, so that a process takes the slots of one request at a time.
     """
 
     def __init__(
@@ -132,8 +132,6 @@ class DeploymentSlots:
             redis.register_script, (_TAKE, _GIVE, _RENEW)
         )
         self._turn = asyncio.Lock()
-        self._yields = False
-        """Whether this process was served after a wait, so that others are served before it."""
         self._held: set[str] = set()
         self._counted = 0
         """Slots held when Redis last answered."""
@@ -186,7 +184,7 @@ class DeploymentSlots:
 
     async def _obtain(self, names: Sequence[str]) -> None:
         """Waits until Redis grants the slots, or until this worker may hold them without Redis."""
-        waited, wait_seconds = False, POLL_SECONDS if self._yields else 0.0
+        wait_seconds = 0.0
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -204,9 +202,8 @@ class DeploymentSlots:
                 taken, lease_seconds = await self._ask(names)
                 if taken:
                     self._counted = len(self._held) + len(names)
-                    self._yields = (waited or self._yields) and self.waiting > 1
                     return
-                waited, wait_seconds = True, min(POLL_SECONDS, lease_seconds or POLL_SECONDS)
+                wait_seconds = min(POLL_SECONDS, lease_seconds or POLL_SECONDS)
             except asyncio.CancelledError:
                 if self._offline_limit is None:  # Redis may have granted or reserved the slots
                     await self._quietly(self._give(names, self._worker))
