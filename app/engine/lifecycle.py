@@ -1,5 +1,7 @@
 """Lifecycle: a run is started, paused, resumed, cancelled."""
 
+from dataclasses import replace
+
 from app.domain.events import Cancelled, Paused, Resumed, Started
 from app.domain.operator import Draft
 from app.domain.problem import Problem
@@ -30,7 +32,8 @@ def start(ctx: Context, problem: Problem, new: NewRun) -> Run:
         tx.problems.add(problem)
         tx.programs.put(problem.seeds)
         run = tx.runs.add(new)
-        if run.rules.search.recipe and ctx.strategy(run).ranking is Ranking.RELATIVE:
+        known = replace(ctx, problem=lambda digest: problem)  # noqa: ARG005  not committed yet
+        if run.rules.search.recipe and known.strategy(run).ranking is Ranking.RELATIVE:
             tx.runs.set_ranking(run.id, Ranking.RELATIVE)
         proposals = tx.cohorts.add(run.id, [seeding], redeliver_seconds=ctx.pace.redeliver_seconds)
         operators = dict(run.operators)

@@ -9,7 +9,7 @@ import pytest
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.events import SETTLING, EventKind
 from app.domain.operator import Brief, Conversation, Offspring, Operator
-from app.domain.problem import Axis, Outcome
+from app.domain.problem import Axis, Outcome, Problem
 from app.domain.program import Program, ProgramId
 from app.domain.run import RunState
 from app.domain.search.cohort import State
@@ -249,3 +249,12 @@ def test_a_child_that_imports_what_is_not_allowed_costs_no_sandbox(ctx: Context)
     with ctx.store.begin() as tx:
         assert tx.history.failures(run_id) == {"import_blocked": 5}
     assert sandbox.runs <= 2
+
+
+def test_a_run_begins_before_its_problem_can_be_read_from_the_ledger(ctx: Context) -> None:
+    def unread(digest: str) -> Problem:
+        raise LookupError(digest)
+
+    run = lifecycle.start(replace(ctx, problem=unread), problem(), new_run(problem()))
+
+    assert run.state is RunState.RUNNING
