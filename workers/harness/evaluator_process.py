@@ -94,15 +94,7 @@ def start(layout: SandboxLayout, mode: str, host_in: int, filters: TrialFilters)
 def _serve(
     layout: SandboxLayout, mode: str, host_in: int, channel: socket.socket, filters: TrialFilters
 ) -> None:
-    kernel.die_with_parent()
-    if layout.identities == UIDS:
-        os.setgroups([])
-        if mode == "guarded":
-            become(layout.first_uid)
-        else:
-            os.setegid(layout.first_uid)
-            os.seteuid(layout.first_uid)
-        kernel.die_with_parent()
+    _take_identity(layout, mode)
     entry = _receive_files(layout, mode, host_in)
     null = os.open("/dev/null", os.O_RDWR)
     for fd in (0, 1, 2):
@@ -144,6 +136,18 @@ def _serve(
         _, status, usage = os.wait4(pid, 0)
         cpu_seconds = usage.ru_utime + usage.ru_stime
         _send(channel, {"status": status, "cpu": cpu_seconds, "peak_kib": usage.ru_maxrss})
+
+
+def _take_identity(layout: SandboxLayout, mode: str) -> None:
+    kernel.die_with_parent()
+    if layout.identities == UIDS:
+        os.setgroups([])
+        if mode == "guarded":
+            become(layout.first_uid)
+        else:
+            os.setegid(layout.first_uid)
+            os.seteuid(layout.first_uid)
+        kernel.die_with_parent()
 
 
 def _lend(folder: str) -> None:
@@ -214,37 +218,22 @@ def _trial(
     limits.take_streams(null, out, err)
     limits.close_all_but((results, *channels))
     os.set_inheritable(results, False)  # what the evaluator starts must not answer for it
-    directory, paths, bounds = request["directory"], request["paths"], request["limits"]
+    directory, bounds = request["directory"], request["limits"]
     os.environ.update(TMPDIR=directory, HOME=directory, EVOQ_PROGRAM_SOURCE=request["sources"])
     tempfile = sys.modules.get("tempfile")
     if tempfile is not None and vars(tempfile).get("tempdir") == layout.temporary:
         vars(tempfile)["tempdir"] = None  # determined during the import, and common to all trials
-    if mode == "compatible":
-        files = (layout.evaluator, layout.temporary, layout.library)
-        confine.confine(
-            layout,
-            Confinement(request["uid"], directory, (), files, apart=False),
-            bounds,
-            filters.program,
-        )
-    else:
-        kernel.die_with_parent()
-        limits.apply(bounds, 0)
-        os.umask(0o077)
-        os.chdir(directory)
-        kernel.hide_memory()
-        if layout.identities != NESTED:
-            filters.evaluator.install()
+    _confine(layout, mode, request, filters)
     if filters.fork_filter is not None:
         with socket.socket(fileno=channels[0]) as channel:
             filters.fork_filter.install_for(channel)
     confine.reseed(request["seed"])
     shared, asked_pid = mode == "compatible", os.getpid()
-    document = _call(module, request["function"], paths, shared, bounds, layout.evaluator)
-    if os.getpid() != asked_pid:
-        os._exit(
-            0
-        )  # a forked child that returned: only the process that serves the request answers
+    document = _call(
+        module, request["function"], request["paths"], shared, bounds, layout.evaluator
+    )
+    if os.getpid() != asked_pid:  # a forked child that returned: its parent answers
+        os._exit(0)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # closed or replaced by what ran
             stream.flush()
@@ -252,6 +241,25 @@ def _trial(
     while view:
         view = view[os.write(results, view[:_RESULT_CHUNK]) :]
     os._exit(0)
+
+
+def _confine(
+    layout: SandboxLayout, mode: str, request: dict[str, Any], filters: TrialFilters
+) -> None:
+    """Takes from this process what the evaluator, or the program in it, must not have."""
+    directory, bounds = request["directory"], request["limits"]
+    if mode == "compatible":
+        files = (layout.evaluator, layout.temporary, layout.library)
+        confinement = Confinement(request["uid"], directory, (), files, apart=False)
+        confine.confine(layout, confinement, bounds, filters.program)
+        return
+    kernel.die_with_parent()
+    limits.apply(bounds, 0)
+    os.umask(0o077)
+    os.chdir(directory)
+    kernel.hide_memory()
+    if layout.identities != NESTED:
+        filters.evaluator.install()
 
 
 def _call(

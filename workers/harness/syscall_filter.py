@@ -140,12 +140,12 @@ class FilterPermissions:
     locks: bool
 
 
-def rules(machine: str, openings: FilterPermissions) -> list[Instruction]:
+def rules(machine: str, permissions: FilterPermissions) -> list[Instruction]:
     """Returns the filter: (code, jump if true, jump if false, operand) per instruction.
 
     Args:
       machine: As `os.uname().machine`.
-      openings: What is let through.
+      permissions: What is let through.
     """
     column = _COLUMN[machine]
     lines: list[Instruction] = []
@@ -160,7 +160,7 @@ def rules(machine: str, openings: FilterPermissions) -> list[Instruction]:
     if machine == "x86_64":
         add(_AT_LEAST, _X32_BIT, 0, 1)
         add(_RETURN, _KILL)
-    refused = {**_REFUSED, **({} if openings.memory_files else {"memfd_create": _MEMORY_FILE})}
+    refused = {**_REFUSED, **({} if permissions.memory_files else {"memfd_create": _MEMORY_FILE})}
     for table, verdict in ((_KILLED, _KILL), (refused, _ERRNO | errno.EPERM)):
         for numbers in table.values():
             if numbers[column] >= 0:
@@ -179,23 +179,26 @@ def rules(machine: str, openings: FilterPermissions) -> list[Instruction]:
     add(_EQUAL, _NOTIFY, 0, 1)
     add(_RETURN, _ERRNO | errno.EPERM)
     add(_LOAD, _NUMBER_AT)
-    if not openings.locks:
+    if not permissions.locks:
         add(_EQUAL, _FLOCK[column], 0, 1)
         add(_RETURN, _ERRNO | errno.ENOLCK)
-    for *calls, argument in () if openings.others else _OF_OTHERS.values():
+    for *calls, argument in () if permissions.others else _OF_OTHERS.values():
         add(_EQUAL, calls[column], 0, 4)
         add(_LOAD, _FIRST_ARGUMENT_AT + argument * _ARGUMENT_BYTES)
         add(_EQUAL, 0, 1, 0)
         add(_RETURN, _ERRNO | errno.EPERM)
         add(_LOAD, _NUMBER_AT)
-    families = (_UNIX,) * openings.local + (_INET, _INET6) * openings.internet
-    add(_EQUAL, _SOCKET[column], 0, 2 + len(families))
-    add(_LOAD, _FIRST_ARGUMENT_AT)
-    for index, family in enumerate(families):
-        add(_EQUAL, family, len(families) - index, 0)
-    add(_RETURN, _ERRNO | errno.EAFNOSUPPORT)
+    lines += _socket_rules(column, permissions)
     add(_RETURN, _ALLOW)
     return lines
+
+
+def _socket_rules(column: int, permissions: FilterPermissions) -> list[Instruction]:
+    """Returns the rules that refuse sockets of all families but those that are permitted."""
+    families = (_UNIX,) * permissions.local + (_INET, _INET6) * permissions.internet
+    lines = [(_EQUAL, 0, 2 + len(families), _SOCKET[column]), (_LOAD, 0, 0, _FIRST_ARGUMENT_AT)]
+    lines += [(_EQUAL, len(families) - index, 0, family) for index, family in enumerate(families)]
+    return [*lines, (_RETURN, 0, 0, _ERRNO | errno.EAFNOSUPPORT)]
 
 
 class _FilterProgram(ctypes.Structure):
@@ -209,11 +212,11 @@ class SyscallFilter:
       available: Whether this machine's system call numbers are known.
     """
 
-    def __init__(self, openings: FilterPermissions) -> None:
+    def __init__(self, permissions: FilterPermissions) -> None:
         machine = os.uname().machine
         self.available = machine in _AUDIT_ARCH
         if self.available:
-            lines = rules(machine, openings)
+            lines = rules(machine, permissions)
             packed = b"".join(struct.pack("=HBBI", *line) for line in lines)
             self._buffer = ctypes.create_string_buffer(packed)
             self._program = _FilterProgram(len(lines), ctypes.addressof(self._buffer))

@@ -51,11 +51,7 @@ def main(modules: dict[str, str]) -> None:
     Args:
       modules: Path under the harness's directory to source text, for the evaluator's stub.
     """
-    host_in, host_out = os.dup(0), os.dup(1)
-    null = os.open("/dev/null", os.O_RDWR)
-    for fd in (0, 1):
-        os.dup2(null, fd)
-    os.close(null)
+    host_in, host_out = _take_standard_streams()
     received = frames.read_header(host_in)
     if received is None:
         return
@@ -74,20 +70,7 @@ def main(modules: dict[str, str]) -> None:
     layout.bounded_by = probes.bound_of_processes(layout, fork_filter)
     limited = probes.limits_hold(layout)
     layout.readable = landlock.of_sandbox() if layout.own_root else landlock.of_machine()
-    # The loopback interface is the evaluator's where a program is apart from it.
-    shared = boot["mode"] == "compatible"
-    for_programs = FilterPermissions(
-        internet=layout.network_closed and shared, local=layout.own_root, locks=layout.own_files,
-        memory_files=layout.counted_memory, others=layout.identities == UIDS,
-    )  # fmt: skip
-    program_filter = SyscallFilter(for_programs)
-    for_evaluator = FilterPermissions(
-        internet=layout.network_closed, local=True, locks=True, memory_files=True, others=True
-    )
-    fork_filter_used = fork_filter if layout.bounded_by == FORK_FILTER else None
-    filters = evaluator_process.TrialFilters(
-        program_filter, SyscallFilter(for_evaluator), fork_filter_used
-    )
+    filters = _filters(layout, boot["mode"], fork_filter)
     started = evaluator_process.start(layout, boot["mode"], host_in, filters)
     answer = _import_report(started, host_in, layout, time.monotonic() + boot["boot_seconds"])
     if boot["kind"] == "process" and not layout.bounded_by and not boot["unbounded_processes"]:
@@ -100,16 +83,46 @@ def main(modules: dict[str, str]) -> None:
     gc.freeze()
     state = ZygoteState(
         layout=layout, mode=boot["mode"], evaluator_zygote=started,
-        program_filter=program_filter, fork_filter=fork_filter_used,
+        program_filter=filters.program, fork_filter=filters.fork_filter,
         host=(host_in, host_out),
         wake=_wake_on_child_end(), baseline_bytes=processes.own_baseline_bytes(),
         result_bytes=int(boot["result_bytes"]),
     )  # fmt: skip
     frames.write_frame(
-        host_out, {**answer, "isolation": {**_describe(layout, program_filter), "limits": limited}}
+        host_out, {**answer, "isolation": {**_describe(layout, filters.program), "limits": limited}}
     )
     while True:
         _serve_one(state)
+
+
+def _take_standard_streams() -> tuple[int, int]:
+    """Returns the descriptors that lead to the worker, in place of which 0 and 1 lead nowhere."""
+    host = os.dup(0), os.dup(1)
+    null = os.open("/dev/null", os.O_RDWR)
+    for fd in (0, 1):
+        os.dup2(null, fd)
+    os.close(null)
+    return host
+
+
+def _filters(
+    layout: SandboxLayout, mode: str, fork_filter: ForkFilter
+) -> evaluator_process.TrialFilters:
+    """Returns the filters that the processes of trials install."""
+    # The loopback interface is the evaluator's where a program is apart from it.
+    shared = mode == "compatible"
+    for_programs = FilterPermissions(
+        internet=layout.network_closed and shared, local=layout.own_root, locks=layout.own_files,
+        memory_files=layout.counted_memory, others=layout.identities == UIDS,
+    )  # fmt: skip
+    for_evaluator = FilterPermissions(
+        internet=layout.network_closed, local=True, locks=True, memory_files=True, others=True
+    )
+    return evaluator_process.TrialFilters(
+        SyscallFilter(for_programs),
+        SyscallFilter(for_evaluator),
+        fork_filter if layout.bounded_by == FORK_FILTER else None,
+    )
 
 
 def _layout(boot: dict[str, Any]) -> SandboxLayout:
