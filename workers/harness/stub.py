@@ -94,12 +94,12 @@ def _evaluators_own(place: dict[str, Any], names: dict[str, Any]) -> set[str]:
     return {*place, *vars(builtins)}
 
 
-def _sketches(told: Any) -> dict[str, list[Any]]:
-    if not isinstance(told, dict):
+def _sketches(reply: Any) -> dict[str, list[Any]]:
+    if not isinstance(reply, dict):
         raise wire.WireError("not a table of names")
     return {
         name: sketch
-        for name, sketch in told.items()
+        for name, sketch in reply.items()
         if _plain(name) and isinstance(sketch, list) and sketch
     }
 

@@ -171,7 +171,7 @@ class Pool:
                     if idle is not None:
                         self._idle.remove(idle)
                     else:
-                        self._make_room(key)
+                        self._evict(key)
                     return idle
                 self._changed.wait()
 
@@ -187,7 +187,7 @@ class Pool:
             self._idle.remove(warm)
             self._end(warm)
 
-    def _make_room(self, key: _PoolKey) -> None:
+    def _evict(self, key: _PoolKey) -> None:
         """Ends an idle sandbox, best one of another key, if there is now one too many.
 
         There is one: of the sandboxes that are not lent, at most `spares` are still booting.
@@ -225,11 +225,11 @@ class Pool:
             if len(self._asked) > _KEYS_REMEMBERED:
                 self._asked.pop(next(iter(self._asked)))
             ready = self._booting.count(key) + sum(warm.key == key for warm in self._idle)
-            room = self._settings.spares - len(self._booting)
-            if not again or self._closed or room <= 0 or ready >= self._settings.spares:
+            free = self._settings.spares - len(self._booting)
+            if not again or self._closed or free <= 0 or ready >= self._settings.spares:
                 return
             self._booting.append(key)
-            self._make_room(key)
+            self._evict(key)
         self._background.begin(lambda: self._boot_spare(job, key))
 
     def _boot_spare(self, job: Job, key: _PoolKey) -> None:
