@@ -94,7 +94,13 @@ def test_who_holds_a_cohort_may_go_on_to_its_run(
 
 
 def locked(database: str, table: str, lower: int, higher: int, work: Callable[[], Any]) -> None:
-    """Locks two rows in their order, while work that will want both is under way."""
+    """Locks two rows in the order of their ids, while work that needs both is under way.
+
+    The lower one is moved behind the other on disk before: statements must not lock in that order.
+    """
+    with psycopg.connect(database.replace("+psycopg", "")) as c:
+        moved = "visible_at = coalesce(visible_at, now()) + interval '1 millisecond'"
+        c.execute(f"UPDATE {table} SET {moved} WHERE id = %s", [lower])
     with psycopg.connect(database.replace("+psycopg", "")) as c:
         query = f"SELECT FROM {table} WHERE id = %s FOR UPDATE"
         c.execute(query, [lower])

@@ -97,16 +97,23 @@ _ENTER = """
         stages_left int, failure_kind text, failure_detail text, final boolean,
         epoch int, generation int, parents text[], inspirations text[], role text
     )
-    WHERE proposals.id = ANY(%(ids)s) AND proposals.id = child.id AND proposals.settled_at IS NULL
+    WHERE proposals.id = ANY(%(ids)s) AND proposals.id IN (
+        SELECT id FROM proposals WHERE id = ANY(%(ids)s) ORDER BY id FOR NO KEY UPDATE
+    ) AND proposals.id = child.id AND proposals.settled_at IS NULL
 """
-"""The ids are told twice: a plan made while the tables were small would scan them for ever."""
+"""Rows are locked in the order of ids first; an update alone locks them in that of its plan,
+which after a bitmap scan is that of places on disk.  The ids are compared with the table too:
+a plan that was made while the tables were small would scan them for ever.
+"""
 DRAFTED = """
     UPDATE proposals SET epoch = draft.epoch, generation = draft.generation,
         parents = draft.parents, inspirations = draft.inspirations, role = draft.role
     FROM json_to_recordset(CAST(%(drafts)s AS json)) AS draft(
         id bigint, epoch int, generation int, parents text[], inspirations text[], role text
     )
-    WHERE proposals.id = ANY(%(ids)s) AND proposals.id = draft.id
+    WHERE proposals.id = ANY(%(ids)s) AND proposals.id IN (
+        SELECT id FROM proposals WHERE id = ANY(%(ids)s) ORDER BY id FOR NO KEY UPDATE
+    ) AND proposals.id = draft.id
         AND proposals.epoch IS NULL
     RETURNING proposals.id
 """

@@ -20,12 +20,13 @@ _LOG = logging.getLogger(__name__)
 
 _RENEW = """
     UPDATE {table} SET leased_until = now() + %(lease)s * interval '1 second'
-    WHERE id = ANY(%(ids)s) AND leased_until IS NOT NULL
+    WHERE id IN (SELECT id FROM {table} WHERE id = ANY(%(ids)s) ORDER BY id FOR NO KEY UPDATE)
+        AND leased_until IS NOT NULL
 """
 _RELEASE = """
     UPDATE {table} SET leased_until = NULL, visible_at = now() + %(retry)s * interval '1 second',
         attempts = greatest(attempts - 1, 0)
-    WHERE id = ANY(%(ids)s)
+    WHERE id IN (SELECT id FROM {table} WHERE id = ANY(%(ids)s) ORDER BY id FOR NO KEY UPDATE)
 """
 _OVERDUE = """
     UPDATE {table} SET visible_at = now() + %(again)s * interval '1 second'

@@ -25,7 +25,9 @@ _CLAIM = f"""
         UPDATE proposals SET leased_until = now() + %(lease)s * interval '1 second',
             attempts = attempts + 1
         FROM runs
-        WHERE proposals.id = ANY(%(proposals)s) AND proposals.state = 'planned'
+        WHERE proposals.id = ANY(%(proposals)s) AND proposals.id IN (
+            SELECT id FROM proposals WHERE id = ANY(%(proposals)s) ORDER BY id FOR NO KEY UPDATE
+        ) AND proposals.state = 'planned'
             AND proposals.visible_at IS NOT NULL
             AND runs.id = proposals.run AND runs.state IN ('running', 'paused')
             AND (proposals.leased_until IS NULL OR proposals.leased_until < now())

@@ -29,7 +29,9 @@ _CLAIM = f"""
         UPDATE trials SET leased_until = now() + %(lease)s * interval '1 second',
             attempts = attempts + 1
         FROM runs
-        WHERE trials.id = ANY(%(trials)s) AND trials.evaluation IS NULL AND runs.id = trials.run
+        WHERE trials.id = ANY(%(trials)s) AND trials.id IN (
+            SELECT id FROM trials WHERE id = ANY(%(trials)s) ORDER BY id FOR NO KEY UPDATE
+        ) AND trials.evaluation IS NULL AND runs.id = trials.run
             AND runs.state IN ('running', 'paused')
             AND (trials.leased_until IS NULL OR trials.leased_until < now())
         RETURNING trials.run, trials.id, trials.cohort, trials.stage, trials.players, trials.cases,
@@ -52,7 +54,9 @@ _RECORD = f"""
         FROM json_to_recordset(CAST(%(measured)s AS json)) AS given(
             id bigint, evaluation jsonb, wall float8, cpu float8
         )
-        WHERE trials.id = ANY(%(trials)s) AND trials.id = given.id AND trials.evaluation IS NULL
+        WHERE trials.id = ANY(%(trials)s) AND trials.id IN (
+            SELECT id FROM trials WHERE id = ANY(%(trials)s) ORDER BY id FOR NO KEY UPDATE
+        ) AND trials.id = given.id AND trials.evaluation IS NULL
         RETURNING trials.id, trials.cohort, trials.stage, trials.players, trials.cases
     )
     {CONTENTS}, cohorts.recorded FROM (
