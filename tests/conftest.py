@@ -8,12 +8,60 @@ import pytest
 import redis
 from hypothesis import HealthCheck, settings
 from sqlalchemy import make_url
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from app.adapters.store import schema
 from app.adapters.store.sql import SqlStore
 from app.adapters.store.tables import metadata
 from app.embedded.postgres import EmbeddedPostgres
 from app.embedded.valkey import EmbeddedValkey
+
+DEPLOYMENT, ENGINE = "deployment", "engine"
+"""Groups of tests that use one thing of the machine: the Compose project, the list of an engine's
+containers."""
+
+ENGINE_WIDE = ("test_sandbox_engine", "test_sandbox_cells", "test_sandbox_dependencies")
+"""Modules whose tests count the containers or images of the machine's engine."""
+
+LONG = (DEPLOYMENT, "UnderAttack", "test_sandbox_", "test_embedded_", "test_cli_")
+"""Parts of the names of groups that take longest: they begin first, so that no process idles."""
+
+
+class GroupScheduling(LoadScopeScheduling):
+    """Gives each process of pytest-xdist whole groups of tests, in the order of collection."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group(nodeid)
+
+
+def group(nodeid: str) -> str:
+    """Returns the group of a test: its module, so that the fixtures of a module are built once.
+
+    A class of attacks is a group of its own; tests that use one thing of the machine share one.
+    """
+    path, _, rest = nodeid.partition("::")
+    if path.startswith("tests/e2e"):
+        return DEPLOYMENT
+    if Path(path).stem in ENGINE_WIDE:
+        return ENGINE
+    name = rest.partition("::")[0]
+    return f"{path}::{name}" if "UnderAttack" in name else path
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling:
+    """Schedules by group; `--dist loadgroup` of pytest-xdist 3.8 does nothing under pytest 9.2."""
+    return GroupScheduling(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begins with the groups that take longest, so that no process idles at the end."""
+    items.sort(key=lambda item: _weight(group(item.nodeid)))
+
+
+def _weight(group: str) -> int:
+    return next((n for n, part in enumerate(LONG) if part in group), len(LONG))
+
 
 settings.register_profile(
     "shared machine",
