@@ -1,9 +1,9 @@
 """Counts what the renovation is measured by: `python infra/count_code.py [ROOT]`, of any checkout.
 
-Code lines are lines with at least one token that is no comment and no docstring.  A module has one
-importer when exactly one other module below ROOT/app or ROOT/workers (or ROOT/mock_llm) imports it;
-`__init__` modules without code are not counted.  A broad except catches `Exception`,
-`BaseException` or everything.
+Code lines are lines with at least one token that is neither a comment nor a docstring of a module,
+a class, a function or a field.  A module has one importer when exactly one other module of the
+product imports it; `__init__` modules without code are not counted.  A broad except catches
+`Exception`, `BaseException` or everything.
 """
 
 import ast
@@ -48,8 +48,8 @@ def parsed(path: Path, root: Path) -> Module:
         if token.type not in _LAYOUT:
             lines.update(range(token.start[0], token.end[0] + 1))
     for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            lines -= _docstring(node)
+        if isinstance(node, ast.Expr) and _is_text(node):
+            lines.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     name = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
     module = Module(name, lines, tree)
     for node in ast.walk(tree):
@@ -60,15 +60,9 @@ def parsed(path: Path, root: Path) -> Module:
     return module
 
 
-def _docstring(
-    node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef,
-) -> set[int]:
-    first = node.body[0] if node.body else None
-    if not isinstance(first, ast.Expr) or not isinstance(first.value, ast.Constant):
-        return set()
-    if not isinstance(first.value.value, str) or first.end_lineno is None:
-        return set()
-    return set(range(first.lineno, first.end_lineno + 1))
+def _is_text(statement: ast.Expr) -> bool:
+    """Returns whether a statement is a docstring: of a module, a class, a function or a field."""
+    return isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str)
 
 
 def _broad(handler: ast.ExceptHandler) -> bool:
