@@ -17,12 +17,8 @@ from app.adapters.store.tables import metadata
 from app.embedded.postgres import EmbeddedPostgres
 from app.embedded.valkey import EmbeddedValkey
 
-DEPLOYMENT, ENGINE = "deployment", "engine"
-"""Groups of tests that use one thing of the machine: the Compose project, the list of an engine's
-containers."""
-
-ENGINE_WIDE = ("test_sandbox_engine", "test_sandbox_cells", "test_sandbox_dependencies")
-"""Modules whose tests count the containers or images of the machine's engine."""
+DEPLOYMENT = "deployment"
+"""The group of the tests that share the Compose project."""
 
 LONG = (DEPLOYMENT, "UnderAttack", "test_sandbox_", "test_embedded_", "test_cli_")
 """Parts of the names of groups that take longest: they begin first, so that no process idles."""
@@ -38,13 +34,11 @@ class GroupScheduling(LoadScopeScheduling):
 def group(nodeid: str) -> str:
     """Returns the group of a test: its module, so that the fixtures of a module are built once.
 
-    A class of attacks is a group of its own; tests that use one thing of the machine share one.
+    A class of attacks is a group of its own; the tests of the deployment share one.
     """
     path, _, rest = nodeid.partition("::")
     if path.startswith("tests/e2e"):
         return DEPLOYMENT
-    if Path(path).stem in ENGINE_WIDE:
-        return ENGINE
     name = rest.partition("::")[0]
     return f"{path}::{name}" if "UnderAttack" in name else path
 
