@@ -1,7 +1,7 @@
 """The real vLLM, its CPU build, with a tiny model of random weights.
 
 These tests run with the Python of an environment that has vLLM, and skip, saying so, in any other:
-`docs/models.md`, "Testing against the real vLLM".
+`docs/models-internals.md`, "Tests with the real vLLM".
 """
 
 import importlib.util
@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _missing() -> str:
     """Returns what these tests lack; "" where they can run."""
     if importlib.util.find_spec("vllm") is None:
-        return "vLLM is not installed in this environment (docs/models.md says how to test with it)"
+        return "vLLM is not installed in this environment (see docs/models-internals.md)"
     folder = os.environ.get(MODEL_VARIABLE, "")
     if not (Path(folder) / "config.json").exists():
         return f"{MODEL_VARIABLE} names no folder of a model: {folder!r}"

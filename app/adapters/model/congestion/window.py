@@ -291,7 +291,7 @@ class Window:
             shrunk = self._decreased(now, GENTLE)
             after = replace(shrunk, probe=None, failing=0.0, withheld=0)
         elif probe is not None:
-            after = self._probed(now, probe, unchanged=odds > 0)
+            after = self._probed(probe, unchanged=odds > 0)
         else:
             after = self._watched(now)
         return replace(after, sample=SampleWindow(now, after.size))
@@ -309,16 +309,13 @@ class Window:
         """Returns the window after a sample: with a probe begun where much more was refused."""
         share = self.sample.share
         if share > self.failing + SEVERAL:
-            return self._probing(now)
+            probe = Probe(max(self._used, self.sample.size), share)
+            return replace(self._decreased(now, FIRM), probe=probe)
         # A failure rate comes from a probe alone; afterwards it follows what is seen, and ends.
-        known = self.failing and self.failing + SMOOTHING / 2 * (share - self.failing)
-        return replace(self, failing=known)
+        rate = self.failing and self.failing + SMOOTHING / 2 * (share - self.failing)
+        return replace(self, failing=rate)
 
-    def _probing(self, now: float) -> "Window":
-        before = Probe(max(self._used, self.sample.size), self.sample.share)
-        return replace(self._decreased(now, FIRM), probe=before)
-
-    def _probed(self, now: float, probe: Probe, *, unchanged: bool) -> "Window":
+    def _probed(self, probe: Probe, *, unchanged: bool) -> "Window":
         """Returns the window after a probe: as wide as before if the share of refusals remained."""
         share = self.sample.share
         ended = replace(self, probe=None, evidence=0.0)
@@ -326,8 +323,4 @@ class Window:
             size = max(self.size, probe.size)
             rate = (share + probe.share) / 2
             return replace(ended, size=size, threshold=size, ceiling=size, failing=rate)
-        ended = replace(ended, failing=min(self.failing, share))
-        if share <= ended.failing + SEVERAL:
-            return ended
-        again = ended._probing(now)  # smaller still; all of it comes back if the share remains
-        return replace(again, probe=Probe(probe.size, share))
+        return replace(ended, failing=min(self.failing, share))
