@@ -22,7 +22,7 @@ class LanguageModelContract:
     def test_it_has_a_name(self, serve: Serve) -> None:
         assert serve(str.upper).name
 
-    def test_nothing_asked_is_nothing_answered(self, serve: Serve) -> None:
+    def test_no_prompts_give_no_completions(self, serve: Serve) -> None:
         assert serve(str.upper).complete([]) == []
 
     def test_there_is_one_completion_a_prompt_in_order(self, serve: Serve) -> None:
@@ -33,7 +33,7 @@ class LanguageModelContract:
 
         assert [reply.text for reply in replies] == [f"<prompt {n}>" for n in range(20)]
 
-    def test_repeated_draws_of_one_text_are_answered_each(self, serve: Serve) -> None:
+    def test_each_repeated_draw_of_one_text_is_answered(self, serve: Serve) -> None:
         replies = serve(str.upper).complete([Prompt("s", "again", sample=n) for n in range(3)])
 
         assert [reply.text for reply in replies] == ["AGAIN"] * 3
@@ -52,7 +52,7 @@ class LanguageModelContract:
         assert min(reply.latency_seconds, reply.cost_usd or 0.0) >= 0.0
 
     @pytest.mark.parametrize("role", Role)
-    def test_a_completion_says_in_which_role_it_was_given(self, serve: Serve, role: Role) -> None:
+    def test_a_completion_names_its_role(self, serve: Serve, role: Role) -> None:
         [reply] = serve(str.upper).complete([Prompt("", "hello", role=role)])
 
         assert (reply.text, reply.role) == ("HELLO", role)
@@ -70,7 +70,7 @@ class LanguageModelContract:
 class PartialAnswersContract(LanguageModelContract):
     """Inherit where `serve` may be given a function that raises `Unavailable` for a text."""
 
-    def test_a_call_that_failed_tells_what_was_answered_by_place(self, serve: Serve) -> None:
+    def test_a_failed_call_holds_its_answers_by_position(self, serve: Serve) -> None:
         def said(text: str) -> str:
             if "lost" in text:
                 raise Unavailable("no answer")

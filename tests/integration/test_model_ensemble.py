@@ -33,7 +33,7 @@ class Named:
         self.asked += 1
         if self.fault is not None:
             raise self.fault
-        return [Completion(self.name, self.name, role=one.role) for one in prompts]
+        return [Completion(self.name, self.name, role=prompt.role) for prompt in prompts]
 
 
 def ensemble(*models: LanguageModel, weights: tuple[float, ...] = (), **rules: Any) -> Ensemble:
@@ -92,9 +92,9 @@ def test_a_prompt_for_one_of_the_models_goes_to_that_one_while_it_is_up() -> Non
     model = ensemble(strict, mild)
     asked = [Prompt("", "hi", model=name) for name in ("mild", "strict", "mild", "nobody")]
 
-    assert [one.model for one in model.complete(asked)][:3] == ["mild", "strict", "mild"]
+    assert [each.model for each in model.complete(asked)][:3] == ["mild", "strict", "mild"]
     strict.fault = Unavailable("gone")
-    assert [one.model for one in model.complete(asked[1:2])] == ["mild"]
+    assert [each.model for each in model.complete(asked[1:2])] == ["mild"]
 
 
 class Half(Named):
@@ -110,11 +110,11 @@ def test_a_model_that_answers_a_part_leaves_the_rest_to_the_next() -> None:
 
     replies = model.complete(prompts(5))
 
-    assert [one.model for one in replies] == ["first", "second", "first", "last", "first"]
-    assert [one.unanswered for one in replies] == [0, 0, 0, 2, 0]
+    assert [reply.model for reply in replies] == ["first", "second", "first", "last", "first"]
+    assert [reply.unanswered for reply in replies] == [0, 0, 0, 2, 0]
 
 
-def test_what_some_models_answered_is_told_when_none_is_left_for_the_rest() -> None:
+def test_the_error_holds_the_answers_of_models_that_answered() -> None:
     model = ensemble(Half("first"), Half("second"), weights=(1.0, 0.0))
 
     with pytest.raises(Unavailable, match="no model is up") as caught:
@@ -125,11 +125,11 @@ def test_what_some_models_answered_is_told_when_none_is_left_for_the_rest() -> N
     assert caught.value.unanswered == 2
 
 
-def test_a_model_that_is_down_leaves_its_prompts_to_the_others_and_is_left_alone() -> None:
+def test_the_prompts_of_a_model_that_is_down_go_to_the_others() -> None:
     down = Named("down", Unavailable("gone"))
     model = ensemble(down, Named("up"), failures=3)
 
-    replies = [model.complete([one])[0].model for one in prompts(40)]
+    replies = [model.complete([prompt])[0].model for prompt in prompts(40)]
 
     assert replies == ["up"] * 40
     assert down.asked == 3
@@ -144,11 +144,11 @@ def test_reserves_are_asked_in_order_and_only_when_the_others_are_down() -> None
 
     main.fault = Unavailable("gone")
 
-    assert [one.model for one in model.complete(prompts(2))] == ["first"] * 2
+    assert [each.model for each in model.complete(prompts(2))] == ["first"] * 2
     assert second.asked == 0
 
 
-def test_a_model_that_comes_back_is_found_out() -> None:
+def test_a_model_that_recovered_is_used_again() -> None:
     down = Named("down", Unavailable("gone"))
     model = ensemble(down, Named("reserve"), weights=(1.0, 0.0), failures=1, rest_seconds=0.05)
     assert model.complete(prompts(1))[0].model == "reserve"
@@ -159,7 +159,7 @@ def test_a_model_that_comes_back_is_found_out() -> None:
     assert model.complete(prompts(1))[0].model == "down"
 
 
-def test_when_all_are_down_each_says_why() -> None:
+def test_when_all_models_are_down_the_error_holds_every_reason() -> None:
     model = ensemble(Named("a", Unavailable("a: gone")), Named("b", Misconfigured("b: no key")))
 
     with pytest.raises(Unavailable, match=r"no model is up: .*gone") as caught:
@@ -169,7 +169,7 @@ def test_when_all_are_down_each_says_why() -> None:
     assert not isinstance(caught.value, Misconfigured)
 
 
-def test_when_all_need_a_person_so_does_the_ensemble() -> None:
+def test_when_all_models_need_a_person_so_does_the_ensemble() -> None:
     model = ensemble(Named("a", Misconfigured("no key")), Named("b", Misconfigured("no model")))
 
     with pytest.raises(Misconfigured, match="no key"):
@@ -193,7 +193,7 @@ def test_roles_of_one_call_are_asked_of_their_models_at_the_same_time() -> None:
         Prompt("", "x", role=Role.JUDGE),
     ]
 
-    assert [one.text for one in model.complete(asked[:2])] == ["strong", "cheap"]
+    assert [each.text for each in model.complete(asked[:2])] == ["strong", "cheap"]
 
 
 @pytest.fixture
@@ -215,7 +215,7 @@ def over_http(model_loop: ModelLoop, *endpoints: Endpoint, **spec: Any) -> Ensem
     return Ensemble(members)
 
 
-def test_an_endpoint_that_hangs_costs_three_time_outs_and_then_nobody_waits(
+def test_an_endpoint_that_hangs_costs_three_time_outs_and_no_more(
     model_loop: ModelLoop,
 ) -> None:
     hanging, up = Endpoint(in_turn(Reply(hang_seconds=60.0))), Endpoint(in_turn(said("here")))
@@ -224,8 +224,8 @@ def test_an_endpoint_that_hangs_costs_three_time_outs_and_then_nobody_waits(
         model_loop, hanging, up, timeout_seconds=50.0, deadline_seconds=500.0, retries=20
     )
 
-    first = [one.text for one in model.complete(prompts(1))]
-    later = [model.complete([one])[0].text for one in prompts(20)]
+    first = [each.text for each in model.complete(prompts(1))]
+    later = [model.complete([prompt])[0].text for prompt in prompts(20)]
     hanging.close()
     up.close()
 
@@ -238,7 +238,7 @@ def test_a_dead_engine_is_left_after_three_failures(model_loop: ModelLoop, reply
     dead, up = Endpoint(in_turn(reply)), Endpoint(in_turn(said("here")))
     model = over_http(model_loop, dead, up, retries=20)
 
-    texts = Counter(model.complete([one])[0].text for one in prompts(30))
+    texts = Counter(model.complete([prompt])[0].text for prompt in prompts(30))
     dead.close()
     up.close()
 
@@ -246,13 +246,13 @@ def test_a_dead_engine_is_left_after_three_failures(model_loop: ModelLoop, reply
     assert len(dead.asked) == 3
 
 
-def test_a_full_queue_spills_over_and_is_asked_again_for_the_next_prompt(
+def test_prompts_refused_by_a_full_queue_go_to_the_next_model(
     model_loop: ModelLoop,
 ) -> None:
     full, up = Endpoint(in_turn(refused(503))), Endpoint(in_turn(said("here")))
     model = over_http(model_loop, full, up, retries=1)
 
-    texts = [model.complete([one])[0].text for one in prompts(5)]
+    texts = [model.complete([prompt])[0].text for prompt in prompts(5)]
     full.close()
     up.close()
 
@@ -260,12 +260,14 @@ def test_a_full_queue_spills_over_and_is_asked_again_for_the_next_prompt(
     assert len(full.asked) == 10
 
 
-def test_who_asks_to_be_left_alone_for_an_hour_is_not_asked_again(model_loop: ModelLoop) -> None:
+def test_an_endpoint_with_an_hour_of_retry_after_receives_one_request(
+    model_loop: ModelLoop,
+) -> None:
     limited = Endpoint(in_turn(refused(429, Retry_After="3600")))
     up = Endpoint(in_turn(said("here")))
     model = over_http(model_loop, limited, up)
 
-    texts = [model.complete([one])[0].text for one in prompts(5)]
+    texts = [model.complete([prompt])[0].text for prompt in prompts(5)]
     limited.close()
     up.close()
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from app.adapters.model.congestion import status as standing
+from app.adapters.model.congestion import status as endpoint_status
 from app.adapters.model.congestion.engine_queue import EngineQueue, metrics_url, parse
 from app.adapters.model.congestion.gate import AdaptiveGate, Ended, RequestResult, Semaphore
 from app.adapters.model.congestion.status import EndpointStatus, published, without_secrets
@@ -44,17 +44,17 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def asking(sharing: ProcessLimits, **spec: Any) -> Iterator[tuple[OpenAIModel, ModelLoop]]:
     opened = Gates(sharing)
     model_loop = ModelLoop(opened, opened.close)
-    told = {"name": "mock", "deadline_seconds": 60.0, "retry_delay_seconds": 0.1, **spec}
+    fields = {"name": "mock", "deadline_seconds": 60.0, "retry_delay_seconds": 0.1, **spec}
     try:
-        yield OpenAIModel(ModelSpec(**told), model_loop), model_loop
+        yield OpenAIModel(ModelSpec(**fields), model_loop), model_loop
     finally:
         model_loop.close()
 
 
 def ask(model: OpenAIModel, n: int, threads: int) -> None:
     with ThreadPoolExecutor(threads) as pool:
-        for one in [pool.submit(model.complete, [Prompt("", "hi", k)]) for k in range(n)]:
-            one.result()
+        for each in [pool.submit(model.complete, [Prompt("", "hi", k)]) for k in range(n)]:
+            each.result()
 
 
 def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -66,7 +66,7 @@ async def settled(turns: int = 5) -> None:
         await asyncio.sleep(0)
 
 
-def test_a_gate_admits_in_order_and_no_more_than_its_window() -> None:
+def test_a_gate_admits_in_order_and_within_its_window() -> None:
     async def work() -> None:
         gate = AdaptiveGate("e", Bounds(1, 2, 2), Semaphore(lambda: 9))
         came: list[int] = []
@@ -89,7 +89,7 @@ def test_a_gate_admits_in_order_and_no_more_than_its_window() -> None:
     run(work)
 
 
-def test_endpoints_share_the_places_of_their_worker() -> None:
+def test_endpoints_share_the_slots_of_their_worker() -> None:
     async def work() -> None:
         places = Semaphore(lambda: 1)
         one, other = (AdaptiveGate(name, Bounds(1, 8, 8), places) for name in "ab")
@@ -103,7 +103,7 @@ def test_endpoints_share_the_places_of_their_worker() -> None:
     run(work)
 
 
-def test_every_sample_of_a_request_takes_a_place() -> None:
+def test_every_sample_of_a_request_takes_a_slot() -> None:
     async def work() -> None:
         gate = AdaptiveGate("e", Bounds(1, 8, 8), Semaphore(lambda: 99))
         await gate.acquire(5)
@@ -118,7 +118,7 @@ def test_every_sample_of_a_request_takes_a_place() -> None:
     run(work)
 
 
-def test_a_request_of_more_samples_than_the_window_goes_alone() -> None:
+def test_a_request_of_more_samples_than_the_window_is_admitted_alone() -> None:
     async def work() -> None:
         gate = AdaptiveGate("e", Bounds(1, 2, 2), Semaphore(lambda: 99))
         await gate.acquire(1)
@@ -131,7 +131,7 @@ def test_a_request_of_more_samples_than_the_window_goes_alone() -> None:
     run(work)
 
 
-def test_a_request_that_is_sent_again_does_not_stand_in_line_again() -> None:
+def test_a_repeated_request_goes_to_the_head_of_the_line() -> None:
     async def work() -> None:
         gate = AdaptiveGate("e", Bounds(1, 1, 1), Semaphore(lambda: 99))
         await gate.acquire()
@@ -147,7 +147,7 @@ def test_a_request_that_is_sent_again_does_not_stand_in_line_again() -> None:
     run(work)
 
 
-def test_a_rate_limit_holds_every_request_until_its_time_is_over() -> None:
+def test_a_rate_limit_holds_every_request_until_its_retry_after_has_passed() -> None:
     async def work() -> None:
         now = 100.0
         gate = AdaptiveGate("e", Bounds(1, 8, 8), Semaphore(lambda: 99), clock=lambda: now)
@@ -166,7 +166,7 @@ def test_a_rate_limit_holds_every_request_until_its_time_is_over() -> None:
     run(work)
 
 
-def test_one_refusal_among_many_answers_holds_nobody_else() -> None:
+def test_a_refusal_among_many_answers_holds_no_other_request() -> None:
     async def work() -> None:
         gate = AdaptiveGate("e", Bounds(1, 8, 8), Semaphore(lambda: 99))
         for _ in range(8):
@@ -210,7 +210,7 @@ def test_a_worker_logs_a_window_that_moved_by_a_quarter(caplog: pytest.LogCaptur
 
 
 @pytest.mark.parametrize("ended", [Ended.REFUSED, Ended.LEFT])
-def test_what_says_nothing_of_the_load_leaves_the_window(ended: Ended) -> None:
+def test_results_unrelated_to_the_load_leave_the_window_unchanged(ended: Ended) -> None:
     async def work() -> None:
         gate = AdaptiveGate("e", Bounds(1, 4, 4), Semaphore(lambda: 99))
         for _ in range(50):
@@ -221,7 +221,7 @@ def test_what_says_nothing_of_the_load_leaves_the_window(ended: Ended) -> None:
     run(work)
 
 
-def test_the_window_finds_what_an_endpoint_takes() -> None:
+def test_the_window_finds_the_capacity_of_an_endpoint() -> None:
     """SIMULATED: 503 above 12 requests in flight."""
     with (
         mock_llm("--latency", 0.2, "--max-num-queued-reqs", 12) as mock,
@@ -283,8 +283,8 @@ def test_the_window_follows_the_queue_inside_an_engine() -> None:
                     inside.append(mock.gauge("vllm:num_requests_waiting"))
             finally:
                 over.set()
-        for one in asking_on:
-            one.result()
+        for each in asking_on:
+            each.result()
 
 
 def follows(window: int, inside: list[float]) -> bool:
@@ -297,18 +297,18 @@ def follows(window: int, inside: list[float]) -> bool:
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a crowded machine a Redis that answers late is not one that is gone."""
     monkeypatch.setattr(gates, "connected", lambda url: Redis.from_url(url, socket_timeout=120.0))
-    monkeypatch.setattr(standing, "_READ_SECONDS", 60.0)
-    monkeypatch.setattr(standing, "KEPT_SECONDS", 600.0)
+    monkeypatch.setattr(endpoint_status, "_READ_SECONDS", 60.0)
+    monkeypatch.setattr(endpoint_status, "KEPT_SECONDS", 600.0)
 
 
 @pytest.mark.usefixtures("unhurried")
 def test_parallel_generations_hold_for_all_workers_together(valkey: str) -> None:
     with mock_llm("--latency", 0.1) as mock:
-        told = {"base_url": mock.base_url, "parallel_generations": 5}
+        spec = {"base_url": mock.base_url, "parallel_generations": 5}
         sharing = ProcessLimits(redis_url=valkey)
         with (
-            asking(sharing, **told) as (one, _),
-            asking(sharing, **told) as (other, _),
+            asking(sharing, **spec) as (one, _),
+            asking(sharing, **spec) as (other, _),
         ):
             threads = [threading.Thread(target=ask, args=(m, 60, 20)) for m in (one, other)]
             for thread in threads:
@@ -318,7 +318,7 @@ def test_parallel_generations_hold_for_all_workers_together(valkey: str) -> None
         assert mock.gauge("evoq_mock_llm_peak_running") == 5
 
 
-def test_without_a_redis_a_worker_still_asks(tmp_path: Path) -> None:
+def test_without_redis_a_worker_still_makes_requests(tmp_path: Path) -> None:
     sharing = ProcessLimits(redis_url=f"unix://{tmp_path}/nothing.sock", parallel_generations=3)
     with (
         mock_llm("--latency", 0.01) as mock,
@@ -328,7 +328,7 @@ def test_without_a_redis_a_worker_still_asks(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("unhurried")
-def test_a_person_can_read_where_the_endpoints_stand(valkey: str) -> None:
+def test_the_status_of_endpoints_is_published(valkey: str) -> None:
     with (
         mock_llm("--latency", 0.5) as mock,
         asking(ProcessLimits(redis_url=valkey), base_url=mock.base_url) as (model, _),
@@ -344,14 +344,14 @@ def test_a_person_can_read_where_the_endpoints_stand(valkey: str) -> None:
         found: list[EndpointStatus] = []
         deadline = time.monotonic() + 60
         try:
-            while not any(one.in_flight and one.recent for one in found):
+            while not any(each.in_flight and each.recent for each in found):
                 assert time.monotonic() < deadline, found
                 time.sleep(0.2)
-                found = [one for one in published(valkey) if one.endpoint == mock.base_url]
+                found = [each for each in published(valkey) if each.endpoint == mock.base_url]
         finally:
             over.set()
-        for one in asked:
-            one.result()
+        for request in asked:
+            request.result()
     assert found[0].window == 32
     assert 1 <= found[0].in_flight <= 6
     assert found[0].recent["answered"] >= 1
@@ -359,19 +359,19 @@ def test_a_person_can_read_where_the_endpoints_stand(valkey: str) -> None:
 
 
 @pytest.mark.usefixtures("unhurried")
-def test_standings_of_several_workers_are_added_up(valkey: str) -> None:
+def test_the_statuses_of_several_workers_are_added_up(valkey: str) -> None:
     async def work() -> None:
         from app.adapters.model.congestion.slots import connected
         from app.adapters.model.congestion.status import publish
 
         client = connected(valkey)
         for worker in ("a", "b"):
-            told = EndpointStatus("http://many/v1", 8, 16, 5, 1, 0.1, {"busy": 2, "answered": 9})
-            await publish(client, worker, [told])
+            status = EndpointStatus("http://many/v1", 8, 16, 5, 1, 0.1, {"busy": 2, "answered": 9})
+            await publish(client, worker, [status])
         await client.aclose()
 
     run(work)
-    [found] = [one for one in published(valkey) if one.endpoint == "http://many/v1"]
+    [found] = [each for each in published(valkey) if each.endpoint == "http://many/v1"]
     assert (found.window, found.most, found.in_flight, found.workers) == (16, 32, 10, 2)
     assert found.recent == {"busy": 4, "answered": 18}
     assert found.text == (
@@ -380,12 +380,12 @@ def test_standings_of_several_workers_are_added_up(valkey: str) -> None:
     )
 
 
-def test_a_redis_that_does_not_answer_is_an_error_of_the_reader(tmp_path: Path) -> None:
+def test_reading_the_status_fails_without_redis(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="does not answer"):
         published(f"unix://{tmp_path}/nothing.sock")
 
 
-def test_an_exchange_that_was_closed_asks_again(valkey: str) -> None:
+def test_a_closed_event_loop_is_started_again(valkey: str) -> None:
     with mock_llm("--latency", 0.01) as mock:
         sharing = ProcessLimits(redis_url=valkey, parallel_generations=2)
         with asking(sharing, base_url=mock.base_url) as (model, model_loop):
@@ -418,17 +418,17 @@ def test_settings_become_bounds() -> None:
     assert (asked.parallel_generations, asked.min_in_flight) == (7, 2)
 
 
-def test_the_environment_of_a_worker_has_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_of_a_worker_overrides_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVOQ_LLM_MAX_IN_FLIGHT", "3")
     monkeypatch.setenv("EVOQ_LLM_TARGET_IN_FLIGHT", "2")
     monkeypatch.setenv("EVOQ_LLM_PARALLEL_GENERATIONS", "9")
-    told = Settings()
-    assert told.llm_max_in_flight == 3
-    assert told.llm_target_in_flight == 2
-    assert told.llm_parallel_generations == 9
+    settings = Settings()
+    assert settings.llm_max_in_flight == 3
+    assert settings.llm_target_in_flight == 2
+    assert settings.llm_parallel_generations == 9
 
 
-def test_a_process_keeps_to_its_places_whatever_a_model_may() -> None:
+def test_the_limit_of_a_process_applies_whatever_a_model_allows() -> None:
     with (
         mock_llm("--latency", 0.1) as mock,
         asking(ProcessLimits(max_in_flight=3), base_url=mock.base_url) as (model, _),

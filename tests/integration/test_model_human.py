@@ -25,10 +25,10 @@ def person(folder: Path, said: Callable[[str], str], gone: threading.Event) -> t
 
     def act() -> None:
         while not gone.wait(0.02):
-            for one in unanswered(folder):
-                user = one.text.split("\n\n")[-1].strip("\n")
+            for each in unanswered(folder):
+                user = each.text.split("\n\n")[-1].strip("\n")
                 with suppress(Unavailable):
-                    answer(folder, one.name, said(user))
+                    answer(folder, each.name, said(user))
 
     thread = threading.Thread(target=act)
     thread.start()
@@ -70,7 +70,7 @@ def test_a_prompt_is_written_once_and_waits_where_the_message_says(tmp_path: Pat
     assert waiting.name.startswith("4-")
 
 
-def test_what_is_answered_meanwhile_is_there_when_it_is_asked_again(tmp_path: Path) -> None:
+def test_a_reply_written_after_the_wait_is_read_by_the_next_call(tmp_path: Path) -> None:
     prompts = [Prompt("", "one", 1), Prompt("", "two", 2, Role.REFINER)]
     with pytest.raises(Unavailable):
         model(tmp_path).complete(prompts)
@@ -81,7 +81,7 @@ def test_what_is_answered_meanwhile_is_there_when_it_is_asked_again(tmp_path: Pa
 
     replies = model(tmp_path).complete(prompts)
 
-    assert [(one.text, one.model, one.role) for one in replies] == [
+    assert [(reply.text, reply.model, reply.role) for reply in replies] == [
         ("eins", "ada", Role.GENERATOR),
         ("zwei", "ada", Role.REFINER),
     ]
@@ -99,12 +99,12 @@ def test_a_reply_that_an_editor_may_still_be_writing_is_not_read(tmp_path: Path)
         HumanModel("ada", tmp_path, wait_seconds=0.0, clock=lambda: written + 0.9).complete([asked])
 
 
-def test_a_prompt_that_was_drawn_anew_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+def test_a_prompt_drawn_again_replaces_the_earlier_prompt(tmp_path: Path) -> None:
     for text in ("of an old parent", "of a new one"):
         with pytest.raises(Unavailable):
             model(tmp_path).complete([Prompt("", text, 7)])
 
-    assert [one.text for one in unanswered(tmp_path)] == ["of a new one\n"]
+    assert [each.text for each in unanswered(tmp_path)] == ["of a new one\n"]
 
 
 def test_a_prompt_is_answered_once(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_prompt_that_several_workers_write_at_once_is_one_file(tmp_path: Path)
     with ThreadPoolExecutor(6) as pool:
         assert not [fault for faults in pool.map(ask, range(6)) for fault in faults]
 
-    assert sorted(one.text for one in unanswered(tmp_path)) == sorted(f"{t}\n" for t in texts)
+    assert sorted(each.text for each in unanswered(tmp_path)) == sorted(f"{t}\n" for t in texts)
     assert len(list(tmp_path.iterdir())) == len(texts)
 
 

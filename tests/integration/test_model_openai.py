@@ -194,10 +194,10 @@ def test_a_completion_carries_usage_latency_price_and_finish() -> None:
 
 
 @pytest.mark.parametrize(
-    "told", [{"prompt_tokens_details": {"cached_tokens": 600}}, {"prompt_cache_hit_tokens": 600}]
+    "details", [{"prompt_tokens_details": {"cached_tokens": 600}}, {"prompt_cache_hit_tokens": 600}]
 )
-def test_cached_prompt_tokens_have_a_price_of_their_own(told: dict[str, Any]) -> None:
-    answer = in_turn(said("x", usage={"prompt_tokens": 1000, "completion_tokens": 100, **told}))
+def test_cached_prompt_tokens_have_a_price_of_their_own(details: dict[str, Any]) -> None:
+    answer = in_turn(said("x", usage={"prompt_tokens": 1000, "completion_tokens": 100, **details}))
     with conversation(answer, prompt_usd=2.0, cached_usd=0.5, completion_usd=10.0) as (model, _, _):
         [reply] = model.complete([Prompt("", "hi")])
 
@@ -259,7 +259,7 @@ def test_a_reasoning_model_gets_no_temperature_and_its_own_token_limit(name: str
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
-def test_a_refusal_that_no_retry_helps_is_made_once_and_says_what_to_do(status: int) -> None:
+def test_a_permanent_refusal_is_not_retried_and_names_the_remedy(status: int) -> None:
     with conversation(in_turn(refused(status, f"bad key {KEY}"))) as (model, endpoint, pauses):
         error = fault(model)
 
@@ -273,7 +273,7 @@ def test_a_refusal_that_no_retry_helps_is_made_once_and_says_what_to_do(status: 
     assert KEY not in message
 
 
-def test_an_account_without_quota_is_not_asked_again() -> None:
+def test_a_request_without_quota_is_not_retried() -> None:
     reply = refused(429, "quota", "insufficient_quota")
     with conversation(in_turn(reply)) as (model, endpoint, _):
         error = fault(model)
@@ -360,15 +360,15 @@ def test_an_endpoint_that_never_answers_is_given_up_in_time() -> None:
     assert len(e.asked) == 2
 
 
-def test_requests_that_may_be_billed_are_told_with_the_answer_and_with_its_absence() -> None:
+def test_requests_that_may_be_billed_are_counted_with_and_without_an_answer() -> None:
     answer = in_turn(Reply(hang_seconds=30.0), refused(500), Reply(body=b"{}"), said("x"))
     patience = {"timeout_seconds": 20.0, "deadline_seconds": 500.0}
     with conversation(answer, **patience) as (model, _, _):
         [reply] = model.complete([Prompt("", "hi")])
     assert (reply.text, reply.unanswered) == ("x", 2)
 
-    with conversation(in_turn(Reply(hang_seconds=30.0)), retries=1, **patience) as told:
-        assert fault(told[0]).unanswered == 2
+    with conversation(in_turn(Reply(hang_seconds=30.0)), retries=1, **patience) as results:
+        assert fault(results[0]).unanswered == 2
 
 
 def test_the_deadline_bounds_all_attempts_together() -> None:
@@ -393,9 +393,9 @@ def test_an_endpoint_that_is_not_there_is_unavailable_and_named() -> None:
 def choices(body: dict[str, Any], most: int = 8) -> Reply:
     """Answers with as many choices as were asked for, up to `most`."""
     count = min(most, body.get("n", 1))
-    told = [{"index": n, "message": {"content": f"answer {n}"}} for n in range(count)]
+    choices = [{"index": n, "message": {"content": f"answer {n}"}} for n in range(count)]
     usage = {"prompt_tokens": 50, "completion_tokens": 10 * count + 1}
-    return Reply(body=json.dumps({"model": "echo", "choices": told, "usage": usage}).encode())
+    return Reply(body=json.dumps({"model": "echo", "choices": choices, "usage": usage}).encode())
 
 
 def alike(count: int) -> list[Prompt]:
@@ -420,7 +420,7 @@ def test_more_samples_than_endpoints_allow_are_several_requests() -> None:
     assert sorted(body["n"] for body in endpoint.asked) == [2, 8, 8]
 
 
-def test_an_endpoint_that_ignores_n_is_asked_singly_and_remembered() -> None:
+def test_an_endpoint_that_ignores_n_gets_single_requests_from_then_on() -> None:
     with conversation(lambda body: choices(body, most=1)) as (model, endpoint, _):
         assert len(model.complete(alike(3))) == 3
         assert len(model.complete(alike(3))) == 3
@@ -428,7 +428,7 @@ def test_an_endpoint_that_ignores_n_is_asked_singly_and_remembered() -> None:
     assert [body.get("n", 1) for body in endpoint.asked] == [3, 1, 1, 1, 1, 1]
 
 
-def test_an_endpoint_that_refuses_n_is_asked_singly_and_remembered() -> None:
+def test_an_endpoint_that_refuses_n_gets_single_requests_from_then_on() -> None:
     def answer(body: dict[str, Any]) -> Reply:
         return refused(400, "n: must be exactly 1") if "n" in body else choices(body)
 
@@ -465,7 +465,7 @@ def test_a_parameter_the_model_does_not_take_is_left_out_from_then_on(
     assert [parameter in record.message for record in caplog.records] == [True]
 
 
-def test_no_more_requests_are_in_flight_than_there_are_places() -> None:
+def test_no_more_requests_are_in_flight_than_there_are_slots() -> None:
     lock, now, most = threading.Lock(), 0, 0
     three = threading.Barrier(3, timeout=60)
     meeting = iter([True] * 3)
@@ -489,12 +489,12 @@ def test_no_more_requests_are_in_flight_than_there_are_places() -> None:
     assert most == 3
 
 
-def test_the_gate_is_told_how_every_request_ended() -> None:
-    told: list[RequestResult] = []
+def test_the_gate_receives_the_result_of_every_request() -> None:
+    results: list[RequestResult] = []
 
     class Note(FixedGate):
         async def release(self, outcome: RequestResult) -> None:
-            told.append(outcome)
+            results.append(outcome)
             await super().release(outcome)
 
     answer = in_turn(
@@ -518,7 +518,7 @@ def test_the_gate_is_told_how_every_request_ended() -> None:
     model_loop.close()
     endpoint.close()
 
-    assert [one.ended for one in told] == [
+    assert [each.ended for each in results] == [
         Ended.BUSY,
         Ended.BUSY,
         Ended.FAILED,
@@ -527,11 +527,11 @@ def test_the_gate_is_told_how_every_request_ended() -> None:
         Ended.ANSWERED,
         Ended.REFUSED,
     ]
-    assert told[1].retry_after_seconds == 1.0
-    assert told[3].latency_seconds >= 20.0
+    assert results[1].retry_after_seconds == 1.0
+    assert results[3].latency_seconds >= 20.0
 
 
-def test_a_place_that_never_becomes_free_is_unavailable_in_time() -> None:
+def test_a_slot_that_never_becomes_free_is_unavailable_in_time() -> None:
     class Shut(FixedGate):
         async def acquire(self, samples: int = 1, *, again: bool = False) -> None:
             await asyncio.Event().wait()

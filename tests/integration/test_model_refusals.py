@@ -20,29 +20,29 @@ from app.ports.protocols import Misconfigured, Unavailable
 from tests.integration.test_model_openai import KEY, Reply, conversation, fault, in_turn, said
 
 
-def told(status: int, document: Any, **headers: str) -> Reply:
+def json_reply(status: int, document: Any, **headers: str) -> Reply:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Reply(status, json.dumps(document).encode(), named)
 
 
 def google(code: int, message: str, **more: Any) -> Reply:
-    return told(code, [{"error": {"code": code, "message": message, **more}}])
+    return json_reply(code, [{"error": {"code": code, "message": message, **more}}])
 
 
 @pytest.mark.parametrize(
     ("reply", "says"),
     [
         (google(404, "models/gemini-9 is not found", status="NOT_FOUND"), "gemini-9 is not found"),
-        (told(400, {"detail": "no such adapter"}), "no such adapter"),
+        (json_reply(400, {"detail": "no such adapter"}), "no such adapter"),
         (
-            told(422, {"detail": [{"loc": ["body", "messages"], "msg": "Field required"}]}),
+            json_reply(422, {"detail": [{"loc": ["body", "messages"], "msg": "Field required"}]}),
             "messages: Field required",
         ),
-        (told(400, {"error": "model not loaded"}), "model not loaded"),
-        (told(400, {"object": "error", "message": "too long", "code": 400}), "too long"),
+        (json_reply(400, {"error": "model not loaded"}), "model not loaded"),
+        (json_reply(400, {"object": "error", "message": "too long", "code": 400}), "too long"),
         (Reply(403, b"<html>\n <title>Just a moment</title>"), "<title>Just a moment</title>"),
         (
-            told(
+            json_reply(
                 400,
                 {
                     "error": {
@@ -55,7 +55,7 @@ def google(code: int, message: str, **more: Any) -> Reply:
         ),
     ],
 )
-def test_a_refusal_of_any_shape_is_told_in_the_endpoints_words(reply: Reply, says: str) -> None:
+def test_a_refusal_of_any_form_keeps_the_endpoints_words(reply: Reply, says: str) -> None:
     with conversation(in_turn(reply)) as (model, endpoint, _):
         error = fault(model)
 
@@ -68,7 +68,7 @@ def test_a_refusal_of_any_shape_is_told_in_the_endpoints_words(reply: Reply, say
     "reply",
     [
         google(400, 'Invalid JSON payload received. Unknown name "top_p": Cannot find field.'),
-        told(
+        json_reply(
             422,
             {"detail": [{"loc": ["body", "top_p"], "msg": "Extra inputs are not permitted"}]},
         ),
@@ -79,7 +79,7 @@ def test_a_parameter_is_left_out_whatever_the_shape_of_its_refusal(reply: Reply)
         [answer] = model.complete([Prompt("", "hi")])
 
     assert answer.text == "x"
-    assert ["top_p" in one for one in endpoint.asked] == [True, False]
+    assert ["top_p" in each for each in endpoint.asked] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_parameter_is_left_out_whatever_the_shape_of_its_refusal(reply: Reply)
             "check the key",
         ),
         (
-            told(
+            json_reply(
                 400,
                 {
                     "type": "error",
@@ -108,14 +108,12 @@ def test_a_parameter_is_left_out_whatever_the_shape_of_its_refusal(reply: Reply)
             "no credit left",
         ),
         (
-            told(429, {"error": {"message": "no quota", "type": "insufficient_quota"}}),
+            json_reply(429, {"error": {"message": "no quota", "type": "insufficient_quota"}}),
             "no credit left",
         ),
     ],
 )
-def test_the_remedy_follows_what_was_said_and_not_the_status_alone(
-    reply: Reply, remedy: str
-) -> None:
+def test_the_remedy_follows_the_message_and_not_the_status_alone(reply: Reply, remedy: str) -> None:
     with conversation(in_turn(reply)) as (model, endpoint, _):
         error = fault(model)
 
@@ -124,8 +122,8 @@ def test_the_remedy_follows_what_was_said_and_not_the_status_alone(
     assert len(endpoint.asked) == 1
 
 
-def test_a_fault_that_may_pass_is_told_with_what_the_endpoint_said() -> None:
-    reply = told(503, {"error": {"code": 503, "message": "Loading model"}})
+def test_a_transient_failure_keeps_the_endpoints_message() -> None:
+    reply = json_reply(503, {"error": {"code": 503, "message": "Loading model"}})
     with conversation(in_turn(reply), retries=1) as (model, _, _):
         error = fault(model)
 
@@ -134,7 +132,7 @@ def test_a_fault_that_may_pass_is_told_with_what_the_endpoint_said() -> None:
 
 
 def test_an_error_in_the_body_of_a_200_counts_as_its_own_status() -> None:
-    poor = told(200, {"error": {"code": 402, "message": "Insufficient credits"}})
+    poor = json_reply(200, {"error": {"code": 402, "message": "Insufficient credits"}})
     with conversation(in_turn(poor)) as (model, endpoint, _):
         error = fault(model)
 
@@ -142,7 +140,7 @@ def test_an_error_in_the_body_of_a_200_counts_as_its_own_status() -> None:
     assert "Insufficient credits" in str(error)
     assert len(endpoint.asked) == 1
 
-    busy = told(200, {"error": {"code": 429, "message": "slow down"}})
+    busy = json_reply(200, {"error": {"code": 429, "message": "slow down"}})
     with conversation(in_turn(busy, said("x"))) as (model, endpoint, _):
         [answer] = model.complete([Prompt("", "hi")])
 
@@ -150,9 +148,9 @@ def test_an_error_in_the_body_of_a_200_counts_as_its_own_status() -> None:
 
 
 @pytest.mark.parametrize("named", [{"error": {"code": 502, "message": "overloaded"}}, {}])
-def test_an_answer_that_broke_off_upstream_is_asked_for_again(named: dict[str, Any]) -> None:
+def test_an_answer_that_broke_off_upstream_is_requested_again(named: dict[str, Any]) -> None:
     choice = {"message": {"role": "assistant", "content": "def f("}, "finish_reason": "error"}
-    broken = told(200, {"choices": [{**choice, **named}]})
+    broken = json_reply(200, {"choices": [{**choice, **named}]})
     with conversation(in_turn(broken, said("x"))) as (model, _, _):
         [answer] = model.complete([Prompt("", "hi")])
 
@@ -176,7 +174,7 @@ def test_an_answer_in_parts_is_the_text_of_its_parts() -> None:
 )
 def test_a_date_without_a_zone_is_greenwich_time(written: str) -> None:
     then = (datetime.now(UTC) + timedelta(seconds=900)).strftime(written)
-    answer = in_turn(told(429, {}, Retry_After=then), said("x"))
+    answer = in_turn(json_reply(429, {}, Retry_After=then), said("x"))
     patience = {"retry_delay_seconds": 0.0, "deadline_seconds": 1000.0}
     with conversation(answer, **patience) as (model, _, pauses):
         model.complete([Prompt("", "hi")])
@@ -239,8 +237,8 @@ def test_a_connection_that_was_never_made_is_not_billed() -> None:
 @pytest.mark.parametrize(
     "reply",
     [
-        told(401, {"error": {"message": f"no such key: {KEY}"}}),
-        told(500, {"error": {"message": f"no such key: {KEY}"}}),
+        json_reply(401, {"error": {"message": f"no such key: {KEY}"}}),
+        json_reply(500, {"error": {"message": f"no such key: {KEY}"}}),
         Reply(body=b"x" * 60 + KEY.encode()),
     ],
 )
@@ -253,7 +251,7 @@ def test_a_key_that_the_endpoint_repeats_is_in_no_message_and_no_traceback(reply
 
 
 def test_a_key_that_the_endpoint_repeats_is_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
-    reply = told(400, {"error": {"message": f"{KEY}: unsupported parameter seed"}})
+    reply = json_reply(400, {"error": {"message": f"{KEY}: unsupported parameter seed"}})
     with conversation(in_turn(reply, said("x"))) as (model, _, _), caplog.at_level(logging.INFO):
         model.complete([Prompt("", "hi")])
 

@@ -260,7 +260,7 @@ def test_a_killed_process_frees_its_slots_when_its_lease_ends(address: str) -> N
     assert load.done[""] == 1
 
 
-def test_a_request_that_gives_up_frees_its_place(address: str) -> None:
+def test_a_cancelled_request_frees_its_slot(address: str) -> None:
     async def act(holder: Worker, other: Worker) -> None:
         async with holder.slot("e", 1):
             waits = asyncio.create_task(Load().work(other, 1, 0.0))
@@ -292,7 +292,7 @@ def test_waiting_costs_a_few_commands_a_second(address: str) -> None:
     run(address, 2, act)
 
 
-def test_a_slot_that_is_given_back_wakes_the_next_before_it_looks(
+def test_a_slot_given_back_wakes_the_next_worker_before_it_polls(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "POLL_SECONDS", 600.0)
@@ -323,7 +323,7 @@ def test_a_flushed_redis_forgets_for_a_third_of_a_lease_only(address: str) -> No
     run(address, 2, act, lease_seconds=6.0)
 
 
-def test_without_a_redis_a_worker_goes_on_with_one_at_a_time(
+def test_without_redis_a_worker_makes_one_request_at_a_time(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     load = Load()
@@ -337,7 +337,7 @@ def test_without_a_redis_a_worker_goes_on_with_one_at_a_time(
     assert caplog.text.count("does not answer") == 1
 
 
-def test_a_redis_that_dies_and_comes_back_stops_nobody(
+def test_requests_continue_while_redis_is_away(
     server: EmbeddedValkey, address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     load = Load()
@@ -369,7 +369,7 @@ def test_a_redis_that_dies_and_comes_back_stops_nobody(
     assert load.most == 3
 
 
-def test_workers_that_lose_their_redis_hold_no_more_than_the_limit_together(
+def test_workers_without_redis_keep_to_the_limit_together(
     server: EmbeddedValkey, address: str
 ) -> None:
     load = Load()

@@ -125,7 +125,7 @@ def test_prompts_of_one_text_are_one_request_and_their_prompt_counts_once(model_
     assert [reply.cost_usd for reply in replies] == [6.0, 6.0, 0.0]
 
 
-def test_samples_and_runs_are_told_apart_by_seed(model_loop: ModelLoop):
+def test_samples_and_runs_have_different_seeds(model_loop: ModelLoop):
     def seed(sample: int, run: int) -> object:
         spec = ModelSpec("tiny", base_url=IN_PROCESS)
         model = VllmModel(spec, engine := Canned(str), model_loop, seed=run)
@@ -142,31 +142,32 @@ def providers(store: SqlStore, **environment: str) -> Providers:
 
 
 @pytest.mark.parametrize(
-    "told", [{"provider": "vllm", "model": "tiny"}, {"model": "tiny"}, {"model": "/models/tiny"}]
+    "settings",
+    [{"provider": "vllm", "model": "tiny"}, {"model": "tiny"}, {"model": "/models/tiny"}],
 )
-def test_a_run_that_asks_for_the_engines_model_is_answered_by_it(store: SqlStore, told):
-    model = providers(store).model(ModelSettings(**told), seed=1)
+def test_a_run_with_the_engines_model_uses_the_engine(store: SqlStore, settings):
+    model = providers(store).model(ModelSettings(**settings), seed=1)
 
     with pytest.raises(Unavailable, match="engine of this worker is not loaded"):
         model.complete([Prompt("", "hello")])
 
 
-def test_a_run_that_names_an_address_asks_there(store: SqlStore):
-    told = ModelSettings(model="tiny", base_url="http://127.0.0.1:1/v1", retries=0)
+def test_a_run_with_an_address_uses_that_address(store: SqlStore):
+    settings = ModelSettings(model="tiny", base_url="http://127.0.0.1:1/v1", retries=0)
     opened = providers(store)
 
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
-        opened.model(told, seed=1).complete([Prompt("", "hello")])
+        opened.model(settings, seed=1).complete([Prompt("", "hello")])
     opened.close()
 
 
-def test_a_run_that_asks_for_another_model_of_this_worker_is_told_what_it_serves(store: SqlStore):
+def test_a_run_with_another_model_gets_the_name_of_the_served_one(store: SqlStore):
     with pytest.raises(Misconfigured, match="serves the model 'tiny'"):
         providers(store).model(ModelSettings(provider="vllm", model="large"), seed=1)
 
 
 @pytest.mark.skipif(bool(find_spec("vllm")), reason="vLLM is installed here")
-def test_without_vllm_the_engine_says_how_to_get_it():
+def test_without_vllm_the_error_names_the_package():
     with pytest.raises(Misconfigured, match=r"evoqueue\[gpu\]"):
         VllmEngine(VllmLaunch("/models/tiny", "tiny")).start()
 
@@ -208,7 +209,7 @@ def test_a_worker_that_forks_does_not_load_an_engine(engine: VllmEngine):
         lifecycle.prepare_generation(Worker("prefork"))
 
 
-def test_a_worker_whose_model_cannot_be_loaded_ends_and_says_why(
+def test_a_worker_whose_model_cannot_be_loaded_ends_with_the_reason(
     engine: VllmEngine, capsys: pytest.CaptureFixture[str]
 ):
     with pytest.raises(SystemExit, match="EVOQ_VLLM_MODEL"):
@@ -327,12 +328,12 @@ def test_the_window_follows_the_queue_of_the_engine_in_the_worker():
     ("fault", "ended"),
     [(Unavailable("died"), Ended.FAILED), (Misconfigured("no"), Ended.REFUSED)],
 )
-def test_the_gate_is_told_how_a_request_to_the_engine_ended(fault: Unavailable, ended: Ended):
-    told: list[RequestResult] = []
+def test_the_gate_receives_the_result_of_a_request_to_the_engine(fault: Unavailable, ended: Ended):
+    results: list[RequestResult] = []
 
     class Note(FixedGate):
         async def release(self, outcome: RequestResult) -> None:
-            told.append(outcome)
+            results.append(outcome)
             await super().release(outcome)
 
     class Failing:
@@ -346,7 +347,7 @@ def test_the_gate_is_told_how_a_request_to_the_engine_ended(fault: Unavailable, 
     with pytest.raises(type(fault)):
         model.complete([Prompt("", "a", n) for n in range(3)])
 
-    assert [(one.ended, one.samples) for one in told] == [(ended, 3)]
+    assert [(each.ended, each.samples) for each in results] == [(ended, 3)]
     model_loop.close()
 
 

@@ -72,9 +72,9 @@ def model_loop(engine: Steered) -> Iterator[ModelLoop]:
 
 @pytest.fixture
 def provider(engine: Steered, model_loop: ModelLoop) -> Ask:
-    def provider(**told: Any) -> VllmModel:
+    def provider(**fields: Any) -> VllmModel:
         shape = {"name": "tiny", "base_url": IN_PROCESS, "max_tokens": 32}
-        spec = ModelSpec(**{**shape, "deadline_seconds": 300.0, **told})
+        spec = ModelSpec(**{**shape, "deadline_seconds": 300.0, **fields})
         return VllmModel(spec, engine, model_loop, seed=1)
 
     return provider
@@ -115,7 +115,7 @@ def test_the_same_prompt_and_sample_are_answered_alike(engine: Steered, provider
     assert first.parameters == again.parameters
 
 
-def test_a_limit_on_tokens_is_kept_and_said(engine: Steered, provider: Ask):
+def test_a_limit_on_tokens_is_kept_and_reported(engine: Steered, provider: Ask):
     [reply] = provider(max_tokens=5).complete([Prompt("", "hello")])
 
     assert (reply.finish, reply.completion_tokens) == ("length", 5)
@@ -145,7 +145,7 @@ def test_a_prompt_that_does_not_fit_is_refused_with_the_remedy(engine: Steered, 
         provider().complete([Prompt("", "z" * 40_000)])
 
 
-def test_one_that_gives_no_answer_in_time_is_unavailable_and_frees_its_place(
+def test_a_request_without_an_answer_in_time_is_unavailable_and_frees_its_slot(
     engine: Steered, provider: Ask
 ):
     with pytest.raises(Unavailable):
@@ -166,7 +166,7 @@ def test_a_dead_engine_is_unavailable_and_is_rebuilt_for_the_next(engine: Steere
     assert "tiny: 0 running" in engine.health()
 
 
-def test_a_model_that_is_not_there_is_said_before_any_step(tmp_path):
+def test_a_missing_model_is_reported_before_any_step(tmp_path):
     with pytest.raises(Misconfigured, match="cannot load"):
         VllmEngine(VllmLaunch(str(tmp_path), "none", FRAGILE)).start()
 
@@ -176,12 +176,12 @@ def test_a_folder_that_is_not_there_is_not_taken_for_a_name_on_the_hub(tmp_path)
         VllmEngine(VllmLaunch(str(tmp_path / "typo"), "none", FRAGILE)).start()
 
 
-def test_an_engine_that_finds_too_little_memory_says_where_it_is_told_of_it(model: str):
+def test_too_little_memory_is_reported_with_the_variable_to_change(model: str):
     greedy = FRAGILE.replace("64M", "50000G")
     with pytest.raises(Misconfigured, match="memory, context and devices is in EVOQ_VLLM_ARGS"):
         VllmEngine(VllmLaunch(model, "tiny", greedy)).start()
 
 
-def test_arguments_that_vllm_does_not_know_are_said_before_any_step(model: str):
+def test_unknown_arguments_are_reported_before_any_step(model: str):
     with pytest.raises(Misconfigured, match="cannot load it: it does not take EVOQ_VLLM_ARGS"):
         VllmEngine(VllmLaunch(model, "tiny", "--no-such-argument 1")).start()

@@ -106,7 +106,7 @@ class _Shared:
         while True:
             await asyncio.sleep(PUBLISH_SECONDS)
             statuses = [gate.status for gate in self._gates]
-            in_use = [one for one in statuses if one.in_flight or one.waiting or one.recent]
+            in_use = [each for each in statuses if each.in_flight or each.waiting or each.recent]
             with contextlib.suppress(RedisError, OSError):  # the next attempt is near
                 await publish(client, self._worker, in_use)
 

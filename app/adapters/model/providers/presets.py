@@ -141,4 +141,4 @@ def preset_at(base_url: str) -> Preset:
     """Returns the preset of a hosted endpoint by its address; `UNKNOWN` for any other."""
     host = urlsplit(base_url).hostname
     hosted = (preset for preset in PRESETS.values() if preset.needs_key)
-    return next((one for one in hosted if urlsplit(one.base_url).hostname == host), UNKNOWN)
+    return next((each for each in hosted if urlsplit(each.base_url).hostname == host), UNKNOWN)

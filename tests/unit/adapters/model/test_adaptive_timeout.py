@@ -1,4 +1,4 @@
-"""How long an attempt is waited for: learnt from answers, without a clock."""
+"""Adaptive time-outs, without a clock."""
 
 import asyncio
 import random
@@ -8,20 +8,20 @@ import pytest
 from app.adapters.model.congestion.timeouts import FEWEST, AdaptiveTimeout, Attempts
 
 
-def learnt(*seconds: float, least: float = 0.5, most: float = 60.0) -> AdaptiveTimeout:
+def after_answers(*seconds: float, least: float = 0.5, most: float = 60.0) -> AdaptiveTimeout:
     timeout = AdaptiveTimeout(least, most)
     for took in seconds:
         timeout = timeout.answered(took)
     return timeout
 
 
-def test_nothing_is_cut_short_before_enough_was_answered() -> None:
-    assert learnt(*[1.0] * (FEWEST - 1)).seconds() == 60.0
-    assert learnt(*[1.0] * FEWEST).seconds() == pytest.approx(2.0)
+def test_the_time_out_is_the_longest_before_enough_answers() -> None:
+    assert after_answers(*[1.0] * (FEWEST - 1)).seconds() == 60.0
+    assert after_answers(*[1.0] * FEWEST).seconds() == pytest.approx(2.0)
 
 
-def test_the_slowest_answer_of_late_decides_and_is_forgotten_in_time() -> None:
-    slow = learnt(*[1.0] * 50, 8.0, 1.0)
+def test_the_slowest_recent_answer_decides_and_fades() -> None:
+    slow = after_answers(*[1.0] * 50, 8.0, 1.0)
     assert slow.seconds() > 15.0
     for _ in range(1000):
         slow = slow.answered(1.0)
@@ -29,17 +29,17 @@ def test_the_slowest_answer_of_late_decides_and_is_forgotten_in_time() -> None:
 
 
 def test_it_stays_within_its_bounds() -> None:
-    assert learnt(*[0.01] * 50).seconds() == 0.5
-    assert learnt(*[50.0] * 50).seconds() == 60.0
+    assert after_answers(*[0.01] * 50).seconds() == 0.5
+    assert after_answers(*[50.0] * 50).seconds() == 60.0
 
 
-def test_each_attempt_that_hung_gives_the_next_one_twice_the_time() -> None:
-    timeout = learnt(*[1.0] * 50)
+def test_each_time_out_doubles_the_time_of_the_next_attempt() -> None:
+    timeout = after_answers(*[1.0] * 50)
     assert [timeout.seconds(n) for n in range(7)] == pytest.approx([2, 4, 8, 16, 32, 60, 60])
 
 
-def test_an_endpoint_that_became_slow_for_all_is_given_time_until_it_answers() -> None:
-    timeout = learnt(*[1.0] * 50).timed_out().timed_out()
+def test_an_endpoint_that_became_slow_is_given_more_time_until_it_answers() -> None:
+    timeout = after_answers(*[1.0] * 50).timed_out().timed_out()
     assert timeout.seconds() == pytest.approx(2.0), "two that hang are two that hang"
     for expected in (4.0, 8.0, 16.0):
         timeout = timeout.timed_out()
@@ -61,7 +61,7 @@ def test_answers_of_uneven_length_are_hardly_ever_cut_off(sigma: float, seed: in
     assert cut <= 10
 
 
-def test_an_attempt_under_way_is_bounded_by_what_is_learnt_meanwhile() -> None:
+def test_an_attempt_under_way_takes_the_newest_time_out() -> None:
     async def work() -> float:
         attempts = Attempts(0.05, 60.0)
         began = asyncio.get_running_loop().time()

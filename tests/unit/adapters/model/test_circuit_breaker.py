@@ -1,4 +1,4 @@
-"""When a model is left alone, and when it is tried again; a clock of one's own."""
+"""When a circuit opens and closes, with a simulated clock."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def test_failures_in_a_row_open_it_and_an_answer_between_starts_the_count_anew()
     assert not breaker.open
 
 
-def test_it_rests_and_is_then_tried_by_one_request_alone():
+def test_after_the_rest_a_single_request_passes():
     clock = Clock()
     breaker = broken(clock)
 
@@ -102,7 +102,7 @@ def test_stragglers_that_fail_while_it_is_open_prolong_nothing():
     assert breaker.rest_seconds == 5.0
 
 
-def test_a_trial_whose_asker_vanished_does_not_keep_it_open_for_ever():
+def test_a_trial_without_a_result_is_repeated():
     clock = Clock()
     breaker = broken(clock)
     clock.now += 10
@@ -115,7 +115,7 @@ def test_a_trial_whose_asker_vanished_does_not_keep_it_open_for_ever():
 
 
 @pytest.mark.parametrize(("asked", "rests"), [(20.0, 20.0), (3600.0, 35.0)])
-def test_who_asks_to_be_left_alone_is_for_so_long_within_a_limit(asked, rests):
+def test_a_retry_after_opens_the_circuit_within_the_longest_rest(asked, rests):
     breaker = CircuitBreaker(RULES, Clock())
 
     breaker.rest(asked)

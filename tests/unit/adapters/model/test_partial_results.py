@@ -19,13 +19,13 @@ def fault(*ends: PartialResult) -> Unavailable:
     return caught.value
 
 
-def test_answers_come_back_in_the_order_of_their_prompts() -> None:
+def test_completions_are_in_the_order_of_their_prompts() -> None:
     replies = merged([[0, 3], [], [2, 1]], [said("a", "d"), [], said("c", "b")])
 
-    assert [one.text for one in replies] == ["a", "b", "c", "d"]
+    assert [reply.text for reply in replies] == ["a", "b", "c", "d"]
 
 
-def test_a_fault_tells_the_answers_of_every_part_by_their_places_in_the_call() -> None:
+def test_a_failure_holds_the_answers_of_every_part_by_position() -> None:
     half = Unavailable("half", answered={1: Completion("f")})
 
     told = fault(said("a", "d"), Unavailable("gone"), half)
@@ -33,21 +33,21 @@ def test_a_fault_tells_the_answers_of_every_part_by_their_places_in_the_call() -
     assert {place: one.text for place, one in told.answered.items()} == {0: "a", 3: "d", 5: "f"}
 
 
-def test_what_may_be_billed_of_every_part_is_told() -> None:
+def test_requests_that_may_be_billed_are_added_up() -> None:
     told = fault(Unavailable("one", unanswered=2), said("b", "d"), Unavailable("c", unanswered=3))
 
     assert str(told) == "one"
     assert told.unanswered == 5
 
 
-def test_a_part_that_needs_a_person_is_what_is_told() -> None:
+def test_a_part_that_needs_a_person_decides_the_error() -> None:
     told = fault(Unavailable("later"), Misconfigured("set a key"))
 
     assert isinstance(told, Misconfigured)
     assert str(told) == "set a key"
 
 
-def test_a_fault_that_says_it_all_is_raised_as_it_is() -> None:
+def test_a_complete_failure_is_raised_unchanged() -> None:
     only = Unavailable("gone", unanswered=1)
 
     assert fault(only) is only

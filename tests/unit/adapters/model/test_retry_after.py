@@ -1,4 +1,4 @@
-"""Whether a `Retry-After` is for all; without a clock."""
+"""Whether a `Retry-After` applies to every request; without a clock."""
 
 import random
 
@@ -13,18 +13,18 @@ def test_refusals_of_all_that_is_sent_retry_after_everybody() -> None:
     assert retry_after.until == 105.0 + (FEWEST - 1) / 100
 
 
-def test_the_only_request_in_flight_speaks_for_all() -> None:
+def test_the_only_request_in_flight_decides_for_all() -> None:
     assert RetryAfter().refused(100.0, 5.0, in_flight=1).until == 105.0
 
 
-def test_a_refusal_that_asks_for_nothing_retry_afters_nobody() -> None:
+def test_a_refusal_without_a_retry_after_holds_nothing() -> None:
     retry_after = RetryAfter()
     for _ in range(50):
         retry_after = retry_after.refused(100.0, 0.0, in_flight=1)
     assert retry_after == RetryAfter()
 
 
-def test_an_answer_to_what_was_sent_since_ends_it() -> None:
+def test_an_answer_to_a_younger_request_ends_a_series() -> None:
     retry_after = RetryAfter()
     for _ in range(FEWEST):
         retry_after = retry_after.refused(100.0, 5.0, in_flight=32)
@@ -47,7 +47,7 @@ def test_an_endpoint_that_refuses_now_and_then_is_hardly_ever_held() -> None:
     assert held <= 10
 
 
-def test_a_series_ends_with_the_time_it_asked_for() -> None:
+def test_a_series_ends_when_its_retry_after_has_passed() -> None:
     retry_after = RetryAfter()
     for n in range(20):
         retry_after = retry_after.refused(100.0 * n, 5.0, in_flight=32)
