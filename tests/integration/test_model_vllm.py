@@ -25,8 +25,8 @@ from app.adapters.model.providers.spec import IN_PROCESS, ModelSpec
 from app.adapters.model.providers.vllm import VllmModel
 from app.adapters.model.providers.vllm_engine import (
     EngineRequest,
-    Generated,
     GeneratedText,
+    GeneratedTexts,
     VllmEngine,
     VllmLaunch,
 )
@@ -45,12 +45,12 @@ class Canned:
         self.asked: list[EngineRequest] = []
         self._answer = answer
 
-    def submit(self, question: EngineRequest) -> "Future[Generated]":
+    def submit(self, question: EngineRequest) -> "Future[GeneratedTexts]":
         self.asked.append(question)
         text = self._answer(question.messages[-1]["content"])
         choice = GeneratedText(text, "stop", len(text))
-        answer: Future[Generated] = Future()
-        answer.set_result(Generated((choice,) * question.sampling.get("n", 1), 10, 4))
+        answer: Future[GeneratedTexts] = Future()
+        answer.set_result(GeneratedTexts((choice,) * question.sampling.get("n", 1), 10, 4))
         return answer
 
 
@@ -64,7 +64,7 @@ class Batching:
         self._counting = threading.Lock()
         self._pool = ThreadPoolExecutor(places)
 
-    def submit(self, question: EngineRequest) -> "Future[Generated]":
+    def submit(self, question: EngineRequest) -> "Future[GeneratedTexts]":
         with self._counting:
             self._waiting += 1
         return self._pool.submit(self._generate)
@@ -76,13 +76,13 @@ class Batching:
     def close(self) -> None:
         self._pool.shutdown()
 
-    def _generate(self) -> Generated:
+    def _generate(self) -> GeneratedTexts:
         with self._counting:
             self._waiting, self._running = self._waiting - 1, self._running + 1
         time.sleep(self._seconds)
         with self._counting:
             self._running -= 1
-        return Generated((GeneratedText("x", "stop", 1),), 1, 0)
+        return GeneratedTexts((GeneratedText("x", "stop", 1),), 1, 0)
 
 
 @pytest.fixture
@@ -337,8 +337,8 @@ def test_the_gate_receives_the_result_of_a_request_to_the_engine(fault: Unavaila
             await super().release(outcome)
 
     class Failing:
-        def submit(self, question: EngineRequest) -> "Future[Generated]":
-            answer: Future[Generated] = Future()
+        def submit(self, question: EngineRequest) -> "Future[GeneratedTexts]":
+            answer: Future[GeneratedTexts] = Future()
             answer.set_exception(fault)
             return answer
 
@@ -353,9 +353,9 @@ def test_the_gate_receives_the_result_of_a_request_to_the_engine(fault: Unavaila
 
 def test_an_engine_that_gives_no_answer_is_left_in_time_and_its_request_aborted():
     class Silent:
-        answer: "Future[Generated]" = Future()
+        answer: "Future[GeneratedTexts]" = Future()
 
-        def submit(self, question: EngineRequest) -> "Future[Generated]":
+        def submit(self, question: EngineRequest) -> "Future[GeneratedTexts]":
             return self.answer
 
     engine, model_loop = Silent(), ModelLoop()

@@ -11,7 +11,7 @@ from app.adapters.model.providers import chat
 from app.adapters.model.providers.event_loop import ModelLoop
 from app.adapters.model.providers.partial_results import merged, partial_results
 from app.adapters.model.providers.spec import ModelSpec
-from app.adapters.model.providers.vllm_engine import EngineRequest, Generated, GeneratedText
+from app.adapters.model.providers.vllm_engine import EngineRequest, GeneratedText, GeneratedTexts
 from app.domain.operator import Completion, Prompt
 from app.ports.protocols import Misconfigured, Unavailable
 
@@ -22,7 +22,7 @@ _SAMPLING = ("max_tokens", "temperature", "top_p", "seed", "n")
 class GenerationEngine(Protocol):
     """The engine of the process; see `VllmEngine.submit`."""
 
-    def submit(self, request: EngineRequest) -> "Future[Generated]": ...
+    def submit(self, request: EngineRequest) -> "Future[GeneratedTexts]": ...
 
 
 class VllmModel:
@@ -116,7 +116,11 @@ class VllmModel:
         return chat.request(self._spec, prompt, seed, samples=samples)
 
     def _completion(
-        self, prompt: Prompt, choice: GeneratedText, generated: Generated | None, seconds: float
+        self,
+        prompt: Prompt,
+        choice: GeneratedText,
+        generated: GeneratedTexts | None,
+        seconds: float,
     ) -> Completion:
         """Returns one completion; the prompt was read once, and counts with the first."""
         prompt_tokens = generated.prompt_tokens if generated else 0

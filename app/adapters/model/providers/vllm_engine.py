@@ -68,7 +68,7 @@ class GeneratedText:
 
 
 @dataclass(frozen=True, slots=True)
-class Generated:
+class GeneratedTexts:
     """The answer to one request, its choices in order."""
 
     choices: tuple[GeneratedText, ...]
@@ -131,7 +131,7 @@ class VllmEngine:
                 _serve_metrics(self.launch.metrics_port)
             progress(f"vllm: ready after {time.monotonic() - began:.0f} s; {self.health()}")
 
-    def submit(self, request: EngineRequest) -> "Future[Generated]":
+    def submit(self, request: EngineRequest) -> "Future[GeneratedTexts]":
         """Submits a request; called from any thread, and by many at once.
 
         While a dead engine is being rebuilt, the request waits for the new one.  Cancelling the
@@ -190,7 +190,7 @@ class VllmEngine:
             fields["structured_outputs"] = structured
         return SamplingParams(output_kind=RequestOutputKind.FINAL_ONLY, **fields)
 
-    async def _answer(self, request: EngineRequest) -> Generated:
+    async def _answer(self, request: EngineRequest) -> GeneratedTexts:
         from vllm.exceptions import VLLMClientError, VLLMError
         from vllm.v1.engine.exceptions import EngineDeadError
 
@@ -208,7 +208,7 @@ class VllmEngine:
         except VLLMError as error:  # a full queue, and what else vLLM reports as its own fault
             raise Unavailable(f"the vLLM engine: {type(error).__name__}: {error}") from error
 
-    async def _generate(self, engine: Any, request: EngineRequest) -> Generated:
+    async def _generate(self, engine: Any, request: EngineRequest) -> GeneratedTexts:
         from vllm.renderers.params import ChatParams
 
         shape = ChatParams(chat_template_kwargs={"add_generation_prompt": True})
@@ -219,7 +219,7 @@ class VllmEngine:
             last = output
         if last is None:
             raise Unavailable("the vLLM engine ended a request without an answer")
-        return Generated(
+        return GeneratedTexts(
             tuple(
                 GeneratedText(output.text, output.finish_reason or "", len(output.token_ids))
                 for output in sorted(last.outputs, key=lambda output: output.index)
