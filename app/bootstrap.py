@@ -286,7 +286,7 @@ class Models:
         self._engine = engine
         self._settings = settings
         self._lock = threading.Lock()
-        self._known: dict[int, LanguageModel] = {}
+        self._built: dict[int, LanguageModel] = {}
         self._close: Callable[[], None] | None = None
         self._build: Callable[[ModelSettings, int, str], LanguageModel] | None = None
 
@@ -300,10 +300,10 @@ class Models:
                     self._store, engine=self._engine, limits=_process_limits(self._settings)
                 )
                 self._build, self._close = providers.model, providers.close
-            if run.id not in self._known:
+            if run.id not in self._built:
                 section = ModelSettings(**run.settings["llm"])
-                self._known[run.id] = self._build(section, run.seed, run.name)
-            return self._known[run.id]
+                self._built[run.id] = self._build(section, run.seed, run.name)
+            return self._built[run.id]
 
     def close(self) -> None:
         """Closes every connection to an endpoint.  Idempotent."""

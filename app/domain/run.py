@@ -16,7 +16,7 @@ from app.domain.search.strategy import Ranking, Recipe
 
 
 class RunState(enum.StrEnum):
-    """Where a run stands.  The last three are final, though `resume` may reopen the last two."""
+    """The state of a run.  The last three are final, though `resume` may reopen the last two."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -56,10 +56,10 @@ class SearchRules:
 
 @dataclass(frozen=True, slots=True)
 class AskingRules:
-    """How language models are asked.
+    """How language models are prompted.
 
     Attributes:
-      repair_turns: How often a reply that came to nothing may be asked for again.
+      repair_turns: How often an unusable reply may be asked for again.
       judges: The models that judge measured programs; None where no model does.
       price_ceiling: The most that one completion may take.
     """
@@ -92,7 +92,7 @@ class Run:
       settings: Snapshot of the run's settings as they are stored, without secrets, for reports and
         for a resumed run; steps read `rules`.
       operators: Name to weight; how cohorts choose their operator.
-      axes: The feature grid as it stands.
+      axes: The present feature grid.
       reason: Why the state is what it is; "" while it needs no explanation.
       cohorts: Planned so far, that of the seeds not counted.
       proposals: Planned so far, the seeds not counted; never more than `budget.proposals`.

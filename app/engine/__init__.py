@@ -1,1 +1,1 @@
-"""The steps of a search.  Each loads, decides with the domain, saves, and only then rings."""
+"""The steps of a search.  Each loads, decides with the domain, saves, then enqueues."""

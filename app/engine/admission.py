@@ -85,7 +85,7 @@ class Admission:
             self._lock(island)
 
     def epoch(self, island: int) -> int:
-        """Returns the epoch of an island as it stands."""
+        """Returns the present epoch of an island."""
         return (self._locked.get(island) or self._tx.archive.island(self.run.id, island)).epoch
 
     def clear(self, island: int, *, reset: bool) -> None:

@@ -109,7 +109,7 @@ def rated(ctx: Context, run: Run, cohort: Cohort, player: ProgramId) -> tuple[fl
 
 
 def _admitted(cohort: Cohort, entrants: Sequence[Entrant]) -> list[MemberResult]:
-    """Returns how members settle that reach the archive's door, whatever their cell says."""
+    """Returns the results of members that are offered to the archive."""
     return [
         MemberResult(
             member.id,
@@ -124,16 +124,14 @@ def _admitted(cohort: Cohort, entrants: Sequence[Entrant]) -> list[MemberResult]
     ]
 
 
-def _notice_shortfalls(
-    ctx: Context, tx: Transaction, run: Run, founders: Sequence[Entrant]
-) -> None:
+def _notice_shortfalls(ctx: Context, tx: Transaction, run: Run, seeds: Sequence[Entrant]) -> None:
     """Emits a notice for each seed that is admitted although it stayed below a threshold."""
     thresholds, stages = ctx.problem(run.problem).thresholds, ctx.stages(run)
-    for one in founders:
-        rung = len(stages) - one.stages_left - 1
-        if short := shortfall(stages, thresholds, rung, one.fitness):
+    for entrant in seeds:
+        index = len(stages) - entrant.stages_left - 1
+        if short := shortfall(stages, thresholds, index, entrant.fitness):
             text = (
-                f"the seed {one.program[:12]} {short}: the run begins with the metrics it "
+                f"the seed {entrant.program[:12]} {short}: the run begins with the metrics it "
                 f"reached, and any program measured at every stage ranks above it"
             )
             tx.events.emit(run.id, Noticed(text=text))

@@ -39,7 +39,7 @@ def ask(
     asker: Asker,
     number: int,
     prompts: Sequence[Prompt],
-    heard: Mapping[int, Completion],
+    known: Mapping[int, Completion],
     drafts: Sequence[Draft] = (),
 ) -> list[Completion]:
     """Asks the prompts of one turn of a cohort's conversation; returns an answer each, in order.
@@ -51,7 +51,7 @@ def ask(
       asker: What asks.
       number: The turn's.
       prompts: At least one.
-      heard: What was answered when this step ran before, by place; it is not asked again.
+      known: What was answered when this step ran before, by place; it is not asked again.
       drafts: The parents that were drawn for it, one a member, to be saved with the answers.
 
     Raises:
@@ -60,23 +60,23 @@ def ask(
       Unavailable: The model cannot be reached; what it answered all the same is saved, and what may
         be billed is booked.  Or the ledger cannot, `TRIES` times in a row: the answers are lost.
     """
-    missing = [place for place in range(len(prompts)) if place not in heard]
+    missing = [place for place in range(len(prompts)) if place not in known]
     if missing:
-        asked = [prompts[place] for place in missing]
-        reason = set_aside(ctx, run, Turn(cohort, asker, number, Charge(), asked))
+        unanswered = [prompts[place] for place in missing]
+        reason = set_aside(ctx, run, Turn(cohort, asker, number, Charge(), unanswered))
         if reason:
             raise Unaffordable(reason)
         turn = Turn(cohort, asker, number, Charge(), prompts, drafts=drafts)
         try:
-            fresh = dict(zip(missing, ctx.model(run).complete(asked), strict=True))
+            fresh = dict(zip(missing, ctx.model(run).complete(unanswered), strict=True))
         except Unavailable as error:
-            answered = {missing[place]: one for place, one in error.answered.items()}
+            answered = {missing[place]: completion for place, completion in error.answered.items()}
             unheard = [prompts[place] for place in missing if place not in answered]
             _save(ctx, _answered(run, turn, answered, lost(run, unheard, error.unanswered)))
             raise
         _save(ctx, _answered(run, turn, fresh))
-        heard = {**heard, **fresh}
-    return [heard[place] for place in range(len(prompts))]
+        known = {**known, **fresh}
+    return [known[place] for place in range(len(prompts))]
 
 
 def _answered(
@@ -114,4 +114,4 @@ def _overtaken(ctx: Context, turns: Sequence[Turn]) -> list[bool]:
     with ctx.store.begin() as tx:
         stored = tx.completions.save(turns)
     late = stored()
-    return [any(one is turn for one in late) for turn in turns]
+    return [any(other is turn for other in late) for turn in turns]

@@ -55,7 +55,7 @@ def attempt(
     except Exhausted as error:
         stop(ctx, error.run, RunState.FAILED, f"{kind} {error.subject}: {error}")
         return
-    mine = [found for found in leased if found is not None]
+    mine = [subject for subject in leased if subject is not None]
     if not mine:
         return
     run, subjects = mine[0][0], [subject for _, subject in mine]

@@ -1,4 +1,4 @@
-"""Pressure: what the ledger says of a run's two stages, and what may be in flight because of it."""
+"""Pressure: the load of a run's two stages in the ledger, and the limits that follow from it."""
 
 from dataclasses import dataclass, replace
 
@@ -10,10 +10,10 @@ from app.ports.records import Backlog
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """What is known of a run's two stages.
+    """The load of a run's two stages.
 
     Attributes:
-      caps: What a person has fixed.
+      caps: The limits that the settings fix.
       flow: None where nothing was measured: too little has settled.
     """
 
@@ -29,9 +29,9 @@ def pressure(tx: Transaction, run: Run, backlog: Backlog) -> Pressure:
     return Pressure(caps, tx.proposals.flow(run.id, settled))
 
 
-def resized(tx: Transaction, run: Run, found: Pressure, *, least: int) -> Run:
-    """Returns the run with the limits that hold now; writes them down where they differ."""
-    limits = sized(found.flow, found.caps, run.limits, least=least)
+def resized(tx: Transaction, run: Run, measures: Pressure, *, least: int) -> Run:
+    """Returns the run with the limits that hold now; stores them where they differ."""
+    limits = sized(measures.flow, measures.caps, run.limits, least=least)
     if limits == run.limits:
         return run
     tx.runs.set_limits(run.id, limits)

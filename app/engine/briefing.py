@@ -1,4 +1,4 @@
-"""Briefing: what an operator is told, read from the ledger; or from a problem alone."""
+"""Briefing: the brief of an operator, from the ledger or from a problem alone."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,34 +23,34 @@ def brief_of(
         ancestry = tx.programs.ancestry(
             run.id, first, ancestors=operator.ancestors, failures=operator.failures
         )
-    known = tx.programs.records(run.id, [*parents, *others], measured=operator.asks_model)
-    told = _told(problem, run.rules, drafts, known, f"{run.seed}/{drafts[0].ordinal}")
-    return replace(told, siblings=siblings, ancestry=ancestry)
+    records = tx.programs.records(run.id, [*parents, *others], measured=operator.asks_model)
+    brief = _brief(problem, run.rules, drafts, records, f"{run.seed}/{drafts[0].ordinal}")
+    return replace(brief, siblings=siblings, ancestry=ancestry)
 
 
 def unmeasured_brief(
     problem: Problem, rules: Rules, seed: int, parent: Program, others: Sequence[Program]
 ) -> Brief:
     """Returns the brief of a run's first draft if nothing had been measured yet."""
-    known = {program.id: ProgramRecord(program) for program in (parent, *others)}
-    inspirations = tuple(one for one in known if one != parent.id)
+    records = {program.id: ProgramRecord(program) for program in (parent, *others)}
+    inspirations = tuple(program for program in records if program != parent.id)
     draft = Draft(0, 0, 0, 1, (parent.id,), inspirations)
-    return _told(problem, rules, (draft,), known, f"{seed}/0")
+    return _brief(problem, rules, (draft,), records, f"{seed}/0")
 
 
 def first_prompts(operator: Operator, brief: Brief) -> list[Prompt]:
-    """Returns what an operator asks first; [] where it asks nobody."""
+    """Returns the first prompts of an operator; [] where it asks no model."""
     try:
         return next(operator.converse(brief))
     except StopIteration:
         return []
 
 
-def _told(
+def _brief(
     problem: Problem,
     rules: Rules,
     drafts: tuple[Draft, ...],
-    known: Mapping[str, ProgramRecord],
+    records: Mapping[str, ProgramRecord],
     seed: str,
 ) -> Brief:
     enforce = rules.search.enforce_blocks
@@ -58,7 +58,7 @@ def _told(
         instructions=problem.instructions,
         language=problem.language,
         drafts=drafts,
-        known=known,
+        known=records,
         edit=problem.edit if enforce is None else replace(problem.edit, enforce_blocks=enforce),
         prompts=rules.prompts,
         repair_turns=rules.asking.repair_turns,

@@ -1,4 +1,4 @@
-"""Budget: what the ledger says of a run's account, and which plans still fit."""
+"""Budget: a run's account in the ledger, and which plans still fit."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ def affordable(ctx: Context, tx: Transaction, run: Run, plans: Sequence[Plan]) -
         Demand(len(plan.ordinals), len(plan.ordinals) * _completions(ctx, run, plan.operator, each))
         for plan in plans
     ]
-    return allowance(run.budget, _standing(ctx, tx, run), price_ceiling(run), wanted)
+    return allowance(run.budget, _usage(ctx, tx, run), price_ceiling(run), wanted)
 
 
 def price_ceiling(run: Run) -> PriceCeiling:
@@ -60,8 +60,8 @@ def set_aside(ctx: Context, run: Run, turn: Turn) -> str:
     if not tokens:
         return ""
     with ctx.store.begin() as tx:
-        standing = _standing(ctx, tx, run)
-    if fits(run.budget, standing, price_ceiling(run)):
+        usage = _usage(ctx, tx, run)
+    if fits(run.budget, usage, price_ceiling(run)):
         return ""
     return f"the budget has no room for a prompt of {tokens} tokens beside what is in flight"
 
@@ -94,22 +94,22 @@ def account(run: Run) -> Usage:
     )
 
 
-def _standing(ctx: Context, tx: Transaction, run: Run) -> Usage:
+def _usage(ctx: Context, tx: Transaction, run: Run) -> Usage:
     waiting: Mapping[str, int] = {}
     each, judged = _judges(run), 0
     if capped(run.budget):
         judged = each * tx.proposals.backlog(run.id).evaluating if each else 0
         waiting = tx.proposals.waiting(run.id)
-        run = tx.runs.get(run.id)  # after `waiting`: who waits no longer has been booked before
-    known = account(run)
+        run = tx.runs.get(run.id)  # after `waiting`, so that each proposal is counted
+    usage = account(run)
     timed = run.budget.wall_seconds is not None
     return Usage(
-        known.proposals,
-        known.tokens,
-        known.cost_usd,
-        known.elapsed_seconds,
+        usage.proposals,
+        usage.tokens,
+        usage.cost_usd,
+        usage.elapsed_seconds,
         judged + sum(n * _completions(ctx, run, name, each) for name, n in waiting.items()),
-        known.longest_prompt_tokens,
+        usage.longest_prompt_tokens,
         tx.proposals.mean_seconds(run.id) if timed else 0.0,
     )
 
@@ -122,6 +122,6 @@ def _judges(run: Run) -> int:
 
 def _completions(ctx: Context, run: Run, operator: str, judges: int) -> int:
     """Returns the most completions a draft of an operator may ask for, those of judges included."""
-    known = ctx.operators[operator]
+    chosen = ctx.operators[operator]
     turns = run.rules.asking.repair_turns
-    return judges + (known.most_completions(turns) if known.asks_model else 0)
+    return judges + (chosen.most_completions(turns) if chosen.asks_model else 0)

@@ -48,8 +48,8 @@ class Context:
 
     Attributes:
       model: Returns the language model a run asks, built from its settings; called only for
-        operators that ask one.
-      problem: Returns a problem by digest; cached by whoever provides it.
+        operators that ask a model.
+      problem: Returns a problem by digest; cached by its provider.
       keep: Renews a lease for as long as the context manager is open.
       work: Counts a step for a run for as long as the context manager is open.
       share: Lets threads of this process that want the same transaction run it together.
@@ -67,7 +67,7 @@ class Context:
     share: Share = alone
 
     def strategy(self, run: Run) -> Strategy:
-        """Builds the run's strategy from its recipe, its problem and its grid as it stands.
+        """Builds the run's strategy from its recipe, its problem and its present grid.
 
         Raises:
           Misconfigured: The recipe is not installed here.

@@ -52,7 +52,7 @@ def produce_stride(run: Run) -> int:
 
 
 def due_to_produce(run: Run, settled: Sequence[Member]) -> bool:
-    """Returns whether one of these just-settled members is one that asks for planning."""
+    """Returns whether planning is due after these members have settled."""
     stride = produce_stride(run)
     left = run.budget.proposals - run.proposals
-    return left <= 0 or any(one.seed or one.ordinal % stride == 0 for one in settled)
+    return left <= 0 or any(member.seed or member.ordinal % stride == 0 for member in settled)

@@ -28,7 +28,7 @@ class Unasked:
 
 
 @dataclass(frozen=True, slots=True)
-class Generated:
+class GeneratedChildren:
     """Proposals with their children.
 
     Attributes:
@@ -60,34 +60,34 @@ class Generated:
             yield {(island, epoch, digest) for island in islands} if digest else set()
 
 
-def enter(ctx: Context, run: Run, generated: Sequence[Generated]) -> None:
+def enter(ctx: Context, run: Run, generated: Sequence[GeneratedChildren]) -> None:
     """Enters the children of proposals of a run, each once, and advances their cohorts."""
     ctx.share(("enter", run.id), generated, partial(_enter, ctx), partial(enqueue, ctx))
 
 
-def _enter(ctx: Context, generated: Sequence[Generated]) -> list[Advance | None]:
-    distinct = {one.leased.id: one for one in generated}
-    children = [child for one in distinct.values() for child in one.children]
+def _enter(ctx: Context, generated: Sequence[GeneratedChildren]) -> list[Advance | None]:
+    distinct = {proposals.leased.id: proposals for proposals in generated}
+    children = [child for proposals in distinct.values() for child in proposals.children]
     with ctx.store.begin() as tx:
         tx.programs.put([child.program for child in children if isinstance(child, Offspring)])
         run, planned = tx.cohorts.lock_planned(
-            [member.id for one in distinct.values() for member in one.members]
+            [member.id for proposals in distinct.values() for member in proposals.members]
         )
-        left = [_left(one, planned) for one in distinct.values()]
-        entered = _entered(ctx, tx, run, [one for one in left if one.members])
+        left = [_left(proposals, planned) for proposals in distinct.values()]
+        entered = _entered(ctx, tx, run, [proposals for proposals in left if proposals.members])
         if run.reason:
             tx.runs.explain(run.id, "")
-    return [entered.pop(one.leased.cohort.id, None) for one in generated]
+    return [entered.pop(proposals.leased.cohort.id, None) for proposals in generated]
 
 
-def _left(generated: Generated, planned: set[int]) -> Generated:
+def _left(generated: GeneratedChildren, planned: set[int]) -> GeneratedChildren:
     """Returns the children of members that have none yet; the others were settled meanwhile."""
     kept = [place for place, member in enumerate(generated.members) if member.id in planned]
     if len(kept) == len(generated.members):
         return generated
     cohort = generated.leased.cohort
     members = tuple(cohort.members[place] for place in kept)
-    return Generated(
+    return GeneratedChildren(
         replace(generated.leased, cohort=replace(cohort, members=members)),
         [generated.children[place] for place in kept],
         [generated.fingerprints[place] for place in kept],
@@ -95,25 +95,27 @@ def _left(generated: Generated, planned: set[int]) -> Generated:
 
 
 def _entered(
-    ctx: Context, tx: Transaction, run: Run, generated: Sequence[Generated]
+    ctx: Context, tx: Transaction, run: Run, generated: Sequence[GeneratedChildren]
 ) -> dict[CohortId, Advance]:
     if not generated:
         return {}
-    wanted = {pair for one in generated for claims in one.claims(run) for pair in claims}
+    wanted = {
+        pair for proposals in generated for claims in proposals.claims(run) for pair in claims
+    }
     free = tx.programs.claim_fingerprints(run.id, sorted(wanted))
     results: list[MemberResult] = []
     cohorts: dict[CohortId, Cohort] = {}
     sizes: dict[CohortId, int] = {}
-    for one in generated:
-        rows = zip(one.members, one.children, one.claims(run), strict=True)
-        cohort = one.leased.cohort
+    for proposals in generated:
+        rows = zip(proposals.members, proposals.children, proposals.claims(run), strict=True)
+        cohort = proposals.leased.cohort
         mine = [_entry(tx, run, cohort, m, child, claims, free) for m, child, claims in rows]
         results += mine
-        pairs = zip(one.members, mine, strict=True)
+        pairs = zip(proposals.members, mine, strict=True)
         members = tuple(replace(m, state=r.state, program=r.program) for m, r in pairs)
         before = cohorts[cohort.id].members if cohort.id in cohorts else ()
         cohorts[cohort.id] = replace(cohort, members=(*before, *members))
-        sizes[cohort.id] = one.leased.size
+        sizes[cohort.id] = proposals.leased.size
     tx.cohorts.enter(list(cohorts.values()), results)
     complete = _complete(tx, cohorts, sizes)
     going = [cohort for cohort in complete.values() if cohort.living]

@@ -33,10 +33,10 @@ def claim_trials(
 
 def _evaluations(ctx: Context, run: Run, leased: Sequence[LeasedTrial]) -> Iterator[TrialResult]:
     problem = ctx.problem(run.problem)
-    for one in leased:
-        outcome = ctx.sandbox.run(problem.prepare(one.trial, one.programs))
-        evaluation = problem.interpret(one.trial, one.programs, outcome)
-        yield TrialResult(one.id, one.cohort, evaluation)
+    for trial in leased:
+        outcome = ctx.sandbox.run(problem.prepare(trial.trial, trial.programs))
+        evaluation = problem.interpret(trial.trial, trial.programs, outcome)
+        yield TrialResult(trial.id, trial.cohort, evaluation)
 
 
 def record(ctx: Context, run: Run, results: Sequence[TrialResult]) -> None:

@@ -13,7 +13,7 @@ from app.engine.ask import Overtaken, Unaffordable, ask
 from app.engine.attempt import attempt
 from app.engine.briefing import brief_of
 from app.engine.context import Context, Pace
-from app.engine.enter import Generated, Unasked, enter
+from app.engine.enter import GeneratedChildren, Unasked, enter
 from app.ports.ledger import Transaction
 from app.ports.records import Asker, LeasedProposals
 
@@ -40,13 +40,13 @@ class Briefed:
     """Leased proposals with all that their operator may look at.
 
     Attributes:
-      heard: What a model answered when this step ran before, by turn and place.
+      answers: What a model answered when this step ran before, by turn and place.
     """
 
     run: Run
     leased: LeasedProposals
     brief: Brief
-    heard: Mapping[int, Mapping[int, Completion]]
+    answers: Mapping[int, Mapping[int, Completion]]
 
     @property
     def drafted(self) -> LeasedProposals:
@@ -59,16 +59,18 @@ class Briefed:
 
 def _children(
     ctx: Context, run: Run, leased: Sequence[LeasedProposals]
-) -> Iterator[Generated | None]:
+) -> Iterator[GeneratedChildren | None]:
     with ctx.store.begin() as tx:
-        briefed = [_briefed(ctx, tx, run, one) for one in leased]
-    for one in briefed:
+        briefed = [_briefed(ctx, tx, run, proposals) for proposals in leased]
+    for work in briefed:
         try:
-            yield Generated.of(one.drafted, _importable(ctx, one, converse(ctx, one)))
+            yield GeneratedChildren.of(work.drafted, _importable(ctx, work, converse(ctx, work)))
         except Overtaken:
             yield None
         except Unaffordable as error:
-            yield Generated.of(one.drafted, [Unasked(str(error)) for _ in one.brief.drafts])
+            yield GeneratedChildren.of(
+                work.drafted, [Unasked(str(error)) for _ in work.brief.drafts]
+            )
 
 
 def _importable(ctx: Context, briefed: Briefed, children: Sequence[Child]) -> list[Child]:
@@ -91,8 +93,8 @@ def _briefed(ctx: Context, tx: Transaction, run: Run, leased: LeasedProposals) -
     brief = brief_of(tx, run, problem, operator, drafts)
     if operator.asks_model and not again:
         brief = scheduled(brief, run.rules.asking.refining)
-    heard = tx.completions.of_conversation(leased.id, Asker.OPERATOR) if again else {}
-    return Briefed(run, leased, brief, heard)
+    answers = tx.completions.of_conversation(leased.id, Asker.OPERATOR) if again else {}
+    return Briefed(run, leased, brief, answers)
 
 
 def _drafts(ctx: Context, tx: Transaction, run: Run, cohort: Cohort) -> tuple[Draft, ...]:
@@ -116,7 +118,7 @@ def converse(ctx: Context, briefed: Briefed) -> list[Child]:
     operator = ctx.operators[briefed.leased.cohort.operator]
     conversation = operator.converse(briefed.brief)
     most = operator.most_completions(briefed.brief.repair_turns) * len(briefed.brief.drafts)
-    turn, asked, replies = 0, 0, None
+    turn, total, replies = 0, 0, None
     while True:
         try:
             prompts = conversation.send(replies) if replies is not None else next(conversation)
@@ -129,10 +131,10 @@ def converse(ctx: Context, briefed: Briefed) -> list[Child]:
                 ) from None
             return children
         prompts = assigned(briefed.brief, prompts)
-        asked += len(prompts)
-        if asked > most:
+        total += len(prompts)
+        if total > most:
             raise ValueError(
-                f"operator {operator.name!r} asks for {asked} completions; it declares at most "
+                f"operator {operator.name!r} asks for {total} completions; it declares at most "
                 f"{most} for its drafts, and budgets set aside no more"
             )
         replies = _turn(ctx, briefed, turn, prompts)
@@ -142,7 +144,7 @@ def converse(ctx: Context, briefed: Briefed) -> list[Child]:
 def _turn(ctx: Context, briefed: Briefed, turn: int, prompts: list[Prompt]) -> list[Completion]:
     if not prompts:
         return []
-    heard = briefed.heard.get(turn, {})
+    answers = briefed.answers.get(turn, {})
     drafts = () if turn else briefed.brief.drafts
     cohort = briefed.leased.cohort
-    return ask(ctx, briefed.run, cohort, Asker.OPERATOR, turn, prompts, heard, drafts)
+    return ask(ctx, briefed.run, cohort, Asker.OPERATOR, turn, prompts, answers, drafts)

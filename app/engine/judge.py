@@ -39,9 +39,11 @@ def _opinions(
         raise ValueError(
             f"trial {leased[0].id} asks for an opinion, and run {run.id} has no judges"
         )
-    for one in leased:
+    for leased_trial in leased:
         try:
-            yield TrialResult(one.id, one.cohort, _opinion(ctx, run, judges, one))
+            yield TrialResult(
+                leased_trial.id, leased_trial.cohort, _opinion(ctx, run, judges, leased_trial)
+            )
         except Overtaken:
             yield None
 
@@ -49,7 +51,7 @@ def _opinions(
 def _opinion(ctx: Context, run: Run, judges: Judges, leased: LeasedTrial) -> Evaluation:
     """Returns the judges' opinion; a judge whose answer is stored is not asked again.
 
-    None is asked where the budget has no room for the prompts.
+    No judge is asked where the budget has no room for the prompts.
     """
     [player] = leased.trial.players
     with ctx.store.begin() as tx:
@@ -57,13 +59,13 @@ def _opinion(ctx: Context, run: Run, judges: Judges, leased: LeasedTrial) -> Eva
         member = cohort.member(player)
         if member is None:
             raise ValueError(f"trial {leased.id} judges no member of cohort {cohort.id}")
-        heard = tx.completions.of_conversation(member.id, Asker.JUDGES)
+        answers = tx.completions.of_conversation(member.id, Asker.JUDGES)
     judged = JudgedProgram(leased.programs[player], cohort.evaluations(player), member.ordinal)
     instructions = ctx.problem(run.problem).instructions
     prompts = judge_prompts(judges, judged, run.rules.prompts, instructions)
     try:
         conversation = replace(cohort, members=(member,))
-        replies = ask(ctx, run, conversation, Asker.JUDGES, 0, prompts, heard.get(0, {}))
+        replies = ask(ctx, run, conversation, Asker.JUDGES, 0, prompts, answers.get(0, {}))
     except Unaffordable as error:
         return without_judgement(judged, str(error))
     return judgement(judges, judged, replies)

@@ -32,8 +32,8 @@ def start(ctx: Context, problem: Problem, new: NewRun) -> Run:
         tx.problems.add(problem)
         tx.programs.put(problem.seeds)
         run = tx.runs.add(new)
-        known = replace(ctx, problem=lambda digest: problem)  # noqa: ARG005  not committed yet
-        if run.rules.search.recipe and known.strategy(run).ranking is Ranking.RELATIVE:
+        loaded = replace(ctx, problem=lambda digest: problem)  # noqa: ARG005  not committed yet
+        if run.rules.search.recipe and loaded.strategy(run).ranking is Ranking.RELATIVE:
             tx.runs.set_ranking(run.id, Ranking.RELATIVE)
         proposals = tx.cohorts.add(run.id, [seeding], redeliver_seconds=ctx.pace.redeliver_seconds)
         operators = dict(run.operators)
@@ -65,16 +65,16 @@ def resume(ctx: Context, run: int, budget: Budget | None = None) -> bool:
     """
     before = (RunState.PAUSED, RunState.FAILED, RunState.CANCELLED, RunState.FINISHED)
     with ctx.store.begin() as tx:
-        known = tx.runs.get(run)
-        if known.state in before:
+        stored = tx.runs.get(run)
+        if stored.state in before:
             tx.leases.forget_attempts(run)  # locks proposals: before the run
         if budget is not None:
             tx.runs.set_budget(run, budget)
-            known = tx.runs.get(run)
-        if known.state is RunState.FINISHED and spent(known.budget, account(known)):
+            stored = tx.runs.get(run)
+        if stored.state is RunState.FINISHED and spent(stored.budget, account(stored)):
             return False
         if tx.runs.set_state(run, before, RunState.RUNNING):
-            tx.events.emit(run, Resumed(budget=known.budget.proposals))
+            tx.events.emit(run, Resumed(budget=stored.budget.proposals))
     ctx.executor.submit("produce", [run])
     return True
 
@@ -91,7 +91,7 @@ def cancel(ctx: Context, run: int, reason: str = "cancelled") -> bool:
 
 
 def cut_unsettled(ctx: Context, run: int, reason: str) -> None:
-    """Cuts what is in flight, a cohort at a time; whoever works on it finds it settled."""
+    """Cuts what is in flight, a cohort at a time; a step in progress finds it settled."""
     with ctx.store.begin() as tx:
         open_cohorts = tx.cohorts.unsettled(run)
     for cohort_id in open_cohorts:
@@ -101,8 +101,8 @@ def cut_unsettled(ctx: Context, run: int, reason: str) -> None:
 def cut(ctx: Context, cohort_id: CohortId, reason: str) -> None:
     """Cuts what is in flight of one cohort."""
     with ctx.store.begin() as tx:
-        known, cohort = tx.cohorts.lock(cohort_id)
+        run, cohort = tx.cohorts.lock(cohort_id)
         open_members = [member for member in cohort.members if not member.state.final]
         for member in open_members:
-            emit_cut(tx, known, cohort, member, reason)
+            emit_cut(tx, run, cohort, member, reason)
         tx.cohorts.enter([cohort], [MemberResult(m.id, State.CUT, m.program) for m in open_members])

@@ -33,7 +33,7 @@ from app.ports.records import Backlog, Plan
 def produce(ctx: Context, run_id: int) -> None:
     """Plans what there is room for, or ends the run when there is nothing left to do.
 
-    Harmless to call at any time, from any number of workers: one plans, the others return.
+    Harmless to call at any time, from any number of workers: one worker plans, the others return.
     """
     try:
         with ctx.work(run_id), ctx.store.begin() as tx:
@@ -63,7 +63,7 @@ def _plan(ctx: Context, tx: Transaction, run: Run) -> list[int]:
         return []
     islands = tx.archive.islands(run.id)
     if not any(island.size for island in islands):
-        _fail_unfounded(tx, run)
+        _fail_without_seeds(tx, run)
         return []
     if any(axis.provisional for axis in run.axes):
         run = regrid(ctx, tx, run)
@@ -98,12 +98,12 @@ def _plans(
     run is in flight, and, with a barrier, where its island is idle and the limits are measured: it
     would never be planned otherwise.  The last cohort is cut to what the budget still has.
     """
-    found = pressure(tx, run, backlog)
-    run = resized(tx, run, found, least=max(1, *sizes))
+    measures = pressure(tx, run, backlog)
+    run = resized(tx, run, measures, least=max(1, *sizes))
     free = plannable(
-        run.limits, found.caps, generating=backlog.generating, evaluating=backlog.evaluating
+        run.limits, measures.caps, generating=backlog.generating, evaluating=backlog.evaluating
     )
-    measured = found.caps.generating is None and found.caps.evaluating is None
+    measured = measures.caps.generating is None and measures.caps.evaluating is None
     plans: list[Plan] = []
     first = run.proposals
     for island in _turns(run, strategy.barrier, backlog, sizes):
@@ -157,13 +157,19 @@ def _finish(tx: Transaction, run: Run, reason: str) -> None:
         tx.events.emit(run.id, Finished(proposals=run.proposals, reason=reason))
 
 
-def _fail_unfounded(tx: Transaction, run: Run) -> None:
-    failed = [one for one in tx.history.settled(run.id, limit=20) if one.failure is not None]
-    told = "; ".join(
-        f"{one.failure.kind}: {one.failure.detail.strip()[:500]}" for one in failed if one.failure
+def _fail_without_seeds(tx: Transaction, run: Run) -> None:
+    failed = [
+        proposal
+        for proposal in tx.history.settled(run.id, limit=20)
+        if proposal.failure is not None
+    ]
+    failures = "; ".join(
+        f"{proposal.failure.kind}: {proposal.failure.detail.strip()[:500]}"
+        for proposal in failed
+        if proposal.failure
     )
     reason = (
-        f"every seed of {run.problem_name!r} failed ({told}); "
+        f"every seed of {run.problem_name!r} failed ({failures}); "
         f"`evoq check` shows what the evaluator says of them"
         if failed
         else f"the seeds of {run.problem_name!r} were cut before they were measured: start anew"

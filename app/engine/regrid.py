@@ -1,4 +1,4 @@
-"""Regrid: open axes get their range from what was measured, once, and everyone is placed anew."""
+"""Regrid: open axes get their range from measured features, and programs are placed anew."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,12 +39,12 @@ def regrid(ctx: Context, tx: Transaction, run: Run) -> Run:
     if run.proposals < after:
         return run
     islands = tx.archive.islands(run.id, lock=True)
-    everyone = _measured(tx, run, after)
-    if len(everyone) < after and run.proposals < run.budget.proposals:
+    programs = _measured(tx, run, after)
+    if len(programs) < after and run.proposals < run.budget.proposals:
         return run
-    tx.runs.set_axes(run.id, learnt(run.axes, [one.entrant.features for one in everyone]))
+    tx.runs.set_axes(run.id, learnt(run.axes, [program.entrant.features for program in programs]))
     run = tx.runs.get(run.id)
-    _place_anew(ctx, tx, run, islands, everyone)
+    _place_anew(ctx, tx, run, islands, programs)
     tx.events.emit(run.id, Regridded(axes=run.axes))
     return run
 
@@ -53,22 +53,24 @@ def _measured(tx: Transaction, run: Run, after: int) -> list[_Placed]:
     """Returns every program admitted so far; bounded, because regridding happens early."""
     bound = 4 * after + 2 * MOST
     placed = tx.history.placed(run.id, bound)
-    lengths = tx.programs.lengths(sorted({one.program for one, _ in placed if one.program}))
-    found = []
-    for one, evaluations in placed:
-        if one.program is not None and one.fitness is not None:
-            length = lengths[one.program]
+    lengths = tx.programs.lengths(
+        sorted({proposal.program for proposal, _ in placed if proposal.program})
+    )
+    programs = []
+    for proposal, evaluations in placed:
+        if proposal.program is not None and proposal.fitness is not None:
+            length = lengths[proposal.program]
             entrant = Entrant(
-                one.program,
-                one.fitness,
+                proposal.program,
+                proposal.fitness,
                 length,
-                one.generation,
+                proposal.generation,
                 tuple(evaluations),
-                one.stages_left,
+                proposal.stages_left,
             )
-            island = None if one.seed else one.island
-            found.append(_Placed(entrant, island, one.epoch))
-    return found
+            island = None if proposal.seed else proposal.island
+            programs.append(_Placed(entrant, island, proposal.epoch))
+    return programs
 
 
 def _place_anew(
@@ -76,11 +78,11 @@ def _place_anew(
     tx: Transaction,
     run: Run,
     islands: Sequence[IslandView],
-    everyone: Sequence[_Placed],
+    programs: Sequence[_Placed],
 ) -> None:
     admission = Admission(tx, run, ctx.strategy(run), islands)
     for island in islands:
         admission.clear(island.index, reset=False)
-        for one in everyone:
-            if one.island in (None, island.index):
-                admission.offer(one.entrant, island.index, one.epoch)
+        for program in programs:
+            if program.island in (None, island.index):
+                admission.offer(program.entrant, island.index, program.epoch)

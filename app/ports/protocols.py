@@ -24,19 +24,19 @@ class Unavailable(Exception):
     """A port could not be reached.  Retrying the same step later is safe and is the remedy.
 
     Attributes:
-      unanswered: Of a model: completions that were asked for and may be billed, though nobody was
-        answered.
-      answered: Of a model: the completions that did come, by the place of their prompt in the call.
-        They were paid for; whoever asks again asks for the others only.
+      unanswered: Of a model: completions that were requested and may be billed, though no answer
+        arrived.
+      answered: Of a model: the completions that arrived, by the place of their prompt in the call.
+        They were paid for; a retry requests the others only.
     """
 
     def __init__(
         self,
-        *told: object,
+        *args: object,
         unanswered: int = 0,
         answered: Mapping[int, Completion] = _NOTHING,
     ) -> None:
-        super().__init__(*told)
+        super().__init__(*args)
         self.unanswered = unanswered
         self.answered = dict(answered)
 
@@ -59,8 +59,8 @@ class LanguageModel(Protocol):
         """Returns one completion a prompt, in order.
 
         Raises:
-          Unavailable: The model cannot be reached, or will not answer whatever is asked.  Raised
-            once nothing is asked any more, with the prompts that were `answered` all the same.
+          Unavailable: The model cannot be reached, or refuses every prompt.  Raised
+            once no request is in flight any more, with the completions that were `answered`.
         """
         ...
 

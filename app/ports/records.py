@@ -104,7 +104,7 @@ class CompletionKey:
 
 @dataclass(frozen=True, slots=True)
 class MemberResult:
-    """What became of one member: enters testing with a program, or is settled.
+    """The new state of one member: it enters testing with a program, or is settled.
 
     Attributes:
       stages_left: How many stages an admitted program was not measured at.
@@ -126,7 +126,7 @@ class Account:
 
     Attributes:
       reused: How many of them were read from earlier runs.
-      unpriced: How many were paid for at a price nobody told.
+      unpriced: How many were paid for at an unknown price.
       prompt_tokens, cached_tokens, completion_tokens: Of those that were paid for; `cached_tokens`
         are the prompt tokens an endpoint had read before.
       reused_tokens: Of those that were not, prompts included.
@@ -148,7 +148,7 @@ class Account:
 
 
 class Asker(enum.StrEnum):
-    """What asks a model about a proposal."""
+    """The part of a step that prompts a model about a proposal."""
 
     OPERATOR = "operator"
     JUDGES = "judges"
@@ -221,7 +221,7 @@ class LeasedTrial:
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """What came of a trial."""
+    """The evaluation of a trial."""
 
     id: TrialId
     cohort: CohortId
@@ -238,7 +238,7 @@ class Worker:
     Attributes:
       id: Unique; another start is another worker.
       kind: The first of `WORKER_KINDS` whose queue it serves.
-      usd_per_hour: What it costs, busy or not; None where nobody said.
+      usd_per_hour: What it costs, busy or not; None where no price is set.
     """
 
     id: str

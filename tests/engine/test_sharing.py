@@ -14,7 +14,7 @@ from app.domain.program import Program
 from app.domain.run import RunState
 from app.engine import steps
 from app.engine.context import Context, Pace
-from app.engine.enter import Generated, enter
+from app.engine.enter import GeneratedChildren, enter
 from app.engine.sharing import alone, nothing
 from tests.engine.bells import Bells, Numbers, heard, planned, settled
 from tests.engine.test_group_commit import until
@@ -99,7 +99,7 @@ def test_what_two_threads_bred_of_one_cohort_is_entered_once(ctx: Context) -> No
     draft = Draft(member.ordinal, cohort_of_one.island, 0, 1, (parent.program,), ())
     members = (replace(member, draft=draft),)
     leased = replace(leased, cohort=replace(cohort_of_one, members=members))
-    twice = [Generated.of(leased, [Offspring(Program(f"x = {n}.0\n"))]) for n in (1, 2)]
+    twice = [GeneratedChildren.of(leased, [Offspring(Program(f"x = {n}.0\n"))]) for n in (1, 2)]
     enter(ctx, run, twice)
     [(step, trials, _)] = ctx.executor.rung  # type: ignore[attr-defined]
     assert (step, len(trials)) == ("evaluate", 1)

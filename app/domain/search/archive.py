@@ -107,7 +107,7 @@ class IslandView(Protocol):
         ...
 
     def cell(self, key: CellKey) -> Cell:
-        """Returns a cell, empty if nobody lives there."""
+        """Returns a cell, empty if it has no occupants."""
         ...
 
 
@@ -126,13 +126,13 @@ class Island:
         return len(self.cells)
 
     def best(self, n: int, skip: int = 0) -> tuple[Elite, ...]:
-        everyone = [elite for cell in self.cells.values() for elite in cell.occupants]
-        ranked = sorted(everyone, key=lambda elite: elite.quality, reverse=True)
+        elites = [elite for cell in self.cells.values() for elite in cell.occupants]
+        ranked = sorted(elites, key=lambda elite: elite.quality, reverse=True)
         return tuple(ranked[skip : skip + n])
 
     def elite(self, program: ProgramId) -> Elite | None:
-        everyone = (elite for cell in self.cells.values() for elite in cell.occupants)
-        return next((elite for elite in everyone if elite.program == program), None)
+        elites = (elite for cell in self.cells.values() for elite in cell.occupants)
+        return next((elite for elite in elites if elite.program == program), None)
 
     def uniform(self, n: int, rng: Random) -> tuple[Elite, ...]:
         cells = list(self.cells.values())
@@ -144,7 +144,7 @@ class Island:
 
 @dataclass(frozen=True, slots=True)
 class Entrant:
-    """A program at the archive's door, with the evaluations that brought it there, in order.
+    """A program that is offered to the archive, with its evaluations, in order.
 
     Attributes:
       stages_left: See `Elite`.
@@ -179,14 +179,14 @@ Niche: TypeAlias = Callable[[Entrant], CellKey]
 """Names the cell a program belongs to."""
 
 Occupancy: TypeAlias = Callable[[Cell, Elite], Cell]
-"""Decides who occupies a cell once an entrant has arrived.  Returning the same cell refuses it."""
+"""Returns a cell with an entrant among its occupants; the same cell means that it is refused."""
 
 
 def best(capacity: int | None = 1) -> Occupancy:
     """Returns the rule that keeps the `capacity` best by quality, incumbents winning ties.
 
-    An entrant already in the cell replaces its own record if its standing has changed, which is how
-    a re-rated program moves up or down.  `None` keeps everyone: the cell is a FunSearch cluster.
+    An entrant already in the cell replaces its own record if its quality has changed, which is how
+    a re-rated program moves up or down.  `None` keeps all: the cell is a FunSearch cluster.
     """
 
     def occupancy(cell: Cell, entrant: Elite) -> Cell:
@@ -281,5 +281,5 @@ def by_generation(entrant: Entrant) -> CellKey:
 
 
 def everyone_together(entrant: Entrant) -> CellKey:  # noqa: ARG001  the signature of a Niche
-    """The niche of searches that keep a single podium."""
+    """The niche of searches that keep a single ranking."""
     return ()

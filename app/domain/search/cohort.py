@@ -1,4 +1,4 @@
-"""Cohorts: proposals drawn from one snapshot and judged together.
+"""Cohorts: proposals drawn from one snapshot and promoted together.
 
 A steady-state MAP-Elites step is a cohort of one.  A FunSearch-Lite generation, a best-of-N, a beam
 level and a tournament are larger cohorts under other promotion rules.
@@ -19,11 +19,11 @@ TrialId: TypeAlias = int
 
 
 class State(enum.StrEnum):
-    """Where a proposal stands.  The last three are final."""
+    """The state of a proposal.  The last three are final."""
 
     PLANNED = "planned"
     TESTING = "testing"
-    ADMITTED = "admitted"  # reached the archive's door; the cell decided
+    ADMITTED = "admitted"  # offered to the archive; its cell decided
     CUT = "cut"  # fairly tested and not promoted, or a duplicate, or cancelled
     FAILED = "failed"
 
@@ -38,7 +38,7 @@ class Member:
 
     Attributes:
       draft: None until `generate` draws the parents.
-      program: The child; None until the operator has spoken.
+      program: The child; None until the operator has ended.
       length: Characters of the child's source; 0 while there is none.
       seed: Whether it is one of the run's seeds, which every island is offered.
     """

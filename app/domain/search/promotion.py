@@ -1,7 +1,7 @@
-"""Promotion: who of a cohort is tested further, admitted, or cut.
+"""Promotion: which members of a cohort are tested further, admitted, or cut.
 
 A promotion is called each time a member has its child, and each time one of the cohort's trials
-ends.  It is pure, and a trial that is already planned is not planned again, so that judging twice
+ends.  It is pure, and a trial that is already planned is not planned again, so that a second call
 is harmless.
 """
 
@@ -19,7 +19,7 @@ Promotion: TypeAlias = Callable[[Cohort, IslandView], Verdict]
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """A threshold that a program stayed below, and the fitness it had when it was judged by it."""
+    """A threshold that a program stayed below, and the fitness that was compared with it."""
 
     stage: str
     fitness: float | None
@@ -31,23 +31,23 @@ class Shortfall:
 
 
 def shortfall(
-    stages: Sequence[str], thresholds: Sequence[float], rung: int, score: float | None
+    stages: Sequence[str], thresholds: Sequence[float], index: int, score: float | None
 ) -> Shortfall | None:
-    """Returns the threshold between `stages[rung]` and the next that a fitness does not reach.
+    """Returns the threshold between `stages[index]` and the next that a fitness does not reach.
 
     None where there is no threshold or no next stage.
     """
-    if rung >= min(len(thresholds), len(stages) - 1):
+    if index >= min(len(thresholds), len(stages) - 1):
         return None
-    short = score is None or score < thresholds[rung]
-    return Shortfall(stages[rung], score, thresholds[rung]) if short else None
+    short = score is None or score < thresholds[index]
+    return Shortfall(stages[index], score, thresholds[index]) if short else None
 
 
 def cascade(stages: tuple[str, ...], thresholds: tuple[float, ...] = ()) -> Promotion:
     """Each member climbs alone: from `stages[i]` to the next if its fitness >= `thresholds[i]`.
 
     Fitness is folded over the stages passed so far, later measurements overriding earlier ones.  A
-    stage without a threshold lets everyone through who did not fail.
+    stage without a threshold promotes every program that did not fail.
 
     Below a threshold a seed is admitted with the fitness it reached, because a run begins with its
     seeds; so is a child while its island has no program that was measured at every stage, because
@@ -62,7 +62,7 @@ def cascade(stages: tuple[str, ...], thresholds: tuple[float, ...] = ()) -> Prom
         for member in cohort.living:
             if member.program is None:
                 continue
-            for rung, stage in enumerate(stages):
+            for index, stage in enumerate(stages):
                 trial = Trial(stage, (member.program,))
                 if trial not in cohort.trials:
                     test.append(trial)
@@ -72,8 +72,8 @@ def cascade(stages: tuple[str, ...], thresholds: tuple[float, ...] = ()) -> Prom
                 if not cohort.passed(member.program, stage):
                     fail.append(member.id)
                     break
-                score = cohort.fitness(member.program, stages[: rung + 1])
-                if shortfall(stages, thresholds, rung, score):
+                score = cohort.fitness(member.program, stages[: index + 1])
+                if shortfall(stages, thresholds, index, score):
                     if score is not None and (cohort.seeding or not _measured_whole(field)):
                         admit.append(member.program)
                     else:

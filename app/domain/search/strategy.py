@@ -100,13 +100,13 @@ class Strategy:
     """How a run spends its proposals.
 
     Attributes:
-      niche: Where a program lives.
-      occupancy: Who may stay in a cell.
-      selection: Who breeds.
-      promotion: Who is tested further, admitted, or cut.
+      niche: The cell that a program belongs to.
+      occupancy: The occupants that a cell keeps.
+      selection: The parents of a cohort's drafts.
+      promotion: The members that are tested further, admitted, or cut.
       upkeep: What happens between islands.
       operator: Which conversation turns parents into children; None draws from the run's mix.
-      size: How many proposals are drawn from one snapshot and judged together.
+      size: How many proposals are drawn from one snapshot and promoted together.
       barrier: What an island waits for before its next cohort is planned.
       rated: The stages whose scores make the fitness; () for every stage.
       ranking: Whether fitness of different times is comparable.  Where it is not, the best program

@@ -1,7 +1,7 @@
 """MAP-Elites on islands with ring migration.
 
 Source: Mouret & Clune 2015 for the grid; the arrangement in islands, its parameters and defaults
-are OpenEvolve's.  Departures: a population is the elites of the grid and nobody else; the archive
+are OpenEvolve's.  Departures: a population is the elites of the grid alone; the archive
 that exploitation draws from is the island's own best; weights come from ranks, so that negative
 fitness is no different from positive.
 """
