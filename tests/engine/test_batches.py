@@ -1,4 +1,4 @@
-"""Steps told several subjects at once: what fails is given back, what is done is kept."""
+"""Steps with several subjects: the leases of failed ones are released, results are kept."""
 
 from dataclasses import replace
 
@@ -10,15 +10,15 @@ from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
 from app.ports.protocols import Unavailable
 from app.reports.summary import run_load
-from tests.engine.bells import Bells, Numbers, planned, settled
 from tests.engine.conftest import new_run, table
+from tests.engine.executors import Numbers, RecordedMessages, planned, settled
 from tests.engine.toy import ToySandbox, problem
 
 PACE = Pace(retry_seconds=0.0)
 
 
 class Wavering(ToySandbox):
-    """Fails once, in the way it is told to, at the trial whose number is `fails`."""
+    """Fails once, with `error`, at the trial whose number is `fails`."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -34,10 +34,10 @@ class Wavering(ToySandbox):
 
 @pytest.fixture
 def ctx(ctx: Context) -> Context:
-    return replace(ctx, executor=Bells(), pace=PACE)
+    return replace(ctx, executor=RecordedMessages(), pace=PACE)
 
 
-def test_cohorts_bred_together_ring_once_for_their_trials(ctx: Context) -> None:
+def test_cohorts_generated_together_enqueue_their_trials_in_one_message(ctx: Context) -> None:
     run, cohorts = planned(ctx, 8)
     steps.generate(ctx, *cohorts)
     step, trials, _ = ctx.executor.take()  # type: ignore[attr-defined]
@@ -57,7 +57,7 @@ def test_a_batch_run_twice_is_run_once(ctx: Context) -> None:
     assert settled(ctx, run) == list(range(6))
 
 
-def test_what_somebody_else_holds_is_left_out_of_a_batch(ctx: Context) -> None:
+def test_subjects_leased_elsewhere_are_left_out_of_a_batch(ctx: Context) -> None:
     run, cohorts = planned(ctx, 4)
     with ctx.store.begin() as tx:
         assert tx.proposals.claim(cohorts[1:2], 30, attempts=5)
@@ -82,7 +82,7 @@ def test_equal_children_of_a_batch_are_tested_once(ctx: Context) -> None:
     assert len(settled(ctx, run)) == 4
 
 
-def test_a_model_that_goes_away_costs_a_batch_nothing_that_was_bred(ctx: Context) -> None:
+def test_a_model_that_goes_away_costs_a_batch_no_child_that_was_generated(ctx: Context) -> None:
     model = Numbers(away=5)
     ctx = replace(ctx, model=lambda run: model)
     run, cohorts = planned(ctx, 4, "asked")
@@ -139,11 +139,11 @@ def test_a_broken_evaluator_in_a_batch_fails_the_run_and_keeps_what_was_measured
 def test_a_run_of_quick_steps_comes_to_share_messages(ctx: Context) -> None:
     toy = problem()
     run = lifecycle.start(ctx, toy, new_run(toy, budget=300, in_flight=64))
-    bells = ctx.executor
-    assert isinstance(bells, Bells)
+    messages = ctx.executor
+    assert isinstance(messages, RecordedMessages)
     most: dict[str, int] = {}
-    while bells.rung:
-        step, subjects, together = bells.take()
+    while messages.messages:
+        step, subjects, together = messages.take()
         for n in range(0, len(subjects), together):
             some = subjects[n : n + together]
             most[step] = max(most.get(step, 0), len(some))

@@ -125,8 +125,8 @@ def test_a_first_conversation_goes_alone_and_then_as_many_as_there_is_room_for(
     ctx = replace(ctx, model=lambda run: model)
     started = lifecycle.start(ctx, problem(), asking(Budget(500, tokens=3000), in_flight=16))
     most = []
-    while (bell := _next(ctx)) is not None:
-        table(ctx)[bell[0]](bell[1])
+    while (message := _next(ctx)) is not None:
+        table(ctx)[message[0]](message[1])
         with ctx.store.begin() as tx:
             most.append(
                 (tx.runs.get(started.id).longest_prompt_tokens, tx.proposals.backlog(started.id))
@@ -276,10 +276,10 @@ def test_requests_that_nobody_answered_count_as_paid(ctx: Context) -> None:
     while model.asked < 4:
         with ctx.store.begin() as tx:
             before = tx.runs.get(started.id).tokens
-        bell = _next(ctx)
-        assert bell is not None
+        message = _next(ctx)
+        assert message is not None
         with suppress(Unavailable):
-            table(ctx)[bell[0]](bell[1])
+            table(ctx)[message[0]](message[1])
 
     with ctx.store.begin() as tx:
         run = tx.runs.get(started.id)
@@ -308,12 +308,12 @@ def test_an_operator_may_not_ask_for_more_than_it_declares(ctx: Context) -> None
 
 def test_what_is_in_flight_is_cut_when_the_time_is_over(ctx: Context) -> None:
     started = lifecycle.start(ctx, problem(), new_run(problem(), budget=100, in_flight=6))
-    while (bell := _next(ctx)) is not None:
-        if bell[0] == "evaluate":
+    while (message := _next(ctx)) is not None:
+        if message[0] == "evaluate":
             with ctx.store.begin() as tx:
                 if tx.proposals.backlog(started.id).evaluating >= 4:
                     break
-        table(ctx)[bell[0]](bell[1])
+        table(ctx)[message[0]](message[1])
     ctx.executor._messages.clear()  # type: ignore[attr-defined]
     with ctx.store.begin() as tx:
         tx.runs.set_budget(started.id, Budget(100, wall_seconds=0.001))

@@ -24,8 +24,8 @@ from app.domain.search.strategy import (
 from app.engine import lifecycle, steps
 from app.engine.context import Context
 from app.ports.records import NewRun
-from tests.engine.bells import Bells
 from tests.engine.conftest import new_run, run_to_the_end
+from tests.engine.executors import RecordedMessages
 from tests.engine.toy import problem
 
 Register = Callable[..., None]
@@ -76,33 +76,33 @@ def test_cohorts_larger_than_the_limits_meet_the_budget_exactly(
     assert run.cohorts == 3
 
 
-def started(ctx: Context, toy: Problem, run: NewRun) -> tuple[int, Bells]:
+def started(ctx: Context, toy: Problem, run: NewRun) -> tuple[int, RecordedMessages]:
     """Starts a run and settles its seeds; whatever is planned after that is only enqueued."""
-    bells = Bells()
-    ctx = replace(ctx, executor=bells)
+    queue = RecordedMessages()
+    ctx = replace(ctx, executor=queue)
     started = lifecycle.start(ctx, toy, run)
-    _, cohorts, _ = bells.take()
+    _, cohorts, _ = queue.take()
     steps.generate(ctx, *cohorts)
-    _, trials, _ = bells.take()
+    _, trials, _ = queue.take()
     steps.evaluate(ctx, *trials)
-    bells.rung.clear()
-    return started.id, bells
+    queue.messages.clear()
+    return started.id, queue
 
 
-def planned(ctx: Context, bells: Bells, run: int, size: int) -> list[tuple[int, ...]]:
+def planned(ctx: Context, queue: RecordedMessages, run: int, size: int) -> list[tuple[int, ...]]:
     """Returns the proposals of each cohort that is planned now."""
-    steps.produce(replace(ctx, executor=bells), run)
-    proposals = bells.take()[1] if bells.rung else ()
+    steps.produce(replace(ctx, executor=queue), run)
+    proposals = queue.take()[1] if queue.messages else ()
     assert len(proposals) % size == 0
     return [tuple(proposals[n : n + size]) for n in range(0, len(proposals), size)]
 
 
-def settle(ctx: Context, bells: Bells, cohort: tuple[int, ...]) -> None:
+def settle(ctx: Context, queue: RecordedMessages, cohort: tuple[int, ...]) -> None:
     """Generates a cohort's children one by one, and evaluates them trial by trial."""
-    ctx = replace(ctx, executor=bells)
+    ctx = replace(ctx, executor=queue)
     for proposal in cohort:
         steps.generate(ctx, proposal)
-    for step, subjects, _ in [bells.take() for _ in range(len(bells.rung))]:
+    for step, subjects, _ in [queue.take() for _ in range(len(queue.messages))]:
         if step == "evaluate":
             for trial in subjects:
                 steps.evaluate(ctx, trial)
@@ -112,40 +112,40 @@ def test_an_idle_island_gets_its_next_cohort_while_another_is_busy(
     ctx: Context, podium: Register
 ) -> None:
     podium(fixed(3), Barrier.ISLAND)
-    run, bells = started(ctx, problem(), new(problem(), in_flight=64, islands=2))
-    first, _ = planned(ctx, bells, run, 3)
-    assert planned(ctx, bells, run, 3) == []
+    run, queue = started(ctx, problem(), new(problem(), in_flight=64, islands=2))
+    first, _ = planned(ctx, queue, run, 3)
+    assert planned(ctx, queue, run, 3) == []
 
-    settle(ctx, bells, first)
-    bells.rung.clear()
+    settle(ctx, queue, first)
+    queue.messages.clear()
 
-    assert len(planned(ctx, bells, run, 3)) == 1
+    assert len(planned(ctx, queue, run, 3)) == 1
 
 
 def test_a_generation_begins_when_all_islands_have_ended_the_last(
     ctx: Context, podium: Register
 ) -> None:
     podium(fixed(3), Barrier.RUN)
-    run, bells = started(ctx, problem(), new(problem(), in_flight=64, islands=2))
-    first, second = planned(ctx, bells, run, 3)
+    run, queue = started(ctx, problem(), new(problem(), in_flight=64, islands=2))
+    first, second = planned(ctx, queue, run, 3)
 
-    settle(ctx, bells, first)
-    bells.rung.clear()
-    assert planned(ctx, bells, run, 3) == []
-    settle(ctx, bells, second)
-    bells.rung.clear()
+    settle(ctx, queue, first)
+    queue.messages.clear()
+    assert planned(ctx, queue, run, 3) == []
+    settle(ctx, queue, second)
+    queue.messages.clear()
 
-    assert len(planned(ctx, bells, run, 3)) == 2
+    assert len(planned(ctx, queue, run, 3)) == 2
 
 
 def test_a_cohort_that_closes_enqueues_planning_at_once(ctx: Context, podium: Register) -> None:
     podium(fixed(5), Barrier.RUN)
-    run, bells = started(ctx, problem(), new(problem(), in_flight=64, islands=1))
-    [cohort] = planned(ctx, bells, run, 5)
+    run, queue = started(ctx, problem(), new(problem(), in_flight=64, islands=1))
+    [cohort] = planned(ctx, queue, run, 5)
 
-    settle(ctx, bells, cohort)
+    settle(ctx, queue, cohort)
 
-    assert ("produce", (run,)) in {(step, tuple(subjects)) for step, subjects, _ in bells.rung}
+    assert ("produce", (run,)) in {(step, tuple(subjects)) for step, subjects, _ in queue.messages}
 
 
 def crashing(brief: Brief) -> Conversation:

@@ -15,8 +15,8 @@ from app.domain.search.budget import Charge
 from app.ports.ledger import Transaction
 from app.ports.records import Asker, CompletionKey, Plan, Turn
 from tests.contracts.language_model import LanguageModelContract, PartialAnswersContract, Serve
-from tests.engine.bells import heard
 from tests.engine.conftest import new_run
+from tests.engine.executors import operator_replies
 from tests.engine.toy import problem
 
 PROMPT = Prompt("be brief", "hello", sample=3, role=Role.REFINER)
@@ -71,7 +71,7 @@ def test_a_completion_comes_back_with_all_that_is_known_of_it(store: SqlStore) -
     answered(store, cohort, ANSWER, replace(ANSWER, cost_usd=None))
 
     with store.begin() as tx:
-        [first, second] = heard(tx, first_of(tx, cohort))[0].values()
+        [first, second] = operator_replies(tx, first_of(tx, cohort))[0].values()
         run, _ = tx.cohorts.lock(cohort)
     assert first == replace(ANSWER, text="hi there \ufffd")
     assert second.cost_usd is None
@@ -86,7 +86,7 @@ def test_a_turn_saved_twice_is_stored_and_booked_once(store: SqlStore) -> None:
     answered(store, cohort, *two)
 
     with store.begin() as tx:
-        texts = [one.text for one in heard(tx, first_of(tx, cohort))[0].values()]
+        texts = [one.text for one in operator_replies(tx, first_of(tx, cohort))[0].values()]
         run, _ = tx.cohorts.lock(cohort)
     assert texts == ["hi there \ufffd", "hi again"]
     assert (run.tokens, run.cost_usd) == (120, 0.25)

@@ -9,8 +9,8 @@ from app.domain.problem import Axis
 from app.domain.run import RunState
 from app.engine import lifecycle
 from app.engine.context import Context, Pace
-from tests.engine.bells import Careless, served
 from tests.engine.conftest import new_run
+from tests.engine.executors import UnreliableQueue, served
 from tests.engine.toy import problem
 
 RANGED = (Axis("x", 12, -4.0, 8.0),)
@@ -22,7 +22,7 @@ OPEN = (Axis("x", 10), Axis("length", 3, 0.0, 40.0))
 def test_many_careless_workers_lose_nothing_and_count_nothing_twice(
     ctx: Context, seed: int, axes: tuple[Axis, ...]
 ) -> None:
-    queue = Careless(seed)
+    queue = UnreliableQueue(seed)
     ctx = replace(ctx, executor=queue, pace=Pace(2.0, 0.2, 0.1))
     toy = problem(axes=axes)
     run = lifecycle.start(

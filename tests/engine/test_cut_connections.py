@@ -20,8 +20,8 @@ from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
 from app.ports.ledger import Transaction
 from app.ports.protocols import Store, Unavailable
-from tests.engine.bells import Bells, Careless, Numbers, planned, settled
 from tests.engine.conftest import new_run, table
+from tests.engine.executors import Numbers, RecordedMessages, UnreliableQueue, planned, settled
 from tests.engine.toy import problem
 
 PACE = Pace(retry_seconds=0.0)
@@ -72,7 +72,7 @@ def test_an_answer_outlives_the_connections_it_was_saved_over(
     ctx: Context, committed: bool, times: int
 ) -> None:
     model = Numbers(tokens=TOKENS)
-    ctx = replace(ctx, executor=Bells(), model=lambda run: model)
+    ctx = replace(ctx, executor=RecordedMessages(), model=lambda run: model)
     run, cohorts = planned(ctx, 1, "asked")
     saving = 3  # after the lease and the briefing
     steps.generate(
@@ -87,7 +87,7 @@ def test_an_answer_outlives_the_connections_it_was_saved_over(
 
 
 def test_a_ledger_that_goes_away_after_the_lease_costs_no_attempt(ctx: Context) -> None:
-    ctx = replace(ctx, executor=Bells(), pace=PACE)
+    ctx = replace(ctx, executor=RecordedMessages(), pace=PACE)
     run, cohorts = planned(ctx, 3)
     with pytest.raises(Unavailable, match="the connection was cut"):
         steps.generate(replace(ctx, store=CutAt(ctx.store, 2)), *cohorts)
@@ -135,7 +135,7 @@ def cut(database: str) -> int:
 def test_two_processes_whose_connections_are_cut_lose_no_step_no_answer_and_no_thread(
     ctx: Context, database: str
 ) -> None:
-    queue, model, toy = Careless(1), Paid(), problem()
+    queue, model, toy = UnreliableQueue(1), Paid(), problem()
     ctx = replace(
         ctx,
         executor=queue,

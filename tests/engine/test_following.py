@@ -9,7 +9,7 @@ from app.cli.following import ProgressReader
 from app.engine import steps
 from app.engine.context import Context
 from app.ports.protocols import Store
-from tests.engine.bells import Bells, planned
+from tests.engine.executors import RecordedMessages, planned
 
 
 class Meanwhile:
@@ -33,7 +33,7 @@ class Meanwhile:
 
 
 def test_a_proposal_that_settles_during_a_read_is_counted_once(ctx: Context) -> None:
-    ctx = replace(ctx, executor=Bells())
+    ctx = replace(ctx, executor=RecordedMessages())
     run, cohorts = planned(ctx, 2)
     left = list(cohorts)
 

@@ -136,20 +136,20 @@ def test_an_opinion_that_was_paid_for_is_not_asked_again(
     lifecycle.start(ctx, problem(), order())
     queue = ctx.executor
     assert isinstance(queue, InlineExecutor)
-    bells: list[int] = []
-    own = {**table(ctx), "judge": bells.append}
-    queue.drain(own, lambda: bool(bells))
+    messages: list[int] = []
+    own = {**table(ctx), "judge": messages.append}
+    queue.drain(own, lambda: bool(messages))
 
     def dies(*_: object) -> None:
         raise MemoryError
 
     monkeypatch.setattr("app.engine.judge.record", dies)
     with pytest.raises(MemoryError):
-        steps.judge(ctx, bells[0])
+        steps.judge(ctx, messages[0])
     monkeypatch.undo()
     with ctx.store.begin() as tx:
-        tx.leases.release([], [bells[0]], 0.0)
-    steps.judge(ctx, bells[0])
+        tx.leases.release([], [messages[0]], 0.0)
+    steps.judge(ctx, messages[0])
 
     assert len(bench.asked) == 2
 

@@ -18,14 +18,14 @@ from app.domain.search.cohort import Cohort, CohortId, State
 from app.engine import lifecycle, steps
 from app.engine.context import Context
 from app.ports.records import Asker, MemberResult, TrialResult, Turn
-from tests.engine.bells import Bells, planned
+from tests.engine.executors import RecordedMessages, planned
 
 FAILED = Failure(FailureKind.RUNTIME, "no")
 
 
 @pytest.fixture
 def ctx(ctx: Context) -> Context:
-    return replace(ctx, executor=Bells())
+    return replace(ctx, executor=RecordedMessages())
 
 
 def blocked(database: str) -> bool:

@@ -1,4 +1,4 @@
-"""A ledger that is away for a moment: steps wait for it instead of losing what was rung for."""
+"""A ledger that is away for a moment: steps wait for it instead of losing their messages."""
 
 import logging
 import threading

@@ -17,8 +17,8 @@ from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
 from app.ports.records import Asker, Turn
 from app.reports.costs import read_costs
-from tests.engine.bells import Bells, heard, planned, settled
 from tests.engine.conftest import table
+from tests.engine.executors import RecordedMessages, operator_replies, planned, settled
 from tests.engine.test_judge import order
 from tests.engine.test_lock_order import settles
 from tests.engine.toy import problem
@@ -29,7 +29,7 @@ USD = 0.5
 
 @pytest.fixture
 def ctx(ctx: Context) -> Context:
-    return replace(ctx, executor=Bells(), pace=Pace(retry_seconds=0.0))
+    return replace(ctx, executor=RecordedMessages(), pace=Pace(retry_seconds=0.0))
 
 
 class Slow:
@@ -68,11 +68,11 @@ def test_an_answer_that_another_worker_had_first_is_booked_and_makes_no_program(
 
     steps.generate(late, *cohorts)
 
-    [(_, trials, _)] = ctx.executor.rung  # type: ignore[attr-defined]
+    [(_, trials, _)] = ctx.executor.messages  # type: ignore[attr-defined]
     steps.evaluate(late, *trials)
     assert settled(ctx, run) == [0]
     with ctx.store.begin() as tx:
-        turns = heard(tx, *cohorts)
+        turns = operator_replies(tx, *cohorts)
         found, spent = read_costs(tx, tx.runs.get(run.id), 1), tx.runs.get(run.id)
     texts = [one.text for turn in turns.values() for one in turn.values()]
     assert texts == ["x = 2\n", "x = 3\n"]  # its operator has two turns
@@ -156,7 +156,9 @@ def saved(ctx: Context, *turns: Turn) -> list[Turn]:
 def texts(ctx: Context, cohort: Cohort) -> list[str]:
     with ctx.store.begin() as tx:
         return [
-            one.text for turn in heard(tx, cohort.members[0].id).values() for one in turn.values()
+            one.text
+            for turn in operator_replies(tx, cohort.members[0].id).values()
+            for one in turn.values()
         ]
 
 

@@ -21,8 +21,15 @@ from app.engine import lifecycle, steps
 from app.engine.budget import price_ceiling
 from app.engine.context import Context, Pace
 from app.ports.protocols import Unavailable
-from tests.engine.bells import Bells, Careless, heard, planned, served, settled
 from tests.engine.conftest import new_run, table
+from tests.engine.executors import (
+    RecordedMessages,
+    UnreliableQueue,
+    operator_replies,
+    planned,
+    served,
+    settled,
+)
 from tests.engine.test_budgets import asking
 from tests.engine.test_judge import order
 from tests.engine.toy import problem
@@ -68,12 +75,12 @@ def asks_three(ctx: Context, model: Failing) -> Context:
 
 def test_what_was_answered_is_kept_and_only_the_rest_is_asked_again(ctx: Context) -> None:
     model = Failing("half")
-    ctx = replace(asks_three(ctx, model), executor=Bells())
+    ctx = replace(asks_three(ctx, model), executor=RecordedMessages())
     run, cohorts = planned(ctx, 1, "asked")
     with pytest.raises(Unavailable, match="half of it is down"):
         steps.generate(ctx, *cohorts)
     with ctx.store.begin() as tx:
-        assert {place: one.text for place, one in heard(tx, *cohorts)[0].items()} == {
+        assert {place: one.text for place, one in operator_replies(tx, *cohorts)[0].items()} == {
             0: "5",
             2: "-",
         }
@@ -93,7 +100,7 @@ def test_what_was_answered_is_kept_and_only_the_rest_is_asked_again(ctx: Context
 
 def test_a_call_that_fails_again_and_again_pays_for_each_prompt_once(ctx: Context) -> None:
     model = Failing("half", "sign")
-    ctx = replace(asks_three(ctx, model), executor=Bells())
+    ctx = replace(asks_three(ctx, model), executor=RecordedMessages())
     run, cohorts = planned(ctx, 1, "asked")
     for down in ({"half", "sign"}, {"half"}, {"half"}, set[str]()):
         model.down = down
@@ -109,7 +116,7 @@ def test_a_call_that_fails_again_and_again_pays_for_each_prompt_once(ctx: Contex
 
 def test_what_was_asked_again_grows_from_the_parents_of_what_was_answered(ctx: Context) -> None:
     model = Failing("half")
-    ctx = replace(asks_three(ctx, model), executor=Bells())
+    ctx = replace(asks_three(ctx, model), executor=RecordedMessages())
     _, cohorts = planned(ctx, 1, "asked")
 
     with pytest.raises(Unavailable):
@@ -204,7 +211,7 @@ class Unsteady:
 def test_workers_whose_leases_run_out_while_calls_fail_book_every_answer_and_use_one(
     ctx: Context, database: str
 ) -> None:
-    queue, model = Careless(1), Unsteady()
+    queue, model = UnreliableQueue(1), Unsteady()
     operators = {**ctx.operators, "asked": Operator("asked", _three, completions=3)}
     pace = Pace(0.03, 0.05, 0.02, attempts=10_000)
     ctx = replace(ctx, executor=queue, model=lambda run: model, operators=operators, pace=pace)

@@ -15,8 +15,8 @@ from app.engine import lifecycle
 from app.engine.context import Context
 from app.ports.records import Asker, NewRun, Turn
 from tests.contracts.language_model import LanguageModelContract, Serve
-from tests.engine.bells import heard
 from tests.engine.conftest import new_run, run_to_the_end
+from tests.engine.executors import operator_replies
 from tests.engine.toy import ASKED, problem
 
 
@@ -32,7 +32,7 @@ class Recorded:
         answers = [Completion(self._said(one.user), "recorded", prompt_tokens=3) for one in prompts]
         with self._store.begin() as tx:
             _, cohort = tx.cohorts.lock(self._cohort)
-            turn = len(heard(tx, cohort.members[0].id))
+            turn = len(operator_replies(tx, cohort.members[0].id))
             tx.completions.save([Turn(cohort, Asker.OPERATOR, turn, Charge(), prompts, answers)])
         return self._replay.complete(prompts)
 

@@ -16,7 +16,7 @@ from app.engine import steps
 from app.engine.context import Context, Pace
 from app.engine.enter import GeneratedChildren, enter
 from app.engine.sharing import alone, nothing
-from tests.engine.bells import Bells, Numbers, heard, planned, settled
+from tests.engine.executors import Numbers, RecordedMessages, operator_replies, planned, settled
 from tests.engine.test_group_commit import until
 
 THREADS = 2
@@ -58,7 +58,7 @@ class Together:
 
 @pytest.fixture
 def ctx(ctx: Context) -> Context:
-    return replace(ctx, executor=Bells())
+    return replace(ctx, executor=RecordedMessages())
 
 
 def at_once(step: Callable[..., None], ctx: Context, subjects: Sequence[int]) -> None:
@@ -67,7 +67,7 @@ def at_once(step: Callable[..., None], ctx: Context, subjects: Sequence[int]) ->
             done.result()
 
 
-def test_a_cohort_that_two_threads_lease_at_once_is_bred_by_one(ctx: Context) -> None:
+def test_a_cohort_that_two_threads_lease_at_once_is_generated_by_one(ctx: Context) -> None:
     model = Numbers()
     ctx = replace(ctx, model=lambda run: model)
     run, [cohort] = planned(ctx, 1, "asked")
@@ -81,15 +81,15 @@ def test_a_cohort_that_two_threads_lease_at_once_is_bred_by_one(ctx: Context) ->
 
 
 def test_cohorts_of_two_runs_leased_at_once_go_each_to_its_own(ctx: Context) -> None:
-    one, [first] = planned(ctx, 1, name="one")
+    run, [first] = planned(ctx, 1, name="one")
     other, [second] = planned(ctx, 1, name="other")
     at_once(steps.generate, replace(ctx, share=Together("lease proposals")), [first, second])
     trials = [trial for _ in range(2) for trial in ctx.executor.take()[1]]  # type: ignore[attr-defined]
     at_once(steps.evaluate, replace(ctx, share=Together("lease trials")), trials)
-    assert settled(ctx, one) == settled(ctx, other) == [0]
+    assert settled(ctx, run) == settled(ctx, other) == [0]
 
 
-def test_what_two_threads_bred_of_one_cohort_is_entered_once(ctx: Context) -> None:
+def test_children_that_two_threads_generate_of_one_cohort_are_entered_once(ctx: Context) -> None:
     run, [cohort] = planned(ctx, 1)
     with ctx.store.begin() as tx:
         [(_, leased)] = tx.proposals.claim([cohort], 30, attempts=5)
@@ -101,7 +101,7 @@ def test_what_two_threads_bred_of_one_cohort_is_entered_once(ctx: Context) -> No
     leased = replace(leased, cohort=replace(cohort_of_one, members=members))
     twice = [GeneratedChildren.of(leased, [Offspring(Program(f"x = {n}.0\n"))]) for n in (1, 2)]
     enter(ctx, run, twice)
-    [(step, trials, _)] = ctx.executor.rung  # type: ignore[attr-defined]
+    [(step, trials, _)] = ctx.executor.messages  # type: ignore[attr-defined]
     assert (step, len(trials)) == ("evaluate", 1)
     steps.evaluate(ctx, *trials)
     assert settled(ctx, run) == [0]
@@ -113,16 +113,18 @@ def test_turns_saved_at_once_are_booked_together(ctx: Context) -> None:
     run, cohorts = planned(ctx, 2, "asked")
     at_once(steps.generate, replace(ctx, share=Together(("save", run.id))), cohorts)
     with ctx.store.begin() as tx:
-        found = [heard(tx, cohort) for cohort in cohorts]
+        conversations = [operator_replies(tx, cohort) for cohort in cohorts]
         spent = tx.runs.get(run.id).tokens
-    assert [sorted(one) for one in found] == [[0, 1], [0, 1]]
-    said = sorted(reply.text for one in found for turn in one.values() for reply in turn.values())
-    assert said == [f"x = {n}\n" for n in (1, 2, 3, 4)]
+    assert [sorted(turns) for turns in conversations] == [[0, 1], [0, 1]]
+    texts = sorted(
+        reply.text for turns in conversations for turn in turns.values() for reply in turn.values()
+    )
+    assert texts == [f"x = {n}\n" for n in (1, 2, 3, 4)]
     assert spent == 4 * 7
 
 
-class Hanging(Bells):
-    """Takes note of bells for trials only once it is let go."""
+class Hanging(RecordedMessages):
+    """Records messages of trials only once `go_on` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,20 +135,20 @@ class Hanging(Bells):
         super().submit(step, subjects, together=together)
 
 
-def test_nobody_waits_for_the_bell_of_a_transaction_that_is_shared(ctx: Context) -> None:
+def test_no_thread_waits_for_the_messages_of_a_shared_transaction(ctx: Context) -> None:
     run, cohorts = planned(ctx, 2)
     queue = Hanging()
     ctx = replace(ctx, executor=queue, share=Together(("enter", run.id)))
     with ThreadPoolExecutor(THREADS) as pool:
         entering = [pool.submit(steps.generate, ctx, cohort) for cohort in cohorts]
-        done, ringing = wait(entering, timeout=60, return_when=FIRST_COMPLETED)
+        done, enqueueing = wait(entering, timeout=60, return_when=FIRST_COMPLETED)
         queue.go_on.set()
-    assert len(done) == len(ringing) == 1
-    [(step, trials, _)] = queue.rung
+    assert len(done) == len(enqueueing) == 1
+    [(step, trials, _)] = queue.messages
     assert (step, len(trials)) == ("evaluate", 2)
 
 
-@pytest.mark.parametrize("leads", [True, False], ids=["who leads", "who follows"])
+@pytest.mark.parametrize("leads", [True, False], ids=["leader", "follower"])
 def test_a_cohort_started_too_often_fails_its_run_and_no_other_of_the_group(
     ctx: Context, leads: bool
 ) -> None:

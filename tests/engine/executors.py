@@ -1,4 +1,4 @@
-"""Executors and models for tests that answer bells themselves."""
+"""Executors and models for tests that run the steps of messages themselves."""
 
 import random
 import threading
@@ -21,24 +21,24 @@ from tests.engine.conftest import new_run, table
 from tests.engine.toy import problem
 
 
-class Bells(InlineExecutor):
-    """Keeps what was submitted together as one bell."""
+class RecordedMessages(InlineExecutor):
+    """Records what was submitted together as one message."""
 
     def __init__(self) -> None:
-        self.rung: list[tuple[Any, tuple[int, ...], int]] = []
+        self.messages: list[tuple[Any, tuple[int, ...], int]] = []
 
     def submit(self, step: Any, subjects: Sequence[int], *, together: int = 1) -> None:
-        self.rung.append((step, tuple(subjects), together))
+        self.messages.append((step, tuple(subjects), together))
 
     def take(self) -> tuple[Any, tuple[int, ...], int]:
-        return self.rung.pop(0)
+        return self.messages.pop(0)
 
 
-class Careless:
-    """An executor that forgets one bell in ten, rings one in five twice, and keeps no order.
+class UnreliableQueue:
+    """A queue that loses a tenth of the messages, delivers a fifth twice, and keeps no order.
 
     Attributes:
-      shared: How many bells named more than one subject.
+      shared: The number of messages with more than one subject.
     """
 
     def __init__(self, seed: int) -> None:
@@ -51,11 +51,11 @@ class Careless:
         with self._lock:
             shuffled = self._rng.sample(subjects, len(subjects))
             for n in range(0, len(shuffled), together):
-                bell = shuffled[n : n + together]
-                self.shared += len(bell) > 1
+                message = shuffled[n : n + together]
+                self.shared += len(message) > 1
                 luck = self._rng.random()
                 copies = 0 if luck < 0.1 else 2 if luck < 0.3 else 1
-                self._waiting += [(step, bell)] * copies
+                self._waiting += [(step, message)] * copies
 
     def take(self) -> tuple[Step, list[int]] | None:
         with self._lock:
@@ -70,14 +70,14 @@ class Careless:
         errors: list[str],
         borne: tuple[type[Exception], ...] = (),
     ) -> None:
-        """Answers bells until told to stop, as a worker does; what is borne is no error."""
+        """Runs the steps of messages until `stop` is set; ignores errors of `borne` kinds."""
         while not stop.is_set():
-            bell = self.take()
-            if bell is None:
+            message = self.take()
+            if message is None:
                 stop.wait(0.005)
                 continue
             try:
-                answers[bell[0]](*bell[1])
+                answers[message[0]](*message[1])
             except borne:
                 continue
             except Exception as error:
@@ -85,7 +85,7 @@ class Careless:
 
 
 def served(
-    queue: Careless,
+    queue: UnreliableQueue,
     ctx: Context,
     run: Run,
     workers: Sequence[Context],
@@ -93,20 +93,20 @@ def served(
     seconds: float,
     borne: tuple[type[Exception], ...] = (),
 ) -> None:
-    """Lets threads, one for each of `workers`, answer bells until the run ends or time is over.
+    """Serves a queue with a thread for each of `workers` until the run ends or time is over.
 
     Args:
-      queue: Whose bells.
-      ctx: Of who reaps and produces, as beat's ticks do.
+      queue: The queue of the messages.
+      ctx: The context that reaps and produces, as beat does.
       run: In that queue alone.
       workers: A context may stand here several times.
       seconds: After which the run is given up.
-      borne: What workers bear; anything else fails the test.
+      borne: Errors that workers ignore; any other fails the test.
     """
     stop, errors = threading.Event(), list[str]()
     threads = [
-        threading.Thread(target=queue.serve, args=(table(one), stop, errors, borne))
-        for one in workers
+        threading.Thread(target=queue.serve, args=(table(worker), stop, errors, borne))
+        for worker in workers
     ]
     for thread in threads:
         thread.start()
@@ -125,7 +125,7 @@ def served(
 
 
 class Numbers:
-    """Answers with numbers, and is away at the completion of that number."""
+    """Answers with numbers, and is unavailable at the completion of that number."""
 
     name = "numbers"
 
@@ -146,7 +146,7 @@ class Numbers:
 def planned(
     ctx: Context, cohorts: int, operator: str = "nudge", name: str = "toy-run"
 ) -> tuple[Run, tuple[int, ...]]:
-    """Returns a run whose seed is in, and cohorts that were planned and not yet bred."""
+    """Returns a run whose seed is in, and cohorts that are planned and have no children yet."""
     toy = problem()
     new = new_run(toy, budget=cohorts, in_flight=cohorts)
     new = replace(new, name=name, operators={operator: 1.0})
@@ -159,8 +159,10 @@ def planned(
     return run, subjects
 
 
-def heard(tx: Transaction, proposal: ProposalId) -> Mapping[int, Mapping[int, Completion]]:
-    """Returns what the operator of a proposal was answered, by turn and place."""
+def operator_replies(
+    tx: Transaction, proposal: ProposalId
+) -> Mapping[int, Mapping[int, Completion]]:
+    """Returns the stored completions of a proposal's operator, by turn and place."""
     return tx.completions.of_conversation(proposal, Asker.OPERATOR)
 
 

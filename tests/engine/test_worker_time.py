@@ -1,4 +1,4 @@
-"""Whom a worker's time goes to, and that writing it is cheap, repeatable and forgiving."""
+"""A worker's time is shared among runs, and its writes are cheap and repeatable."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,8 +28,8 @@ class Clock:
         return self.now
 
 
-class Paper:
-    """A ledger that remembers what was written, and is down when told."""
+class RecordedWrites:
+    """A ledger that records writes, and is unavailable while `down` is set."""
 
     def __init__(self) -> None:
         self.down = False
@@ -49,57 +49,57 @@ class Paper:
         self.writes.append(dict(seconds))
 
 
-def test_time_goes_to_the_runs_with_steps_in_progress_and_else_to_nobody() -> None:
-    clock, paper = Clock(), Paper()
-    keeper = WorkerTimeRecorder(paper, WORKER, clock=clock)
-    clock.now += 4.0  # nobody's
-    with keeper.work(1):
+def test_time_goes_to_the_runs_with_steps_in_progress_and_else_to_no_run() -> None:
+    clock, ledger = Clock(), RecordedWrites()
+    recorder = WorkerTimeRecorder(ledger, WORKER, clock=clock)
+    clock.now += 4.0  # no run's
+    with recorder.work(1):
         clock.now += 2.0  # all of 1's
-        with keeper.work(1), keeper.work(2):
+        with recorder.work(1), recorder.work(2):
             clock.now += 3.0  # two steps of 1, one of 2
     clock.now += 1.0
 
-    keeper.write()
+    recorder.write()
 
-    assert paper.writes == [{None: 5.0, 1: 4.0, 2: 1.0}]
+    assert ledger.writes == [{None: 5.0, 1: 4.0, 2: 1.0}]
 
 
-def test_only_what_changed_is_written_and_totals_not_differences() -> None:
-    clock, paper = Clock(), Paper()
-    keeper = WorkerTimeRecorder(paper, WORKER, clock=clock)
-    with keeper.work(1):
+def test_only_changed_totals_are_written_and_no_differences() -> None:
+    clock, ledger = Clock(), RecordedWrites()
+    recorder = WorkerTimeRecorder(ledger, WORKER, clock=clock)
+    with recorder.work(1):
         clock.now += 2.0
-        keeper.write()
-        paper.down = True
+        recorder.write()
+        ledger.down = True
         clock.now += 2.0
-        keeper.write()
-        paper.down = False
+        recorder.write()
+        ledger.down = False
         clock.now += 2.0
-        keeper.write()
-    keeper.close()
-    keeper.close()
+        recorder.write()
+    recorder.close()
+    recorder.close()
 
-    assert paper.writes == [{1: 2.0}, {1: 6.0}]
+    assert ledger.writes == [{1: 2.0}, {1: 6.0}]
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 10.0), st.integers(1, 4), st.booleans()), max_size=40))
 def test_the_shares_add_up_to_the_time_that_passed(
     turns: list[tuple[float, int, bool]],
 ) -> None:
-    clock, paper = Clock(), Paper()
-    keeper = WorkerTimeRecorder(paper, WORKER, clock=clock)
+    clock, ledger = Clock(), RecordedWrites()
+    recorder = WorkerTimeRecorder(ledger, WORKER, clock=clock)
     open_steps: list[Any] = []
     for seconds, run, begins in turns:
         clock.now += seconds
         if begins or not open_steps:
-            step = keeper.work(run)
+            step = recorder.work(run)
             step.__enter__()
             open_steps.append(step)
         else:
             open_steps.pop(0).__exit__(None, None, None)
-    keeper.write()
+    recorder.write()
 
-    written = sum(sum(totals.values()) for totals in paper.writes)
+    written = sum(sum(totals.values()) for totals in ledger.writes)
     assert written == pytest.approx(sum(seconds for seconds, _, _ in turns))
 
 
@@ -132,17 +132,17 @@ def test_seconds_have_the_price_of_their_worker_and_are_written_twice_as_once(
 
 
 def test_a_worker_that_is_killed_loses_no_more_than_one_interval() -> None:
-    paper = Paper()
-    keeper = WorkerTimeRecorder(paper, WORKER, interval_seconds=0.02)
-    keeper.start()
-    with keeper.work(1):
-        until(lambda: len(paper.writes) >= 3, what="three writes of an open step")
-    written = _most(paper)  # what a ledger has when nobody closes the keeper
+    ledger = RecordedWrites()
+    recorder = WorkerTimeRecorder(ledger, WORKER, interval_seconds=0.02)
+    recorder.start()
+    with recorder.work(1):
+        until(lambda: len(ledger.writes) >= 3, what="three writes of an open step")
+    written = _most(ledger)  # what a ledger has when the recorder is not closed
 
-    keeper.close()
+    recorder.close()
 
-    assert 0.0 < written <= _most(paper)
+    assert 0.0 < written <= _most(ledger)
 
 
-def _most(paper: Paper) -> float:
-    return max(totals.get(1, 0.0) for totals in paper.writes)
+def _most(ledger: RecordedWrites) -> float:
+    return max(totals.get(1, 0.0) for totals in ledger.writes)
