@@ -1,4 +1,4 @@
-"""Group commit: who comes while somebody is at work shares the next transaction."""
+"""Group commit: work that arrives during a transaction shares the next one."""
 
 import threading
 import time
@@ -11,22 +11,22 @@ from app.adapters.store.group_commit import GroupCommit
 
 
 class Gate:
-    """Work that takes note of what it is told, and does not end while it is held."""
+    """Work that records its subjects, and does not end while it is held."""
 
     def __init__(self) -> None:
-        self.told: list[list[int]] = []
+        self.calls: list[list[int]] = []
         self.began = threading.Event()
         self.held = threading.Event()
         self.poison = -1
         self.error: type[BaseException] = ValueError
 
     def __call__(self, subjects: Sequence[int]) -> list[str]:
-        self.told.append(list(subjects))
+        self.calls.append(list(subjects))
         self.began.set()
         assert self.held.wait(60)
         if self.poison in subjects:
             raise self.error(f"{self.poison} in {sorted(subjects)}")
-        return [f"<{one}>" for one in subjects]
+        return [f"<{subject}>" for subject in subjects]
 
 
 @pytest.fixture
@@ -38,8 +38,8 @@ def gathered(group: GroupCommit, gate: Gate, *subjects: Sequence[int]) -> list[F
     """Has the first go to work, and the others wait for it, in their order."""
     pool = ThreadPoolExecutor(len(subjects))
     futures = []
-    for n, one in enumerate(subjects):
-        futures.append(pool.submit(group.share, "kind", one, gate))
+    for n, subject in enumerate(subjects):
+        futures.append(pool.submit(group.share, "kind", subject, gate))
         assert gate.began.wait(60)
         until(lambda n=n: len(group._waiting["kind"]) == n)
     gate.held.set()
@@ -54,17 +54,17 @@ def until(true: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def test_nobody_waits_for_company(gate: Gate) -> None:
+def test_work_without_company_begins_at_once(gate: Gate) -> None:
     gate.held.set()
     group = GroupCommit()
     assert [group.share("kind", [n], gate) for n in range(3)] == [[f"<{n}>"] for n in range(3)]
-    assert gate.told == [[0], [1], [2]]
+    assert gate.calls == [[0], [1], [2]]
     assert not group._waiting
 
 
-def test_who_comes_meanwhile_shares_the_next_one(gate: Gate) -> None:
+def test_work_that_arrives_meanwhile_shares_the_next_transaction(gate: Gate) -> None:
     first, second, third = gathered(GroupCommit(), gate, [1], [2, 3], [4])
-    assert gate.told == [[1], [2, 3, 4]]
+    assert gate.calls == [[1], [2, 3, 4]]
     assert first.result() == ["<1>"]
     assert second.result() == ["<2>", "<3>"]
     assert third.result() == ["<4>"]
@@ -73,7 +73,7 @@ def test_who_comes_meanwhile_shares_the_next_one(gate: Gate) -> None:
 def test_a_group_is_bounded_and_what_is_left_is_the_next(gate: Gate) -> None:
     group = GroupCommit(most=3)
     gathered(group, gate, [0], [1, 2, 3, 4, 5], [6, 7], [8], [9])
-    assert gate.told == [[0], [1, 2, 3, 4, 5], [6, 7, 8], [9]]
+    assert gate.calls == [[0], [1, 2, 3, 4, 5], [6, 7, 8], [9]]
     assert not group._waiting
 
 
@@ -87,7 +87,7 @@ def test_kinds_do_not_wait_for_each_other(gate: Gate) -> None:
         assert held.result() == ["<1>"]
 
 
-def test_an_error_of_a_group_is_met_by_the_one_who_brought_it(
+def test_an_error_of_a_group_is_raised_to_the_thread_that_caused_it(
     gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate.poison = 3
@@ -98,13 +98,13 @@ def test_an_error_of_a_group_is_met_by_the_one_who_brought_it(
     with pytest.raises(ValueError, match=r"3 in \[3\]"):
         culprit.result()
     assert other.result() == ["<4>"]
-    assert gate.told[:2] == [[1], [2, 3, 4]]
-    assert sorted(gate.told[2:]) == [[2], [3], [4]]
+    assert gate.calls[:2] == [[1], [2, 3, 4]]
+    assert sorted(gate.calls[2:]) == [[2], [3], [4]]
     assert "for 3 threads failed, each tries alone: 3 in [2, 3, 4]" in caplog.text
     assert not group._waiting
 
 
-def test_a_leader_whose_thread_ends_leaves_nobody_waiting(gate: Gate) -> None:
+def test_a_leader_whose_thread_ends_leaves_no_thread_waiting(gate: Gate) -> None:
     gate.error, gate.poison = SystemExit, 2
     group = GroupCommit()
     first, leader, other = gathered(group, gate, [1], [2], [3])
@@ -155,7 +155,7 @@ def test_many_threads_are_each_served_once() -> None:
         with lock:
             counted.extend(subjects)
         time.sleep(0.001)
-        return [-one for one in subjects]
+        return [-subject for subject in subjects]
 
     with ThreadPoolExecutor(64) as pool:
         answers = list(pool.map(lambda n: group.share(n % 2, [n], work)[0], range(2000)))

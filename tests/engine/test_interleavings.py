@@ -231,7 +231,7 @@ def test_the_archive_is_that_of_the_sequential_replay_of_the_events(
         settled = tx.history.settled(run.id, limit=1000)
         events = tx.events.read(run.id, limit=10_000)
     assert sum(states.values()) == 2 * size + 7
-    assert len({one.ordinal for one in settled}) == len(settled) == 2 * size + 9
+    assert len({proposal.ordinal for proposal in settled}) == len(settled) == 2 * size + 9
     counts = Counter(e.data["proposal"] for e in events if e.kind in SETTLING)
     assert counts == dict.fromkeys(range(2 * size + 7), 1)
     assert stored == replayed(ctx, run)

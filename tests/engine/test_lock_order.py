@@ -1,4 +1,4 @@
-"""Locks are taken in one order: who holds a cohort may go on to its run, whatever others do."""
+"""Locks are taken in one order: the holder of a cohort may lock its run, whatever others do."""
 
 import time
 from collections.abc import Callable
@@ -80,7 +80,7 @@ def resume(ctx: Context, run: Run, cohort: Cohort) -> None:
     [lambda ctx, run, cohort: save(ctx, turn(cohort)), resume],
     ids=["a turn is saved", "the run is resumed"],
 )
-def test_who_holds_a_cohort_may_go_on_to_its_run(
+def test_the_holder_of_a_cohort_may_go_on_to_its_run(
     ctx: Context, database: str, other: Callable[[Context, Run, Cohort], None]
 ) -> None:
     run, cohorts = planned(ctx, 1)

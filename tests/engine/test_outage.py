@@ -29,12 +29,12 @@ def test_a_server_that_comes_back_within_the_patience_is_waited_for() -> None:
     assert Outage(30.0, again_seconds=0.0).outlast(Away(5)) == "a connection"
 
 
-def test_one_that_stays_away_is_told_as_it_was() -> None:
+def test_an_outage_that_lasts_raises_the_error_of_the_server() -> None:
     with pytest.raises(OperationalError, match="nobody listens"):
         Outage(0.05, again_seconds=0.01).outlast(Away(1000))
 
 
-def test_without_patience_nobody_waits() -> None:
+def test_without_patience_no_step_waits() -> None:
     away = Away(1)
 
     with pytest.raises(OperationalError):
@@ -42,7 +42,7 @@ def test_without_patience_nobody_waits() -> None:
     assert away() == "a connection"
 
 
-def test_an_outage_is_said_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_is_logged_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
     outage = Outage(30.0, again_seconds=0.0)
 
     with caplog.at_level(logging.WARNING):
