@@ -7,7 +7,7 @@ that the ledger stores, `read_fact` reads it back; nothing else knows the keys o
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, get_args
 
 from app.domain.evaluation import FailureKind
 from app.domain.operator import Role
@@ -236,13 +236,7 @@ Fact: TypeAlias = (
 )
 SETTLING = (EventKind.ADMITTED, EventKind.REFUSED, EventKind.CUT, EventKind.FAILED)
 
-_FACTS: Mapping[EventKind, type[Fact]] = {
-    fact.kind: fact
-    for fact in (
-        *(Started, Resumed, Paused, Admitted, Refused, Cut, Failed, Founded),
-        *(Improved, Crowned, Noticed, Moved, Regridded, Finished, Cancelled, Broken),
-    )
-}
+_FACTS: Mapping[EventKind, type[Fact]] = {fact.kind: fact for fact in get_args(Fact)}
 _READERS: Mapping[str, Callable[[Any], Any]] = {
     "cell": lambda cell: None if cell is None else tuple(cell),
     "axes": lambda axes: tuple(Axis(**axis) for axis in axes),
