@@ -96,12 +96,11 @@ def _differences(
 ) -> list[str]:
     """Returns one text for each seed and stage that measures differently in the other mode."""
     from app.cli.measurement import compared
-    from app.domain.evaluation import Trial
 
     texts = []
     for seed, measured in zip(problem.seeds, seeds, strict=True):
         for stage, evaluation in zip(measured.stages, measured.evaluations, strict=True):
-            trial, players = Trial(stage, (seed.id,)), {seed.id: seed}
+            trial, players = problem.trial_of(seed.id, stage), {seed.id: seed}
             texts.append(compared(sandbox, problem, trial, players, evaluation))
     return [text for text in texts if text]
 
@@ -122,10 +121,8 @@ def _beginning(seeds: Sequence[Measurement]) -> str:
 
 
 def _first_job(problem: LoadedProblem) -> Job:
-    from app.domain.evaluation import Trial
-
     seed = problem.seeds[0]
-    return problem.prepare(Trial(problem.stages[0], (seed.id,)), {seed.id: seed})
+    return problem.prepare(problem.trial_of(seed.id, problem.stages[0]), {seed.id: seed})
 
 
 def _understood(problem: LoadedProblem, notices: Sequence[str]) -> dict[str, Any]:

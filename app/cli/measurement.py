@@ -136,7 +136,7 @@ def open_sandbox(settings: SandboxSettings, screen: Screen) -> Iterator[Sandbox]
 def evaluator_of(problem: Problem) -> Evaluator:
     """Returns a problem's own scoring code, as its trials carry it."""
     seed = problem.seeds[0]
-    return problem.prepare(Trial(problem.stages[0], (seed.id,)), {seed.id: seed}).evaluator
+    return problem.prepare(problem.trial_of(seed.id, problem.stages[0]), {seed.id: seed}).evaluator
 
 
 def measure(
@@ -156,7 +156,7 @@ def measure(
     done: list[Evaluation] = []
     stopped: Shortfall | None = None
     for rung, stage in enumerate(problem.stages):
-        trial, players = Trial(stage, (program.id,)), {program.id: program}
+        trial, players = problem.trial_of(program.id, stage), {program.id: program}
         outcome = sandbox.run(problem.prepare(trial, players))
         done.append(problem.interpret(trial, players, outcome))
         if done[-1].failure is not None:
@@ -191,7 +191,7 @@ def compared(
     Args:
       sandbox: Repeats the trial: once where the results are alike, else twice.
       problem: The seed's problem.
-      trial: A trial of one player.
+      trial: A trial of one program.
       programs: The player's program.
       here: Result of the trial in the problem's own mode.
 
@@ -201,7 +201,7 @@ def compared(
     job = problem.prepare(trial, programs)
     if any(suffix != PYTHON for suffix, _ in job.programs):
         return ""
-    [player] = trial.players
+    player = trial.players[0]
     there = _in_other_mode(sandbox, problem, trial, programs, job)
     if alike(player, here, there):
         return ""

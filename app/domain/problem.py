@@ -163,6 +163,7 @@ class Problem:
       seeds: The programs every island starts from, at least one.
       baselines: Name to seed program, which results are compared with.
       suffix: File name suffix of a program, with its dot.
+      players: How many programs play in one trial.
       stages: Stage names in order; the last one's measurements reach the archive.
       thresholds: `thresholds[i]` is the fitness needed to go on from `stages[i]`.
       axes: Feature grid.
@@ -186,6 +187,7 @@ class Problem:
     interpret: Callable[[Trial, Mapping[ProgramId, Program], Outcome], Evaluation]
     language: str = "python"
     suffix: str = ".py"
+    players: int = 1
     stages: tuple[str, ...] = ("evaluate",)
     thresholds: tuple[float, ...] = ()
     axes: tuple[Axis, ...] = ()
@@ -199,3 +201,7 @@ class Problem:
     @property
     def final_stage(self) -> str:
         return self.stages[-1]
+
+    def trial_of(self, program: ProgramId, stage: str) -> Trial:
+        """Returns the trial that measures one program alone: of a match, against itself."""
+        return Trial(stage, (program,) * self.players)
