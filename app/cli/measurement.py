@@ -155,13 +155,13 @@ def measure(
     """
     done: list[Evaluation] = []
     stopped: Shortfall | None = None
-    for rung, stage in enumerate(problem.stages):
+    for index, stage in enumerate(problem.stages):
         trial, players = problem.trial_of(program.id, stage), {program.id: program}
         outcome = sandbox.run(problem.prepare(trial, players))
         done.append(problem.interpret(trial, players, outcome))
         if done[-1].failure is not None:
             break
-        stopped = shortfall(problem.stages, thresholds, rung, fitness(program.id, done))
+        stopped = shortfall(problem.stages, thresholds, index, fitness(program.id, done))
         if stopped:
             break
     failure = done[-1].failure

@@ -120,8 +120,8 @@ class Supervisor:
     def _receive(self, client: Connection, answer: Endpoints | EmbeddedError) -> None:
         """Handles a client's request, or its end.
 
-        The connection of the last client stays open until every process has ended, and so tells it
-        when that is done.
+        The connection of the last client stays open until every process has ended, so that
+        the client sees the end by the closing of its connection.
         """
         try:
             request: WorkerRequest | None = client.recv()

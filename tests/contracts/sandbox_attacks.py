@@ -41,7 +41,7 @@ SAMPLE = {
 that the whole corpus is not tried behind."""
 SAMPLED = {name for names in SAMPLE.values() for name in names}
 WHOLE_CORPUS = os.environ.get("SANDBOX_ATTACKS") == "whole"
-"""Whether every attack is tried behind every kind of isolation, as `make attacks` has it."""
+"""Whether every attack is tried behind each isolation but bare processes, as by `make attacks`."""
 
 SECRET = b"marmot-7431-hidden"
 LIMITS = Limits(

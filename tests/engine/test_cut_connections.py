@@ -150,10 +150,12 @@ def test_two_processes_whose_connections_are_cut_lose_no_step_no_answer_and_no_t
         processes = []
         for _ in range(2):
             store = SqlStore(database, connections=CONNECTIONS)
-            keeper = LeaseRenewer(store, LEASE_SECONDS)
+            renewer = LeaseRenewer(store, LEASE_SECONDS)
             stack.callback(store.close)
-            stack.callback(keeper.close)
-            processes.append(replace(ctx, store=store, share=GroupCommit().share, keep=keeper.keep))
+            stack.callback(renewer.close)
+            processes.append(
+                replace(ctx, store=store, share=GroupCommit().share, keep=renewer.keep)
+            )
         threads = [
             threading.Thread(
                 target=queue.serve, args=(table(one), stop, errors, (Unavailable,)), daemon=True
@@ -164,7 +166,7 @@ def test_two_processes_whose_connections_are_cut_lose_no_step_no_answer_and_no_t
         for thread in threads:
             thread.start()
         deadline = time.monotonic() + 240
-        state, told, ended, slowest = RunState.RUNNING, 0, 0, 0.0
+        state, last_seen, ended, slowest = RunState.RUNNING, 0, 0, 0.0
         while state is RunState.RUNNING and time.monotonic() < deadline:
             began = time.monotonic()
             stop.wait(0.05)
@@ -172,9 +174,9 @@ def test_two_processes_whose_connections_are_cut_lose_no_step_no_answer_and_no_t
                 steps.reap_all(processes[0])
                 steps.produce_all(processes[0])
                 with processes[0].store.begin() as tx:
-                    state, new = tx.runs.get(run.id).state, tx.events.read(run.id, after=told)
+                    state, new = tx.runs.get(run.id).state, tx.events.read(run.id, after=last_seen)
                 if len(new) >= PROGRESS:
-                    told += len(new)
+                    last_seen += len(new)
                     ended += cut(database)
             slowest = max(slowest, time.monotonic() - began)
         stop.set()

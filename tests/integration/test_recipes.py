@@ -61,8 +61,8 @@ INPUTS = RecipeInputs((), ("evaluate",), (), 1)
 
 @pytest.mark.usefixtures("package")
 def test_a_recipe_of_another_package_is_loaded_by_its_entry_point():
-    told = ["search.strategy=podium", "strategy.places=2", "search.inspirations=1"]
-    settings = resolved([from_assignments(told)], {}).settings
+    assignments = ["search.strategy=podium", "strategy.places=2", "search.inspirations=1"]
+    settings = resolved([from_assignments(assignments)], {}).settings
 
     rules = rules_of(settings.search.strategy, settings.model_dump(mode="json"))
 
@@ -78,7 +78,7 @@ def test_a_recipe_of_another_package_is_loaded_by_its_entry_point():
 
 @pytest.mark.usefixtures("package")
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("assignments", "message"),
     [
         (["search.strategy=podum"], "the closest is 'podium', of broken, map_elites, podium"),
         (["search.strategy=podium", "strategy.place=2"], "closest known one is `strategy.places`"),
@@ -89,9 +89,9 @@ def test_a_recipe_of_another_package_is_loaded_by_its_entry_point():
         (["search.strategy=broken"], "which is no dataclass with a method `strategy`"),
     ],
 )
-def test_a_recipe_refuses_what_it_does_not_take(told: list[str], message: str):
+def test_a_recipe_refuses_what_it_does_not_take(assignments: list[str], message: str):
     with pytest.raises(UsageError) as refused:
-        resolved([from_assignments(told)], {})
+        resolved([from_assignments(assignments)], {})
 
     assert message in str(refused.value)
 

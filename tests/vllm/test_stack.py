@@ -32,11 +32,11 @@ class WorkerSet:
         self.environment = environment
         self.running: list[subprocess.Popen[bytes]] = []
 
-    def start(self, name: str, command: str, **told: str) -> subprocess.Popen[bytes]:
+    def start(self, name: str, command: str, **variables: str) -> subprocess.Popen[bytes]:
         with (self.folder / f"{name}.log").open("ab") as log:
             started = subprocess.Popen(
                 [sys.executable, "-m", "celery", "-A", "app", *shlex.split(command)],
-                env={**self.environment, **told},
+                env={**self.environment, **variables},
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
@@ -60,7 +60,7 @@ class WorkerSet:
 
 
 @pytest.fixture
-def crew(
+def workers(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repository: Path
 ) -> Iterator[WorkerSet]:
     """A deployment without a worker for the queue `gpu`."""
@@ -91,8 +91,8 @@ def ask(database: str) -> Callable[[str], list[tuple[Any, ...]]]:
 
 def submit(capsys: pytest.CaptureFixture[str], folder: Path, *settings: str) -> None:
     shape = ("llm.max_tokens=256", "queue.generating=256", f"budget.proposals={PROPOSALS}")
-    told = [text for setting in (*shape, *settings) for text in ("--set", setting)]
-    said = Evoq(capsys)("run", problem_folder(folder / "problem"), *told, "--detach", "--json")
+    options = [text for setting in (*shape, *settings) for text in ("--set", setting)]
+    said = Evoq(capsys)("run", problem_folder(folder / "problem"), *options, "--detach", "--json")
     assert said.code == 0, said.err
 
 
@@ -123,22 +123,22 @@ def assert_settled_exactly(ask: Callable[[str], list[tuple[Any, ...]]]) -> None:
 
 
 def test_a_run_completes_against_a_server_with_64_conversations_in_flight(
-    crew: WorkerSet, ask, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    workers: WorkerSet, ask, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     with vllm_server(model, tmp_path / "server.log") as base_url:
-        crew.start("gpu", "worker -Q gpu --without-gossip", EVOQ_GENERATE_CONCURRENCY="96")
+        workers.start("gpu", "worker -Q gpu --without-gossip", EVOQ_GENERATE_CONCURRENCY="96")
         submit(capsys, tmp_path, "llm.provider=vllm", "llm.model=tiny", f"llm.base_url={base_url}")
         most = follow(ask, base_url.replace("/v1", "/metrics"), until=1e9)
 
-    assert most >= 64, crew.log("gpu")[-2000:]
+    assert most >= 64, workers.log("gpu")[-2000:]
     assert_settled_exactly(ask)
 
 
 def test_a_worker_with_the_engine_inside_is_killed_and_nothing_is_lost(
-    crew: WorkerSet, ask, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    workers: WorkerSet, ask, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     port = free_port()
-    told = {
+    variables = {
         "EVOQ_VLLM_MODEL": model,
         "EVOQ_VLLM_NAME": "tiny",
         "EVOQ_VLLM_ARGS": SOUND,
@@ -146,9 +146,9 @@ def test_a_worker_with_the_engine_inside_is_killed_and_nothing_is_lost(
         "EVOQ_GENERATE_CONCURRENCY": "96",
     }
     metrics = f"http://127.0.0.1:{port}/metrics"
-    first = crew.start("gpu", "worker -Q gpu", **told)
-    loaded(metrics, first, crew)
-    assert "vllm: ready after" in crew.log("gpu")
+    first = workers.start("gpu", "worker -Q gpu", **variables)
+    loaded(metrics, first, workers)
+    assert "vllm: ready after" in workers.log("gpu")
     submit(capsys, tmp_path, "llm.provider=vllm", "llm.model=tiny")
 
     most = follow(ask, metrics, until=64)
@@ -157,8 +157,8 @@ def test_a_worker_with_the_engine_inside_is_killed_and_nothing_is_lost(
     first.wait()
     unsettled = ask("SELECT count(*) FROM proposals WHERE settled_at IS NULL")
     _, alive = psutil.wait_procs(engine, timeout=90)
-    second = crew.start("gpu", "worker -Q gpu", **told)
-    loaded(metrics, second, crew)
+    second = workers.start("gpu", "worker -Q gpu", **variables)
+    loaded(metrics, second, workers)
     follow(ask, metrics, until=1e9)
 
     assert most >= 64
@@ -167,9 +167,9 @@ def test_a_worker_with_the_engine_inside_is_killed_and_nothing_is_lost(
     assert_settled_exactly(ask)
 
 
-def loaded(metrics: str, worker: "subprocess.Popen[bytes]", crew: WorkerSet) -> None:
+def loaded(metrics: str, worker: "subprocess.Popen[bytes]", workers: WorkerSet) -> None:
     deadline = time.monotonic() + 600
     while not healthy(metrics):
-        assert worker.poll() is None, crew.log("gpu")[-3000:]
-        assert time.monotonic() < deadline, crew.log("gpu")[-3000:]
+        assert worker.poll() is None, workers.log("gpu")[-3000:]
+        assert time.monotonic() < deadline, workers.log("gpu")[-3000:]
         time.sleep(1.0)

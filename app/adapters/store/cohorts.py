@@ -118,7 +118,7 @@ DRAFTED = """
     RETURNING proposals.id
 """
 """Writes the parents that were drawn where there are none yet, cut proposals included, and returns
-the proposals where it did; part of a statement, told with `drafted`.
+the proposals where it did; part of a statement, whose parameters `drafted` returns.
 """
 
 
@@ -169,7 +169,7 @@ def draft_columns(draft: Draft | None) -> dict[str, Any]:
 
 
 def drafted(turns: Sequence[Turn]) -> dict[str, Any]:
-    """Returns what `DRAFTED` is told of members that had no draft."""
+    """Returns the parameters of `DRAFTED`: the members that had no draft."""
     new = [
         {"id": member.id, **draft_columns(draft)}
         for turn in turns

@@ -149,10 +149,10 @@ def _give_up(connection: Connection, error: psycopg.Error) -> NoReturn:
 def _commit(connection: Connection, tx: SqlTransaction) -> None:
     """Does the postponed writes and commits, in one round trip.
 
-    It takes the run's row lock, for which everybody waits.  In two round trips it would be held
-    until this process, one of many on a busy machine, has its next turn.  The driver commits:
-    SQLAlchemy would not roll back after a commit that failed, and whoever came next to this
-    connection would find it in a transaction that is aborted.
+    The postponed writes take the run's row lock, for which all other transactions of the run wait.
+    In two round trips the lock would be held until this process is scheduled again.  The driver
+    commits: SQLAlchemy does not roll back after a failed commit, and the next user of the
+    connection would find an aborted transaction.
     """
     if tx.postponed:
         with pipeline(connection):

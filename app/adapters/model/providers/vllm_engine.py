@@ -326,8 +326,8 @@ def _cause(launch: VllmLaunch, error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"it does not take EVOQ_VLLM_ARGS {launch.arguments!r}; what it says is above"
     return (
-        f"{type(error).__name__}: {str(error)[:400]}; its own messages are above, and what it is "
-        "told of memory, context and devices is in EVOQ_VLLM_ARGS"
+        f"{type(error).__name__}: {str(error)[:400]}; its own messages are above; its "
+        "arguments for memory, context and devices are in EVOQ_VLLM_ARGS"
     )
 
 
