@@ -178,7 +178,7 @@ def test_a_folder_that_is_not_there_is_not_taken_for_a_name_on_the_hub(tmp_path)
 
 def test_too_little_memory_is_reported_with_the_variable_to_change(model: str):
     greedy = FRAGILE.replace("64M", "50000G")
-    with pytest.raises(Misconfigured, match="memory, context and devices is in EVOQ_VLLM_ARGS"):
+    with pytest.raises(Misconfigured, match="memory, context and devices are in EVOQ_VLLM_ARGS"):
         VllmEngine(VllmLaunch(model, "tiny", greedy)).start()
 
 
