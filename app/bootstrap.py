@@ -9,8 +9,9 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.adapters.model.providers.spec import ProcessLimits
 from app.adapters.model.providers.vllm_engine import VllmEngine, VllmLaunch
@@ -38,7 +39,10 @@ from app.ports.protocols import (
     Sandbox,
     Store,
 )
-from app.ports.records import WORKER_KINDS, Worker
+from app.ports.records import WORKER_KINDS, Capacity, Worker
+
+if TYPE_CHECKING:
+    from app.adapters.model.choose import Providers
 
 _INFRA = Path(__file__).parents[1] / "infra"
 
@@ -131,11 +135,25 @@ def with_worker_time(ctx: Context, queues: Collection[str]) -> tuple[Context, Wo
 
     A worker of several queues is of the first kind in `WORKER_KINDS`, as a rule the most expensive.
     """
+    settings = own_settings()
     kind = next(kind for kind in WORKER_KINDS if kind in queues)
     name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    recorder = WorkerTimeRecorder(ctx.store, Worker(name, kind, own_settings().prices.of(kind)))
+    worker = Worker(name, kind, settings.prices.of(kind))
+    recorder = WorkerTimeRecorder(ctx.store, worker, partial(_places, ctx, settings, queues))
     recorder.start()
     return replace(ctx, work=recorder.work), recorder
+
+
+def _places(ctx: Context, settings: Settings, queues: Collection[str]) -> Capacity:
+    """Returns the places of this worker: no more than it has threads for."""
+    from app.celery import threads
+
+    model, sandbox = None, None
+    if "gpu" in queues and isinstance(ctx.model, Models):
+        model = min(ctx.model.places, threads(["gpu"], os.environ))
+    if "cpu" in queues:
+        sandbox = min(settings.sandbox.cells, threads(["cpu"], os.environ))
+    return Capacity(model, sandbox)
 
 
 def open_sandbox(settings: SandboxSettings, tell: Callable[[str], None] | None = None) -> Sandbox:
@@ -284,32 +302,33 @@ class Models:
         """
         self._store = store
         self._engine = engine
-        self._settings = settings
+        self._limits = _process_limits(settings)
         self._lock = threading.Lock()
         self._built: dict[int, LanguageModel] = {}
-        self._close: Callable[[], None] | None = None
-        self._build: Callable[[ModelSettings, int, str], LanguageModel] | None = None
+        self._providers: Providers | None = None
+
+    @property
+    def places(self) -> int:
+        """Requests that this process may have in flight now."""
+        return self._limits.opening if self._providers is None else self._providers.places
 
     def __call__(self, run: Run) -> LanguageModel:
         with self._lock:
-            if self._build is None:
+            if self._providers is None:
                 # Half a second, for runs that ask a model.
                 from app.adapters.model.choose import Providers
 
-                providers = Providers(
-                    self._store, engine=self._engine, limits=_process_limits(self._settings)
-                )
-                self._build, self._close = providers.model, providers.close
+                self._providers = Providers(self._store, engine=self._engine, limits=self._limits)
             if run.id not in self._built:
                 section = ModelSettings(**run.settings["llm"])
-                self._built[run.id] = self._build(section, run.seed, run.name)
+                self._built[run.id] = self._providers.model(section, run.seed, run.name)
             return self._built[run.id]
 
     def close(self) -> None:
         """Closes every connection to an endpoint.  Idempotent."""
         with self._lock:
-            if self._close is not None:
-                self._close()
+            if self._providers is not None:
+                self._providers.close()
 
 
 def _process_limits(settings: Settings | None) -> ProcessLimits:

@@ -32,7 +32,7 @@ def costs(as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG001 
     spent, busy, idle = Spent(0, 0, 0.0), list[WorkerTime](), list[WorkerTime]()
     if target.used:
         with open_ledger(target) as ledger, ledger.store.begin() as tx:
-            spent, busy, idle = tx.history.spent(), tx.worker_times.busy(), tx.worker_times.idle()
+            spent, busy, idle = tx.history.spent(), tx.workers.busy(), tx.workers.idle()
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     known = f"{dollars(spent.cost_usd)} of what has a price"
     table.add_row("models", f"{spent.tokens:,} tokens, {known}, in {spent.runs} runs")

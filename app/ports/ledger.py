@@ -26,6 +26,7 @@ from app.ports.records import (
     Account,
     Asker,
     Backlog,
+    Capacity,
     CompletionKey,
     LeasedProposals,
     LeasedTrial,
@@ -359,11 +360,21 @@ class Events(Protocol):
         ...
 
 
-class WorkerTimes(Protocol):
-    """Seconds that workers spent, by run."""
+class Workers(Protocol):
+    """Worker processes: the places that they have, and the seconds that they spent, by run."""
 
-    def record(self, worker: Worker, seconds: Mapping[int | None, float]) -> None:
-        """Writes a worker's totals by run (None: time for no run); smaller totals are ignored."""
+    def record(self, worker: Worker, seconds: Mapping[int | None, float], places: Capacity) -> None:
+        """Writes a worker's places, and its totals by run; smaller totals are ignored.
+
+        Args:
+          worker: The worker; it counts as live for `LIVE_SECONDS` from now.
+          seconds: Its totals; None is time for no run.
+          places: Its own; those of a worker that ends are None.
+        """
+        ...
+
+    def capacity(self) -> Capacity:
+        """Returns the places of the live workers together: one bounded read."""
         ...
 
     def of_run(self, run: int) -> list[WorkerTime]:
@@ -392,7 +403,7 @@ class Transaction(Protocol):
     archive: Archive
     completions: Completions
     events: Events
-    worker_times: WorkerTimes
+    workers: Workers
     history: History
 
 

@@ -246,6 +246,25 @@ class Worker:
     usd_per_hour: float | None = None
 
 
+LIVE_SECONDS = 20.0
+"""Time since its last report for which a worker counts as live: four of its intervals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How much can be at work at once, in one worker or in all live ones together.
+
+    Attributes:
+      model: Requests that may be in flight at models: what the windows of the endpoints in use
+        admit now, and no more than there are threads that ask.  None where no worker that generates
+        has reported.
+      sandbox: Trials that may be in a sandbox.  None where no worker that evaluates has reported.
+    """
+
+    model: int | None = None
+    sandbox: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerTime:
     """What the workers of one kind spent on one run, or on none.

@@ -81,7 +81,7 @@ class Costs:
 
 def read_costs(tx: Transaction, run: Run, admitted: int) -> Costs:
     """Reads the costs of a run in two queries."""
-    models, workers = tuple(tx.completions.accounts(run.id)), tuple(tx.worker_times.of_run(run.id))
+    models, workers = tuple(tx.completions.accounts(run.id)), tuple(tx.workers.of_run(run.id))
     return Costs(models, workers, admitted, run.tokens, run.cost_usd)
 
 

@@ -250,15 +250,25 @@ _UP = (
     """,
     "CREATE INDEX completions_of_prompt ON completions (prompt, sample) WHERE NOT reused",
     """
-    CREATE TABLE worker_times (
-        worker TEXT NOT NULL,
+    CREATE TABLE workers (
+        id TEXT NOT NULL,
         kind TEXT NOT NULL,
         usd_per_hour FLOAT(53),
+        model_places INTEGER,
+        sandbox_places INTEGER,
+        seen_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+        CONSTRAINT workers_key PRIMARY KEY (id),
+        CONSTRAINT workers_kind_is_known CHECK (kind IN ('gpu', 'cpu', 'control'))
+    )
+    """,
+    "CREATE INDEX workers_seen_at_index ON workers (seen_at)",
+    """
+    CREATE TABLE worker_times (
+        worker TEXT NOT NULL,
         run BIGINT,
         seconds FLOAT(53) NOT NULL,
-        seen_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
         CONSTRAINT worker_times_worker_once UNIQUE NULLS NOT DISTINCT (worker, run),
-        CONSTRAINT worker_times_kind_is_known CHECK (kind IN ('gpu', 'cpu', 'control')),
+        CONSTRAINT worker_times_worker_exists FOREIGN KEY(worker) REFERENCES workers (id),
         CONSTRAINT worker_times_run_exists FOREIGN KEY(run) REFERENCES runs (id)
     )
     """,
@@ -284,6 +294,7 @@ Its settings are stored out of line, where a new version of the row leaves them.
 _TABLES = (
     "events",
     "worker_times",
+    "workers",
     "completions",
     "elites",
     "islands",

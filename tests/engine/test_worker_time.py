@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.adapters.store.driver import write
 from app.adapters.store.sql import SqlStore
 from app.adapters.store.worker_time import WorkerTimeRecorder
 from app.ports.protocols import Unavailable
-from app.ports.records import Worker, WorkerTime
+from app.ports.records import LIVE_SECONDS, Capacity, Worker, WorkerTime
 from tests.engine.conftest import new_run
 from tests.engine.toy import problem
 from tests.integration.worker_double import until
@@ -34,6 +35,7 @@ class RecordedWrites:
     def __init__(self) -> None:
         self.down = False
         self.writes: list[dict[int | None, float]] = []
+        self.places: list[Capacity] = []
 
     @contextmanager
     def begin(self) -> Iterator[Any]:
@@ -42,11 +44,12 @@ class RecordedWrites:
         yield self
 
     @property
-    def worker_times(self) -> Any:
+    def workers(self) -> Any:
         return self
 
-    def record(self, worker: Worker, seconds: dict[int | None, float]) -> None:
+    def record(self, worker: Worker, seconds: dict[int | None, float], places: Capacity) -> None:
         self.writes.append(dict(seconds))
+        self.places.append(places)
 
 
 def test_time_goes_to_the_runs_with_steps_in_progress_and_else_to_no_run() -> None:
@@ -79,7 +82,7 @@ def test_only_changed_totals_are_written_and_no_differences() -> None:
     recorder.close()
     recorder.close()
 
-    assert ledger.writes == [{1: 2.0}, {1: 6.0}]
+    assert ledger.writes == [{1: 2.0}, {1: 6.0}, {}]
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 10.0), st.integers(1, 4), st.booleans()), max_size=40))
@@ -113,22 +116,58 @@ def test_seconds_have_the_price_of_their_worker_and_are_written_twice_as_once(
     other, unpriced = Worker("host-2", "cpu", 7.2), Worker("host-3", "gpu")
     for _ in range(2):
         with store.begin() as tx:
-            tx.worker_times.record(WORKER, {None: 50.0, first: 100.0})
-            tx.worker_times.record(WORKER, {first: 90.0, second: 5.0})
-            tx.worker_times.record(other, {first: 10.0})
-            tx.worker_times.record(unpriced, {first: 20.0, None: 1.0})
+            tx.workers.record(WORKER, {None: 50.0, first: 100.0}, Capacity())
+            tx.workers.record(WORKER, {first: 90.0, second: 5.0}, Capacity())
+            tx.workers.record(other, {first: 10.0}, Capacity())
+            tx.workers.record(unpriced, {first: 20.0, None: 1.0}, Capacity())
 
     with store.begin() as tx:
-        assert tx.worker_times.of_run(first) == [
+        assert tx.workers.of_run(first) == [
             WorkerTime("cpu", 2, 110.0, pytest.approx(0.1 + 0.02)),
             WorkerTime("gpu", 1, 20.0, None, 20.0),
         ]
-        assert tx.worker_times.of_run(second) == [WorkerTime("cpu", 1, 5.0, pytest.approx(0.005))]
-        assert tx.worker_times.busy()[0] == WorkerTime("cpu", 2, 115.0, pytest.approx(0.125))
-        assert tx.worker_times.idle() == [
+        assert tx.workers.of_run(second) == [WorkerTime("cpu", 1, 5.0, pytest.approx(0.005))]
+        assert tx.workers.busy()[0] == WorkerTime("cpu", 2, 115.0, pytest.approx(0.125))
+        assert tx.workers.idle() == [
             WorkerTime("cpu", 1, 50.0, pytest.approx(0.05)),
             WorkerTime("gpu", 1, 1.0, None, 1.0),
         ]
+
+
+def test_the_capacity_is_that_of_the_live_workers_together(store: SqlStore) -> None:
+    other, generator = Worker("host-2", "cpu"), Worker("host-3", "gpu")
+    with store.begin() as tx:
+        assert tx.workers.capacity() == Capacity(None, None)
+        tx.workers.record(WORKER, {}, Capacity(None, 4))
+        assert tx.workers.capacity() == Capacity(None, 4)
+        tx.workers.record(other, {}, Capacity(None, 12))
+        tx.workers.record(generator, {}, Capacity(32, None))
+        tx.workers.record(generator, {}, Capacity(48, None))
+        assert tx.workers.capacity() == Capacity(48, 16)
+
+    with store.begin() as tx:
+        tx.workers.record(other, {}, Capacity())  # it has ended
+        assert tx.workers.capacity() == Capacity(48, 4)
+
+    with store.begin() as tx:
+        since = {"seconds": LIVE_SECONDS + 1.0}
+        statement = "UPDATE workers SET seen_at = seen_at - %(seconds)s * interval '1 second'"
+        write(tx.workers._c, statement, since)  # the others were killed
+        assert tx.workers.capacity() == Capacity(None, None)
+
+
+def test_a_worker_reports_its_places_at_its_start_and_has_none_at_its_end() -> None:
+    clock, ledger, places = Clock(), RecordedWrites(), [Capacity(32, 4), Capacity(40, 4)]
+    recorder = WorkerTimeRecorder(
+        ledger, WORKER, lambda: places.pop(0), interval_seconds=3600.0, clock=clock
+    )
+    recorder.start()
+    until(lambda: len(ledger.places) == 1, what="the first report")
+    recorder.write()
+
+    recorder.close()
+
+    assert ledger.places == [Capacity(32, 4), Capacity(40, 4), Capacity()]
 
 
 def test_a_worker_that_is_killed_loses_no_more_than_one_interval() -> None:

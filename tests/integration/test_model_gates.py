@@ -89,6 +89,36 @@ def test_a_gate_admits_in_order_and_within_its_window() -> None:
     run(work)
 
 
+def test_places_are_what_the_windows_in_use_admit() -> None:
+    async def work() -> None:
+        opened = Gates(ProcessLimits(target_in_flight=6, max_in_flight=9))
+        assert opened.places == 6  # nothing has been asked yet
+        one, other = (opened(ModelSpec(name, base_url=f"http://{name}/v1")) for name in "ab")
+        assert opened.places == 6
+        await one.acquire()
+        assert opened.places == 6
+        await other.acquire()
+        assert (one.places, other.places, opened.places) == (6, 6, 9)
+        await opened.close()
+        assert opened.places == 6
+
+    run(work)
+
+
+def test_an_endpoint_that_is_no_longer_asked_has_no_places() -> None:
+    async def work() -> None:
+        now = [0.0]
+        gate = AdaptiveGate("e", Bounds(1, 8, 8), Semaphore(lambda: 99), clock=lambda: now[0])
+        assert gate.places == 0
+        await gate.acquire()
+        await gate.release(ANSWERED)
+        assert gate.places == 8
+        now[0] += endpoint_status.RECENT_SECONDS
+        assert gate.places == 0
+
+    run(work)
+
+
 def test_endpoints_share_the_slots_of_their_worker() -> None:
     async def work() -> None:
         places = Semaphore(lambda: 1)

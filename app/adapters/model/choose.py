@@ -53,8 +53,13 @@ class Providers:
         self._environment = environment
         self._engine = engine
         limits = limits or ProcessLimits()
-        gates = Gates(limits, engine.queue) if engine else Gates(limits)
-        self._model_loop = ModelLoop(gates, gates.close)
+        self._gates = Gates(limits, engine.queue) if engine else Gates(limits)
+        self._model_loop = ModelLoop(self._gates, self._gates.close)
+
+    @property
+    def places(self) -> int:
+        """Requests that this process may have in flight now."""
+        return self._gates.places
 
     def model(self, settings: ModelSettings, seed: int, run: str = "") -> LanguageModel:
         """Returns the models that the section `llm` describes, as one.

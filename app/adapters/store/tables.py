@@ -266,17 +266,25 @@ completions = Table(
     CheckConstraint("asker IN ('operator', 'judges')", name="asker_is_known"),
     Index("completions_of_prompt", "prompt", "sample", postgresql_where=text("NOT reused")),
 )
+workers = Table(
+    "workers",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("usd_per_hour", Float(53)),
+    Column("model_places", Integer),
+    Column("sandbox_places", Integer),
+    _moment("seen_at"),
+    CheckConstraint("kind IN ('gpu', 'cpu', 'control')", name="kind_is_known"),
+    Index("workers_seen_at_index", "seen_at"),
+)
 worker_times = Table(
     "worker_times",
     metadata,
-    Column("worker", Text, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("usd_per_hour", Float(53)),
+    Column("worker", Text, ForeignKey("workers.id"), nullable=False),
     Column("run", BigInteger, ForeignKey("runs.id")),
     Column("seconds", Float(53), nullable=False),
-    Column("seen_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
     UniqueConstraint("worker", "run", postgresql_nulls_not_distinct=True),
-    CheckConstraint("kind IN ('gpu', 'cpu', 'control')", name="kind_is_known"),
     Index("worker_times_of_run", "run"),
 )
 events = Table(

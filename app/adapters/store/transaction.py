@@ -14,7 +14,7 @@ from app.adapters.store.programs import SqlPrograms
 from app.adapters.store.proposals import SqlProposals
 from app.adapters.store.runs import SqlProblems, SqlRuns
 from app.adapters.store.trials import SqlTrials
-from app.adapters.store.worker_time import SqlWorkerTimes
+from app.adapters.store.worker_time import SqlWorkers
 from app.ports import ledger
 from app.ports.history import History
 
@@ -39,7 +39,7 @@ class SqlTransaction:
         self.archive: ledger.Archive = SqlArchive(connection)
         self.completions: ledger.Completions = SqlCompletions(connection, self._last.append)
         self.events: ledger.Events = self._events
-        self.worker_times: ledger.WorkerTimes = SqlWorkerTimes(connection)
+        self.workers: ledger.Workers = SqlWorkers(connection)
         self.history: History = SqlHistory(connection)
 
     @property

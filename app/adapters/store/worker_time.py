@@ -1,4 +1,4 @@
-"""Time of workers: their totals by run in the ledger, and the recorder in each worker.
+"""Workers in the ledger: their places and their time by run, and the recorder in each worker.
 
 A worker writes totals, so that writing the same total twice changes nothing.
 """
@@ -13,49 +13,66 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from app.adapters.store.driver import rows, write
+from app.adapters.store.driver import row, rows, write
 from app.ports.protocols import Store, Unavailable
-from app.ports.records import Worker, WorkerTime
+from app.ports.records import LIVE_SECONDS, Capacity, Worker, WorkerTime
 
 _LOG = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 5.0
 """The most time that a killed worker loses; each interval costs a worker one small statement."""
 
-_RECORD = """
-    INSERT INTO worker_times (worker, kind, usd_per_hour, run, seconds)
-    SELECT %(worker)s, %(kind)s, %(usd)s, run, seconds
+_SEEN = """
+    INSERT INTO workers (id, kind, usd_per_hour, model_places, sandbox_places)
+    VALUES (%(worker)s, %(kind)s, %(usd)s, %(model)s, %(sandbox)s)
+    ON CONFLICT ON CONSTRAINT workers_key DO UPDATE SET seen_at = now(),
+        model_places = excluded.model_places, sandbox_places = excluded.sandbox_places
+"""
+_SPENT = """
+    INSERT INTO worker_times (worker, run, seconds)
+    SELECT %(worker)s, run, seconds
     FROM unnest(CAST(%(runs)s AS bigint[]), CAST(%(seconds)s AS float8[])) AS spent(run, seconds)
     ON CONFLICT ON CONSTRAINT worker_times_worker_once
-        DO UPDATE SET seconds = greatest(worker_times.seconds, excluded.seconds), seen_at = now()
+        DO UPDATE SET seconds = greatest(worker_times.seconds, excluded.seconds)
+"""
+_CAPACITY = """
+    SELECT sum(model_places)::int AS model, sum(sandbox_places)::int AS sandbox
+    FROM workers WHERE seen_at > now() - %(live)s * interval '1 second'
 """
 _TIMES = """
     SELECT kind, count(DISTINCT worker) AS workers, sum(seconds) AS seconds,
         sum(seconds * usd_per_hour) / 3600 AS cost_usd,
         coalesce(sum(seconds) FILTER (WHERE usd_per_hour IS NULL), 0) AS unpriced_seconds
-    FROM worker_times WHERE {whose} GROUP BY kind ORDER BY kind
+    FROM worker_times JOIN workers ON workers.id = worker
+    WHERE {whose} GROUP BY kind ORDER BY kind
 """
 _OF_RUN = _TIMES.format(whose="run = %(run)s")
 _IDLE = _TIMES.format(whose="run IS NULL")
 _BUSY = _TIMES.format(whose="run IS NOT NULL")
 
 
-class SqlWorkerTimes:
-    """See `app.ports.ledger.WorkerTimes`."""
+class SqlWorkers:
+    """See `app.ports.ledger.Workers`."""
 
     def __init__(self, connection: Connection) -> None:
         self._c = connection
 
-    def record(self, worker: Worker, seconds: Mapping[int | None, float]) -> None:
-        spent = sorted(seconds.items(), key=lambda item: -1 if item[0] is None else item[0])
-        values = {
+    def record(self, worker: Worker, seconds: Mapping[int | None, float], places: Capacity) -> None:
+        seen = {
             "worker": worker.id,
             "kind": worker.kind,
             "usd": worker.usd_per_hour,
-            "runs": [run for run, _ in spent],
-            "seconds": [total for _, total in spent],
+            "model": places.model,
+            "sandbox": places.sandbox,
         }
-        write(self._c, _RECORD, values)
+        write(self._c, _SEEN, seen)
+        spent = sorted(seconds.items(), key=lambda item: -1 if item[0] is None else item[0])
+        runs, totals = [run for run, _ in spent], [total for _, total in spent]
+        write(self._c, _SPENT, {"worker": worker.id, "runs": runs, "seconds": totals})
+
+    def capacity(self) -> Capacity:
+        found = row(self._c, _CAPACITY, {"live": LIVE_SECONDS})
+        return Capacity(found.model, found.sandbox)
 
     def of_run(self, run: int) -> list[WorkerTime]:
         return [_worker_time(row) for row in rows(self._c, _OF_RUN, {"run": run})]
@@ -80,6 +97,7 @@ class WorkerTimeRecorder:
     Args:
       store: The ledger.
       worker: The worker whose time is recorded.
+      places: Returns the places that it has now.
       interval_seconds: Between two writes.
       clock: Seconds that only rise.
     """
@@ -88,12 +106,14 @@ class WorkerTimeRecorder:
         self,
         store: Store,
         worker: Worker,
+        places: Callable[[], Capacity] = Capacity,
         *,
         interval_seconds: float = INTERVAL_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._worker = worker
+        self._places = places
         self._interval_seconds = interval_seconds
         self._clock = clock
         self._lock = threading.Lock()
@@ -118,24 +138,23 @@ class WorkerTimeRecorder:
             self._turn(run, -1)
 
     def close(self) -> None:
-        """Writes a last time.  Idempotent."""
+        """Writes a last time, that there are no places any more.  Idempotent."""
         if not self._closed.is_set():
             self._closed.set()
             if self._thread.is_alive():
                 self._thread.join()
+            self._places = Capacity
             self.write()
 
     def write(self) -> None:
-        """Writes the totals that changed; after an outage they are written the next time."""
+        """Writes places and changed totals; after an outage they are written the next time."""
         self._turn(None, 0)
         with self._lock:
             changed, self._unwritten = self._unwritten, set()
             totals = {run: self._seconds[run] for run in changed}
-        if not totals:
-            return
         try:
             with self._store.begin() as tx:
-                tx.worker_times.record(self._worker, totals)
+                tx.workers.record(self._worker, totals, self._places())
         except Unavailable as error:
             _LOG.warning("worker seconds not written, trying again: %s", error)
             with self._lock:
@@ -162,5 +181,6 @@ class WorkerTimeRecorder:
         self._unwritten |= set(shares)
 
     def _run(self) -> None:
+        self.write()
         while not self._closed.wait(self._interval_seconds):
             self.write()

@@ -3,6 +3,7 @@
 import asyncio
 import enum
 import logging
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
@@ -189,6 +190,7 @@ class AdaptiveGate:
         self._resuming: asyncio.TimerHandle | None = None
         self._semaphore = Semaphore(self._open)
         self._in_flight = 0
+        self._used_at = -math.inf
         self._leases: list[str] = []
         self._recent: deque[tuple[float, Ended]] = deque()
         self._watching: asyncio.Task[None] | None = None
@@ -210,6 +212,7 @@ class AdaptiveGate:
             self._semaphore.give(samples)
             raise
         self._in_flight += samples
+        self._used_at = self._clock()
         self._retry_after = self._retry_after.after_sending()
         if self._engine_queue and (self._watching is None or self._watching.done()):
             self._watching = asyncio.create_task(self._watch(self._engine_queue))
@@ -218,6 +221,7 @@ class AdaptiveGate:
         """Gives the slots back, and adjusts the window to the result."""
         now, samples = self._clock(), result.samples
         sent_at = now - result.latency_seconds
+        self._used_at = now
         self._recent.append((now, result.ended))
         if result.ended is Ended.ANSWERED:
             self._window = self._window.served(now, sent_at, self._in_flight, samples)
@@ -234,6 +238,11 @@ class AdaptiveGate:
         if self._deployment is not None:
             leases, self._leases = self._leases[:samples], self._leases[samples:]
             await self._deployment.give(leases)
+
+    @property
+    def places(self) -> int:
+        """Requests that the window admits; 0 where none was sent for a minute.  For any thread."""
+        return self._window.open if self._clock() - self._used_at < RECENT_SECONDS else 0
 
     @property
     def status(self) -> EndpointStatus:

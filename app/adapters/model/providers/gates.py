@@ -13,11 +13,9 @@ from app.adapters.model.congestion.gate import AdaptiveGate, Semaphore
 from app.adapters.model.congestion.slots import DeploymentSlots, connected
 from app.adapters.model.congestion.status import publish, without_secrets
 from app.adapters.model.congestion.window import Bounds
-from app.adapters.model.providers.spec import IN_PROCESS, ModelSpec, ProcessLimits
+from app.adapters.model.providers.spec import IN_PROCESS, START, ModelSpec, ProcessLimits
 
 PUBLISH_SECONDS = 2.0
-START = 32
-"""Size at which a window begins without a target."""
 _UNLIMITED = 1_000_000
 
 
@@ -45,6 +43,16 @@ class Gates:
             self._shared = _Shared(loop, self._limits, self._worker)
         return self._shared.opened(spec, self._engine_queue)
 
+    @property
+    def places(self) -> int:
+        """Requests that may be in flight now, or would be at one endpoint that is asked next.
+
+        For any thread.
+        """
+        limits = self._limits
+        used = sum(gate.places for gate in self._shared.gates) if self._shared else 0
+        return min(used, limits.max_in_flight or used) or limits.opening
+
     async def close(self) -> None:
         """Closes what the gates hold; called on their loop.  Idempotent."""
         if self._shared is not None:
@@ -61,7 +69,7 @@ class _Shared:
         self._worker = worker
         self._slots = Semaphore(lambda: limits.max_in_flight or _UNLIMITED)
         self._redis = connected(limits.redis_url) if limits.redis_url else None
-        self._gates: list[AdaptiveGate] = []
+        self.gates: list[AdaptiveGate] = []
         self._closing: list[EngineQueueReader | DeploymentSlots] = []
         self._publishing = loop.create_task(self._publish(self._redis)) if self._redis else None
 
@@ -89,11 +97,11 @@ class _Shared:
             deployment=deployment,
             engine_queue=read,
         )
-        self._gates.append(gate)
+        self.gates.append(gate)
         return gate
 
     async def close(self) -> None:
-        for closing in (*self._gates, *self._closing):
+        for closing in (*self.gates, *self._closing):
             await closing.close()
         if self._publishing is not None:
             self._publishing.cancel()
@@ -105,7 +113,7 @@ class _Shared:
         """Publishes the status of the endpoints that are in use."""
         while True:
             await asyncio.sleep(PUBLISH_SECONDS)
-            statuses = [gate.status for gate in self._gates]
+            statuses = [gate.status for gate in self.gates]
             in_use = [each for each in statuses if each.in_flight or each.waiting or each.recent]
             with contextlib.suppress(RedisError, OSError):  # the next attempt is near
                 await publish(client, self._worker, in_use)

@@ -14,6 +14,8 @@ from app.ports.protocols import Misconfigured
 OPENAI_URL = PRESETS["openai"].base_url
 IN_PROCESS = "vllm://this-worker"
 """Stands for the address of a model that this process serves itself."""
+START = 32
+"""Size at which a window begins without a target."""
 _ADDRESS = "OPENAI_BASE_URL"
 
 Environment = Callable[[str], str | None]
@@ -95,6 +97,12 @@ class ProcessLimits:
     max_in_flight: int | None = None
     target_in_flight: int | None = None
     parallel_generations: int | None = None
+
+    @property
+    def opening(self) -> int:
+        """Requests that may be in flight at an endpoint that this process has not asked yet."""
+        limits = (self.target_in_flight or START, self.max_in_flight, self.parallel_generations)
+        return min(limit for limit in limits if limit is not None)
 
 
 def model_spec(choice: ModelChoice, environment: Environment) -> ModelSpec:
