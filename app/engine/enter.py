@@ -16,8 +16,12 @@ from app.engine.enqueue import enqueue
 from app.ports.ledger import Transaction
 from app.ports.records import LeasedProposals, MemberResult
 
-Claim: TypeAlias = tuple[int, int, str]
-"""An island, its epoch, and the fingerprint of a program that is new there."""
+Claim: TypeAlias = tuple[int, str]
+"""An epoch, and the fingerprint of a program that no island of the run has had in it.
+
+A program is thus evaluated once for all islands; elites that migrate claim nothing.  An island that
+was reset may evaluate a program anew, because its cells may have lost it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +55,13 @@ class GeneratedChildren:
     def members(self) -> tuple[Member, ...]:
         return self.leased.cohort.members
 
-    def claims(self, run: Run) -> Iterator[set[Claim]]:
-        """Yields what each child claims: its fingerprint, on each of its islands."""
-        cohort = self.leased.cohort
-        islands = range(run.islands) if cohort.seeding else (cohort.island,)
-        for member, digest in zip(self.members, self.fingerprints, strict=True):
-            epoch = member.draft.epoch if member.draft else 0
-            yield {(island, epoch, digest) for island in islands} if digest else set()
+    @property
+    def claims(self) -> list[Claim | None]:
+        """What each child claims; None where there is no program."""
+        return [
+            (member.draft.epoch if member.draft else 0, digest) if digest else None
+            for member, digest in zip(self.members, self.fingerprints, strict=True)
+        ]
 
 
 def enter(ctx: Context, run: Run, generated: Sequence[GeneratedChildren]) -> None:
@@ -99,17 +103,15 @@ def _entered(
 ) -> dict[CohortId, Advance]:
     if not generated:
         return {}
-    wanted = {
-        pair for proposals in generated for claims in proposals.claims(run) for pair in claims
-    }
+    wanted = {claim for proposals in generated for claim in proposals.claims if claim}
     free = tx.programs.claim_fingerprints(run.id, sorted(wanted))
     results: list[MemberResult] = []
     cohorts: dict[CohortId, Cohort] = {}
     sizes: dict[CohortId, int] = {}
     for proposals in generated:
-        rows = zip(proposals.members, proposals.children, proposals.claims(run), strict=True)
+        rows = zip(proposals.members, proposals.children, proposals.claims, strict=True)
         cohort = proposals.leased.cohort
-        mine = [_entry(tx, run, cohort, m, child, claims, free) for m, child, claims in rows]
+        mine = [_entry(tx, run, cohort, m, child, claim, free) for m, child, claim in rows]
         results += mine
         pairs = zip(proposals.members, mine, strict=True)
         members = tuple(replace(m, state=r.state, program=r.program) for m, r in pairs)
@@ -151,19 +153,18 @@ def _entry(
     cohort: Cohort,
     member: Member,
     child: Child | Unasked,
-    claims: set[Claim],
+    claim: Claim | None,
     free: set[Claim],
 ) -> MemberResult:
-    """Returns how a member enters; takes its child's claims out of those that are free."""
+    """Returns how a member enters; takes its child's claim out of those that are free."""
     if isinstance(child, Unasked):
         emit_cut(tx, run, cohort, member, child.reason)
         return MemberResult(member.id, State.CUT)
     if isinstance(child, Failure):
         emit_failed(tx, run, cohort, member, child.kind)
         return MemberResult(member.id, State.FAILED, failure=child)
-    fresh = claims <= free
-    free -= claims
-    if not fresh:
+    if claim not in free:
         emit_cut(tx, run, cohort, member, "duplicate")
         return MemberResult(member.id, State.CUT, child.program.id, child.changes)
+    free.remove(claim)
     return MemberResult(member.id, State.TESTING, child.program.id, child.changes)

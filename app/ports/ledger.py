@@ -148,9 +148,9 @@ class Programs(Protocol):
         ...
 
     def claim_fingerprints(
-        self, run: int, claims: Sequence[tuple[int, int, str]]
-    ) -> set[tuple[int, int, str]]:
-        """Returns which of the claims no earlier program made: island, epoch and fingerprint."""
+        self, run: int, claims: Sequence[tuple[int, str]]
+    ) -> set[tuple[int, str]]:
+        """Returns which of the claims no earlier program of the run made: epoch, fingerprint."""
         ...
 
 

@@ -82,10 +82,9 @@ _UP = (
     """
     CREATE TABLE fingerprints (
         run BIGINT NOT NULL,
-        island INTEGER NOT NULL,
         epoch INTEGER NOT NULL,
         fingerprint TEXT NOT NULL,
-        CONSTRAINT fingerprints_key PRIMARY KEY (run, island, epoch, fingerprint),
+        CONSTRAINT fingerprints_key PRIMARY KEY (run, epoch, fingerprint),
         CONSTRAINT fingerprints_run_exists FOREIGN KEY(run) REFERENCES runs (id)
     )
     """,

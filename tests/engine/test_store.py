@@ -47,7 +47,7 @@ def test_what_exceeds_a_limit_of_postgres_is_no_outage(store: SqlStore) -> None:
     run = a_run(store)
     fingerprint = "".join(Random(1).choices("abcdefghij", k=9000))
     with pytest.raises(ProgramLimitExceeded, match="index row requires"), store.begin() as tx:
-        tx.programs.claim_fingerprints(run, [(0, 0, fingerprint)])
+        tx.programs.claim_fingerprints(run, [(0, fingerprint)])
 
 
 def test_the_database_itself_refuses_to_plan_beyond_the_budget(store: SqlStore) -> None:

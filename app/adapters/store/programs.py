@@ -18,13 +18,12 @@ _PUT = (
     " CAST(%(languages)s AS text[]), CAST(%(lengths)s AS int[])) ON CONFLICT DO NOTHING"
 )
 _CLAIM = """
-    INSERT INTO fingerprints (run, island, epoch, fingerprint)
-    SELECT %(run)s, claimed.* FROM unnest(
-        CAST(%(islands)s AS int[]), CAST(%(epochs)s AS int[]), CAST(%(fingerprints)s AS text[])
-    ) AS claimed
-    ON CONFLICT DO NOTHING RETURNING island, epoch, fingerprint
+    INSERT INTO fingerprints (run, epoch, fingerprint)
+    SELECT %(run)s, claimed.*
+    FROM unnest(CAST(%(epochs)s AS int[]), CAST(%(fingerprints)s AS text[])) AS claimed
+    ON CONFLICT DO NOTHING RETURNING epoch, fingerprint
 """
-"""Told in order: who waits for another's claim holds none that the other will want."""
+"""Inserted in order: who waits for another's claim holds none that the other will want."""
 _KNOWN = """
     SELECT programs.id, programs.source, programs.language, latest.fitness, latest.changes,
         CASE WHEN %(measured)s THEN (
@@ -160,21 +159,17 @@ class SqlPrograms:
         )
 
     def claim_fingerprints(
-        self, run: int, claims: Sequence[tuple[int, int, str]]
-    ) -> set[tuple[int, int, str]]:
+        self, run: int, claims: Sequence[tuple[int, str]]
+    ) -> set[tuple[int, str]]:
         if not claims:
             return set()
         ordered = sorted(set(claims))
         params = {
             "run": run,
-            "islands": [island for island, _, _ in ordered],
-            "epochs": [epoch for _, epoch, _ in ordered],
-            "fingerprints": [fingerprint for _, _, fingerprint in ordered],
+            "epochs": [epoch for epoch, _ in ordered],
+            "fingerprints": [fingerprint for _, fingerprint in ordered],
         }
-        return {
-            (record.island, record.epoch, record.fingerprint)
-            for record in rows(self._c, _CLAIM, params)
-        }
+        return {(record.epoch, record.fingerprint) for record in rows(self._c, _CLAIM, params)}
 
     def ancestry(self, run: int, program: ProgramId, *, ancestors: int, failures: int) -> Ancestry:
         values = {"run": run, "program": program, "ancestors": ancestors, "failures": failures}

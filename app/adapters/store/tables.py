@@ -106,10 +106,9 @@ fingerprints = Table(
     "fingerprints",
     metadata,
     Column("run", BigInteger, ForeignKey("runs.id"), nullable=False),
-    Column("island", Integer, nullable=False),
     Column("epoch", Integer, nullable=False),
     Column("fingerprint", Text, nullable=False),
-    PrimaryKeyConstraint("run", "island", "epoch", "fingerprint"),
+    PrimaryKeyConstraint("run", "epoch", "fingerprint"),
 )
 cohorts = Table(
     "cohorts",
