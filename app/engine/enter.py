@@ -1,6 +1,6 @@
 """Entering: children enter the ledger, each once, and their cohorts advance."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self, TypeAlias

@@ -59,7 +59,7 @@ def test_the_program_of_one_island_migrates_to_the_others(ctx: Context) -> None:
 def test_an_island_that_was_reset_may_evaluate_a_program_again(
     ctx: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def reset(islands: Sequence[IslandView], rng: Random) -> tuple[Move, ...]:  # noqa: ARG001
+    def reset(islands: Sequence[IslandView], rng: Random) -> tuple[Move, ...]:
         [founder] = islands[0].best(1, skip=islands[0].size - 1)
         return (Move(founder, 0, 1, reset=True),)
 
