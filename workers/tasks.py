@@ -1,12 +1,15 @@
 """Celery tasks: each names a step and does nothing else."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from app.celery import app
 from app.engine import steps
+from app.engine.context import Context, LeaseKind
 from app.ports.protocols import Unavailable
 from workers.lifecycle import context
+
+_LEASED: Mapping[str, LeaseKind] = {"generate": "proposal", "evaluate": "trial", "judge": "trial"}
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +36,7 @@ def judge(trial_id: int) -> None:
 def produce(run_id: int | None = None) -> None:
     """Plans for one run; without an id, as beat sends it, for every running one."""
     if run_id is None:
-        _attempt("produce", (), lambda: steps.produce_all(context()))
+        _attempt("produce", (), lambda: steps.produce_all(context(), _produce))
     else:
         _attempt("produce", (run_id,), lambda: steps.produce(context(), run_id))
 
@@ -42,19 +45,43 @@ def produce(run_id: int | None = None) -> None:
 def reap(run_id: int | None = None) -> None:
     """Enqueues lost steps again: of one run or, without an id, as beat sends it, of all running."""
     if run_id is None:
-        _attempt("reap", (), lambda: steps.reap_all(context()))
+        _attempt("reap", (), lambda: steps.reap_all(context(), _reap))
     else:
         _attempt("reap", (run_id,), lambda: steps.reap(context(), run_id))
 
 
-def _attempt(step: str, subjects: tuple[int, ...], run: Callable[[], None]) -> None:
+def _attempt(step: str, subjects: tuple[int, ...], perform: Callable[[], None]) -> None:
     """Runs a step; where machinery is down, writes one line and leaves the rest to beat and `reap`.
 
     Celery's own retry is not used: it would be a second mechanism, with its messages in a worker's
     memory.  The step has released its lease, so `reap` enqueues it again within seconds.
     """
     try:
-        run()
+        _pausing(step, subjects, perform)
     except Unavailable as error:
-        named = ", ".join(str(subject) for subject in subjects) or "all"
+        named = ", ".join(map(str, subjects)) or "all"
         log.warning("%s %s: unavailable: %s", step, named, error)
+
+
+def _produce(ctx: Context, run_id: int) -> None:
+    _pausing("produce", (run_id,), lambda: steps.produce(ctx, run_id))
+
+
+def _reap(ctx: Context, run_id: int) -> None:
+    _pausing("reap", (run_id,), lambda: steps.reap(ctx, run_id))
+
+
+def _pausing(step: str, subjects: tuple[int, ...], perform: Callable[[], None]) -> None:
+    """Runs a step; pauses its run, and no other, where it raises what no step should.
+
+    Repeating such a step would repeat the fault, and cost the other runs their workers.
+    """
+    try:
+        perform()
+    except Unavailable:
+        raise
+    except Exception as error:
+        log.exception("%s %s raised, its run is paused", step, ", ".join(map(str, subjects)))
+        what = f"{type(error).__name__}: {error}"
+        reason = f"the step {step} raised {what}; the worker's log has the traceback"
+        steps.interrupt(context(), _LEASED.get(step), subjects, reason)

@@ -1,6 +1,10 @@
 """The steps by name: what a Celery task or an inline executor calls with one id."""
 
-from app.engine.context import Context
+from collections.abc import Callable, Sequence
+
+from app.domain.run import RunState
+from app.engine.attempt import stop
+from app.engine.context import Context, LeaseKind
 from app.engine.enqueue import enqueue_trials
 from app.engine.evaluate import evaluate
 from app.engine.generate import generate
@@ -18,16 +22,35 @@ def reap(ctx: Context, run: int) -> None:
     enqueue_trials(ctx, trials)
 
 
-def produce_all(ctx: Context) -> None:
-    """Plans for every running run."""
+def produce_all(ctx: Context, plan: Callable[[Context, int], None] = produce) -> None:
+    """Plans for every running run by `plan`, oldest first."""
     for run in _running(ctx):
-        produce(ctx, run)
+        plan(ctx, run)
 
 
-def reap_all(ctx: Context) -> None:
-    """Enqueues unfinished work of every running run; see `reap`."""
+def reap_all(ctx: Context, enqueue: Callable[[Context, int], None] = reap) -> None:
+    """Enqueues unfinished work of every running run by `enqueue`; see `reap`."""
     for run in _running(ctx):
-        reap(ctx, run)
+        enqueue(ctx, run)
+
+
+def interrupt(ctx: Context, leased: LeaseKind | None, subjects: Sequence[int], reason: str) -> None:
+    """Pauses the run of a step that raised what no step should, and gives its leases back.
+
+    Args:
+      ctx: The process's context.
+      leased: What the step leases; None for a step of a whole run.
+      subjects: What it was run for: proposals, trials, or runs.
+      reason: What to store as the reason of the pause.
+    """
+    runs = subjects
+    if leased is not None:
+        proposals, trials = (subjects, ()) if leased == "proposal" else ((), subjects)
+        with ctx.store.begin() as tx:
+            runs = tx.leases.runs(proposals, trials)
+            tx.leases.release(proposals, trials, ctx.pace.retry_seconds)
+    for run in runs:
+        stop(ctx, run, RunState.PAUSED, reason)
 
 
 def _running(ctx: Context) -> list[int]:

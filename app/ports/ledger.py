@@ -264,6 +264,10 @@ class Leases(Protocol):
         """Gives leases back: the attempt is not counted, redelivery is in `retry_seconds`."""
         ...
 
+    def runs(self, proposals: Sequence[ProposalId], trials: Sequence[TrialId]) -> list[int]:
+        """Returns the runs of proposals or trials, in order."""
+        ...
+
     def overdue(
         self, run: int, redeliver_seconds: float, limit: int = 1000
     ) -> tuple[list[ProposalId], list[WaitingTrial]]:

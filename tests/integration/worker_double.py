@@ -67,8 +67,8 @@ steps.generate = note("generate", float(os.environ.get("DOUBLE_NAP", "0")))
 steps.evaluate = note("evaluate")
 steps.produce = note("produce")
 steps.reap = note("reap")
-steps.produce_all = lambda ctx: client().incr("ticks:produce")
-steps.reap_all = lambda ctx: client().incr("ticks:reap")
+steps.produce_all = lambda ctx, plan: client().incr("ticks:produce")
+steps.reap_all = lambda ctx, enqueue: client().incr("ticks:reap")
 sys.modules["app.bootstrap"] = bootstrap
 sys.modules["app.engine.steps"] = steps
 import app.engine

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from sqlalchemy import Connection
 
-from app.adapters.store.driver import rows, write
+from app.adapters.store.driver import rows, values, write
 from app.adapters.store.trials import waiting
 from app.domain.search.cohort import ProposalId, TrialId
 from app.ports.protocols import Store, Unavailable
@@ -27,6 +27,10 @@ _RELEASE = """
     UPDATE {table} SET leased_until = NULL, visible_at = now() + %(retry)s * interval '1 second',
         attempts = greatest(attempts - 1, 0)
     WHERE id IN (SELECT id FROM {table} WHERE id = ANY(%(ids)s) ORDER BY id FOR NO KEY UPDATE)
+"""
+_RUNS = """
+    SELECT run FROM proposals WHERE id = ANY(%(proposals)s)
+    UNION SELECT run FROM trials WHERE id = ANY(%(trials)s) ORDER BY run
 """
 _OVERDUE = """
     UPDATE {table} SET visible_at = now() + %(again)s * interval '1 second'
@@ -127,6 +131,9 @@ class SqlLeases:
                     _RELEASE.format(table=table),
                     {"ids": sorted(ids), "retry": retry_seconds},
                 )
+
+    def runs(self, proposals: Sequence[ProposalId], trials: Sequence[TrialId]) -> list[int]:
+        return values(self._c, _RUNS, {"proposals": list(proposals), "trials": list(trials)})
 
     def overdue(
         self, run: int, redeliver_seconds: float, limit: int = 1000
