@@ -6,8 +6,9 @@ and the crosstable of a tournament.
 """
 
 import enum
+import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TypeAlias
@@ -121,6 +122,16 @@ def signature(player: ProgramId, evaluations: Iterable[Evaluation]) -> tuple[flo
     """Returns the player's scores in case order: programs with equal signatures behave alike."""
     merged = _merged(player, evaluations)
     return tuple(merged[case] for case in sorted(merged))
+
+
+def behaviour(player: ProgramId, evaluations: Sequence[Evaluation]) -> str:
+    """Returns a digest of all that was measured of the player: scores and metrics, to the last bit.
+
+    Programs with equal digests cannot be told apart by their evaluator.
+    """
+    measured = [_merged(player, evaluations), merged_metrics(player, evaluations)]
+    text = repr([sorted(numbers.items()) for numbers in measured])
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 def merged_metrics(player: ProgramId, evaluations: Iterable[Evaluation]) -> dict[str, float]:

@@ -180,9 +180,15 @@ class Admitted(Offered):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused(Offered):
-    """A proposal was offered to a cell, and the cell kept its occupants."""
+    """A proposal was offered to a cell, and the cell kept its occupants, or stayed empty.
+
+    Attributes:
+      clone_of: The elite of the island with the same metrics, where a clone would have opened a
+        cell; None where the cell kept its occupants.
+    """
 
     kind: ClassVar = EventKind.REFUSED
+    clone_of: ProgramId | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,10 +276,12 @@ class Event:
 
 
 def document(fact: Fact) -> dict[str, Any]:
-    """Returns the fields of a fact as JSON values; `role` only where it is not the generator."""
+    """Returns the fields of a fact as JSON values; without a `role` or `clone_of` by default."""
     values = asdict(fact)
     if values.get("role") is Role.GENERATOR:
         del values["role"]
+    if values.get("clone_of", "") is None:
+        del values["clone_of"]
     return values
 
 

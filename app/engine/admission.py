@@ -3,15 +3,30 @@
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from app.domain.events import Admitted, Crowned, Founded, Improved, Refused
 from app.domain.operator import Role
+from app.domain.program import ProgramId
 from app.domain.run import Run
 from app.domain.search.archive import Elite, Entrant, IslandView, Quality, learnt
-from app.domain.search.cohort import Cohort, ProposalId
+from app.domain.search.cohort import Cohort, Member, ProposalId
 from app.domain.search.strategy import Ranking, Strategy
 from app.engine.context import Context
 from app.ports.ledger import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What became of a program that was offered to a cell.
+
+    Attributes:
+      elite: The elite it became; None where it was refused.
+      clone_of: The elite of the island with the same metrics, where that is the reason.
+    """
+
+    elite: Elite | None = None
+    clone_of: ProgramId | None = None
 
 
 class Admission:
@@ -50,7 +65,7 @@ class Admission:
         """Champion of the run before the proposals enter; see `Ranking.RELATIVE`."""
         return self._tx.archive.champion(self.run.id)
 
-    def offer(self, entrant: Entrant | Elite, island: int, epoch: int) -> Elite | None:
+    def offer(self, entrant: Entrant | Elite, island: int, epoch: int) -> Decision:
         """Offers a program to its cell of an island.
 
         An island that is not locked is read first and locked only where the cell takes the program:
@@ -62,9 +77,6 @@ class Admission:
           island: The island's index.
           epoch: The epoch of the island that the program belongs to.  An island that has been reset
             since refuses it.
-
-        Returns:
-          The elite it became; None where it was refused.
         """
         elite = entrant
         if isinstance(elite, Entrant):
@@ -73,15 +85,19 @@ class Admission:
             view = self._locked.get(island) or self._tx.archive.island(self.run.id, island)
             before = view.cell(elite.cell)
             if epoch != view.epoch:
-                return None
+                return Decision()
+            if self._strategy.refuse_clones and not before.occupants:
+                twin = view.twin(elite)
+                if twin is not None:
+                    return Decision(clone_of=twin.program)
             after = self._strategy.occupancy(before, elite)
             if after is before:
-                return None
+                return Decision()
             if self._entering:
                 self._read_best()  # before the island is locked
             seen = None if island in self._locked else view
             if self._tx.archive.put_cell(self.run.id, island, after, seen=seen):
-                return elite
+                return Decision(elite)
             self._lock(island)
 
     def epoch(self, island: int) -> int:
@@ -160,23 +176,30 @@ def _taken(admission: Admission, tx: Transaction, cohort: Cohort, entrant: Entra
     member = cohort.member(entrant.program)
     draft = member.draft if member else None
     islands = range(admission.run.islands) if cohort.seeding else (cohort.island,)
-    elites = []
+    taken = False
     for island in islands:
         epoch = draft.epoch if draft else admission.epoch(island)
-        elite = admission.offer(entrant, island, epoch)
-        elites.append(elite)
-        reached = Admitted if elite else Refused
-        fact = (Founded if cohort.seeding else reached)(
-            proposal=member.ordinal if member else None,
-            program=entrant.program,
-            island=island,
-            operator=cohort.operator,
-            fitness=entrant.fitness,
-            cell=elite.cell if elite else None,
-            role=member.role if member else Role.GENERATOR,
-        )
-        tx.events.emit(admission.run.id, fact)
-    return any(elites)
+        decision = admission.offer(entrant, island, epoch)
+        taken |= decision.elite is not None
+        tx.events.emit(admission.run.id, _offered(cohort, member, entrant, island, decision))
+    return taken
+
+
+def _offered(
+    cohort: Cohort, member: Member | None, entrant: Entrant, island: int, decision: Decision
+) -> Founded | Admitted | Refused:
+    """Returns the event of a program that was offered to an island."""
+    elite = decision.elite
+    reached = Admitted if elite else partial(Refused, clone_of=decision.clone_of)
+    return (Founded if cohort.seeding else reached)(
+        proposal=member.ordinal if member else None,
+        program=entrant.program,
+        island=island,
+        operator=cohort.operator,
+        fitness=entrant.fitness,
+        cell=elite.cell if elite else None,
+        role=member.role if member else Role.GENERATOR,
+    )
 
 
 def _announce_best(admission: Admission, tx: Transaction, taken: Sequence[Entrant]) -> None:

@@ -187,7 +187,7 @@ def _upkeep(tx: Transaction, run: Run, strategy: Strategy, rng: Random) -> None:
     for move in strategy.upkeep.moves(islands, rng):
         if move.reset:
             admission.clear(move.target, reset=True)
-        elite = admission.offer(move.elite, move.target, admission.epoch(move.target))
+        elite = admission.offer(move.elite, move.target, admission.epoch(move.target)).elite
         if elite is not None:
             tx.events.emit(
                 run.id,

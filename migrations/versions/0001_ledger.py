@@ -210,6 +210,7 @@ _UP = (
         length INTEGER NOT NULL,
         generation INTEGER NOT NULL,
         stages_left INTEGER DEFAULT '0' NOT NULL,
+        behaviour TEXT NOT NULL,
         CONSTRAINT elites_key PRIMARY KEY (run, island, cell, rank),
         CONSTRAINT elites_number_once UNIQUE (run, island, number, rank),
         CONSTRAINT elites_cell_is_short CHECK (octet_length(cell::text) <= 256),
@@ -219,6 +220,7 @@ _UP = (
         CONSTRAINT elites_program_exists FOREIGN KEY(program) REFERENCES programs (id)
     )
     """,
+    "CREATE INDEX elites_of_behaviour ON elites (run, island, behaviour)",
     "CREATE INDEX elites_of_program ON elites (run, island, program)",
     "CREATE INDEX elites_fittest ON elites (run, island, stages_left, fitness DESC, number)",
     """

@@ -215,6 +215,19 @@ class StoreContract:
             assert [(e.fitness, e.stages_left) for e in island.best(2)] == [(1.0, 0), (9.0, 1)]
             assert island.cell((0,)).best.stages_left == 1
 
+    def test_an_island_finds_the_twin_of_a_program(self, store: Store) -> None:
+        run = a_run(store)
+        with store.begin() as tx:
+            tx.programs.put([Program(f"x = {n}\n") for n in range(3)])
+            first = replace(elite(0, 1.0), behaviour="alike")
+            tx.archive.put_cell(run, 0, Cell((0,), (first,)))
+            tx.archive.put_cell(run, 0, Cell((1,), (replace(elite(1, 1.0), behaviour="other"),)))
+            island = tx.archive.island(run, 0)
+            assert island.twin(replace(elite(2, 1.0), behaviour="alike")) == first
+            assert island.twin(replace(elite(2, 1.0), behaviour="alone")) is None
+            assert island.twin(first) is None
+            assert tx.archive.island(run, 1).twin(replace(first, program="0" * 64)) is None
+
     def test_a_cell_keeps_its_number_when_its_occupants_change(self, store: Store) -> None:
         run = a_run(store)
         with store.begin() as tx:

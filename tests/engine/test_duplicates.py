@@ -1,4 +1,4 @@
-"""A program is evaluated once in a run, on whichever island it is bred."""
+"""A program is evaluated once in a run, and clones of an elite open no cell of its island."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,8 +6,10 @@ from random import Random
 
 import pytest
 
+from app.domain.events import EventKind, Refused
 from app.domain.operator import Brief, Conversation, Offspring, Operator
 from app.domain.operators.seed import SEED
+from app.domain.problem import Axis
 from app.domain.program import Program
 from app.domain.search.archive import IslandView, best, grid
 from app.domain.search.promotion import cascade
@@ -80,3 +82,66 @@ def test_an_island_that_was_reset_may_evaluate_a_program_again(
     run_to_the_end(ctx, problem(), replace(new_run(problem(), budget=12), strategy="resetting"))
 
     assert sandbox.runs == 3, "the seed, and the child in each of two epochs"
+
+
+LENGTHS = (Axis("length", 10, 4.0, 24.0),)
+"""Places programs by their text alone, as `complexity` does."""
+
+
+def _longer(brief: Brief) -> Conversation:
+    """Makes a program that does what its parent does, by another text."""
+    yield from ()
+    return [
+        Offspring(Program(f"{'x' * (2 + draft.ordinal % 16)} = 0.0\n")) for draft in brief.drafts
+    ]
+
+
+@pytest.mark.parametrize("regridded", [False, True])
+def test_a_clone_opens_no_cell_of_its_island(ctx: Context, regridded: bool) -> None:
+    toy = problem(axes=(Axis("length", 10),) if regridded else LENGTHS)
+    operator = Operator("nudge", _longer, asks_model=False)
+    ctx = replace(ctx, operators={"seed": SEED, "nudge": operator})
+
+    run = run_to_the_end(ctx, toy, new_run(toy, budget=16, grid_after=6, migration_interval=2))
+
+    with ctx.store.begin() as tx:
+        elites = tx.archive.elites(run)
+        refused = tx.events.read(run, kinds=[EventKind.REFUSED])
+        learnt = tx.events.read(run, kinds=[EventKind.REGRIDDED])
+    seed = toy.seeds[0].id
+    assert {elite.program for _, elite in elites} == {seed}
+    clones = [event.fact for event in refused if event.data.get("clone_of")]
+    assert len(clones) > 8
+    assert {fact.clone_of for fact in clones if isinstance(fact, Refused)} == {seed}
+    assert bool(learnt) == regridded
+
+
+def test_clones_open_cells_where_the_setting_says_so(ctx: Context) -> None:
+    toy = problem(axes=LENGTHS)
+    operator = Operator("nudge", _longer, asks_model=False)
+    ctx = replace(ctx, operators={"seed": SEED, "nudge": operator})
+    new = new_run(toy, budget=16)
+    settings = {**new.settings, "strategy": {"refuse_clones": False}}
+
+    run = run_to_the_end(ctx, toy, replace(new, settings=settings))
+
+    with ctx.store.begin() as tx:
+        elites = tx.archive.elites(run)
+    assert len(elites) > 6
+
+
+def test_a_clone_of_a_better_elite_still_takes_the_cell_of_a_worse_one(ctx: Context) -> None:
+    toy = problem(axes=LENGTHS, seeds=("x = 3.0\n", "xxxxxxxx = 1.0\n"))
+
+    def clone(brief: Brief) -> Conversation:
+        yield from ()
+        return [Offspring(Program("yyyyyyyy = 3.0\n")) for _ in brief.drafts]
+
+    operator = Operator("nudge", clone, asks_model=False)
+    ctx = replace(ctx, operators={"seed": SEED, "nudge": operator})
+
+    run = run_to_the_end(ctx, toy, new_run(toy, budget=1, islands=1))
+
+    with ctx.store.begin() as tx:
+        elites = {elite.program for _, elite in tx.archive.elites(run)}
+    assert elites == {toy.seeds[0].id, Program("yyyyyyyy = 3.0\n").id}

@@ -15,10 +15,19 @@ from hypothesis import strategies as st
 from app.domain.events import SETTLING, Admitted, Founded, Moved, Refused
 from app.domain.operator import Brief, Completion, Conversation, Offspring, Operator, Prompt
 from app.domain.operators.seed import SEED
-from app.domain.problem import Job, Outcome
+from app.domain.problem import Axis, Job, Outcome
 from app.domain.program import Program
 from app.domain.run import Run, RunState
-from app.domain.search.archive import Cell, CellKey, Elite, IslandView, best, bin_index, grid
+from app.domain.search.archive import (
+    Cell,
+    CellKey,
+    Elite,
+    Island,
+    IslandView,
+    best,
+    bin_index,
+    grid,
+)
 from app.domain.search.cohort import Cohort, Verdict
 from app.domain.search.promotion import Promotion, cascade
 from app.domain.search.recipes import RECIPES
@@ -32,6 +41,8 @@ from tests.engine.toy import NUDGE, ToySandbox, problem
 
 ISLANDS = 2
 PLACES = 2
+AXES = (Axis("x", 12, -4.0, 8.0), Axis("length", 4, 6.0, 18.0))
+SEEDS = ("x = 0.0\n", "x = 1.5\n")
 NAMES = itertools.count()
 
 
@@ -124,9 +135,13 @@ class Network:
 
     def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
         self._interrupted()
-        texts = [f"x = {self._rng.uniform(-4, 8):.3f}\n" for _ in prompts]
+        texts = [self._program() for _ in prompts]
         crashing = self._rng.random() < 0.1
         return [Completion("x = crash\n" if crashing else text, "network") for text in texts]
+
+    def _program(self) -> str:
+        """Returns a program; many have the metrics of another one that is longer or shorter."""
+        return f"{'x' * self._rng.randint(1, 9)} = {self._rng.randint(-4, 8)}.0\n"
 
     def run(self, job: Job) -> Outcome:
         self._interrupted()
@@ -136,8 +151,8 @@ class Network:
 
 
 @pytest.fixture
-def recipe(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str], None]:
-    def register(size: int, promotion: str) -> None:
+def recipe(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str, bool], None]:
+    def register(size: int, promotion: str, refuse_clones: bool) -> None:
         @dataclass(frozen=True)
         class Ranked:
             def strategy(self, inputs: RecipeInputs) -> Strategy:
@@ -149,6 +164,7 @@ def recipe(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str], None]:
                     neighbours(3, 0.5),
                     size=fixed(size),
                     barrier=Barrier.NONE,
+                    refuse_clones=refuse_clones,
                 )
 
         monkeypatch.setitem(RECIPES, "ranked", Ranked)  # type: ignore[arg-type]
@@ -157,7 +173,7 @@ def recipe(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str], None]:
 
 
 def ended(ctx: Context, network: Network, budget: int) -> Run:
-    toy = problem(seeds=("x = 0.0\n", "x = 1.5\n"))
+    toy = problem(axes=AXES, seeds=SEEDS)
     new = replace(
         new_run(toy, budget=budget, in_flight=16, islands=ISLANDS),
         name=f"interleaved-{next(NAMES)}",
@@ -177,7 +193,9 @@ def ended(ctx: Context, network: Network, budget: int) -> Run:
     return run
 
 
-def replayed(ctx: Context, run: Run) -> dict[tuple[int, CellKey], list[tuple[str, float]]]:
+def replayed(
+    ctx: Context, run: Run, refuse_clones: bool
+) -> dict[tuple[int, CellKey], list[tuple[str, float]]]:
     """Returns the archive that the events, one after the other, make; checks each decision."""
     occupancy = best(PLACES)
     cells: dict[tuple[int, CellKey], Cell] = {}
@@ -185,29 +203,40 @@ def replayed(ctx: Context, run: Run) -> dict[tuple[int, CellKey], list[tuple[str
         facts = [event.fact for event in tx.events.read(run.id, limit=10_000)]
         offered = [f for f in facts if isinstance(f, Founded | Admitted | Refused | Moved)]
         programs = tx.programs.get([fact.program for fact in offered])
-    [axis] = run.axes
     for fact in offered:
-        x = float(programs[fact.program].source.split("=")[1])
-        key = (fact.island, (bin_index(axis, x),))
+        source = programs[fact.program].source
+        x = float(source.split("=")[1])
+        features = zip(AXES, (x, len(source)), strict=True)
+        key = (fact.island, tuple(bin_index(axis, value) for axis, value in features))
         before = cells.get(key, Cell(key[1]))
-        after = occupancy(before, Elite(fact.program, fact.fitness, 0, 0, key[1]))
+        elite = Elite(fact.program, fact.fitness, 0, 0, key[1], behaviour=str(x))
+        island = Island(0, cells={k: cell for (index, k), cell in cells.items() if index == key[0]})
+        clone = refuse_clones and not before.occupants and island.twin(elite) is not None
+        after = before if clone else occupancy(before, elite)
         assert (after is not before) == (fact.cell is not None), fact
+        assert not isinstance(fact, Refused) or clone == (fact.clone_of is not None), fact
         cells[key] = after
     return {
         key: [(elite.program, elite.fitness) for elite in cell.occupants]
         for key, cell in cells.items()
+        if cell.occupants
     }
 
 
 @pytest.mark.parametrize("promotion", list(PROMOTIONS))
-@given(size=st.integers(1, 10), seed=st.integers(0, 2**32))
+@given(size=st.integers(1, 10), seed=st.integers(0, 2**32), refuse_clones=st.booleans())
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_archive_is_that_of_the_sequential_replay_of_the_events(
-    ctx: Context, recipe: Callable[[int, str], None], promotion: str, size: int, seed: int
+    ctx: Context,
+    recipe: Callable[[int, str, bool], None],
+    promotion: str,
+    size: int,
+    seed: int,
+    refuse_clones: bool,
 ) -> None:
     network = Network(Random(seed))
-    recipe(size, promotion)
-    toy = problem(seeds=("x = 0.0\n", "x = 1.5\n"))
+    recipe(size, promotion, refuse_clones)
+    toy = problem(axes=AXES, seeds=SEEDS)
     ctx = replace(
         ctx,
         model=lambda run: network,
@@ -234,4 +263,4 @@ def test_the_archive_is_that_of_the_sequential_replay_of_the_events(
     assert len({proposal.ordinal for proposal in settled}) == len(settled) == 2 * size + 9
     counts = Counter(e.data["proposal"] for e in events if e.kind in SETTLING)
     assert counts == dict.fromkeys(range(2 * size + 7), 1)
-    assert stored == replayed(ctx, run)
+    assert stored == replayed(ctx, run, refuse_clones)

@@ -46,21 +46,22 @@ _PUT = """
             AND rank >= %(n)s AND EXISTS (SELECT FROM here)
     )
     INSERT INTO elites (
-        run, island, cell, rank, number, program, fitness, length, generation, stages_left
+        run, island, cell, rank, number, program, fitness, length, generation, stages_left,
+        behaviour
     )
     SELECT %(run)s, %(island)s, CAST(%(cell)s AS jsonb), place - 1,
         coalesce((SELECT number FROM old), cells - 1), program, fitness, length, generation,
-        stages_left
+        stages_left, behaviour
     FROM here, unnest(
             CAST(%(programs)s AS text[]), CAST(%(fitnesses)s AS float8[]),
             CAST(%(lengths)s AS int[]), CAST(%(generations)s AS int[]),
-            CAST(%(stages_left)s AS int[])
+            CAST(%(stages_left)s AS int[]), CAST(%(behaviours)s AS text[])
         )
         WITH ORDINALITY
-        AS occupant(program, fitness, length, generation, stages_left, place)
+        AS occupant(program, fitness, length, generation, stages_left, behaviour, place)
     ON CONFLICT (run, island, cell, rank) DO UPDATE SET program = excluded.program,
         fitness = excluded.fitness, length = excluded.length, generation = excluded.generation,
-        stages_left = excluded.stages_left
+        stages_left = excluded.stages_left, behaviour = excluded.behaviour
 """
 """Who waits for the island's row is judged by what the row has become; `old` was read before, but
 while nobody has entered it cannot have changed."""
@@ -97,6 +98,12 @@ _EMPTIED = """
 
 _ELITE = """
     SELECT * FROM elites WHERE run = %(run)s AND island = %(island)s AND program = %(program)s
+    ORDER BY number, rank LIMIT 1
+"""
+_TWIN = """
+    SELECT * FROM elites
+    WHERE run = %(run)s AND island = %(island)s AND behaviour = %(behaviour)s
+        AND program <> %(program)s
     ORDER BY number, rank LIMIT 1
 """
 
@@ -148,6 +155,16 @@ class SqlIsland:
         result = row(self._c, _ELITE, params)
         return elite_of(result) if result else None
 
+    def twin(self, elite: Elite) -> Elite | None:
+        params = {
+            "run": self._run,
+            "island": self._index,
+            "behaviour": elite.behaviour,
+            "program": elite.program,
+        }
+        result = row(self._c, _TWIN, params)
+        return elite_of(result) if result else None
+
     def uniform(self, n: int, rng: Random) -> tuple[Elite, ...]:
         numbers = rng.sample(range(self.size), min(n, self.size))
         params = {"run": self._run, "island": self._index, "numbers": numbers}
@@ -194,6 +211,7 @@ class SqlArchive:
                 "lengths": [elite.length for elite in cell.occupants],
                 "generations": [elite.generation for elite in cell.occupants],
                 "stages_left": [elite.stages_left for elite in cell.occupants],
+                "behaviours": [elite.behaviour for elite in cell.occupants],
             },
         )
         return put > 0

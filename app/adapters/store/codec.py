@@ -125,8 +125,15 @@ def cell_key(stored: list[Any]) -> CellKey:
 
 
 def elite_of(row: Any) -> Elite:
-    cell = cell_key(row.cell)
-    return Elite(row.program, row.fitness, row.length, row.generation, cell, row.stages_left)
+    return Elite(
+        row.program,
+        row.fitness,
+        row.length,
+        row.generation,
+        cell_key(row.cell),
+        row.stages_left,
+        row.behaviour,
+    )
 
 
 def settled_of(row: Any) -> Settled:

@@ -232,11 +232,13 @@ elites = Table(
     Column("length", Integer, nullable=False),
     Column("generation", Integer, nullable=False),
     Column("stages_left", Integer, nullable=False, server_default="0"),
+    Column("behaviour", Text, nullable=False),
     PrimaryKeyConstraint("run", "island", "cell", "rank"),
     UniqueConstraint("run", "island", "number", "rank", name="elites_number_once"),
     CheckConstraint("fitness NOT IN ('NaN', 'Infinity', '-Infinity')", name="fitness_is_finite"),
     CheckConstraint("octet_length(cell::text) <= 256", name="cell_is_short"),
     Index("elites_of_program", "run", "island", "program"),
+    Index("elites_of_behaviour", "run", "island", "behaviour"),
     Index("elites_fittest", "run", "island", "stages_left", text("fitness DESC"), "number"),
 )
 completions = Table(

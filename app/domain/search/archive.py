@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import NamedTuple, Protocol, TypeAlias
 
-from app.domain.evaluation import Evaluation, signature
+from app.domain.evaluation import Evaluation, behaviour, signature
 from app.domain.problem import Axis
 from app.domain.program import ProgramId
 
@@ -41,6 +41,7 @@ class Elite:
       length: Characters of source.
       generation: Edits since a seed.
       stages_left: How many stages it was not measured at, because it stayed below a threshold.
+      behaviour: Digest of all its scores and metrics, and of the stages that were left out.
     """
 
     program: ProgramId
@@ -49,6 +50,7 @@ class Elite:
     generation: int
     cell: CellKey = ()
     stages_left: int = 0
+    behaviour: str = ""
 
     @property
     def quality(self) -> Quality:
@@ -102,6 +104,10 @@ class IslandView(Protocol):
         """Returns a program's place in a cell; None where it has none."""
         ...
 
+    def twin(self, elite: Elite) -> Elite | None:
+        """Returns another program's elite with the same behaviour; None where there is none."""
+        ...
+
     def uniform(self, n: int, rng: Random) -> tuple[Elite, ...]:
         """Returns the best of up to `n` distinct cells, each cell equally likely."""
         ...
@@ -133,6 +139,17 @@ class Island:
     def elite(self, program: ProgramId) -> Elite | None:
         elites = (elite for cell in self.cells.values() for elite in cell.occupants)
         return next((elite for elite in elites if elite.program == program), None)
+
+    def twin(self, elite: Elite) -> Elite | None:
+        elites = (other for cell in self.cells.values() for other in cell.occupants)
+        return next(
+            (
+                other
+                for other in elites
+                if other.behaviour == elite.behaviour and other.program != elite.program
+            ),
+            None,
+        )
 
     def uniform(self, n: int, rng: Random) -> tuple[Elite, ...]:
         cells = list(self.cells.values())
@@ -171,7 +188,13 @@ class Entrant:
 
     def elite(self, key: CellKey) -> Elite:
         return Elite(
-            self.program, self.fitness, self.length, self.generation, key, self.stages_left
+            self.program,
+            self.fitness,
+            self.length,
+            self.generation,
+            key,
+            self.stages_left,
+            f"{behaviour(self.program, self.evaluations)}-{self.stages_left}",
         )
 
 

@@ -108,6 +108,8 @@ class Strategy:
       operator: Which conversation turns parents into children; None draws from the run's mix.
       size: How many proposals are drawn from one snapshot and promoted together.
       barrier: What an island waits for before its next cohort is planned.
+      refuse_clones: Whether a program opens no new cell if its scores and metrics all equal those
+        of an elite of the island.  A cell that has occupants decides by `occupancy` in any case.
       rated: The stages whose scores make the fitness; () for every stage.
       ranking: Whether fitness of different times is comparable.  Where it is not, the best program
         of a run is the fittest that leads a cell now.
@@ -121,6 +123,7 @@ class Strategy:
     operator: str | None = None
     size: Size = single
     barrier: Barrier = Barrier.NONE
+    refuse_clones: bool = False
     rated: tuple[str, ...] = ()
     ranking: Ranking = Ranking.ABSOLUTE
 

@@ -32,6 +32,7 @@ from app.domain.operator import Role
 from app.domain.problem import Axis
 
 PROGRAM = "f" * 64
+OTHER = "b1" * 32
 OFFERED = {
     "proposal": 7,
     "program": PROGRAM,
@@ -82,6 +83,18 @@ STORED: list[tuple[Fact, dict[str, object]]] = [
             role=Role.REFINER,
         ),
         {**OFFERED, "proposal": None, "cell": None, "role": "refiner"},
+    ),
+    (
+        Refused(
+            proposal=7,
+            program=PROGRAM,
+            island=2,
+            operator="diff",
+            fitness=-1.5,
+            cell=None,
+            clone_of=OTHER,
+        ),
+        {**OFFERED, "cell": None, "clone_of": OTHER},
     ),
     (
         Founded(proposal=-1, program=PROGRAM, island=2, operator="seed", fitness=-1.5, cell=(3, 0)),

@@ -83,6 +83,7 @@ class MapElites:
     Attributes:
       migration_interval: Cohorts per island between two migrations; at least 1.
       migration_rate: See `neighbours`.
+      refuse_clones: See `Strategy`.
       exploration_ratio, exploitation_ratio, archive_size, top_programs, inspirations: See
         `explore_or_exploit`.
     """
@@ -94,6 +95,7 @@ class MapElites:
     archive_size: int = 100
     top_programs: int = 3
     inspirations: int = 2
+    refuse_clones: bool = True
 
     def strategy(self, inputs: RecipeInputs) -> Strategy:
         """Builds the five decisions."""
@@ -109,4 +111,5 @@ class MapElites:
             ),
             promotion=cascade(inputs.stages, inputs.thresholds),
             upkeep=neighbours(self.migration_interval * inputs.islands, self.migration_rate),
+            refuse_clones=self.refuse_clones,
         )

@@ -45,6 +45,27 @@ def test_a_program_that_returns_by_another_lineage_is_no_news() -> None:
     assert best(1)(cell, Elite("a", 0.5, 1, generation=7)) is cell
 
 
+def measured(program: str, score: float, **metrics: float) -> Elite:
+    evaluation = Evaluation(scores={program: {"": score}}, metrics={program: metrics})
+    return Entrant(program, score, 10, 1, (evaluation,)).elite(())
+
+
+def test_programs_are_twins_if_all_their_metrics_are_equal() -> None:
+    elite = measured("a", 1.0, speed=2.0, size=3.0)
+    island = Island(0, cells={(0,): Cell((0,), (measured("z", 9.0), elite))})
+    assert island.twin(measured("b", 1.0, size=3.0, speed=2.0)) == elite
+    assert island.twin(measured("b", 1.0, size=3.0, speed=2.0000001)) is None
+    assert island.twin(measured("b", 1.0, size=3.0)) is None
+    assert island.twin(elite) is None, "a program is no twin of itself"
+
+
+def test_a_program_that_stopped_earlier_is_no_twin() -> None:
+    elite = measured("a", 1.0, speed=2.0)
+    evaluation = Evaluation(scores={"b": {"": 1.0}}, metrics={"b": {"speed": 2.0}})
+    early = Entrant("b", 1.0, 10, 1, (evaluation,), stages_left=1).elite(())
+    assert Island(0, cells={(): Cell((), (elite,))}).twin(early) is None
+
+
 def stopped(name: str, fitness: float) -> Elite:
     return Elite(name, fitness, 10, 0, stages_left=1)
 
