@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import threading
+import time
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -26,10 +27,12 @@ from app.adapters.store.worker_time import WorkerTimeRecorder
 from app.adapters.tuning.cma import ask
 from app.config.layers import wrong_variables
 from app.config.models import ModelSettings
+from app.config.places import available_cores, places
 from app.config.settings import QueueSettings, SandboxSettings, Settings
 from app.domain.operators import operators
 from app.domain.problem import Evaluator, Job, Outcome, Problem, ProblemDigest
 from app.domain.run import Run
+from app.domain.search.shares import NEWCOMERS
 from app.engine.context import Context, Pace
 from app.ports.protocols import (
     Executor,
@@ -72,10 +75,11 @@ def worker_context(settings: Settings | None = None) -> Context:
     )
     from app.celery import app
 
+    sandboxes = {"cells": places(os.environ, available_cores()) + NEWCOMERS}
     return context(
         store,
         CeleryExecutor(app),
-        LazySandbox(settings.sandbox),
+        LazySandbox(settings.sandbox.model_copy(update=sandboxes)),
         queue=settings.queue,
         engine=worker_engine(),
         settings=settings,
@@ -135,24 +139,24 @@ def with_worker_time(ctx: Context, queues: Collection[str]) -> tuple[Context, Wo
 
     A worker of several queues is of the first kind in `WORKER_KINDS`, as a rule the most expensive.
     """
-    settings = own_settings()
     kind = next(kind for kind in WORKER_KINDS if kind in queues)
     name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    worker = Worker(name, kind, settings.prices.of(kind))
-    recorder = WorkerTimeRecorder(ctx.store, worker, partial(_places, ctx, settings, queues))
+    worker = Worker(name, kind, own_settings().prices.of(kind))
+    recorder = WorkerTimeRecorder(ctx.store, worker, partial(_places, ctx, queues))
     recorder.start()
     return replace(ctx, work=recorder.work), recorder
 
 
-def _places(ctx: Context, settings: Settings, queues: Collection[str]) -> Capacity:
+def _places(ctx: Context, queues: Collection[str]) -> Capacity:
     """Returns the places of this worker: no more than it has threads for."""
-    from app.celery import threads
+    from app.celery import app, threads
 
     model, sandbox = None, None
+    most = app.conf.worker_concurrency or threads(queues, os.environ)
     if "gpu" in queues and isinstance(ctx.model, Models):
-        model = min(ctx.model.places, threads(["gpu"], os.environ))
+        model = min(ctx.model.places, threads(["gpu"], os.environ), most)
     if "cpu" in queues:
-        sandbox = min(settings.sandbox.cells, threads(["cpu"], os.environ))
+        sandbox = min(places(os.environ, available_cores()), most)
     return Capacity(model, sandbox)
 
 
@@ -207,6 +211,7 @@ def context(
         operators=operators(ask),
         pace=Pace(pace.lease_seconds, pace.redeliver_seconds, attempts=pace.attempts),
         share=GroupCommit().share,
+        wait=time.sleep,
     )
     if keep_leases:
         return replace(built, keep=LeaseRenewer(store, pace.lease_seconds).keep)

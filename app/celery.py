@@ -17,6 +17,8 @@ from kombu.entity import Exchange, Queue
 
 from app.adapters.queue.address import broker_url
 from app.adapters.queue.transport import install
+from app.config.places import available_cores, places
+from app.domain.search.shares import NEWCOMERS
 from app.logs import filter_secrets
 
 QUEUES = {
@@ -28,13 +30,10 @@ QUEUES = {
 }
 """The queue of each task."""
 
-CONCURRENCY = {"gpu": 128, "cpu": 16, "control": 2}
-"""Threads that a worker has for each of its queues; steps wait for a model or a sandbox."""
+CONCURRENCY = {"gpu": 128, "control": 2}
+"""Threads that a worker has for each of its queues; that of `cpu` has one a place, and one more."""
 
-CONCURRENCY_VARIABLES = {
-    "gpu": "EVOQ_GENERATE_CONCURRENCY",
-    "cpu": "EVOQ_EVALUATE_CONCURRENCY",
-}
+GENERATE_CONCURRENCY = "EVOQ_GENERATE_CONCURRENCY"
 PRODUCE_SECONDS = 0.5
 REAP_SECONDS = 5.0
 
@@ -53,7 +52,9 @@ def configuration(environment: Mapping[str, str]) -> dict[str, Any]:
       WrongEnvironment: `EVOQ_REDIS_URL` is not set or no address of a Redis, or another variable
         is wrong.
     """
-    threads(CONCURRENCY, environment)  # here, because Celery logs and forgets what a signal raises
+    threads(
+        QUEUES.values(), environment
+    )  # here, because Celery logs and forgets what a signal raises
     return {
         "broker_url": _broker(environment),
         "broker_connection_retry_on_startup": True,
@@ -66,7 +67,7 @@ def configuration(environment: Mapping[str, str]) -> dict[str, Any]:
         },
         "result_backend": None,
         "task_ignore_result": True,
-        "task_queues": [Queue(name, Exchange(name), name) for name in CONCURRENCY],
+        "task_queues": [Queue(name, Exchange(name), name) for name in sorted(set(QUEUES.values()))],
         "task_default_queue": "control",
         "task_create_missing_queues": False,
         "task_routes": {task: {"queue": queue} for task, queue in QUEUES.items()},
@@ -119,18 +120,24 @@ def threads(queues: Iterable[str], environment: Mapping[str, str]) -> int:
     """Returns the number of tasks that a worker of these queues runs at once.
 
     Raises:
-      WrongEnvironment: A variable in `CONCURRENCY_VARIABLES` is not a positive number.
+      WrongEnvironment: A variable of a queue is not a positive number.
     """
-    return sum(_threads(queue, environment) for queue in queues)
+    return sum(_threads(queue, environment) for queue in set(queues))
 
 
 def _threads(queue: str, environment: Mapping[str, str]) -> int:
-    variable = CONCURRENCY_VARIABLES.get(queue)
-    text = environment.get(variable) if variable else None
-    if text is None:
+    if queue == "cpu":
+        try:
+            return places(environment, available_cores()) + NEWCOMERS
+        except ValueError as error:
+            raise WrongEnvironment(str(error)) from error
+    text = environment.get(GENERATE_CONCURRENCY) if queue == "gpu" else None
+    if not text:
         return CONCURRENCY[queue]
     if not text.isdecimal() or int(text) < 1:
-        raise WrongEnvironment(f"{variable} must be a number of threads, 1 or more, not {text!r}")
+        raise WrongEnvironment(
+            f"{GENERATE_CONCURRENCY} must be a number of threads, 1 or more, not {text!r}"
+        )
     return int(text)
 
 
@@ -143,6 +150,7 @@ def shape_worker(sender: Any, **_: Any) -> None:
         sender.pool_cls = concurrency.get_implementation("threads")
     if command.get_parameter_source("concurrency") is ParameterSource.DEFAULT:
         sender.concurrency = threads(sender.app.amqp.queues.consume_from, os.environ)
+    sender.app.conf.worker_concurrency = sender.concurrency  # for the places that it reports
 
 
 def name_worker(instance: Any, options: Mapping[str, Any], **_: Any) -> None:

@@ -13,6 +13,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from app.config.models import ModelSettings
+from app.config.places import VARIABLES, places
 from app.config.settings import RunSettings, Settings
 from app.domain.problem import Limits
 
@@ -178,6 +179,10 @@ def wrong_variables() -> dict[str, str]:
         for fault in error.errors(include_url=False):
             name = PREFIX + "__".join(str(part) for part in fault["loc"]).upper()
             wrong[name] = f"{fault['msg'][:1].lower()}{fault['msg'][1:]}, not {fault['input']!r}"
+    try:
+        places(os.environ, cores=1)
+    except ValueError as error:
+        wrong.setdefault(VARIABLES[0], str(error))
     return wrong
 
 

@@ -87,6 +87,11 @@ class QueueSettings(Section):
     evaluating: int | None = Field(None, ge=1)
     """Proposals under test from which on no further proposal is planned. Without a value, it
     follows from measurements."""
+    trials_at_once: int | None = Field(None, ge=1)
+    """Most trials of the run that are in a sandbox at once, over all workers. Without a value, as
+    many as the workers have places."""
+    weight: float = Field(1.0, gt=0, allow_inf_nan=False)
+    """Share of the workers that the run has beside other runs, relative to their weights."""
     lease_seconds: float = Field(30.0, gt=0)
     """Seconds after which the lease of a step expires if its worker does not renew it."""
     redeliver_seconds: float = Field(30.0, gt=0)
@@ -117,8 +122,9 @@ class SandboxSettings(Section):
     Evoqueue's."""
     cpus: float = Field(1.0, gt=0)
     """CPUs that the programs of one container may use together."""
-    cells: int = Field(4, ge=1)
-    """Trials that one worker runs at once, each in a warm sandbox."""
+    cells: int | None = Field(None, ge=1)
+    """Trials that one worker runs at once, each in a warm sandbox: another name of
+    `EVOQ_EVALUATE_CONCURRENCY`. Without a value, one for each core, and at least 4."""
     spares: int = Field(1, ge=0)
     """Booted warm sandboxes that a worker keeps ready beyond those in use."""
     trials_per_cell: int = Field(500, ge=1)

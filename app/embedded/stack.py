@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from app.config.places import available_cores, places
 from app.embedded.children import EmbeddedError, remedy, tail
 from app.embedded.worker_set import Flower, WorkerSet, process_environment
 
@@ -85,8 +86,8 @@ class EmbeddedStack:
         """
         self._root = root.absolute()
         self._prepare = prepare
-        self._workers = workers or WorkerSet.of(os.cpu_count() or 1)
         self._environment = dict(os.environ if environment is None else environment)
+        self._workers = workers or _worker_set(self._environment)
         self._flower = flower
         self._connection: Connection | None = None
         self._supervisor: subprocess.Popen[bytes] | None = None
@@ -179,6 +180,14 @@ def _receive(connection: Connection, root: Path) -> Endpoints:
     if isinstance(answer, EmbeddedError):
         raise answer
     return answer
+
+
+def _worker_set(environment: Mapping[str, str]) -> WorkerSet:
+    cores = available_cores()
+    try:
+        return WorkerSet.of(cores, places(environment, cores))
+    except ValueError as error:
+        raise EmbeddedError(str(error)) from error
 
 
 def _join(root: Path) -> "tuple[Connection, subprocess.Popen[bytes] | None]":

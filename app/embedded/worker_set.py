@@ -9,6 +9,7 @@ from pathlib import Path
 from signal import SIGKILL, SIGTERM
 
 import app
+from app.config.places import VARIABLES
 from app.embedded.children import ChildProcess, EmbeddedError, Ending, launch, tail
 
 WORKERS_END = Ending(orphaned=SIGKILL, requested=SIGTERM, grace_seconds=5.0)
@@ -27,7 +28,7 @@ class WorkerSet:
       generators: Threads of the one worker that generates and judges.
       evaluators: Worker processes that evaluate, plan (`produce`) and recover (`reap`); each has
         its own warm sandboxes.
-      trials: Threads of one evaluator.
+      trials: Places of all evaluators together.
     """
 
     generators: int = 128
@@ -35,10 +36,9 @@ class WorkerSet:
     trials: int = 4
 
     @staticmethod
-    def of(cores: int) -> "WorkerSet":
+    def of(cores: int, places: int) -> "WorkerSet":
         """Returns the set for a machine; measured in `docs/decisions/embedded-stack.md`."""
-        evaluators = max(1, min(8, cores // 4))
-        return WorkerSet(evaluators=evaluators, trials=max(4, cores // evaluators))
+        return WorkerSet(evaluators=max(1, min(8, cores // 4, places)), trials=places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +65,24 @@ def worker_processes(workers: WorkerSet, environment: Mapping[str, str]) -> list
     Generating needs the most Python time, so the evaluators do the planning.
     """
     quiet = ("--without-gossip", "--without-mingle")
-    threads = {
-        "EVOQ_GENERATE_CONCURRENCY": str(workers.generators),
-        "EVOQ_EVALUATE_CONCURRENCY": str(workers.trials),
-    }
-    commands = {
-        "worker-gpu": ("worker", "-Q", "gpu", *quiet, "-n", "gpu@%h"),
-        **{
-            f"worker-cpu-{n}": ("worker", "-Q", "cpu,control", *quiet, "-n", f"cpu-{n}@%h")
-            for n in range(1, workers.evaluators + 1)
-        },
-        "beat": ("beat",),
-    }
+    shared = {"EVOQ_GENERATE_CONCURRENCY": str(workers.generators), **environment}
+    shared = {name: text for name, text in shared.items() if name not in VARIABLES}
+
+    def process(name: str, *arguments: str, **variables: str) -> ProcessSpec:
+        return ProcessSpec(name, (*CELERY, *arguments), {**shared, **variables})
+
+    evaluators = [
+        process(
+            *(f"worker-cpu-{n + 1}", "worker", "-Q", "cpu,control", *quiet),
+            *("-n", f"cpu-{n + 1}@%h"),
+            **{VARIABLES[0]: str((workers.trials + n) // workers.evaluators)},
+        )
+        for n in range(workers.evaluators)
+    ]
     return [
-        ProcessSpec(name, (*CELERY, *arguments), {**threads, **environment})
-        for name, arguments in commands.items()
+        process("worker-gpu", "worker", "-Q", "gpu", *quiet, "-n", "gpu@%h"),
+        *evaluators,
+        process("beat", "beat"),
     ]
 
 

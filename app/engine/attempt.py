@@ -56,9 +56,19 @@ def attempt(
         stop(ctx, error.run, RunState.FAILED, f"{kind} {error.subject}: {error}")
         return
     mine = [subject for subject in leased if subject is not None]
-    if not mine:
-        return
-    run, subjects = mine[0][0], [subject for _, subject in mine]
+    if mine:
+        carry_out(ctx, kind, mine, perform, save)
+
+
+def carry_out(
+    ctx: Context,
+    kind: LeaseKind,
+    leased: Sequence[tuple[Run, S]],
+    perform: Callable[[Context, Run, Sequence[S]], Iterator[Result | None]],
+    save: Callable[[Context, Run, Sequence[Result]], None],
+) -> None:
+    """Performs a step on subjects of one run that are leased; see `attempt`."""
+    run, subjects = leased[0][0], [subject for _, subject in leased]
     with ctx.work(run.id):
         left, fault = _performed(ctx, kind, run, subjects, perform, save)
         if fault is None:

@@ -23,12 +23,14 @@ class Pace:
       redeliver_seconds: How long after a message its step is enqueued again, unless it is leased.
       retry_seconds: How long work rests after a port was unavailable.
       attempts: How often a step may be started before the run's machinery counts as broken.
+      place_seconds: Between two looks for a trial that may begin, while places are kept for others.
     """
 
     lease_seconds: float = 30.0
     redeliver_seconds: float = 30.0
     retry_seconds: float = 2.0
     attempts: int = 5
+    place_seconds: float = 0.2
 
 
 LeaseKind: TypeAlias = Literal["proposal", "trial"]
@@ -42,6 +44,10 @@ def _not_counted(run: int) -> AbstractContextManager[None]:  # noqa: ARG001
     return nullcontext()
 
 
+def _not_waited(seconds: float) -> None:  # noqa: ARG001
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """What every step of a process works with; built once by `app.bootstrap`.
@@ -53,6 +59,7 @@ class Context:
       keep: Renews a lease for as long as the context manager is open.
       work: Counts a step for a run for as long as the context manager is open.
       share: Lets threads of this process that want the same transaction run it together.
+      wait: Waits for so many seconds.
     """
 
     store: Store
@@ -65,6 +72,7 @@ class Context:
     keep: Callable[[LeaseKind, int], AbstractContextManager[None]] = _not_kept
     work: Callable[[int], AbstractContextManager[None]] = _not_counted
     share: Share = alone
+    wait: Callable[[float], None] = _not_waited
 
     def strategy(self, run: Run) -> Strategy:
         """Builds the run's strategy from its recipe, its problem and its present grid.

@@ -1,27 +1,111 @@
 """Evaluate: trials are run in the sandbox, and their cohorts advance."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
-from app.domain.run import Run
+from app.domain.run import Run, RunState
 from app.domain.search.cohort import TrialId
+from app.domain.search.shares import next_run
 from app.engine.advance import Advance, advance
-from app.engine.attempt import attempt
+from app.engine.attempt import carry_out, stop
 from app.engine.context import Context, Pace
 from app.engine.enqueue import enqueue
-from app.ports.ledger import Transaction
-from app.ports.records import LeasedTrial, TrialResult
+from app.ports.ledger import Exhausted, Transaction
+from app.ports.records import LeasedTrial, TrialQueue, TrialResult
+
+TURNS = 10
+"""How often a step looks for a trial that may begin before its message is sent again: about two
+seconds, for which the end of its worker has to wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Lease:
+    """What one message led to.
+
+    Attributes:
+      trials: What was leased, of one run: the trials that the message names, or others.
+      left: Trials that the message names and that still wait.
+    """
+
+    trials: tuple[tuple[Run, LeasedTrial], ...] = ()
+    left: tuple[TrialId, ...] = ()
 
 
 def evaluate(ctx: Context, *trials: TrialId) -> None:
     """Runs trials of one run, one after the other, and records their evaluations together.
+
+    Where the free place is due to another run, trials of that run are run first; where it is due to
+    none that waits, the step waits.  See `app.domain.search.shares`.
 
     Idempotent: the first evaluation recorded stays.
 
     Raises:
       Unavailable: See `attempt`.
     """
-    attempt(ctx, "trial", trials, claim_trials, _evaluations, record)
+    left = trials
+    for _ in range(TURNS):
+        try:
+            [lease] = ctx.share("lease a place", [left], partial(_leased, ctx))
+        except Exhausted as error:
+            stop(ctx, error.run, RunState.FAILED, f"trial {error.subject}: {error}")
+            continue
+        if lease.trials:
+            carry_out(ctx, "trial", lease.trials, _evaluations, record)
+        left = lease.left
+        if not left:
+            return
+        if not lease.trials:
+            ctx.wait(ctx.pace.place_seconds)
+    ctx.executor.submit("evaluate", left, together=len(trials))
+
+
+def _leased(ctx: Context, messages: Sequence[Sequence[TrialId]]) -> list[_Lease]:
+    """Leases trials for each message, in one transaction."""
+    with ctx.store.begin() as tx:
+        queues = tx.trials.queues([trial for message in messages for trial in message])
+        places = tx.workers.capacity().sandbox
+        due = []
+        for message in messages:
+            trials, left = _due(queues, message, places)
+            queues = [_without(queue, trials) for queue in queues]
+            due.append((trials, left))
+        wanted = [trial for trials, _ in due for trial in trials]
+        claimed = {
+            trial.id: (run, trial)
+            for run, trial in (claim_trials(tx, wanted, ctx.pace) if wanted else [])
+        }
+    return [
+        _Lease(tuple(claimed[trial] for trial in trials if trial in claimed), left)
+        for trials, left in due
+    ]
+
+
+def _due(
+    queues: Sequence[TrialQueue], message: Sequence[TrialId], places: int | None
+) -> tuple[tuple[TrialId, ...], tuple[TrialId, ...]]:
+    """Returns the trials that a place takes now, and those of the message that still wait then."""
+    mine = tuple(trial for queue in queues for trial in queue.named if trial in message)
+    if not mine:
+        return (), ()
+    run = next_run([queue.claimant for queue in queues], places)
+    if run is None:
+        return (), mine
+    [queue] = [queue for queue in queues if queue.claimant.run == run]
+    if set(mine) <= set(queue.named):
+        return mine, ()
+    return queue.waiting[: queue.batch], mine
+
+
+def _without(queue: TrialQueue, trials: Sequence[TrialId]) -> TrialQueue:
+    """Returns a queue once a place has taken these trials, if they are of its run."""
+    waiting = tuple(trial for trial in queue.waiting if trial not in trials)
+    named = tuple(trial for trial in queue.named if trial not in trials)
+    if (waiting, named) == (queue.waiting, queue.named):
+        return queue
+    at_work = queue.claimant.at_work + 1
+    claimant = replace(queue.claimant, at_work=at_work, waiting=bool(waiting or named))
+    return replace(queue, claimant=claimant, waiting=waiting, named=named)
 
 
 def claim_trials(

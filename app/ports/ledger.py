@@ -34,6 +34,7 @@ from app.ports.records import (
     NewRun,
     Plan,
     StoredProblem,
+    TrialQueue,
     TrialResult,
     Turn,
     WaitingTrial,
@@ -229,6 +230,13 @@ class Trials(Protocol):
         self, trials: Sequence[tuple[Cohort, Trial]], *, redeliver_seconds: float
     ) -> list[WaitingTrial]:
         """Adds the trials that their cohorts do not have yet; returns those."""
+        ...
+
+    def queues(self, named: Sequence[TrialId]) -> list[TrialQueue]:
+        """Returns the trials that wait for a sandbox, by running or paused run, oldest first.
+
+        Where a run limits its trials at work, no other transaction leases any until this one ends.
+        """
         ...
 
     def claim(

@@ -13,6 +13,7 @@ from app.domain.search.archive import Quality
 from app.domain.search.back_pressure import InFlightLimits
 from app.domain.search.budget import Budget, Charge
 from app.domain.search.cohort import Cohort, CohortId, ProposalId, State, TrialId
+from app.domain.search.shares import Claimant
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +208,23 @@ class WaitingTrial:
     id: TrialId
     cohort: CohortId
     stage: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrialQueue:
+    """The trials of a run that wait for a sandbox.
+
+    Attributes:
+      claimant: What the run's share follows from.
+      batch: Most trials that one place takes at a time.
+      waiting: The oldest, in order of id.
+      named: Those that the reader named.
+    """
+
+    claimant: Claimant
+    batch: int
+    waiting: tuple[TrialId, ...]
+    named: tuple[TrialId, ...]
 
 
 @dataclass(frozen=True, slots=True)

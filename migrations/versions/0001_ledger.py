@@ -48,6 +48,8 @@ _UP = (
         evaluating INTEGER NOT NULL,
         generate_batch INTEGER DEFAULT '1' NOT NULL,
         evaluate_batch INTEGER DEFAULT '1' NOT NULL,
+        weight FLOAT(53) NOT NULL,
+        trials_at_once INTEGER,
         ranking TEXT DEFAULT 'absolute' NOT NULL,
         state TEXT NOT NULL,
         reason TEXT DEFAULT '' NOT NULL,
@@ -65,9 +67,11 @@ _UP = (
         CONSTRAINT runs_ranking_is_known CHECK (ranking IN ('absolute', 'relative')),
         CONSTRAINT runs_state_is_known CHECK (state IN ('running', 'paused', 'finished',
             'cancelled', 'failed')),
+        CONSTRAINT runs_weight_is_positive CHECK (weight > 0),
         CONSTRAINT runs_problem_exists FOREIGN KEY(problem) REFERENCES problems (digest)
     )
     """,
+    "CREATE INDEX runs_going ON runs (id) WHERE state IN ('running', 'paused')",
     "ALTER TABLE runs SET (fillfactor = 10, toast_tuple_target = 128)",
     """
     CREATE TABLE programs (

@@ -12,6 +12,8 @@ import redis
 
 from app.adapters.queue.address import broker_url
 from app.celery import WrongEnvironment, configuration, modules, threads
+from app.config.places import LEAST, available_cores
+from app.domain.search.shares import NEWCOMERS
 from tests.integration.worker_double import install, until
 
 CELERY = (sys.executable, "-m", "celery", "-A", "app")
@@ -83,8 +85,8 @@ def test_a_worker_gets_pool_size_and_name_from_its_queues(celery: Any, valkey: s
     threaded = "celery.concurrency.thread:TaskPool"
     expected = {
         "gpu": (threaded, 128),
-        "cpu": (threaded, 5),
-        "gpu-cpu-control": (threaded, 128 + 16 + 2),
+        "cpu": (threaded, 5 + NEWCOMERS),
+        "gpu-cpu-control": (threaded, 128 + max(LEAST, available_cores()) + NEWCOMERS + 2),
     }
     pools = Pools(valkey)
     until(lambda: pools() == expected, what="three workers with their pools")
@@ -142,6 +144,14 @@ def test_a_worker_that_cannot_work_logs_the_reason_and_ends(celery: Any) -> None
         (
             {"EVOQ_REDIS_URL": "redis://h", "EVOQ_GENERATE_CONCURRENCY": "many"},
             "EVOQ_GENERATE_CONCURRENCY must be a number of threads, 1 or more, not 'many'",
+        ),
+        (
+            {
+                "EVOQ_REDIS_URL": "redis://h",
+                "EVOQ_EVALUATE_CONCURRENCY": "12",
+                "EVOQ_SANDBOX__CELLS": "4",
+            },
+            "EVOQ_EVALUATE_CONCURRENCY is 12 and EVOQ_SANDBOX__CELLS is 4: both are",
         ),
         (
             {"EVOQ_REDIS_URL": "redis://h", "EVOQ_TASK_EVENTS": "perhaps"},
@@ -235,7 +245,8 @@ def test_only_workers_load_the_engine(command: str, loads: bool) -> None:
 
 
 def test_threads_of_a_mix_are_the_sum_of_its_queues() -> None:
-    assert threads(["gpu", "cpu", "control"], {"EVOQ_GENERATE_CONCURRENCY": "10"}) == 28
+    given = {"EVOQ_GENERATE_CONCURRENCY": "10", "EVOQ_EVALUATE_CONCURRENCY": "16"}
+    assert threads(["gpu", "cpu", "control"], given) == 10 + 16 + NEWCOMERS + 2
 
 
 def test_hot_steps_send_events_only_when_the_variable_is_true() -> None:

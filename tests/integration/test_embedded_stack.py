@@ -15,10 +15,11 @@ import psycopg
 import pytest
 import redis
 
+from app.config.places import places
 from app.embedded.children import EmbeddedError, Identity, read_record
 from app.embedded.stack import EmbeddedStack, Endpoints, attach
 from app.embedded.supervisor import Supervisor
-from app.embedded.worker_set import Flower, WorkerSet
+from app.embedded.worker_set import Flower, WorkerSet, worker_processes
 from tests.integration.worker_double import install, until
 
 pytestmark = pytest.mark.skipif(
@@ -358,10 +359,28 @@ def test_a_client_that_joins_while_the_last_one_leaves_keeps_the_stack(tmp_path:
 
 
 @pytest.mark.parametrize("cores", [1, 2, 4, 16, 64, 256])
-def test_a_worker_set_has_a_trial_thread_for_every_core(cores: int) -> None:
-    workers = WorkerSet.of(cores)
-    assert workers.evaluators * workers.trials >= cores
+def test_a_worker_set_has_a_place_for_every_core(cores: int) -> None:
+    workers = WorkerSet.of(cores, places({}, cores))
+    assert workers.trials == max(4, cores)
     assert 1 <= workers.evaluators <= 8
+    assert _places_of(workers, {}) == workers.trials
+
+
+@pytest.mark.parametrize("variable", ["EVOQ_EVALUATE_CONCURRENCY", "EVOQ_SANDBOX__CELLS"])
+def test_the_places_that_a_person_sets_are_those_of_all_evaluators_together(variable: str) -> None:
+    environment = {variable: "13"}
+    workers = WorkerSet.of(64, places(environment, 64))
+    assert workers.evaluators == 8
+    assert _places_of(workers, environment) == 13
+
+
+def _places_of(workers: WorkerSet, environment: dict[str, str]) -> int:
+    processes = worker_processes(workers, environment)
+    return sum(
+        places(process.environment, 999)
+        for process in processes
+        if process.name.startswith("worker-cpu")
+    )
 
 
 def free_port() -> int:

@@ -9,6 +9,7 @@ from app.adapters.sandbox.images import Images, ShowProgress, no_progress
 from app.adapters.sandbox.orphans import remove_orphans
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
+from app.config.places import LEAST
 from app.config.settings import SandboxSettings
 from app.ports.protocols import Sandbox, Unavailable
 
@@ -89,7 +90,7 @@ def _processes(settings: SandboxSettings, show_progress: ShowProgress) -> Proces
 
 def _pool(settings: SandboxSettings) -> PoolSettings:
     return PoolSettings(
-        max_sandboxes=settings.cells,
+        max_sandboxes=settings.cells or LEAST,
         spares=settings.spares,
         max_trials=1 if settings.one_container_per_trial else settings.trials_per_cell,
         max_age_seconds=60.0 * settings.minutes_per_cell,

@@ -13,6 +13,7 @@ from app.adapters.store import tables as t
 from app.adapters.store.codec import built, clean
 from app.adapters.store.driver import row, rows, value, write
 from app.config.rules import rules_of
+from app.config.settings import QueueSettings
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.run import Run, RunState
 from app.domain.search.back_pressure import InFlightLimits
@@ -22,11 +23,12 @@ from app.ports.records import NewRun, StoredProblem
 
 ELAPSED = "extract(epoch FROM clock_timestamp() - runs.created_at)::float8 AS elapsed_seconds"
 _NEVER_CHANGES = ("name", "problem", "strategy", "settings", "operators", "seed", "islands")
+_NOT_READ = ("weight", "trials_at_once")
 RUN_COLUMNS = ", ".join(
     [
         f"runs.{column.name}::text" if isinstance(column.type, JSONB) else f"runs.{column.name}"
         for column in t.runs.columns
-        if column.name not in _NEVER_CHANGES
+        if column.name not in (*_NEVER_CHANGES, *_NOT_READ)
     ]
     + [ELAPSED]
 )
@@ -143,6 +145,7 @@ class SqlRuns:
         self._write_last = write_last
 
     def add(self, new: NewRun) -> Run:
+        queue = QueueSettings.model_validate(new.settings.get("queue", {}), extra="ignore")
         added = self._c.execute(
             upsert(t.runs)
             .values(
@@ -160,6 +163,8 @@ class SqlRuns:
                 budget_cost_usd=new.budget.cost_usd,
                 generating=new.limits.generating,
                 evaluating=new.limits.evaluating,
+                weight=queue.weight,
+                trials_at_once=queue.trials_at_once,
                 state=RunState.RUNNING,
             )
             .on_conflict_do_nothing(index_elements=[t.runs.c.name])

@@ -75,6 +75,8 @@ runs = Table(
     Column("evaluating", Integer, nullable=False),
     Column("generate_batch", Integer, nullable=False, server_default="1"),
     Column("evaluate_batch", Integer, nullable=False, server_default="1"),
+    Column("weight", Float(53), nullable=False),
+    Column("trials_at_once", Integer),
     Column("ranking", Text, nullable=False, server_default="absolute"),
     Column("state", Text, nullable=False),
     Column("reason", Text, nullable=False, server_default=""),
@@ -92,6 +94,8 @@ runs = Table(
     CheckConstraint(
         "state IN ('running', 'paused', 'finished', 'cancelled', 'failed')", name="state_is_known"
     ),
+    CheckConstraint("weight > 0", name="weight_is_positive"),
+    Index("runs_going", "id", postgresql_where=text("state IN ('running', 'paused')")),
 )
 programs = Table(
     "programs",

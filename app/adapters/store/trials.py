@@ -7,14 +7,16 @@ from sqlalchemy import Connection
 
 from app.adapters.store.codec import evaluation_json, trial_of
 from app.adapters.store.cohorts import CONTENTS, LOCK, cohort_of, tested
-from app.adapters.store.driver import row, rows
+from app.adapters.store.driver import row, rows, write
 from app.adapters.store.runs import RUN_COLUMNS, as_json, run_of
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.program import Program, ProgramId
+from app.domain.prompting.judging import STAGE
 from app.domain.run import Run
 from app.domain.search.cohort import Cohort, CohortId, TrialId
+from app.domain.search.shares import Claimant
 from app.ports.ledger import Exhausted
-from app.ports.records import LeasedTrial, TrialResult, WaitingTrial
+from app.ports.records import LeasedTrial, TrialQueue, TrialResult, WaitingTrial
 
 _ADD = """
     INSERT INTO trials (run, cohort, stage, players, cases, visible_at)
@@ -24,6 +26,24 @@ _ADD = """
     )
     ON CONFLICT ON CONSTRAINT trials_cohort_once DO NOTHING RETURNING id, cohort, stage
 """
+_QUEUES = """
+    SELECT runs.id AS run, runs.weight, runs.trials_at_once, runs.evaluate_batch AS batch,
+        ceil(count(*) FILTER (WHERE NOT waits)::float8 / runs.evaluate_batch)::int AS at_work,
+        (array_agg(trials.id ORDER BY trials.id) FILTER (WHERE waits))[1:%(most)s] AS waiting,
+        array_agg(trials.id ORDER BY trials.id)
+            FILTER (WHERE waits AND trials.id = ANY(%(named)s)) AS named
+    FROM runs JOIN LATERAL (
+        SELECT id, leased_until IS NULL OR leased_until < now() AS waits FROM trials
+        WHERE trials.run = runs.id AND evaluation IS NULL AND stage <> %(judged)s
+    ) AS trials ON true
+    WHERE runs.state IN ('running', 'paused') GROUP BY runs.id ORDER BY runs.id
+"""
+"""A batch is in one sandbox, so it takes one place."""
+_LOCK_LIMIT = "SELECT pg_advisory_xact_lock(%(space)s, %(run)s)"
+_LIMITS = 0x65766F72
+"""First key of the advisory lock on a run's limit of trials at work; the second is its id."""
+OFFERED = 64
+"""Waiting trials that are read of each run."""
 _CLAIM = f"""
     WITH claimed AS (
         UPDATE trials SET leased_until = now() + %(lease)s * interval '1 second',
@@ -74,6 +94,18 @@ def _leased(claimed: Mapping[str, Any], programs: Mapping[ProgramId, Program]) -
     return LeasedTrial(claimed["id"], claimed["cohort"], trial, players)
 
 
+def _queue(record: Any) -> TrialQueue:
+    claimant = Claimant(
+        record.run,
+        record.weight,
+        record.at_work,
+        bool(record.waiting),
+        record.trials_at_once,
+    )
+    offered, named = tuple(record.waiting or ()), tuple(record.named or ())
+    return TrialQueue(claimant, record.batch, offered, named)
+
+
 def waiting(result: Sequence[Any]) -> list[WaitingTrial]:
     """Returns trials of rows with `id`, `cohort` and `stage`, in order of id."""
     trials = (WaitingTrial(row.id, row.cohort, row.stage) for row in result)
@@ -101,6 +133,16 @@ class SqlTrials:
         ]
         added = rows(self._c, _ADD, {"trials": as_json(values), "again": redeliver_seconds})
         return waiting(added)
+
+    def queues(self, named: Sequence[TrialId]) -> list[TrialQueue]:
+        params = {"named": list(named), "judged": STAGE, "most": OFFERED}
+        found = rows(self._c, _QUEUES, params)
+        limited = [record.run for record in found if record.trials_at_once and record.waiting]
+        for run in limited:
+            write(self._c, _LOCK_LIMIT, {"space": _LIMITS, "run": run % 2**31})
+        if limited:  # what was leased before the lock was had is seen only now
+            found = rows(self._c, _QUEUES, params)
+        return [_queue(record) for record in found]
 
     def claim(
         self, trials: Sequence[TrialId], lease_seconds: float, *, attempts: int

@@ -176,7 +176,7 @@ KEYS: tuple[Key, ...] = (
     ),
     Key("evaluator.cascade_evaluation", _T, shapes="whether the stage functions are used"),
     Key("evaluator.cascade_thresholds", Kind.NUMBERS, shapes="the stages and their thresholds"),
-    Key("evaluator.parallel_evaluations", _I, setting="queue.evaluating"),
+    Key("evaluator.parallel_evaluations", _I, setting="queue.trials_at_once"),
     Key("evaluator.distributed", _T, reason="evaluation is always distributed over the workers"),
     Key("evaluator.use_llm_feedback", _T, setting="llm.feedback"),
     Key("evaluator.llm_feedback_weight", _N, setting="llm.feedback_weight"),

@@ -207,7 +207,7 @@ evaluator: {parallel_evaluations: 6}
         "search.inspirations": 1,
         "prompts.num_top_programs": 4,
         "prompts.num_diverse_programs": 1,
-        "queue.evaluating": 6,
+        "queue.trials_at_once": 6,
         "llm.base_url": "http://localhost:8000/v1",
         "llm.api_key_variable": "MY_KEY",
         "llm.timeout_seconds": 30,

@@ -1,0 +1,52 @@
+"""Shares: which run a free place in a sandbox goes to, where several runs have trials.
+
+A place goes to the run that has the fewest trials at work for its weight, so runs that always have
+trials waiting converge to shares in the ratio of their weights, and what one leaves free the others
+use.  A trial is never interrupted: so that a run of short trials does not wait for the end of long
+ones, a run without a trial at work may begin one beyond the places.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+NEWCOMERS = 1
+"""Trials that a worker runs beyond its places, each of a run that has no other at work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """A run that could use a place.
+
+    Attributes:
+      weight: Of its share; > 0.
+      at_work: Places that its trials have now.
+      waiting: Whether a trial of it waits for a place.
+      most: Places that it may have at most; None: no such limit.
+    """
+
+    run: int
+    weight: float
+    at_work: int
+    waiting: bool
+    most: int | None = None
+
+
+def next_run(claimants: Sequence[Claimant], places: int | None) -> int | None:
+    """Returns the run whose trial may begin now; None if none may.
+
+    Ties: the older run.
+
+    Args:
+      claimants: The runs that go on.
+      places: Of all workers together; None: not known, and as many as are asked for.
+    """
+    eligible = [
+        claimant
+        for claimant in claimants
+        if claimant.waiting and (claimant.most is None or claimant.at_work < claimant.most)
+    ]
+    if not eligible:
+        return None
+    chosen = min(eligible, key=lambda claimant: (claimant.at_work / claimant.weight, claimant.run))
+    at_work = sum(claimant.at_work for claimant in claimants)
+    return chosen.run if not chosen.at_work or places is None or at_work < places else None

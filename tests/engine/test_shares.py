@@ -1,0 +1,154 @@
+"""A free place takes a trial of the run that has the fewest at work for its weight."""
+
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.domain.problem import Job, Outcome
+from app.domain.run import Run, RunState
+from app.engine import lifecycle, steps
+from app.engine.context import Context, Pace
+from app.ports.records import Capacity, Worker
+from tests.engine.conftest import new_run, table
+from tests.engine.executors import RecordedMessages, UnreliableQueue, served
+from tests.engine.toy import ToySandbox, problem
+
+
+class Slow(ToySandbox):
+    """Takes some time for a trial, and knows how many ran at once."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+        self.at_once = self.most_at_once = 0
+        self._lock = threading.Lock()
+
+    def run(self, job: Job) -> Outcome:
+        with self._lock:
+            self.at_once += 1
+            self.most_at_once = max(self.most_at_once, self.at_once)
+        time.sleep(self.seconds)
+        with self._lock:
+            self.at_once -= 1
+        return super().run(job)
+
+
+def started(ctx: Context, name: str, in_flight: int = 8, **queue: Any) -> Run:
+    toy = problem()
+    new = new_run(toy, budget=16, in_flight=in_flight, islands=1)
+    settings = {**new.settings, "queue": {**new.settings["queue"], **queue}}
+    return lifecycle.start(ctx, toy, replace(new, name=name, settings=settings))
+
+
+def places(ctx: Context, number: int) -> None:
+    with ctx.store.begin() as tx:
+        tx.workers.record(Worker("host-1", "cpu"), {}, Capacity(None, number))
+
+
+def waiting_trials(ctx: Context, *runs: Run) -> list[list[tuple[int, ...]]]:
+    """Returns the messages of the trials of each run's first children; the seeds are in."""
+    executor = ctx.executor
+    assert isinstance(executor, RecordedMessages)
+    seeding = True
+    messages: dict[int, list[tuple[int, ...]]] = {run.id: [] for run in runs}
+    planning = list[int]()
+    while executor.messages:
+        step, subjects, together = executor.take()
+        if step == "produce" and seeding:
+            planning += subjects
+        elif step == "evaluate" and not seeding:
+            with ctx.store.begin() as tx:
+                [run] = tx.leases.runs((), subjects)
+            messages[run] += [subjects[n : n + together] for n in range(0, len(subjects), together)]
+        else:
+            for subject in subjects:
+                table(ctx)[step](subject)
+        if not executor.messages and seeding:
+            seeding = False
+            for run in planning:
+                steps.produce(ctx, run)
+    return list(messages.values())
+
+
+def at_work(ctx: Context) -> dict[int, int]:
+    with ctx.store.begin() as tx:
+        return {queue.claimant.run: queue.claimant.at_work for queue in tx.trials.queues(())}
+
+
+def begin(ctx: Context, *trials: int) -> Counter[int]:
+    """Begins the trials of a message and leaves them at work; returns of which runs."""
+    begun: Counter[int] = Counter()
+
+    def note(run: int) -> Any:
+        begun[run] += 1
+        raise SystemExit("the worker is killed while the trial runs")
+
+    with suppress(SystemExit):
+        steps.evaluate(replace(ctx, work=note), *trials)
+    return begun
+
+
+@pytest.fixture
+def ctx(ctx: Context) -> Context:
+    return replace(ctx, executor=RecordedMessages(), pace=Pace(place_seconds=0.0))
+
+
+def test_a_place_takes_a_trial_of_the_other_run_and_the_message_waits(ctx: Context) -> None:
+    places(ctx, 4)
+    first, second = started(ctx, "one"), started(ctx, "other", weight=2.0)
+    ones, others = waiting_trials(ctx, first, second)
+    begun = [begin(ctx, *message) for message in ones[:3]]
+    assert begun == [{first.id: 1}, {second.id: 1}, {second.id: 1}]  # 1 and 2 are their weights
+    assert at_work(ctx) == {first.id: 1, second.id: 2}
+    assert begin(ctx, *ones[3]) == {first.id: 1}
+    assert begin(ctx, *others[3]) == {}  # four places are taken, and no run has nothing at work
+    assert ctx.executor.take() == ("evaluate", others[3], 1)  # type: ignore[attr-defined]
+
+
+def test_the_first_trial_of_a_run_does_not_wait_for_the_end_of_another(ctx: Context) -> None:
+    places(ctx, 2)
+    first, second = started(ctx, "one"), started(ctx, "other")
+    ones, others = waiting_trials(ctx, first, second)
+    with ctx.store.begin() as tx:
+        taken = tx.trials.claim(
+            [trial for message in ones[:2] for trial in message], 60, attempts=5
+        )
+    assert len(taken) == 2
+    assert begin(ctx, *others[0]) == {second.id: 1}
+    assert at_work(ctx) == {first.id: 2, second.id: 1}
+    assert begin(ctx, *others[1]) == {}
+    assert begin(ctx, *ones[2]) == {}
+
+
+def test_a_message_whose_trial_was_taken_takes_no_other(ctx: Context) -> None:
+    first, second = started(ctx, "one"), started(ctx, "other")
+    ones, _ = waiting_trials(ctx, first, second)
+    steps.evaluate(ctx, *ones[0])
+    before = at_work(ctx)
+    assert begin(ctx, *ones[0]) == {}
+    assert at_work(ctx) == before
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(1, 1), (2, 2)])
+def test_a_run_has_no_more_trials_at_work_than_its_limit(
+    ctx: Context, limit: int, expected: int
+) -> None:
+    queue, sandbox = UnreliableQueue(7), Slow(0.01)
+    ctx = replace(
+        ctx,
+        executor=queue,
+        sandbox=sandbox,
+        wait=time.sleep,
+        pace=Pace(redeliver_seconds=0.2, place_seconds=0.005),
+    )
+    places(ctx, 8)
+    run = started(ctx, "timing", trials_at_once=limit)
+    served(queue, ctx, run, [ctx] * 6, seconds=60)
+    with ctx.store.begin() as tx:
+        assert tx.runs.get(run.id).state is RunState.FINISHED
+    assert sandbox.most_at_once == expected
