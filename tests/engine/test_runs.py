@@ -258,3 +258,18 @@ def test_a_run_begins_before_its_problem_can_be_read_from_the_ledger(ctx: Contex
     run = lifecycle.start(replace(ctx, problem=unread), problem(), new_run(problem()))
 
     assert run.state is RunState.RUNNING
+
+
+@pytest.mark.parametrize(("strategy", "deepest"), [("random", 1), ("greedy", 2)])
+def test_only_a_recipe_that_breeds_from_children_goes_deeper_than_one(
+    ctx: Context, strategy: str, deepest: int
+) -> None:
+    new = replace(new_run(problem(), budget=40), strategy=strategy)
+    run_id = run_to_the_end(ctx, problem(), new)
+    with ctx.store.begin() as tx:
+        settled = tx.history.settled(run_id)
+        improved = tx.events.read(run_id, kinds=(EventKind.IMPROVED,))
+    generations = {proposal.generation for proposal in settled if not proposal.seed}
+    assert min(generations) == 1
+    assert max(generations) == 1 if deepest == 1 else max(generations) >= deepest
+    assert len(improved) > 1

@@ -1,4 +1,4 @@
-"""Recipes: each module holds one published search method; see `Recipe`.
+"""Recipes: each module holds one search method; see `Recipe`.
 
 A package outside this repository adds a recipe by an entry point of the group `evoqueue.recipes`;
 `app.config.recipes` finds both.
@@ -6,9 +6,15 @@ A package outside this repository adds a recipe by an entry point of the group `
 
 from collections.abc import Mapping
 
+from app.domain.search.recipes.greedy import Greedy
 from app.domain.search.recipes.map_elites import MapElites
+from app.domain.search.recipes.random_search import RandomSearch
 from app.domain.search.strategy import Recipe
 
-RECIPES: Mapping[str, type[Recipe]] = {"map_elites": MapElites}
+RECIPES: Mapping[str, type[Recipe]] = {
+    "greedy": Greedy,
+    "map_elites": MapElites,
+    "random": RandomSearch,
+}
 
-__all__ = ["RECIPES", "MapElites"]
+__all__ = ["RECIPES", "Greedy", "MapElites", "RandomSearch"]

@@ -1,0 +1,66 @@
+"""The recipes that the default search is compared with."""
+
+from collections import Counter
+from random import Random
+
+from app.domain.search.archive import Entrant, Island
+from app.domain.search.recipes import Greedy, RandomSearch
+from app.domain.search.strategy import RecipeInputs, Strategy
+
+INPUTS = RecipeInputs((), ("evaluate",), (), 1)
+
+
+def entrant(name: str, fitness: float, generation: int) -> Entrant:
+    return Entrant(name * 64, fitness, 10, generation, ())
+
+
+def offered(strategy: Strategy, *entrants: Entrant) -> Island:
+    """Returns an island that was offered programs, in order."""
+    island = Island(0)
+    for entrant in entrants:
+        key = strategy.niche(entrant)
+        cell = strategy.occupancy(island.cell(key), entrant.elite(key))
+        island = Island(0, cells={**island.cells, key: cell})
+    return island
+
+
+def parents(strategy: Strategy, island: Island) -> Counter[str]:
+    drawn = (strategy.selection(island, Random(n)) for n in range(300))
+    return Counter(parent.program[0] for lineage in drawn for parent in lineage.parents)
+
+
+def test_random_breeds_from_every_initial_program_and_never_from_a_child():
+    strategy = RandomSearch().strategy(INPUTS)
+    seeds = [entrant("a", 1.0, 0), entrant("b", 2.0, 0), entrant("c", 0.5, 0)]
+
+    island = offered(strategy, *seeds, entrant("d", 9.0, 1), entrant("e", 5.0, 1))
+
+    drawn = parents(strategy, island)
+    assert set(drawn) == {"a", "b", "c"}
+    assert sum(drawn.values()) == 300
+    assert min(drawn.values()) > 60
+
+
+def test_random_keeps_its_only_initial_program_beside_a_better_child():
+    strategy = RandomSearch().strategy(INPUTS)
+
+    island = offered(strategy, entrant("a", 1.0, 0), entrant("d", 2.0, 1), entrant("e", 9.0, 1))
+
+    assert parents(strategy, island) == {"a": 300}
+    assert [elite.program[0] for elite in island.best(9)] == ["e", "a"]
+
+
+def test_random_shows_no_child_as_an_inspiration():
+    strategy = RandomSearch().strategy(INPUTS)
+    island = offered(strategy, entrant("a", 1.0, 0), entrant("d", 2.0, 1))
+
+    assert strategy.selection(island, Random(0)).inspirations == ()
+
+
+def test_greedy_breeds_from_the_fittest_program_alone():
+    strategy = Greedy().strategy(INPUTS)
+
+    island = offered(strategy, entrant("a", 1.0, 0), entrant("d", 3.0, 1), entrant("e", 2.0, 1))
+
+    assert parents(strategy, island) == {"d": 300}
+    assert island.size == 1
