@@ -6,16 +6,17 @@ operator runs against a GPU, a remote API or a list of canned replies.
 """
 
 import enum
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from random import Random
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from app.domain.evaluation import Failure
 from app.domain.problem import EditRules
 from app.domain.program import Program, ProgramId
 from app.domain.prompting.rules import PromptRules
+from app.domain.search.archive import IslandView
 
 
 class Role(enum.StrEnum):
@@ -155,6 +156,27 @@ class Ancestry:
 
 
 @dataclass(frozen=True, slots=True)
+class Point:
+    """A program as numbers, among those of its family.
+
+    Attributes:
+      family: Name of all programs that differ from it in these numbers only.
+      numbers: In the order of the text.
+    """
+
+    family: str
+    numbers: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredPoint:
+    """A point with the fitness of its program."""
+
+    numbers: tuple[float, ...]
+    fitness: float
+
+
+@dataclass(frozen=True, slots=True)
 class Brief:
     """Everything that an operator sees.
 
@@ -162,6 +184,8 @@ class Brief:
       known: Every parent and inspiration of `drafts`.
       siblings: Final-stage children of the first draft's first parent, newest first; at most as
         many as `Operator.siblings`.
+      points: Measured points of the family of the first draft's first parent, newest first; at most
+        as many as `Operator.points`.
       ancestry: That of the first draft's first parent, within the bounds of the operator.
       prompts: The rules by which prompts are written.
       repair_turns: Most repair turns after an unusable reply.
@@ -174,6 +198,7 @@ class Brief:
     known: Mapping[ProgramId, ProgramRecord]
     edit: EditRules = field(default_factory=EditRules)
     siblings: tuple[ProgramRecord, ...] = ()
+    points: tuple[MeasuredPoint, ...] = ()
     ancestry: Ancestry = Ancestry()
     prompts: PromptRules = field(default_factory=PromptRules)
     repair_turns: int = 0
@@ -186,10 +211,41 @@ class Brief:
 
 @dataclass(frozen=True, slots=True)
 class Offspring:
-    """A child, with its differences from the parent in prose."""
+    """A child, with its differences from the parent in prose.
+
+    Attributes:
+      point: Its place in its family, if its operator looks at families.
+    """
 
     program: Program
     changes: str = ""
+    point: Point | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """The parent that an operator chose, and the programs that it wants to see beside it.
+
+    Attributes:
+      generation: The child's: edits since a seed.
+    """
+
+    parent: ProgramId
+    generation: int
+    inspirations: tuple[ProgramId, ...] = ()
+
+
+class Population(Protocol):
+    """What an operator may ask of an island and its run; every answer costs a bounded read."""
+
+    @property
+    def island(self) -> IslandView: ...
+
+    def programs(self, ids: Sequence[ProgramId]) -> Mapping[ProgramId, Program]: ...
+
+    def born_since(self, family: str, program: ProgramId, most: int) -> int:
+        """Returns how many children of a family were made after a program, at most `most`."""
+        ...
 
 
 Child: TypeAlias = Offspring | Failure
@@ -202,7 +258,10 @@ class Operator:
 
     Attributes:
       asks_model: Whether it needs a language model.
-      siblings: Most siblings in its briefs.
+      aim: Chooses the parent of a draft; None from it, and None in its place, leave the choice to
+        the strategy's selection.
+      family: Names the family of a program; "" for none.
+      siblings, points: Most siblings, and most points of the parent's family, in its briefs.
       ancestors, failures: Most ancestors and failed children in the ancestry of its briefs.
       completions: Most completions for a draft, repair turns not included.
       repairs: Whether it has repair turns.
@@ -213,7 +272,10 @@ class Operator:
     name: str
     converse: Callable[[Brief], Conversation]
     asks_model: bool = True
+    aim: Callable[[Population, Random], Aim | None] | None = None
+    family: Callable[[Program], str] = lambda program: ""  # noqa: ARG005
     siblings: int = 0
+    points: int = 0
     ancestors: int = 0
     failures: int = 0
     completions: int = 1

@@ -1,13 +1,57 @@
 """Briefing: the brief of an operator, from the ledger or from a problem alone."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from app.domain.operator import Ancestry, Brief, Draft, Operator, ProgramRecord, Prompt
+from app.domain.operator import (
+    Ancestry,
+    Brief,
+    Draft,
+    MeasuredPoint,
+    Operator,
+    ProgramRecord,
+    Prompt,
+)
 from app.domain.problem import Problem
-from app.domain.program import Program
+from app.domain.program import Program, ProgramId
 from app.domain.run import Rules, Run
+from app.domain.search.archive import IslandView
+from app.domain.search.strategy import Strategy
 from app.ports.ledger import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerPopulation:
+    """An island and its run, as the ledger holds them; see `Population`."""
+
+    tx: Transaction
+    run: int
+    island: IslandView
+
+    def programs(self, ids: Sequence[ProgramId]) -> Mapping[ProgramId, Program]:
+        return self.tx.programs.get(ids)
+
+    def born_since(self, family: str, program: ProgramId, most: int) -> int:
+        return self.tx.programs.born_since(self.run, family, program, most)
+
+
+def draft_of(
+    tx: Transaction,
+    run: Run,
+    strategy: Strategy,
+    operator: Operator,
+    island: IslandView,
+    ordinal: int,
+) -> Draft:
+    """Draws the parents of a proposal: the operator's choice, else the strategy's selection."""
+    rng = run.rng(ordinal, "selection")
+    aim = None
+    if operator.aim is not None and strategy.operators_aim:
+        aim = operator.aim(LedgerPopulation(tx, run.id, island), rng)
+    if aim is None:
+        return strategy.selection(island, rng).draft(ordinal, island)
+    parents = (aim.parent,)
+    return Draft(ordinal, island.index, island.epoch, aim.generation, parents, aim.inspirations)
 
 
 def brief_of(
@@ -25,7 +69,10 @@ def brief_of(
         )
     records = tx.programs.records(run.id, [*parents, *others], measured=operator.asks_model)
     brief = _brief(problem, run.rules, drafts, records, f"{run.seed}/{drafts[0].ordinal}")
-    return replace(brief, siblings=siblings, ancestry=ancestry)
+    points: tuple[MeasuredPoint, ...] = ()
+    if operator.points and (family := operator.family(records[first].program)):
+        points = tx.programs.points(run.id, family, operator.points)
+    return replace(brief, siblings=siblings, points=points, ancestry=ancestry)
 
 
 def unmeasured_brief(

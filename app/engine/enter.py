@@ -163,8 +163,11 @@ def _entry(
     if isinstance(child, Failure):
         emit_failed(tx, run, cohort, member, child.kind)
         return MemberResult(member.id, State.FAILED, failure=child)
+    entered = MemberResult(
+        member.id, State.TESTING, child.program.id, child.changes, point=child.point
+    )
     if claim not in free:
         emit_cut(tx, run, cohort, member, "duplicate")
-        return MemberResult(member.id, State.CUT, child.program.id, child.changes)
+        return replace(entered, state=State.CUT)
     free.remove(claim)
-    return MemberResult(member.id, State.TESTING, child.program.id, child.changes)
+    return entered

@@ -11,7 +11,7 @@ from app.domain.search.refining import assigned, scheduled
 from app.domain.source.imports import ImportPolicy
 from app.engine.ask import Overtaken, Unaffordable, ask
 from app.engine.attempt import attempt
-from app.engine.briefing import brief_of
+from app.engine.briefing import brief_of, draft_of
 from app.engine.context import Context, Pace
 from app.engine.enter import GeneratedChildren, Unasked, enter
 from app.ports.ledger import Transaction
@@ -102,10 +102,9 @@ def _drafts(ctx: Context, tx: Transaction, run: Run, cohort: Cohort) -> tuple[Dr
     if len(drawn) == len(cohort.members):
         return drawn
     island = tx.archive.island(run.id, cohort.island)
-    selection = ctx.strategy(run).selection
+    strategy, operator = ctx.strategy(run), ctx.operators[cohort.operator]
     return tuple(
-        selection(island, run.rng(member.ordinal, "selection")).draft(member.ordinal, island)
-        for member in cohort.members
+        draft_of(tx, run, strategy, operator, island, member.ordinal) for member in cohort.members
     )
 
 

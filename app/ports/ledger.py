@@ -12,7 +12,7 @@ from typing import Protocol
 
 from app.domain.evaluation import Trial
 from app.domain.events import Event, EventKind, Fact
-from app.domain.operator import Ancestry, Completion, ProgramRecord
+from app.domain.operator import Ancestry, Completion, MeasuredPoint, ProgramRecord
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
 from app.domain.run import Run, RunState
@@ -146,6 +146,14 @@ class Programs(Protocol):
 
     def ancestry(self, run: int, program: ProgramId, *, ancestors: int, failures: int) -> Ancestry:
         """Returns up to so many ancestors of a program, and failed children of it and of them."""
+        ...
+
+    def born_since(self, run: int, family: str, program: ProgramId, most: int) -> int:
+        """Returns how many of a run's children of a family are newer than a program; <= `most`."""
+        ...
+
+    def points(self, run: int, family: str, limit: int) -> tuple[MeasuredPoint, ...]:
+        """Returns the points of a run's admitted programs of a family, newest first."""
         ...
 
     def claim_fingerprints(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.domain.evaluation import Evaluation, Failure, Trial
-from app.domain.operator import Completion, Draft, Prompt, Role
+from app.domain.operator import Completion, Draft, Point, Prompt, Role
 from app.domain.problem import Axis, ProblemDigest
 from app.domain.program import Program, ProgramId
 from app.domain.search.archive import Quality
@@ -109,6 +109,7 @@ class MemberResult:
 
     Attributes:
       stages_left: How many stages an admitted program was not measured at.
+      point: See `Offspring`; one that is stored already stays.
     """
 
     proposal: ProposalId
@@ -119,6 +120,7 @@ class MemberResult:
     fitness: float | None = None
     verified: bool = False
     stages_left: int = 0
+    point: Point | None = None
 
 
 @dataclass(frozen=True, slots=True)

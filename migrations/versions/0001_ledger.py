@@ -129,6 +129,8 @@ _UP = (
         failure_kind TEXT,
         failure_detail TEXT,
         settled_at TIMESTAMP WITH TIME ZONE,
+        family TEXT,
+        numbers FLOAT(53)[],
         CONSTRAINT proposals_key PRIMARY KEY (id),
         CONSTRAINT proposals_run_once UNIQUE (run, ordinal),
         CONSTRAINT proposals_state_is_known CHECK (state IN ('planned', 'testing', 'admitted',
@@ -155,6 +157,7 @@ _UP = (
     CREATE INDEX proposals_fittest ON proposals (run, stages_left, fitness DESC, ordinal)
     WHERE state = 'admitted'
     """,
+    "CREATE INDEX proposals_of_family ON proposals (run, family, id) WHERE family IS NOT NULL",
     "CREATE INDEX proposals_of_cohort ON proposals (cohort)",
     """
     CREATE INDEX proposals_of_parent ON proposals ((parents[1]), id)

@@ -6,9 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from app.adapters.tuning.cma import ask as cma
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.events import SETTLING, EventKind
 from app.domain.operator import Brief, Conversation, Offspring, Operator
+from app.domain.operators.seed import SEED
+from app.domain.operators.tune import tuner
 from app.domain.problem import Axis, Outcome, Problem
 from app.domain.program import Program, ProgramId
 from app.domain.run import RunState
@@ -273,3 +276,41 @@ def test_only_a_recipe_that_breeds_from_children_goes_deeper_than_one(
     assert min(generations) == 1
     assert max(generations) == 1 if deepest == 1 else max(generations) >= deepest
     assert len(improved) > 1
+
+
+def test_tune_tries_the_fittest_skeleton_until_it_stalls(ctx: Context) -> None:
+    seed = "x = 0.5\n"
+    toy = problem(seeds=(seed,))
+    tune = tuner(cma)
+    ctx = replace(ctx, operators={"seed": SEED, "tune": tune})
+    new = replace(new_run(toy, budget=60), operators={"tune": 1.0})
+
+    run = run_to_the_end(ctx, toy, new)
+
+    with ctx.store.begin() as tx:
+        settled = tx.history.settled(run)
+        best = tx.history.best(run)
+        points = tx.programs.points(run, tune.family(Program(seed)), 200)
+        bred = [one for one in settled if not one.seed and one.program and one.state != "cut"]
+        younger = tx.programs.born_since(run, tune.family(Program(seed)), toy.seeds[0].id, 100)
+        few = tx.programs.born_since(run, tune.family(Program(seed)), toy.seeds[0].id, 5)
+    assert best is not None
+    assert best.fitness is not None
+    assert best.fitness > -0.5
+    assert len(points) == len(bred) > 20
+    by_newest = sorted(bred, key=lambda one: -one.ordinal)
+    assert [point.fitness for point in points] == [one.fitness for one in by_newest]
+    texts = [f"x = {point.numbers[0]!r}\n" for point in points]
+    assert [Program(text).id for text in texts] == [one.program for one in by_newest]
+    assert (younger >= len(bred), few) == (True, 5)
+    best_so_far = [toy.seeds[0].id]
+    highest = -math.pi
+    followed = 0
+    for one in reversed(by_newest):
+        followed += one.parents[0] == best_so_far[-1]
+        assert one.fitness is not None
+        assert one.program is not None
+        if one.fitness > highest:
+            best_so_far.append(one.program)
+            highest = one.fitness
+    assert followed > 10

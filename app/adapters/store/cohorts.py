@@ -91,11 +91,14 @@ _ENTER = """
         failure_kind = child.failure_kind, failure_detail = child.failure_detail,
         epoch = child.epoch, generation = child.generation, role = child.role,
         parents = child.parents, inspirations = child.inspirations,
+        family = coalesce(child.family, proposals.family),
+        numbers = coalesce(child.numbers, proposals.numbers),
         settled_at = CASE WHEN child.final THEN clock_timestamp() END
     FROM json_to_recordset(CAST(%(children)s AS json)) AS child(
         id bigint, state text, program text, changes text, fitness float8, verified boolean,
         stages_left int, failure_kind text, failure_detail text, final boolean,
-        epoch int, generation int, parents text[], inspirations text[], role text
+        epoch int, generation int, parents text[], inspirations text[], role text,
+        family text, numbers float8[]
     )
     WHERE proposals.id = ANY(%(ids)s) AND proposals.id IN (
         SELECT id FROM proposals WHERE id = ANY(%(ids)s) ORDER BY id FOR NO KEY UPDATE
@@ -153,6 +156,8 @@ def _entered(child: MemberResult, draft: Draft | None) -> dict[str, Any]:
         "failure_kind": child.failure.kind if child.failure else None,
         "failure_detail": clean(child.failure.detail) if child.failure else None,
         "final": child.state.final,
+        "family": child.point.family if child.point else None,
+        "numbers": list(child.point.numbers) if child.point else None,
         **draft_columns(draft),
     }
 

@@ -7,9 +7,9 @@ from sqlalchemy import Connection, select
 
 from app.adapters.store import tables as t
 from app.adapters.store.codec import evaluation_of
-from app.adapters.store.driver import row, rows, values, write
+from app.adapters.store.driver import row, rows, value, values, write
 from app.domain.evaluation import Evaluation, Failure, FailureKind, merged_metrics
-from app.domain.operator import Ancestry, FailedChild, ProgramRecord
+from app.domain.operator import Ancestry, FailedChild, MeasuredPoint, ProgramRecord
 from app.domain.program import Program, ProgramId
 
 _PUT = (
@@ -47,6 +47,19 @@ _CHILDREN = """
 """
 
 
+_BORN_SINCE = """
+    SELECT count(*) FROM (
+        SELECT FROM proposals WHERE run = %(run)s AND family = %(family)s AND id > (
+            SELECT max(id) FROM proposals
+            WHERE run + 0 = %(run)s AND program = %(program)s AND state = 'admitted'
+        ) LIMIT %(most)s
+    ) AS newer
+"""
+_POINTS = """
+    SELECT numbers, fitness FROM proposals
+    WHERE run = %(run)s AND family = %(family)s AND state = 'admitted'
+    ORDER BY id DESC LIMIT %(limit)s
+"""
 _NAMED = """
     SELECT DISTINCT program FROM proposals
     WHERE run = %(run)s AND program LIKE %(prefix)s ORDER BY program LIMIT 2
@@ -157,6 +170,14 @@ class SqlPrograms:
             ProgramRecord(Program(row.source, row.language), row.fitness, changes=row.changes)
             for row in result
         )
+
+    def born_since(self, run: int, family: str, program: ProgramId, most: int) -> int:
+        params = {"run": run, "family": family, "program": program, "most": most}
+        return int(value(self._c, _BORN_SINCE, params))
+
+    def points(self, run: int, family: str, limit: int) -> tuple[MeasuredPoint, ...]:
+        result = rows(self._c, _POINTS, {"run": run, "family": family, "limit": limit})
+        return tuple(MeasuredPoint(tuple(record.numbers), record.fitness) for record in result)
 
     def claim_fingerprints(
         self, run: int, claims: Sequence[tuple[int, str]]

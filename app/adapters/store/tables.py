@@ -150,6 +150,8 @@ proposals = Table(
     Column("failure_kind", Text),
     Column("failure_detail", Text),
     Column("settled_at", DateTime(timezone=True)),
+    Column("family", Text),
+    Column("numbers", ARRAY(Float(53))),
     UniqueConstraint("run", "ordinal"),
     CheckConstraint(
         "state IN ('planned', 'testing', 'admitted', 'cut', 'failed')", name="state_is_known"
@@ -188,6 +190,9 @@ proposals = Table(
         postgresql_where=text("state = 'admitted'"),
     ),
     Index("proposals_of_program", "program", "id", postgresql_where=text("state = 'admitted'")),
+    Index(
+        "proposals_of_family", "run", "family", "id", postgresql_where=text("family IS NOT NULL")
+    ),
     Index(
         "proposals_failed_of_parent",
         text("(parents[1])"),

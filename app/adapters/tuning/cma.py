@@ -11,24 +11,29 @@ _FARTHEST = 20.0  # far points of other programs must not inflate the step
 def ask(request: PointRequest) -> tuple[float, ...]:
     """Returns the next point of a search whose state is computed from its history.
 
-    A new CMA-ES receives the history in generations, oldest first; the oldest points are left out
-    where they fill no generation.  The evolution thus adapts its step and its axes to the
-    asynchronous order of the trials, and no state has to be kept or locked.
+    A new CMA-ES begins at the centre of the oldest generation of the history and receives the
+    history in generations, oldest first; the oldest points are left out where they fill no
+    generation.  The evolution thus adapts its step and its axes to the asynchronous order of the
+    trials, and no state has to be kept or locked.
     """
     from cmaes import CMA  # seconds where SciPy is installed, and most commands never tune
 
-    evolution = CMA(mean=np.zeros(request.dimensions), sigma=_SIGMA, seed=request.seed)
+    origin = np.zeros(request.dimensions)
+    evolution = CMA(mean=origin, sigma=_SIGMA, seed=request.seed)
     size = evolution.population_size
     history = request.history[len(request.history) % size :]
+    if history:
+        oldest = np.clip([tried.numbers for tried in history[:size]], -_FARTHEST, _FARTHEST)
+        evolution = CMA(mean=oldest.mean(axis=0), sigma=_SIGMA, seed=request.seed)
     for first in range(0, len(history), size):
         mean = evolution.mean
         evolution.tell(
             [
-                (mean + np.clip(tried.vector - mean, -_FARTHEST, _FARTHEST), -tried.fitness)
+                (mean + np.clip(tried.numbers - mean, -_FARTHEST, _FARTHEST), -tried.fitness)
                 for tried in history[first : first + size]
             ]
         )
     point = evolution.ask()
     if not np.all(np.abs(point) <= _FARTHEST * 10):  # also where it is not a number
-        point = CMA(mean=np.zeros(request.dimensions), sigma=_SIGMA, seed=request.seed).ask()
+        point = CMA(mean=origin, sigma=_SIGMA, seed=request.seed).ask()
     return tuple(float(value) for value in point)

@@ -1,35 +1,45 @@
 """The operator `tune`: an optimiser moves the numbers of the parent.
 
-No state of the optimiser is stored: the measured points are read from the ledger each time.
-Children of the same parent and inspirations that differ from it in numbers only are points of one
-space.  A parent without numbers is mutated instead.
+The parent is the fittest program of its island whose skeleton still progresses.  No state of the
+optimiser is stored: the measured points are read from the ledger each time.  Programs with the same
+skeleton, which differ in numbers only, are points of one space and make up a family.  A parent
+without numbers is mutated instead.
 """
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from math import log
+from random import Random
 from typing import TypeAlias
 
 from app.domain.evaluation import Failure, FailureKind
-from app.domain.operator import Brief, Child, Conversation, Draft, Operator, ProgramRecord
+from app.domain.operator import (
+    Aim,
+    Brief,
+    Child,
+    Conversation,
+    Draft,
+    MeasuredPoint,
+    Operator,
+    Point,
+    Population,
+    ProgramRecord,
+)
 from app.domain.operators.mutate import mutated
-from app.domain.program import Program, ProgramId
+from app.domain.program import Program
 from app.domain.replies.children import as_child
 from app.domain.source.sites import Site, SourceTree, sites
 from app.domain.source.syntax import literal, number, syntax_fault
 
-SIBLINGS = 64
+POINTS = 128
 _DIMENSIONS = 40  # a few dozen points carry no information about a larger space
 _UNIT_SHARE = 0.3  # one unit of the optimiser's space, as a share of a number's size
 _ATTEMPTS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredPoint:
-    """A point of the optimiser's space and its fitness; higher is better."""
-
-    vector: tuple[float, ...]
-    fitness: float
+_LARGEST = 1e300  # an integer beyond has no floating-point value
+_ELITES = 8  # candidates for the parent; each that is looked at is parsed
+_GENERATIONS = 3  # of CMA-ES without progress, after which the next skeleton has its turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +48,8 @@ class PointRequest:
 
     Attributes:
       dimensions: At least one.  The parent is the origin; a unit is a sensible first step.
-      history: Measured points, oldest first; contains the parent if its fitness is known.
+      history: Measured points in that space, oldest first; contains the parent if its fitness is
+        known.
       seed: Of the optimiser's random choices; 0 <= seed < 2**32.
     """
 
@@ -58,7 +69,46 @@ def tuner(optimiser: Optimiser) -> Operator:
         yield from ()
         return [tuned(brief, draft, optimiser) for draft in brief.drafts]
 
-    return Operator("tune", converse, asks_model=False, siblings=SIBLINGS)
+    return Operator(
+        "tune", converse, asks_model=False, aim=best_skeleton, family=family, points=POINTS
+    )
+
+
+def best_skeleton(population: Population, rng: Random) -> Aim | None:  # noqa: ARG001
+    """Returns the fittest elite whose skeleton still progresses; None if none of the fittest does.
+
+    A skeleton has stalled when so many of its children as fill a few generations of CMA-ES were
+    made after its fittest elite.
+    """
+    elites = population.island.best(_ELITES)
+    programs = population.programs([elite.program for elite in elites])
+    seen: set[str] = set()
+    for elite in elites:
+        program = programs[elite.program]
+        name = family(program)
+        if not name or name in seen:
+            continue
+        seen.add(name)
+        patience = _patience(min(len(numbers(program)), _DIMENSIONS))
+        if population.born_since(name, elite.program, patience) < patience:
+            return Aim(elite.program, elite.generation + 1)
+    return None
+
+
+def _patience(dimensions: int) -> int:
+    """Returns after how many children without progress a skeleton has stalled.
+
+    Source: Hansen 2016, "The CMA evolution strategy: a tutorial", table 1, for the population size.
+    """
+    return _GENERATIONS * (4 + int(3 * log(dimensions)))
+
+
+def family(program: Program) -> str:
+    """Returns a digest of a program's skeleton; "" for a program that cannot be tuned."""
+    if program.language != "python" or syntax_fault(program.source) is not None:
+        return ""
+    source = SourceTree.of(program.source)
+    return sha256(_skeleton(source).encode()).hexdigest()[:16] if _tunable(source) else ""
 
 
 def tuned(brief: Brief, draft: Draft, optimiser: Optimiser) -> Child:
@@ -76,21 +126,18 @@ def tuned(brief: Brief, draft: Draft, optimiser: Optimiser) -> Child:
     origin = numbers(parent)
     if not origin:
         return mutated(brief, draft)  # a mutation may add numbers
-    inspirations = [brief.known[program] for program in draft.inspirations]
-    relatives = [*inspirations, *reversed(brief.siblings), record]
     rng = brief.rng(f"tune/{draft.ordinal}")
     chosen = sorted(rng.sample(range(len(origin)), min(len(origin), _DIMENSIONS)))
-    history = _history(relatives, parent, origin, chosen)
-    child: Child | None = None
+    history = _history(brief.points, record, origin, chosen)
+    name = family(parent)
     for _ in range(_ATTEMPTS):  # integers may round to the parent's values
         request = PointRequest(len(chosen), history, rng.getrandbits(32))
         values = _placed(origin, chosen, optimiser(request))
         source, note = _rewritten(parent, origin, values)
         child = as_child(source, parent, brief.edit, note)
         if not isinstance(child, Failure):
-            return child
-    assert child is not None
-    return child
+            return replace(child, point=Point(name, tuple(map(float, values))))
+    return mutated(brief, draft)
 
 
 def numbers(program: Program) -> list[int | float]:
@@ -100,7 +147,10 @@ def numbers(program: Program) -> list[int | float]:
 
 def skeleton(program: Program) -> str:
     """Returns a text that is equal for programs that differ only in tunable numbers."""
-    source = SourceTree.of(program.source)
+    return _skeleton(SourceTree.of(program.source))
+
+
+def _skeleton(source: SourceTree) -> str:
     kinds = {id(site.node): type(_value(site)).__name__ for site in _tunable(source)}
     return ast.dump(_Holes(kinds).visit(source.tree))
 
@@ -114,6 +164,7 @@ def _tunable(source: SourceTree) -> list[Site]:
         and not site.structural
         and not (site.exponent and float(value).is_integer() and abs(value) <= 3)
         and not (isinstance(value, int) and abs(value) <= 1)
+        and abs(value) < _LARGEST
     ]
 
 
@@ -143,27 +194,21 @@ def _unit(value: int | float) -> float:
 
 
 def _history(
-    relatives: Iterable[ProgramRecord],
-    parent: Program,
+    points: Sequence[MeasuredPoint],
+    parent: ProgramRecord,
     origin: Sequence[float],
     chosen: Sequence[int],
 ) -> tuple[MeasuredPoint, ...]:
-    common = skeleton(parent)
-    points: dict[ProgramId, MeasuredPoint] = {}
-    for record in relatives:
-        program = record.program
-        if record.fitness is None or program.id in points or not _has_skeleton(program, common):
-            continue
-        values = numbers(program)
-        vector = tuple((values[n] - origin[n]) / _unit(origin[n]) for n in chosen)
-        points[program.id] = MeasuredPoint(vector, record.fitness)
-    return tuple(points.values())
-
-
-def _has_skeleton(program: Program, common: str) -> bool:
-    if program.language != "python" or syntax_fault(program.source) is not None:
-        return False
-    return skeleton(program) == common
+    """Returns points in the optimiser's space, whose origin is the parent; oldest first."""
+    history = [
+        MeasuredPoint(
+            tuple((point.numbers[n] - origin[n]) / _unit(origin[n]) for n in chosen), point.fitness
+        )
+        for point in reversed(points)
+    ]
+    if parent.fitness is not None:
+        history.append(MeasuredPoint((0.0,) * len(chosen), parent.fitness))
+    return tuple(history)
 
 
 def _placed(

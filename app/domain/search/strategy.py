@@ -110,6 +110,7 @@ class Strategy:
       barrier: What an island waits for before its next cohort is planned.
       refuse_clones: Whether a program opens no new cell if its scores and metrics all equal those
         of an elite of the island.  A cell that has occupants decides by `occupancy` in any case.
+      operators_aim: Whether an operator that chooses its parent may do so; see `Operator.aim`.
       rated: The stages whose scores make the fitness; () for every stage.
       ranking: Whether fitness of different times is comparable.  Where it is not, the best program
         of a run is the fittest that leads a cell now.
@@ -124,6 +125,7 @@ class Strategy:
     size: Size = single
     barrier: Barrier = Barrier.NONE
     refuse_clones: bool = False
+    operators_aim: bool = False
     rated: tuple[str, ...] = ()
     ranking: Ranking = Ranking.ABSOLUTE
 

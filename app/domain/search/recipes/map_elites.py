@@ -112,4 +112,5 @@ class MapElites:
             promotion=cascade(inputs.stages, inputs.thresholds),
             upkeep=neighbours(self.migration_interval * inputs.islands, self.migration_rate),
             refuse_clones=self.refuse_clones,
+            operators_aim=True,
         )

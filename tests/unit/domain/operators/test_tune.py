@@ -1,12 +1,25 @@
 import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
 
 import pytest
 
 from app.adapters.tuning.cma import ask as cma
 from app.domain.evaluation import Failure, FailureKind
-from app.domain.operator import Brief, Child, Draft, Offspring, ProgramRecord
-from app.domain.operators.tune import MeasuredPoint, PointRequest, numbers, skeleton, tuner
-from app.domain.program import Program
+from app.domain.operator import (
+    Brief,
+    Child,
+    Draft,
+    MeasuredPoint,
+    Offspring,
+    Point,
+    ProgramRecord,
+)
+from app.domain.operators import tune
+from app.domain.operators.tune import PointRequest, family, numbers, skeleton, tuner
+from app.domain.program import Program, ProgramId
+from app.domain.search.archive import Cell, Elite, Island
 from app.domain.source.regions import enforce
 
 SOURCE = """\
@@ -36,17 +49,13 @@ def brief_of(
     *,
     language: str = "python",
     fitness: float | None = 1.0,
-    siblings: tuple[ProgramRecord, ...] = (),
-    inspirations: tuple[ProgramRecord, ...] = (),
+    points: tuple[MeasuredPoint, ...] = (),
     ordinal: int = 0,
 ) -> Brief:
     parent = Program(source, language)
-    draft = Draft(ordinal, 0, 0, 1, (parent.id,), tuple(one.program.id for one in inspirations))
-    known = {
-        parent.id: ProgramRecord(parent, fitness),
-        **{one.program.id: one for one in inspirations},
-    }
-    return Brief("", language, (draft,), known, siblings=siblings, seed="s")
+    draft = Draft(ordinal, 0, 0, 1, (parent.id,))
+    known = {parent.id: ProgramRecord(parent, fitness)}
+    return Brief("", language, (draft,), known, points=points, seed="s")
 
 
 def child_of(brief: Brief, ask: Recorder) -> Child:
@@ -108,23 +117,91 @@ def test_other_differences_make_another_skeleton(old: str, new: str) -> None:
     assert skeleton(Program(SOURCE)) != skeleton(Program(SOURCE.replace(old, new)))
 
 
-def test_the_history_holds_relatives_with_the_same_skeleton_oldest_first() -> None:
-    newer, older = ProgramRecord(variant(2.6, 4.0), 3.0), ProgramRecord(variant(2.0, 5.2), 2.0)
-    stranger = ProgramRecord(Program("def f(x):\n    return 5.5 * x\n"), 9.0)
-    unmeasured = ProgramRecord(variant(1.0, 1.0), None)
-    muse = ProgramRecord(variant(1.4, 4.0), 0.5)
+def test_the_history_holds_the_points_of_the_family_oldest_first() -> None:
+    newer, older = MeasuredPoint((2.6, 4.0, 10), 3.0), MeasuredPoint((2.0, 5.2, 10), 2.0)
     ask = Recorder(1.0, 1.0, 1.0)
 
-    child_of(brief_of(siblings=(newer, stranger, unmeasured, older), inspirations=(muse,)), ask)
+    child_of(brief_of(points=(newer, older)), ask)
 
     [request] = ask.requests
-    assert [tried.fitness for tried in request.history] == [0.5, 2.0, 3.0, 1.0]
-    assert [tried.vector for tried in request.history] == [
-        pytest.approx((-1.0, 0.0, 0.0)),
+    assert [tried.fitness for tried in request.history] == [2.0, 3.0, 1.0]
+    assert [tried.numbers for tried in request.history] == [
         pytest.approx((0.0, 1.0, 0.0)),
         pytest.approx((1.0, 0.0, 0.0)),
         (0.0, 0.0, 0.0),
     ]
+
+
+def test_a_child_is_a_point_of_its_parents_family() -> None:
+    child = child_of(brief_of(), Recorder(1.0, -1.0, 0.0))
+
+    assert isinstance(child, Offspring)
+    assert child.point == Point(family(Program(SOURCE)), (2.6, 2.8, 10.0))
+    assert family(child.program) == child.point.family
+
+
+@dataclass(frozen=True)
+class Residents:
+    """An island with programs of falling fitness, and how many children each family had since."""
+
+    sources: tuple[str, ...]
+    younger: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def island(self) -> Island:
+        cells = {
+            (n,): Cell((n,), (Elite(Program(source).id, -float(n), len(source), n, (n,)),))
+            for n, source in enumerate(self.sources)
+        }
+        return Island(0, cells=cells)
+
+    def programs(self, ids: Sequence[ProgramId]) -> dict[ProgramId, Program]:
+        known = {program.id: program for program in map(Program, self.sources)}
+        return {program: known[program] for program in ids}
+
+    def born_since(self, family: str, program: ProgramId, most: int) -> int:
+        born = sum(
+            count
+            for source, count in self.younger.items()
+            if tune.family(Program(source)) == family and Program(source).id == program
+        )
+        return min(most, born)
+
+
+FIRST, SECOND, PLAIN = "a = 2.5\n", "a = b + 2.5\n", "a = b\n"
+
+
+@pytest.mark.parametrize(
+    ("sources", "younger", "chosen"),
+    [
+        ((FIRST, SECOND), {}, FIRST),
+        ((FIRST, SECOND), {FIRST: 11}, FIRST),
+        ((FIRST, SECOND), {FIRST: 12}, SECOND),
+        ((FIRST, "a = 3.5\n", SECOND), {FIRST: 12}, SECOND),
+        (("a = 3.5\n", FIRST), {FIRST: 50}, "a = 3.5\n"),
+        ((PLAIN, "syntax error(\n", SECOND), {}, SECOND),
+        ((FIRST, SECOND), {FIRST: 12, SECOND: 12}, None),
+        ((PLAIN,), {}, None),
+    ],
+)
+def test_the_parent_is_the_fittest_program_whose_skeleton_has_not_stalled(
+    sources: tuple[str, ...], younger: dict[str, int], chosen: str | None
+) -> None:
+    aim = tune.best_skeleton(Residents(sources, younger), Random(0))
+
+    assert (aim and aim.parent) == (Program(chosen).id if chosen else None)
+    if aim is not None and chosen is not None:
+        assert aim.generation == sources.index(chosen) + 1
+
+
+def test_a_skeleton_of_more_numbers_may_pause_longer() -> None:
+    many = "a = [" + ", ".join(f"{n}.5" for n in range(20)) + "]\n"
+    aim = tune.best_skeleton(Residents((many, FIRST), {many: 30}), Random(0))
+    assert aim is not None
+    assert aim.parent == Program(many).id
+    aim = tune.best_skeleton(Residents((many, FIRST), {many: 36}), Random(0))
+    assert aim is not None
+    assert aim.parent == Program(FIRST).id
 
 
 def test_a_parent_without_fitness_is_not_in_the_history() -> None:
@@ -143,13 +220,19 @@ def test_a_parent_without_numbers_is_mutated_instead() -> None:
     assert ask.requests == []
 
 
-def test_an_optimiser_that_never_moves_gives_up_as_unchanged() -> None:
+def test_a_parent_whose_numbers_do_not_move_is_mutated_instead() -> None:
     ask = Recorder(0.0, 0.0, 0.0)
     child = child_of(brief_of(), ask)
 
-    assert isinstance(child, Failure)
-    assert child.kind is FailureKind.UNCHANGED
+    assert isinstance(child, Offspring)
+    assert child.program.source != SOURCE
+    assert child.point is None
     assert len({request.seed for request in ask.requests}) == len(ask.requests) > 1
+
+
+def test_numbers_beyond_floating_point_are_left_alone() -> None:
+    source = f"def f(x):\n    return [1e999, {10**400}, 2.5]\n"
+    assert numbers(Program(source)) == [2.5]
 
 
 def test_another_language_is_declined() -> None:
@@ -221,20 +304,23 @@ def test_tuning_raises_the_fitness_of_whole_programs() -> None:
 
     parent = Program(SOURCE)
     best = ProgramRecord(parent, fitness(parent))
-    children: dict[str, list[ProgramRecord]] = {}
+    points: list[MeasuredPoint] = []
     for ordinal in range(150):
-        siblings = tuple(reversed(children.get(best.program.id, [])[-64:]))
         draft = Draft(ordinal, 0, 0, 1, (best.program.id,))
-        brief = Brief("", "python", (draft,), {best.program.id: best}, siblings=siblings)
+        brief = Brief(
+            "", "python", (draft,), {best.program.id: best}, points=tuple(reversed(points))
+        )
         with pytest.raises(StopIteration) as ended:
             next(tuner(cma).converse(brief))
         [child] = ended.value.value
-        if isinstance(child, Offspring):
+        whole = isinstance(child, Offspring) and len(numbers(child.program)) == 3
+        if isinstance(child, Offspring) and whole:  # 1 is no quantity
             ast.parse(child.program.source)
             known = ProgramRecord(child.program, fitness(child.program))
-            children.setdefault(best.program.id, []).append(known)
             assert best.fitness is not None
             assert known.fitness is not None
+            assert child.point is not None
+            points.append(MeasuredPoint(child.point.numbers, known.fitness))
             best = known if known.fitness > best.fitness else best
 
     assert best.fitness is not None
