@@ -1,7 +1,8 @@
 """The text of replies: scripted in a file, or edits of the program in the prompt.
 
 A mutating reply edits the program as the operator `mutate` does, in the form that the prompt asks
-for: it finds the program, edits its syntax tree, and answers as a model would.
+for: it finds the program, edits its syntax tree, and answers as a model would.  Of a program that
+failed it removes the line that the prompt names.
 """
 
 import itertools
@@ -27,6 +28,8 @@ from mock_llm.chat_request import ChatRequest
 from mock_llm.engine import CHARS_A_TOKEN
 
 _HEADING = re.compile(r"(?im)^#+ .*\b(?:current program|parent program|program to improve)\b.*$")
+_FAILED = re.compile(r"(?im)^#+ .*\bcurrent program, which failed\b.*$")
+_FAILED_LINE = re.compile(r"(?m)^line (\d+): ")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])")
 _VERSION = re.compile(r"^def (\w+)_v(\d+)\b", re.MULTILINE)
 _BLOCK_MARK = "<<<<<<< SEARCH"
@@ -129,7 +132,9 @@ def mutating_reply(prompt: str, last: str, rng: Random) -> str:
     version = _next_version(program.text, rng)
     if version is not None:
         return version
-    child = _child(Program(program.text, program.language or "python"), rng)
+    child = _mended(program.text, last) or _child(
+        Program(program.text, program.language or "python"), rng
+    )
     if child is None:
         return "I can think of no edit that changes this program."
     text, note = child
@@ -170,6 +175,19 @@ def _child(program: Program, rng: Random) -> tuple[str, str] | None:
     brief = Brief("", program.language, (draft,), records, seed=str(rng.getrandbits(64)))
     child = mutated(brief, draft)
     return (child.program.source, child.changes) if isinstance(child, Offspring) else None
+
+
+def _mended(source: str, prompt: str) -> tuple[str, str] | None:
+    """Returns a program without the line that its prompt names as failed; None if it names none."""
+    heading = _FAILED.search(prompt)
+    named = _FAILED_LINE.findall(prompt[heading.end() :]) if heading else []
+    lines = source.split("\n")
+    if not named or not 0 < (number := int(named[-1][0])) <= len(lines):
+        return None
+    line = lines[number - 1]
+    indentation = line[: len(line) - len(line.lstrip())]
+    mended = [*lines[: number - 1], f"{indentation}pass", *lines[number:]]
+    return "\n".join(mended), f"line {number} failed and is removed"
 
 
 def _next_version(text: str, rng: Random) -> str | None:

@@ -129,7 +129,7 @@ def _of_run(
         run = replace(run, settings=settings, rules=rules_of(run.strategy, settings))
         chosen = _operator(operator, run.operators)
         with ledger.store.begin() as tx:
-            draft = _draft(tx, run, problem, program, island)
+            draft = _draft(tx, run, problem, chosen, program, island)
             brief = brief_of(tx, run, problem, chosen, (draft,))
     _print_prompt(problem, chosen, brief, run.name, screen)
 
@@ -179,11 +179,19 @@ def _seed(problem: Problem, name: str) -> Program:
         raise CommandError(f"{path}: cannot be read as text ({error})") from error
 
 
-def _draft(tx: Transaction, run: Run, problem: Problem, program: str | None, island: int) -> Draft:
+def _draft(
+    tx: Transaction,
+    run: Run,
+    problem: Problem,
+    operator: Operator,
+    program: str | None,
+    island: int,
+) -> Draft:
     """Returns the run's next draft on an island, or one whose parent is the chosen program."""
     from app.cli.show import program_named
     from app.config.layers import UsageError
     from app.domain.search.strategy import RecipeInputs
+    from app.engine.briefing import draft_of
 
     if not 0 <= island < run.islands:
         raise UsageError(
@@ -199,8 +207,7 @@ def _draft(tx: Transaction, run: Run, problem: Problem, program: str | None, isl
     if recipe is None:
         raise CommandError(f"the recipe {run.strategy!r} of {run.name} is not installed here")
     inputs = RecipeInputs(run.axes, problem.stages, problem.thresholds, run.islands)
-    selection = recipe.strategy(inputs).selection(view, run.rng(run.proposals, "selection"))
-    draft = selection.draft(run.proposals, view)
+    draft = draft_of(tx, run, recipe.strategy(inputs), operator, view, run.proposals)
     if program is None:
         return draft
     parent = program_named(tx, run, program)

@@ -13,7 +13,7 @@ from app.domain.operator import Role
 from app.domain.search.back_pressure import Caps
 from app.domain.search.budget import Budget
 
-WITH_A_MODEL = {"diff": 0.5, "rewrite": 0.5}
+WITH_A_MODEL = {"diff": 0.45, "rewrite": 0.45, "mend": 0.1}
 WITHOUT_A_MODEL = {"tune": 0.75, "mutate": 0.25}
 
 FEW = 8

@@ -61,8 +61,8 @@ class SearchSettings(Section):
     inspirations: int = Field(2, ge=0)
     """Number of other programs, drawn at random, that a prompt contains."""
     operators: dict[str, float] | None = None
-    """Operators and their weights, 0 or more. Without a value: `diff` and `rewrite` with a language
-    model, `tune` and `mutate` without."""
+    """Operators and their weights, 0 or more. Without a value: `diff`, `rewrite` and `mend` with a
+    language model, `tune` and `mutate` without."""
     enforce_blocks: bool | None = None
     """Whether text outside EVOLVE-BLOCK regions is kept unchanged. Without a value, the problem
     decides."""

@@ -6,13 +6,13 @@ operator runs against a GPU, a remote API or a list of canned replies.
 """
 
 import enum
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from random import Random
 from typing import Any, Protocol, TypeAlias
 
-from app.domain.evaluation import Failure
+from app.domain.evaluation import Failure, FailureKind
 from app.domain.problem import EditRules
 from app.domain.program import Program, ProgramId
 from app.domain.prompting.rules import PromptRules
@@ -187,6 +187,7 @@ class Brief:
       points: Measured points of the family of the first draft's first parent, newest first; at most
         as many as `Operator.points`.
       ancestry: That of the first draft's first parent, within the bounds of the operator.
+      failed: The failed child that the first draft's first inspiration is; None where it is none.
       prompts: The rules by which prompts are written.
       repair_turns: Most repair turns after an unusable reply.
       seed: Text that seeds every random choice of the operator.
@@ -200,6 +201,7 @@ class Brief:
     siblings: tuple[ProgramRecord, ...] = ()
     points: tuple[MeasuredPoint, ...] = ()
     ancestry: Ancestry = Ancestry()
+    failed: FailedChild | None = None
     prompts: PromptRules = field(default_factory=PromptRules)
     repair_turns: int = 0
     seed: str = ""
@@ -243,6 +245,13 @@ class Population(Protocol):
 
     def programs(self, ids: Sequence[ProgramId]) -> Mapping[ProgramId, Program]: ...
 
+    def failures(self, kinds: Collection[FailureKind], most: int) -> Sequence[Aim]:
+        """Returns the newest failed programs of the island's epoch, newest first.
+
+        Each is the inspiration of an aim at its own parent.
+        """
+        ...
+
     def born_since(self, family: str, program: ProgramId, most: int) -> int:
         """Returns how many children of a family were made after a program, at most `most`."""
         ...
@@ -261,6 +270,7 @@ class Operator:
       aim: Chooses the parent of a draft; None from it, and None in its place, leave the choice to
         the strategy's selection.
       family: Names the family of a program; "" for none.
+      mends: Whether its briefs say how the first inspiration failed.
       siblings, points: Most siblings, and most points of the parent's family, in its briefs.
       ancestors, failures: Most ancestors and failed children in the ancestry of its briefs.
       completions: Most completions for a draft, repair turns not included.
@@ -274,6 +284,7 @@ class Operator:
     asks_model: bool = True
     aim: Callable[[Population, Random], Aim | None] | None = None
     family: Callable[[Program], str] = lambda program: ""  # noqa: ARG005
+    mends: bool = False
     siblings: int = 0
     points: int = 0
     ancestors: int = 0

@@ -1,9 +1,11 @@
 """Briefing: the brief of an operator, from the ledger or from a problem alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from app.domain.evaluation import FailureKind
 from app.domain.operator import (
+    Aim,
     Ancestry,
     Brief,
     Draft,
@@ -30,6 +32,12 @@ class LedgerPopulation:
 
     def programs(self, ids: Sequence[ProgramId]) -> Mapping[ProgramId, Program]:
         return self.tx.programs.get(ids)
+
+    def failures(self, kinds: Collection[FailureKind], most: int) -> Sequence[Aim]:
+        island = self.island
+        return self.tx.programs.failed(
+            self.run, island.index, epoch=island.epoch, kinds=kinds, limit=most
+        )
 
     def born_since(self, family: str, program: ProgramId, most: int) -> int:
         return self.tx.programs.born_since(self.run, family, program, most)
@@ -72,7 +80,10 @@ def brief_of(
     points: tuple[MeasuredPoint, ...] = ()
     if operator.points and (family := operator.family(records[first].program)):
         points = tx.programs.points(run.id, family, operator.points)
-    return replace(brief, siblings=siblings, points=points, ancestry=ancestry)
+    failed = None
+    if operator.mends and drafts[0].inspirations:
+        failed = tx.programs.failed_child(run.id, drafts[0].inspirations[0])
+    return replace(brief, siblings=siblings, points=points, ancestry=ancestry, failed=failed)
 
 
 def unmeasured_brief(

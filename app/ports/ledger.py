@@ -7,12 +7,12 @@ events are buffered and written last, under the run's row lock, so that the even
 gaps and their order is commit order.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from app.domain.evaluation import Trial
+from app.domain.evaluation import FailureKind, Trial
 from app.domain.events import Event, EventKind, Fact
-from app.domain.operator import Ancestry, Completion, MeasuredPoint, ProgramRecord
+from app.domain.operator import Aim, Ancestry, Completion, FailedChild, MeasuredPoint, ProgramRecord
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
 from app.domain.run import Run, RunState
@@ -146,6 +146,22 @@ class Programs(Protocol):
 
     def ancestry(self, run: int, program: ProgramId, *, ancestors: int, failures: int) -> Ancestry:
         """Returns up to so many ancestors of a program, and failed children of it and of them."""
+        ...
+
+    def failed(
+        self,
+        run: int,
+        island: int,
+        *,
+        epoch: int,
+        kinds: Collection[FailureKind],
+        limit: int,
+    ) -> list[Aim]:
+        """Returns aims at the newest failed programs of an island's epoch; see `Population`."""
+        ...
+
+    def failed_child(self, run: int, program: ProgramId) -> FailedChild | None:
+        """Returns how a program failed last in a run; None where it did not."""
         ...
 
     def born_since(self, run: int, family: str, program: ProgramId, most: int) -> int:

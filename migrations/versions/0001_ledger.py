@@ -150,6 +150,14 @@ _UP = (
     """,
     "CREATE INDEX proposals_failed ON proposals (run, failure_kind) WHERE state = 'failed'",
     """
+    CREATE INDEX proposals_failed_of_island ON proposals (run, island, id)
+    WHERE state = 'failed' AND program IS NOT NULL
+    """,
+    """
+    CREATE INDEX proposals_failed_program ON proposals (program, id)
+    WHERE state = 'failed' AND program IS NOT NULL
+    """,
+    """
     CREATE INDEX proposals_failed_of_parent ON proposals ((parents[1]), id)
     WHERE state = 'failed'
     """,

@@ -1,6 +1,6 @@
 """Programs and what a run knows of them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, select
@@ -9,7 +9,7 @@ from app.adapters.store import tables as t
 from app.adapters.store.codec import evaluation_of
 from app.adapters.store.driver import row, rows, value, values, write
 from app.domain.evaluation import Evaluation, Failure, FailureKind, merged_metrics
-from app.domain.operator import Ancestry, FailedChild, MeasuredPoint, ProgramRecord
+from app.domain.operator import Aim, Ancestry, FailedChild, MeasuredPoint, ProgramRecord
 from app.domain.program import Program, ProgramId
 
 _PUT = (
@@ -47,6 +47,26 @@ _CHILDREN = """
 """
 
 
+_FAILED = """
+    SELECT program, parents[1] AS parent, generation FROM proposals
+    WHERE run = %(run)s AND island = %(island)s AND epoch = %(epoch)s AND state = 'failed'
+        AND program IS NOT NULL AND failure_kind = ANY(%(kinds)s) AND NOT seed
+    ORDER BY id DESC LIMIT %(limit)s
+"""
+_FAILED_CHILD = """
+    SELECT failed.failure_kind, failed.failure_detail, failed.changes, programs.source,
+        programs.language, trial.cases, trial.evaluation
+    FROM (
+        SELECT id, cohort, program, changes, failure_kind, failure_detail FROM proposals
+        WHERE run + 0 = %(run)s AND program = %(program)s AND state = 'failed'
+        ORDER BY id DESC LIMIT 1
+    ) AS failed JOIN programs ON programs.id = failed.program LEFT JOIN LATERAL (
+        SELECT cases, evaluation FROM trials
+        WHERE trials.cohort = failed.cohort AND failed.program = ANY(trials.players)
+            AND evaluation ? 'failure'
+        ORDER BY trials.id LIMIT 1
+    ) AS trial ON true
+"""
 _BORN_SINCE = """
     SELECT count(*) FROM (
         SELECT FROM proposals WHERE run = %(run)s AND family = %(family)s AND id > (
@@ -170,6 +190,25 @@ class SqlPrograms:
             ProgramRecord(Program(row.source, row.language), row.fitness, changes=row.changes)
             for row in result
         )
+
+    def failed(
+        self,
+        run: int,
+        island: int,
+        *,
+        epoch: int,
+        kinds: Collection[FailureKind],
+        limit: int,
+    ) -> list[Aim]:
+        params = {"run": run, "island": island, "epoch": epoch, "kinds": sorted(kinds)}
+        return [
+            Aim(record.parent, record.generation, (record.program,))
+            for record in rows(self._c, _FAILED, {**params, "limit": limit})
+        ]
+
+    def failed_child(self, run: int, program: ProgramId) -> FailedChild | None:
+        result = row(self._c, _FAILED_CHILD, {"run": run, "program": program})
+        return _failed(result._asdict()) if result else None
 
     def born_since(self, run: int, family: str, program: ProgramId, most: int) -> int:
         params = {"run": run, "family": family, "program": program, "most": most}

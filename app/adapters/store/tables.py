@@ -124,6 +124,7 @@ cohorts = Table(
     Column("size", Integer, nullable=False),
     _moment("planned_at"),
 )
+_FAILED_IN_A_TRIAL = text("state = 'failed' AND program IS NOT NULL")
 proposals = Table(
     "proposals",
     metadata,
@@ -176,6 +177,8 @@ proposals = Table(
         postgresql_where=text("state = 'admitted'"),
     ),
     Index("proposals_failed", "run", "failure_kind", postgresql_where=text("state = 'failed'")),
+    Index("proposals_failed_of_island", "run", "island", "id", postgresql_where=_FAILED_IN_A_TRIAL),
+    Index("proposals_failed_program", "program", "id", postgresql_where=_FAILED_IN_A_TRIAL),
     Index(
         "proposals_settled",
         "run",

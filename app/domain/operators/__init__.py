@@ -6,6 +6,7 @@ The modules `conversation` and `tree_edits` hold what several operators or edits
 from app.domain.operator import Operator
 from app.domain.operators.complete import COMPLETE
 from app.domain.operators.diff import DIFF
+from app.domain.operators.mend import MEND
 from app.domain.operators.mutate import MUTATE
 from app.domain.operators.rewrite import REWRITE
 from app.domain.operators.seed import SEED
@@ -16,5 +17,5 @@ def operators(optimiser: Optimiser) -> dict[str, Operator]:
     """Returns every operator by its name; `tune` asks `optimiser` for its points."""
     return {
         operator.name: operator
-        for operator in (SEED, REWRITE, DIFF, COMPLETE, MUTATE, tuner(optimiser))
+        for operator in (SEED, REWRITE, DIFF, COMPLETE, MEND, MUTATE, tuner(optimiser))
     }

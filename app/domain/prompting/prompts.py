@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from app.domain.evaluation import Failure
-from app.domain.operator import Brief, Completion, Draft, ProgramRecord, Prompt
+from app.domain.operator import Brief, Completion, Draft, FailedChild, ProgramRecord, Prompt
 from app.domain.prompting.sections import (
     Sections,
     TemplateFiller,
@@ -72,6 +72,27 @@ def complete_prompt(
     return within_budget(
         brief, draft, write, Sections(parent, top=others, failures=everything.failures)
     )
+
+
+def mend_prompt(brief: Brief, draft: Draft, failed: FailedChild) -> Prompt:
+    """Returns the prompt that asks for SEARCH/REPLACE blocks which mend a failed child.
+
+    It shows the child and its failure, and no other program.
+    """
+    assert failed.program is not None
+    source = failed.program.source.rstrip("\n")
+
+    def write(shown: Sections, filler: TemplateFiller) -> str:
+        values = {
+            "language": filler.language,
+            "failed_program": source,
+            "failures": filler.failures(shown.failures),
+            "left_out": left_out(shown),
+        }
+        return filler.filled("mend_user", values)
+
+    parent = brief.known[draft.parents[0]]
+    return within_budget(brief, draft, write, Sections(parent, failures=(failed,)))
 
 
 def repair_prompt(

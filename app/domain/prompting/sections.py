@@ -170,6 +170,8 @@ class TemplateFiller:
         distinct: dict[tuple[str, str, str], None] = {}
         for child in children:
             detail = failure_text(child, messages=self.rules.failure_messages)
+            if self.rules.artifact_security_filter:
+                detail = redacted(detail)
             artifacts = quotable_artifacts(child, messages=self.rules.failure_messages)
             if artifacts and self.rules.include_artifacts:
                 detail += "\n" + self._quoted(tuple(artifacts.items()))

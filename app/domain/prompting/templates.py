@@ -64,6 +64,27 @@ the whole program
 
 {_STATE}"""
 
+MEND_USER = f"""\
+# Task
+The program below failed when it was run, so that it has no score. Mend it: remove the fault, and
+keep what the program tries. Answer with one or more SEARCH/REPLACE blocks, each exactly so:
+
+<<<<<<< SEARCH
+lines of the failed program, copied letter by letter
+=======
+the lines that take their place; none to delete them
+>>>>>>> REPLACE
+
+Each SEARCH section must be found in the failed program, white space included, and be long enough
+to be found once. The blocks are applied in order, all or none.
+{_BLOCKS_NOTE}
+
+# The current program, which failed
+```{{language}}
+{{failed_program}}
+```
+{{failures}}{{left_out}}"""
+
 COMPLETE_USER = """\
 # Task
 The file below holds versions of the function `{function}`, each with a higher score than the one
@@ -150,6 +171,7 @@ TEMPLATES: Mapping[str, str] = {
     "diff_user": DIFF_USER,
     "full_rewrite_user": FULL_REWRITE_USER,
     "complete_user": COMPLETE_USER,
+    "mend_user": MEND_USER,
     "repair_user": REPAIR_USER,
     "evaluation": EVALUATION,
     "evolution_history": EVOLUTION_HISTORY,
@@ -175,6 +197,7 @@ PLACEHOLDERS: Mapping[str, frozenset[str]] = {
     "diff_user": _USER,
     "full_rewrite_user": _USER,
     "complete_user": frozenset(("language", "versions", "function", "failures", "left_out")),
+    "mend_user": frozenset(("language", "failed_program", "failures", "left_out")),
     "repair_user": frozenset(("reply", "failure", "detail")),
     "evaluation": frozenset(("current_program", "language", "metrics")),
     "evolution_history": _HISTORY,
