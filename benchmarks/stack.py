@@ -25,7 +25,8 @@ from app.engine.context import Context
 from app.ports.records import NewRun
 from benchmarks.simulated import SimulatedSandbox, problem
 
-CELERY = (sys.executable, "-m", "celery", "-A", "benchmarks.simulated")
+SIMULATED = "benchmarks.simulated"
+"""The Celery application whose workers simulate the model and the sandbox."""
 
 
 @dataclass(slots=True)
@@ -102,12 +103,15 @@ def begin(
 
 
 @contextmanager
-def running_stack(workers: Sequence[str], environment: Mapping[str, str]) -> Iterator[Stack]:
+def running_stack(
+    workers: Sequence[str], environment: Mapping[str, str], *, application: str = SIMULATED
+) -> Iterator[Stack]:
     """Starts Postgres, Valkey, workers and beat, and ends them.
 
     Args:
       workers: The queues of each worker, such as `cpu,control`.
       environment: Variables of the workers; they are set in this process too.
+      application: The Celery application of the workers; `app` is the product's.
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="evoq-bench-")))
@@ -119,10 +123,11 @@ def running_stack(workers: Sequence[str], environment: Mapping[str, str]) -> Ite
         stack.callback(valkey.stop)
         schema.upgrade(url)
         os.environ.update({"EVOQ_DATABASE_URL": url, "EVOQ_REDIS_URL": broker, **environment})
+        celery = (sys.executable, "-m", "celery", "-A", application)
         for queues in workers:
-            command = (*CELERY, "worker", "-Q", queues, "--without-gossip", "--without-mingle")
+            command = (*celery, "worker", "-Q", queues, "--without-gossip", "--without-mingle")
             stack.callback(_end, _spawn(command, folder))
-        stack.callback(_end, _spawn((*CELERY, "beat"), folder))
+        stack.callback(_end, _spawn((*celery, "beat"), folder))
         store = open_store(url, connections=2)
         stack.callback(store.close)
         executor = celery_executor(broker)

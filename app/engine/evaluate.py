@@ -14,9 +14,9 @@ from app.engine.enqueue import enqueue
 from app.ports.ledger import Exhausted, Transaction
 from app.ports.records import LeasedTrial, TrialQueue, TrialResult
 
-TURNS = 10
-"""How often a step looks for a trial that may begin before its message is sent again: about two
-seconds, for which the end of its worker has to wait."""
+TURNS = 3
+"""How often a step looks for a trial that may begin before its message is sent again: for half a
+second its thread is not free for another step, such as planning."""
 
 
 @dataclass(frozen=True, slots=True)

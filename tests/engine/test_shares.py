@@ -134,11 +134,9 @@ def test_a_message_whose_trial_was_taken_takes_no_other(ctx: Context) -> None:
     assert at_work(ctx) == before
 
 
-@pytest.mark.parametrize(("limit", "expected"), [(1, 1), (2, 2)])
-def test_a_run_has_no_more_trials_at_work_than_its_limit(
-    ctx: Context, limit: int, expected: int
-) -> None:
-    queue, sandbox = UnreliableQueue(7), Slow(0.01)
+@pytest.mark.parametrize("limit", [1, 2])
+def test_a_run_has_no_more_trials_at_work_than_its_limit(ctx: Context, limit: int) -> None:
+    queue, sandbox = UnreliableQueue(7), Slow(0.02)
     ctx = replace(
         ctx,
         executor=queue,
@@ -151,4 +149,4 @@ def test_a_run_has_no_more_trials_at_work_than_its_limit(
     served(queue, ctx, run, [ctx] * 6, seconds=60)
     with ctx.store.begin() as tx:
         assert tx.runs.get(run.id).state is RunState.FINISHED
-    assert sandbox.most_at_once == expected
+    assert 1 <= sandbox.most_at_once <= limit

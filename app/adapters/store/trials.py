@@ -27,18 +27,23 @@ _ADD = """
     ON CONFLICT ON CONSTRAINT trials_cohort_once DO NOTHING RETURNING id, cohort, stage
 """
 _QUEUES = """
-    SELECT runs.id AS run, runs.weight, runs.trials_at_once, runs.evaluate_batch AS batch,
-        ceil(count(*) FILTER (WHERE NOT waits)::float8 / runs.evaluate_batch)::int AS at_work,
+    SELECT runs.id AS run, runs.weight, runs.trials_at_once, runs.batch,
+        ceil(count(*) FILTER (WHERE NOT waits)::float8 / runs.batch)::int AS at_work,
         (array_agg(trials.id ORDER BY trials.id) FILTER (WHERE waits))[1:%(most)s] AS waiting,
         array_agg(trials.id ORDER BY trials.id)
             FILTER (WHERE waits AND trials.id = ANY(%(named)s)) AS named
-    FROM runs JOIN LATERAL (
+    FROM (
+        SELECT id, weight, trials_at_once,
+            CASE WHEN trials_at_once IS NULL THEN evaluate_batch ELSE 1 END AS batch
+        FROM runs WHERE state IN ('running', 'paused')
+    ) AS runs JOIN LATERAL (
         SELECT id, leased_until IS NULL OR leased_until < now() AS waits FROM trials
         WHERE trials.run = runs.id AND evaluation IS NULL AND stage <> %(judged)s
     ) AS trials ON true
-    WHERE runs.state IN ('running', 'paused') GROUP BY runs.id ORDER BY runs.id
+    GROUP BY runs.id, runs.weight, runs.trials_at_once, runs.batch ORDER BY runs.id
 """
-"""A batch is in one sandbox, so it takes one place."""
+"""A batch is in one sandbox, so it takes one place.  Where a run limits its places, each trial
+counts as one: batches that are not full would be more than they seem."""
 _LOCK_LIMIT = "SELECT pg_advisory_xact_lock(%(space)s, %(run)s)"
 _LIMITS = 0x65766F72
 """First key of the advisory lock on a run's limit of trials at work; the second is its id."""
