@@ -130,6 +130,8 @@ def _deployment(target: Target) -> Iterator[Finding]:
         detail = f"at {schema.found or 'nothing'}, needed {schema.needed}"
         remedy = "" if schema.current else "run `alembic upgrade head`"
         yield Finding("schema", schema.current, detail, remedy, required=True)
+        if schema.current:
+            yield _places(target.database_url)
     try:
         require_queue(target.redis_url)
     except CommandError as error:
@@ -137,6 +139,25 @@ def _deployment(target: Target) -> Iterator[Finding]:
         return
     yield Finding("Redis", True, "answers", required=True)
     yield _workers(target.redis_url)
+
+
+def _places(database_url: str) -> Finding:
+    """Returns how much the workers can have at work, as they report it to the ledger."""
+    from app.bootstrap import open_store
+
+    store = open_store(database_url, connections=1)
+    try:
+        with store.begin() as tx:
+            found = tx.workers.capacity()
+    finally:
+        store.close()
+    detail = ", ".join(
+        f"{'no' if number is None else number} {what}"
+        for number, what in ((found.model, "requests at models"), (found.sandbox, "trials"))
+    )
+    known = found.model is not None and found.sandbox is not None
+    remedy = "" if known else "workers report them a few seconds after their start"
+    return Finding("places", known, f"{detail} at once, over all workers", remedy)
 
 
 def _workers(redis_url: str) -> Finding:
@@ -206,12 +227,12 @@ def _sandbox(target: Target, screen: Screen) -> Iterator[Finding]:
 
 def _warm_sandboxes(settings: SandboxSettings) -> str:
     """Returns how many warm sandboxes a worker keeps, and for how long."""
+    from app.config.places import available_cores, places
+
+    at_work = places(os.environ, available_cores())
     trials = 1 if settings.one_container_per_trial else settings.trials_per_cell
     replaced = f"after {trials} trials or {settings.minutes_per_cell:g} min"
-    return (
-        f"up to {settings.cells} at work and {settings.spares} booted ahead; each replaced "
-        f"{replaced}"
-    )
+    return f"up to {at_work} at work and {settings.spares} booted ahead; each replaced {replaced}"
 
 
 def _model(target: Target) -> Finding:

@@ -86,6 +86,9 @@ def _show_run(name: str, screen: Screen) -> None:
     if summary.load is not None:
         table.add_row("generating", summary.load.generating.text)
         table.add_row("evaluating", summary.load.evaluating.text)
+    if summary.places is not None:
+        table.add_row("places", summary.places.text)
+    if summary.load is not None:
         answer["models"] = [asdict(endpoint) for endpoint in endpoints]
     for endpoint in endpoints:
         table.add_row("model", f"{endpoint.endpoint}: {endpoint.text}")

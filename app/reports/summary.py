@@ -52,6 +52,35 @@ class RunLoad:
 
 
 @dataclass(frozen=True, slots=True)
+class Places:
+    """The places of all live workers, and how many of them are taken.
+
+    Attributes:
+      model: Requests that may be in flight at models; None where no worker has reported.
+      sandbox: Trials that may be in a sandbox; None where no worker has reported.
+      at_work: Trials of all runs that are in a sandbox.
+      of_run: Those of this run.
+    """
+
+    model: int | None
+    sandbox: int | None
+    at_work: int
+    of_run: int
+
+    @property
+    def text(self) -> str:
+        """The places as one line."""
+        if self.model is None and self.sandbox is None:
+            return "no worker has reported any"
+        models = "none" if self.model is None else str(self.model)
+        sandboxes = "none" if self.sandbox is None else str(self.sandbox)
+        return (
+            f"{models} at models, {sandboxes} in sandboxes; {self.at_work} trials at work, "
+            f"{self.of_run} of this run"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class MeasuredProgram:
     """A program of a run with its measurements.
 
@@ -91,6 +120,7 @@ class Summary:
       seconds: From the run's creation to its last event.
       notices: Texts for the user, oldest first.
       load: Proposals in flight; None once the run has ended.
+      places: Of the workers; None once the run has ended.
     """
 
     run: Run
@@ -104,6 +134,7 @@ class Summary:
     notices: tuple[str, ...] = ()
     costs: Costs = field(default_factory=Costs)
     load: RunLoad | None = None
+    places: Places | None = None
 
 
 def summarise(store: Store, run: int, problem: Problem) -> Summary:
@@ -125,6 +156,7 @@ def summarise(store: Store, run: int, problem: Problem) -> Summary:
             notices=notices(tx, run),
             costs=read_costs(tx, row, admitted),
             load=None if row.state.final else run_load(tx, row, tx.proposals.backlog(run)),
+            places=None if row.state.final else read_places(tx, run),
         )
 
 
@@ -137,6 +169,14 @@ def run_load(tx: Transaction, run: Run, backlog: Backlog) -> RunLoad:
         StageLoad(backlog.generating, limits.generating, generating, limits.generate_batch),
         StageLoad(backlog.evaluating, limits.evaluating, evaluating, limits.evaluate_batch),
     )
+
+
+def read_places(tx: Transaction, run: int) -> Places:
+    """Reads the places of the workers, and the trials that are in a sandbox now."""
+    capacity = tx.workers.capacity()
+    at_work = {queue.claimant.run: queue.claimant.at_work for queue in tx.trials.queues(())}
+    total = sum(at_work.values())
+    return Places(capacity.model, capacity.sandbox, total, at_work.get(run, 0))
 
 
 def notices(tx: Transaction, run: int) -> tuple[str, ...]:
@@ -194,6 +234,7 @@ def document(summary: Summary, out: str | None) -> dict[str, Any]:
         "cut": summary.cut,
         "failures": dict(summary.failures),
         "in_flight": asdict(summary.load) if summary.load else None,
+        "places": asdict(summary.places) if summary.places else None,
         "tokens": run.tokens,
         "costs": costs_document(summary.costs),
         "best": best_document(best) if best else None,

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from app.cli.doctor import _places
 from app.domain.problem import Job, Outcome
 from app.domain.run import Run, RunState
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
 from app.ports.records import Capacity, Worker
+from app.reports.summary import read_places
 from tests.engine.conftest import new_run, table
 from tests.engine.executors import RecordedMessages, UnreliableQueue, served
 from tests.engine.toy import ToySandbox, problem
@@ -132,6 +134,26 @@ def test_a_message_whose_trial_was_taken_takes_no_other(ctx: Context) -> None:
     before = at_work(ctx)
     assert begin(ctx, *ones[0]) == {}
     assert at_work(ctx) == before
+
+
+def test_a_person_sees_the_places_of_the_workers_and_what_is_in_them(
+    ctx: Context, database: str
+) -> None:
+    first, second = started(ctx, "one"), started(ctx, "other")
+    ones, others = waiting_trials(ctx, first, second)
+    assert not _places(database).ok
+    with ctx.store.begin() as tx:
+        assert read_places(tx, first.id).text == "no worker has reported any"
+        tx.workers.record(Worker("host-1", "cpu"), {}, Capacity(None, 4))
+        tx.workers.record(Worker("host-2", "gpu"), {}, Capacity(32, None))
+    begin(ctx, *ones[0])
+    begin(ctx, *others[0])
+    with ctx.store.begin() as tx:
+        text = read_places(tx, first.id).text
+    assert text == "32 at models, 4 in sandboxes; 2 trials at work, 1 of this run"
+    found = _places(database)
+    assert found.ok
+    assert found.detail == "32 requests at models, 4 trials at once, over all workers"
 
 
 @pytest.mark.parametrize("limit", [1, 2])
