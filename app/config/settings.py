@@ -131,6 +131,9 @@ class SandboxSettings(Section):
     """Trials after which a warm sandbox is replaced."""
     minutes_per_cell: float = Field(30.0, gt=0)
     """Age in minutes at which a warm sandbox is replaced."""
+    trials_per_evaluator: int = Field(50, ge=1)
+    """Trials that one process of a guarded evaluator measures, as long as nothing in it differs
+    from a fresh one. 1 starts a process for each trial."""
     one_container_per_trial: bool = False
     """Whether every trial has a container of its own, never a warm one."""
     owner: str = ""

@@ -1,4 +1,4 @@
-"""The evaluator's own zygote: imports it once and forks a fresh process of it for every trial.
+"""The evaluator's own zygote: imports it once and forks the processes that measure trials.
 
 Only this process reads the evaluator's files from the worker, so that no byte of them is ever in
 the memory that programs are forked from.  In compatible mode, where the
@@ -15,6 +15,7 @@ import inspect
 import json
 import os
 import socket
+import struct
 import sys
 import traceback
 from dataclasses import dataclass
@@ -22,6 +23,14 @@ from typing import Any
 
 from . import confine, frames, kernel, landlock, limits, result
 from .confine import Confinement
+from .evaluator_state import (
+    CpuAndMemory,
+    ModuleState,
+    ProcessState,
+    Unreadable,
+    forget_temporary_directory,
+    packages,
+)
 from .forks import ForkFilter
 from .sandbox_layout import NESTED, UIDS, SandboxLayout, become
 from .syscall_filter import SyscallFilter
@@ -29,7 +38,10 @@ from .syscall_filter import SyscallFilter
 MODULE_NAME = "evaluation_module"
 _MESSAGE_BYTES = 131_072
 _MOST_NAMES = 1000
+_MOST_DESCRIPTORS = 4
 _RESULT_CHUNK = 65_536
+_DONE = struct.Struct("=dQ")
+"""CPU seconds and peak memory in KiB, which a kept process reports after a trial."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +60,48 @@ class TrialFilters:
 
 
 class EvaluatorZygote:
-    """The zygote's handle on the evaluator's zygote."""
+    """The zygote's handle on the evaluator's zygote.
+
+    Attributes:
+      trials: Trials that one process of the evaluator may measure; 1 where none is kept.
+      kept: The process that waits for another trial; None if there is none.
+    """
 
     def __init__(self, pid: int, channel: socket.socket) -> None:
         self.pid = pid
         self.channel = channel
+        self.trials = 1
+        self.kept: KeptEvaluator | None = None
 
-    def start(self, request: dict[str, Any], fds: list[int]) -> None:
-        socket.send_fds(self.channel, [json.dumps(request).encode()], fds)
+    def start(self, request: dict[str, Any], fds: list[int]) -> int:
+        """Has a process measure a trial: the kept one, or a new one of the evaluator's zygote.
+
+        Returns:
+          The process, 0 for one whose number the evaluator's zygote will report.
+        """
+        message = json.dumps({**request, "trials": self.trials}).encode()
+        if self.kept is not None:
+            if self.kept.start(message, fds):
+                return self.kept.pid
+            self.end_kept()
+        if self.trials == 1:
+            socket.send_fds(self.channel, [message], fds)
+            return 0
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            socket.send_fds(self.channel, [message], [*fds, theirs.fileno()])
+        self.kept = KeptEvaluator(ours, self.trials)
+        return 0
+
+    def end_kept(self) -> None:
+        """Closes the connection to the kept process, which ends it."""
+        if self.kept is not None:
+            self.kept.channel.close()
+            self.kept = None
+
+    def pids(self) -> frozenset[int]:
+        """Returns the evaluator's processes that outlive a trial."""
+        return frozenset((self.pid,) if self.kept is None else (self.pid, self.kept.pid))
 
     def receive(self) -> dict[str, Any] | None:
         """Returns the next report; None if the evaluator's zygote has ended."""
@@ -64,6 +110,52 @@ class EvaluatorZygote:
         except ConnectionError:
             return None
         return json.loads(message) if message else None
+
+
+class KeptEvaluator:
+    """The zygote's handle on a process that measures several trials, one after the other.
+
+    Attributes:
+      pid: Its number; 0 before it is known.
+      cpu_seconds: CPU time that it has reported so far.
+    """
+
+    def __init__(self, channel: socket.socket, trials: int) -> None:
+        self.channel = channel
+        self.pid = 0
+        self.cpu_seconds = 0.0
+        self._left = trials - 1
+
+    def start(self, message: bytes, fds: list[int]) -> bool:
+        """Returns whether the process was there to be sent a request."""
+        try:
+            self.channel.recv(1, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            pass
+        except OSError:
+            return False
+        else:
+            return False  # it has ended
+        if not self._left:
+            return False
+        self._left -= 1
+        try:
+            socket.send_fds(self.channel, [message], fds)
+        except OSError:
+            return False
+        return True
+
+    def receive(self) -> dict[str, Any] | None:
+        """Returns the report on a trial that left the process fit for the next; None at its end."""
+        try:
+            message = self.channel.recv(_DONE.size)
+        except OSError:
+            return None
+        if len(message) != _DONE.size:
+            return None
+        cpu_seconds, peak_kib = _DONE.unpack(message)
+        self.cpu_seconds += cpu_seconds
+        return {"status": 0, "cpu": cpu_seconds, "peak_kib": peak_kib}
 
 
 def start(layout: SandboxLayout, mode: str, host_in: int, filters: TrialFilters) -> EvaluatorZygote:
@@ -106,6 +198,7 @@ def _serve(
     if mode == "guarded":
         landlock.scope_sockets()
         _keep_sockets_in_files()
+    preloaded = packages(sys.modules)
     try:
         module = _import(layout, entry)
     except BaseException as error:
@@ -113,29 +206,42 @@ def _serve(
         return
     if mode == "compatible" and layout.identities == UIDS:
         _lend(layout.temporary)
+    forget_temporary_directory(layout.temporary)  # that of the import is common to all trials
     gc.collect()
     gc.freeze()
     functions = [name for name, value in vars(module).items() if callable(value)]
-    _send(channel, {"functions": functions[:_MOST_NAMES]})
+    imported = _readable_state(layout, preloaded) if mode == "guarded" else None
+    _send(channel, {"functions": functions[:_MOST_NAMES], "keepable": imported is not None})
     while True:
-        message, fds, _, _ = socket.recv_fds(channel, _MESSAGE_BYTES, 4)
+        message, fds, _, _ = socket.recv_fds(channel, _MESSAGE_BYTES, _MOST_DESCRIPTORS)
         if not message:
             return
         request = json.loads(message)
         pid = os.fork()
         if pid == 0:
+            status = 1
             try:
-                _trial(layout, mode, module, request, fds, filters)
+                EvaluatorProcess(layout, mode, module, filters).run(request, fds, imported)
+                status = 0
             except BaseException:
                 traceback.print_exc()
             finally:
-                os._exit(1)
+                os._exit(status)
         for fd in fds:
             os.close(fd)
         _send(channel, {"pid": pid})
         _, status, usage = os.wait4(pid, 0)
         cpu_seconds = usage.ru_utime + usage.ru_stime
-        _send(channel, {"status": status, "cpu": cpu_seconds, "peak_kib": usage.ru_maxrss})
+        report = {"status": status, "cpu": cpu_seconds, "peak_kib": usage.ru_maxrss}
+        _send(channel, {"of": pid, **report})
+
+
+def _readable_state(layout: SandboxLayout, preloaded: frozenset[str]) -> ModuleState | None:
+    """Returns what the evaluator's modules hold; None if that cannot be compared after a trial."""
+    try:
+        return ModuleState(layout.evaluator, preloaded)
+    except Unreadable:
+        return None
 
 
 def _take_identity(layout: SandboxLayout, mode: str) -> None:
@@ -205,58 +311,96 @@ def _import(layout: SandboxLayout, path: str) -> Any:
     return module
 
 
-def _trial(
-    layout: SandboxLayout,
-    mode: str,
-    module: Any,
-    request: dict[str, Any],
-    fds: list[int],
-    filters: TrialFilters,
-) -> None:
-    results, out, err, *channels = fds
-    null = os.open("/dev/null", os.O_RDWR)
-    limits.take_streams(null, out, err)
-    limits.close_all_but((results, *channels))
-    os.set_inheritable(results, False)  # what the evaluator starts must not answer for it
-    directory, bounds = request["directory"], request["limits"]
-    os.environ.update(TMPDIR=directory, HOME=directory, EVOQ_PROGRAM_SOURCE=request["sources"])
-    tempfile = sys.modules.get("tempfile")
-    if tempfile is not None and vars(tempfile).get("tempdir") == layout.temporary:
-        vars(tempfile)["tempdir"] = None  # determined during the import, and common to all trials
-    _confine(layout, mode, request, filters)
-    if filters.fork_filter is not None:
-        with socket.socket(fileno=channels[0]) as channel:
-            filters.fork_filter.install_for(channel)
-    confine.reseed(request["seed"])
-    shared, asked_pid = mode == "compatible", os.getpid()
-    document = _call(
-        module, request["function"], request["paths"], shared, bounds, layout.evaluator
-    )
-    if os.getpid() != asked_pid:  # a forked child that returned: its parent answers
-        os._exit(0)
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # closed or replaced by what ran
-            stream.flush()
-    view = memoryview(document)
-    while view:
-        view = view[os.write(results, view[:_RESULT_CHUNK]) :]
-    os._exit(0)
+class EvaluatorProcess:
+    """A process of the evaluator, which measures one trial, or several where it is kept."""
+
+    def __init__(
+        self, layout: SandboxLayout, mode: str, module: Any, filters: TrialFilters
+    ) -> None:
+        self._layout, self._mode, self._module = layout, mode, module
+        self._filters = filters
+
+    def run(self, request: dict[str, Any], fds: list[int], imported: ModuleState | None) -> None:
+        """Measures a first trial, and others for as long as nothing tells them from a first.
+
+        Args:
+          request: Of the first trial.
+          fds: Its result, its streams, and a channel if forks are answered or the process is kept.
+          imported: What the modules held after the import; None where the process is not kept.
+        """
+        results, out, err, *channels = fds
+        os.setsid()
+        limits.take_streams(os.open("/dev/null", os.O_RDWR), out, err)
+        limits.close_all_but((results, *channels))
+        _confine(self._layout, self._mode, request, self._filters)
+        if request["trials"] > 1 and imported is not None:
+            with socket.socket(fileno=channels[0]) as channel:
+                self._run_several(request, results, imported, channel)
+            return
+        if self._filters.fork_filter is not None:
+            with socket.socket(fileno=channels[0]) as channel:
+                self._filters.fork_filter.install_for(channel)
+        self._measure(request, results)
+
+    def _run_several(
+        self, request: dict[str, Any], results: int, imported: ModuleState, channel: socket.socket
+    ) -> None:
+        before, spent = ProcessState(self._layout.work), CpuAndMemory.now()
+        while True:
+            if not (self._measure(request, results) and before.unchanged_but_for_the_trial()):
+                return
+            if not imported.unchanged():
+                return
+            os.chdir("/")
+            os.close(results)
+            now = CpuAndMemory.now()
+            channel.send(_DONE.pack(now.cpu_seconds - spent.cpu_seconds, now.peak_kib))
+            message, fds, _, _ = socket.recv_fds(channel, _MESSAGE_BYTES, _MOST_DESCRIPTORS)
+            if not message:
+                return
+            request, spent = json.loads(message), now
+            results, out, err = fds
+            limits.take_streams(0, out, err)
+            for fd in (out, err):
+                os.close(fd)
+            limits.renew_cpu_time(request["limits"])
+
+    def _measure(self, request: dict[str, Any], results: int) -> bool:
+        """Runs the stage function and writes its document; returns whether that is a result."""
+        os.set_inheritable(results, False)  # what the evaluator starts must not answer for it
+        directory, asked_pid = request["directory"], os.getpid()
+        os.environ.update(TMPDIR=directory, HOME=directory, EVOQ_PROGRAM_SOURCE=request["sources"])
+        os.umask(0o077)
+        os.chdir(directory)
+        confine.reseed(request["seed"])
+        shared = self._mode == "compatible"
+        document = _call(
+            self._module, request["function"], request["paths"], shared, request["limits"],
+            self._layout.evaluator,
+        )  # fmt: skip
+        if os.getpid() != asked_pid:  # a forked child that returned: its parent answers
+            os._exit(0)
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):  # closed or replaced by what ran
+                stream.flush()
+        view = memoryview(document)
+        while view:
+            view = view[os.write(results, view[:_RESULT_CHUNK]) :]
+        return result.is_result(document)
 
 
 def _confine(
     layout: SandboxLayout, mode: str, request: dict[str, Any], filters: TrialFilters
 ) -> None:
     """Takes from this process what the evaluator, or the program in it, must not have."""
-    directory, bounds = request["directory"], request["limits"]
+    bounds = request["limits"]
     if mode == "compatible":
         files = (layout.evaluator, layout.temporary, layout.library)
-        confinement = Confinement(request["uid"], directory, (), files, apart=False)
+        confinement = Confinement(request["uid"], request["directory"], (), files, apart=False)
         confine.confine(layout, confinement, bounds, filters.program)
         return
     kernel.die_with_parent()
-    limits.apply(bounds, 0)
-    os.umask(0o077)
-    os.chdir(directory)
+    limits.apply(bounds, 0, request["trials"])
     kernel.hide_memory()
     if layout.identities != NESTED:
         filters.evaluator.install()

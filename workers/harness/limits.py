@@ -16,14 +16,15 @@ _LOCKED_BYTES = 65_536
 _CORE_BYTES = 1  # too small for a file; and 1, not 0, keeps the kernel from the machine's handler
 
 
-def apply(limits: dict[str, Any], processes: int) -> None:
+def apply(limits: dict[str, Any], processes: int, trials: int = 1) -> None:
     """Sets the resource limits of this process and of all it will start.
 
     Args:
       limits: The fields of `Limits`.
       processes: Largest number of processes of this identity; 0 sets no limit.
+      trials: Trials that this process may run, each of which has the CPU time.
     """
-    cpu_seconds = max(1, int(limits["cpu_seconds"] + 0.999))
+    cpu_seconds = _whole_cpu_seconds(limits)
     memory_bytes = int(limits["memory_mib"]) << 20
     _limit(resource.RLIMIT_CORE, _CORE_BYTES)
     _limit(resource.RLIMIT_FSIZE, int(limits["file_bytes"]))
@@ -32,9 +33,21 @@ def apply(limits: dict[str, Any], processes: int) -> None:
     _limit(resource.RLIMIT_MEMLOCK, _LOCKED_BYTES)
     with contextlib.suppress(ValueError):  # gVisor has neither this limit nor message queues
         _limit(resource.RLIMIT_MSGQUEUE, 0)
-    _limit(resource.RLIMIT_CPU, cpu_seconds, cpu_seconds + 1)
+    _limit(resource.RLIMIT_CPU, cpu_seconds, trials * cpu_seconds + 1)
     if processes:
         _limit(resource.RLIMIT_NPROC, processes)
+
+
+def renew_cpu_time(limits: dict[str, Any]) -> None:
+    """Lets this process use the CPU time of a trial once more."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    spent = int(used.ru_utime + used.ru_stime + 0.999)
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    _limit(resource.RLIMIT_CPU, spent + _whole_cpu_seconds(limits), hard)
+
+
+def _whole_cpu_seconds(limits: dict[str, Any]) -> int:
+    return max(1, int(limits["cpu_seconds"] + 0.999))
 
 
 def _limit(which: int, soft: int, hard: int | None = None) -> None:
@@ -55,8 +68,7 @@ def offer_to_the_oom_killer() -> None:
 
 
 def take_streams(null: int, out: int, err: int) -> None:
-    """Starts a session of its own with the given standard streams."""
-    os.setsid()
+    """Gives this process the given standard streams."""
     os.dup2(null, 0)
     os.dup2(out, 1)
     os.dup2(err, 2)

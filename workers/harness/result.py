@@ -45,6 +45,11 @@ def document(returned: Any, limit_bytes: int) -> bytes:
     return encoded
 
 
+def is_result(document: bytes) -> bool:
+    """Returns whether a document is the result of a stage, not its failure."""
+    return document.startswith(b'{"result"')
+
+
 def failure(kind: str, detail: str) -> bytes:
     return json.dumps({"failure": {"kind": kind, "detail": clean(detail)[:_MAX_DETAIL]}}).encode()
 

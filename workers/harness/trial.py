@@ -12,6 +12,7 @@ import traceback
 from typing import Any
 
 from . import cleanup, confine, frames, limits, processes
+from .evaluator_process import KeptEvaluator
 from .forks import ForkGate, TaskCount
 from .pipes import TrialPipes
 from .program_server import ProgramServer
@@ -49,6 +50,7 @@ class TrialRun:
         self._evaluator_pid = 0
         self._report: dict[str, Any] | None = None
         self._evaluator_lost = False
+        self._evaluator_waits = False
         self._oom_before = 0
         self._stopped_by = ""
         self._cpu_seconds = 0.0
@@ -82,6 +84,7 @@ class TrialRun:
         poll.register(state.host[0], 0)
         poll.register(state.wake, select.POLLIN)
         poll.register(state.evaluator_zygote.channel, select.POLLIN)
+        kept = state.evaluator_zygote.kept
         listeners = {p.listener.fileno(): p for p in self._programs if p.listener is not None}
         for fd in (*self._pipes.sinks, *listeners):
             poll.register(fd, select.POLLIN)
@@ -106,6 +109,8 @@ class TrialRun:
                     self._reap()
                 elif fd == state.evaluator_zygote.channel.fileno():
                     self._receive_from_evaluator()
+                elif kept is not None and fd == kept.channel.fileno():
+                    self._receive_from_kept(kept)
                 elif fd in self._listener_channels:
                     self._take_listener(fd)
                 elif self._gate is not None and self._gate.listens(fd):
@@ -122,7 +127,9 @@ class TrialRun:
         """Starts the evaluator's process, with a channel for its listener if forks are answered."""
         state, pipes = self._state, self._pipes.evaluator_writers()
         if state.fork_filter is None:
-            state.evaluator_zygote.start(self._request, pipes)
+            self._evaluator_pid = state.evaluator_zygote.start(self._request, pipes)
+            if state.evaluator_zygote.kept is not None:
+                self._poll.register(state.evaluator_zygote.kept.channel, select.POLLIN)
             return
         most = int(self._bounds["processes"])
         of_programs = most * len(self._programs)
@@ -162,17 +169,37 @@ class TrialRun:
             gate.forget(listener)
 
     def _receive_from_evaluator(self) -> None:
-        message = self._state.evaluator_zygote.receive()
+        """Receives the number of the evaluator's process, or how it ended."""
+        evaluators = self._state.evaluator_zygote
+        message = evaluators.receive()
         if message is None:
             self._evaluator_lost = True
         elif "pid" in message:
             self._evaluator_pid = message["pid"]
-        else:
-            self._report = message
-            ours = self._ended_by(self._evaluator_pid, message["status"])
-            self._statuses.append(["evaluator", message["status"], ours])
-            self._cpu_seconds += message["cpu"]
-            self._peak_kib = max(self._peak_kib, message["peak_kib"])
+            if evaluators.kept is not None:
+                evaluators.kept.pid = message["pid"]
+        elif message["of"] == self._evaluator_pid and self._report is None:
+            if evaluators.kept is not None:
+                message["cpu"] -= evaluators.kept.cpu_seconds
+            self._take_report(message)
+
+    def _receive_from_kept(self, kept: KeptEvaluator) -> None:
+        """Receives that the evaluator's process has done this trial and waits for another."""
+        message = kept.receive()
+        if message is None:  # it ends, which the evaluator's zygote reports
+            self._poll.unregister(kept.channel)
+            return
+        while not self._evaluator_pid and not self._evaluator_lost:
+            self._receive_from_evaluator()
+        self._evaluator_waits = True
+        self._take_report(message)
+
+    def _take_report(self, report: dict[str, Any]) -> None:
+        self._report = report
+        ours = self._ended_by(self._evaluator_pid, report["status"])
+        self._statuses.append(["evaluator", report["status"], ours])
+        self._cpu_seconds += report["cpu"]
+        self._peak_kib = max(self._peak_kib, report["peak_kib"])
 
     def _start_program(self, program: PreparedProgram) -> None:
         """Hands a new connection of the evaluator to a process of the program."""
@@ -212,6 +239,7 @@ class TrialRun:
 
     def _run_program(self, program: PreparedProgram, channel: socket.socket) -> None:
         state = self._state
+        os.setsid()
         limits.take_streams(self._null, *self._pipes.program_writers())
         limits.close_all_but((channel.fileno(),))
         limits.default_signals()
@@ -294,7 +322,9 @@ class TrialRun:
                 self._ended_by_us.add(self._evaluator_pid)
                 processes.kill(self._evaluator_pid)
         self._wait_for_programs(_DYING_SECONDS)
-        known_pids = frozenset((state.evaluator_zygote.pid,))
+        if not self._evaluator_waits:
+            state.evaluator_zygote.end_kept()
+        known_pids = state.evaluator_zygote.pids()
         left = [
             str(pid)
             for pid in processes.end_all(state.layout, known_pids, self._program_uids(), self._reap)

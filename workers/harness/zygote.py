@@ -34,7 +34,7 @@ from .zygote_state import ZygoteState
 
 _PRELOADED = (
     "ast", "bisect", "collections", "copy", "dataclasses", "decimal", "fractions", "functools",
-    "heapq", "itertools", "json", "math", "multiprocessing", "operator", "random", "re",
+    "hashlib", "heapq", "itertools", "json", "math", "multiprocessing", "operator", "random", "re",
     "statistics", "string", "tempfile", "time", "traceback", "typing", "zlib",
 )  # fmt: skip
 _PACKAGE = "evoq_harness"
@@ -78,6 +78,8 @@ def main(modules: dict[str, str]) -> None:
     if "broken" in answer or "refused" in answer:
         frames.write_frame(host_out, answer)
         processes.abandon(layout, started.pid)
+    if answer.pop("keepable") and filters.fork_filter is None:
+        started.trials = int(boot["trials_per_evaluator"])
     layout.imported = layout.present()
     gc.collect()
     gc.freeze()

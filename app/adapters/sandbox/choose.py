@@ -94,6 +94,7 @@ def _pool(settings: SandboxSettings) -> PoolSettings:
         spares=settings.spares,
         max_trials=1 if settings.one_container_per_trial else settings.trials_per_cell,
         max_age_seconds=60.0 * settings.minutes_per_cell,
+        trials_per_evaluator=settings.trials_per_evaluator,
     )
 
 

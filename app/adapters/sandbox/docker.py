@@ -90,6 +90,7 @@ class DockerSandbox:
         )
         self._settings = settings
         self._boot_seconds = boot_seconds
+        self._trials_per_evaluator = pool.trials_per_evaluator
         self._engine_seconds = engine_seconds
         self._pool = Pool(self._start, pool)
 
@@ -118,7 +119,10 @@ class DockerSandbox:
 
     def _start(self, job: Job) -> WarmSandbox:
         settings = BootSettings(
-            "container", offset=random.randrange(200_000), boot_seconds=self._boot_seconds
+            "container",
+            offset=random.randrange(200_000),
+            boot_seconds=self._boot_seconds,
+            trials_per_evaluator=self._trials_per_evaluator,
         )
         connection = ContainerConnection(
             self._create(job.evaluator, job.limits), self._engine_seconds

@@ -34,12 +34,14 @@ class PoolSettings:
       spares: Booted sandboxes kept ready beyond those, so that a trial that needs one pays no boot.
       max_trials: Trials after which a sandbox is replaced; 1 for one sandbox per trial.
       max_age_seconds: Age after which a sandbox is replaced.
+      trials_per_evaluator: Most trials of one process of a guarded evaluator.
     """
 
     max_sandboxes: int = 4
     spares: int = 1
     max_trials: int = 500
     max_age_seconds: float = 1800.0
+    trials_per_evaluator: int = 50
 
 
 DEFAULT_POOL = PoolSettings()

@@ -56,6 +56,7 @@ class ProcessSandbox:
         self._boot_seconds = boot_seconds
         self._levels = levels
         self._unbounded_processes = unbounded_processes
+        self._trials_per_evaluator = pool.trials_per_evaluator
         self._cgroups = cgroup.parent()
         if self._cgroups is not None:
             cgroup.remove_empty(self._cgroups)
@@ -97,6 +98,7 @@ class ProcessSandbox:
             random.randrange(200_000),
             self._boot_seconds,
             self._unbounded_processes,
+            self._trials_per_evaluator,
         )
         return WarmSandbox(connection, settings, job.evaluator, job.mode, job.limits)
 

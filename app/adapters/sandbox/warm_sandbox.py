@@ -80,6 +80,7 @@ class BootSettings:
       boot_seconds: Longest time a boot, with the evaluator's import, may take.
       unbounded_processes: Whether a process sandbox also boots where nothing bounds the number of
         a program's processes.
+      trials_per_evaluator: Most trials of one process of the evaluator.
     """
 
     kind: str
@@ -89,6 +90,7 @@ class BootSettings:
     offset: int = 0
     boot_seconds: float = 60.0
     unbounded_processes: bool = False
+    trials_per_evaluator: int = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,7 @@ class WarmSandbox:
             "offset": settings.offset,
             "unbounded_processes": settings.unbounded_processes,
             "boot_seconds": settings.boot_seconds,
+            "trials_per_evaluator": settings.trials_per_evaluator,
             "mode": mode.value,
             "preload": preloads(evaluator.files),
             "result_bytes": limits.result_bytes,
