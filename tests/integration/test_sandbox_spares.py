@@ -54,9 +54,9 @@ def test_the_first_job_of_a_kind_boots_no_spare(
 ) -> None:
     start, booted = sandbox._pool._start, []
 
-    def counted(job: Job) -> WarmSandbox:
+    def counted(job: Job, numpy: bool) -> WarmSandbox:
         booted.append(job)
-        return start(job)
+        return start(job, numpy)
 
     monkeypatch.setattr(sandbox._pool, "_start", counted)
     for mode in Mode:

@@ -73,14 +73,14 @@ def confine(
     os.chdir(confinement.directory)
     kernel.no_new_privileges()
     kernel.hide_memory()
+    readable = (*layout.readable, *confinement.read_only)
     if not layout.own_root:
-        landlock.restrict_paths(
-            (*layout.readable, *confinement.read_only), (confinement.directory,)
-        )
+        landlock.restrict(landlock.ruleset_of_paths(readable, (confinement.directory,)))
+    elif confinement.apart and layout.ruleset >= 0:
+        landlock.restrict(layout.ruleset)
     elif confinement.apart and layout.identities == UIDS:
-        landlock.restrict_paths(
-            (*layout.readable, *confinement.read_only), (confinement.directory, SHARED_MEMORY)
-        )
+        writable = (confinement.directory, SHARED_MEMORY)
+        landlock.restrict(landlock.ruleset_of_paths(readable, writable))
     elif confinement.apart:
         landlock.scope_sockets()
     program_filter.install()

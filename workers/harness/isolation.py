@@ -117,6 +117,7 @@ def _build(level: str, scratch: str, offset: int) -> SandboxLayout:
         identities=sandbox_layout.UIDS if level == PRIVILEGED else sandbox_layout.NESTED,
         first_uid=first if level == PRIVILEGED else 0,
         uid_count=count if level == PRIVILEGED else 0,
+        hides_others=level == PRIVILEGED,
     )  # fmt: skip
 
 

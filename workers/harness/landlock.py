@@ -49,21 +49,24 @@ def of_machine() -> tuple[str, ...]:
     return (*_READABLE, *_homes(), *sandbox_layout.package_folders())
 
 
-def of_sandbox() -> tuple[str, ...]:
+def of_sandbox(hides_others: bool) -> tuple[str, ...]:
     """Returns what a program may read of a sandbox's own root: all but other processes and places.
 
-    `/proc/self` is that of the process that puts up the fence.
+    `/proc/self` is that of the process that restricts itself.
+
+    Args:
+      hides_others: Whether `/proc` itself shows a program none but its own processes.
     """
     whole = ["/" + name for name in os.listdir("/") if name not in _NOT_WHOLE]
     whole = [path for path in whole if not os.path.islink(path)]
     devices = ["/dev/" + name for name in _DEVICES]
-    of_all = ["/proc/" + name for name in _OF_ALL]
+    of_all = ["/proc"] if hides_others else ["/proc/" + name for name in (*_OF_ALL, "self")]
     elsewhere = [
         path for path in (*_homes(), *sandbox_layout.package_folders())
         if not any(path.startswith(top + "/") for top in whole)
     ]  # fmt: skip
     paths = [*whole, *devices, *of_all, *elsewhere]
-    return (*(path for path in paths if os.path.exists(path)), "/proc/self")
+    return tuple(path for path in paths if os.path.exists(path))
 
 
 def _homes() -> tuple[str, str, str]:
@@ -77,11 +80,11 @@ def scope_sockets() -> None:
     """
     if has_scopes():
         attributes = struct.pack("=QQQ", 0, 0, _ABSTRACT_SOCKETS)
-        _restrict(_ruleset(attributes))
+        restrict(_ruleset(attributes))
 
 
-def restrict_paths(readable: tuple[str, ...], writable: tuple[str, ...]) -> bool:
-    """Returns whether this process and all it will start now see only what is allowed.
+def ruleset_of_paths(readable: tuple[str, ...], writable: tuple[str, ...]) -> int:
+    """Returns the descriptor of a ruleset that allows what is given; -1 without Landlock.
 
     Args:
       readable: Files and directories.
@@ -89,7 +92,7 @@ def restrict_paths(readable: tuple[str, ...], writable: tuple[str, ...]) -> bool
     """
     known = version()
     if not known:
-        return False
+        return -1
     rights = _FIRST_RIGHTS
     rights |= _REFER if known >= 2 else 0
     rights |= _TRUNCATE if known >= 3 else 0
@@ -105,8 +108,7 @@ def restrict_paths(readable: tuple[str, ...], writable: tuple[str, ...]) -> bool
     _allow(ruleset, "/dev/null", _READ_FILE | _WRITE_FILE | truncate)
     for path in writable:
         _allow(ruleset, path, rights & ~_DEVICE_IOCTL)
-    _restrict(ruleset)
-    return True
+    return ruleset
 
 
 def _ruleset(attributes: bytes) -> int:
@@ -116,7 +118,10 @@ def _ruleset(attributes: bytes) -> int:
     )
 
 
-def _restrict(ruleset: int) -> None:
+def restrict(ruleset: int) -> None:
+    """Has this process and all it will start see only what a ruleset allows, and closes it."""
+    if ruleset < 0:
+        return
     kernel.no_new_privileges()
     kernel.check(kernel.libc.syscall(_RESTRICT, ruleset, 0), "landlock_restrict_self")
     os.close(ruleset)

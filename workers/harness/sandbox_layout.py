@@ -46,6 +46,8 @@ class SandboxLayout:
       uid_count: How many throw-away identities there are.
       kept: Paths in the shared places at boot, such as an interpreter under /tmp.
       imported: Paths there after the import of the evaluator.
+      hides_others: Whether `/proc` shows a program none but its own processes.
+      ruleset: Descriptor of the Landlock ruleset of all programs; -1 where each makes its own.
       readable: What Landlock lets programs read beside their own directory.
       bounded_by: What bounds the processes of a program: `LIMIT`, the kernel's own limit;
         `FORK_FILTER`, the zygote, which answers every fork; "", nothing.
@@ -67,6 +69,8 @@ class SandboxLayout:
     uid_count: int = 0
     kept: frozenset[str] = frozenset()
     imported: frozenset[str] = frozenset()
+    hides_others: bool = False
+    ruleset: int = -1
     readable: tuple[str, ...] = ()
     bounded_by: str = ""
     reasons: tuple[str, ...] = ()

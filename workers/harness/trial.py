@@ -241,7 +241,7 @@ class TrialRun:
         state = self._state
         os.setsid()
         limits.take_streams(self._null, *self._pipes.program_writers())
-        limits.close_all_but((channel.fileno(),))
+        limits.close_all_but(tuple({channel.fileno(), state.layout.ruleset} - {-1}))
         limits.default_signals()
         limits.set_environment(confine.program_environment(program.confinement.directory))
         confine.confine(state.layout, program.confinement, self._bounds, state.program_filter)

@@ -22,6 +22,7 @@ from .sandbox_layout import (
     FORK_FILTER,
     NESTED,
     ONE,
+    SHARED_MEMORY,
     UIDS,
     SandboxLayout,
     forget_foreign_paths,
@@ -69,7 +70,13 @@ def main(modules: dict[str, str]) -> None:
     fork_filter = ForkFilter()
     layout.bounded_by = probes.bound_of_processes(layout, fork_filter)
     limited = probes.limits_hold(layout)
-    layout.readable = landlock.of_sandbox() if layout.own_root else landlock.of_machine()
+    if layout.own_root:
+        layout.readable = landlock.of_sandbox(layout.hides_others)
+    else:
+        layout.readable = landlock.of_machine()
+    if layout.hides_others:  # what else a rule would name differs in its owner
+        readable = (*layout.readable, layout.library)
+        layout.ruleset = landlock.ruleset_of_paths(readable, (layout.work, SHARED_MEMORY))
     filters = _filters(layout, boot["mode"], fork_filter)
     started = evaluator_process.start(layout, boot["mode"], host_in, filters)
     answer = _import_report(started, host_in, layout, time.monotonic() + boot["boot_seconds"])

@@ -3,8 +3,10 @@
 import ast
 import functools
 import json
+import re
 import struct
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from importlib import resources
 
 from app.domain.source.syntax import syntax_tree
@@ -13,6 +15,9 @@ _PACKAGE = "workers.harness"
 
 # Small, imported by evaluators and programs alike, and safe to fork after importing.
 _SAFE_TO_PRELOAD = frozenset({"numpy", "scipy", "pandas", "networkx", "sympy", "sklearn"})
+
+_DYNAMIC = (b"numpy", b"__import__", b"importlib.import_module")
+_IMPORT = re.compile(rb"^[ \t]*(?:import[ \t]+([^\n#;]+)|from[ \t]+([\w.]+)[ \t]+import)", re.M)
 
 ENVIRONMENT = {
     "LANG": "C.UTF-8",
@@ -69,12 +74,43 @@ def harness_frame() -> bytes:
     return struct.pack(">I", len(body)) + body
 
 
-def preloads(files: Mapping[str, bytes]) -> list[str]:
-    """Returns the modules to import before the fork: those a problem's files need, if safe."""
-    wanted = {"numpy", "numpy.random"}  # the second is lazy, and is seeded for every trial
-    for name, contents in files.items():
-        if not name.endswith(".py"):
-            continue
+def beyond_the_library(sources: Iterable[bytes], own: Iterable[str] = ()) -> bool:
+    """Returns whether Python texts may import more than the standard library.
+
+    Such an import may import NumPy, whose generator is seeded for every trial if it is there.
+
+    Args:
+      sources: The texts.
+      own: Names of modules that they may import all the same.
+    """
+    known = {*sys.stdlib_module_names, *own}
+    for source in sources:
+        if any(word in source for word in _DYNAMIC):
+            return True
+        for whole, name in _IMPORT.findall(source):
+            names = [name] if name else whole.split(b",")
+            if any(_package(part) not in known for part in names):
+                return True
+    return False
+
+
+def _package(imported: bytes) -> str:
+    return imported.strip().partition(b" ")[0].partition(b".")[0].decode("ascii", "replace")
+
+
+def preloads(files: Mapping[str, bytes], numpy: bool) -> list[str]:
+    """Returns the modules to import before the fork: those a problem's files need, if safe.
+
+    Args:
+      files: The problem's.
+      numpy: Whether its programs may import NumPy.
+    """
+    texts = {name: contents for name, contents in files.items() if name.endswith(".py")}
+    own = {part.removesuffix(".py") for name in texts for part in name.split("/")}
+    wanted = set()
+    if numpy or beyond_the_library(texts.values(), {*own, "openevolve"}):
+        wanted = {"numpy", "numpy.random"}  # the second is lazy
+    for contents in texts.values():
         try:
             tree = syntax_tree(contents)
         except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -117,7 +117,7 @@ class DockerSandbox:
         """Returns how many booted sandboxes wait for a trial."""
         return self._pool.ready_sandboxes()
 
-    def _start(self, job: Job) -> WarmSandbox:
+    def _start(self, job: Job, numpy: bool) -> WarmSandbox:
         settings = BootSettings(
             "container",
             offset=random.randrange(200_000),
@@ -127,7 +127,7 @@ class DockerSandbox:
         connection = ContainerConnection(
             self._create(job.evaluator, job.limits), self._engine_seconds
         )
-        return WarmSandbox(connection, settings, job.evaluator, job.mode, job.limits)
+        return WarmSandbox(connection, settings, job.evaluator, job.mode, job.limits, numpy)
 
     def _create(self, evaluator: Evaluator, limits: Limits) -> str:
         image = self._images.of(evaluator)

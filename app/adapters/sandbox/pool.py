@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from app.adapters.sandbox.bundle import beyond_the_library
 from app.adapters.sandbox.protection import protections_of
 from app.adapters.sandbox.verdict import more_than, outcome
 from app.adapters.sandbox.warm_sandbox import SandboxLost, SandboxOverdue, WarmSandbox
@@ -18,11 +19,15 @@ _ATTEMPTS = 3  # a job whose sandbox is lost is repeated in a fresh one
 _KEYS_REMEMBERED = 64
 _FINISHING_SECONDS = 15.0
 _PROBE = Evaluator("probe", {"evaluator.py": b"def evaluate(path):\n    return {}\n"})
+_PROBE_JOB = Job(_PROBE, "evaluate", ((".py", b""),), mode=Mode.GUARDED)
 
 log = logging.getLogger(__name__)
 
-Start: TypeAlias = Callable[[Job], WarmSandbox]
-"""Boots a sandbox for jobs like this one; raises Unavailable or EvaluatorBroken."""
+Start: TypeAlias = Callable[[Job, bool], WarmSandbox]
+"""Boots a sandbox for jobs like this one, with or without NumPy for programs.
+
+Raises Unavailable or EvaluatorBroken.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,7 @@ class _PoolKey:
     image: str
     mode: Mode
     limits: Limits
+    numpy: bool
 
 
 @dataclass(eq=False, slots=True)
@@ -78,6 +84,7 @@ class Pool:
         self._idle: list[_PooledSandbox] = []
         self._lent = 0
         self._booting: list[_PoolKey] = []
+        self._with_numpy: set[str] = set()
         self._asked: dict[_PoolKey, bool] = {}
         self._isolation: dict[str, Any] | None = None
         self._background = BackgroundTasks()
@@ -118,7 +125,7 @@ class Pool:
           Unavailable: No sandbox could be booted.
         """
         if self._isolation is None:
-            sandbox = self._start(Job(_PROBE, "evaluate", ((".py", b""),), mode=Mode.GUARDED))
+            sandbox = self._start(_PROBE_JOB, False)
             self._isolation = sandbox.isolation
             sandbox.close()
         return protections_of(self._isolation)
@@ -139,13 +146,13 @@ class Pool:
         self._background.finish()
 
     def _take(self, job: Job, *, fresh: bool) -> _PooledSandbox:
-        key = _PoolKey(job.evaluator.digest, job.evaluator.image, job.mode, job.limits)
+        key = self._key(job)
         idle = self._reserve(key, fresh)
         if idle is not None:
             self._top_up(job, key)
             return idle
         try:
-            sandbox = self._start(job)
+            sandbox = self._start(job, key.numpy)
         except BaseException:
             with self._changed:
                 self._lent -= 1
@@ -154,6 +161,21 @@ class Pool:
         self._isolation = sandbox.isolation
         self._top_up(job, key)
         return _PooledSandbox(sandbox, key, sandbox.boot_seconds)
+
+    def _key(self, job: Job) -> _PoolKey:
+        """Returns which sandboxes suit a job.
+
+        Once a program of a problem may need NumPy, all sandboxes of the problem have it: importing
+        it in a trial takes longer than most trials, and its generator would not be seeded.
+        """
+        digest = job.evaluator.digest
+        with self._changed:
+            if digest not in self._with_numpy and beyond_the_library(
+                source for suffix, source in job.programs if suffix == ".py"
+            ):
+                self._with_numpy.add(digest)
+            numpy = digest in self._with_numpy
+        return _PoolKey(digest, job.evaluator.image, job.mode, job.limits, numpy)
 
     def _reserve(self, key: _PoolKey, fresh: bool) -> _PooledSandbox | None:
         """Returns an idle sandbox, or None for the right to boot one.
@@ -237,7 +259,7 @@ class Pool:
     def _boot_spare(self, job: Job, key: _PoolKey) -> None:
         sandbox = None
         try:
-            sandbox = self._start(job)
+            sandbox = self._start(job, key.numpy)
         except EvaluatorBroken:
             return  # the next trial that needs a sandbox reports it
         finally:

@@ -85,7 +85,7 @@ class ProcessSandbox:
         """Returns how many booted sandboxes wait for a trial."""
         return self._pool.ready_sandboxes()
 
-    def _start(self, job: Job) -> WarmSandbox:
+    def _start(self, job: Job, numpy: bool) -> WarmSandbox:
         python = self._environments.interpreter(job.evaluator)
         group = self._cgroup(job.limits)
         scratch = tempfile.mkdtemp(prefix="evoq-sandbox-")
@@ -100,7 +100,7 @@ class ProcessSandbox:
             self._unbounded_processes,
             self._trials_per_evaluator,
         )
-        return WarmSandbox(connection, settings, job.evaluator, job.mode, job.limits)
+        return WarmSandbox(connection, settings, job.evaluator, job.mode, job.limits, numpy)
 
     def _cgroup(self, limits: Limits) -> Cgroup | None:
         """Returns a cgroup for a sandbox; None where this user may make none."""

@@ -119,13 +119,14 @@ class WarmSandbox:
         evaluator: Evaluator,
         mode: Mode,
         limits: Limits,
+        numpy: bool,
     ) -> None:
         self._connection = connection
         self._evaluator = evaluator
         self.served = 0
         self.clean = True
         self.started = time.monotonic()
-        answer = self._boot(settings, evaluator, mode, limits)
+        answer = self._boot(settings, evaluator, mode, limits, numpy)
         if "broken" in answer:
             connection.close()
             raise EvaluatorBroken(f"{answer['broken']}. {_REMEDY}")
@@ -137,7 +138,12 @@ class WarmSandbox:
         self.boot_seconds = time.monotonic() - self.started
 
     def _boot(
-        self, settings: BootSettings, evaluator: Evaluator, mode: Mode, limits: Limits
+        self,
+        settings: BootSettings,
+        evaluator: Evaluator,
+        mode: Mode,
+        limits: Limits,
+        numpy: bool,
     ) -> dict[str, Any]:
         boot = {
             "kind": settings.kind,
@@ -150,7 +156,7 @@ class WarmSandbox:
             "boot_seconds": settings.boot_seconds,
             "trials_per_evaluator": settings.trials_per_evaluator,
             "mode": mode.value,
-            "preload": preloads(evaluator.files),
+            "preload": preloads(evaluator.files, numpy),
             "result_bytes": limits.result_bytes,
         }
         files = {
