@@ -9,11 +9,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from app.adapters.model.places import Places
 from app.adapters.model.providers.spec import ProcessLimits
 from app.adapters.model.providers.vllm_engine import VllmEngine, VllmLaunch
 from app.adapters.problems.loading import load, reload
@@ -202,9 +204,11 @@ def context(
       keep_leases: Whether a thread renews leases; not needed without other workers.
     """
     pace = queue or QueueSettings()
+    models = Models(store, engine, settings)
     built = Context(
         store=store,
-        model=Models(store, engine, settings),
+        model=models,
+        place=models.place,
         sandbox=sandbox,
         executor=executor,
         problem=ProblemCatalogue(store),
@@ -310,6 +314,7 @@ class Models:
         self._limits = _process_limits(settings)
         self._lock = threading.Lock()
         self._built: dict[int, LanguageModel] = {}
+        self._places: dict[int, Places] = {}
         self._providers: Providers | None = None
 
     @property
@@ -328,6 +333,17 @@ class Models:
                 section = ModelSettings(**run.settings["llm"])
                 self._built[run.id] = self._providers.model(section, run.seed, run.name)
             return self._built[run.id]
+
+    def place(self, run: Run) -> AbstractContextManager[Callable[[], None]]:
+        """See `app.engine.context.Context.place`."""
+        model = self(run)
+        with self._lock:
+            places = self._places.setdefault(run.id, Places(partial(self._limit, model)))
+        return places.take()
+
+    def _limit(self, model: LanguageModel) -> int | None:
+        limits = (model.places, self._limits.max_in_flight)
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def close(self) -> None:
         """Closes every connection to an endpoint.  Idempotent."""

@@ -22,7 +22,7 @@ import psycopg
 from app.config.models import ModelSettings
 from app.config.settings import QueueSettings, RunSettings, SearchSettings
 from app.domain.run import Run, RunState
-from app.domain.search.back_pressure import STARTING, InFlightLimits
+from app.domain.search.back_pressure import SMALL, InFlightLimits
 from app.engine import lifecycle
 from benchmarks import slot_loop
 from benchmarks.mock_server import latencies, metric, simulated_model
@@ -249,7 +249,7 @@ def start(
         name="saturation",
         settings=settings,
         proposals=proposals,
-        limits=STARTING if options.measured else limits,
+        limits=InFlightLimits(SMALL, SMALL) if options.measured else limits,
     )
 
 

@@ -328,14 +328,11 @@ def line(status: RunStatus) -> str:
 def panel(status: RunStatus, stall: str) -> Group:
     """Returns the live display of a status."""
     run, progress = status.run, status.progress
-    waiting, limits = status.backlog, run.limits
+    waiting = status.backlog
     table = Table.grid(padding=(0, 3))
     bar = ProgressBar(total=run.budget.proposals, completed=progress.done, width=40)
     since = f"  (after {progress.best_at} proposals)" if progress.improvements else ""
-    in_flight = (
-        f"{waiting.generating} of {limits.generating} generating, "
-        f"{waiting.evaluating} of {limits.evaluating} evaluating"
-    )
+    in_flight = f"{waiting.generating} generating, {waiting.evaluating} evaluating"
     failed = Text(_failures(status), style="yellow" if progress.failures else "")
     table.add_row(Text(run.name, style="bold"), bar, f"{progress.done}/{run.budget.proposals}")
     table.add_row("best", Text(f"{number(progress.best)}{since}", style="bold green"), "")

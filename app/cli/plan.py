@@ -12,7 +12,6 @@ from app.adapters.model.providers.spec import model_spec
 from app.adapters.problems import configures_problem
 from app.adapters.tuning.cma import ask
 from app.config.checks import (
-    caps,
     operators,
     require_bounds,
     require_refining,
@@ -34,7 +33,7 @@ from app.domain.operators import operators as every_operator
 from app.domain.operators.complete import COMPLETE
 from app.domain.problem import Problem
 from app.domain.prompting.templates import TEMPLATES
-from app.domain.search.back_pressure import STARTING, Caps, sized
+from app.domain.search.back_pressure import SMALL, InFlightLimits
 from app.domain.search.budget import Budget
 from app.domain.source.functions import evolving
 from app.engine.lifecycle import SEEDING
@@ -83,7 +82,7 @@ class RunPlan:
             seed=search.seed,
             islands=search.islands,
             budget=Budget(**self.settings.budget.model_dump()),
-            limits=sized(None, Caps(queue.generating, queue.evaluating), STARTING),
+            limits=InFlightLimits(queue.generating or SMALL, queue.evaluating or SMALL),
         )
 
     def one_at_a_time(self) -> "RunPlan":
@@ -207,11 +206,6 @@ def plan_run(problem: Problem, layers: SettingLayers, *, local: bool) -> RunPlan
         require_refining(settings)
     if COMPLETE.name in mix:
         _require_function(problem, settings.prompts.function)
-    fixed = caps(settings, local=local)
-    queue = settings.queue.model_copy(
-        update={"generating": fixed.generating, "evaluating": fixed.evaluating}
-    )
-    settings = settings.model_copy(update={"queue": queue})  # stored as they take effect
     return RunPlan(problem, settings, mix, tuple(notices))
 
 

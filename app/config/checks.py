@@ -10,14 +10,10 @@ from app.config.resolve import PROBLEMS_OWN, Resolved
 from app.config.rules import refining_of
 from app.config.settings import RunSettings
 from app.domain.operator import Role
-from app.domain.search.back_pressure import Caps
 from app.domain.search.budget import Budget
 
 WITH_A_MODEL = {"diff": 0.45, "rewrite": 0.45, "mend": 0.1}
 WITHOUT_A_MODEL = {"tune": 0.75, "mutate": 0.25}
-
-FEW = 8
-"""Work in flight in either stage on one machine without a model, where the settings fix none."""
 
 
 def require_bounds(budget: Budget, llm: ModelSettings) -> None:
@@ -162,17 +158,3 @@ def without_judges(run: Resolved) -> tuple[Resolved, list[str]]:
 def _with_models(run: Resolved, changes: Mapping[str, Any]) -> Resolved:
     llm = run.settings.llm.model_copy(update=changes)
     return replace(run, settings=run.settings.model_copy(update={"llm": llm}))
-
-
-def caps(settings: RunSettings, *, local: bool) -> Caps:
-    """Returns the limits of work in flight that are fixed; the others follow from measurements.
-
-    On one machine without a model both are fixed, and low: a proposal occupies a processor from
-    start to end, and each one learns from those before it.
-
-    Args:
-      settings: The run's.
-      local: Whether this machine does all the work.
-    """
-    few = FEW if local and not settings.llm.mix else None
-    return Caps(settings.queue.generating or few, settings.queue.evaluating or few)

@@ -82,11 +82,11 @@ class QueueSettings(Section):
     """Back-pressure, and the recovery of lost work."""
 
     generating: int | None = Field(None, ge=1)
-    """Most proposals that wait for their operator. Without a value, it follows from
-    measurements."""
+    """Most proposals that wait for their operator. Without a value, it follows from measurements
+    and from what the workers hold."""
     evaluating: int | None = Field(None, ge=1)
     """Proposals under test from which on no further proposal is planned. Without a value, it
-    follows from measurements."""
+    follows from measurements and from what the workers hold."""
     trials_at_once: int | None = Field(None, ge=1)
     """Most trials of the run that are in a sandbox at once, over all workers. Without a value, as
     many as the workers have places."""

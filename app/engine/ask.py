@@ -41,6 +41,7 @@ def ask(
     prompts: Sequence[Prompt],
     known: Mapping[int, Completion],
     drafts: Sequence[Draft] = (),
+    on_answer: Callable[[], None] = lambda: None,
 ) -> list[Completion]:
     """Asks the prompts of one turn of a cohort's conversation; returns an answer each, in order.
 
@@ -53,6 +54,7 @@ def ask(
       prompts: At least one.
       known: What was answered when this step ran before, by place; it is not asked again.
       drafts: The parents that were drawn for it, one a member, to be saved with the answers.
+      on_answer: Called once the model has answered, before the answers are saved.
 
     Raises:
       Unaffordable: A prompt is longer than was foreseen, and the budget has no room for it.
@@ -69,6 +71,7 @@ def ask(
         turn = Turn(cohort, asker, number, Charge(), prompts, drafts=drafts)
         try:
             fresh = dict(zip(missing, ctx.model(run).complete(unanswered), strict=True))
+            on_answer()
         except Unavailable as error:
             answered = {missing[place]: completion for place, completion in error.answered.items()}
             unheard = [prompts[place] for place in missing if place not in answered]

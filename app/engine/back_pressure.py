@@ -3,9 +3,12 @@
 from dataclasses import dataclass, replace
 
 from app.domain.run import Run
-from app.domain.search.back_pressure import Caps, Flow, sized, window
+from app.domain.search.back_pressure import Caps, Flow, most_in_flight, sized, window
 from app.ports.ledger import Transaction
 from app.ports.records import Backlog
+
+QUICK_SECONDS = 1.0
+"""Trials that take less are waited for by their successors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +27,39 @@ class Pressure:
 def pressure(tx: Transaction, run: Run, backlog: Backlog) -> Pressure:
     """Measures a run: one bounded read."""
     caps = run.rules.queue
+    settled = run.proposals - backlog.unsettled
     wanted = window(0 if caps.fixed else backlog.unsettled)
-    settled = min(run.proposals - backlog.unsettled, wanted)
-    return Pressure(caps, tx.proposals.flow(run.id, settled))
+    return Pressure(caps, tx.proposals.flow(run.id, min(settled, wanted)))
 
 
-def resized(tx: Transaction, run: Run, measures: Pressure, *, least: int) -> Run:
+def room(tx: Transaction, run: Run, backlog: Backlog, flow: Flow | None, *, asks: bool) -> int:
+    """Returns how many proposals of a run may be in flight in both stages together.
+
+    Without a model, as many children are made ahead as there are sandboxes, if their trials are
+    quick: a place in a sandbox would wait for the messages of the next trial otherwise.
+
+    Args:
+      tx: The transaction.
+      run: The run.
+      backlog: Its unsettled proposals.
+      flow: What was measured.
+      asks: Whether its operators ask a model.
+    """
+    capacity = tx.workers.capacity()
+    quick = flow is not None and flow.evaluating_seconds < QUICK_SECONDS
+    ahead = capacity.sandbox if quick else 0
+    settled = run.proposals - backlog.unsettled
+    return most_in_flight(
+        run.budget.proposals,
+        settled,
+        model=capacity.model if asks else ahead,
+        sandbox=capacity.sandbox,
+    )
+
+
+def resized(tx: Transaction, run: Run, measures: Pressure, *, most: int, least: int) -> Run:
     """Returns the run with the limits that hold now; stores them where they differ."""
-    limits = sized(measures.flow, measures.caps, run.limits, least=least)
+    limits = sized(measures.flow, measures.caps, run.limits, most=most, least=least)
     if limits == run.limits:
         return run
     tx.runs.set_limits(run.id, limits)

@@ -40,6 +40,10 @@ def _not_kept(kind: LeaseKind, subject: int) -> AbstractContextManager[None]:  #
     return nullcontext()
 
 
+def _no_place(run: Run) -> AbstractContextManager[Callable[[], None]]:  # noqa: ARG001
+    return nullcontext(lambda: None)
+
+
 def _not_counted(run: int) -> AbstractContextManager[None]:  # noqa: ARG001
     return nullcontext()
 
@@ -58,6 +62,8 @@ class Context:
       problem: Returns a problem by digest; cached by its provider.
       keep: Renews a lease for as long as the context manager is open.
       work: Counts a step for a run for as long as the context manager is open.
+      place: Waits until the model of a run takes one more conversation, and yields what gives the
+        place back before the context manager ends.
       share: Lets threads of this process that want the same transaction run it together.
       wait: Waits for so many seconds.
     """
@@ -71,6 +77,7 @@ class Context:
     pace: Pace = Pace()
     keep: Callable[[LeaseKind, int], AbstractContextManager[None]] = _not_kept
     work: Callable[[int], AbstractContextManager[None]] = _not_counted
+    place: Callable[[Run], AbstractContextManager[Callable[[], None]]] = _no_place
     share: Share = alone
     wait: Callable[[float], None] = _not_waited
 

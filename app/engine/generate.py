@@ -1,6 +1,7 @@
 """Generate: parents are drawn, the operator makes children of them, and they enter the ledger."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from app.domain.evaluation import Failure
@@ -41,12 +42,14 @@ class Briefed:
 
     Attributes:
       answers: What a model answered when this step ran before, by turn and place.
+      answered: Gives the place at the model back.
     """
 
     run: Run
     leased: LeasedProposals
     brief: Brief
     answers: Mapping[int, Mapping[int, Completion]]
+    answered: Callable[[], None] = lambda: None
 
     @property
     def drafted(self) -> LeasedProposals:
@@ -60,17 +63,26 @@ class Briefed:
 def _children(
     ctx: Context, run: Run, leased: Sequence[LeasedProposals]
 ) -> Iterator[GeneratedChildren | None]:
-    with ctx.store.begin() as tx:
-        briefed = [_briefed(ctx, tx, run, proposals) for proposals in leased]
-    for work in briefed:
-        try:
-            yield GeneratedChildren.of(work.drafted, _importable(ctx, work, converse(ctx, work)))
-        except Overtaken:
-            yield None
-        except Unaffordable as error:
-            yield GeneratedChildren.of(
-                work.drafted, [Unasked(str(error)) for _ in work.brief.drafts]
-            )
+    """Yields the children of proposals, in order.
+
+    Parents that are not drawn yet are drawn once the model has a place for their prompts.
+    """
+    asking = any(ctx.operators[each.cohort.operator].asks_model for each in leased)
+    place = ctx.place(run) if asking else nullcontext(lambda: None)
+    with place as answered:
+        with ctx.store.begin() as tx:
+            briefed = [_briefed(ctx, tx, run, proposals) for proposals in leased]
+        for work in briefed:
+            yield _bred(ctx, replace(work, answered=answered))
+
+
+def _bred(ctx: Context, work: Briefed) -> GeneratedChildren | None:
+    try:
+        return GeneratedChildren.of(work.drafted, _importable(ctx, work, converse(ctx, work)))
+    except Overtaken:
+        return None
+    except Unaffordable as error:
+        return GeneratedChildren.of(work.drafted, [Unasked(str(error)) for _ in work.brief.drafts])
 
 
 def _importable(ctx: Context, briefed: Briefed, children: Sequence[Child]) -> list[Child]:
@@ -146,4 +158,14 @@ def _turn(ctx: Context, briefed: Briefed, turn: int, prompts: list[Prompt]) -> l
     answers = briefed.answers.get(turn, {})
     drafts = () if turn else briefed.brief.drafts
     cohort = briefed.leased.cohort
-    return ask(ctx, briefed.run, cohort, Asker.OPERATOR, turn, prompts, answers, drafts)
+    return ask(
+        ctx,
+        briefed.run,
+        cohort,
+        Asker.OPERATOR,
+        turn,
+        prompts,
+        answers,
+        drafts,
+        on_answer=briefed.answered,
+    )

@@ -20,7 +20,7 @@ from app.domain.search.budget import overtime, spent
 from app.domain.search.strategy import Barrier, Strategy
 from app.engine.admission import Admission
 from app.engine.attempt import stop
-from app.engine.back_pressure import pressure, resized
+from app.engine.back_pressure import pressure, resized, room
 from app.engine.budget import account, affordable
 from app.engine.context import Context
 from app.engine.lifecycle import cut_unsettled
@@ -72,7 +72,7 @@ def _plan(ctx: Context, tx: Transaction, run: Run) -> list[int]:
     sizes = [0] if reason else [strategy.size(island) for island in islands]
     if not reason and not any(sizes):
         reason = "every island is finished"
-    plans = [] if reason else _plans(tx, run, strategy, backlog, sizes)
+    plans = [] if reason else _plans(ctx, tx, run, strategy, backlog, sizes)
     if plans:
         fits = affordable(ctx, tx, run, plans)
         plans, reason = plans[: fits.cohorts], fits.reason
@@ -90,7 +90,12 @@ def _plan(ctx: Context, tx: Transaction, run: Run) -> list[int]:
 
 
 def _plans(
-    tx: Transaction, run: Run, strategy: Strategy, backlog: Backlog, sizes: Sequence[int]
+    ctx: Context,
+    tx: Transaction,
+    run: Run,
+    strategy: Strategy,
+    backlog: Backlog,
+    sizes: Sequence[int],
 ) -> list[Plan]:
     """Returns the next cohorts, an island after the other, until the limits or the budget are met.
 
@@ -99,9 +104,16 @@ def _plans(
     would never be planned otherwise.  The last cohort is cut to what the budget still has.
     """
     measures = pressure(tx, run, backlog)
-    run = resized(tx, run, measures, least=max(1, *sizes))
+    names = [strategy.operator] if strategy.operator else run.operators
+    asks = any(ctx.operators[name].asks_model for name in names)
+    most = room(tx, run, backlog, measures.flow, asks=asks)
+    run = resized(tx, run, measures, most=most, least=max(1, *sizes))
     free = plannable(
-        run.limits, measures.caps, generating=backlog.generating, evaluating=backlog.evaluating
+        run.limits,
+        measures.caps,
+        generating=backlog.generating,
+        evaluating=backlog.evaluating,
+        most=most,
     )
     measured = measures.caps.generating is None and measures.caps.evaluating is None
     plans: list[Plan] = []

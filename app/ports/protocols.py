@@ -51,6 +51,11 @@ class LanguageModel(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def places(self) -> int | None:
+        """How many requests of this process it takes at once now; None where it limits none."""
+        ...
+
     def parameters(self, prompt: Prompt) -> Mapping[str, Any]:
         """Returns what `Completion.parameters` of the prompt's completion will be."""
         ...

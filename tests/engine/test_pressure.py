@@ -11,7 +11,7 @@ from app.adapters.store.sql import SqlStore
 from app.config.settings import QueueSettings, RunSettings
 from app.domain.operator import Completion, Prompt, Role
 from app.domain.run import Run
-from app.domain.search.back_pressure import LEAST, STARTING, Flow, InFlightLimits
+from app.domain.search.back_pressure import LARGEST_SHARE, LEAST, SMALL, Flow, InFlightLimits
 from app.engine import lifecycle, steps
 from app.engine.back_pressure import pressure
 from app.engine.context import Context
@@ -49,9 +49,7 @@ def started(ctx: Context, queue: QueueSettings, budget: int = 400, operator: str
             "queue": RunSettings(queue=queue).model_dump(mode="json")["queue"],
         },
         operators={operator: 1.0},
-        limits=InFlightLimits(
-            queue.generating or STARTING.generating, queue.evaluating or STARTING.evaluating
-        ),
+        limits=InFlightLimits(queue.generating or SMALL, queue.evaluating or SMALL),
     )
     return lifecycle.start(ctx, toy, new)
 
@@ -137,9 +135,9 @@ def test_limits_follow_what_was_measured_and_are_written_down(
     with store.begin() as tx:
         after = tx.runs.get(run.id)
         backlog = tx.proposals.backlog(run.id)
-    assert after.limits != STARTING
-    assert LEAST <= after.limits.generating < STARTING.generating
+    assert LEAST <= after.limits.generating < SMALL
     assert backlog.generating <= max(after.limits.generating, before.generating)
+    assert backlog.unsettled <= max(before.unsettled, 2000 * LARGEST_SHARE)
 
 
 def test_a_person_sees_what_is_in_flight_and_why(

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from app.config.models import ModelSettings
-from app.config.settings import RunSettings, SearchSettings
+from app.config.settings import QueueSettings, RunSettings, SearchSettings
 from app.domain.operator import Completion, Prompt
 from app.domain.operators.diff import DIFF
 from app.domain.operators.rewrite import REWRITE
@@ -55,6 +55,7 @@ def asking(
     settings = RunSettings(
         search=SearchSettings(islands=1),
         llm=ModelSettings(model="answering", repair_turns=repair_turns),
+        queue=QueueSettings(generating=1, evaluating=1),
     )
     new = replace(
         new_run(problem(), budget=3),

@@ -1,8 +1,12 @@
-"""Back-pressure: how many proposals of a run may wait for a model, and how many for evaluation.
+"""Back-pressure: how many proposals of a run may be in flight, in all and in each stage.
 
-The limit of each stage follows from Little's law (L = λ W: the mean number in a stage is the
-throughput times the mean time in it): the number at work, and a reserve so that the stage never
-waits for the planner.  The law holds for means, so medians are not used.
+In all: what the machine can hold at once, and in a small run a share of its budget, because a child
+learns nothing from proposals that are in flight beside it (`most_in_flight`).
+
+In each stage: by Little's law (L = λ W: the mean number in a stage is the throughput times the mean
+time in it) the number at work, and a reserve so that the stage never waits for the planner.  The
+law holds for means, so medians are not used.  A limit that holds the run back grows by more than
+half with each passage, until the stage has as much as it can do.
 """
 
 import math
@@ -12,7 +16,11 @@ HEADROOM = 1.5
 """Factor of the number at work: it lets a run grow when a stage gets faster."""
 LEAD_SECONDS = 0.5
 """Longest time until a needed proposal is planned: the interval of Celery beat."""
-LEAST, MOST = 8, 1024
+LEAST, MOST = 2, 1024
+SMALL = 8
+"""In flight in any run, however small its budget, if the machine can hold so many."""
+FIRST_SHARE, LARGEST_SHARE = 1 / 25, 1 / 8
+"""Of a run's budget that is in flight at most: until so many have settled, and afterwards."""
 FEWEST_MEASURED = 8
 STEP = 0.1
 """Least relative change of a limit; a smaller change is ignored."""
@@ -37,10 +45,6 @@ class InFlightLimits:
     evaluating: int
     generate_batch: int = 1
     evaluate_batch: int = 1
-
-
-STARTING = InFlightLimits(128, 64)
-"""The limits while nothing is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,23 +105,43 @@ def window(unsettled: int) -> int:
     return max(32, 2 * unsettled)
 
 
+def most_in_flight(
+    budget: int, settled: int, *, model: int | None = None, sandbox: int | None = None
+) -> int:
+    """Returns how many proposals of a run may be in flight in both stages together.
+
+    Args:
+      budget: Proposals of the whole run.
+      settled: How many have settled.  A run begins with what the sandboxes hold, and may have one
+        more in flight for each that settles: twice as many with each passage.
+      model: Requests that models take at once; None where it is not known.
+      sandbox: Trials that can be in a sandbox at once; None where it is not known.
+    """
+    first = max(SMALL, int(budget * FIRST_SHARE))
+    learning = first if settled < first else max(SMALL, int(budget * LARGEST_SHARE))
+    growing = max(SMALL, (sandbox or 0) + 2) + settled
+    held = MOST if model is None or sandbox is None else model + sandbox + 2
+    return min(MOST, learning, growing, held)
+
+
 def sized(
-    flow: Flow | None, caps: Caps, before: InFlightLimits, *, least: int = 1
+    flow: Flow | None, caps: Caps, before: InFlightLimits, *, most: int = MOST, least: int = 1
 ) -> InFlightLimits:
     """Returns the limits for the measured flow.
 
     Args:
-      flow: None while too few proposals have settled; then `before` stays.
+      flow: None while too few proposals have settled; then each stage may hold `most`.
       caps: The limits set by the user, which stay as they are.
       before: The present limits.
+      most: Result of `most_in_flight`.
       least: Proposals that must fit in any case: those of one cohort.
     """
     if flow is None or flow.settled < FEWEST_MEASURED:
-        measured = before
+        measured = InFlightLimits(max(most, least), max(most, least))
     else:
         measured = InFlightLimits(
-            _limit(flow.generating, flow.per_second, before.generating, least),
-            _limit(flow.evaluating, flow.per_second, before.evaluating, least),
+            _limit(flow.generating, flow.per_second, before.generating, most, least),
+            _limit(flow.evaluating, flow.per_second, before.evaluating, most, least),
             batch(flow.generating_seconds, before.generating // least),
             batch(flow.evaluating_seconds, before.evaluating // least),
         )
@@ -143,7 +167,9 @@ def batch(seconds: float, in_flight: int) -> int:
     return 1 << max(0, most.bit_length() - 1)
 
 
-def plannable(limits: InFlightLimits, caps: Caps, *, generating: int, evaluating: int) -> int:
+def plannable(
+    limits: InFlightLimits, caps: Caps, *, generating: int, evaluating: int, most: int = MOST
+) -> int:
     """Returns how many more proposals may be planned.
 
     An excess of proposals under evaluation is subtracted from the limit of generation instead of
@@ -155,11 +181,15 @@ def plannable(limits: InFlightLimits, caps: Caps, *, generating: int, evaluating
       caps: The limits set by the user.
       generating: Proposals that wait for their operator.
       evaluating: Proposals under evaluation.
+      most: Result of `most_in_flight`; it does not hold where the user has set both limits.
     """
     if caps.evaluating is not None and evaluating >= caps.evaluating:
         return 0
     beyond = max(0, evaluating - limits.evaluating)
-    return max(0, limits.generating - generating - beyond)
+    free = limits.generating - generating - beyond
+    if not caps.fixed:
+        free = min(free, most - generating - evaluating)
+    return max(0, free)
 
 
 def reason(flow: Flow | None, *, evaluating: bool, cap: int | None) -> str:
@@ -181,8 +211,8 @@ def reason(flow: Flow | None, *, evaluating: bool, cap: int | None) -> str:
     return f"{flow.per_second:.3g}/s × {seconds:.3g} s = {mean:.3g} at work"
 
 
-def _limit(at_work: float, per_second: float, before: int, least: int) -> int:
+def _limit(at_work: float, per_second: float, before: int, most: int, least: int) -> int:
     """Returns the number at work with headroom, two standard deviations (Poisson), and the lead."""
     wanted = HEADROOM * at_work + 2 * math.sqrt(at_work) + per_second * LEAD_SECONDS
-    limit = min(MOST, max(least, LEAST, math.ceil(wanted)))
+    limit = max(least, min(most, max(LEAST, math.ceil(wanted))))
     return before if abs(limit - before) <= STEP * before else limit

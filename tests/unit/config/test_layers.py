@@ -4,7 +4,7 @@ import pytest
 
 from app.adapters.problems import configures_problem
 from app.cli.run import changed_budget
-from app.config.checks import WITH_A_MODEL, WITHOUT_A_MODEL, caps, operators, require_bounds
+from app.config.checks import WITH_A_MODEL, WITHOUT_A_MODEL, operators, require_bounds
 from app.config.layers import (
     Choices,
     UsageError,
@@ -17,8 +17,6 @@ from app.config.layers import (
 )
 from app.config.models import ModelSettings
 from app.config.resolve import resolved
-from app.config.settings import QueueSettings, RunSettings
-from app.domain.search.back_pressure import Caps
 from app.domain.search.budget import Budget, PriceCeiling
 
 ASKING = ("diff", "rewrite")
@@ -259,19 +257,6 @@ def test_what_shapes_a_problem_is_known_before_it_is_loaded():
         "problem.environment": {"LEVEL": "3"},
         "sandbox.mode": "compatible",
     }
-
-
-def test_without_a_model_one_machine_keeps_little_in_flight():
-    settings = RunSettings(queue=QueueSettings(generating=3))
-    assert caps(RunSettings(), local=True) == Caps(8, 8)
-    assert caps(settings, local=True) == Caps(3, 8)
-
-
-def test_otherwise_limits_in_flight_that_are_not_set_follow_from_measurements():
-    settings = RunSettings(queue=QueueSettings(generating=3))
-    assert caps(RunSettings(), local=False) == Caps()
-    assert caps(RunSettings(llm=ModelSettings(model="any")), local=True) == Caps()
-    assert caps(settings, local=False) == Caps(generating=3)
 
 
 def test_resume_takes_another_budget_and_nothing_else() -> None:

@@ -63,6 +63,11 @@ class RequestGate(Protocol):
     returns is followed by one `release`; an `acquire` that is cancelled or raises is not.
     """
 
+    @property
+    def limit(self) -> int:
+        """How many requests may be in flight now; for any thread."""
+        ...
+
     async def acquire(self, samples: int = 1, *, again: bool = False) -> None:
         """Waits until one more request may be sent.
 
@@ -147,6 +152,7 @@ class FixedGate:
     """Admits a fixed number of requests at once, whatever their results."""
 
     def __init__(self, slots: int) -> None:
+        self.limit = slots
         self._semaphore = Semaphore(lambda: slots)
 
     async def acquire(self, samples: int = 1, *, again: bool = False) -> None:
@@ -240,6 +246,11 @@ class AdaptiveGate:
             await self._deployment.give(leases)
 
     @property
+    def limit(self) -> int:
+        """What the window admits; 0 before a `Retry-After` has passed."""
+        return self._window.open if self._retry_after.until <= self._clock() else 0
+
+    @property
     def places(self) -> int:
         """Requests that the window admits; 0 where none was sent for a minute.  For any thread."""
         return self._window.open if self._clock() - self._used_at < RECENT_SECONDS else 0
@@ -273,7 +284,7 @@ class AdaptiveGate:
         """Returns how many slots there are now; none before a `Retry-After` has passed."""
         left = self._retry_after.until - self._clock()
         if left <= 0:
-            return self._window.open
+            return self.limit
         if self._resuming is None:
             self._resuming = asyncio.get_running_loop().call_later(left, self._resume)
         return 0

@@ -33,6 +33,11 @@ class RoleModels:
     def name(self) -> str:
         return self._generator.name
 
+    @property
+    def places(self) -> int | None:
+        """Those of the generator's model, which writes most children."""
+        return self._generator.places
+
     def parameters(self, prompt: Prompt) -> Mapping[str, Any]:
         """Returns the parameters of the model of the prompt's role."""
         return self._model(prompt.role).parameters(prompt)
@@ -97,6 +102,13 @@ class Ensemble:
     @property
     def name(self) -> str:
         return "+".join(each.model.name for each in self._models)
+
+    @property
+    def places(self) -> int | None:
+        """The sum over the models with a weight; None where one of them has no limit."""
+        places = [each.model.places for each in self._models if each.weight > 0]
+        limited = [each for each in places if each is not None]
+        return sum(limited) if len(limited) == len(places) else None
 
     def parameters(self, prompt: Prompt) -> Mapping[str, Any]:
         """Returns the parameters of the model that is drawn for a prompt."""

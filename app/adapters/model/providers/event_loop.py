@@ -95,6 +95,11 @@ class ModelLoop:
             self._gates[spec.gate_key] = self._open_gate(spec)
         return self._gates[spec.gate_key]
 
+    def places(self, spec: ModelSpec) -> int:
+        """Returns how many requests the gate of a model's endpoint admits at once now."""
+        gate = self._gates.get(spec.gate_key)
+        return spec.opening if gate is None else gate.limit
+
     def close(self) -> None:
         """Ends the loop and its connections.  Idempotent; the next caller starts a new loop."""
         with self._starting:

@@ -58,6 +58,11 @@ class HumanModel:
     def name(self) -> str:
         return self._name
 
+    @property
+    def places(self) -> None:
+        """There is no limit."""
+        return None
+
     def parameters(self, prompt: Prompt) -> Mapping[str, Any]:  # noqa: ARG002
         """Returns who answers."""
         return {"provider": "human", "model": self._name}

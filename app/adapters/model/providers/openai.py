@@ -70,6 +70,11 @@ class OpenAIModel:
     def name(self) -> str:
         return self._spec.name
 
+    @property
+    def places(self) -> int:
+        """See `LanguageModel.places`."""
+        return self._model_loop.places(self._spec)
+
     def parameters(self, prompt: Prompt) -> dict[str, Any]:
         """Returns what shapes the answer to a prompt; see `Completion.parameters`.
 

@@ -25,6 +25,11 @@ class CachedModel:
     def name(self) -> str:
         return self._model.name
 
+    @property
+    def places(self) -> int | None:
+        """Those of the model behind the cache."""
+        return self._model.places
+
     def parameters(self, prompt: Prompt) -> Mapping[str, Any]:
         """Returns the parameters of the model behind the cache."""
         return self._model.parameters(prompt)
@@ -69,6 +74,11 @@ class ReplayModel:
     @property
     def name(self) -> str:
         return self._run
+
+    @property
+    def places(self) -> None:
+        """There is no limit."""
+        return None
 
     def parameters(self, prompt: Prompt) -> Mapping[str, Any]:  # noqa: ARG002
         """Returns which run is replayed."""

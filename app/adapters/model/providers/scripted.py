@@ -17,6 +17,11 @@ class ScriptedModel:
     def name(self) -> str:
         return "scripted"
 
+    @property
+    def places(self) -> None:
+        """There is no limit."""
+        return None
+
     def parameters(self, prompt: Prompt) -> dict[str, Any]:  # noqa: ARG002
         """Returns nothing: the answer follows from the prompt alone."""
         return {}

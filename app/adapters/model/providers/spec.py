@@ -76,6 +76,12 @@ class ModelSpec:
     completion_usd: float | None = None
 
     @property
+    def opening(self) -> int:
+        """Requests in flight at which its window begins, by its own settings."""
+        limits = self.target_in_flight or START, self.max_in_flight, self.parallel_generations
+        return min(limit for limit in limits if limit is not None)
+
+    @property
     def gate_key(self) -> Hashable:
         """What models must have in common to share a gate: an endpoint and its limits."""
         limits = (self.min_in_flight, self.target_in_flight, self.max_in_flight)

@@ -52,6 +52,11 @@ class VllmModel:
     def name(self) -> str:
         return self._spec.name
 
+    @property
+    def places(self) -> int:
+        """See `LanguageModel.places`."""
+        return self._model_loop.places(self._spec)
+
     def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
         """Returns a completion for each prompt, in order; prompts of one text are one request.
 

@@ -1,4 +1,7 @@
-"""Back-pressure against two simulated stages: it keeps the slower busy and the other short."""
+"""Back-pressure against two simulated stages: it keeps the slower busy and the other short.
+
+A child is bred when a place at the simulated model is free for it, as in `app.engine.generate`.
+"""
 
 import heapq
 import random
@@ -10,11 +13,12 @@ import pytest
 from app.domain.search.back_pressure import (
     LEAST,
     MOST,
-    STARTING,
+    SMALL,
     Caps,
     Flow,
     InFlightLimits,
     batch,
+    most_in_flight,
     plannable,
     reason,
     sized,
@@ -22,6 +26,7 @@ from app.domain.search.back_pressure import (
 )
 
 FREE = Caps()
+STARTING = InFlightLimits(SMALL, SMALL)
 
 
 @dataclass
@@ -46,11 +51,24 @@ class Pipeline:
     seen = 1.0
     """Share of an evaluation's time that the ledger knows of."""
 
-    def __init__(self, model: Stage, evaluation: Stage, *, seed: int, caps: Caps = FREE) -> None:
+    def __init__(
+        self,
+        model: Stage,
+        evaluation: Stage,
+        *,
+        seed: int,
+        caps: Caps = FREE,
+        budget: int = 10**6,
+        known: bool = True,
+    ) -> None:
         self.stages = (model, evaluation)
         self.rng = random.Random(seed)
         self.caps = caps
-        self.limits = sized(None, caps, STARTING)
+        self.budget = budget
+        self.known = known
+        self.limits = STARTING
+        self.drawn: set[int] = set()
+        self.ages: list[int] = []
         self.now = 0.0
         self.took: dict[int, list[float]] = {}
         self.settled: list[tuple[float, int]] = []
@@ -70,9 +88,21 @@ class Pipeline:
 
     def plan(self) -> None:
         model, evaluation = self.stages
-        self.limits = sized(self.flow(), self.caps, self.limits)
-        free = plannable(self.limits, self.caps, generating=model.held, evaluating=evaluation.held)
-        for _ in range(free):
+        most = most_in_flight(
+            self.budget,
+            len(self.settled),
+            model=model.servers,
+            sandbox=evaluation.servers if self.known else None,
+        )
+        self.limits = sized(self.flow(), self.caps, self.limits, most=most)
+        free = plannable(
+            self.limits,
+            self.caps,
+            generating=model.held,
+            evaluating=evaluation.held,
+            most=most,
+        )
+        for _ in range(min(free, self.budget - self.planned)):
             self.planned += 1
             self.took[self.planned] = [0.0, 0.0]
             self.enter(self.planned, 0)
@@ -96,6 +126,9 @@ class Pipeline:
         stage = self.stages[n]
         while stage.waiting and stage.busy < stage.servers:
             proposal = stage.waiting.popleft()
+            if n == 0:
+                self.ages.append(len(self.drawn))
+                self.drawn.add(proposal)
             took = stage.seconds * self.rng.lognormvariate(-(stage.spread**2) / 2, stage.spread)
             stage.busy += 1
             self.took[proposal][n] = took
@@ -110,6 +143,7 @@ class Pipeline:
             self.enter(proposal, 1)
         else:
             self.settled.append((self.now, proposal))
+            self.drawn.discard(proposal)
             if len(self.settled) % max(1, self.limits.generating // 8) == 0:
                 self.plan()
 
@@ -228,9 +262,9 @@ def test_an_excess_under_evaluation_is_subtracted_from_generation() -> None:
     assert plannable(limits, FREE, generating=5, evaluating=30) == 0
 
 
-def test_limits_stay_while_nothing_is_measured() -> None:
-    assert sized(None, FREE, STARTING) == STARTING
-    assert sized(Flow(3, 1.0, 1.0, 1.0), FREE, InFlightLimits(9, 10)) == InFlightLimits(9, 10)
+def test_a_stage_may_hold_what_the_run_may_while_nothing_is_measured() -> None:
+    assert sized(None, FREE, STARTING, most=20) == InFlightLimits(20, 20)
+    assert sized(Flow(3, 1.0, 1.0, 1.0), Caps(5), STARTING, most=20) == InFlightLimits(5, 20)
 
 
 def test_limits_stay_within_bounds_and_hold_a_cohort() -> None:
@@ -270,6 +304,80 @@ def test_each_stage_has_the_batch_of_its_own_speed() -> None:
 def test_proposals_that_settle_together_give_no_rate() -> None:
     burst = Flow(64, 0.001, 0.0, 60.0)
     assert burst.per_second == pytest.approx(1.05)
+
+
+@pytest.mark.parametrize(
+    ("budget", "settled", "expected"),
+    [(10, 0, SMALL), (100, 0, SMALL), (100, 20, 12), (2000, 79, 80), (2000, 600, 250)],
+)
+def test_a_small_run_learns_before_it_fills_the_machine(
+    budget: int, settled: int, expected: int
+) -> None:
+    assert most_in_flight(budget, settled) == expected
+    assert most_in_flight(budget, settled, model=600, sandbox=600) == expected
+
+
+def test_a_run_begins_with_what_the_sandboxes_hold_and_doubles() -> None:
+    assert most_in_flight(10**4, 0, model=128, sandbox=4) == SMALL
+    assert most_in_flight(10**4, 0, model=128, sandbox=64) == 66
+    assert most_in_flight(10**4, 66, model=128, sandbox=64) == 132
+
+
+def test_a_run_has_no_more_in_flight_than_the_machine_can_hold() -> None:
+    assert most_in_flight(10**6, 10**5, model=32, sandbox=4) == 38
+    assert most_in_flight(10**6, 10**5, model=0, sandbox=4) == 6
+    assert most_in_flight(10**6, 10**5, model=4000, sandbox=4000) == MOST
+
+
+def test_what_a_run_may_have_in_flight_is_shared_by_its_stages() -> None:
+    limits = InFlightLimits(20, 20)
+    assert plannable(limits, FREE, generating=5, evaluating=10, most=20) == 5
+    assert plannable(limits, Caps(generating=20), generating=5, evaluating=15, most=20) == 0
+    assert plannable(limits, Caps(20, 20), generating=5, evaluating=15, most=20) == 15
+
+
+LATENCIES = [(0.1, 0.05), (0.5, 0.05), (0.5, 5.0), (2.0, 1.0), (20.0, 0.2), (5.0, 30.0)]
+"""Seconds at the model, and in a sandbox."""
+CAPACITIES = [(1, 1), (4, 16), (32, 2), (32, 64), (128, 4)]
+"""Places at the model, and in the sandboxes."""
+
+
+def bred(latencies: tuple[float, float], capacities: tuple[int, int]) -> tuple[int, float]:
+    """Returns the age of the oldest population a child was bred from, and the share of the ideal
+    rate that the run reached; of a run that is over 60 times as long as a passage."""
+    model = Stage(capacities[0], latencies[0])
+    evaluation = Stage(capacities[1], latencies[1])
+    ideal = min(model.servers / model.seconds, evaluation.servers / evaluation.seconds / 0.9)
+    pipeline = Pipeline(model, evaluation, seed=11)
+    long = 12 * sum(latencies) + 3 * sum(capacities) / ideal
+    pipeline.run(long)
+    before = len(pipeline.settled)
+    pipeline.run(long + 1000 / ideal)
+    return max(pipeline.ages), (len(pipeline.settled) - before) / 1000
+
+
+@pytest.mark.parametrize("capacities", CAPACITIES, ids=str)
+@pytest.mark.parametrize("latencies", LATENCIES, ids=str)
+def test_a_child_is_bred_from_a_population_that_is_no_older_than_the_machine_is_large(
+    latencies: tuple[float, float], capacities: tuple[int, int]
+) -> None:
+    age, rate = bred(latencies, capacities)
+    assert age <= sum(capacities) + 2
+    assert rate >= 0.95
+
+
+@pytest.mark.parametrize(("model", "evaluation"), [((0.5, 32), (0.05, 2)), ((2.0, 32), (5.0, 4))])
+def test_a_run_of_a_hundred_is_many_generations_deep(
+    model: tuple[float, int], evaluation: tuple[float, int]
+) -> None:
+    """The longest chain of children, where each is bred from the newest program there is."""
+    (model_seconds, requests), (seconds, sandboxes) = model, evaluation
+    pipeline = Pipeline(
+        Stage(requests, model_seconds), Stage(sandboxes, seconds), seed=7, budget=100
+    ).run(1000)
+    assert len(pipeline.settled) == 100
+    assert sum(age >= SMALL for age in pipeline.ages[:SMALL]) == 0
+    assert max(pipeline.ages) < 12
 
 
 def test_small_changes_do_not_change_a_limit() -> None:
