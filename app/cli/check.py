@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from app.cli.options import Assignments, Config, Debug, Json, Problem, Strict
-from app.cli.output import DONE, FAILED, ErrorReport, Screen
+from app.cli.output import DONE, FAILED, MOST_NAMES, ErrorReport, Screen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from app.domain.problem import Job
     from app.domain.problem import Problem as LoadedProblem
     from app.ports.protocols import Sandbox
-
-MOST_NAMES = 20
 
 
 def check(

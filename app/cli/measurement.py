@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from app import bootstrap
-from app.cli.output import Screen, number
+from app.cli.output import Screen, artifacts_document, mean_of, number, print_artifacts
 from app.config.settings import SandboxSettings
 from app.domain.evaluation import (
     Evaluation,
@@ -16,6 +16,7 @@ from app.domain.evaluation import (
     FailureKind,
     Trial,
     fitness,
+    fitness_names,
     merged_metrics,
 )
 from app.domain.modes import alike, differences, explained, other, reasons
@@ -60,6 +61,7 @@ class Measurement:
       verified: Whether evaluator and program were separate processes in every stage.
       stages: Stages that ran, in order.
       evaluations: One for each stage that ran.
+      fitness_names: Metrics whose mean is the fitness; see `evaluation.fitness_names`.
       stopped: The threshold it stayed below; None where no threshold applied or it reached all.
     """
 
@@ -72,12 +74,23 @@ class Measurement:
     verified: bool
     stages: tuple[str, ...]
     evaluations: tuple[Evaluation, ...] = ()
+    fitness_names: tuple[str, ...] = ()
     stopped: Shortfall | None = None
+
+    @property
+    def artifacts(self) -> dict[str, str]:
+        """The texts of all stages that ran, later ones overriding earlier ones."""
+        return {
+            name: text
+            for evaluation in self.evaluations
+            for name, text in evaluation.artifacts.items()
+        }
 
     def document(self) -> dict[str, Any]:
         """Returns the measurement as JSON values."""
         return {
             "fitness": self.fitness,
+            "fitness_names": list(self.fitness_names),
             "metrics": dict(self.metrics),
             "features": dict(self.features),
             "failure": failure_document(self.failure),
@@ -85,6 +98,7 @@ class Measurement:
             "cpu_seconds": round(self.cpu_seconds, 6),
             "verified": self.verified,
             "stages": list(self.stages),
+            "artifacts": artifacts_document(self.artifacts),
             "stopped": asdict(self.stopped) if self.stopped else None,
         }
 
@@ -175,6 +189,7 @@ def measure(
         verified=all(evaluation.verified for evaluation in done),
         stages=problem.stages[: len(done)],
         evaluations=tuple(done),
+        fitness_names=() if failure else fitness_names(program.id, done),
         stopped=stopped,
     )
 
@@ -249,7 +264,7 @@ def overhead(sandbox: Sandbox, mode: Mode) -> Overhead:
 
 
 def print_measurements(measurements: Sequence[tuple[str, Measurement]], screen: Screen) -> None:
-    """Prints each named measurement as one line, and a second one for a missed threshold."""
+    """Prints each named measurement: a line, a missed threshold, and the evaluator's artifacts."""
     for name, measured in measurements:
         metrics = ", ".join(f"{key} {value:.6g}" for key, value in measured.metrics.items())
         spent, failure = f"{measured.wall_seconds:.2f} s", measured.failure
@@ -263,6 +278,10 @@ def print_measurements(measurements: Sequence[tuple[str, Measurement]], screen: 
             where = f" in {last[0]}" if last else ""
             detail = failure.detail.strip() or "no detail"
             screen.say(f"{name}: failed, {failure.kind.value}{where} after {spent}: {detail}")
+        print_artifacts(name, measured.artifacts, screen)
+    for mean in dict.fromkeys(mean_of(measured.fitness_names) for _, measured in measurements):
+        if mean:
+            screen.say(mean)
 
 
 def protection_lines(protections: Sequence[Protection]) -> list[str]:

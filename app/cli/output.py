@@ -2,11 +2,14 @@
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import typer
 from rich.console import Console
+
+from app.domain.evaluation import COMBINED
 
 DONE, FAILED, WRONG_USAGE = 0, 1, 2
 
@@ -14,6 +17,11 @@ USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 """`ClickException`, wherever this version of Typer keeps it."""
 
 PIPE_COLUMNS = 200
+MOST_NAMES = 20
+ARTIFACT_CHARS = 4096
+"""Characters of an artifact in a document."""
+SHOWN_CHARS = 500
+"""Characters of an artifact on the screen."""
 
 
 class CommandError(Exception):
@@ -133,6 +141,32 @@ def print_error(report: ErrorReport, screen: Screen) -> None:
 def number(value: float | None) -> str:
     """Returns a fitness with six significant digits; a dash where there is none."""
     return "–" if value is None else f"{value:.6g}"
+
+
+def mean_of(names: Sequence[str]) -> str:
+    """Returns which metrics the fitness is the mean of; "" where it is `combined_score`."""
+    if not names or tuple(names) == (COMBINED,):
+        return ""
+    shown = ", ".join(names[:MOST_NAMES]) + (", …" if len(names) > MOST_NAMES else "")
+    return f"fitness: the mean of {shown}, because the evaluator returns no `{COMBINED}`"
+
+
+def artifacts_document(artifacts: Mapping[str, str], chars: int = ARTIFACT_CHARS) -> dict[str, str]:
+    """Returns the evaluator's texts, each within `chars` characters and without secrets."""
+    from app.adapters.problems.openevolve.evaluator_result import clipped
+    from app.domain.secrets import redacted
+
+    return {name: clipped(redacted(text), chars) for name, text in artifacts.items()}
+
+
+def print_artifacts(subject: str, artifacts: Mapping[str, str], screen: Screen) -> None:
+    """Prints the beginning of each of a program's artifacts; all of them are in the document."""
+    texts = [item for item in artifacts_document(artifacts, SHOWN_CHARS).items() if item[1].strip()]
+    for name, text in texts[:MOST_NAMES]:
+        lines = text.strip().splitlines()
+        screen.say(f"{subject}: artifact {name}: " + "\n    ".join(["", *lines][len(lines) == 1 :]))
+    if len(texts) > MOST_NAMES:
+        screen.say(f"{subject}: {len(texts) - MOST_NAMES} more artifacts; --json has them")
 
 
 def duration(seconds: float) -> str:

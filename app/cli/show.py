@@ -14,7 +14,16 @@ from rich.table import Table
 from app.cli.costs import cost_rows
 from app.cli.local_state import read_local_state
 from app.cli.options import Debug, Json, RunName
-from app.cli.output import CommandError, Screen, duration, number
+from app.cli.output import (
+    CommandError,
+    Screen,
+    artifacts_document,
+    duration,
+    mean_of,
+    number,
+    print_artifacts,
+)
+from app.domain.evaluation import fitness_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,8 +53,8 @@ def show(
 ) -> None:
     """Shows a run: its state and why, counts, failures by kind, the best program.
 
-    With --program: that program, its metrics in each trial, and the wall, CPU and boot time and
-    memory of the trial.
+    With --program: that program, its metrics and artifacts in each trial, and the wall, CPU and
+    boot time and memory of the trial.
 
     Examples:
       evoq show online_bin_packing-1
@@ -154,6 +163,8 @@ def print_best(summary: Summary, problem: Problem, screen: Screen) -> None:
     for metric in sorted(best.measured.metrics):
         table.add_row(metric, *(number(seed.metrics.get(metric)) for seed in columns.values()))
     screen.out.print(table)
+    if mean := mean_of(best.measured.fitness_names):
+        screen.say(mean)
 
 
 def _show_program(name: str, program_id: str, screen: Screen) -> None:
@@ -169,11 +180,19 @@ def _show_program(name: str, program_id: str, screen: Screen) -> None:
     if not screen.json:
         screen.say(source.rstrip())
         screen.out.print(_trials(stages, program, evaluations))
+        for index, trial in enumerate(evaluations):
+            stage = _stage_name(stages, index)
+            if trial.failure:
+                screen.say(f"{stage}: {trial.failure.kind.value}: {trial.failure.detail}")
+            print_artifacts(stage, trial.artifacts, screen)
+        if mean := mean_of(fitness_names(program, evaluations)):
+            screen.say(mean)
     trials = [
         {
             "metrics": dict(trial.metrics.get(program, {})),
             "features": dict(trial.features.get(program, {})),
             "failure": failure_document(trial.failure),
+            "artifacts": artifacts_document(trial.artifacts),
             "verified": trial.verified,
             "wall_seconds": trial.wall_seconds,
             "cpu_seconds": trial.cpu_seconds,
@@ -210,6 +229,10 @@ def program_named(tx: Transaction, run: Run, beginning: str) -> ProgramId:
     return programs[0]
 
 
+def _stage_name(stages: Sequence[str], index: int) -> str:
+    return stages[index] if index < len(stages) else str(index + 1)
+
+
 def _trials(stages: Sequence[str], program: ProgramId, evaluations: Sequence[Evaluation]) -> Table:
     table = Table(box=None, padding=(0, 3, 0, 0))
     for column in ("trial", "result", "wall s", "CPU s", "peak MiB", "boot s", "verified"):
@@ -217,7 +240,7 @@ def _trials(stages: Sequence[str], program: ProgramId, evaluations: Sequence[Eva
     for index, trial in enumerate(evaluations):
         metrics = trial.metrics.get(program, {}).items()
         table.add_row(
-            stages[index] if index < len(stages) else str(index + 1),
+            _stage_name(stages, index),
             trial.failure.kind.value
             if trial.failure
             else ", ".join(f"{name} {value:.6g}" for name, value in metrics),

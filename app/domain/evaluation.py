@@ -118,6 +118,12 @@ def fitness(player: ProgramId, evaluations: Iterable[Evaluation]) -> float | Non
     return fmean(merged.values()) if merged else None
 
 
+def fitness_names(player: ProgramId, evaluations: Iterable[Evaluation]) -> tuple[CaseId, ...]:
+    """Returns the cases whose mean is the fitness; `combined_score` alone where it is measured."""
+    merged = _merged(player, evaluations)
+    return (COMBINED,) if COMBINED in merged else tuple(sorted(merged))
+
+
 def signature(player: ProgramId, evaluations: Iterable[Evaluation]) -> tuple[float, ...]:
     """Returns the player's scores in case order: programs with equal signatures behave alike."""
     merged = _merged(player, evaluations)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from app.domain.evaluation import merged_metrics
+from app.domain.evaluation import fitness_names, merged_metrics
 from app.domain.events import EventKind, Noticed
 from app.domain.problem import Problem
 from app.domain.program import ProgramId
@@ -87,12 +87,14 @@ class MeasuredProgram:
     Attributes:
       fitness: None where it never reached the final stage.
       verified: Whether evaluator and program were separate processes in every trial.
+      fitness_names: Metrics whose mean is the fitness; see `evaluation.fitness_names`.
     """
 
     program: ProgramId
     fitness: float | None
     metrics: Mapping[str, float]
     verified: bool
+    fitness_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +210,14 @@ def _baselines(tx: Transaction, run: int, problem: Problem) -> dict[str, Measure
 
 
 def _measured(tx: Transaction, run: int, program: ProgramId, settled: Settled) -> MeasuredProgram:
-    metrics = merged_metrics(program, tx.history.evaluations(run, program))
-    return MeasuredProgram(program, settled.fitness, metrics, settled.verified)
+    evaluations = tx.history.evaluations(run, program)
+    return MeasuredProgram(
+        program,
+        settled.fitness,
+        merged_metrics(program, evaluations),
+        settled.verified,
+        fitness_names(program, evaluations),
+    )
 
 
 def document(summary: Summary, out: str | None) -> dict[str, Any]:
@@ -262,6 +270,7 @@ def _measurements(measured: MeasuredProgram) -> dict[str, Any]:
     return {
         "program": measured.program,
         "fitness": measured.fitness,
+        "fitness_names": list(measured.fitness_names),
         "metrics": dict(measured.metrics),
         "verified": measured.verified,
     }

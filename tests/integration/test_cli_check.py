@@ -207,3 +207,33 @@ def test_check_explains_a_seed_that_measures_differently_in_the_other_mode(
     assert "size is" in result.err
     assert "EVOQ_PROGRAM_SOURCE" in result.err
     assert "size is" not in quiet.err
+
+
+ARTIFACTS = """\
+def evaluate(program_path):
+    return {"speed": 0.0, "size": 2.0, "why": "cargo: no network; api_key=hunter2-hunter2"}
+"""
+
+
+@pytest.mark.parametrize("command", ["check", "evaluate"])
+def test_a_score_comes_with_the_evaluators_artifacts_without_secrets(
+    evoq: Evoq, tmp_path: Path, command: str
+):
+    folder = problem_folder(tmp_path / "problem", evaluator=ARTIFACTS)
+    files = [folder / "initial_program.py"] if command == "evaluate" else []
+
+    result = evoq(command, folder, *files)
+    document = evoq(command, folder, *files, "--json").json
+
+    assert "artifact why: cargo: no network; api_key=<REDACTED>" in result.out
+    [seed] = document["seeds"] if command == "check" else document
+    assert seed["artifacts"] == {"why": "cargo: no network; api_key=<REDACTED>"}
+
+
+def test_check_names_the_metrics_whose_mean_is_the_fitness(evoq: Evoq, tmp_path: Path):
+    folder = problem_folder(tmp_path / "problem", evaluator=ARTIFACTS)
+
+    result = evoq("check", folder)
+
+    assert "fitness: the mean of size, speed, because the evaluator returns no" in result.out
+    assert "never names `combined_score`" in result.err

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from app.domain.evaluation import Failure, FailureKind
 
+MARKER = "EVOLVE-BLOCK"
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
 _STARTS = re.compile(r"\W*EVOLVE-BLOCK-START\b|.*# EVOLVE-BLOCK-START")
 _ENDS = re.compile(r"\W*EVOLVE-BLOCK-END\b|.*# EVOLVE-BLOCK-END")

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
@@ -13,7 +14,7 @@ from app.adapters.problems.files import decoded, source_text
 from app.adapters.problems.openevolve import config_yaml, evaluator_source, translation
 from app.adapters.problems.openevolve.config_yaml import Config
 from app.adapters.problems.openevolve.evaluator_result import Reader
-from app.domain.evaluation import Trial
+from app.domain.evaluation import COMBINED, Trial
 from app.domain.problem import Axis, EditRules, Evaluator, Job, Limits, Mode, Problem
 from app.domain.program import Program, ProgramId
 from app.domain.prompting.templates import TEMPLATES
@@ -28,6 +29,8 @@ PYTHON_SUFFIX = ".py"
 
 DEFAULT_THRESHOLDS = (0.5, 0.75, 0.9)
 DEFAULT_ARTIFACT_CHARS = 20_480
+
+_FUNSEARCH = re.compile(r"@funsearch\.evolve\b")
 
 DATA_VARIABLE = "EVOQ_PROBLEM_DATA"
 """Variable of the evaluator: paths of the data files relative to its own folder, joined by ":"."""
@@ -91,6 +94,7 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
             *config.notices,
             *translation.notices(config, templates),
             *_misnamed(files),
+            *_without_combined_score(files),
             *_seed_notices(named, edit, imports),
             *_without_stand_in(suffix, options),
         ),
@@ -248,6 +252,20 @@ def _seed_notices(
 ) -> list[str]:
     """Returns a sentence for each thing about a seed that its children will suffer from."""
     notices = []
+    unmarked = [title for title, seed in named.items() if regions.MARKER not in seed.source]
+    if unmarked:
+        notices.append(
+            f"{', '.join(unmarked)}: no EVOLVE-BLOCK markers, so every line may change, also code "
+            f"that only scores or tests. Put `# {regions.MARKER}-START` and "
+            f"`# {regions.MARKER}-END` around the part to evolve."
+        )
+    for title in unmarked:
+        if evolving := _FUNSEARCH.search(named[title].source):
+            notices.append(
+                f"{title}: `{evolving[0]}` restricts only the operator `complete`, which asks a "
+                f"model for that function: --set 'search.operators={{complete: 1}}'. Every other "
+                f"operator needs the EVOLVE-BLOCK markers."
+            )
     for title, seed in named.items():
         if edit.enforce_blocks and (fault := regions.parse(seed.source).fault):
             notices.append(
@@ -265,6 +283,17 @@ def _seed_notices(
                 "this import will be refused."
             )
     return notices
+
+
+def _without_combined_score(files: Mapping[str, bytes]) -> list[str]:
+    """Returns a notice where no Python file of the problem names `combined_score`."""
+    if any(COMBINED.encode() in files[name] for name in files if name.endswith(PYTHON_SUFFIX)):
+        return []
+    return [
+        f"The evaluator never names `{COMBINED}`: the fitness is the mean of all numbers that it "
+        f"returns and that are no axis of the grid, and higher is better for each of them. Return "
+        f"`{COMBINED}` to select by one number."
+    ]
 
 
 def _default_mode(suffix: str) -> Mode:

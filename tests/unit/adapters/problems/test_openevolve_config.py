@@ -14,7 +14,8 @@ from app.domain.problem import Axis, Problem, ProblemError
 
 
 def problem_with(base: Path, text: str, **arguments: Any) -> Problem:
-    (base / "initial_program.py").write_text("x = 1\n")
+    program = "# EVOLVE-BLOCK-START\nx = 1\n# EVOLVE-BLOCK-END\n"
+    (base / "initial_program.py").write_text(program)
     (base / "evaluator.py").write_text("def evaluate(path):\n    return {'combined_score': 1}\n")
     (base / "config.yaml").write_text(text)
     return load([base], **arguments)

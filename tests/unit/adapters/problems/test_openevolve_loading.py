@@ -409,11 +409,40 @@ def test_import_lists_come_from_the_configuration_and_options_win(tmp_path):
 
 
 def test_markers_that_restrict_nothing_are_noticed_where_they_are_enforced(tmp_path):
-    (tmp_path / "evaluator.py").write_text("def evaluate(path):\n    return 1\n")
+    (tmp_path / "evaluator.py").write_text(EVALUATOR)
     (tmp_path / "initial_program.py").write_text("# EVOLVE-BLOCK-START\nx = 1\n")
 
     [notice] = load([tmp_path]).notices
     (tmp_path / "config.yaml").write_text("enforce_evolve_blocks: false\n")
 
     assert "initial program, line 1: a block starts that never ends" in notice
+    assert load([tmp_path]).notices == ()
+
+
+def test_a_program_without_markers_is_noticed_because_all_of_it_evolves(tmp_path):
+    write(tmp_path, {"initial_program.py": "x = 1\n", "evaluator.py": EVALUATOR})
+
+    [notice] = load([tmp_path]).notices
+
+    assert notice.startswith("initial program: no EVOLVE-BLOCK markers, so every line may change")
+
+
+def test_markers_of_funsearch_are_noticed_with_the_operator_that_honours_them(tmp_path):
+    program = "import funsearch\n\n@funsearch.evolve\ndef priority(x):\n    return x\n"
+    write(tmp_path, {"initial_program.py": program, "evaluator.py": EVALUATOR})
+
+    _, funsearch = load([tmp_path]).notices
+
+    assert "`@funsearch.evolve` restricts only the operator `complete`" in funsearch
+    assert "search.operators={complete: 1}" in funsearch
+
+
+def test_an_evaluator_that_never_names_the_combined_score_is_noticed(tmp_path):
+    evaluator = "def evaluate(program_path):\n    return {'speed': 1.0, 'error': 2.0}\n"
+    write(tmp_path, {"initial_program.py": PROGRAM, "evaluator.py": evaluator})
+
+    [notice] = load([tmp_path]).notices
+    (tmp_path / "scoring.py").write_text("NAME = 'combined_score'\n")
+
+    assert "never names `combined_score`: the fitness is the mean of all numbers" in notice
     assert load([tmp_path]).notices == ()
