@@ -14,6 +14,7 @@ from app.adapters.tuning.cma import ask
 from app.config.checks import (
     operators,
     require_bounds,
+    require_owned_by_run,
     require_refining,
     without_judges,
     without_models,
@@ -84,11 +85,6 @@ class RunPlan:
             budget=Budget(**self.settings.budget.model_dump()),
             limits=InFlightLimits(queue.generating or SMALL, queue.evaluating or SMALL),
         )
-
-    def one_at_a_time(self) -> "RunPlan":
-        """Returns the plan with one proposal in flight, as a reproducible run needs it."""
-        queue = self.settings.queue.model_copy(update={"generating": 1, "evaluating": 1})
-        return replace(self, settings=self.settings.model_copy(update={"queue": queue}))
 
 
 def read_layers(
@@ -177,19 +173,24 @@ def load_problem(paths: Sequence[Path], layers: SettingLayers, *, strict: bool =
     )
 
 
-def plan_run(problem: Problem, layers: SettingLayers, *, local: bool) -> RunPlan:
+def plan_run(
+    problem: Problem, layers: SettingLayers, *, local: bool, reproducible: bool = False
+) -> RunPlan:
     """Returns what a run of the problem is created from.
 
     Args:
       problem: The problem.
       layers: Settings beside those of the problem.
       local: Whether the run's workers share this process's environment, keys included.
+      reproducible: Whether one proposal is in flight at a time, and requests have seeds.
 
     Raises:
       UsageError: A setting is wrong, or an operator needs a model and none is named.
     """
     resolution = resolved(layers.choices, problem.suggestions, problem.suggested_by)
     notices = [*problem.notices, *resolution.notices]
+    if not local:
+        notices += require_owned_by_run(layers.choices)
     adjustments = (_without_keyless_models, without_judges, _with_human_models)
     for adjust in adjustments if local else adjustments[1:]:
         resolution, added = adjust(resolution)
@@ -206,6 +207,12 @@ def plan_run(problem: Problem, layers: SettingLayers, *, local: bool) -> RunPlan
         require_refining(settings)
     if COMPLETE.name in mix:
         _require_function(problem, settings.prompts.function)
+    if reproducible:
+        queue = settings.queue.model_copy(update={"generating": 1, "evaluating": 1})
+        settings = settings.model_copy(update={"queue": queue})
+    if settings.llm.seeded is None:
+        llm = settings.llm.model_copy(update={"seeded": reproducible})
+        settings = settings.model_copy(update={"llm": llm})
     return RunPlan(problem, settings, mix, tuple(notices))
 
 

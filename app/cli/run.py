@@ -102,9 +102,7 @@ def run(
     target = find_target(layers.choices)
     _require_possible(target, detach=detach, reproducible=reproducible)
     loaded = load_problem([Path(path) for path in problem], layers, strict=strict)
-    plan = plan_run(loaded, layers, local=not target.deployed)
-    if reproducible:
-        plan = plan.one_at_a_time()
+    plan = plan_run(loaded, layers, local=not target.deployed, reproducible=reproducible)
     require_writable(results or RESULTS)
     for notice in plan.notices:
         screen.note(f"notice: {notice}")

@@ -27,7 +27,7 @@ from app.cli.measurement import open_sandbox, protection_lines
 from app.cli.output import DONE, FAILED, CommandError, ErrorReport, Screen, duration
 from app.cli.show import print_best
 from app.cli.target import Ledger, Target, open_ledger, require_queue, with_queue
-from app.config.settings import PriceSettings, QueueSettings, RunSettings, SandboxSettings
+from app.config.settings import Owner, PriceSettings, QueueSettings, RunSettings, SandboxSettings
 from app.domain.problem import Evaluator, Problem
 from app.domain.run import Run, RunState
 from app.engine import lifecycle, steps
@@ -37,8 +37,6 @@ from app.reports.summary import Summary, document, summarise
 
 IDLE_SECONDS = 0.5
 """Pause of an inline run in which nothing can be done now."""
-_SETTINGS_OF_RUNS = {"generating", "evaluating", "patience_seconds"}
-"""Settings of the queue that belong to a run and not to the workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +138,6 @@ def open_session(
     if target.deployed:
         with open_ledger(target) as ledger:
             require_queue(ledger.redis_url)
-            if settings.prices != PriceSettings():
-                screen.note(
-                    "notice: `prices` have no effect here: each worker of a deployment takes its "
-                    "own from EVOQ_PRICES__GPU_USD_PER_HOUR and its like"
-                )
             hint = "`evoq doctor` and the workers' logs say more"
             yield RunSession(with_queue(ledger), screen, ledger, hint, detached=True)
         return
@@ -188,7 +181,9 @@ def _environment_of_workers(
         "PRICES": settings.prices,
     }
     for section, values in sections.items():
-        changed = values.model_dump(mode="json", exclude_defaults=True, exclude=_SETTINGS_OF_RUNS)
+        changed = values.model_dump(
+            mode="json", exclude_defaults=True, include=values.owned_by(Owner.WORKER) | {"image"}
+        )
         for name, value in changed.items():
             variables[f"EVOQ_{section}__{name.upper()}"] = str(value)
     return variables

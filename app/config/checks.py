@@ -1,14 +1,14 @@
 """Checks between the settings of a run that is to begin, and what follows from them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from app.config.layers import UsageError
+from app.config.layers import ENVIRONMENT, Choices, UsageError, owner_of
 from app.config.models import ModelSettings
 from app.config.resolve import PROBLEMS_OWN, Resolved
 from app.config.rules import refining_of
-from app.config.settings import RunSettings
+from app.config.settings import Owner, RunSettings
 from app.domain.operator import Role
 from app.domain.search.budget import Budget
 
@@ -58,6 +58,46 @@ def require_bounds(budget: Budget, llm: ModelSettings) -> None:
                 remedy=f"Raise it, or lower llm.max_tokens (the longest answer is "
                 f"{llm.price_ceiling.max_tokens}) or llm.repair_turns ({llm.repair_turns}).",
             )
+
+
+_READERS = {"sandbox": "cpu", "prices": "gpu, cpu or control", "queue": "gpu, cpu and control"}
+"""Section to the queues whose workers read it."""
+
+
+def require_owned_by_run(layers: Sequence[Choices]) -> list[str]:
+    """Makes sure that what is given to a run of a deployment has an effect on it.
+
+    Returns:
+      A sentence on the variables of this process that have none; [] where there is no such.
+
+    Raises:
+      UsageError: The command line or --config gives a setting that is not the run's.
+    """
+    idle: list[str] = []
+    for layer in layers:
+        for name in (n for n in layer.values if owner_of(n) is not Owner.RUN):
+            variable = "EVOQ_" + name.upper().replace(".", "__")
+            if layer.source == ENVIRONMENT:
+                idle.append(variable)
+                continue
+            readers = _READERS[name.partition(".")[0]]
+            raise UsageError(
+                f"`{name}` belongs to the workers of this deployment, which never see a run's value"
+                if owner_of(name) is Owner.WORKER
+                else f"`{name}` has no effect on a run of a deployment",
+                where=layer.source,
+                value=repr(layer.values[name])[:80],
+                remedy=f"Leave it out, and set {variable} where the workers of the queue {readers} "
+                f"are started (with Compose: in .env)."
+                if owner_of(name) is Owner.WORKER
+                else "Leave it out.",
+            )
+    if not idle:
+        return []
+    return [
+        f"{', '.join(idle)} of this environment: without effect on a run of a deployment, whose "
+        f"workers read their own."
+    ]
 
 
 def require_refining(settings: RunSettings) -> None:

@@ -14,10 +14,12 @@ from pydantic import BaseModel, ValidationError
 
 from app.config.models import ModelSettings
 from app.config.places import VARIABLES, places
-from app.config.settings import RunSettings, Settings
+from app.config.settings import Owner, RunSettings, Section, Settings
 from app.domain.problem import Limits
 
 PREFIX = "EVOQ_"
+ENVIRONMENT = "the environment"
+"""The source of the settings in variables."""
 ADDRESSES = ("database_url", "redis_url", "home")
 """Settings of the connection, not of the run."""
 
@@ -116,7 +118,7 @@ def from_environment(environment: Mapping[str, str]) -> Choices:
             values[name] = text
         elif "__" in variable and name.split(".")[0] in _SECTIONS:
             values.update(_entries(name, _parsed(text, variable), variable))
-    return Choices("the environment", values)
+    return Choices(ENVIRONMENT, values)
 
 
 def from_file(text: str, where: str, *, foreign: Callable[[Any], bool]) -> Choices | None:
@@ -197,7 +199,10 @@ def addresses(layers: Sequence[Choices]) -> dict[str, str]:
 
 
 def problem_options(layers: Sequence[Choices]) -> dict[str, Any]:
-    """Returns the settings that shape the problem itself, which are needed to load it."""
+    """Returns the settings that shape the problem itself, which are needed to load it.
+
+    An image of the environment shapes none: it is the worker's, for problems that name none.
+    """
     shaping = {
         "sandbox.mode",
         "sandbox.image",
@@ -205,14 +210,28 @@ def problem_options(layers: Sequence[Choices]) -> dict[str, Any]:
     }
     variable = "problem.environment."
     options: dict[str, Any] = {}
-    for name, value in ((n, v) for layer in reversed(layers) for n, v in layer.values.items()):
+    for source, name, value in (
+        (layer.source, n, v) for layer in reversed(layers) for n, v in layer.values.items()
+    ):
         if name.startswith(variable):
             before = options.get("problem.environment")
             kept = before if isinstance(before, dict) else {}
             options["problem.environment"] = {**kept, name.removeprefix(variable): str(value)}
+        elif source == ENVIRONMENT and name == "sandbox.image":
+            continue
         elif name in shaping or name.startswith("problem."):
             options[name] = value
     return options
+
+
+def owner_of(name: str) -> Owner:
+    """Returns the owner of a setting by its dotted key."""
+    section, _, rest = name.partition(".")
+    model = _SECTIONS.get(section)
+    field = rest.partition(".")[0]
+    if model is None or not issubclass(model, Section) or field not in model.model_fields:
+        return Owner.RUN
+    return model.owner_of(field)
 
 
 def known_setting(section: str, rest: str) -> bool:

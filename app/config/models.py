@@ -30,7 +30,7 @@ _OWN_FIELDS_ARE_SET = "it has a setting of its own, or is set by the step that a
 
 
 class Provider(enum.StrEnum):
-    """The service that answers for a model, by name."""
+    """The service that answers for a model, by name.  Each has a preset in `app.adapters.model`."""
 
     OPENAI = "openai"
     DEEPSEEK = "deepseek"
@@ -141,6 +141,9 @@ class RequestSettings(BaseModel):
     or `llm.max_in_flight` if that is less."""
     parallel_generations: int | None = Field(None, ge=1)
     """Most requests of the whole deployment at one endpoint. Without a value, any number."""
+    seeded: bool | None = None
+    """Whether requests have a seed, where the endpoint takes one. Without a value, those of a
+    `--reproducible` run do. vLLM samples seeded requests one by one."""
     reasoning_effort: str | None = None
     """Reasoning effort, for models that take one, such as `low`."""
     extra_body: dict[str, JsonValue] | None = None

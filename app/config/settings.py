@@ -4,6 +4,7 @@ A value is looked for in this order: `--set`, the environment (`EVOQ_SEARCH__ISL
 configuration file, the problem's own suggestions, the default here.
 """
 
+import enum
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
@@ -16,10 +17,29 @@ RULES = PromptRules()
 """The defaults of the section `prompts`."""
 
 
+class Owner(enum.StrEnum):
+    """The process whose value of a setting holds; a setting that names none is the run's."""
+
+    RUN = "run"  # stored with the run, and read by every step of it
+    WORKER = "worker"  # read by each worker at its start, for all runs
+    COMMAND = "command"  # read by the command of `evoq` that it is given to
+
+
 class Section(BaseModel):
     """A group of settings; unknown names are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    @classmethod
+    def owner_of(cls, name: str) -> Owner:
+        """Returns the owner of a setting of this section."""
+        owners = (part for part in cls.model_fields[name].metadata if isinstance(part, Owner))
+        return next(owners, Owner.RUN)
+
+    @classmethod
+    def owned_by(cls, owner: Owner) -> set[str]:
+        """Returns the settings of this section that an owner has."""
+        return {name for name in cls.model_fields if cls.owner_of(name) is owner}
 
 
 class BudgetSettings(Section):
@@ -92,57 +112,58 @@ class QueueSettings(Section):
     many as the workers have places."""
     weight: float = Field(1.0, gt=0, allow_inf_nan=False)
     """Share of the workers that the run has beside other runs, relative to their weights."""
-    lease_seconds: float = Field(30.0, gt=0)
+    lease_seconds: Annotated[float, Owner.WORKER] = Field(30.0, gt=0)
     """Seconds after which the lease of a step expires if its worker does not renew it."""
-    redeliver_seconds: float = Field(30.0, gt=0)
+    redeliver_seconds: Annotated[float, Owner.WORKER] = Field(30.0, gt=0)
     """Seconds after which a step that no worker has leased is enqueued again."""
-    patience_seconds: float = Field(180.0, gt=0)
+    patience_seconds: Annotated[float, Owner.COMMAND] = Field(180.0, gt=0)
     """Seconds that an embedded run waits for a service that is down before it is paused."""
-    attempts: int = Field(5, ge=1)
+    attempts: Annotated[int, Owner.WORKER] = Field(5, ge=1)
     """Times that one step is started before the run fails."""
 
 
 class SandboxSettings(Section):
     """How programs are isolated."""
 
-    backend: Literal["auto", "process", "docker"] = "auto"
+    backend: Annotated[Literal["auto", "process", "docker"], Owner.WORKER] = "auto"
     """Isolation of programs: `docker` is containers, `process` is child processes, `auto` is
     containers where a Docker engine answers."""
     mode: Literal["guarded", "compatible"] | None = None
     """Whether evaluator and program are separate processes (`guarded`) or one (`compatible`).
     Without a value, the problem decides."""
-    compare_modes: bool = True
+    compare_modes: Annotated[bool, Owner.COMMAND] = True
     """Whether `evoq check` measures the seeds in both modes."""
     image: str = "evoqueue-sandbox:1"
-    """Container image that trials run in."""
-    runtime: str = ""
+    """Container image that trials run in, in place of what the problem brings. As a variable of a
+    worker: the image that trials of other problems run in, and that dependencies are added to."""
+    runtime: Annotated[str, Owner.WORKER] = ""
     """OCI runtime of containers, such as `runsc`. Without a value, the engine's default."""
-    seccomp: str = ""
+    seccomp: Annotated[str, Owner.WORKER] = ""
     """Seccomp profile of containers: a path, or `engine` for the engine's own. Without a value,
     Evoqueue's."""
-    cpus: float = Field(1.0, gt=0)
+    cpus: Annotated[float, Owner.WORKER] = Field(1.0, gt=0)
     """CPUs that the programs of one container may use together."""
-    cells: int | None = Field(None, ge=1)
+    cells: Annotated[int | None, Owner.WORKER] = Field(None, ge=1)
     """Trials that one worker runs at once, each in a warm sandbox: another name of
     `EVOQ_EVALUATE_CONCURRENCY`. Without a value, one for each core, and at least 4."""
-    spares: int = Field(1, ge=0)
+    spares: Annotated[int, Owner.WORKER] = Field(1, ge=0)
     """Booted warm sandboxes that a worker keeps ready beyond those in use."""
-    trials_per_cell: int = Field(500, ge=1)
+    trials_per_cell: Annotated[int, Owner.WORKER] = Field(500, ge=1)
     """Trials after which a warm sandbox is replaced."""
-    minutes_per_cell: float = Field(30.0, gt=0)
+    minutes_per_cell: Annotated[float, Owner.WORKER] = Field(30.0, gt=0)
     """Age in minutes at which a warm sandbox is replaced."""
-    trials_per_evaluator: int = Field(50, ge=1)
+    trials_per_evaluator: Annotated[int, Owner.WORKER] = Field(50, ge=1)
     """Trials that one process of a guarded evaluator measures, as long as nothing in it differs
     from a fresh one. 1 starts a process for each trial."""
-    one_container_per_trial: bool = False
+    one_container_per_trial: Annotated[bool, Owner.WORKER] = False
     """Whether every trial has a container of its own, never a warm one."""
-    owner: str = ""
+    owner: Annotated[str, Owner.WORKER] = ""
     """Name of the deployment, on an engine that several share. A worker removes what killed workers
     left only where their deployment has the same name."""
-    environments: str = ""
+    environments: Annotated[str, Owner.WORKER] = ""
     """Folder of the virtual environments of problems. Without a value, a folder in the user's
     cache."""
-    build_minutes: float = Field(30.0, gt=0)
+    build_minutes: Annotated[float, Owner.WORKER] = Field(30.0, gt=0)
     """Minutes that the build of an image may take."""
     wall_seconds: float | None = Field(None, gt=0)
     """Time-out of one stage in seconds. Without a value, the problem decides."""
@@ -158,7 +179,7 @@ class SandboxSettings(Section):
     """Bytes of each file that a trial writes. Without a value, 32 MiB."""
     processes: int | None = Field(None, ge=1)
     """Processes of one trial at once. Without a value, 64."""
-    unbounded_processes: bool = False
+    unbounded_processes: Annotated[bool, Owner.WORKER] = False
     """Whether child processes isolate programs even where nothing bounds the number of processes
     that a program starts."""
     open_files: int | None = Field(None, ge=3)
@@ -168,11 +189,11 @@ class SandboxSettings(Section):
 class PriceSettings(Section):
     """The price of an hour of a worker, busy or idle; None where it is not known."""
 
-    gpu_usd_per_hour: float | None = Field(None, ge=0)
+    gpu_usd_per_hour: Annotated[float | None, Owner.WORKER] = Field(None, ge=0)
     """US dollars for an hour of a worker of the queue `gpu`."""
-    cpu_usd_per_hour: float | None = Field(None, ge=0)
+    cpu_usd_per_hour: Annotated[float | None, Owner.WORKER] = Field(None, ge=0)
     """US dollars for an hour of a worker of the queue `cpu`."""
-    control_usd_per_hour: float | None = Field(None, ge=0)
+    control_usd_per_hour: Annotated[float | None, Owner.WORKER] = Field(None, ge=0)
     """US dollars for an hour of a worker of the queue `control`."""
 
     def of(self, kind: str) -> float | None:

@@ -273,11 +273,14 @@ def test_a_run_is_submitted_to_a_deployment_and_followed(
     monkeypatch.chdir(elsewhere)
 
     order = ["run", folder, "--iterations", "5", "--json"]
-    result = evoq(*order, "--name", "far", "--out", "mine", "--set", "prices.cpu_usd_per_hour=1")
+    refused = evoq(*order, "--set", "sandbox.runtime=runsc")
+    result = evoq(*order, "--name", "far", "--out", "mine")
 
+    assert refused.code == 2
+    assert "EVOQ_SANDBOX__RUNTIME" in refused.err
     assert result.code == 0, result.err
     assert (result.json["state"], result.json["iterations"]) == ("finished", 5)
-    assert "`prices` have no effect here" in result.err
+    assert "EVOQ_SANDBOX__BACKEND of this environment: without effect" in result.err
     assert {path.name for path in (elsewhere / "mine").iterdir()} == FILES
     left = evoq(*order, "--name", "farther", "--detach")
     assert left.code == 0, left.err

@@ -25,7 +25,7 @@ from app.adapters.model.providers.openai import OpenAIModel
 from app.adapters.model.providers.presets import PRESETS
 from app.adapters.model.providers.spec import ModelSpec
 from app.adapters.queue.address import client_url
-from app.config.models import ModelSettings
+from app.config.models import ModelSettings, Provider
 from app.config.settings import Settings
 from app.domain.operator import Prompt
 from app.embedded.valkey import EmbeddedValkey
@@ -469,7 +469,7 @@ def test_the_limit_of_a_process_applies_whatever_a_model_allows() -> None:
 
 def test_secrets_in_an_address_are_not_shown() -> None:
     assert without_secrets("https://me:key@host/v1") == "https://host/v1"
-    assert PRESETS["vllm"].needs_key is False
+    assert PRESETS[Provider.VLLM].needs_key is False
     assert client_url("redis+socket://:pw@/run/a.sock?virtual_host=2") == (
         "unix://:pw@/run/a.sock?db=2"
     )

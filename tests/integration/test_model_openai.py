@@ -20,6 +20,7 @@ from app.adapters.model.providers.openai import OpenAIModel
 from app.adapters.model.providers.presets import PRESETS
 from app.adapters.model.providers.scripted import ScriptedModel
 from app.adapters.model.providers.spec import ModelSpec
+from app.config.models import Provider
 from app.domain.operator import Prompt
 from app.ports.protocols import Misconfigured, Unavailable
 from tests.contracts.language_model import PartialAnswersContract, Serve
@@ -232,7 +233,9 @@ def test_tokens_that_are_written_as_fractions_count() -> None:
 
 
 def test_a_plain_model_is_asked_with_its_temperature_and_a_seed() -> None:
-    with conversation(in_turn(said("x")), temperature=0.3, top_p=0.9, max_tokens=77) as (m, e, _):
+    with conversation(
+        in_turn(said("x")), temperature=0.3, top_p=0.9, max_tokens=77, seeded=True
+    ) as (m, e, _):
         m.complete([Prompt("system text", "user text", sample=1)])
         m.complete([Prompt("system text", "user text", sample=2)])
 
@@ -284,7 +287,7 @@ def test_a_request_without_quota_is_not_retried() -> None:
 
 
 def test_openai_without_a_key_is_refused_before_anything_is_sent() -> None:
-    spec = ModelSpec("gpt-4o", key_variable="MY_KEY", preset=PRESETS["openai"])
+    spec = ModelSpec("gpt-4o", key_variable="MY_KEY", preset=PRESETS[Provider.OPENAI])
     model = OpenAIModel(spec, ModelLoop())
 
     with pytest.raises(Misconfigured, match="MY_KEY"):
@@ -454,7 +457,7 @@ def test_a_parameter_the_model_does_not_take_is_left_out_from_then_on(
     def answer(body: dict[str, Any]) -> Reply:
         return refused(400, message) if parameter in body else said("fine")
 
-    with conversation(answer) as (model, endpoint, _):
+    with conversation(answer, seeded=True) as (model, endpoint, _):
         texts = [model.complete([Prompt("", "hi", sample=n)])[0].text for n in range(3)]
 
     assert texts == ["fine"] * 3

@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import psutil
 import pytest
@@ -24,6 +25,7 @@ from app.adapters.model.providers.gates import Gates, ProcessLimits
 from app.adapters.model.providers.spec import IN_PROCESS, ModelSpec
 from app.adapters.model.providers.vllm import VllmModel
 from app.adapters.model.providers.vllm_engine import (
+    OLDEST,
     EngineRequest,
     GeneratedText,
     GeneratedTexts,
@@ -127,7 +129,7 @@ def test_prompts_of_one_text_are_one_request_and_their_prompt_counts_once(model_
 
 def test_samples_and_runs_have_different_seeds(model_loop: ModelLoop):
     def seed(sample: int, run: int) -> object:
-        spec = ModelSpec("tiny", base_url=IN_PROCESS)
+        spec = ModelSpec("tiny", base_url=IN_PROCESS, seeded=True)
         model = VllmModel(spec, engine := Canned(str), model_loop, seed=run)
         model.complete([Prompt("", "a", sample)])
         return engine.asked[0].sampling["seed"]
@@ -216,6 +218,20 @@ def test_a_worker_whose_model_cannot_be_loaded_ends_with_the_reason(
         lifecycle.prepare_generation(Worker("threads"))
 
     assert "vllm: loading /nowhere" in capsys.readouterr().err
+
+
+def test_a_vllm_that_is_too_old_is_refused_with_the_version_that_is_needed(
+    monkeypatch: pytest.MonkeyPatch, repository: Path
+):
+    old = ModuleType("vllm")
+    old.__dict__["__version__"] = "0.11.2"
+    monkeypatch.setitem(sys.modules, "vllm", old)
+    needed = ".".join(map(str, OLDEST))
+
+    with pytest.raises(Misconfigured, match=f"vLLM 0.11.2 is installed, and {needed} or later"):
+        VllmEngine(VllmLaunch("/nowhere", "tiny")).start()
+
+    assert f'"vllm>={needed}"' in (repository / "pyproject.toml").read_text()
 
 
 WORKER = """

@@ -73,7 +73,7 @@ def model_loop(engine: Steered) -> Iterator[ModelLoop]:
 @pytest.fixture
 def provider(engine: Steered, model_loop: ModelLoop) -> Ask:
     def provider(**fields: Any) -> VllmModel:
-        shape = {"name": "tiny", "base_url": IN_PROCESS, "max_tokens": 32}
+        shape = {"name": "tiny", "base_url": IN_PROCESS, "max_tokens": 32, "seeded": True}
         spec = ModelSpec(**{**shape, "deadline_seconds": 300.0, **fields})
         return VllmModel(spec, engine, model_loop, seed=1)
 

@@ -119,7 +119,7 @@ class Providers:
         if self._engine is None or choice.base_url is not None:
             return spec
         if choice.provider in (None, Provider.VLLM) and self._engine.serves(choice.name):
-            return replace(spec, base_url=IN_PROCESS, api_key="", preset=PRESETS["vllm"])
+            return replace(spec, base_url=IN_PROCESS, api_key="", preset=PRESETS[Provider.VLLM])
         if choice.provider is Provider.VLLM:
             raise Misconfigured(
                 f"this worker serves the model {self._engine.launch.served_name!r}, and the run"

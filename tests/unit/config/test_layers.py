@@ -4,7 +4,13 @@ import pytest
 
 from app.adapters.problems import configures_problem
 from app.cli.run import changed_budget
-from app.config.checks import WITH_A_MODEL, WITHOUT_A_MODEL, operators, require_bounds
+from app.config.checks import (
+    WITH_A_MODEL,
+    WITHOUT_A_MODEL,
+    operators,
+    require_bounds,
+    require_owned_by_run,
+)
 from app.config.layers import (
     Choices,
     UsageError,
@@ -17,6 +23,7 @@ from app.config.layers import (
 )
 from app.config.models import ModelSettings
 from app.config.resolve import resolved
+from app.config.settings import Owner, SandboxSettings
 from app.domain.search.budget import Budget, PriceCeiling
 
 ASKING = ("diff", "rewrite")
@@ -257,6 +264,58 @@ def test_what_shapes_a_problem_is_known_before_it_is_loaded():
         "problem.environment": {"LEVEL": "3"},
         "sandbox.mode": "compatible",
     }
+
+
+def test_an_image_of_the_environment_does_not_replace_what_a_problem_brings():
+    line = from_assignments(["sandbox.image=mine:1"])
+    variable = from_environment({"EVOQ_SANDBOX__IMAGE": "default:1"})
+
+    assert problem_options([variable]) == {}
+    assert problem_options([line, variable]) == {"sandbox.image": "mine:1"}
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        *("sandbox.backend=process", "sandbox.runtime=runsc", "sandbox.cells=2"),
+        *("queue.lease_seconds=5", "queue.attempts=2", "prices.cpu_usd_per_hour=1"),
+    ],
+)
+def test_a_run_of_a_deployment_cannot_set_what_its_workers_own(assignment: str):
+    name = assignment.partition("=")[0]
+    variable = "EVOQ_" + name.upper().replace(".", "__")
+
+    with pytest.raises(UsageError, match=f"`{name}` belongs to the workers.*set {variable} where"):
+        require_owned_by_run([from_assignments([assignment])])
+    with pytest.raises(UsageError, match=r"mine\.yaml"):
+        require_owned_by_run([Choices("mine.yaml", {name: 1})])
+
+
+def test_a_run_of_a_deployment_cannot_set_what_only_an_embedded_run_reads():
+    with pytest.raises(UsageError, match="no effect"):
+        require_owned_by_run([from_assignments(["queue.patience_seconds=5"])])
+
+
+def test_a_run_of_a_deployment_names_the_variables_here_that_have_no_effect_on_it():
+    here = {"EVOQ_SANDBOX__RUNTIME": "runsc", "EVOQ_SANDBOX__MEMORY_MIB": "64"}
+
+    [notice] = require_owned_by_run([from_environment(here)])
+
+    assert "EVOQ_SANDBOX__RUNTIME" in notice
+    assert "MEMORY" not in notice
+
+
+def test_a_run_of_a_deployment_sets_what_is_its_own():
+    own = ["sandbox.image=mine:1", "sandbox.memory_mib=64", "queue.weight=2", "search.islands=2"]
+
+    assert require_owned_by_run([from_assignments(own)]) == []
+
+
+def test_every_setting_of_the_sandbox_that_shapes_no_problem_has_another_owner():
+    own = SandboxSettings.owned_by(Owner.RUN)
+    shaping = problem_options([Choices("--set", {f"sandbox.{name}": 1 for name in own})])
+
+    assert {name.removeprefix("sandbox.") for name in shaping} == own
 
 
 def test_resume_takes_another_budget_and_nothing_else() -> None:

@@ -102,7 +102,7 @@ def test_an_address_of_a_known_host_has_its_quirks_and_openais_key():
 
     spec = model_spec(settings.models_of()[0], {"OPENAI_API_KEY": "o"}.get)
 
-    assert spec.preset is PRESETS["gemini"]
+    assert spec.preset is PRESETS[Provider.GEMINI]
     assert (spec.base_url, spec.api_key) == (address, "o")
 
 
@@ -186,11 +186,20 @@ def test_a_provider_and_an_address_of_one_source_both_have_effect():
 
     spec = model_spec(settings.models_of()[0], {}.get)
 
-    assert (spec.base_url, spec.preset) == ("http://far/v1", PRESETS["vllm"])
+    assert (spec.base_url, spec.preset) == ("http://far/v1", PRESETS[Provider.VLLM])
 
 
-def test_every_provider_has_an_endpoint_or_is_none():
-    assert set(PRESETS) == {str(provider) for provider in Provider}
+def test_a_model_sends_a_seed_where_it_its_role_or_the_section_asks_for_one():
+    plain, asked = llm("llm.model=m"), llm("llm.model=m", "llm.seeded=true")
+    own = llm('llm.models=[{"name": "a", "seeded": true}, {"name": "b"}]')
+
+    def seeded(settings: ModelSettings) -> list[bool]:
+        specs = [model_spec(choice, {}.get) for choice in settings.models_of()]
+        return ["seed" in chat.request(spec, Prompt("", "hi"), 7) for spec in specs]
+
+    assert seeded(plain) == [False]
+    assert seeded(asked) == [True]
+    assert seeded(own) == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,17 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from app.config.layers import Choices, problem_options
+from app.config.layers import Choices, owner_of, problem_options
 from app.config.models import ModelChoice
 from app.config.resolve import resolved
-from app.config.settings import RunSettings, Settings
+from app.config.settings import Owner, RunSettings, Settings
 from app.domain.problem import Limits
 
 OPEN = ("strategy", "problem")
 """Sections without a model: recipes have parameters, and problems.md has its table."""
+
+OWNED = ("queue", "sandbox", "prices")
+"""Sections whose settings are not all the run's."""
 
 
 def shown(default: Any) -> str:
@@ -61,7 +64,10 @@ def choices(annotation: Any) -> list[str]:
 def row(name: str, field: FieldInfo) -> str:
     default = field.get_default(call_default_factory=True)
     meaning = " ".join((field.description or "").split())
-    return f"| `{name}` | {shown(default)} | {values(field)} | {meaning} |"
+    cells = [f"`{name}`", shown(default), values(field), meaning]
+    if name.partition(".")[0] in OWNED:
+        cells.insert(3, owner_of(name))
+    return f"| {' | '.join(cells)} |"
 
 
 def documented() -> list[str]:
@@ -89,6 +95,16 @@ def test_the_page_of_settings_has_every_setting_and_no_other(repository: Path):
     rows = [line for line in text.splitlines() if line.startswith("| `")]
 
     assert rows == documented()
+
+
+def test_every_section_outside_those_tables_is_the_runs_alone():
+    others = [name for name in RunSettings.model_fields if name not in (*OWNED, *OPEN)]
+
+    assert {
+        owner_of(f"{section}.{name}")
+        for section in others
+        for name in getattr(RunSettings(), section).__class__.model_fields
+    } == {Owner.RUN}
 
 
 def test_every_meaning_is_a_sentence():

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, assert_never
 from urllib.parse import urlsplit
+
+from app.config.models import Provider
 
 Request: TypeAlias = Mapping[str, Any]
 """The arguments of one chat request, by OpenAI's names."""
@@ -98,43 +100,70 @@ NO_ENDPOINT = Preset("", "", needs_key=False)
 UNKNOWN = Preset("", "OPENAI_API_KEY", needs_key=False, shape=openai_request)
 """An endpoint of which only the address is known."""
 
-PRESETS: Mapping[str, Preset] = {
-    "openai": Preset("https://api.openai.com/v1", "OPENAI_API_KEY", shape=openai_request),
-    # Cached prompt tokens are counted under a name of DeepSeek's own: see `chat`.
-    "deepseek": Preset(
-        "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", samples=False, shape=_without_seed
-    ),
-    # The time to wait after a 429 is in the body, as `retryDelay`.  Source:
-    # https://ai.google.dev/gemini-api/docs/openai (address, key);
-    # https://cloud.google.com/apis/design/errors (`google.rpc.RetryInfo`).
-    "gemini": Preset(
-        "https://generativelanguage.googleapis.com/v1beta/openai",
-        "GEMINI_API_KEY",
-        samples=False,
-        shape=_without_seed,
-    ),
-    "anthropic": Preset(
-        "https://api.anthropic.com/v1", "ANTHROPIC_API_KEY", samples=False, shape=_anthropic_request
-    ),
-    # Many vendors behind one address, with models named `vendor/model`.  OpenRouter drops what the
-    # vendor does not take, and the number of choices is up to the vendor.  Source:
-    # https://openrouter.ai/docs/api-reference/overview and …/parameters.
-    "openrouter": Preset(
-        "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", samples=False, shape=openai_request
-    ),
-    # Takes `n`, with a seed of its own for each choice, and `max_tokens` for every model; answers
-    # 503 without `Retry-After` when its queue is full, never 429.  Source: measured on 0.32.0;
-    # https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html.
-    "vllm": Preset("http://localhost:8000/v1", "VLLM_API_KEY", needs_key=False),
-    # `llama-server`.  Source: https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md.
-    "llamacpp": Preset("http://localhost:8080/v1", "LLAMA_API_KEY", needs_key=False, samples=False),
-    # `n` is not among the fields that Ollama supports; `seed` is.  Source:
-    # https://docs.ollama.com/api/openai-compatibility.
-    "ollama": Preset("http://localhost:11434/v1", "OLLAMA_API_KEY", needs_key=False, samples=False),
-    "human": NO_ENDPOINT,
-    "replay": NO_ENDPOINT,
-}
-"""By the names that `app.config.models.Provider` lists; a test compares the two."""
+
+def _preset(provider: Provider) -> Preset:
+    """Returns the preset of a provider."""
+    match provider:
+        case Provider.OPENAI:
+            return Preset("https://api.openai.com/v1", "OPENAI_API_KEY", shape=openai_request)
+        # Cached prompt tokens are counted under a name of DeepSeek's own: see `chat`.
+        case Provider.DEEPSEEK:
+            return Preset(
+                "https://api.deepseek.com/v1",
+                "DEEPSEEK_API_KEY",
+                samples=False,
+                shape=_without_seed,
+            )
+        # The time to wait after a 429 is in the body, as `retryDelay`.  Source:
+        # https://ai.google.dev/gemini-api/docs/openai (address, key);
+        # https://cloud.google.com/apis/design/errors (`google.rpc.RetryInfo`).
+        case Provider.GEMINI:
+            return Preset(
+                "https://generativelanguage.googleapis.com/v1beta/openai",
+                "GEMINI_API_KEY",
+                samples=False,
+                shape=_without_seed,
+            )
+        case Provider.ANTHROPIC:
+            return Preset(
+                "https://api.anthropic.com/v1",
+                "ANTHROPIC_API_KEY",
+                samples=False,
+                shape=_anthropic_request,
+            )
+        # Many vendors behind one address, with models named `vendor/model`.  OpenRouter drops what
+        # the vendor does not take, and the number of choices is up to the vendor.  Source:
+        # https://openrouter.ai/docs/api-reference/overview and …/parameters.
+        case Provider.OPENROUTER:
+            return Preset(
+                "https://openrouter.ai/api/v1",
+                "OPENROUTER_API_KEY",
+                samples=False,
+                shape=openai_request,
+            )
+        # Takes `n`, with a seed of its own for each choice, and `max_tokens` for every model;
+        # answers 503 without `Retry-After` when its queue is full, never 429.  Source: 0.32.0;
+        # https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html.
+        case Provider.VLLM:
+            return Preset("http://localhost:8000/v1", "VLLM_API_KEY", needs_key=False)
+        # `llama-server`.  Source: the README in `tools/server` of github.com/ggml-org/llama.cpp.
+        case Provider.LLAMACPP:
+            return Preset(
+                "http://localhost:8080/v1", "LLAMA_API_KEY", needs_key=False, samples=False
+            )
+        # `n` is not among the fields that Ollama supports; `seed` is.  Source:
+        # https://docs.ollama.com/api/openai-compatibility.
+        case Provider.OLLAMA:
+            return Preset(
+                "http://localhost:11434/v1", "OLLAMA_API_KEY", needs_key=False, samples=False
+            )
+        case Provider.HUMAN | Provider.REPLAY:
+            return NO_ENDPOINT
+        case _:
+            assert_never(provider)
+
+
+PRESETS: Mapping[Provider, Preset] = {provider: _preset(provider) for provider in Provider}
 
 
 def preset_at(base_url: str) -> Preset:

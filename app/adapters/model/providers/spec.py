@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.adapters.model.providers.presets import PRESETS, UNKNOWN, Preset, preset_at
-from app.config.models import OPENAI_KEY, ModelChoice, sound_address
+from app.config.models import OPENAI_KEY, ModelChoice, Provider, sound_address
 from app.ports.protocols import Misconfigured
 
-OPENAI_URL = PRESETS["openai"].base_url
+OPENAI_URL = PRESETS[Provider.OPENAI].base_url
 IN_PROCESS = "vllm://this-worker"
 """Stands for the address of a model that this process serves itself."""
 START = 32
@@ -67,7 +67,7 @@ class ModelSpec:
     min_in_flight: int = 1
     target_in_flight: int | None = None
     parallel_generations: int | None = None
-    seeded: bool = True
+    seeded: bool = False
     reasoning_effort: str | None = None
     system_message: str | None = None
     extra_body: Mapping[str, Any] = field(default_factory=dict)

@@ -6,6 +6,7 @@ vLLM is imported when the engine is loaded, so that this module can be imported 
 
 import asyncio
 import logging
+import re
 import shlex
 import threading
 import time
@@ -20,6 +21,8 @@ from app.adapters.model.congestion.engine_queue import RUNNING, WAITING, EngineQ
 from app.adapters.model.providers.vllm_orphans import Orphans
 from app.ports.protocols import Misconfigured, Unavailable
 
+OLDEST = (0, 32)
+"""Oldest version of vLLM whose renderer, exceptions and sampling parameters this module uses."""
 _PROGRESS_SECONDS = 10.0
 _CLOSE_SECONDS = 30.0
 _MOST_REBUILDS = 3  # within the hour: beyond that it is not bad luck
@@ -289,9 +292,12 @@ def _load(launch: VllmLaunch) -> Any:
     """Returns vLLM's AsyncLLM.
 
     Raises:
-      Misconfigured: vLLM is not installed, or the model cannot be loaded.
+      Misconfigured: vLLM is not installed or too old, or the model cannot be loaded.
     """
     try:
+        import vllm
+
+        _require_version(str(vllm.__version__))
         from vllm import AsyncEngineArgs
         from vllm.utils.argparse_utils import FlexibleArgumentParser
         from vllm.v1.engine.async_llm import AsyncLLM
@@ -311,6 +317,21 @@ def _load(launch: VllmLaunch) -> Any:
         return AsyncLLM.from_engine_args(AsyncEngineArgs.from_cli_args(given))
     except (Exception, SystemExit) as error:  # the parser exits; vLLM documents no exceptions
         raise Misconfigured(f"{_cannot(launch)}: {_cause(launch, error)}") from error
+
+
+def _require_version(installed: str) -> None:
+    """Makes sure that vLLM is new enough; a version without numbers is taken to be.
+
+    Raises:
+      Misconfigured: It is older than `OLDEST`.
+    """
+    numbers = re.match(r"(\d+)\.(\d+)", installed)
+    if numbers and (int(numbers[1]), int(numbers[2])) < OLDEST:
+        needed = ".".join(map(str, OLDEST))
+        raise Misconfigured(
+            f"vLLM {installed} is installed, and {needed} or later is needed: install "
+            f"'vllm>={needed}', or unset EVOQ_VLLM_MODEL to ask a server"
+        )
 
 
 def _cannot(launch: VllmLaunch) -> str:
