@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from app.domain.problem import Problem as LoadedProblem
     from app.ports.protocols import Sandbox
 
+_ALL_FAILED = "every seed failed"
+
 
 def check(
     problem: Problem,
@@ -43,7 +45,7 @@ def check(
         print_measurements,
         protection_lines,
     )
-    from app.cli.plan import load_problem, read_layers
+    from app.cli.plan import UNCHANGEABLE_REMEDY, load_problem, read_layers, unchangeable
     from app.config.resolve import resolved
 
     screen = Screen(json=as_json)
@@ -60,7 +62,9 @@ def check(
     ids = [seed.id for seed in loaded.seeds]
     named = list(zip([names.get(seed, seed[:12]) for seed in ids], seeds, strict=True))
     notices = [*loaded.notices, *resolution.notices, *differences]
-    usable = any(seed.fitness is not None for seed in seeds)
+    measured_any = any(seed.fitness is not None for seed in seeds)
+    unchanging = unchangeable(loaded, layers)
+    usable = measured_any and not unchanging
     document = {
         **_understood(loaded, notices),
         "sandbox": {protection.name: protection.on for protection in protections},
@@ -82,8 +86,10 @@ def check(
         screen.say(_beginning(seeds))
         screen.answer(document)
         return DONE
-    what = "every seed failed"
+    what = f"no proposal could change the program: {unchanging}" if measured_any else _ALL_FAILED
     message = f"{what}; a run of this problem could not begin."
+    if measured_any:
+        message = f"{what} {UNCHANGEABLE_REMEDY}"
     screen.note(f"error: {message}")
     screen.answer({**document, "error": ErrorReport("problem", message, what).document()})
     return FAILED

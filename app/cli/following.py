@@ -5,7 +5,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType, TracebackType
 
 from rich.console import Console, Group
@@ -17,6 +17,7 @@ from rich.text import Text
 from app.cli.output import duration, number
 from app.domain.run import Run, RunState
 from app.domain.search.cohort import State
+from app.domain.secrets import redacted
 from app.ports.ledger import Transaction
 from app.ports.protocols import Store, Unavailable
 from app.ports.records import Backlog
@@ -35,6 +36,9 @@ APART_SECONDS = 1.0
 """Shortest time between two plain lines."""
 REFRESHES = 8
 STALL_SECONDS = 30.0
+FRUITLESS = 25
+"""Failures of one kind without a gain after which a notice quotes the commonest."""
+DETAIL_CHARS = 160
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -136,6 +140,7 @@ class ProgressReader:
         self._store = store
         self._run = run
         self._progress: Progress | None = None
+        self._fruitless = FRUITLESS
 
     def read(self) -> RunStatus:
         """Reads the status with all events since the last read.
@@ -151,7 +156,32 @@ class ProgressReader:
                 self._progress = fold(self._progress, page)
                 if len(page) < PAGE:
                     break
+            self._progress = self._with_usual_failure(tx, self._progress)
             return RunStatus(run, self._progress, tx.proposals.backlog(run.id))
+
+    def _with_usual_failure(self, tx: Transaction, progress: Progress) -> Progress:
+        """Adds a notice once so many proposals failed alike without a gain, and at each doubling.
+
+        It quotes the commonest detail, in which the reason is found that no count shows.
+        """
+        since_best = progress.failures_since_best
+        kind = max(since_best, key=since_best.__getitem__, default=None)
+        if kind is None:
+            self._fruitless = FRUITLESS
+            return progress
+        failed = since_best[kind]
+        if failed < self._fruitless:
+            return progress
+        usual = tx.history.usual_failure(self._run, kind, failed)
+        if usual is None:
+            return progress
+        while self._fruitless <= failed:
+            self._fruitless *= 2
+        text = (
+            f"{failed} proposals failed as {kind} and none was better than the best; "
+            f"{usual.count} of them: {redacted(usual.detail)[:DETAIL_CHARS] or 'without a detail'}"
+        )
+        return replace(progress, notices=(*progress.notices, text))
 
 
 def _first_progress(tx: Transaction, run: Run) -> Progress:

@@ -1,5 +1,6 @@
 """From the options of a command to a problem and to everything a run is created from."""
 
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +30,9 @@ from app.config.layers import (
 )
 from app.config.models import Provider
 from app.config.resolve import PROBLEMS_OWN, Resolved, resolved
+from app.config.rules import rules_of
 from app.config.settings import RunSettings
+from app.domain.operator import Offspring
 from app.domain.operators import operators as every_operator
 from app.domain.operators.complete import COMPLETE
 from app.domain.problem import Problem
@@ -37,10 +40,16 @@ from app.domain.prompting.templates import TEMPLATES
 from app.domain.search.back_pressure import SMALL, InFlightLimits
 from app.domain.search.budget import Budget
 from app.domain.source.functions import evolving
+from app.engine.briefing import own_children, unmeasured_brief
 from app.engine.lifecycle import SEEDING
 from app.ports.records import NewRun
 
 A_DAY_SECONDS = 86_400.0
+UNCHANGEABLE_REMEDY = (
+    "Name a model, as --set llm.model=NAME; without one only Python programs change: their "
+    "numbers, expressions, texts and lists inside the EVOLVE-BLOCK markers."
+)
+_TRIED = 3  # proposals on each seed; one of `mutate` makes 30 attempts
 TEMPLATE_DIR = "prompts.template_dir"
 _TEMPLATE_SUFFIX = ".txt"
 
@@ -195,18 +204,22 @@ def plan_run(
     for adjust in adjustments if local else adjustments[1:]:
         resolution, added = adjust(resolution)
         notices += added
-    settings = resolution.settings
-    if resolution.sources.get("search.operators") == PROBLEMS_OWN and not settings.llm.mix:
-        search = settings.search.model_copy(update={"operators": None})
-        settings = settings.model_copy(update={"search": search})
+    settings = _without_operators_of_models(resolution)
     known = every_operator(ask)
     asking = [name for name, operator in known.items() if operator.asks_model]
-    mix = operators(settings, asking, known=[name for name in known if name != SEEDING])
+    mix = _mix(settings)
     if set(asking) & set(mix) or settings.llm.feedback:
         require_bounds(Budget(**settings.budget.model_dump()), settings.llm)
         require_refining(settings)
     if COMPLETE.name in mix:
         _require_function(problem, settings.prompts.function)
+    if reason := _unchangeable(problem, settings):
+        raise UsageError(
+            f"no proposal could change the program: {reason}",
+            where="search.operators",
+            value=", ".join(sorted(mix)),
+            remedy=UNCHANGEABLE_REMEDY,
+        )
     if reproducible:
         queue = settings.queue.model_copy(update={"generating": 1, "evaluating": 1})
         settings = settings.model_copy(update={"queue": queue})
@@ -214,6 +227,49 @@ def plan_run(
         llm = settings.llm.model_copy(update={"seeded": reproducible})
         settings = settings.model_copy(update={"llm": llm})
     return RunPlan(problem, settings, mix, tuple(notices))
+
+
+def unchangeable(problem: Problem, layers: SettingLayers) -> str:
+    """Returns why no proposal of a run could change its program; "" if one could.
+
+    Raises:
+      UsageError: As `plan_run`.
+    """
+    resolution = resolved(layers.choices, problem.suggestions, problem.suggested_by)
+    resolution, _ = _without_keyless_models(resolution)
+    return _unchangeable(problem, _without_operators_of_models(resolution))
+
+
+def _without_operators_of_models(resolution: Resolved) -> RunSettings:
+    """Returns the settings without operators that only the problem names, where no model is."""
+    settings = resolution.settings
+    if resolution.sources.get("search.operators") != PROBLEMS_OWN or settings.llm.mix:
+        return settings
+    search = settings.search.model_copy(update={"operators": None})
+    return settings.model_copy(update={"search": search})
+
+
+def _mix(settings: RunSettings) -> dict[str, float]:
+    known = every_operator(ask)
+    asking = [name for name, operator in known.items() if operator.asks_model]
+    return operators(settings, asking, known=[name for name in known if name != SEEDING])
+
+
+def _unchangeable(problem: Problem, settings: RunSettings) -> str:
+    """Tries each operator on each seed until a child is made, as in a run's first proposals."""
+    known = every_operator(ask)
+    mixed = [known[name] for name in sorted(_mix(settings))]  # `mutate`, then `tune`
+    if any(operator.asks_model for operator in mixed):
+        return ""
+    rules = rules_of(settings.search.strategy, settings.model_dump(mode="json"))
+    reasons: dict[str, None] = {}
+    for operator, seed in itertools.product(mixed, problem.seeds):
+        for attempt in range(_TRIED):
+            [child] = own_children(operator, unmeasured_brief(problem, rules, attempt, seed, ()))
+            if isinstance(child, Offspring):
+                return ""
+            reasons[child.detail] = None
+    return " ".join(reasons)
 
 
 def _require_function(problem: Problem, name: str) -> None:

@@ -8,6 +8,7 @@ from app.domain.operator import (
     Aim,
     Ancestry,
     Brief,
+    Child,
     Draft,
     MeasuredPoint,
     Operator,
@@ -102,6 +103,20 @@ def first_prompts(operator: Operator, brief: Brief) -> list[Prompt]:
         return next(operator.converse(brief))
     except StopIteration:
         return []
+
+
+def own_children(operator: Operator, brief: Brief) -> list[Child]:
+    """Returns the children that an operator makes without a model.
+
+    Raises:
+      ValueError: It asks one.
+    """
+    try:
+        next(operator.converse(brief))
+    except StopIteration as ended:
+        children: list[Child] = ended.value
+        return children
+    raise ValueError(f"the operator {operator.name!r} asks a model")
 
 
 def _brief(

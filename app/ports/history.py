@@ -8,7 +8,7 @@ from app.domain.program import ProgramId
 from app.domain.run import Run
 from app.domain.search.archive import Quality
 from app.domain.search.cohort import ProposalId, State
-from app.ports.records import Settled, Spent
+from app.ports.records import DetailCount, Settled, Spent
 
 
 class History(Protocol):
@@ -51,6 +51,16 @@ class History(Protocol):
 
     def failures(self, run: int) -> dict[str, int]:
         """Returns how many proposals of the budget failed, by failure kind."""
+        ...
+
+    def usual_failure(self, run: int, kind: str, among: int) -> DetailCount | None:
+        """Returns the commonest first line among the newest failures of a kind; None without any.
+
+        Args:
+          run: The run.
+          kind: The failure kind.
+          among: How many failures are read.
+        """
         ...
 
     def spent(self) -> Spent:

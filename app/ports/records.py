@@ -303,6 +303,14 @@ class WorkerTime:
 
 
 @dataclass(frozen=True, slots=True)
+class DetailCount:
+    """The first line of a failure's detail, and how many failures have it."""
+
+    detail: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Spent:
     """What the completions of all runs took.
 

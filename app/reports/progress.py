@@ -29,6 +29,7 @@ class Progress:
       done: Settled proposals of the budget.
       admitted: Settled proposals that were offered to the archive.
       failures: Failed ones by failure kind.
+      failures_since_best: Those that failed since the best fitness last rose.
       best: Fitness of the best program, seeds included; None before the first.
       best_at: Number of proposals settled when the best program was found.
       improvements: How often the best fitness rose.
@@ -41,6 +42,7 @@ class Progress:
     admitted: int = 0
     cut: int = 0
     failures: Mapping[str, int] = field(default_factory=dict)
+    failures_since_best: Mapping[str, int] = field(default_factory=dict)
     best: float | None = None
     best_at: int = 0
     improvements: int = 0
@@ -81,7 +83,13 @@ def _after(before: Progress, event: Event) -> Progress:
     match event.fact:
         case Improved(fitness=fitness, settled=settled):
             improvements = before.improvements + 1
-            return replace(before, best=fitness, best_at=settled, improvements=improvements)
+            return replace(
+                before,
+                best=fitness,
+                best_at=settled,
+                improvements=improvements,
+                failures_since_best={},
+            )
         case Noticed(text=text):
             return replace(before, notices=(*before.notices, text))
         case Admitted() | Refused() | Cut() | Failed() as fact if _of_budget(fact):
@@ -96,14 +104,17 @@ def _of_budget(fact: Settling) -> bool:
 
 
 def _settled(before: Progress, event: Event, fact: Settling) -> Progress:
-    failures = before.failures
+    failures, since_best = before.failures, before.failures_since_best
     if isinstance(fact, Failed):
-        failures = {**failures, fact.failure: failures.get(fact.failure, 0) + 1}
+        kind = fact.failure
+        failures = {**failures, kind: failures.get(kind, 0) + 1}
+        since_best = {**since_best, kind: since_best.get(kind, 0) + 1}
     return replace(
         before,
         done=before.done + 1,
         admitted=before.admitted + isinstance(fact, Admitted | Refused),
         cut=before.cut + isinstance(fact, Cut),
         failures=failures,
+        failures_since_best=since_best,
         recent=(*before.recent, event.seconds)[-WINDOW:],
     )

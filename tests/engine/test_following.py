@@ -5,11 +5,19 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from app.adapters.queue.inline import InlineExecutor
 from app.cli.following import ProgressReader
-from app.engine import steps
+from app.domain.evaluation import Failure, FailureKind
+from app.domain.operator import Brief, Conversation, Offspring, Operator
+from app.domain.operators.seed import SEED
+from app.domain.problem import Job, Outcome
+from app.domain.program import Program
+from app.engine import lifecycle, steps
 from app.engine.context import Context
 from app.ports.protocols import Store
+from tests.engine.conftest import new_run, table
 from tests.engine.executors import RecordedMessages, planned
+from tests.engine.toy import ToySandbox, problem
 
 
 class Meanwhile:
@@ -48,3 +56,36 @@ def test_a_proposal_that_settles_during_a_read_is_counted_once(ctx: Context) -> 
     with ctx.store.begin() as tx:
         final = sum(n for state, n in tx.history.states(run.id).items() if state.final)
     assert (first.progress.done, second.progress.done) == (final - 1, final)
+
+
+def test_a_run_whose_proposals_fail_alike_says_what_is_wrong_with_them(ctx: Context) -> None:
+    class Strict(ToySandbox):
+        def run(self, job: Job) -> Outcome:
+            outcome = super().run(job)
+            if self.runs == 1:
+                return outcome
+            detail = "comparators must be pairs, not token=abc123" if self.runs % 4 else "no list"
+            return Outcome(None, Failure(FailureKind.INVALID_RESULT, f"{detail}\nline 2"))
+
+    def other(brief: Brief) -> Conversation:
+        yield from ()
+        return [Offspring(Program(f"x = {draft.ordinal}.5\n")) for draft in brief.drafts]
+
+    operators = {"seed": SEED, "nudge": Operator("nudge", other, asks_model=False)}
+    ctx = replace(ctx, sandbox=Strict(), operators=operators)
+    texts: list[tuple[int, str]] = []
+    run = lifecycle.start(ctx, problem(), new_run(problem(), budget=60))
+    reader = ProgressReader(ctx.store, run.id)
+
+    def read() -> bool:
+        progress = reader.read().progress
+        texts[:] = [*texts, *((progress.done, text) for text in progress.notices[len(texts) :])]
+        return False
+
+    assert isinstance(ctx.executor, InlineExecutor)
+    ctx.executor.drain(table(ctx), read)
+
+    assert [done for done, _ in texts] == [25, 50]
+    assert "25 proposals failed as invalid_result" in texts[0][1]
+    assert "19 of them: comparators must be pairs, not token=<REDACTED>" in texts[0][1]
+    assert "line 2" not in texts[0][1]

@@ -237,3 +237,48 @@ def test_check_names_the_metrics_whose_mean_is_the_fitness(evoq: Evoq, tmp_path:
 
     assert "fitness: the mean of size, speed, because the evaluator returns no" in result.out
     assert "never names `combined_score`" in result.err
+
+
+def text_folder(folder: Path) -> Path:
+    problem_folder(folder, evaluator="def evaluate(path):\n    return {'combined_score': 1.0}\n")
+    (folder / "initial_program.py").unlink()
+    (folder / "initial_program.txt").write_text("Answer briefly.\n")
+    return folder
+
+
+CONSTANT = "# EVOLVE-BLOCK-START\ndef value():\n    return None\n# EVOLVE-BLOCK-END\n"
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_a_text_that_no_operator_can_change_is_refused_before_the_first_proposal(
+    evoq: Evoq, tmp_path: Path, command: str
+):
+    result = evoq(command, text_folder(tmp_path / "problem"))
+
+    assert result.code == (1 if command == "check" else 2)
+    assert "no proposal could change the program" in result.err
+    assert "'mutate' edits Python, and this program is 'text'" in result.err
+    assert "Name a model" in result.err
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_a_python_program_without_anything_to_edit_is_refused(
+    evoq: Evoq, tmp_path: Path, command: str
+):
+    evaluator = "def evaluate(path):\n    return {'combined_score': 1.0}\n"
+    folder = problem_folder(tmp_path / "problem", program=CONSTANT, evaluator=evaluator)
+
+    result = evoq(command, folder)
+
+    assert result.code == (1 if command == "check" else 2)
+    assert "No edit made a new program of its parent" in result.err
+
+
+def test_a_text_can_be_changed_by_a_model(evoq: Evoq, tmp_path: Path):
+    folder = text_folder(tmp_path / "problem")
+    model = ["--set", "llm.model=mock", "--set", "llm.base_url=http://127.0.0.1:1/v1"]
+
+    result = evoq("check", folder, "--json", *model)
+
+    assert result.code == 0
+    assert result.json["usable"] is True

@@ -14,7 +14,7 @@ from app.domain.run import Run
 from app.domain.search.archive import Quality
 from app.domain.search.cohort import ProposalId, State
 from app.domain.search.strategy import Ranking
-from app.ports.records import Settled, Spent
+from app.ports.records import DetailCount, Settled, Spent
 
 _SETTLED = """
     SELECT proposals.*, cohorts.operator,
@@ -75,6 +75,13 @@ _STATES = "SELECT state, count(*) AS n FROM proposals WHERE run = %(run)s AND NO
 _FAILURES = """
     SELECT failure_kind, count(*) AS n FROM proposals
     WHERE run = %(run)s AND state = 'failed' AND NOT seed GROUP BY 1 ORDER BY 2 DESC, 1
+"""
+_USUAL_FAILURE = """
+    SELECT detail, count(*) AS n FROM (
+        SELECT split_part(coalesce(failure_detail, ''), chr(10), 1) AS detail FROM proposals
+        WHERE run = %(run)s AND failure_kind = %(kind)s AND state = 'failed' AND NOT seed
+        ORDER BY id DESC LIMIT %(among)s
+    ) AS newest GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 1
 """
 _ADMITTED = """
     SELECT count(*) FROM (
@@ -148,6 +155,10 @@ class SqlHistory:
 
     def failures(self, run: int) -> dict[str, int]:
         return {record.failure_kind: record.n for record in rows(self._c, _FAILURES, {"run": run})}
+
+    def usual_failure(self, run: int, kind: str, among: int) -> DetailCount | None:
+        result = row(self._c, _USUAL_FAILURE, {"run": run, "kind": kind, "among": among})
+        return DetailCount(result.detail, result.n) if result else None
 
     def spent(self) -> Spent:
         totals = row(self._c, _SPENT, {})

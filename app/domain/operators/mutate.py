@@ -5,6 +5,7 @@ EVOLVE-BLOCK regions.
 """
 
 import ast
+from collections.abc import Sequence
 from random import Random
 
 from app.domain.evaluation import Failure, FailureKind
@@ -39,6 +40,7 @@ _EDITS: tuple[tuple[TreeEdit, float], ...] = (
     (tree_edits.reorder, 0.4),
     (tree_edits.swap_augmented, 0.4),
 )
+_OF_DATA = 12.0  # weight of edits of texts or lists where a program is made of nothing else
 _INSPIRATIONS = 2  # that offer expressions to one child; more would each be drawn too rarely
 _DONORS = 200  # expressions from inspirations; more would crowd out those of the program
 
@@ -64,8 +66,9 @@ def mutated(brief: Brief, draft: Draft) -> Child:
     inspirations = rng.sample(draft.inspirations, min(_INSPIRATIONS, len(draft.inspirations)))
     donors = [node for program in inspirations for node in _donors(brief.known[program])]
     before, suspected = fingerprint(parent), unbound_names(syntax_tree(parent.source))
+    edits = [*_EDITS, *_edits_of_data(SourceTree.of(parent.source))]
     for _ in range(_ATTEMPTS):
-        changes = _edited(parent, donors, rng)
+        changes = _edited(parent, edits, donors, rng)
         if not changes:
             continue
         child = Program(changes[-1].text, "python")
@@ -76,9 +79,14 @@ def mutated(brief: Brief, draft: Draft) -> Child:
     )
 
 
-def _edited(parent: Program, donors: list[ast.expr], rng: Random) -> list[Change]:
+def _edited(
+    parent: Program,
+    edits: Sequence[tuple[TreeEdit, float]],
+    donors: list[ast.expr],
+    rng: Random,
+) -> list[Change]:
     """Returns one to three edits, each of the text that the edit before it left."""
-    kinds, weights = [edit for edit, _ in _EDITS], [weight for _, weight in _EDITS]
+    kinds, weights = [edit for edit, _ in edits], [weight for _, weight in edits]
     changes: list[Change] = []
     text = parent.source
     for _ in range(rng.choices((1, 2, 3), (6, 3, 1))[0]):
@@ -88,6 +96,18 @@ def _edited(parent: Program, donors: list[ast.expr], rng: Random) -> list[Change
             changes.append(change)
             text = change.text
     return changes
+
+
+def _edits_of_data(source: SourceTree) -> list[tuple[TreeEdit, float]]:
+    """Returns the edits of texts and lists, each with the weight of its share of the program.
+
+    A program that is made of them is edited there; the name of a mode in a long program hardly is.
+    """
+    kinds = (
+        (tree_edits.edit_text, tree_edits.texts(source)),
+        (tree_edits.edit_list, tree_edits.lists(source)),
+    )
+    return [(edit, _OF_DATA * tree_edits.share(source, places)) for edit, places in kinds if places]
 
 
 def _target(text: str, donors: list[ast.expr], rng: Random) -> EditTarget:

@@ -48,6 +48,15 @@ def test_every_way_of_settling_is_counted_once():
     assert progress.seq == 6
 
 
+def test_failures_are_counted_anew_after_a_gain():
+    events = [failed(1, FailureKind.TIMEOUT), improved(2, 1.0, 1), failed(3, FailureKind.SYNTAX)]
+
+    progress = fold(Progress(), events)
+
+    assert progress.failures == {"timeout": 1, "syntax": 1}
+    assert progress.failures_since_best == {"syntax": 1}
+
+
 def test_seeds_and_incumbents_are_not_counted():
     events = [
         failed(1, FailureKind.RUNTIME, ordinal=-1),

@@ -1,5 +1,6 @@
 import ast
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Brief, Child, Draft, Offspring, ProgramRecord
 from app.domain.operators import tree_edits
-from app.domain.operators.mutate import MUTATE
+from app.domain.operators.mutate import MUTATE, mutated
 from app.domain.operators.tree_edits import EditTarget, TreeEdit, graftable
 from app.domain.problem import EditRules
 from app.domain.program import Program, fingerprint
@@ -295,3 +296,69 @@ def test_any_arithmetic_has_only_valid_children(expression: str, seed: int) -> N
     if isinstance(child, Offspring):
         compile(child.program.source, "<child>", "exec")
         assert child.program.source != source
+
+
+GOLF = 'def pattern():\n    """Matches some words."""\n    return r"foo|b.r"\n'
+NETWORK = "def network():\n    return [(0, 1), (2, 3), (1, 2)]\n"
+
+
+def children_of_data(source: str, count: int = 200) -> list[str]:
+    parent = Program(source)
+    texts = []
+    for ordinal in range(count):
+        draft = Draft(ordinal, 0, 0, 1, (parent.id,))
+        brief = Brief("", "python", (draft,), {parent.id: ProgramRecord(parent)}, seed="data")
+        child = mutated(brief, draft)
+        assert isinstance(child, Offspring), child
+        texts.append(child.program.source)
+    return texts
+
+
+def returned(source: str, name: str) -> Any:
+    scope: dict[str, Any] = {}
+    exec(source, scope)
+    return scope[name]()
+
+
+def test_a_program_that_is_a_text_is_edited_there() -> None:
+    patterns = {returned(source, "pattern") for source in children_of_data(GOLF)}
+    assert len(patterns) > 100
+    assert all('"""Matches some words."""' in source for source in children_of_data(GOLF, 20))
+    assert min(map(len, patterns)) < len("foo|b.r") < max(map(len, patterns))
+
+
+def test_a_list_of_pairs_loses_gains_and_exchanges_pairs() -> None:
+    children = [eval(source.split("return ")[1]) for source in children_of_data(NETWORK)]
+    pairs = [child for child in children if child and all(len(pair) == 2 for pair in child)]
+    assert len(pairs) > 150
+    assert {len(child) for child in pairs} >= {2, 3, 4}
+    assert any(sorted(child) == [(0, 1), (1, 2), (2, 3)] for child in pairs)
+
+
+def test_the_name_of_a_mode_in_a_program_of_numbers_is_hardly_edited() -> None:
+    body = "".join(f"    y{n} = {n}.5 * x + {n + 2}.25\n" for n in range(12))
+    source = f'def f(x):\n    mode = "reflect"\n{body}    return y0 + y11, mode\n'
+    kept = ['mode = "reflect"' in child for child in children_of_data(source)]
+    assert kept.count(False) < 10
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""A docstring."""\nx = y\n',
+        'def f(a):\n    return a["key"]\n',
+        'def f(a):\n    return a.astype("float32")\n',
+        "def f(a):\n    return [1.0, 2.0]\n",
+    ],
+)
+def test_a_name_in_a_text_is_no_place_for_an_edit_of_texts(source: str) -> None:
+    tree = SourceTree.of(source)
+    assert tree_edits.texts(tree) == []
+    assert tree_edits.lists(tree) == []
+
+
+def test_texts_and_lists_outside_the_regions_stay() -> None:
+    source = 'A = "keep"\n# EVOLVE-BLOCK-START\nB = "change"\n# EVOLVE-BLOCK-END\n'
+    [site] = tree_edits.texts(SourceTree.of(source))
+    assert ast.unparse(site.node) == "'change'"
+    assert all('A = "keep"\n' in child for child in children_of_data(source, 30))
