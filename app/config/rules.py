@@ -42,7 +42,7 @@ def rules_of(strategy: str, settings: Mapping[str, Any]) -> Rules:
         ),
         run.prompts.rules(search),
         AskingRules(llm.repair_turns, refining_of(llm), judges_of(llm), llm.price_ceiling),
-        Caps(queue.generating, queue.evaluating),
+        Caps(queue.generating, queue.evaluating, queue.trials_at_once),
     )
 
 

@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 
 from app.domain.run import Run
 from app.domain.search.back_pressure import Caps, Flow, most_in_flight, sized, window
+from app.domain.search.shares import share
 from app.ports.ledger import Transaction
-from app.ports.records import Backlog
+from app.ports.records import Backlog, Capacity
 
 QUICK_SECONDS = 1.0
 """Trials that take less are waited for by their successors."""
@@ -45,7 +46,7 @@ def room(tx: Transaction, run: Run, backlog: Backlog, flow: Flow | None, *, asks
       flow: What was measured.
       asks: Whether its operators ask a model.
     """
-    capacity = tx.workers.capacity()
+    capacity = shared_capacity(tx, run)
     quick = flow is not None and flow.evaluating_seconds < QUICK_SECONDS
     ahead = capacity.sandbox if quick else 0
     settled = run.proposals - backlog.unsettled
@@ -55,6 +56,27 @@ def room(tx: Transaction, run: Run, backlog: Backlog, flow: Flow | None, *, asks
         model=capacity.model if asks else ahead,
         sandbox=capacity.sandbox,
     )
+
+
+def shared_capacity(tx: Transaction, run: Run) -> Capacity:
+    """Returns the places that a run may plan for: beside other runs, its share of all.
+
+    In sandboxes no more than the run's own limit of trials at once.
+    """
+    capacity, limit = tx.workers.capacity(), run.rules.queue.trials_at_once
+    runs = tx.proposals.in_flight()
+    model, sandbox = capacity.model, capacity.sandbox
+    if len(runs) > 1 and any(each.run == run.id for each in runs):
+        weights = {each.run: each.weight for each in runs}
+        if model is not None:
+            generating = {each.run: each.generating for each in runs}
+            model = share(run.id, weights, generating, model)
+        if sandbox is not None:
+            evaluating = {each.run: each.evaluating for each in runs}
+            sandbox = share(run.id, weights, evaluating, sandbox)
+    if limit is not None:
+        sandbox = limit if sandbox is None else min(limit, sandbox)
+    return Capacity(model, sandbox)
 
 
 def resized(tx: Transaction, run: Run, measures: Pressure, *, most: int, least: int) -> Run:

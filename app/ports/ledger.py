@@ -20,6 +20,7 @@ from app.domain.search.archive import Cell, Elite, IslandView
 from app.domain.search.back_pressure import Flow, InFlightLimits
 from app.domain.search.budget import Budget
 from app.domain.search.cohort import Cohort, CohortId, ProposalId, TrialId
+from app.domain.search.shares import InFlight
 from app.domain.search.strategy import Ranking
 from app.ports.history import History
 from app.ports.records import (
@@ -232,6 +233,10 @@ class Proposals(Protocol):
 
     def backlog(self, run: int) -> Backlog:
         """Returns how many proposals are not settled."""
+        ...
+
+    def in_flight(self) -> list[InFlight]:
+        """Returns the running runs with their unsettled proposals, oldest first."""
         ...
 
     def waiting(self, run: int) -> dict[str, int]:

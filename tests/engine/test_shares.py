@@ -13,6 +13,7 @@ from app.cli.doctor import _places
 from app.domain.problem import Job, Outcome
 from app.domain.run import Run, RunState
 from app.engine import lifecycle, steps
+from app.engine.back_pressure import shared_capacity
 from app.engine.context import Context, Pace
 from app.ports.records import Capacity, Worker
 from app.reports.summary import read_places
@@ -40,9 +41,9 @@ class Slow(ToySandbox):
         return super().run(job)
 
 
-def started(ctx: Context, name: str, in_flight: int = 8, **queue: Any) -> Run:
+def started(ctx: Context, name: str, **queue: Any) -> Run:
     toy = problem()
-    new = new_run(toy, budget=16, in_flight=in_flight, islands=1)
+    new = new_run(toy, budget=16, in_flight=8, islands=1)
     settings = {**new.settings, "queue": {**new.settings["queue"], **queue}}
     return lifecycle.start(ctx, toy, replace(new, name=name, settings=settings))
 
@@ -53,27 +54,25 @@ def places(ctx: Context, number: int) -> None:
 
 
 def waiting_trials(ctx: Context, *runs: Run) -> list[list[tuple[int, ...]]]:
-    """Returns the messages of the trials of each run's first children; the seeds are in."""
+    """Returns the messages of the trials of each run's first children; all seeds are in."""
     executor = ctx.executor
     assert isinstance(executor, RecordedMessages)
-    seeding = True
+    while executor.messages:
+        step, subjects, _ = executor.take()
+        if step != "produce":
+            table(ctx)[step](*subjects)
+    for run in runs:
+        steps.produce(ctx, run.id)
     messages: dict[int, list[tuple[int, ...]]] = {run.id: [] for run in runs}
-    planning = list[int]()
     while executor.messages:
         step, subjects, together = executor.take()
-        if step == "produce" and seeding:
-            planning += subjects
-        elif step == "evaluate" and not seeding:
+        if step == "generate":
+            steps.generate(ctx, *subjects)
+        if step == "evaluate":
             with ctx.store.begin() as tx:
-                [run] = tx.leases.runs((), subjects)
-            messages[run] += [subjects[n : n + together] for n in range(0, len(subjects), together)]
-        else:
-            for subject in subjects:
-                table(ctx)[step](subject)
-        if not executor.messages and seeding:
-            seeding = False
-            for run in planning:
-                steps.produce(ctx, run)
+                [owner] = tx.leases.runs((), subjects)
+            batches = range(0, len(subjects), together)
+            messages[owner] += [subjects[n : n + together] for n in batches]
     return list(messages.values())
 
 
@@ -134,6 +133,20 @@ def test_a_message_whose_trial_was_taken_takes_no_other(ctx: Context) -> None:
     before = at_work(ctx)
     assert begin(ctx, *ones[0]) == {}
     assert at_work(ctx) == before
+
+
+def test_a_run_plans_for_its_share_of_the_places_and_for_its_limit(ctx: Context) -> None:
+    first, second = started(ctx, "one"), started(ctx, "other", trials_at_once=3)
+    [ones] = waiting_trials(ctx, first)
+    assert len(ones) >= 6  # under evaluation; the other's seed is in, and nothing is planned
+    with ctx.store.begin() as tx:
+        assert shared_capacity(tx, tx.runs.get(first.id)) == Capacity(None, None)
+        assert shared_capacity(tx, tx.runs.get(second.id)) == Capacity(None, 3)
+        tx.workers.record(Worker("host-1", "cpu"), {}, Capacity(32, 12))
+        assert shared_capacity(tx, tx.runs.get(first.id)) == Capacity(32, 12)  # all is left to it
+        assert shared_capacity(tx, tx.runs.get(second.id)) == Capacity(32, 3)
+        tx.workers.record(Worker("host-1", "cpu"), {}, Capacity(32, 4))
+        assert shared_capacity(tx, tx.runs.get(second.id)) == Capacity(32, 2)
 
 
 def test_a_person_sees_the_places_of_the_workers_and_what_is_in_them(

@@ -10,6 +10,7 @@ from app.adapters.store.runs import RUN_COLUMNS, run_of
 from app.domain.run import Run
 from app.domain.search.back_pressure import Flow
 from app.domain.search.cohort import ProposalId
+from app.domain.search.shares import InFlight
 from app.ports.ledger import Exhausted
 from app.ports.records import Backlog, LeasedProposals
 
@@ -57,6 +58,13 @@ _MEAN_SECONDS = """
         WHERE proposals.run = %(run)s AND settled_at IS NOT NULL AND NOT proposals.seed
         ORDER BY settled_at DESC, proposals.id DESC LIMIT %(over)s
     ) AS newest
+"""
+_IN_FLIGHT = """
+    SELECT runs.id AS run, runs.weight, count(*) FILTER (WHERE proposals.state = 'planned')
+            AS generating, count(*) FILTER (WHERE proposals.state = 'testing') AS evaluating
+    FROM runs LEFT JOIN proposals
+        ON proposals.run = runs.id AND proposals.state IN ('planned', 'testing')
+    WHERE runs.state = 'running' GROUP BY runs.id ORDER BY runs.id
 """
 _FLOW = """
     WITH first AS (
@@ -122,6 +130,12 @@ class SqlProposals:
 
     def waiting(self, run: int) -> dict[str, int]:
         return {record.operator: record.n for record in rows(self._c, _WAITING, {"run": run})}
+
+    def in_flight(self) -> list[InFlight]:
+        return [
+            InFlight(found.run, found.weight, found.generating, found.evaluating)
+            for found in rows(self._c, _IN_FLIGHT, {})
+        ]
 
     def flow(self, run: int, settled: int) -> Flow | None:
         if settled < 2:

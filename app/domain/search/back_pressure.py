@@ -49,10 +49,15 @@ class InFlightLimits:
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """Limits set by the user; None for a measured limit."""
+    """Limits set by the user; None for a measured limit.
+
+    Attributes:
+      trials_at_once: Trials of the run in a sandbox; None: as many as there are places.
+    """
 
     generating: int | None = None
     evaluating: int | None = None
+    trials_at_once: int | None = None
 
     @property
     def fixed(self) -> bool:

@@ -1,16 +1,52 @@
-"""Shares: which run a free place in a sandbox goes to, where several runs have trials.
+"""Shares: what a run may have in flight beside others, and which run a free place goes to.
 
-A place goes to the run that has the fewest trials at work for its weight, so runs that always have
-trials waiting converge to shares in the ratio of their weights, and what one leaves free the others
-use.  A trial is never interrupted: so that a run of short trials does not wait for the end of long
-ones, a run without a trial at work may begin one beyond the places.
+*Planning.*  Beside other runs a run plans for its share of the places of each stage, and for what
+the others leave free of theirs (`share`).
+
+*At work.*  A place in a sandbox goes to the run that has the fewest trials at work for its weight,
+so runs that always have trials waiting converge to shares in the ratio of their weights, and what
+one leaves free the others use.  A trial is never interrupted.  So that a run of short trials does
+not wait for the end of long ones, a run without a trial at work may begin one beyond the places.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 NEWCOMERS = 1
 """Trials that a worker runs beyond its places, each of a run that has no other at work."""
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """A run and its proposals in each stage.
+
+    Attributes:
+      weight: Of its share; > 0.
+    """
+
+    run: int
+    weight: float
+    generating: int
+    evaluating: int
+
+
+def share(run: int, weights: dict[int, float], in_flight: dict[int, int], places: int) -> int:
+    """Returns the places of a stage that a run may plan for: its share, and what others leave.
+
+    Args:
+      run: The run.
+      weights: Of each running run.
+      in_flight: Proposals of each running run in the stage.
+      places: Of the stage, over all workers.
+    """
+    total = sum(weights.values())
+    taken = sum(
+        min(in_flight[other], places * weight / total)
+        for other, weight in weights.items()
+        if other != run
+    )
+    return max(1, math.ceil(places * weights[run] / total), math.floor(places - taken))
 
 
 @dataclass(frozen=True, slots=True)

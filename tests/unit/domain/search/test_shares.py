@@ -5,10 +5,27 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from app.domain.search.shares import NEWCOMERS, Claimant, next_run
+from app.domain.search.shares import NEWCOMERS, Claimant, next_run, share
 
 BUSY = Claimant(1, 1.0, at_work=4, waiting=True)
 """A run that has all of four places, and more to do."""
+
+
+@pytest.mark.parametrize(
+    ("weights", "in_flight", "places", "expected"),
+    [
+        ({1: 1.0}, {1: 50}, 16, 16),
+        ({1: 1.0, 2: 1.0}, {1: 50, 2: 50}, 16, 8),
+        ({1: 1.0, 2: 3.0}, {1: 50, 2: 50}, 16, 4),
+        ({1: 1.0, 2: 1.0}, {1: 50, 2: 3}, 16, 13),  # the other leaves five of its eight
+        ({1: 1.0, 2: 1.0, 3: 1.0}, {1: 0, 2: 0, 3: 0}, 16, 16),
+        ({1: 1.0, 2: 100.0}, {1: 0, 2: 100}, 4, 1),
+    ],
+)
+def test_a_run_plans_for_its_share_and_for_what_the_others_leave(
+    weights: dict[int, float], in_flight: dict[int, int], places: int, expected: int
+) -> None:
+    assert share(1, weights, in_flight, places) == expected
 
 
 def test_a_run_alone_has_all_places_and_no_more() -> None:
