@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from app.cli.output import duration, number
+from app.cli.output import counted, duration, number
 from app.domain.run import Run, RunState
 from app.domain.search.cohort import State
 from app.domain.secrets import redacted
@@ -192,7 +192,7 @@ def _first_progress(tx: Transaction, run: Run) -> Progress:
         seq=run.events,
         done=sum(n for state, n in states.items() if state.final),
         admitted=states.get(State.ADMITTED, 0),
-        cut=states.get(State.CUT, 0),
+        cuts=tx.history.cuts(run.id),
         failures=tx.history.failures(run.id),
         best=best.fitness if best else None,
         notices=notices(tx, run.id),
@@ -349,7 +349,8 @@ def line(status: RunStatus) -> str:
         f"{progress.done}/{run.budget.proposals} proposals",
         f"best {number(progress.best)}",
         f"rate {_rate(status)}",
-        f"failed {_failures(status)}",
+        f"cut {counted(progress.cuts)}",
+        f"failed {counted(progress.failures)}",
         f"ETA {_eta(status)}",
     ]
     return f"{run.name} {run.state.value}: " + ", ".join(parts)
@@ -363,12 +364,12 @@ def panel(status: RunStatus, stall: str) -> Group:
     bar = ProgressBar(total=run.budget.proposals, completed=progress.done, width=40)
     since = f"  (after {progress.best_at} proposals)" if progress.improvements else ""
     in_flight = f"{waiting.generating} generating, {waiting.evaluating} evaluating"
-    failed = Text(_failures(status), style="yellow" if progress.failures else "")
+    failed = Text(counted(progress.failures), style="yellow" if progress.failures else "")
     table.add_row(Text(run.name, style="bold"), bar, f"{progress.done}/{run.budget.proposals}")
     table.add_row("best", Text(f"{number(progress.best)}{since}", style="bold green"), "")
     table.add_row("rate", f"{_rate(status)}   ETA {_eta(status)}", run.state.value)
     table.add_row("in flight", in_flight, "")
-    table.add_row("settled", f"{progress.admitted} admitted, {progress.cut} cut", "")
+    table.add_row("settled", f"{progress.admitted} admitted, cut {counted(progress.cuts)}", "")
     table.add_row("failed", failed, "")
     return Group(table, Text(stall, style="red")) if stall else Group(table)
 
@@ -385,9 +386,3 @@ def _eta(status: RunStatus) -> str:
         return "–"
     eta = status.progress.eta_seconds(status.run.budget.proposals, status.run.elapsed_seconds)
     return "–" if eta is None else duration(eta)
-
-
-def _failures(status: RunStatus) -> str:
-    kinds = sorted(status.progress.failures.items(), key=lambda entry: (-entry[1], entry[0]))
-    counts = ", ".join(f"{kind} {n}" for kind, n in kinds)
-    return f"{sum(n for _, n in kinds)} ({counts})" if kinds else "0"

@@ -169,6 +169,13 @@ def print_artifacts(subject: str, artifacts: Mapping[str, str], screen: Screen) 
         screen.say(f"{subject}: {len(texts) - MOST_NAMES} more artifacts; --json has them")
 
 
+def counted(kinds: Mapping[str, int]) -> str:
+    """Returns a number of proposals with its parts by kind, the most frequent first."""
+    parts = sorted(kinds.items(), key=lambda entry: (-entry[1], entry[0]))
+    named = ", ".join(f"{kind} {n}" for kind, n in parts)
+    return f"{sum(kinds.values())} ({named})" if parts else "0"
+
+
 def duration(seconds: float) -> str:
     """Returns a duration in its two largest units."""
     whole = round(seconds)

@@ -24,7 +24,7 @@ from app.cli.following import (
 )
 from app.cli.local_state import work_lock
 from app.cli.measurement import open_sandbox, protection_lines
-from app.cli.output import DONE, FAILED, CommandError, ErrorReport, Screen, duration
+from app.cli.output import DONE, FAILED, CommandError, ErrorReport, Screen, counted, duration
 from app.cli.show import print_best
 from app.cli.target import Ledger, Target, open_ledger, require_queue, with_queue
 from app.config.settings import Owner, PriceSettings, QueueSettings, RunSettings, SandboxSettings
@@ -280,8 +280,8 @@ def report_end(
         print_best(summary, problem, screen)
     screen.say(
         f"{summary.iterations} proposals settled in {duration(summary.seconds)}: "
-        f"{summary.admitted} admitted, {summary.cut} cut, {sum(summary.failures.values())} failed; "
-        f"files in {folder}"
+        f"{summary.admitted} admitted, cut {counted(summary.cuts)}, failed "
+        f"{counted(summary.failures)}; files in {folder}"
     )
     if summary.costs.models:
         screen.say(f"cost so far: {total_cost(summary.costs)}")

@@ -18,6 +18,7 @@ from app.cli.output import (
     CommandError,
     Screen,
     artifacts_document,
+    counted,
     duration,
     mean_of,
     number,
@@ -76,14 +77,14 @@ def _show_run(name: str, screen: Screen) -> None:
         endpoints = _endpoints(run, ledger.redis_url)
     folder = Path(read_local_state(ledger.home, run.name).out)
     answer = document(summary, str(folder) if folder.is_dir() else None)
-    kinds = ", ".join(f"{kind} {n}" for kind, n in summary.failures.items())
     rows = {
         "run": f"{run.name} (number {run.id})",
         "problem": f"{run.problem_name} ({run.problem[:12]})",
         "state": run.state.value + (f": {run.reason}" if run.reason else ""),
         "settled": f"{summary.iterations} of {run.budget.proposals}: {summary.admitted} admitted, "
-        f"{summary.cut} cut, {sum(summary.failures.values())} failed",
-        "failures": kinds or "none",
+        f"{sum(summary.cuts.values())} cut, {sum(summary.failures.values())} failed",
+        "cut": counted(summary.cuts),
+        "failures": counted(summary.failures),
         "seed": str(run.seed),
         **cost_rows(summary.costs),
         "took": duration(summary.seconds),

@@ -14,6 +14,7 @@ from app.domain.operator import Role
 from app.domain.problem import Axis
 from app.domain.program import ProgramId
 from app.domain.search.archive import CellKey
+from app.domain.search.cohort import CutReason
 
 
 class EventKind(enum.StrEnum):
@@ -212,6 +213,7 @@ class Cut(Dropped):
     """A proposal was a duplicate, was not promoted, or was in flight when its run ended."""
 
     kind: ClassVar = EventKind.CUT
+    why: CutReason
     reason: str
 
 
@@ -248,6 +250,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "axes": lambda axes: tuple(Axis(**axis) for axis in axes),
     "role": Role,
     "failure": FailureKind,
+    "why": CutReason,
 }
 """Fields whose values are not JSON values, and how each is read from one."""
 

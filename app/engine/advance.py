@@ -8,7 +8,7 @@ from app.domain.events import Cut, Failed, Noticed
 from app.domain.program import ProgramId
 from app.domain.run import Run
 from app.domain.search.archive import Entrant
-from app.domain.search.cohort import Cohort, CohortId, Member, ProposalId, State, Verdict
+from app.domain.search.cohort import Cohort, CohortId, CutReason, Member, ProposalId, State, Verdict
 from app.domain.search.promotion import shortfall
 from app.domain.search.strategy import Barrier, Strategy
 from app.engine.admission import Offer, admit
@@ -145,10 +145,17 @@ def _cut(
     results = []
     for proposal in verdict.cut:
         program = by_id[proposal].program
-        emit_cut(tx, run, cohort, by_id[proposal], "not promoted")
+        emit_cut(tx, run, cohort, by_id[proposal], CutReason.BELOW_THRESHOLD, "not promoted")
         fitness, left = rated(ctx, run, cohort, program) if program else (None, 0)
         results.append(
-            MemberResult(proposal, State.CUT, program, fitness=fitness, stages_left=left)
+            MemberResult(
+                proposal,
+                State.CUT,
+                program,
+                cut=CutReason.BELOW_THRESHOLD,
+                fitness=fitness,
+                stages_left=left,
+            )
         )
     return results
 
@@ -175,14 +182,17 @@ def _failure(ctx: Context, run: Run, cohort: Cohort, member: Member) -> Failure:
     raise ValueError(f"proposal {member.id} of cohort {cohort.id} failed without a failure")
 
 
-def emit_cut(tx: Transaction, run: Run, cohort: Cohort, member: Member, reason: str) -> None:
-    """Emits the event with which a member settles that is cut."""
+def emit_cut(
+    tx: Transaction, run: Run, cohort: Cohort, member: Member, why: CutReason, reason: str
+) -> None:
+    """Emits the event with which a member settles that is cut; `reason` is a text for people."""
     fact = Cut(
         proposal=member.ordinal,
         island=cohort.island,
         operator=cohort.operator,
         program=member.program,
         role=member.role,
+        why=why,
         reason=reason,
     )
     tx.events.emit(run.id, fact)

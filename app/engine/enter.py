@@ -9,7 +9,7 @@ from app.domain.evaluation import Failure
 from app.domain.operator import Child, Offspring
 from app.domain.program import fingerprint
 from app.domain.run import Run
-from app.domain.search.cohort import Cohort, CohortId, Member, State
+from app.domain.search.cohort import Cohort, CohortId, CutReason, Member, State
 from app.engine.advance import Advance, advance, closes, emit_cut, emit_failed
 from app.engine.context import Context
 from app.engine.enqueue import enqueue
@@ -158,8 +158,8 @@ def _entry(
 ) -> MemberResult:
     """Returns how a member enters; takes its child's claim out of those that are free."""
     if isinstance(child, Unasked):
-        emit_cut(tx, run, cohort, member, child.reason)
-        return MemberResult(member.id, State.CUT)
+        emit_cut(tx, run, cohort, member, CutReason.CANCELLED, child.reason)
+        return MemberResult(member.id, State.CUT, cut=CutReason.CANCELLED)
     if isinstance(child, Failure):
         emit_failed(tx, run, cohort, member, child.kind)
         return MemberResult(member.id, State.FAILED, failure=child)
@@ -167,7 +167,7 @@ def _entry(
         member.id, State.TESTING, child.program.id, child.changes, point=child.point
     )
     if claim not in free:
-        emit_cut(tx, run, cohort, member, "duplicate")
-        return replace(entered, state=State.CUT)
+        emit_cut(tx, run, cohort, member, CutReason.DUPLICATE, "duplicate")
+        return replace(entered, state=State.CUT, cut=CutReason.DUPLICATE)
     free.remove(claim)
     return entered

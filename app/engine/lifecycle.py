@@ -7,7 +7,7 @@ from app.domain.operator import Draft
 from app.domain.problem import Problem
 from app.domain.run import Run, RunState
 from app.domain.search.budget import Budget, spent
-from app.domain.search.cohort import CohortId, State
+from app.domain.search.cohort import CohortId, CutReason, State
 from app.domain.search.strategy import Ranking
 from app.engine.advance import emit_cut
 from app.engine.budget import account
@@ -104,5 +104,8 @@ def cut(ctx: Context, cohort_id: CohortId, reason: str) -> None:
         run, cohort = tx.cohorts.lock(cohort_id)
         open_members = [member for member in cohort.members if not member.state.final]
         for member in open_members:
-            emit_cut(tx, run, cohort, member, reason)
-        tx.cohorts.enter([cohort], [MemberResult(m.id, State.CUT, m.program) for m in open_members])
+            emit_cut(tx, run, cohort, member, CutReason.CANCELLED, reason)
+        results = [
+            MemberResult(m.id, State.CUT, m.program, cut=CutReason.CANCELLED) for m in open_members
+        ]
+        tx.cohorts.enter([cohort], results)

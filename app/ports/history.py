@@ -63,6 +63,10 @@ class History(Protocol):
         """
         ...
 
+    def cuts(self, run: int) -> dict[str, int]:
+        """Returns how many proposals of the budget were cut, by reason."""
+        ...
+
     def spent(self) -> Spent:
         """Returns the totals of all runs together."""
         ...

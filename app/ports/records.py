@@ -12,7 +12,7 @@ from app.domain.program import Program, ProgramId
 from app.domain.search.archive import Quality
 from app.domain.search.back_pressure import InFlightLimits
 from app.domain.search.budget import Budget, Charge
-from app.domain.search.cohort import Cohort, CohortId, ProposalId, State, TrialId
+from app.domain.search.cohort import Cohort, CohortId, CutReason, ProposalId, State, TrialId
 from app.domain.search.shares import Claimant
 
 
@@ -117,6 +117,7 @@ class MemberResult:
     program: ProgramId | None = None
     changes: str = ""
     failure: Failure | None = None
+    cut: CutReason | None = None
     fitness: float | None = None
     verified: bool = False
     stages_left: int = 0
@@ -360,6 +361,7 @@ class Settled:
     epoch: int = 0
     seed: bool = False
     stages_left: int = 0
+    cut: CutReason | None = None
 
     @property
     def quality(self) -> Quality | None:

@@ -22,6 +22,7 @@ class MetricsRow:
     Attributes:
       ordinal: From 0; negative for seeds.
       seconds: After the run's creation.
+      cut: Why the proposal was cut, of `CutReason`; None unless it was.
       failure: The failure's kind; None unless the proposal failed.
       detail: The failure's description, or how the child differs from its parent.
       fitness: None where nothing was measured; of a proposal that was cut, of what was.
@@ -38,6 +39,7 @@ class MetricsRow:
     role: str
     generation: int
     state: str
+    cut: str | None
     failure: str | None
     fitness: float | None
     best_so_far: float | None
@@ -71,6 +73,7 @@ def rows(settled: Iterable[Settled]) -> Iterator[MetricsRow]:
             role=proposal.role.value,
             generation=proposal.generation,
             state=proposal.state.value,
+            cut=proposal.cut.value if proposal.cut else None,
             failure=proposal.failure.kind.value if proposal.failure else None,
             fitness=proposal.fitness,
             best_so_far=best.fitness if best else None,

@@ -28,6 +28,7 @@ class Progress:
       seq: The last event folded in; 0 before the first.
       done: Settled proposals of the budget.
       admitted: Settled proposals that were offered to the archive.
+      cuts: Cut ones by reason.
       failures: Failed ones by failure kind.
       failures_since_best: Those that failed since the best fitness last rose.
       best: Fitness of the best program, seeds included; None before the first.
@@ -40,7 +41,7 @@ class Progress:
     seq: int = 0
     done: int = 0
     admitted: int = 0
-    cut: int = 0
+    cuts: Mapping[str, int] = field(default_factory=dict)
     failures: Mapping[str, int] = field(default_factory=dict)
     failures_since_best: Mapping[str, int] = field(default_factory=dict)
     best: float | None = None
@@ -105,6 +106,9 @@ def _of_budget(fact: Settling) -> bool:
 
 def _settled(before: Progress, event: Event, fact: Settling) -> Progress:
     failures, since_best = before.failures, before.failures_since_best
+    cuts = before.cuts
+    if isinstance(fact, Cut):
+        cuts = {**cuts, fact.why: cuts.get(fact.why, 0) + 1}
     if isinstance(fact, Failed):
         kind = fact.failure
         failures = {**failures, kind: failures.get(kind, 0) + 1}
@@ -113,7 +117,7 @@ def _settled(before: Progress, event: Event, fact: Settling) -> Progress:
         before,
         done=before.done + 1,
         admitted=before.admitted + isinstance(fact, Admitted | Refused),
-        cut=before.cut + isinstance(fact, Cut),
+        cuts=cuts,
         failures=failures,
         failures_since_best=since_best,
         recent=(*before.recent, event.seconds)[-WINDOW:],

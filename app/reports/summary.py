@@ -116,6 +116,7 @@ class Summary:
 
     Attributes:
       iterations: Settled proposals of the budget.
+      cuts: Cut proposals by reason.
       failures: Failed proposals by kind.
       best: None while no program has been measured.
       baselines: Named seeds, in the problem's order; a failed one has no fitness.
@@ -128,7 +129,7 @@ class Summary:
     run: Run
     iterations: int
     admitted: int
-    cut: int
+    cuts: Mapping[str, int]
     failures: Mapping[str, int]
     best: BestProgram | None
     baselines: Mapping[str, MeasuredProgram] = field(default_factory=dict)
@@ -150,7 +151,7 @@ def summarise(store: Store, run: int, problem: Problem) -> Summary:
             run=row,
             iterations=sum(n for state, n in states.items() if state.final),
             admitted=admitted,
-            cut=states.get(State.CUT, 0),
+            cuts=tx.history.cuts(run),
             failures=failures,
             best=_best(tx, run),
             baselines=_baselines(tx, run, problem),
@@ -239,7 +240,8 @@ def document(summary: Summary, out: str | None) -> dict[str, Any]:
         "budget": run.budget.proposals,
         "iterations": summary.iterations,
         "admitted": summary.admitted,
-        "cut": summary.cut,
+        "cut": sum(summary.cuts.values()),
+        "cuts": dict(summary.cuts),
         "failures": dict(summary.failures),
         "in_flight": asdict(summary.load) if summary.load else None,
         "places": asdict(summary.places) if summary.places else None,

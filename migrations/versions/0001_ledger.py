@@ -128,6 +128,7 @@ _UP = (
         stages_left INTEGER DEFAULT '0' NOT NULL,
         failure_kind TEXT,
         failure_detail TEXT,
+        cut_reason TEXT,
         settled_at TIMESTAMP WITH TIME ZONE,
         family TEXT,
         numbers FLOAT(53)[],
@@ -139,6 +140,7 @@ _UP = (
             NOT NULL)),
         CONSTRAINT proposals_settled_when_final CHECK ((state IN ('planned', 'testing')) =
             (settled_at IS NULL)),
+        CONSTRAINT proposals_cut_with_a_reason CHECK ((state = 'cut') = (cut_reason IS NOT NULL)),
         CONSTRAINT proposals_admitted_with_a_fitness CHECK (state <> 'admitted' OR fitness IS
             NOT NULL),
         CONSTRAINT proposals_fitness_is_finite CHECK (fitness NOT IN ('NaN', 'Infinity',

@@ -42,7 +42,9 @@ def test_a_program_is_evaluated_once_for_all_islands(ctx: Context) -> None:
     with ctx.store.begin() as tx:
         cut = [one for one in tx.history.settled(run) if one.state == "cut"]
         islands = {island for island, elite in tx.archive.elites(run) if elite.generation}
-    assert len(cut) == 11
+        counted = tx.history.cuts(run)
+    assert [one.cut for one in cut] == ["duplicate"] * 11
+    assert counted == {"duplicate": 11}
     assert len(islands) == 1
 
 

@@ -13,7 +13,7 @@ from app.domain.run import Rules, Run, RunState
 from app.domain.search.archive import CellKey, Elite
 from app.domain.search.back_pressure import InFlightLimits
 from app.domain.search.budget import Budget
-from app.domain.search.cohort import Member, State
+from app.domain.search.cohort import CutReason, Member, State
 from app.domain.search.strategy import Ranking
 from app.ports.records import Settled
 
@@ -151,6 +151,7 @@ def settled_of(row: Any) -> Settled:
         fitness=row.fitness,
         verified=row.verified,
         failure=failure,
+        cut=CutReason(row.cut_reason) if row.cut_reason else None,
         seconds=row.seconds,
         wall_seconds=row.wall_seconds,
         cpu_seconds=row.cpu_seconds,

@@ -89,6 +89,7 @@ _ENTER = """
         changes = coalesce(child.changes, proposals.changes),
         fitness = child.fitness, verified = child.verified, stages_left = child.stages_left,
         failure_kind = child.failure_kind, failure_detail = child.failure_detail,
+        cut_reason = child.cut_reason,
         epoch = child.epoch, generation = child.generation, role = child.role,
         parents = child.parents, inspirations = child.inspirations,
         family = coalesce(child.family, proposals.family),
@@ -96,7 +97,7 @@ _ENTER = """
         settled_at = CASE WHEN child.final THEN clock_timestamp() END
     FROM json_to_recordset(CAST(%(children)s AS json)) AS child(
         id bigint, state text, program text, changes text, fitness float8, verified boolean,
-        stages_left int, failure_kind text, failure_detail text, final boolean,
+        stages_left int, failure_kind text, failure_detail text, cut_reason text, final boolean,
         epoch int, generation int, parents text[], inspirations text[], role text,
         family text, numbers float8[]
     )
@@ -155,6 +156,7 @@ def _entered(child: MemberResult, draft: Draft | None) -> dict[str, Any]:
         "stages_left": child.stages_left,
         "failure_kind": child.failure.kind if child.failure else None,
         "failure_detail": clean(child.failure.detail) if child.failure else None,
+        "cut_reason": child.cut,
         "final": child.state.final,
         "family": child.point.family if child.point else None,
         "numbers": list(child.point.numbers) if child.point else None,

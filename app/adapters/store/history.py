@@ -83,6 +83,10 @@ _USUAL_FAILURE = """
         ORDER BY id DESC LIMIT %(among)s
     ) AS newest GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 1
 """
+_CUTS = """
+    SELECT cut_reason, count(*) AS n FROM proposals
+    WHERE run = %(run)s AND state = 'cut' AND NOT seed GROUP BY 1 ORDER BY 2 DESC, 1
+"""
 _ADMITTED = """
     SELECT count(*) FROM (
         SELECT FROM proposals
@@ -159,6 +163,9 @@ class SqlHistory:
     def usual_failure(self, run: int, kind: str, among: int) -> DetailCount | None:
         result = row(self._c, _USUAL_FAILURE, {"run": run, "kind": kind, "among": among})
         return DetailCount(result.detail, result.n) if result else None
+
+    def cuts(self, run: int) -> dict[str, int]:
+        return {record.cut_reason: record.n for record in rows(self._c, _CUTS, {"run": run})}
 
     def spent(self) -> Spent:
         totals = row(self._c, _SPENT, {})

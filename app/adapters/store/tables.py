@@ -150,6 +150,7 @@ proposals = Table(
     Column("stages_left", Integer, nullable=False, server_default="0"),
     Column("failure_kind", Text),
     Column("failure_detail", Text),
+    Column("cut_reason", Text),
     Column("settled_at", DateTime(timezone=True)),
     Column("family", Text),
     Column("numbers", ARRAY(Float(53))),
@@ -163,6 +164,7 @@ proposals = Table(
     CheckConstraint(
         "(state IN ('planned', 'testing')) = (settled_at IS NULL)", name="settled_when_final"
     ),
+    CheckConstraint("(state = 'cut') = (cut_reason IS NOT NULL)", name="cut_with_a_reason"),
     CheckConstraint("state <> 'admitted' OR fitness IS NOT NULL", name="admitted_with_a_fitness"),
     CheckConstraint("fitness NOT IN ('NaN', 'Infinity', '-Infinity')", name="fitness_is_finite"),
     Index("proposals_of_cohort", "cohort"),

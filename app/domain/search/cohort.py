@@ -24,12 +24,20 @@ class State(enum.StrEnum):
     PLANNED = "planned"
     TESTING = "testing"
     ADMITTED = "admitted"  # offered to the archive; its cell decided
-    CUT = "cut"  # fairly tested and not promoted, or a duplicate, or cancelled
+    CUT = "cut"  # settled without an offer to the archive and without a fault; see `CutReason`
     FAILED = "failed"
 
     @property
     def final(self) -> bool:
         return self in (State.ADMITTED, State.CUT, State.FAILED)
+
+
+class CutReason(enum.StrEnum):
+    """Why a proposal was cut."""
+
+    BELOW_THRESHOLD = "below_threshold"  # measured, and not promoted to the next stage
+    DUPLICATE = "duplicate"  # its program, by fingerprint, is in the run already
+    CANCELLED = "cancelled"  # in flight when its run ended, or not affordable any more
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ from app.domain.events import (
 )
 from app.domain.operator import Role
 from app.domain.problem import Axis
+from app.domain.search.cohort import CutReason
 
 PROGRAM = "f" * 64
 OTHER = "b1" * 32
@@ -101,8 +102,22 @@ STORED: list[tuple[Fact, dict[str, object]]] = [
         {**OFFERED, "proposal": -1, "operator": "seed"},
     ),
     (
-        Cut(proposal=7, island=2, operator="diff", program=None, reason="duplicate"),
-        {"proposal": 7, "island": 2, "operator": "diff", "program": None, "reason": "duplicate"},
+        Cut(
+            proposal=7,
+            island=2,
+            operator="diff",
+            program=None,
+            why=CutReason.DUPLICATE,
+            reason="same",
+        ),
+        {
+            "proposal": 7,
+            "island": 2,
+            "operator": "diff",
+            "program": None,
+            "why": "duplicate",
+            "reason": "same",
+        },
     ),
     (
         Failed(proposal=7, island=2, operator="diff", program=PROGRAM, failure=FailureKind.TIMEOUT),

@@ -3,7 +3,7 @@ import io
 import json
 
 from app.domain.evaluation import Failure, FailureKind
-from app.domain.search.cohort import State
+from app.domain.search.cohort import CutReason, State
 from app.ports.records import Settled
 from app.reports.metrics import COLUMNS, rows, write_csv, write_jsonl
 
@@ -53,6 +53,12 @@ def test_a_failure_has_its_kind_and_its_detail():
     assert (row.state, row.failure) == ("failed", "syntax")
     assert row.detail.startswith("line 1")
     assert (row.program, row.parent) == (None, None)
+
+
+def test_a_proposal_that_was_cut_has_its_reason():
+    [row] = rows([proposal(0, cut=CutReason.DUPLICATE)])
+
+    assert (row.state, row.cut, row.failure) == ("cut", "duplicate", None)
 
 
 def test_jsonl_has_one_object_in_each_line():

@@ -23,6 +23,7 @@ def row(
         operator="tune",
         role="generator",
         generation=1,
+        cut=None,
         state="failed" if "failure" in failed else "admitted",
         failure=failed.get("failure"),
         fitness=fitness,

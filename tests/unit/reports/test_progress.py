@@ -2,6 +2,7 @@ import pytest
 
 from app.domain.evaluation import FailureKind
 from app.domain.events import Admitted, Cut, Event, Failed, Founded, Improved, Refused
+from app.domain.search.cohort import CutReason
 from app.reports.progress import WINDOW, Progress, fold
 
 PROGRAM = "f" * 64
@@ -17,7 +18,14 @@ def offered(
 
 
 def cut(seq: int, *, seconds: float | None = None) -> Event:
-    fact = Cut(proposal=seq, island=0, operator="diff", program=None, reason="duplicate")
+    fact = Cut(
+        proposal=seq,
+        island=0,
+        operator="diff",
+        program=None,
+        why=CutReason.DUPLICATE,
+        reason="same",
+    )
     return Event(seq, float(seq) if seconds is None else seconds, fact)
 
 
@@ -43,7 +51,8 @@ def test_every_way_of_settling_is_counted_once():
         ],
     )
 
-    assert (progress.done, progress.admitted, progress.cut) == (6, 2, 1)
+    assert (progress.done, progress.admitted) == (6, 2)
+    assert progress.cuts == {"duplicate": 1}
     assert progress.failures == {"timeout": 2, "syntax": 1}
     assert progress.seq == 6
 
