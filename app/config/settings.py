@@ -151,7 +151,7 @@ class SandboxSettings(Section):
     trials_per_cell: Annotated[int, Owner.WORKER] = Field(500, ge=1)
     """Trials after which a warm sandbox is replaced."""
     minutes_per_cell: Annotated[float, Owner.WORKER] = Field(30.0, gt=0)
-    """Age in minutes at which a warm sandbox is replaced."""
+    """Age in minutes at which a warm sandbox is replaced, or ends if it is idle."""
     trials_per_evaluator: Annotated[int, Owner.WORKER] = Field(50, ge=1)
     """Trials that one process of a guarded evaluator measures, as long as nothing in it differs
     from a fresh one. 1 starts a process for each trial."""

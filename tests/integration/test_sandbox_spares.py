@@ -91,16 +91,50 @@ except OSError:
     while not os.path.exists({str(tmp_path / "go")!r}):
         time.sleep(0.05)
 """.encode()
-    pool = PoolSettings(max_sandboxes=2, spares=1)
+    pool = PoolSettings(max_sandboxes=2, spares=1, max_trials=5)
     sandbox = ProcessSandbox(pool, levels=("bare",))
     text = slow + b"def evaluate(path):\n    return {'combined_score': 1.0}\n"
     job = replace(JOB, evaluator=problem(text, "slow"))
-    sandbox.run(job)
-    sandbox.run(job)  # and a spare begins to boot
+    for _ in range(4):
+        sandbox.run(job)  # and, at the last, a spare begins to boot
+    assert sandbox._pool._booting
     assert sandbox.run(job).boot_seconds == 0.0
-    assert sandbox.ready_sandboxes() == 1
+    assert sandbox.ready_sandboxes() == 0
     (tmp_path / "go").mkdir()
     sandbox.close()
+
+
+def test_a_spare_is_booted_when_a_sandbox_nears_its_end() -> None:
+    sandbox = ProcessSandbox(PoolSettings(max_sandboxes=1, spares=1, max_trials=10))
+    ready = []
+    for _ in range(8):
+        sandbox.run(JOB)
+        ready.append(len(sandbox._pool._booting) + sandbox.ready_sandboxes())
+    sandbox.close()
+    assert ready == [1] * 7 + [2]
+
+
+def test_a_spare_is_kept_ready_for_a_problem_that_lost_a_sandbox() -> None:
+    sandbox = ProcessSandbox(PoolSettings(max_sandboxes=1, spares=1))
+    sandbox.run(JOB)
+    sandbox._pool._give_back(sandbox._pool._take(JOB, fresh=False), fit=False)
+    sandbox.run(JOB)
+    wait_for_ready(sandbox, 2)
+    sandbox.close()
+
+
+def test_an_idle_sandbox_ends_at_its_age() -> None:
+    sandbox = ProcessSandbox(PoolSettings(max_sandboxes=1, spares=0, max_age_seconds=2.0))
+    before = child_processes()
+    sandbox.run(JOB)
+    assert sandbox.ready_sandboxes() == 1
+    until = time.monotonic() + 60.0
+    while sandbox.ready_sandboxes() or child_processes() > before:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    sandbox.run(JOB)
+    sandbox.close()
+    assert child_processes() == before
 
 
 def test_closing_ends_spares_and_those_still_booting() -> None:

@@ -18,6 +18,10 @@ from app.ports.protocols import Protection, Unavailable
 _ATTEMPTS = 3  # a job whose sandbox is lost is repeated in a fresh one
 _KEYS_REMEMBERED = 64
 _FINISHING_SECONDS = 15.0
+_SPARE_FROM = 0.8
+"""Share of a sandbox's trials or age from which on a spare is kept ready for it."""
+_LOOKING_SECONDS = 60.0
+"""Longest time between two looks at the age of idle sandboxes."""
 _PROBE = Evaluator("probe", {"evaluator.py": b"def evaluate(path):\n    return {}\n"})
 _PROBE_JOB = Job(_PROBE, "evaluate", ((".py", b""),), mode=Mode.GUARDED)
 
@@ -38,7 +42,7 @@ class PoolSettings:
       max_sandboxes: Most trials at once; a trial beyond that waits.
       spares: Booted sandboxes kept ready beyond those, so that a trial that needs one pays no boot.
       max_trials: Trials after which a sandbox is replaced; 1 for one sandbox per trial.
-      max_age_seconds: Age after which a sandbox is replaced.
+      max_age_seconds: Age after which a sandbox is replaced, and an idle one ends.
       trials_per_evaluator: Most trials of one process of a guarded evaluator.
     """
 
@@ -80,11 +84,15 @@ class Pool:
     def __init__(self, start: Start, settings: PoolSettings) -> None:
         self._start = start
         self._settings = settings
-        self._changed = threading.Condition()
+        lock = threading.RLock()
+        self._changed = threading.Condition(lock)
+        self._aging = threading.Condition(lock)
+        self._watched = False
         self._idle: list[_PooledSandbox] = []
         self._lent = 0
         self._booting: list[_PoolKey] = []
         self._with_numpy: set[str] = set()
+        self._breaking: set[_PoolKey] = set()
         self._asked: dict[_PoolKey, bool] = {}
         self._isolation: dict[str, Any] | None = None
         self._background = BackgroundTasks()
@@ -141,6 +149,7 @@ class Pool:
             self._closed = True
             idle, self._idle = self._idle, []
             self._changed.notify_all()
+            self._aging.notify_all()
         for warm in idle:
             self._end(warm)
         self._background.finish()
@@ -149,7 +158,7 @@ class Pool:
         key = self._key(job)
         idle = self._reserve(key, fresh)
         if idle is not None:
-            self._top_up(job, key)
+            self._top_up(job, idle)
             return idle
         try:
             sandbox = self._start(job, key.numpy)
@@ -159,8 +168,9 @@ class Pool:
                 self._changed.notify()
             raise
         self._isolation = sandbox.isolation
-        self._top_up(job, key)
-        return _PooledSandbox(sandbox, key, sandbox.boot_seconds)
+        warm = _PooledSandbox(sandbox, key, sandbox.boot_seconds)
+        self._top_up(job, warm)
+        return warm
 
     def _key(self, job: Job) -> _PoolKey:
         """Returns which sandboxes suit a job.
@@ -203,8 +213,25 @@ class Pool:
         return next((warm for warm in reversed(self._idle) if warm.key == key), None)
 
     def _usable(self, warm: _PooledSandbox) -> bool:
-        age_seconds = time.monotonic() - warm.sandbox.started
-        return age_seconds <= self._settings.max_age_seconds and warm.sandbox.silent()
+        return self._left_seconds(warm) >= 0.0 and warm.sandbox.silent()
+
+    def _left_seconds(self, warm: _PooledSandbox) -> float:
+        return warm.sandbox.started + self._settings.max_age_seconds - time.monotonic()
+
+    def _end_idle(self) -> None:
+        """Ends idle sandboxes when they are old enough, also if no trial comes."""
+        with self._changed:
+            while self._idle and not self._closed:
+                left = min(map(self._left_seconds, self._idle))
+                self._aging.wait(min(max(left, 0.0), _LOOKING_SECONDS))
+                self._retire(lambda warm: not self._usable(warm))
+            self._watched = False
+
+    def _keep(self, warm: _PooledSandbox, position: int) -> None:
+        self._idle.insert(position, warm)
+        if not self._watched:
+            self._watched = True
+            self._background.begin(self._end_idle)
 
     def _retire(self, which: Callable[[_PooledSandbox], bool]) -> None:
         for warm in [warm for warm in self._idle if which(warm)]:
@@ -228,8 +255,10 @@ class Pool:
         warm.boot_seconds = 0.0
         with self._changed:
             self._lent -= 1
+            if not fit:
+                self._breaking.add(warm.key)
             if keep and not self._closed:
-                self._idle.append(warm)
+                self._keep(warm, len(self._idle))
             else:
                 self._end(warm)
             self._changed.notify()
@@ -238,11 +267,17 @@ class Pool:
         """Ends a sandbox without making a trial wait for it."""
         self._background.begin(warm.sandbox.close)
 
-    def _top_up(self, job: Job, key: _PoolKey) -> None:
-        """Begins the boot of a spare where none is ready.
+    def _top_up(self, job: Job, warm: _PooledSandbox) -> None:
+        """Begins the boot of a spare where none is ready and one may soon be needed.
 
-        A key's first job boots none: a probe and a comparison of modes have no second.
+        That is when the sandbox that the job has is near its end, or if one of its kind was lost
+        before.  A key's first job boots none: a probe and a comparison of modes have no second.
         """
+        key, settings = warm.key, self._settings
+        ending = (
+            warm.sandbox.served + 1 >= _SPARE_FROM * settings.max_trials
+            or self._left_seconds(warm) <= (1.0 - _SPARE_FROM) * settings.max_age_seconds
+        )
         with self._changed:
             again = self._asked.pop(key, False)
             self._asked[key] = True
@@ -251,6 +286,8 @@ class Pool:
             ready = self._booting.count(key) + sum(warm.key == key for warm in self._idle)
             free = self._settings.spares - len(self._booting)
             if not again or self._closed or free <= 0 or ready >= self._settings.spares:
+                return
+            if not ending and key not in self._breaking:
                 return
             self._booting.append(key)
             self._evict(key)
@@ -266,7 +303,7 @@ class Pool:
             with self._changed:
                 self._booting.remove(key)
                 if sandbox is not None and not self._closed:
-                    self._idle.insert(0, _PooledSandbox(sandbox, key))
+                    self._keep(_PooledSandbox(sandbox, key), 0)
                     sandbox = None
                 self._changed.notify()
             if sandbox is not None:
