@@ -154,6 +154,28 @@ class TestProcessesWithoutCgroups(SandboxContract):
         return measured
 
 
+def test_buffers_of_sockets_stay_small_where_nothing_counts_them(
+    measured: ProcessSandbox, folder: Path
+) -> None:
+    """One process could fill a gigabyte: half of its descriptors times the kernel's largest."""
+    source = b"""
+import socket
+def solve(x):
+    ours, theirs = socket.socketpair()
+    before = ours.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+    for name in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        ours.setsockopt(socket.SOL_SOCKET, name, before + 65536)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    return ours.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) / before
+"""
+    job = replace(JOB, programs=((".py", source),))
+    assert metrics(measured.run(job)) == {"combined_score": 1.0}
+    counted = ProcessSandbox(POOL)
+    larger = metrics(counted.run(job))["combined_score"]
+    counted.close()
+    assert larger > 1.0
+
+
 def test_a_counter_of_a_cgroup_without_a_limit_is_ignored(tmp_path: Path) -> None:
     """As a rootless engine shows it, whose containers are in no cgroup of their own."""
     counter = tmp_path / "memory.oom_control"

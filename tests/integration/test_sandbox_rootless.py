@@ -9,6 +9,8 @@ from app.adapters.sandbox.pool import PoolSettings
 from app.domain.evaluation import FailureKind
 from app.domain.problem import Job, Mode
 from app.ports.protocols import Sandbox
+from tests.contracts.attack_outcomes import Outcomes, same
+from tests.contracts.attacks import Attack
 from tests.contracts.sandbox import FRUGAL, SQUARE, kind, metrics, problem
 from tests.contracts.sandbox_attacks import SampledAttackContract
 from tests.contracts.sandbox_neighbours import LOOKING, NeighbourContract
@@ -53,9 +55,20 @@ def test_cpu_time_is_limited(rootless: Sandbox, mode: Mode) -> None:
 
 
 class TestRootlessContainersUnderAttack(SampledAttackContract):
+    counted: bool
+
     @pytest.fixture
-    def sandbox(self, rootless: Sandbox) -> Sandbox:
+    def sandbox(self, rootless: DockerSandbox) -> Sandbox:
+        rows = {protection.name: protection.on for protection in rootless.protections()}
+        self.counted = rows["memory limit of all processes together by a cgroup"]
         return rootless
+
+    def outcomes(self, attack: Attack) -> Outcomes:
+        if attack.name == "memory of sockets" and not self.counted:
+            # No cgroup counts what the kernel holds, so buffers keep their default size (208 KiB)
+            # and descriptors end the attack: 125 pairs of sockets, 26 MiB a process.
+            return same({FailureKind.RUNTIME})
+        return super().outcomes(attack)
 
 
 @pytest.mark.parametrize("name", NEIGHBOURS)

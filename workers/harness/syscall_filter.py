@@ -108,6 +108,8 @@ _FLOCK = (73, 32)
 _CLONE = (56, 220)
 _CLONE3 = (435, 435)
 _SOCKET = (41, 198)
+_SET_OPTION = (54, 208)
+_OF_SOCKETS, _SEND_BUFFER, _RECEIVE_BUFFER = 1, 7, 8
 _MEMORY_FILE = (319, 279)
 _NAMESPACE_FLAGS = 0x7E020000
 _UNIX, _INET, _INET6 = 1, 2, 10
@@ -128,14 +130,15 @@ class FilterPermissions:
     Attributes:
       internet: Sockets of the internet: a network namespace has no peer.
       local: Named sockets of the machine: its files are out of sight.
-      memory_files: Files in memory: a cgroup counts them.
+      counted_memory: Files in memory, and buffers of sockets larger than the machine's default: a
+        cgroup counts them, which nothing else does.
       others: Settings of other processes: they have another identity.
       locks: Locks of whole files, which need no write access: no process outside uses these files.
     """
 
     internet: bool
     local: bool
-    memory_files: bool
+    counted_memory: bool
     others: bool
     locks: bool
 
@@ -160,7 +163,7 @@ def rules(machine: str, permissions: FilterPermissions) -> list[Instruction]:
     if machine == "x86_64":
         add(_AT_LEAST, _X32_BIT, 0, 1)
         add(_RETURN, _KILL)
-    refused = {**_REFUSED, **({} if permissions.memory_files else {"memfd_create": _MEMORY_FILE})}
+    refused = {**_REFUSED, **({} if permissions.counted_memory else {"memfd_create": _MEMORY_FILE})}
     for table, verdict in ((_KILLED, _KILL), (refused, _ERRNO | errno.EPERM)):
         for numbers in table.values():
             if numbers[column] >= 0:
@@ -179,6 +182,15 @@ def rules(machine: str, permissions: FilterPermissions) -> list[Instruction]:
     add(_EQUAL, _NOTIFY, 0, 1)
     add(_RETURN, _ERRNO | errno.EPERM)
     add(_LOAD, _NUMBER_AT)
+    if not permissions.counted_memory:
+        add(_EQUAL, _SET_OPTION[column], 0, 7)
+        add(_LOAD, _FIRST_ARGUMENT_AT + _ARGUMENT_BYTES)
+        add(_EQUAL, _OF_SOCKETS, 0, 4)
+        add(_LOAD, _FIRST_ARGUMENT_AT + 2 * _ARGUMENT_BYTES)
+        add(_EQUAL, _SEND_BUFFER, 1, 0)
+        add(_EQUAL, _RECEIVE_BUFFER, 0, 1)
+        add(_RETURN, _ERRNO)  # without an effect and without an error, as the kernel's own cap
+        add(_LOAD, _NUMBER_AT)
     if not permissions.locks:
         add(_EQUAL, _FLOCK[column], 0, 1)
         add(_RETURN, _ERRNO | errno.ENOLCK)

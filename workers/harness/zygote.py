@@ -122,10 +122,10 @@ def _filters(
     shared = mode == "compatible"
     for_programs = FilterPermissions(
         internet=layout.network_closed and shared, local=layout.own_root, locks=layout.own_files,
-        memory_files=layout.counted_memory, others=layout.identities == UIDS,
+        counted_memory=layout.counted_memory, others=layout.identities == UIDS,
     )  # fmt: skip
     for_evaluator = FilterPermissions(
-        internet=layout.network_closed, local=True, locks=True, memory_files=True, others=True
+        internet=layout.network_closed, local=True, locks=True, counted_memory=True, others=True
     )
     return evaluator_process.TrialFilters(
         SyscallFilter(for_programs),
