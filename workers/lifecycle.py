@@ -1,6 +1,7 @@
 """The life of a worker process: its context, and the work at its start and at its end."""
 
 import functools
+import gc
 import logging
 import sys
 import threading
@@ -22,9 +23,18 @@ _building = threading.Lock()
 log = logging.getLogger(__name__)
 
 
+_COLLECTED_AFTER = 20_000, 20, 50
+"""Thresholds of the garbage collector: steps make few cycles, and each collection stops all of a
+worker's threads."""
+
+
 @functools.cache
 def _build() -> tuple[Context, WorkerTimeRecorder]:
-    return with_worker_time(worker_context(), app.amqp.queues.consume_from)
+    built = with_worker_time(worker_context(), app.amqp.queues.consume_from)
+    gc.collect()
+    gc.freeze()  # what a worker has imported by now stays until its end
+    gc.set_threshold(*_COLLECTED_AFTER)
+    return built
 
 
 def context() -> Context:

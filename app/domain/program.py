@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from app.domain.source.syntax import UNPARSABLE, syntax_tree
+from app.domain.source.syntax import UNPARSABLE, remembered, syntax_tree
 
 ProgramId: TypeAlias = str
 """Sixty-four hex digits: the SHA-256 of a program's exact source."""
@@ -35,10 +35,22 @@ def fingerprint(program: Program) -> str:
     The fingerprint of source that does not parse is that of its text with collapsed white space, so
     that layout does not make a program with a syntax error a new one.
     """
-    text = " ".join(program.source.split())
-    if program.language == "python":
-        with contextlib.suppress(*UNPARSABLE):
-            text = ast.dump(_without_docstrings(syntax_tree(program.source)))
+    python = program.language == "python"
+    return (_python_fingerprint if python else _text_fingerprint)(program.source)
+
+
+@remembered
+def _python_fingerprint(source: str) -> str:
+    with contextlib.suppress(*UNPARSABLE):
+        return _digest(ast.dump(_without_docstrings(syntax_tree(source))))
+    return _text_fingerprint(source)
+
+
+def _text_fingerprint(source: str) -> str:
+    return _digest(" ".join(source.split()))
+
+
+def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 

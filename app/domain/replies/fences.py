@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from app.domain.program import Program, fingerprint
 from app.domain.source.regions import parse
-from app.domain.source.syntax import tree_or_none
+from app.domain.source.syntax import remembered, tree_or_none
 
 _FENCE = re.compile(r"([ \t]*+)(`{3,}+|~{3,}+)[ \t]*+([\w+#.-]*+)[^`\n]*+")
 _DEEPER = 4  # columns of indentation at which a fence is part of the passage, as in CommonMark
@@ -111,6 +111,11 @@ def only_whole_program(passages: list[Fence], parent: Program) -> Fence | None:
 
 def definitions(program: Program) -> frozenset[str]:
     """Returns the top-level functions and classes of a Python program; none in other languages."""
-    tree = tree_or_none(program.source) if program.language == "python" else None
+    return _definitions(program.source) if program.language == "python" else frozenset()
+
+
+@remembered
+def _definitions(source: str) -> frozenset[str]:
+    tree = tree_or_none(source)
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     return frozenset(node.name for node in (tree.body if tree else ()) if isinstance(node, kinds))

@@ -24,7 +24,7 @@ FIRST_SHARE, LARGEST_SHARE = 1 / 25, 1 / 8
 FEWEST_MEASURED = 8
 STEP = 0.1
 """Least relative change of a limit; a smaller change is ignored."""
-BATCH_SECONDS = 0.02
+BATCH_SECONDS = 0.1
 """Time of work that justifies a message: shorter steps share one."""
 LARGEST_BATCH = 8
 MESSAGES = 8

@@ -2,13 +2,47 @@
 
 import ast
 import builtins
-from collections.abc import Sequence
+import functools
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 """What `syntax_tree` raises for a text that is not Python, or is too deeply nested to parse."""
 _ATTEMPTS = 8
 _BUILTINS = frozenset(dir(builtins))
 _HUGE = 1e15
+_REMEMBERED = 4096
+
+Fact = TypeVar("Fact")
+
+
+def remembered(fact: Callable[[str], Fact]) -> Callable[[str], Fact]:
+    """Keeps the results of a pure function of a source text, of the newest few thousand texts.
+
+    A parent is looked at once for each of its children, and a child by several checks.  The digests
+    of the texts are kept, not the texts, so the results must be small.
+    """
+    results: OrderedDict[bytes, Fact] = OrderedDict()
+    lock = threading.Lock()
+
+    @functools.wraps(fact)
+    def recalled(text: str) -> Fact:
+        key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+        with lock:
+            if key in results:
+                results.move_to_end(key)
+                return results[key]
+        result = fact(text)
+        with lock:
+            results[key] = result
+            while len(results) > _REMEMBERED:
+                results.popitem(last=False)
+        return result
+
+    return recalled
 
 
 def syntax_tree(text: str | bytes) -> ast.Module:
@@ -38,6 +72,7 @@ def tree_or_none(text: str) -> ast.Module | None:
         return None
 
 
+@remembered
 def syntax_fault(text: str) -> str | None:
     """Returns why a text is not Python, with the line; None where it parses."""
     try:

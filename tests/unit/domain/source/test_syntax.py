@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from app.domain.source import syntax
-from app.domain.source.syntax import syntax_tree, unbound_names
+from app.domain.source.syntax import remembered, syntax_fault, syntax_tree, unbound_names
 
 
 def test_a_race_of_the_interpreter_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,3 +31,24 @@ def test_a_read_before_its_binding_is_reported() -> None:
     text = "def f(a):\n    b = a + c\n    c = 1\n    return b + missing\n"
 
     assert unbound_names(ast.parse(text)) == {"c", "missing"}
+
+
+def test_a_fact_is_computed_once_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed: list[str] = []
+
+    def length(text: str) -> int:
+        computed.append(text)
+        return len(text)
+
+    recalled = remembered(length)
+    assert [recalled("a"), recalled("bb"), recalled("a")] == [1, 2, 1]
+    assert computed == ["a", "bb"]
+
+    monkeypatch.setattr(syntax, "_REMEMBERED", 2)
+    for text in ("ccc", "a", "bb"):
+        recalled(text)
+    assert computed == ["a", "bb", "ccc", "bb"], "the text that was not asked for longest is left"
+
+
+def test_a_text_that_cannot_be_encoded_is_remembered_too() -> None:
+    assert syntax_fault("x = '\ud800'") == syntax_fault("x = '\ud800'")
