@@ -1,0 +1,217 @@
+"""What a proposal costs on the real path: a model over HTTP, a guarded sandbox, the whole stack.
+
+    python -m benchmarks.real_path                          # a program of one line
+    python -m benchmarks.real_path --bytes 6000             # a program of 6 KB
+
+Real: Postgres, Valkey, Celery workers and beat as processes, prompts, replies, the guarded process
+sandbox.  Simulated: the model (`evoq mock-llm`, which edits the program in its prompt, in a
+separate process on the same machine).  Measured from 15 % of the run on until 95 %, from /proc: a
+process that has ended counts with its parent.  Prints one JSON document.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import psycopg
+
+from app.bootstrap import load_problem
+from app.cli.plan import plan_run, read_layers
+from app.domain.run import Run, RunState
+from app.engine import lifecycle
+from benchmarks.mock_server import MOCK
+from benchmarks.stack import Stack, running_stack
+
+PROGRAM = """# EVOLVE-BLOCK-START
+def solve(x):
+    return x * 0.5 + 1.25
+# EVOLVE-BLOCK-END
+"""
+HELPER = """
+def helper_{n}(values, limit={n}.5):
+    total = 0.0
+    for index, value in enumerate(values):
+        if value > limit:
+            total += value * 0.75 - index * 1.5
+        else:
+            total -= (limit - value) ** 2
+    return total
+"""
+EVALUATOR = """import importlib.util
+
+def evaluate(path):
+    spec = importlib.util.spec_from_file_location("program", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    error = sum(abs(module.solve(x) - (3.1 * x - 2.0)) for x in range(8))
+    return {"combined_score": -float(error)}
+"""
+SANDBOXES = "sandboxes"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The totals of a stack at one moment; processor seconds by part."""
+
+    at: float
+    settled: int
+    commits: int
+    seconds: Counter[str]
+
+
+def main() -> None:
+    options = _arguments()
+    with tempfile.TemporaryDirectory(prefix="evoq-bench-") as folder:
+        problem = _problem(Path(folder) / "problem", options.bytes)
+        environment = {
+            "EVOQ_SANDBOX__BACKEND": "process",
+            "EVOQ_GENERATE_CONCURRENCY": str(2 * options.in_flight),
+        }
+        with (
+            _mock(options) as base_url,
+            running_stack(["gpu", "cpu,control"], environment, application="app") as stack,
+        ):
+            run = _start(stack, problem, base_url, options)
+            first = _reached(stack, run, int(0.15 * options.proposals))
+            last = _reached(stack, run, int(0.95 * options.proposals))
+            memory = stack.spent.memory_mib()
+    print(json.dumps(_report(options, first, last, memory), indent=2))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--proposals", type=int, default=1500)
+    parser.add_argument("--in-flight", type=int, default=64)
+    parser.add_argument("--model-seconds", type=float, default=0.5)
+    parser.add_argument("--bytes", type=int, default=0, help="least length of the program")
+    return parser.parse_args()
+
+
+def _problem(folder: Path, length: int) -> Path:
+    """Writes a problem whose program has at least so many bytes, and returns its folder."""
+    folder.mkdir()
+    program, n = PROGRAM, 0
+    while len(program) < length:
+        program += HELPER.format(n=n)
+        n += 1
+    (folder / "initial_program.py").write_text(program)
+    (folder / "evaluator.py").write_text(EVALUATOR)
+    return folder
+
+
+@contextmanager
+def _mock(options: argparse.Namespace) -> Iterator[str]:
+    command = [*MOCK, "--json", "--latency", str(options.model_seconds)]
+    command += ["--max-num-seqs", str(options.in_flight)]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert process.stdout is not None
+    document = ""
+    for line in process.stdout:
+        document += line
+        if line.startswith("}"):
+            break
+    try:
+        yield json.loads(document)["base_url"]
+    finally:
+        process.terminate()
+        process.wait(20)
+        process.stdout.close()
+
+
+def _start(stack: Stack, folder: Path, base_url: str, options: argparse.Namespace) -> Run:
+    problem = load_problem([folder])
+    assignments = [
+        "llm.model=mock",
+        f"llm.base_url={base_url}",
+        f"llm.target_in_flight={options.in_flight}",
+        f"queue.generating={options.in_flight + 8}",
+        f"queue.evaluating={options.in_flight}",
+    ]
+    layers = read_layers(assignments, None, iterations=options.proposals, seed=1)
+    return lifecycle.start(
+        stack.ctx, problem, plan_run(problem, layers, local=False).new_run("real-path")
+    )
+
+
+def _reached(stack: Stack, run: Run, settled: int) -> Mark:
+    """Returns the totals once so many proposals have settled."""
+    while True:
+        with stack.store.begin() as tx:
+            current = tx.runs.get(run.id)
+            now = current.proposals - tx.proposals.backlog(run.id).unsettled
+        if now >= settled:
+            return Mark(time.monotonic(), now, _commits(stack), _seconds())
+        if current.state is not RunState.RUNNING:
+            raise SystemExit(f"the run is {current.state.value}: {current.reason}")
+        time.sleep(0.1)
+
+
+def _commits(stack: Stack) -> int:
+    address = stack.database_url.replace("+psycopg", "")
+    with psycopg.connect(address, autocommit=True) as connection:
+        query = "SELECT sum(xact_commit)::bigint FROM pg_stat_database"
+        [(commits,)] = connection.execute(query).fetchall()
+    return int(commits)
+
+
+def _seconds() -> Counter[str]:
+    """Returns processor seconds by part; what a worker's ended children took is the sandboxes'."""
+    seconds: Counter[str] = Counter()
+    parts: dict[int, str] = {}
+    for process in psutil.Process().children(recursive=True):
+        try:
+            times, line, parent = process.cpu_times(), process.cmdline(), process.ppid()
+            name = process.name()
+        except psutil.NoSuchProcess:
+            continue
+        ended = times.children_user + times.children_system
+        own = times.user + times.system
+        if "-Q" in line:
+            parts[process.pid] = SANDBOXES
+            seconds[f"worker {line[line.index('-Q') + 1]}"] += own
+            seconds[SANDBOXES] += ended
+            continue
+        part = parts.get(parent)
+        if part is None:
+            known = {"mock-llm": "mock-llm", "beat": "beat"}
+            part = next((part for word, part in known.items() if word in line), name)
+        parts[process.pid] = part
+        seconds[part] += own + ended
+    return seconds
+
+
+def _report(
+    options: argparse.Namespace, first: Mark, last: Mark, memory: float
+) -> dict[str, object]:
+    n = last.settled - first.settled
+    by_part = {
+        part: round(1000 * (last.seconds[part] - first.seconds[part]) / n, 2)
+        for part in sorted(last.seconds)
+    }
+    ours = sum(ms for part, ms in by_part.items() if part != "mock-llm")
+    return {
+        "what": "whole stack, guarded process sandboxes; the model is SIMULATED (evoq mock-llm)",
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
+        "settings": vars(options),
+        "proposals": n,
+        "per_second": round(n / (last.at - first.at), 1),
+        "cpu_ms": {**by_part, "ours": round(ours, 2)},
+        "commits": round((last.commits - first.commits) / n, 2),
+        "memory_mib": round(memory),
+    }
+
+
+if __name__ == "__main__":
+    main()
