@@ -8,9 +8,11 @@ needs when it is called, so that `--help` stays fast.
 import inspect
 import io
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -127,7 +129,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
       arguments: None means the arguments of this process.
     """
     filter_secrets()
-    sys.exit(status_of(list(sys.argv[1:] if arguments is None else arguments)))
+    for name in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(name) is not signal.SIG_IGN:  # as `nohup` wants it
+            signal.signal(name, _interrupt)
+    try:
+        status = status_of(list(sys.argv[1:] if arguments is None else arguments))
+    except KeyboardInterrupt:  # a second one, while the first was handled
+        status = FAILED
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, signal.SIG_IGN)  # nothing is left to interrupt
+    sys.exit(status)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  a handler
+    """Ends the command as Ctrl-C does."""
+    if number == signal.SIGHUP:
+        from app.cli.following import leave_terminal
+
+        leave_terminal()
+    raise KeyboardInterrupt
 
 
 def status_of(arguments: list[str]) -> int:

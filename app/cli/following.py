@@ -1,7 +1,9 @@
 """Following a run: bounded reads of the ledger until the run stops, shown as they come."""
 
 import math
+import os
 import signal
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -51,7 +53,11 @@ class Interruption:
         self._before: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> "Interruption":
-        self._before = {name: signal.signal(name, self._handle) for name in SIGNALS}
+        self._before = {
+            name: signal.signal(name, self._handle)
+            for name in SIGNALS
+            if signal.getsignal(name) is not signal.SIG_IGN  # as `nohup` wants it
+        }
         return self
 
     def __exit__(
@@ -64,9 +70,23 @@ class Interruption:
             signal.signal(name, handler)  # type: ignore[arg-type]  # as `signal` returned it
 
     def _handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  a handler
+        if number == signal.SIGHUP:
+            leave_terminal()
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True
+
+
+def leave_terminal() -> None:
+    """Lets the output of this process go nowhere, because its terminal was closed.
+
+    A write to a closed terminal is an error, which would end the command before the run is paused.
+    """
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        if stat.S_ISCHR(os.fstat(stream).st_mode):  # `isatty` denies a terminal that was closed
+            os.dup2(nowhere, stream)
+    os.close(nowhere)
 
 
 class Deadline:

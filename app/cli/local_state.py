@@ -17,6 +17,11 @@ UP_LOCK = "up.lock"
 """Held by `evoq up`."""
 ATTEMPTS = 10
 RESULTS = Path("runs")
+RESULT_FILES = (
+    *("best_program.*", "best.json", "metrics.jsonl", "metrics.csv", "settings.json"),
+    *("evolution.png", "failures.png", "archive.png"),
+)
+"""Patterns of the files that `app.reports.folder` writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,48 @@ def require_writable(folder: Path) -> Path:
             f"one with --out, or change its permissions"
         ) from error
     return folder
+
+
+def require_own(folder: Path, where: str, *, run: str = "", problem: str = "") -> Path:
+    """Returns a folder that holds no results, or only those of this run.
+
+    Args:
+      folder: Where results are to be written.
+      where: The option that names it, for the message.
+      run: Name of a run that exists; "" for a new one, which has no results yet.
+      problem: Digest of its problem.
+
+    Raises:
+      UsageError: It holds files of another run or of someone else, which would be overwritten.
+    """
+    from app.config.layers import UsageError
+
+    there = sorted(path.name for pattern in RESULT_FILES for path in folder.glob(pattern))
+    if not there or (run and _owner(folder) == (run, problem)):
+        return folder
+    raise UsageError(
+        "the folder has files that the results would overwrite",
+        where=where,
+        value=f"{folder}: {', '.join(there)}",
+        remedy="Name another folder, or move these files away.",
+    )
+
+
+def _owner(folder: Path) -> tuple[str, str] | None:
+    """Returns the run, and the digest of its problem, whose settings lie in a folder."""
+    try:
+        settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
+        return settings["run"], settings["problem"]["digest"]
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def is_worked_on(home: Path) -> bool:
+    """Returns whether some command works on runs of an embedded folder now."""
+    if not (home / WORK_LOCK).exists():
+        return False
+    with (home / WORK_LOCK).open("r") as lock:
+        return not _taken(lock, fcntl.LOCK_EX)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from app.cli.local_state import (
     LocalState,
     is_up,
     read_local_state,
+    require_own,
     require_writable,
     write_local_state,
 )
@@ -103,7 +104,9 @@ def run(
     _require_possible(target, detach=detach, reproducible=reproducible)
     loaded = load_problem([Path(path) for path in problem], layers, strict=strict)
     plan = plan_run(loaded, layers, local=not target.deployed, reproducible=reproducible)
-    require_writable(results or RESULTS)
+    require_writable(require_own(results, "--out") if results else RESULTS)
+    if name and not results:
+        require_own(RESULTS / name, "--name")
     for notice in plan.notices:
         screen.note(f"notice: {notice}")
     hint = "no run had begun"
@@ -158,6 +161,8 @@ def resume(
         settings = RunSettings.model_validate(before.settings)
         require_bounds(budget or before.budget, settings.llm)
         state = read_local_state(target.home, before.name)
+        if out and Path(out).absolute() != Path(state.out).absolute():
+            require_own(Path(out), "--out", run=before.name, problem=before.problem)
         folder = require_writable(Path(out or state.out).absolute())
         _remember(target, before.name, replace(state, out=str(folder)), screen)
         inline = state.reproducible and not target.deployed
@@ -244,12 +249,15 @@ def _require_workers(target: Target) -> None:
 
 
 def _free_name(store: Store, problem: str) -> str:
-    """Returns PROBLEM-NUMBER, with the first free number above that of the newest run."""
+    """Returns PROBLEM-NUMBER, with the first free number above that of the newest run.
+
+    A number is free if neither a run nor a folder of results has it.
+    """
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", problem).strip("-._")[:80] or "run"
     with store.begin() as tx:
         newest = tx.runs.newest(limit=1)
         number = newest[0].id + 1 if newest else 1
-        while tx.runs.named(f"{stem}-{number}") is not None:
+        while tx.runs.named(f"{stem}-{number}") or (RESULTS / f"{stem}-{number}").exists():
             number += 1
     return f"{stem}-{number}"
 

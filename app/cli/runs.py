@@ -16,7 +16,7 @@ def list_runs(as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG
       evoq list-runs
       evoq list-runs --json
     """
-    from app.cli.target import find_target, open_ledger
+    from app.cli.target import find_target, open_ledger, worked_on
 
     screen, target = Screen(json=as_json), find_target()
     rows: list[dict[str, Any]] = []
@@ -28,6 +28,7 @@ def list_runs(as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG
                     "id": run.id,
                     "problem": run.problem_name,
                     "state": run.state.value,
+                    "worked_on": worked_on(target, run),
                     "iterations": run.proposals - tx.proposals.backlog(run.id).unsettled,
                     "budget": run.budget.proposals,
                     "best": best.fitness if (best := tx.history.best_quality(run)) else None,
@@ -52,7 +53,7 @@ def _table(rows: list[dict[str, Any]]) -> Table:
             str(row["id"]),
             row["run"],
             row["problem"],
-            row["state"],
+            f"{row['state']}, nobody at work" if row["worked_on"] is False else row["state"],
             f"{row['iterations']}/{row['budget']}",
             number(row["best"]),
             f"{timedelta(seconds=round(row['age_seconds']))} ago",

@@ -68,19 +68,24 @@ def show(
 
 
 def _show_run(name: str, screen: Screen) -> None:
-    from app.cli.target import open_run, stored_problem
+    from app.cli.target import find_target, open_run, stored_problem, worked_on
     from app.reports.summary import document, summarise
 
-    with open_run(name) as (ledger, run):
+    target = find_target()
+    with open_run(name, target) as (ledger, run):
         problem = stored_problem(ledger.store, run)
         summary = summarise(ledger.store, run.id, problem)
         endpoints = _endpoints(run, ledger.redis_url)
     folder = Path(read_local_state(ledger.home, run.name).out)
     answer = document(summary, str(folder) if folder.is_dir() else None)
+    answer["worked_on"] = worked_on(target, run)
+    abandoned = f"nobody is at work on it: `evoq resume {run.name}` continues it"
     rows = {
         "run": f"{run.name} (number {run.id})",
         "problem": f"{run.problem_name} ({run.problem[:12]})",
-        "state": run.state.value + (f": {run.reason}" if run.reason else ""),
+        "state": run.state.value
+        + (f": {run.reason}" if run.reason else "")
+        + (f"; {abandoned}" if answer["worked_on"] is False else ""),
         "settled": f"{summary.iterations} of {run.budget.proposals}: {summary.admitted} admitted, "
         f"{sum(summary.cuts.values())} cut, {sum(summary.failures.values())} failed",
         "cut": counted(summary.cuts),

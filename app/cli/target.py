@@ -6,10 +6,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.cli.local_state import is_worked_on
 from app.cli.output import CommandError
 from app.config.layers import Choices, UsageError, addresses, from_environment
 from app.domain.problem import Problem
-from app.domain.run import Run
+from app.domain.run import Run, RunState
 from app.engine.context import Context
 from app.ports.protocols import Executor, Store
 
@@ -123,6 +124,16 @@ def open_ledger(
             yield Ledger(store, target.home, servers.redis_url, stack.check)
     finally:
         stack.stop()
+
+
+def worked_on(target: Target, run: Run) -> bool | None:
+    """Returns whether a command of this machine works on a run that is running.
+
+    None for a run that is not running, and in a deployment, whose workers are elsewhere.
+    """
+    if target.deployed or run.state is not RunState.RUNNING:
+        return None
+    return is_worked_on(target.home)
 
 
 @contextmanager

@@ -1,0 +1,46 @@
+"""What a folder of this machine says of its runs: results that are there, commands at work."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from app.cli.local_state import is_worked_on, require_own, work_lock
+from app.config.layers import UsageError
+
+
+@pytest.mark.parametrize("name", ["best_program.rs", "metrics.csv", "evolution.png"])
+def test_a_folder_with_the_file_of_someone_else_is_refused_by_name(tmp_path: Path, name: str):
+    (tmp_path / name).write_text("mine")
+
+    with pytest.raises(UsageError) as caught:
+        require_own(tmp_path, "--out")
+
+    assert caught.value.where == "--out"
+    assert name in caught.value.value
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_a_folder_with_other_files_may_get_results(tmp_path: Path):
+    (tmp_path / "notes.txt").write_text("mine")
+
+    assert require_own(tmp_path, "--out") == tmp_path
+
+
+@pytest.mark.parametrize(("run", "problem"), [("other-1", "d1"), ("mine-1", "d2"), ("", "")])
+def test_results_are_written_again_only_by_the_run_that_wrote_them(
+    tmp_path: Path, run: str, problem: str
+):
+    settings = {"run": "mine-1", "problem": {"digest": "d1"}}
+    (tmp_path / "settings.json").write_text(json.dumps(settings))
+
+    assert require_own(tmp_path, "--out", run="mine-1", problem="d1") == tmp_path
+    with pytest.raises(UsageError):
+        require_own(tmp_path, "--out", run=run, problem=problem)
+
+
+def test_a_folder_is_worked_on_while_a_command_holds_its_lock(tmp_path: Path):
+    assert not is_worked_on(tmp_path)
+    with work_lock(tmp_path, alone=False):
+        assert is_worked_on(tmp_path)
+    assert not is_worked_on(tmp_path)
