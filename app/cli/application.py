@@ -70,7 +70,7 @@ COMMANDS: dict[str, Callable[..., int | None]] = {
 application = typer.Typer(
     name=NAME,
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )

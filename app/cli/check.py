@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from app.cli.options import Assignments, Config, Debug, Json, Problem, Strict
+from app.cli.options import Assignments, Config, Debug, Json, Problem, Strict, Verbose
 from app.cli.output import DONE, FAILED, MOST_NAMES, ErrorReport, Screen
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def check(
     assignments: Assignments = None,
     strict: Strict = False,
     as_json: Json = False,
+    verbose: Verbose = False,
     debug: Debug = False,  # noqa: ARG001  read by `status_of`
 ) -> int:
     """Loads a problem, evaluates its seeds in the sandbox, and prints what was understood.
@@ -74,7 +75,7 @@ def check(
         "usable": usable,
     }
     _print_understood(document, screen)
-    for line in protection_lines(protections):
+    for line in protection_lines(protections, verbose=verbose):
         screen.say(line)
     print_measurements(named, screen)
     screen.say(cost.text)

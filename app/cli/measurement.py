@@ -284,9 +284,10 @@ def print_measurements(measurements: Sequence[tuple[str, Measurement]], screen: 
             screen.say(mean)
 
 
-def protection_lines(protections: Sequence[Protection]) -> list[str]:
+def protection_lines(protections: Sequence[Protection], *, verbose: bool = False) -> list[str]:
     """Returns one line on the protections that work, and one on each that is missing."""
     on = [protection.name for protection in protections if protection.on]
-    lines = [f"sandbox: {len(on)} of {len(protections)} protections on: {'; '.join(on)}"]
+    named = f": {'; '.join(on)}" if verbose else " (-v names them)"
+    lines = [f"sandbox: {len(on)} of {len(protections)} protections on{named}"]
     lines += [f"sandbox: missing: {p.name} ({p.remedy})" for p in protections if not p.on]
     return lines

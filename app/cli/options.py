@@ -37,3 +37,6 @@ OutFile = Annotated[
     str | None,
     typer.Option("--out", metavar="FILE", help="File to write; standard output by default."),
 ]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Name every protection of the sandbox.")
+]

@@ -99,16 +99,18 @@ class RunPlan:
 def read_layers(
     assignments: Sequence[str] | None,
     config: str | None,
-    *,
-    iterations: int | None = None,
-    seed: int | None = None,
+    options: Mapping[str, Any] = {},
 ) -> SettingLayers:
     """Reads `--set`, the environment and `--config`.
+
+    Args:
+      assignments: The values of `--set`.
+      config: The value of `--config`.
+      options: Settings that have options of their own; None where an option was not given.
 
     Raises:
       UsageError: A setting is unknown, or a file cannot be read.
     """
-    options = {"budget.proposals": iterations, "search.seed": seed}
     given = {name: value for name, value in options.items() if value is not None}
     line = Choices("the command line", {**from_assignments(assignments or ()).values, **given})
     choices = [with_templates(layer, Path()) for layer in (line, from_environment(os.environ))]
@@ -183,7 +185,12 @@ def load_problem(paths: Sequence[Path], layers: SettingLayers, *, strict: bool =
 
 
 def plan_run(
-    problem: Problem, layers: SettingLayers, *, local: bool, reproducible: bool = False
+    problem: Problem,
+    layers: SettingLayers,
+    *,
+    local: bool,
+    reproducible: bool = False,
+    no_model: bool = False,
 ) -> RunPlan:
     """Returns what a run of the problem is created from.
 
@@ -191,6 +198,7 @@ def plan_run(
       problem: The problem.
       layers: Settings beside those of the problem.
       local: Whether the run's workers share this process's environment, keys included.
+      no_model: Whether no model is asked, whatever the settings name.
       reproducible: Whether one proposal is in flight at a time, and requests have seeds.
 
     Raises:
@@ -198,6 +206,8 @@ def plan_run(
     """
     resolution = resolved(layers.choices, problem.suggestions, problem.suggested_by)
     notices = [*problem.notices, *resolution.notices]
+    if no_model:
+        resolution = without_models(resolution)
     if not local:
         notices += require_owned_by_run(layers.choices)
     adjustments = (_without_keyless_models, without_judges, _with_human_models)

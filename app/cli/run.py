@@ -18,7 +18,7 @@ from app.cli.local_state import (
     require_writable,
     write_local_state,
 )
-from app.cli.options import Assignments, Config, Debug, Json, Problem, RunName, Strict
+from app.cli.options import Assignments, Config, Debug, Json, Problem, RunName, Strict, Verbose
 from app.cli.output import CommandError, Screen
 
 if TYPE_CHECKING:
@@ -43,7 +43,23 @@ Name = Annotated[
 ]
 Results = Annotated[
     str | None,
-    typer.Option("--out", metavar="DIR", help="Folder of results; runs/NAME by default."),
+    typer.Option(
+        "--out", "--output", metavar="DIR", help="Folder of results; runs/NAME by default."
+    ),
+]
+NoModel = Annotated[
+    bool,
+    typer.Option("--no-model", help="Ask no model, whatever the configuration names."),
+]
+TargetScore = Annotated[
+    float | None,
+    typer.Option("--target-score", metavar="X", help="Stop at this fitness: search.stop_fitness."),
+]
+PrimaryModel = Annotated[
+    str | None, typer.Option("--primary-model", metavar="NAME", help="The model: llm.model.")
+]
+ApiBase = Annotated[
+    str | None, typer.Option("--api-base", metavar="URL", help="Its endpoint: llm.base_url.")
 ]
 Detach = Annotated[
     bool, typer.Option("--detach", help="Submit to a deployment, or to `evoq up`, and return.")
@@ -77,6 +93,11 @@ def run(
     as_json: Json = False,
     strict: Strict = False,
     reproducible: Reproducible = False,
+    no_model: NoModel = False,
+    primary_model: PrimaryModel = None,
+    api_base: ApiBase = None,
+    target_score: TargetScore = None,
+    verbose: Verbose = False,
     debug: Debug = False,  # noqa: ARG001  read by `status_of`
 ) -> int:
     """Starts a search and follows it to its end.
@@ -99,11 +120,20 @@ def run(
 
     screen, results = Screen(json=as_json), Path(out) if out else None
     _require_name(name)
-    layers = read_layers(assignments, config, iterations=iterations, seed=seed)
+    options = {
+        "budget.proposals": iterations,
+        "search.seed": seed,
+        "search.stop_fitness": target_score,
+        "llm.model": primary_model,
+        "llm.base_url": api_base,
+    }
+    layers = read_layers(assignments, config, options)
     target = find_target(layers.choices)
     _require_possible(target, detach=detach, reproducible=reproducible)
     loaded = load_problem([Path(path) for path in problem], layers, strict=strict)
-    plan = plan_run(loaded, layers, local=not target.deployed, reproducible=reproducible)
+    plan = plan_run(
+        loaded, layers, local=not target.deployed, reproducible=reproducible, no_model=no_model
+    )
     require_writable(require_own(results, "--out") if results else RESULTS)
     if name and not results:
         require_own(RESULTS / name, "--name")
@@ -117,6 +147,7 @@ def run(
             inline=reproducible,
             screen=screen,
             evaluator=evaluator_of(loaded),
+            verbose=verbose,
         ) as session:
             name = name or _free_name(session.store, loaded.name)
             folder = require_writable((results or RESULTS / name).absolute())

@@ -117,6 +117,7 @@ def open_session(
     screen: Screen,
     resumed: int | None = None,
     evaluator: Evaluator | None = None,
+    verbose: bool = False,
 ) -> Iterator[RunSession]:
     """Opens the ledger, and the sandbox or the workers that a run needs.
 
@@ -128,6 +129,7 @@ def open_session(
       resumed: The run that is about to be resumed; runs left behind by others are paused.
       evaluator: Its dependencies are installed here, with the progress shown, before workers of
         this machine need them; None leaves it to them.
+      verbose: Whether every protection of the sandbox is named.
 
     Raises:
       Unavailable: The database or the sandbox cannot be reached.
@@ -145,7 +147,7 @@ def open_session(
     with ExitStack() as stack:
         alone = stack.enter_context(work_lock(target.home, alone=inline))
         sandbox = stack.enter_context(open_sandbox(settings.sandbox, screen))
-        for line in protection_lines(sandbox.protections()):
+        for line in protection_lines(sandbox.protections(), verbose=verbose):
             screen.say(line)
         if evaluator is not None:
             sandbox.prepare(evaluator)

@@ -39,6 +39,9 @@ _SECTIONS: dict[str, type[BaseModel] | None] = {
 _ALIKE = 0.85
 """Likeness of two variables, 0 to 1, from which on one is taken for a misspelling of the other."""
 
+_NEAR = 0.7
+"""Likeness of two settings from which on one is named as what may have been meant."""
+
 _OTHER_VARIABLES = (
     "GENERATE_CONCURRENCY", "EVALUATE_CONCURRENCY", "TASK_EVENTS", "HEARTBEAT_FILE", "IMAGE",
     "PROBLEM_DATA", "PROGRAM_SOURCE", "TEST_VLLM_MODEL",
@@ -289,11 +292,12 @@ def _of_settings(loaded: Any) -> bool:
     return bool(names & ({*_SECTIONS, *ADDRESSES} - {"llm"}))
 
 
-def _closest(name: str, known: Sequence[str]) -> str:
-    """Returns the known key most like `name`; the same last part in another section wins."""
+def _closest(name: str, known: Sequence[str]) -> str | None:
+    """Returns the known key most like `name`, or None; the same last part elsewhere wins."""
     last = name.rsplit(".", 1)[-1]
     moved = [key for key in known if key.rsplit(".", 1)[-1] == last]
-    return moved[0] if moved else difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
+    near = moved or difflib.get_close_matches(name, known, n=1, cutoff=_NEAR)
+    return near[0] if near else None
 
 
 def _entries(name: str, value: Any, where: str) -> dict[str, Any]:
@@ -319,10 +323,11 @@ def _entries(name: str, value: Any, where: str) -> dict[str, Any]:
         return {f"{name}.{template}": text for template, text in value.items()}
     if known_setting(section, rest):
         return {name: value}
+    near = _closest(name, _known_keys())
     raise UsageError(
         f"unknown setting `{name}`",
         where=where,
-        remedy=f"The closest known one is `{_closest(name, _known_keys())}`.",
+        remedy=f"The closest known one is `{near}`." if near else "docs/settings.md lists all.",
     )
 
 

@@ -43,7 +43,7 @@ class EmbeddedValkey:
             self._process.end_recorded()
             path = self._process.sockets() / "valkey.sock"
             configuration = self.home / "valkey.conf"
-            configuration.write_text(_configuration(folder, path))
+            configuration.write_text(_configuration(folder, path), "utf-8", "surrogateescape")
         except OSError as error:
             raise EmbeddedError(
                 f"cannot keep a queue in {self.home}: {error}: {remedy(str(error))}"
