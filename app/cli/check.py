@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from app.cli.measurement import Measurement
+    from app.config.settings import RunSettings
     from app.domain.problem import Job
     from app.domain.problem import Problem as LoadedProblem
     from app.ports.protocols import Sandbox
@@ -67,7 +68,7 @@ def check(
     unchanging = unchangeable(loaded, layers)
     usable = measured_any and not unchanging
     document = {
-        **_understood(loaded, notices),
+        **_understood(loaded, resolution.settings, notices),
         "sandbox": {protection.name: protection.on for protection in protections},
         "seeds": [{"name": name, **measured.document()} for name, measured in named],
         "modes_compared": compare,
@@ -130,8 +131,14 @@ def _first_job(problem: LoadedProblem) -> Job:
     return problem.prepare(problem.trial_of(seed.id, problem.stages[0]), {seed.id: seed})
 
 
-def _understood(problem: LoadedProblem, notices: Sequence[str]) -> dict[str, Any]:
-    job = _first_job(problem)
+def _understood(
+    problem: LoadedProblem, settings: RunSettings, notices: Sequence[str]
+) -> dict[str, Any]:
+    from app.config.checks import islands_of
+    from app.domain.search.archive import scaled
+
+    job, islands = _first_job(problem), islands_of(settings)
+    axes = scaled(problem.axes, islands, settings.budget.proposals)
     return {
         "problem": problem.name,
         "digest": problem.digest,
@@ -142,7 +149,8 @@ def _understood(problem: LoadedProblem, notices: Sequence[str]) -> dict[str, Any
         "evaluator": job.evaluator.entry,
         "stages": list(problem.stages),
         "thresholds": list(problem.thresholds),
-        "axes": [asdict(axis) for axis in problem.axes],
+        "islands": islands,
+        "axes": [asdict(axis) for axis in axes],
         "limits": asdict(job.limits),
         "mode": job.mode.value,
         "edit": asdict(problem.edit),
@@ -162,7 +170,7 @@ def _print_understood(document: Mapping[str, Any], screen: Screen) -> None:
         "evaluator": document["evaluator"],
         "stages": ", ".join(document["stages"])
         + (f"; thresholds {thresholds}" if thresholds else ""),
-        "axes": axes or "none",
+        "axes": f"{axes or 'none'}; {document['islands']} islands",
         "limits": f"{limits['wall_seconds']:g} s, {limits['cpu_seconds']:g} s of CPU, "
         f"{limits['memory_mib']} MiB",
         "mode": document["mode"],

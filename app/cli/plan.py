@@ -13,6 +13,7 @@ from app.adapters.model.providers.spec import model_spec
 from app.adapters.problems import configures_problem
 from app.adapters.tuning.cma import ask
 from app.config.checks import (
+    islands_of,
     operators,
     require_bounds,
     require_owned_by_run,
@@ -35,8 +36,9 @@ from app.config.settings import RunSettings
 from app.domain.operator import Offspring
 from app.domain.operators import operators as every_operator
 from app.domain.operators.complete import COMPLETE
-from app.domain.problem import Problem
+from app.domain.problem import Axis, Problem
 from app.domain.prompting.templates import TEMPLATES
+from app.domain.search.archive import scaled
 from app.domain.search.back_pressure import SMALL, InFlightLimits
 from app.domain.search.budget import Budget
 from app.domain.source.functions import evolving
@@ -79,6 +81,16 @@ class RunPlan:
     operators: Mapping[str, float]
     notices: tuple[str, ...]
 
+    @property
+    def islands(self) -> int:
+        assert self.settings.search.islands is not None  # `plan_run` derives it
+        return self.settings.search.islands
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """The axes of the run's grid."""
+        return scaled(self.problem.axes, self.islands, self.settings.budget.proposals)
+
     def new_run(self, name: str) -> NewRun:
         """Returns the run with that name."""
         search, queue = self.settings.search, self.settings.queue
@@ -88,9 +100,9 @@ class RunPlan:
             strategy=search.strategy,
             settings=self.settings.model_dump(mode="json"),
             operators=self.operators,
-            axes=self.problem.axes,
+            axes=self.axes,
             seed=search.seed,
-            islands=search.islands,
+            islands=self.islands,
             budget=Budget(**self.settings.budget.model_dump()),
             limits=InFlightLimits(queue.generating or SMALL, queue.evaluating or SMALL),
         )
@@ -236,6 +248,8 @@ def plan_run(
     if settings.llm.seeded is None:
         llm = settings.llm.model_copy(update={"seeded": reproducible})
         settings = settings.model_copy(update={"llm": llm})
+    search = settings.search.model_copy(update={"islands": islands_of(settings)})
+    settings = settings.model_copy(update={"search": search})  # stored as it takes effect
     return RunPlan(problem, settings, mix, tuple(notices))
 
 

@@ -6,10 +6,12 @@ from typing import Any
 
 from app.config.layers import ENVIRONMENT, Choices, UsageError, owner_of
 from app.config.models import ModelSettings
+from app.config.recipes import parameter_names, recipe
 from app.config.resolve import PROBLEMS_OWN, Resolved
 from app.config.rules import refining_of
 from app.config.settings import Owner, RunSettings
 from app.domain.operator import Role
+from app.domain.search.archive import islands_for
 from app.domain.search.budget import Budget
 
 WITH_A_MODEL = {"diff": 0.45, "rewrite": 0.45, "mend": 0.1}
@@ -198,3 +200,15 @@ def without_judges(run: Resolved) -> tuple[Resolved, list[str]]:
 def _with_models(run: Resolved, changes: Mapping[str, Any]) -> Resolved:
     llm = run.settings.llm.model_copy(update=changes)
     return replace(run, settings=run.settings.model_copy(update={"llm": llm}))
+
+
+def islands_of(settings: RunSettings) -> int:
+    """Returns the number of islands: the settings', else what suits the recipe and the budget.
+
+    Without migration between them islands would only divide the budget.
+    """
+    search = settings.search
+    if search.islands is not None:
+        return search.islands
+    migrates = "migration_interval" in parameter_names(recipe(search.strategy))
+    return islands_for(settings.budget.proposals) if migrates else 1

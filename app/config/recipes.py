@@ -62,7 +62,7 @@ def parameter_names(recipe: type[Recipe]) -> list[str]:
 def with_parameters(
     recipe: type[Recipe], search: Mapping[str, Any], strategy: Mapping[str, Any]
 ) -> Recipe:
-    """Returns a recipe with its parameters.
+    """Returns a recipe with its parameters; one without a value has the recipe's own default.
 
     Args:
       recipe: Its class.
@@ -73,8 +73,8 @@ def with_parameters(
       ValueError: A parameter is of the wrong type or out of range.
     """
     values = {
-        name: search[name] if name in search else strategy[name]
+        name: value
         for name in parameter_names(recipe)
-        if name in search or name in strategy
+        if (value := search.get(name, strategy.get(name))) is not None
     }
     return TypeAdapter(recipe).validate_python(values)

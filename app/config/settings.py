@@ -62,20 +62,23 @@ class SearchSettings(Section):
     """Name of the recipe that the search follows."""
     seed: int = Field(42, ge=0)
     """Seed of every random draw of the run."""
-    islands: int = Field(5, ge=1, le=1000)
-    """Number of islands, sub-populations that evolve separately."""
-    migration_interval: int = Field(50, ge=1)
+    islands: int | None = Field(None, ge=1, le=1000)
+    """Number of islands, sub-populations that evolve separately. Without a value, one for each 500
+    proposals of the budget, from 1 to 5; 1 for a recipe without migration."""
+    migration_interval: int = Field(10, ge=1)
     """Cohorts an island closes between two migrations."""
     migration_rate: float = Field(0.1, ge=0, le=1)
     """Share of an island's cells whose elites migrate."""
-    exploration_ratio: float = Field(0.2, ge=0, le=1)
+    exploration_ratio: float = Field(0.05, ge=0, le=1)
     """Share of parents that are drawn from all cells of an island, each cell being equally
     likely."""
-    exploitation_ratio: float = Field(0.7, ge=0, le=1)
-    """Share of parents that are drawn from the `search.archive_size` fittest elites, each being
-    equally likely; the remaining parents are drawn from them by rank."""
-    archive_size: int = Field(100, ge=1)
-    """Number of fittest elites that exploitation draws parents from."""
+    exploitation_ratio: float = Field(0.95, ge=0, le=1)
+    """Share of parents that exploitation chooses, see `search.archive_size`; the remaining parents
+    are drawn by rank."""
+    archive_size: int | None = Field(None, ge=1)
+    """Number of fittest elites of all islands that exploitation draws parents from, each being
+    equally likely. Without a value, exploitation takes the fittest program that has fewer than
+    `strategy.patience` children."""
     top_programs: int = Field(3, ge=0)
     """Number of fittest programs that a prompt contains."""
     inspirations: int = Field(2, ge=0)

@@ -123,6 +123,7 @@ class Axis:
 
     Attributes:
       provisional: Whether the range was drawn from the seeds alone and is yet to be learnt.
+      scaled: Whether `bins` was not declared, and follows from the run's budget.
     """
 
     name: str
@@ -130,6 +131,7 @@ class Axis:
     low: float | None = None
     high: float | None = None
     provisional: bool = False
+    scaled: bool = False
 
     @property
     def ranged(self) -> bool:

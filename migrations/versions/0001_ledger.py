@@ -169,10 +169,7 @@ _UP = (
     """,
     "CREATE INDEX proposals_of_family ON proposals (run, family, id) WHERE family IS NOT NULL",
     "CREATE INDEX proposals_of_cohort ON proposals (cohort)",
-    """
-    CREATE INDEX proposals_of_parent ON proposals ((parents[1]), id)
-    WHERE state = 'admitted'
-    """,
+    "CREATE INDEX proposals_of_parent ON proposals ((parents[1]), id)",
     "CREATE INDEX proposals_of_program ON proposals (program, id) WHERE state = 'admitted'",
     """
     CREATE INDEX proposals_settled ON proposals (run, settled_at, id)

@@ -1,6 +1,7 @@
 """A whole run on a real ledger, in one process."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from app.domain.operators.tune import tuner
 from app.domain.problem import Axis, Outcome, Problem
 from app.domain.program import Program, ProgramId
 from app.domain.run import RunState
+from app.domain.search.archive import Bred
 from app.domain.search.cohort import State
 from app.domain.source.imports import ImportPolicy
 from app.engine import lifecycle
@@ -314,3 +316,17 @@ def test_tune_tries_the_fittest_skeleton_until_it_stalls(ctx: Context) -> None:
             best_so_far.append(one.program)
             highest = one.fitness
     assert followed > 10
+
+
+def test_an_island_counts_the_children_of_its_fittest(ctx: Context) -> None:
+    run = run_to_the_end(ctx, problem(), new_run(problem(), budget=40, islands=1))
+    with ctx.store.begin() as tx:
+        settled = tx.history.settled(run)
+        island = tx.archive.island(run, 0)
+        few, all_ = island.bred(4, 2), island.bred(50, 1000)
+        fittest = island.best(50)
+    children = Counter(one.parents[0] for one in settled if not one.seed and one.parents)
+    assert tuple(bred.elite for bred in all_) == fittest
+    assert [bred.children for bred in all_] == [children[elite.program] for elite in fittest]
+    assert max(bred.children for bred in all_) > 2
+    assert few == tuple(Bred(one.elite, min(2, one.children)) for one in all_[:4])

@@ -9,7 +9,7 @@ from app.adapters.store.codec import elite_of
 from app.adapters.store.driver import row, rows, value, write
 from app.adapters.store.runs import as_json
 from app.domain.program import ProgramId
-from app.domain.search.archive import Cell, CellKey, Elite, IslandView
+from app.domain.search.archive import Bred, Cell, CellKey, Elite, IslandView
 
 _ONE = 'SELECT * FROM islands WHERE run = %(run)s AND "index" = %(index)s'
 _ONE_LOCKED = f"{_ONE} FOR UPDATE"
@@ -18,6 +18,19 @@ _EVERY_LOCKED = f"{_EVERY} FOR UPDATE"
 _BEST = """
     SELECT * FROM elites WHERE run = %(run)s AND island = %(island)s
     ORDER BY stages_left, fitness DESC, number LIMIT %(n)s OFFSET %(skip)s
+"""
+_BRED = """
+    SELECT fittest.*, litter.children FROM (
+        SELECT * FROM elites WHERE run = %(run)s AND island = %(island)s
+        ORDER BY stages_left, fitness DESC, number LIMIT %(n)s
+    ) AS fittest CROSS JOIN LATERAL (
+        SELECT count(*) AS children FROM (
+            SELECT FROM proposals
+            WHERE proposals.run + 0 = %(run)s AND proposals.parents[1] = fittest.program
+            LIMIT %(most)s
+        ) AS counted
+    ) AS litter
+    ORDER BY stages_left, fitness DESC, number
 """
 _NUMBERED = """
     SELECT * FROM elites WHERE run = %(run)s AND island = %(island)s AND rank = 0
@@ -149,6 +162,11 @@ class SqlIsland:
     def best(self, n: int, skip: int = 0) -> tuple[Elite, ...]:
         params = {"run": self._run, "island": self._index, "n": n, "skip": skip}
         return tuple(elite_of(record) for record in rows(self._c, _BEST, params))
+
+    def bred(self, n: int, most: int) -> tuple[Bred, ...]:
+        params = {"run": self._run, "island": self._index, "n": n, "most": most}
+        result = rows(self._c, _BRED, params)
+        return tuple(Bred(elite_of(record), record.children) for record in result)
 
     def elite(self, program: ProgramId) -> Elite | None:
         params = {"run": self._run, "island": self._index, "program": program}

@@ -1,6 +1,7 @@
 """The archive: islands of cells, and the one rule by which a program enters a cell."""
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -69,6 +70,13 @@ class Cell:
         return self.occupants[0]
 
 
+class Bred(NamedTuple):
+    """An elite and how many proposals have it as their first parent."""
+
+    elite: Elite
+    children: int
+
+
 class IslandView(Protocol):
     """What a strategy may ask of an island; every answer costs a bounded read.
 
@@ -100,6 +108,13 @@ class IslandView(Protocol):
         """Returns up to `n` elites, best quality first, after `skip` others; ties: older first."""
         ...
 
+    def bred(self, n: int, most: int) -> tuple[Bred, ...]:
+        """Returns what `best` returns, with the children of each, counted up to `most`.
+
+        A child counts on whichever island it was bred, and however it ended.
+        """
+        ...
+
     def elite(self, program: ProgramId) -> Elite | None:
         """Returns a program's place in a cell; None where it has none."""
         ...
@@ -126,6 +141,7 @@ class Island:
     admitted: int = 0
     cells: Mapping[CellKey, Cell] = field(default_factory=dict)
     barren: int = 0
+    children: Mapping[ProgramId, int] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -135,6 +151,11 @@ class Island:
         elites = [elite for cell in self.cells.values() for elite in cell.occupants]
         ranked = sorted(elites, key=lambda elite: elite.quality, reverse=True)
         return tuple(ranked[skip : skip + n])
+
+    def bred(self, n: int, most: int) -> tuple[Bred, ...]:
+        return tuple(
+            Bred(elite, min(most, self.children.get(elite.program, 0))) for elite in self.best(n)
+        )
 
     def elite(self, program: ProgramId) -> Elite | None:
         elites = (elite for cell in self.cells.values() for elite in cell.occupants)
@@ -260,6 +281,36 @@ def grid(axes: Sequence[Axis]) -> Niche:
         )
 
     return niche
+
+
+PROPOSALS_A_CELL, PROPOSALS_AN_ISLAND, MOST_ISLANDS = 5, 500, 5
+"""Proposals of the budget for each cell and each island of a run, where nobody sets them.
+
+More cells than that, and programs enter without meeting an occupant; more islands, and each has
+too few generations.
+"""
+
+
+def islands_for(proposals: int) -> int:
+    """Returns how many islands suit a budget."""
+    return min(max(1, proposals // PROPOSALS_AN_ISLAND), MOST_ISLANDS)
+
+
+def scaled(axes: Sequence[Axis], islands: int, proposals: int) -> tuple[Axis, ...]:
+    """Returns the axes of a run; those without a declared number of bins have equally many.
+
+    All cells of all islands together are at most one for each `PROPOSALS_A_CELL` proposals, unless
+    two bins on each such axis are more; an axis has at most as many bins as it had before.
+    """
+    free = sum(axis.scaled for axis in axes)
+    declared = math.prod(axis.bins for axis in axes if not axis.scaled)
+    bins = 2
+    while free and islands * declared * (bins + 1) ** free * PROPOSALS_A_CELL <= proposals:
+        bins += 1
+    return tuple(
+        replace(axis, bins=min(axis.bins, bins), scaled=False) if axis.scaled else axis
+        for axis in axes
+    )
 
 
 def learnt(

@@ -47,7 +47,7 @@ def test_the_command_line_wins_over_the_environment_the_file_and_the_problem():
 
     assert (search.islands, search.archive_size) == (2, 30)
     assert (search.top_programs, search.inspirations) == (4, 6)
-    assert search.migration_interval == 50
+    assert search.migration_interval == 10
 
 
 @pytest.mark.parametrize(

@@ -51,17 +51,20 @@ def limits(config: Config, options: Mapping[str, Any]) -> Limits:
 def axes(config: Config) -> tuple[Axis, ...]:
     """Returns the axes of the grid; a run learns the range of an axis that declares none.
 
+    An axis without a number of bins has as many as suit the run's budget.
+
     `database.feature_ranges` is Evoqueue's own key: OpenEvolve declares no ranges.
 
     Raises:
       ProblemError: A number of bins or a range cannot be used.
     """
     names = dict.fromkeys(config.values.get("database.feature_dimensions", DEFAULT_AXES))
-    bins = config.values.get("database.feature_bins", DEFAULT_BINS)
+    declared = config.values.get("database.feature_bins", {})
     ranges = _ranges(config, list(names))
     grid = []
     for name in names:
-        count = bins.get(name, DEFAULT_BINS) if isinstance(bins, dict) else bins
+        counts = declared if isinstance(declared, dict) else dict.fromkeys(names, declared)
+        count = counts.get(name, DEFAULT_BINS)
         if not 1 <= count <= MAX_BINS:
             raise ProblemError(
                 f"`database.feature_bins` of `{name}` must be from 1 to {MAX_BINS}",
@@ -70,7 +73,7 @@ def axes(config: Config) -> tuple[Axis, ...]:
                 remedy="Correct the number.",
             )
         low, high = ranges.get(name, (None, None))
-        grid.append(Axis(name, count, low, high))
+        grid.append(Axis(name, count, low, high, scaled=name not in counts))
     return tuple(grid)
 
 

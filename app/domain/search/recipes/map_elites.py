@@ -1,30 +1,43 @@
 """MAP-Elites on islands with ring migration.
 
-Source: Mouret & Clune 2015 for the grid; the arrangement in islands, its parameters and defaults
-are OpenEvolve's.  Departures: a population is the elites of the grid alone; the archive
-that exploitation draws from is the island's own best; weights come from ranks, so that negative
-fitness is no different from positive.
+Source: Mouret & Clune 2015 for the grid; the arrangement in islands and its parameters are
+OpenEvolve's.  Departures: exploitation takes the fittest program that is not exhausted, unless an
+archive size is given; a population is the elites of the grid alone; the archive that exploitation
+draws from is the island's own best; weights come from ranks, so that negative fitness is no
+different from positive.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from app.domain.search.archive import Elite, IslandView, best, grid
+from app.domain.search.archive import Bred, Elite, IslandView, best, grid
 from app.domain.search.promotion import cascade
 from app.domain.search.strategy import Lineage, Move, RecipeInputs, Selection, Strategy, Upkeep
 
+PROMISING = 10
+"""The fittest elites that exploitation looks at; each costs the count of its children."""
+
 
 def explore_or_exploit(
-    *, explore: float, exploit: float, archive: int, top: int, inspirations: int
+    *,
+    explore: float,
+    exploit: float,
+    archive: int | None,
+    patience: int,
+    top: int,
+    inspirations: int,
 ) -> Selection:
     """Draws a parent in one of three ways, and what the model is shown beside it.
 
     Args:
       explore: Probability of a uniformly drawn cell.
-      exploit: Probability of a uniform draw from the `archive` fittest.  The rest of the time the
-        parent is drawn from the same elites, the fittest weighing most (linear in rank).
-      archive: How many of the fittest elites exploitation may draw from; at least 1.
+      exploit: Probability of exploitation.  The rest of the time the parent is drawn from the
+        `archive` fittest, from all cells if that is None, the fittest weighing most (linear in
+        rank).
+      archive: How many of the fittest elites exploitation draws from, each being equally likely.
+        With None it takes the fittest program that has fewer than `patience` children.
+      patience: Children of a program after which exploitation passes on to the next fittest.
       top: How many of the fittest are shown.
       inspirations: How many uniformly drawn others are shown.
     """
@@ -34,15 +47,32 @@ def explore_or_exploit(
         if toss < explore:
             [parent] = island.uniform(1, rng)
         else:
-            reach = min(archive, island.size)
-            rank = rng.randrange(reach) if toss < explore + exploit else _low_rank(reach, rng)
-            [parent] = island.best(1, skip=rank)
+            reach = min(archive or island.size, island.size)
+            if toss >= explore + exploit:
+                [parent] = island.best(1, skip=_low_rank(reach, rng))
+            elif archive is not None:
+                [parent] = island.best(1, skip=rng.randrange(reach))
+            else:
+                parent = promising(island.bred(PROMISING, patience), patience)
         fittest = _others(island.best(top + 1), {parent.program})[:top]
         shown = {parent.program, *(elite.program for elite in fittest)}
         drawn = island.uniform(inspirations + len(shown), rng) if inspirations else ()
         return Lineage((parent,), (*fittest, *_others(drawn, shown)[:inspirations]))
 
     return selection
+
+
+def promising(fittest: Sequence[Bred], patience: int) -> Elite:
+    """Returns the fittest elite with fewer than `patience` children; the fittest if none has.
+
+    A search whose best makes no progress breeds from the next best until a child is the best.
+
+    Args:
+      fittest: Best first, at least one.
+      patience: At least 1.
+    """
+    fresh = (bred.elite for bred in fittest if bred.children < patience)
+    return next(fresh, fittest[0].elite)
 
 
 def _low_rank(n: int, rng: Random) -> int:
@@ -78,34 +108,46 @@ def neighbours(every: int, rate: float) -> Upkeep:
 
 @dataclass(frozen=True, slots=True)
 class MapElites:
-    """The recipe; names and defaults of its parameters are OpenEvolve's.
+    """The recipe; names of its parameters are OpenEvolve's where it has them.
 
     Attributes:
       migration_interval: Cohorts per island between two migrations; at least 1.
       migration_rate: See `neighbours`.
       refuse_clones: See `Strategy`.
-      exploration_ratio, exploitation_ratio, archive_size, top_programs, inspirations: See
+      archive_size: How many of the fittest elites of all islands exploitation draws from; an
+        island has an equal share of them, at least one.  None: see `explore_or_exploit`.
+      exploration_ratio, exploitation_ratio, patience, top_programs, inspirations: See
         `explore_or_exploit`.
+
+    Raises:
+      ValueError: `patience` is below 1.
     """
 
-    migration_interval: int = 50
+    migration_interval: int = 10
     migration_rate: float = 0.1
-    exploration_ratio: float = 0.2
-    exploitation_ratio: float = 0.7
-    archive_size: int = 100
+    exploration_ratio: float = 0.05
+    exploitation_ratio: float = 0.95
+    archive_size: int | None = None
+    patience: int = 20
     top_programs: int = 3
     inspirations: int = 2
     refuse_clones: bool = True
 
+    def __post_init__(self) -> None:
+        if self.patience < 1:
+            raise ValueError(f"patience must be at least 1, not {self.patience}")
+
     def strategy(self, inputs: RecipeInputs) -> Strategy:
         """Builds the five decisions."""
+        archive = self.archive_size and max(1, self.archive_size // inputs.islands)
         return Strategy(
             niche=grid(inputs.axes),
             occupancy=best(1),
             selection=explore_or_exploit(
                 explore=self.exploration_ratio,
                 exploit=self.exploitation_ratio,
-                archive=self.archive_size,
+                archive=archive,
+                patience=self.patience,
                 top=self.top_programs,
                 inspirations=self.inspirations,
             ),

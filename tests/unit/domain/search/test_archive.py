@@ -17,7 +17,9 @@ from app.domain.search.archive import (
     bin_index,
     by_signature,
     grid,
+    islands_for,
     learnt,
+    scaled,
 )
 
 
@@ -161,3 +163,27 @@ def test_programs_that_score_alike_on_every_case_share_a_cluster_with_a_short_na
     assert key("a", scores) == key("b", scores)
     assert key("a", scores) != key("a", scores | {"case 7": 2.0})
     assert len(repr(key("a", scores))) < 30
+
+
+@pytest.mark.parametrize(
+    ("proposals", "islands"), [(1, 1), (100, 1), (999, 1), (1000, 2), (2500, 5), (100_000, 5)]
+)
+def test_islands_grow_with_the_budget(proposals: int, islands: int) -> None:
+    assert islands_for(proposals) == islands
+
+
+@pytest.mark.parametrize(
+    ("proposals", "islands", "bins"),
+    [(10, 1, [2, 2]), (100, 1, [4, 4]), (300, 1, [7, 7]), (1000, 2, [10, 10]), (1000, 5, [6, 6])],
+)
+def test_bins_that_nobody_declared_follow_from_the_budget(
+    proposals: int, islands: int, bins: list[int]
+) -> None:
+    axes = scaled([Axis("a", scaled=True), Axis("b", scaled=True)], islands, proposals)
+    assert [axis.bins for axis in axes] == bins
+    assert not any(axis.scaled for axis in axes)
+
+
+def test_bins_that_are_declared_stay_and_count_towards_the_cells() -> None:
+    axes = scaled([Axis("a", 12), Axis("b", scaled=True)], 1, 300)
+    assert [axis.bins for axis in axes] == [12, 5]

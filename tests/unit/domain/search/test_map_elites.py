@@ -1,10 +1,15 @@
 """Selection and migration of the MAP-Elites recipe."""
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
+import pytest
+
+from app.domain.problem import Axis
 from app.domain.search.archive import Cell, Elite, Island
-from app.domain.search.recipes.map_elites import explore_or_exploit, neighbours
+from app.domain.search.recipes.map_elites import MapElites, explore_or_exploit, neighbours
+from app.domain.search.strategy import RecipeInputs
 
 
 def island(n: int, index: int = 0) -> Island:
@@ -12,9 +17,9 @@ def island(n: int, index: int = 0) -> Island:
     return Island(index, epoch=3, cells=cells)
 
 
-def select(explore: float, exploit: float, archive: int = 100) -> Counter[str]:
+def select(explore: float, exploit: float, archive: int | None = 100) -> Counter[str]:
     chosen = explore_or_exploit(
-        explore=explore, exploit=exploit, archive=archive, top=2, inspirations=1
+        explore=explore, exploit=exploit, archive=archive, patience=5, top=2, inspirations=1
     )
     return Counter(chosen(island(10), Random(n)).parents[0].program for n in range(600))
 
@@ -27,13 +32,55 @@ def test_exploitation_stays_among_the_fittest_of_its_archive() -> None:
     assert set(select(0.0, 1.0, archive=3)) == {"0-0", "0-1", "0-2"}
 
 
+@pytest.mark.parametrize(
+    ("children", "parent"),
+    [
+        ({}, "0-0"),
+        ({"0-0": 4}, "0-0"),
+        ({"0-0": 5}, "0-1"),
+        ({"0-0": 9, "0-1": 7, "0-3": 2}, "0-2"),
+        ({f"0-{k}": 5 for k in range(10)}, "0-0"),
+    ],
+)
+def test_exploitation_takes_the_fittest_program_that_is_not_exhausted(
+    children: dict[str, int], parent: str
+) -> None:
+    chosen = explore_or_exploit(
+        explore=0.0, exploit=1.0, archive=None, patience=5, top=0, inspirations=0
+    )
+    bred = replace(island(10), children=children)
+    [taken] = chosen(bred, Random(0)).parents
+    assert taken.program == parent
+
+
+def test_without_an_archive_size_the_weighted_draw_reaches_every_cell() -> None:
+    assert len(select(0.0, 0.0, archive=None)) == 10
+
+
+def test_an_archive_of_all_islands_is_divided_among_them() -> None:
+    axes = (Axis("k", 10, 0.0, 10.0),)
+    for islands, reach in ((1, 6), (3, 2), (10, 1)):
+        inputs = RecipeInputs(axes, ("evaluate",), (), islands)
+        recipe = MapElites(archive_size=6, exploration_ratio=0.0, exploitation_ratio=1.0)
+        selection = recipe.strategy(inputs).selection
+        drawn = {selection(island(10), Random(n)).parents[0].program for n in range(200)}
+        assert drawn == {f"0-{k}" for k in range(reach)}
+
+
+def test_patience_is_at_least_one() -> None:
+    with pytest.raises(ValueError, match="patience must be at least 1, not 0"):
+        MapElites(patience=0)
+
+
 def test_the_weighted_draw_prefers_the_fitter_whatever_the_sign() -> None:
     drawn = select(0.0, 0.0)
     assert drawn["0-0"] > 2 * drawn["0-8"]
 
 
 def test_inspirations_are_distinct_and_never_the_parent() -> None:
-    chosen = explore_or_exploit(explore=0.5, exploit=0.4, archive=100, top=3, inspirations=2)
+    chosen = explore_or_exploit(
+        explore=0.5, exploit=0.4, archive=100, patience=5, top=3, inspirations=2
+    )
     for n in range(200):
         lineage = chosen(island(10), Random(n))
         shown = [e.program for e in lineage.inspirations]
@@ -42,12 +89,16 @@ def test_inspirations_are_distinct_and_never_the_parent() -> None:
 
 
 def test_an_island_of_one_still_breeds() -> None:
-    chosen = explore_or_exploit(explore=0.2, exploit=0.7, archive=100, top=3, inspirations=2)
+    chosen = explore_or_exploit(
+        explore=0.2, exploit=0.7, archive=100, patience=5, top=3, inspirations=2
+    )
     assert chosen(island(1), Random(0)).inspirations == ()
 
 
 def test_a_draft_carries_its_islands_epoch_and_the_next_generation() -> None:
-    chosen = explore_or_exploit(explore=0.0, exploit=1.0, archive=1, top=0, inspirations=0)
+    chosen = explore_or_exploit(
+        explore=0.0, exploit=1.0, archive=1, patience=5, top=0, inspirations=0
+    )
     draft = chosen(island(4), Random(0)).draft(17, island(4))
     assert (draft.ordinal, draft.epoch, draft.generation) == (17, 3, 1)
 

@@ -1,0 +1,600 @@
+"""How well arms of the search do on problems of our own: `python -m benchmarks.search`.
+
+Real: recipes, selection, islands, cells, admission with its refusal of clones, migration, the
+learning of ranges, the parents that operators choose, briefs, operators, prompts and replies, and
+the fingerprints that cut duplicates.  In the place of the ledger there is this process's memory;
+in the place of queues a first-in, first-out line of `--in-flight` proposals, one of which is
+settled before the next is drawn.  Programs are evaluated in this process, without a sandbox: their
+texts come from the seeds below and from blind edits only.
+
+SIMULATED: the model of the edits `model` answers prompts of `diff` and `rewrite` by blind edits, as
+`evoq mock-llm` does.
+"""
+
+import argparse
+import json
+import math
+import multiprocessing
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from random import Random
+from statistics import fmean, median
+from typing import Any
+
+import numpy as np
+
+from app.adapters.tuning.cma import ask
+from app.config.checks import WITH_A_MODEL, WITHOUT_A_MODEL, islands_of
+from app.config.rules import rules_of
+from app.config.settings import RunSettings
+from app.domain.evaluation import COMBINED, Evaluation, Failure, FailureKind, Trial
+from app.domain.operator import (
+    Aim,
+    Ancestry,
+    Child,
+    Completion,
+    Draft,
+    FailedChild,
+    MeasuredPoint,
+    Offspring,
+    ProgramRecord,
+)
+from app.domain.operators import operators
+from app.domain.problem import Axis, Job, Outcome, Problem
+from app.domain.program import Program, ProgramId, fingerprint
+from app.domain.run import Run, RunState
+from app.domain.search.archive import Cell, Entrant, Island, IslandView, learnt, scaled
+from app.domain.search.back_pressure import InFlightLimits
+from app.domain.search.budget import Budget
+from app.domain.search.features import COMPLEXITY, DIVERSITY, built_in
+from app.domain.search.strategy import RecipeInputs, Strategy
+from app.engine.admission import Admission
+from app.engine.briefing import brief_of, draft_of
+from mock_llm.replies import mutating_reply
+
+OPERATORS = operators(ask)
+EDITS: Mapping[str, Mapping[str, float]] = {
+    "mutate": {"mutate": 1.0},
+    "shipped": WITHOUT_A_MODEL,
+    "model": WITH_A_MODEL,
+}
+LONGEST_SECONDS = 0.2
+"""CPU time of one evaluation: a blind edit can make a power of powers."""
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A problem of ours.
+
+    Attributes:
+      seed: The initial program; its function is named `f`.
+      score: Returns the fitness of a function, and its features on axes that are not built in.
+      noise: Standard deviation of the measured fitness around the true one.
+      axes: Axes of the grid.
+    """
+
+    name: str
+    seed: str
+    score: Callable[[Function], tuple[float, Mapping[str, float]]]
+    noise: float = 0.0
+    axes: tuple[Axis, ...] = (Axis(COMPLEXITY, scaled=True), Axis(DIVERSITY, scaled=True))
+
+
+def _block(text: str) -> str:
+    return f"# EVOLVE-BLOCK-START\n{text}# EVOLVE-BLOCK-END\n"
+
+
+TARGETS = (3.7, -1.2, 12.5, 0.08, 7.0, -4.4)
+
+
+def _constants(f: Function) -> tuple[float, Mapping[str, float]]:
+    values = [float(value) for value in f()]
+    if len(values) != len(TARGETS):
+        raise ValueError(f"{len(values)} values")
+    pairs = zip(values, TARGETS, strict=True)
+    return -fmean(math.log10(1e-3 + abs(a - b) / max(1.0, abs(b))) for a, b in pairs), {}
+
+
+POINTS = [(x / 2.0, (x * 7 % 11) / 4.0) for x in range(-8, 9)]
+
+
+def _formula(f: Function) -> tuple[float, Mapping[str, float]]:
+    errors = [f(x, y) - (x * y - 2.5 * x + 1.7 * y * y) for x, y in POINTS]
+    return 1.0 / (1.0 + math.sqrt(fmean(e * e for e in errors))), {}
+
+
+GENES, NEIGHBOURS = 24, 4
+
+
+@lru_cache
+def _landscape() -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[float, ...], ...]]:
+    rng = Random("NK")
+    links = tuple(
+        (n, *rng.sample([m for m in range(GENES) if m != n], NEIGHBOURS)) for n in range(GENES)
+    )
+    return links, tuple(tuple(rng.random() for _ in range(2 << NEIGHBOURS)) for _ in range(GENES))
+
+
+def _bits(f: Function, n: int) -> list[int]:
+    bits = [int(value) % 2 for value in f()]
+    if len(bits) != n:
+        raise ValueError(f"{len(bits)} values")
+    return bits
+
+
+def _nk(f: Function) -> tuple[float, Mapping[str, float]]:
+    bits = _bits(f, GENES)
+    links, tables = _landscape()
+    return fmean(
+        table[sum(bits[m] << k for k, m in enumerate(link))]
+        for link, table in zip(links, tables, strict=True)
+    ), {}
+
+
+BLOCKS, WIDTH = 4, 4
+BITS = BLOCKS * WIDTH
+TRAP = (3.0, 1.0, 1.5, 2.0, 5.0)
+"""Score of a block by its number of ones: from 0 every single step is a step down."""
+
+
+def _trap(f: Function) -> tuple[float, Mapping[str, float]]:
+    bits = _bits(f, BITS)
+    ones = [sum(bits[WIDTH * b : WIDTH * b + WIDTH]) for b in range(BLOCKS)]
+    return sum(TRAP[n] for n in ones) / (BLOCKS * TRAP[-1]), {"ones": float(sum(ones))}
+
+
+@lru_cache
+def _items() -> tuple[tuple[int, ...], ...]:
+    rng = Random("bins")
+    return tuple(tuple(rng.randint(20, 100) for _ in range(100)) for _ in range(2))
+
+
+def _packing(f: Function) -> tuple[float, Mapping[str, float]]:
+    used = least = 0.0
+    for items in _items():
+        gaps: list[int] = []
+        for item in items:
+            fitting = [n for n, gap in enumerate(gaps) if gap >= item]
+            ranked = [(float(f(float(item), float(gaps[n]))), -n) for n in fitting]
+            if ranked and any(math.isnan(priority) for priority, _ in ranked):
+                raise ValueError("nan")
+            if ranked:
+                gaps[-max(ranked)[1]] -= item
+            else:
+                gaps.append(150 - item)
+        used += len(gaps) - sum((gap / 150) ** 2 for gap in gaps) / 10
+        least += math.ceil(sum(items) / 150)
+    return -(used / least - 1.0), {}
+
+
+def _list(name: str, values: Sequence[int]) -> str:
+    lines = "".join(f"        {value},\n" for value in values)
+    return _block(f"def {name}():\n    return [\n{lines}    ]\n")
+
+
+TASKS = {
+    task.name: task
+    for task in (
+        Task("trap", _list("f", [0] * BITS), _trap,
+             axes=(Axis("ones", BITS + 1, -0.5, BITS + 0.5),)),
+        Task("noisy", _block("def f():\n    return [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]\n"),
+             _constants, noise=0.1),
+        Task("formula", _block("def f(x, y):\n    return 1.0 * x + y\n"), _formula),
+        Task("nk", _list("f", [0] * GENES), _nk),
+        Task("constants", _block("def f():\n    return [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]\n"),
+             _constants),
+        Task("packing", _block("def f(item, gap):\n    return 1.0 * gap\n"), _packing),
+    )
+}  # fmt: skip
+
+
+def _stuck(signum: int, frame: object) -> None:
+    raise TimeoutError(f"more than {LONGEST_SECONDS} s")
+
+
+def evaluated(task: Task, program: Program, seed: int, seeds: Sequence[Program]) -> Evaluation:
+    """Returns what a program measures; with noise, the true fitness is the metric `truth`."""
+    names: dict[str, Any] = {}
+    signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST_SECONDS)
+    try:
+        try:
+            exec(compile(program.source, "<program>", "exec"), names)
+            truth, features = task.score(names["f"])
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        if not math.isfinite(truth) or isinstance(truth, complex):
+            raise ValueError(f"no fitness: {truth}")
+    except Exception as error:
+        return Evaluation(failure=Failure(FailureKind.RUNTIME, f"{type(error).__name__}: {error}"))
+    noise = Random(f"{seed}/{program.id}").gauss(0.0, task.noise) if task.noise else 0.0
+    own = {
+        axis.name: value
+        for axis in task.axes
+        if (value := built_in(axis.name, program, truth + noise, seeds)) is not None
+    }
+    return Evaluation(
+        {program.id: {COMBINED: truth + noise}},
+        {program.id: {COMBINED: truth + noise}},
+        {program.id: {**features, **own}},
+        {"truth": repr(truth)},
+    )
+
+
+@dataclass
+class Memory:
+    """A run's ledger in memory; it is its own transaction, of the parts that are used here."""
+
+    seeds: Sequence[Program]
+    islands: list[Island]
+    known: dict[ProgramId, Program] = field(default_factory=dict)
+    parent: dict[ProgramId, ProgramId] = field(default_factory=dict)
+    entrants: dict[ProgramId, Entrant] = field(default_factory=dict)
+    home: dict[ProgramId, int] = field(default_factory=dict)
+    changes: dict[ProgramId, str] = field(default_factory=dict)
+    families: dict[str, list[tuple[ProgramId, tuple[float, ...]]]] = field(default_factory=dict)
+    order: dict[ProgramId, int] = field(default_factory=dict)
+    fallen: list[tuple[Draft, FailedChild]] = field(default_factory=list)
+    bred: Counter[ProgramId] = field(default_factory=Counter)
+
+    @property
+    def programs(self) -> "Memory":
+        return self
+
+    @property
+    def archive(self) -> "Memory":
+        return self
+
+    def island(self, run: int, index: int, *, lock: bool = False) -> Island:
+        return replace(self.islands[index], children=self.bred)
+
+    def put_cell(self, run: int, island: int, cell: Cell, *, seen: IslandView | None) -> bool:
+        before = self.islands[island]
+        cells = {**before.cells, cell.key: cell}
+        self.islands[island] = replace(before, cells=cells, admitted=before.admitted + 1)
+        return True
+
+    def clear_island(self, run: int, island: int, *, reset: bool) -> None:
+        before = self.islands[island]
+        self.islands[island] = replace(before, cells={}, epoch=before.epoch + reset)
+
+    def get(self, ids: Sequence[ProgramId]) -> Mapping[ProgramId, Program]:
+        return {program: self.known[program] for program in ids}
+
+    def records(
+        self, run: int, ids: Sequence[ProgramId], *, measured: bool = True
+    ) -> dict[ProgramId, ProgramRecord]:
+        return {program: self._record(program) for program in ids}
+
+    def _record(self, program: ProgramId) -> ProgramRecord:
+        entrant = self.entrants.get(program)
+        source, changes = self.known[program], self.changes.get(program, "")
+        if entrant is None:
+            return ProgramRecord(source, changes=changes)
+        metrics = {COMBINED: entrant.fitness}
+        return ProgramRecord(source, entrant.fitness, metrics, entrant.features, {}, changes)
+
+    def children(self, run: int, parent: ProgramId, limit: int) -> tuple[ProgramRecord, ...]:
+        found = [child for child in reversed(self.entrants) if self.parent.get(child) == parent]
+        return tuple(self._record(child) for child in found[:limit])
+
+    def ancestry(self, run: int, program: ProgramId, *, ancestors: int, failures: int) -> Ancestry:
+        line = [program]
+        while len(line) <= ancestors and line[-1] in self.parent:
+            line.append(self.parent[line[-1]])
+        fallen = [child for draft, child in reversed(self.fallen) if draft.parents[0] in line]
+        return Ancestry(tuple(self._record(one) for one in line[1:]), tuple(fallen[:failures]))
+
+    def failed(
+        self, run: int, island: int, *, epoch: int, kinds: Collection[FailureKind], limit: int
+    ) -> list[Aim]:
+        aims = [
+            Aim(draft.parents[0], draft.generation, (child.program.id,))
+            for draft, child in reversed(self.fallen)
+            if child.program and draft.island == island and child.failure.kind in kinds
+        ]
+        return aims[:limit]
+
+    def failed_child(self, run: int, program: ProgramId) -> FailedChild | None:
+        children = (child for _, child in reversed(self.fallen))
+        return next((c for c in children if c.program and c.program.id == program), None)
+
+    def born_since(self, run: int, family: str, program: ProgramId, most: int) -> int:
+        born = self.order[program]
+        kin = self.families.get(family, [])
+        return min(most, sum(self.order[child] > born for child, _ in kin))
+
+    def points(self, run: int, family: str, limit: int) -> tuple[MeasuredPoint, ...]:
+        kin = [
+            MeasuredPoint(numbers, self.entrants[child].fitness)
+            for child, numbers in reversed(self.families.get(family, []))
+            if child in self.entrants
+        ]
+        return tuple(kin[:limit])
+
+    def best(self) -> Entrant:
+        return max(self.entrants.values(), key=lambda entrant: entrant.quality)
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What a search came to.
+
+    Attributes:
+      curve: True fitness of the best after 30, 100, 300, 1,000… proposals, and at the end.
+      deepest: The largest generation.
+      first: Children of the initial programs.
+      failed, duplicates: Children that failed, and that were cut as duplicates.
+      cells: Occupied cells at the end.
+    """
+
+    curve: Mapping[str, float]
+    deepest: int
+    first: int
+    failed: int
+    duplicates: int
+    cells: int
+
+
+class Search:
+    """One run of one arm."""
+
+    def __init__(self, task: Task, arm: str, edits: str, budget: int, seed: int) -> None:
+        self.task, self.budget, self.seed = task, budget, seed
+        self.start = Program(task.seed)
+        settings = RunSettings.model_validate({"budget": {"proposals": budget}, **ARMS[arm]})
+        strategy, islands = settings.search.strategy, islands_of(settings)
+        stored = settings.model_dump(mode="json")
+        rules = rules_of(strategy, stored)
+        self.problem = Problem(
+            task.name, "0" * 64, "benchmark", {}, {}, "Raise the score.", (self.start,),
+            _no_job, _no_reading,
+        )  # fmt: skip
+        axes = task.axes if arm == "before" else scaled(task.axes, islands, budget)
+        self.run = Run(
+            1, task.name, "0" * 64, task.name, strategy, stored, rules,
+            EDITS[edits], axes, seed, islands, Budget(budget), InFlightLimits(8, 8),
+            RunState.RUNNING,
+        )  # fmt: skip
+        self.memory = Memory((self.start,), [Island(n) for n in range(islands)])
+        self.taken = {fingerprint(self.start)}
+        self.measured = self.failed = self.duplicates = self.first = self.deepest = 0
+        self.truth: dict[ProgramId, float] = {}
+        self._enter(self.start, -1, Draft(-1, 0, 0, 0, ()))
+
+    def strategy(self) -> Strategy:
+        recipe = self.run.rules.search.recipe
+        assert recipe is not None
+        return recipe.strategy(RecipeInputs(self.run.axes, ("evaluate",), (), self.run.islands))
+
+    def done(self, in_flight: int) -> Outcomes:
+        """Spends the budget."""
+        line: list[tuple[Draft, Child]] = []
+        curve: dict[str, float] = {}
+        settled = planned = 0
+        while settled < self.budget:
+            if planned < self.budget and len(line) < in_flight:
+                line.append(self._bred(planned))
+                planned += 1
+                continue
+            self._settle(*line.pop(0))
+            settled += 1
+            if settled in (30, 100, 200, 300, 1000, 2000) or settled == self.budget:
+                curve[str(settled)] = self.truth[self.memory.best().program]
+        cells = sum(island.size for island in self.memory.islands)
+        return Outcomes(curve, self.deepest, self.first, self.failed, self.duplicates, cells)
+
+    def _bred(self, ordinal: int) -> tuple[Draft, Child]:
+        strategy = self.strategy()
+        if strategy.upkeep.due(ordinal):
+            admission = Admission(self.memory, self.run, strategy)  # type: ignore[arg-type]
+            rng = self.run.rng(ordinal, "upkeep")
+            for move in strategy.upkeep.moves(tuple(self.memory.islands), rng):
+                admission.offer(move.elite, move.target, admission.epoch(move.target))
+        operator = OPERATORS[self.run.draw_operator(ordinal)]
+        island = self.memory.island(1, ordinal % self.run.islands)
+        draft = draft_of(self.memory, self.run, strategy, operator, island, ordinal)  # type: ignore[arg-type]
+        self.memory.bred[draft.parents[0]] += 1
+        brief = brief_of(self.memory, self.run, self.problem, operator, (draft,))  # type: ignore[arg-type]
+        talk = operator.converse(brief)
+        replies: list[Completion] | None = None
+        rng = self.run.rng(ordinal, "model")
+        while True:
+            try:
+                prompts = talk.send(replies) if replies is not None else next(talk)
+            except StopIteration as finished:
+                [child] = finished.value
+                break
+            replies = [
+                Completion(mutating_reply(f"{prompt.system}\n{prompt.user}", prompt.user, rng))
+                for prompt in prompts
+            ]
+        if isinstance(child, Offspring) and child.point:
+            kin = self.memory.families.setdefault(child.point.family, [])
+            self.memory.order.setdefault(child.program.id, ordinal)
+            kin.append((child.program.id, child.point.numbers))
+        return draft, child
+
+    def _settle(self, draft: Draft, child: Child) -> None:
+        self.deepest = max(self.deepest, draft.generation)
+        self.first += draft.parents[0] == self.start.id
+        if isinstance(child, Failure):
+            self.failed += 1
+            self.memory.fallen.append((draft, FailedChild(child)))
+            return
+        digest = fingerprint(child.program)
+        if digest in self.taken:
+            self.duplicates += 1
+            return
+        self.taken.add(digest)
+        self.memory.known.setdefault(child.program.id, child.program)
+        self.memory.parent.setdefault(child.program.id, draft.parents[0])
+        self.memory.changes.setdefault(child.program.id, child.changes)
+        self._enter(child.program, draft.ordinal, draft)
+
+    def _enter(self, program: Program, ordinal: int, draft: Draft) -> None:
+        evaluation = evaluated(self.task, program, self.seed, (self.start,))
+        self.memory.known[program.id] = program
+        if evaluation.failure:
+            self.failed += 1
+            self.memory.fallen.append((draft, FailedChild(evaluation.failure, program)))
+            return
+        self.truth[program.id] = float(evaluation.artifacts["truth"])
+        fitness = evaluation.scores[program.id][COMBINED]
+        entrant = Entrant(program.id, fitness, len(program.source), draft.generation, (evaluation,))
+        self.memory.entrants[program.id] = entrant
+        self.memory.order.setdefault(program.id, ordinal)
+        self.memory.home[program.id] = draft.island
+        self.measured += 1
+        if ordinal < 0:
+            axes = learnt(self.run.axes, [entrant.features], provisional=True)
+            self.run = replace(self.run, axes=axes)
+        self._offer(entrant)
+        provisional = any(axis.provisional for axis in self.run.axes)
+        if provisional and self.measured >= self.run.rules.search.grid_after:
+            self._regrid()
+
+    def _offer(self, entrant: Entrant) -> None:
+        admission = Admission(self.memory, self.run, self.strategy())  # type: ignore[arg-type]
+        home = self.memory.home[entrant.program]
+        for island in (home,) if entrant.generation else range(self.run.islands):
+            admission.offer(entrant, island, 0)
+
+    def _regrid(self) -> None:
+        entrants = list(self.memory.entrants.values())
+        axes = learnt(self.run.axes, [entrant.features for entrant in entrants])
+        self.run = replace(self.run, axes=axes)
+        for island in range(self.run.islands):
+            self.memory.clear_island(1, island, reset=False)
+        for entrant in entrants:
+            self._offer(entrant)
+
+
+def _no_job(trial: Trial, programs: Mapping[ProgramId, Program]) -> Job:
+    raise AssertionError("programs are evaluated in this process")
+
+
+def _no_reading(
+    trial: Trial, programs: Mapping[ProgramId, Program], outcome: Outcome
+) -> Evaluation:
+    raise AssertionError("programs are evaluated in this process")
+
+
+OPENEVOLVE = {
+    "islands": 5, "archive_size": 500, "migration_interval": 50,
+    "exploration_ratio": 0.2, "exploitation_ratio": 0.7,
+}  # fmt: skip
+"""The search before its defaults were measured: 100 of its at most 100 cells an island."""
+FIVE = {"islands": 1, "archive_size": 5, "exploration_ratio": 0.2, "exploitation_ratio": 0.7}
+ARMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "map_elites": {"search": {}},
+    "greedy": {"search": {"strategy": "greedy"}},
+    "random": {"search": {"strategy": "random"}},
+    "before": {"search": OPENEVOLVE},
+    "uniform": {"search": FIVE},
+    **{f"patience{n}": {"search": {}, "strategy": {"patience": n}} for n in (5, 10, 40)},
+}
+"""Settings that an arm has in place of the defaults."""
+
+
+def one(job: tuple[str, str, str, int, int, int]) -> dict[str, Any]:
+    """Runs one search; returns its row."""
+    arm, task, edits, budget, seed, in_flight = job
+    signal.signal(signal.SIGVTALRM, _stuck)
+    sys.setrecursionlimit(3000)
+    began = time.process_time()
+    outcomes = Search(TASKS[task], arm, edits, budget, seed).done(in_flight)
+    return {
+        "arm": arm, "task": task, "edits": edits, "budget": budget, "seed": seed,
+        "in_flight": in_flight, "cpu": round(time.process_time() - began, 2),
+        **{name: getattr(outcomes, name) for name in outcomes.__dataclass_fields__},
+    }  # fmt: skip
+
+
+def key(row: Mapping[str, Any]) -> tuple[str, str, str, int, int, int]:
+    return (
+        row["arm"], row["task"], row["edits"], row["budget"], row["seed"], row["in_flight"]
+    )  # fmt: skip
+
+
+def a12(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:
+    """Returns the probability that one of ours is better, ties halved, and its 95 % interval.
+
+    Source: Vargha & Delaney 2000; the interval is a percentile bootstrap over both samples.
+    """
+    table = np.sign(np.subtract.outer(np.array(ours), np.array(theirs))) / 2 + 0.5
+    rng = np.random.default_rng(1)
+    rows = rng.integers(len(ours), size=(2000, len(ours), 1))
+    columns = rng.integers(len(theirs), size=(2000, 1, len(theirs)))
+    low, high = np.percentile(table[rows, columns].mean(axis=(1, 2)), (2.5, 97.5))
+    return float(table.mean()), float(low), float(high)
+
+
+def report(rows: Sequence[Mapping[str, Any]], subject: str, budget: int) -> Iterator[str]:
+    """Yields the lines of the table: medians of each arm, and the subject's A12 against it."""
+    last = str(budget)
+    rows = [row for row in rows if row["budget"] == budget]
+    for edits in dict.fromkeys(row["edits"] for row in rows):
+        for task in dict.fromkeys(row["task"] for row in rows):
+            mine = [r for r in rows if r["edits"] == edits and r["task"] == task]
+            ends = {
+                arm: [r["curve"][last] for r in mine if r["arm"] == arm]
+                for arm in dict.fromkeys(r["arm"] for r in mine)
+            }
+            for arm, values in ends.items():
+                low, mid, high = np.percentile(values, (25, 50, 75))
+                text = f"{edits:8} {task:10} {arm:12} n={len(values):2} "
+                text += f"{mid:.4g} [{low:.4g}, {high:.4g}]"
+                text += f"  deepest {median(r['deepest'] for r in mine if r['arm'] == arm):g}"
+                text += f"  cells {median(r['cells'] for r in mine if r['arm'] == arm):g}"
+                if arm != subject and subject in ends:
+                    value, under, over = a12(ends[subject], values)
+                    text += f"  A12 {value:.2f} [{under:.2f}, {over:.2f}]"
+                yield text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--arms", nargs="+", default=["map_elites", "greedy", "random"],
+                        choices=list(ARMS))  # fmt: skip
+    parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
+    parser.add_argument("--edits", nargs="+", default=["mutate"], choices=list(EDITS))
+    parser.add_argument("--budget", type=int, default=300)
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--in-flight", type=int, default=8)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--subject", default="map_elites", help="the arm that is compared")
+    parser.add_argument("--results", type=Path, default=Path("search-results.jsonl"),
+                        help="file that keeps finished searches; read again to go on")  # fmt: skip
+    options = parser.parse_args()
+    done: list[dict[str, Any]] = []
+    if options.results.exists():
+        done = [json.loads(line) for line in options.results.read_text().splitlines()]
+    jobs = [
+        (arm, task, edits, options.budget, seed, options.in_flight)
+        for seed in range(options.seeds)
+        for edits in options.edits
+        for task in options.tasks
+        for arm in options.arms
+    ]
+    wanted = set(jobs)
+    left = [job for job in jobs if job not in {key(row) for row in done}]
+    with multiprocessing.Pool(options.processes) as pool, options.results.open("a") as file:
+        for row in pool.imap_unordered(one, left):
+            done.append(row)
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+    rows = sorted((row for row in done if key(row) in wanted), key=lambda row: jobs.index(key(row)))
+    print("\n".join(report(rows, options.subject, options.budget)))
+    print(f"{sum(row['cpu'] for row in rows):.0f} s of CPU")
+
+
+if __name__ == "__main__":
+    main()
