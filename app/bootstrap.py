@@ -162,17 +162,24 @@ def _places(ctx: Context, queues: Collection[str]) -> Capacity:
     return Capacity(model, sandbox)
 
 
-def open_sandbox(settings: SandboxSettings, tell: Callable[[str], None] | None = None) -> Sandbox:
+def open_sandbox(
+    settings: SandboxSettings,
+    tell: Callable[[str], None] | None = None,
+    *,
+    may_build: bool = True,
+) -> Sandbox:
     """Returns the backend of the settings, or the strongest that works here.
 
     Args:
       settings: Name the backend and its limits.
       tell: Receives the progress of builds; None: the log.
+      may_build: Whether "auto" may build the default image.
 
     Raises:
       Unavailable: A backend was named and does not answer.
     """
-    return choose(settings, infra=_INFRA, show_progress=log.warning if tell is None else tell)
+    show = log.warning if tell is None else tell
+    return choose(settings, infra=_INFRA, show_progress=show, may_build=may_build)
 
 
 def celery_executor(redis_url: str | None = None) -> CeleryExecutor:

@@ -134,13 +134,15 @@ class Overhead:
 
 
 @contextmanager
-def open_sandbox(settings: SandboxSettings, screen: Screen) -> Iterator[Sandbox]:
+def open_sandbox(
+    settings: SandboxSettings, screen: Screen, *, may_build: bool = False
+) -> Iterator[Sandbox]:
     """Opens a sandbox and closes it afterwards; the screen shows the progress of builds.
 
     Raises:
       Unavailable: The backend that the settings name does not answer.
     """
-    sandbox = bootstrap.open_sandbox(settings, screen.note)
+    sandbox = bootstrap.open_sandbox(settings, screen.note, may_build=may_build)
     try:
         yield sandbox
     finally:

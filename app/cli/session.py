@@ -146,7 +146,7 @@ def open_session(
     patience = settings.queue.patience_seconds
     with ExitStack() as stack:
         alone = stack.enter_context(work_lock(target.home, alone=inline))
-        sandbox = stack.enter_context(open_sandbox(settings.sandbox, screen))
+        sandbox = stack.enter_context(open_sandbox(settings.sandbox, screen, may_build=True))
         for line in protection_lines(sandbox.protections(), verbose=verbose):
             screen.say(line)
         if evaluator is not None:

@@ -19,7 +19,11 @@ _ANSWER_SECONDS = 2.0
 
 
 def choose(
-    settings: SandboxSettings, *, infra: Path, show_progress: ShowProgress = no_progress
+    settings: SandboxSettings,
+    *,
+    infra: Path,
+    show_progress: ShowProgress = no_progress,
+    may_build: bool = True,
 ) -> Sandbox:
     """Returns the sandbox of the settings; "auto" is Docker if it is ready, else child processes.
 
@@ -30,6 +34,7 @@ def choose(
       settings: Name the backend and its limits.
       infra: The folder with the seccomp profile and the default image's Dockerfile.
       show_progress: Gets the progress of builds.
+      may_build: Whether "auto" may build the default image, which takes minutes once.
 
     Raises:
       Unavailable: "docker" is required, and no engine answers, or the image cannot be built.
@@ -55,6 +60,12 @@ def choose(
     try:
         remove_orphans(ENGINE_SECONDS, settings.owner)
         if not images.has_default():
+            if settings.backend == "auto" and not may_build:
+                show_progress(
+                    f"sandbox: an engine answers, but it has no image {settings.image}: programs "
+                    f"run in child processes here; `--set sandbox.backend=docker` builds the image"
+                )
+                return _processes(settings, show_progress)
             images.build_default(infra / "sandbox")
     except Unavailable:
         if settings.backend == "docker":

@@ -95,6 +95,7 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
             *translation.notices(config, templates),
             *_misnamed(files),
             *_without_combined_score(files),
+            *_other_configurations(files, options),
             *_seed_notices(named, edit, imports),
             *_without_stand_in(suffix, options),
         ),
@@ -294,6 +295,14 @@ def _without_combined_score(files: Mapping[str, bytes]) -> list[str]:
         f"returns and that are no axis of the grid, and higher is better for each of them. Return "
         f"`{COMBINED}` to select by one number."
     ]
+
+
+def _other_configurations(files: Mapping[str, bytes], options: Mapping[str, Any]) -> list[str]:
+    """Returns a notice where the folder has configurations and none of them is in use."""
+    named = [name for name in sorted(files) if re.fullmatch(r"config[^/]*\.ya?ml", name)]
+    if option.CONFIG in options or not named:
+        return []
+    return [f"No config.yaml, so the defaults hold: `--config` takes {' or '.join(named)}."]
 
 
 def _default_mode(suffix: str) -> Mode:

@@ -446,3 +446,14 @@ def test_an_evaluator_that_never_names_the_combined_score_is_noticed(tmp_path):
 
     assert "never names `combined_score`: the fitness is the mean of all numbers" in notice
     assert load([tmp_path]).notices == ()
+
+
+def test_configurations_that_are_not_in_use_are_named(tmp_path):
+    toy(tmp_path)
+    (tmp_path / "config_phase_1.yaml").write_text("max_iterations: 3\n")
+
+    [notice] = load([tmp_path]).notices
+    used = load([tmp_path], config=tmp_path / "config_phase_1.yaml").notices
+
+    assert notice == ("No config.yaml, so the defaults hold: `--config` takes config_phase_1.yaml.")
+    assert used == ()
