@@ -5,15 +5,20 @@ when Celery first asks for it.
 """
 # mypy: disallow-untyped-calls=False
 
+import contextlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 import click
 from celery import Celery, concurrency, signals
+from celery.schedules import schedstate, schedule
 from celery.utils.nodenames import NODENAME_DEFAULT, nodename, nodesplit
 from click.core import ParameterSource
 from kombu.entity import Exchange, Queue
+from kombu.exceptions import KombuError
+from redis.exceptions import RedisError
 
 from app.adapters.queue.address import broker_url
 from app.adapters.queue.transport import install
@@ -36,6 +41,9 @@ CONCURRENCY = {"gpu": 128, "control": 2}
 GENERATE_CONCURRENCY = "EVOQ_GENERATE_CONCURRENCY"
 PRODUCE_SECONDS = 0.5
 REAP_SECONDS = 5.0
+IDLE_SECONDS = 3.0
+"""Between two ticks of `produce` where no run is running."""
+_IDLE_KEY, _IDLE_KEY_SECONDS = "evoq:idle", 8
 
 
 class WrongEnvironment(click.UsageError, ValueError):
@@ -94,7 +102,39 @@ def configuration(environment: Mapping[str, str]) -> dict[str, Any]:
 
 def _tick(task: str, seconds: float) -> dict[str, Any]:
     """Returns a beat entry whose message expires when the one after the next is due."""
-    return {"task": task, "schedule": seconds, "options": {"expires": 2 * seconds}}
+    return {"task": task, "schedule": Tick(seconds), "options": {"expires": 2 * seconds}}
+
+
+class Tick(schedule):  # type: ignore[misc]  # Celery has no types
+    """Every so many seconds; no more often than `IDLE_SECONDS` after a worker found no run."""
+
+    def is_due(self, last_run_at: datetime) -> Any:
+        """Returns whether the tick is due, and the seconds until the next."""
+        due, seconds = super().is_due(last_run_at)
+        if due and seconds < IDLE_SECONDS and self._idle():
+            seconds = IDLE_SECONDS
+        return schedstate(due, seconds)
+
+    def _idle(self) -> bool:
+        with contextlib.suppress(KombuError, RedisError), _redis(self.app) as client:
+            return bool(client.exists(_IDLE_KEY))
+        return False  # the publication that follows reports what is wrong
+
+
+def report_idle(application: Celery) -> None:
+    """Lets beat tick more slowly, for some seconds: there is no run to plan for."""
+    with contextlib.suppress(KombuError, RedisError), _redis(application) as client:
+        client.set(_IDLE_KEY, 1, ex=_IDLE_KEY_SECONDS)
+
+
+@contextlib.contextmanager
+def _redis(application: Celery) -> Iterator[Any]:
+    """Yields a client of the queue's Redis."""
+    with (
+        application.pool.acquire(block=True) as connection,
+        connection.default_channel.conn_or_acquire() as client,
+    ):
+        yield client
 
 
 def _broker(environment: Mapping[str, str]) -> str:

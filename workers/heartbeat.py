@@ -23,7 +23,7 @@ def worker_is_alive(**_: Any) -> None:
 
 @signals.beat_init.connect
 def beat_begins(**_: Any) -> None:
-    """Lets beat record every message it publishes, twice a second."""
+    """Lets beat record every message it publishes, at least every three seconds."""
     signals.after_task_publish.connect(beat_is_alive)
 
 

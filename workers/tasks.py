@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 
-from app.celery import app
+from app.celery import app, report_idle
 from app.engine import steps
 from app.engine.context import Context, LeaseKind
 from app.ports.protocols import Unavailable
@@ -36,7 +36,7 @@ def judge(trial_id: int) -> None:
 def produce(run_id: int | None = None) -> None:
     """Plans for one run; without an id, as beat sends it, for every running one."""
     if run_id is None:
-        _attempt("produce", (), lambda: steps.produce_all(context(), _produce))
+        _attempt("produce", (), _produce_all)
     else:
         _attempt("produce", (run_id,), lambda: steps.produce(context(), run_id))
 
@@ -61,6 +61,11 @@ def _attempt(step: str, subjects: tuple[int, ...], perform: Callable[[], None]) 
     except Unavailable as error:
         named = ", ".join(map(str, subjects)) or "all"
         log.warning("%s %s: unavailable: %s", step, named, error)
+
+
+def _produce_all() -> None:
+    if not steps.produce_all(context(), _produce):
+        report_idle(app)
 
 
 def _produce(ctx: Context, run_id: int) -> None:

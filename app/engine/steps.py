@@ -22,10 +22,12 @@ def reap(ctx: Context, run: int) -> None:
     enqueue_trials(ctx, trials)
 
 
-def produce_all(ctx: Context, plan: Callable[[Context, int], None] = produce) -> None:
-    """Plans for every running run by `plan`, oldest first."""
-    for run in _running(ctx):
+def produce_all(ctx: Context, plan: Callable[[Context, int], None] = produce) -> bool:
+    """Plans for every running run by `plan`, oldest first; returns whether there is one."""
+    running = _running(ctx)
+    for run in running:
         plan(ctx, run)
+    return bool(running)
 
 
 def reap_all(ctx: Context, enqueue: Callable[[Context, int], None] = reap) -> None:

@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,18 @@ import pytest
 import redis
 
 from app.adapters.queue.address import broker_url
-from app.celery import WrongEnvironment, configuration, modules, threads
+from app.celery import (
+    IDLE_SECONDS,
+    PRODUCE_SECONDS,
+    REAP_SECONDS,
+    Tick,
+    WrongEnvironment,
+    client,
+    configuration,
+    modules,
+    report_idle,
+    threads,
+)
 from app.config.places import LEAST, available_cores
 from app.domain.search.shares import NEWCOMERS
 from tests.integration.worker_double import install, until
@@ -127,6 +139,29 @@ def test_beat_ticks_for_every_run_and_needs_no_writable_folder(
     until(lambda: int(broker.get("ticks:produce") or 0) >= 4, what="four ticks of produce")
     until(lambda: int(broker.get("ticks:reap") or 0) >= 1, what="a tick of reap")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["beat.log", "double", "worker.log"]
+
+
+def test_beat_ticks_slowly_while_no_run_is_running(valkey: str, broker: redis.Redis) -> None:
+    queue = client(valkey)
+    tick = Tick(PRODUCE_SECONDS, app=queue)
+    before = queue.now() - timedelta(seconds=10)
+    assert tick.is_due(before) == (True, PRODUCE_SECONDS)
+    report_idle(queue)
+    assert tick.is_due(before) == (True, IDLE_SECONDS)
+    assert Tick(REAP_SECONDS, app=queue).is_due(before) == (True, REAP_SECONDS)
+    seconds = broker.ttl("evoq:idle")
+    assert 0 < seconds <= 8, "it would stay slow when a run begins"
+    broker.delete("evoq:idle")
+    assert tick.is_due(before) == (True, PRODUCE_SECONDS)
+
+
+def test_beat_ticks_at_its_pace_where_the_queue_does_not_answer() -> None:
+    queue = client("redis://127.0.0.1:1/0")
+    assert Tick(PRODUCE_SECONDS, app=queue).is_due(queue.now() - timedelta(seconds=10)) == (
+        True,
+        PRODUCE_SECONDS,
+    )
+    report_idle(queue)
 
 
 def test_a_worker_that_cannot_work_logs_the_reason_and_ends(celery: Any) -> None:
