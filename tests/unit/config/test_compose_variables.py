@@ -1,0 +1,111 @@
+"""docker-compose.yml passes each documented variable on to the services that read it."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from app.adapters.model.providers.presets import PRESETS
+from app.config.layers import owner_of
+from app.config.settings import Owner
+
+WORKERS = frozenset({"worker-control", "worker-gpu", "worker-cpu"})
+ELSEWHERE = {
+    "EVOQ_HOME": "no embedded stack runs in a deployment",
+    "EVOQ_VLLM_MODEL": "the image has no vLLM; the service `vllm` has one",
+    "EVOQ_VLLM_NAME": "see EVOQ_VLLM_MODEL",
+    "EVOQ_VLLM_ARGS": "see EVOQ_VLLM_MODEL; VLLM_ARGS is that of the service",
+    "EVOQ_VLLM_METRICS_PORT": "see EVOQ_VLLM_MODEL",
+}
+"""Documented variables that no service reads, each with the reason."""
+
+
+@pytest.fixture(scope="module")
+def services(repository: Path) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((repository / "docker-compose.yml").read_text())
+    return found["services"]
+
+
+def documented(repository: Path) -> list[str]:
+    """Returns the first column of every row of the page of settings."""
+    return re.findall(r"^\| `([\w.]+)` \|", (repository / "docs/settings.md").read_text(), re.M)
+
+
+def readers(name: str) -> frozenset[str]:
+    """Returns the services that read a setting, given by its dotted key or its variable."""
+    if name in ELSEWHERE or owner_of(name) is Owner.COMMAND:
+        return frozenset()
+    if name.startswith("EVOQ_"):
+        return WORKERS
+    if owner_of(name) is Owner.RUN:
+        return frozenset({"worker-control"})
+    return frozenset({"worker-cpu"}) if name.startswith("sandbox.") else WORKERS
+
+
+def test_every_documented_setting_reaches_the_services_that_read_it(
+    services: dict[str, Any], repository: Path
+):
+    rows = documented(repository)
+    variables = {
+        name: name if name.startswith("EVOQ_") else "EVOQ_" + name.upper().replace(".", "__")
+        for name in rows
+    }
+    absent = [
+        (service, variable)
+        for name, variable in variables.items()
+        for service in sorted(readers(name))
+        if variable not in services[service]["environment"]
+    ]
+
+    assert len(rows) > 100
+    assert absent == []
+
+
+def test_every_key_of_a_provider_reaches_the_workers_that_ask_models(services: dict[str, Any]):
+    keys = {preset.key_variable for preset in PRESETS.values()} - {""}
+
+    assert keys <= set(services["worker-gpu"]["environment"])
+
+
+def test_a_list_of_variables_holds_none_that_is_not_documented(
+    services: dict[str, Any], repository: Path
+):
+    known = {
+        name.replace(".", "__").upper().removeprefix("EVOQ_") for name in documented(repository)
+    }
+    passed = {name for service in WORKERS for name in services[service]["environment"]}
+    nested = {name.removeprefix("EVOQ_") for name in passed if "__" in name}
+
+    assert {name for name in nested if not name.startswith("PROBLEM__")} <= known
+
+
+def test_every_variable_of_the_compose_file_is_explained(
+    services: dict[str, Any], repository: Path
+):
+    texts = "".join(
+        (repository / name).read_text() for name in (".env.example", "docs/settings.md")
+    )
+    compose = (repository / "docker-compose.yml").read_text()
+    used = set(re.findall(r"(?<!\$)\$\{([A-Z_]+)", compose)) - {"COMPOSE_PROJECT_NAME"}
+    own = {name for name in used if not name.startswith("EVOQ_") or "__" not in name}
+
+    assert {name for name in own if name not in texts} == set()
+
+
+@pytest.mark.parametrize("limit", ["memory", "cpus", "pids"])
+def test_every_service_is_bounded(services: dict[str, Any], limit: str):
+    unbounded = {
+        name
+        for name, service in services.items()
+        if limit not in service["deploy"]["resources"]["limits"]
+    }
+
+    assert unbounded <= ({"vllm"} if limit != "pids" else set())
+
+
+def test_one_service_builds_the_image_that_the_others_run(services: dict[str, Any]):
+    builders = [name for name, service in services.items() if "build" in service]
+
+    assert sorted(builders) == ["migrate", "sandbox-image"]
