@@ -369,7 +369,7 @@ def line(status: RunStatus) -> str:
         f"{progress.done}/{run.budget.proposals} proposals",
         f"best {number(progress.best)}",
         f"rate {_rate(status)}",
-        f"cut {counted(progress.cuts)}",
+        *([f"cut {counted(progress.cuts)}"] if progress.cuts else []),
         f"failed {counted(progress.failures)}",
         f"ETA {_eta(status)}",
     ]

@@ -220,7 +220,7 @@ def _join(root: Path) -> "tuple[Connection, subprocess.Popen[bytes] | None]":
 
 def _connect(root: Path) -> Connection | None:
     try:
-        path = (root / ADDRESS).read_text()
+        path = os.fsdecode((root / ADDRESS).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError as error:

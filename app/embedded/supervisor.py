@@ -9,6 +9,7 @@ because Ctrl-C is meant for the client.
 """
 
 import fcntl
+import os
 import signal
 import socket
 import sys
@@ -81,7 +82,7 @@ class Supervisor:
                 listener.bind(str(folder / "supervisor.sock"))
                 listener.listen()
                 part = address.with_suffix(".part")
-                part.write_text(str(folder / "supervisor.sock"))
+                part.write_bytes(os.fsencode(folder / "supervisor.sock"))
                 part.replace(address)
                 yield listener
             finally:

@@ -37,7 +37,6 @@ PROGRESS = Progress(
     seq=300,
     done=100,
     admitted=80,
-    cut=5,
     failures={"syntax": 5, "runtime": 10},
     best=-4.25,
     best_at=90,
