@@ -4,8 +4,6 @@ import ast
 import builtins
 import functools
 import hashlib
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -20,26 +18,24 @@ Fact = TypeVar("Fact")
 
 
 def remembered(fact: Callable[[str], Fact]) -> Callable[[str], Fact]:
-    """Keeps the results of a pure function of a source text, of the newest few thousand texts.
+    """Keeps the results of a pure function of a source text, of up to `_REMEMBERED` texts.
 
     A parent is looked at once for each of its children, and a child by several checks.  The digests
-    of the texts are kept, not the texts, so the results must be small.
+    of the texts are kept, not the texts, so the results must be small.  Threads may share it: each
+    operation on the dictionary is atomic, and at worst a result is computed twice.
     """
-    results: OrderedDict[bytes, Fact] = OrderedDict()
-    lock = threading.Lock()
+    results: dict[bytes, Fact] = {}
 
     @functools.wraps(fact)
     def recalled(text: str) -> Fact:
         key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-        with lock:
-            if key in results:
-                results.move_to_end(key)
-                return results[key]
-        result = fact(text)
-        with lock:
-            results[key] = result
-            while len(results) > _REMEMBERED:
-                results.popitem(last=False)
+        try:
+            return results[key]
+        except KeyError:
+            result = fact(text)
+        if len(results) >= _REMEMBERED:
+            results.clear()
+        results[key] = result
         return result
 
     return recalled

@@ -67,7 +67,18 @@ STORED: list[tuple[Fact, dict[str, object]]] = [
     ),
     (
         Regridded(axes=(Axis("x", 5, 0.0, 1.0),)),
-        {"axes": [{"name": "x", "bins": 5, "low": 0.0, "high": 1.0, "provisional": False}]},
+        {
+            "axes": [
+                {
+                    "name": "x",
+                    "bins": 5,
+                    "low": 0.0,
+                    "high": 1.0,
+                    "provisional": False,
+                    "scaled": False,
+                }
+            ]
+        },
     ),
     (
         Admitted(proposal=7, program=PROGRAM, island=2, operator="diff", fitness=-1.5, cell=(3, 0)),

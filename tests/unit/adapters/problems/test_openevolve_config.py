@@ -431,8 +431,8 @@ def test_the_documentation_has_the_table_of_the_code():
     expected = {(f"`{key.name}`", outcome(key)) for key in (*KEYS, *MODEL_KEYS)}
 
     assert expected <= rows
-    after = text[text.index("## Every key") :]
-    assert len([row for row in after.splitlines() if row.startswith("| `")]) == len(
+    section = text[text.index("## Every key") :].removeprefix("## ").partition("\n## ")[0]
+    assert len([row for row in section.splitlines() if row.startswith("| `")]) == len(
         [*KEYS, *MODEL_KEYS]
     )
 

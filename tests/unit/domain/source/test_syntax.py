@@ -45,9 +45,9 @@ def test_a_fact_is_computed_once_a_text(monkeypatch: pytest.MonkeyPatch) -> None
     assert computed == ["a", "bb"]
 
     monkeypatch.setattr(syntax, "_REMEMBERED", 2)
-    for text in ("ccc", "a", "bb"):
+    for text in ("ccc", "a", "a"):
         recalled(text)
-    assert computed == ["a", "bb", "ccc", "bb"], "the text that was not asked for longest is left"
+    assert computed == ["a", "bb", "ccc", "a"], "a full memory begins anew"
 
 
 def test_a_text_that_cannot_be_encoded_is_remembered_too() -> None:
