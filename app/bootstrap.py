@@ -143,8 +143,14 @@ def with_worker_time(ctx: Context, queues: Collection[str]) -> tuple[Context, Wo
     """
     kind = next(kind for kind in WORKER_KINDS if kind in queues)
     name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    worker = Worker(name, kind, own_settings().prices.of(kind))
-    recorder = WorkerTimeRecorder(ctx.store, worker, partial(_places, ctx, queues))
+    settings = own_settings()
+    worker = Worker(name, kind, settings.prices.of(kind), settings.of_worker())
+    recorder = WorkerTimeRecorder(
+        ctx.store,
+        worker,
+        partial(_places, ctx, queues),
+        protections=ctx.sandbox.protections if "cpu" in queues else None,
+    )
     recorder.start()
     return replace(ctx, work=recorder.work), recorder
 

@@ -2,6 +2,7 @@
 
 import json
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -24,6 +25,7 @@ from app.domain.problem import Evaluator, EvaluatorBroken, Job, Limits, Mode, Pr
 from app.domain.program import Program, ProgramId
 from app.domain.search.promotion import Shortfall, shortfall
 from app.ports.protocols import Protection, Sandbox
+from app.ports.records import Worker
 
 PYTHON = ".py"
 """Suffix of the programs that can run in both modes."""
@@ -293,3 +295,18 @@ def protection_lines(protections: Sequence[Protection], *, verbose: bool = False
     lines = [f"sandbox: {len(on)} of {len(protections)} protections on{named}"]
     lines += [f"sandbox: missing: {p.name} ({p.remedy})" for p in protections if not p.on]
     return lines
+
+
+def lines_of_workers(workers: Sequence[Worker], *, verbose: bool = False) -> list[str]:
+    """Returns the lines on the protections of a deployment's workers, those that agree together."""
+    reports = Counter(worker.protections for worker in workers if worker.protections is not None)
+    lines = []
+    for protections, agreeing in reports.most_common():
+        found = [Protection(name, not remedy, remedy) for name, remedy in protections or ()]
+        lines += [
+            f"{agreeing} of {len(workers)} workers: {line}"
+            for line in protection_lines(found, verbose=verbose)
+        ]
+    if silent := len(workers) - reports.total():
+        lines.append(f"{silent} of {len(workers)} workers: sandbox: none has booted yet")
+    return lines or ["sandbox: no live worker evaluates programs: start one of the queue `cpu`"]

@@ -23,7 +23,7 @@ from app.cli.following import (
     progress_display,
 )
 from app.cli.local_state import work_lock
-from app.cli.measurement import open_sandbox, protection_lines
+from app.cli.measurement import lines_of_workers, open_sandbox, protection_lines
 from app.cli.output import DONE, FAILED, CommandError, ErrorReport, Screen, counted, duration
 from app.cli.show import print_best
 from app.cli.target import Ledger, Target, open_ledger, require_queue, with_queue
@@ -140,6 +140,10 @@ def open_session(
     if target.deployed:
         with open_ledger(target) as ledger:
             require_queue(ledger.redis_url)
+            with ledger.store.begin() as tx:
+                evaluating = tx.workers.evaluating()
+            for line in lines_of_workers(evaluating, verbose=verbose):
+                screen.say(line)
             hint = "`evoq doctor` and the workers' logs say more"
             yield RunSession(with_queue(ledger), screen, ledger, hint, detached=True)
         return

@@ -332,6 +332,17 @@ class Settings(BaseSettings):
     """Most requests of the whole deployment at one endpoint, instead of a run's
     `llm.parallel_generations`."""
 
+    def of_worker(self) -> dict[str, Any]:
+        """Returns the settings that this process owns as a worker, by dotted key."""
+        sections = {"sandbox": self.sandbox, "queue": self.queue, "prices": self.prices}
+        return {
+            f"{section}.{name}": value
+            for section, own in sections.items()
+            for name, value in own.model_dump(
+                mode="json", include=own.owned_by(Owner.WORKER)
+            ).items()
+        }
+
     @property
     def deployed(self) -> bool:
         """Whether both addresses of a deployment are given."""

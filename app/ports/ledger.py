@@ -418,6 +418,14 @@ class Workers(Protocol):
         """Returns the places of the live workers together: one bounded read."""
         ...
 
+    def evaluating(self) -> list[Worker]:
+        """Returns the live workers that evaluate, as they last reported."""
+        ...
+
+    def at_work_for(self, run: int) -> list[Worker]:
+        """Returns the workers that spent time on a run, as they last reported."""
+        ...
+
     def of_run(self, run: int) -> list[WorkerTime]:
         """Returns the time that workers spent on a run, by kind."""
         ...

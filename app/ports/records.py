@@ -260,11 +260,16 @@ class Worker:
       id: Unique; another start is another worker.
       kind: The first of `WORKER_KINDS` whose queue it serves.
       usd_per_hour: What it costs, busy or not; None where no price is set.
+      settings: What it applies of the settings that workers own, by dotted key.
+      protections: What a sandbox of it reported when it booted, each protection with the remedy
+        that it takes, "" where it is on; None where none has booted.
     """
 
     id: str
     kind: str
     usd_per_hour: float | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    protections: tuple[tuple[str, str], ...] | None = None
 
 
 LIVE_SECONDS = 20.0

@@ -3,16 +3,19 @@
 import itertools
 import json
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
 from matplotlib.figure import Figure
 
 from app.domain.problem import Problem
+from app.domain.run import Run
 from app.domain.secrets import redacted_values
 from app.ports.protocols import Store
+from app.ports.records import Worker
 from app.reports.metrics import history, rows, write_csv, write_jsonl
 from app.reports.plots import archive, evolution, failures
 from app.reports.summary import Summary, best_document, document
@@ -32,7 +35,9 @@ def write(store: Store, summary: Summary, problem: Problem, folder: Path) -> Non
     write_best(summary, problem, folder)
     write_metrics(store, summary.run.id, folder)
     draw(store, summary, folder)
-    _write_json(folder / "settings.json", snapshot(summary, problem))
+    with store.begin() as tx:
+        workers = tx.workers.at_work_for(summary.run.id)
+    _write_json(folder / "settings.json", snapshot(summary, problem, workers))
 
 
 def write_best(summary: Summary, problem: Problem, folder: Path) -> None:
@@ -72,9 +77,19 @@ def draw(store: Store, summary: Summary, folder: Path) -> list[Path]:
     return [folder / name for name in drawn]
 
 
-def snapshot(summary: Summary, problem: Problem) -> dict[str, Any]:
-    """Returns the settings that the run was created from, without secrets."""
+def snapshot(summary: Summary, problem: Problem, workers: Sequence[Worker]) -> dict[str, Any]:
+    """Returns the settings that held in the run, without secrets.
+
+    What the run leaves to its problem has the problem's value; what workers own has that of the
+    workers, where all that worked for the run agree.  `workers` lists what each kind applied.
+    """
     run = summary.run
+    held = _held(run, problem)
+    applied = [worker.settings for worker in workers]
+    for key in {key for settings in applied for key in settings}:
+        values = [settings[key] for settings in applied if key in settings]
+        section, _, name = key.partition(".")
+        held[section][name] = values[0] if all(v == values[0] for v in values) else values
     return {
         "run": run.name,
         "problem": {
@@ -86,8 +101,30 @@ def snapshot(summary: Summary, problem: Problem) -> dict[str, Any]:
         "strategy": run.strategy,
         "seed": run.seed,
         "operators": dict(run.operators),
-        "settings": redacted_values(run.settings),
+        "settings": redacted_values(held),
+        "workers": [
+            {
+                "id": worker.id,
+                "kind": worker.kind,
+                "protections": None
+                if worker.protections is None
+                else [name for name, remedy in worker.protections if not remedy],
+            }
+            for worker in workers
+        ],
     }
+
+
+def _held(run: Run, problem: Problem) -> dict[str, Any]:
+    """Returns the settings of a run with the values of its problem where the run has none."""
+    held = {name: dict(section) for name, section in run.settings.items()}
+    seed = problem.seeds[0]
+    job = problem.prepare(problem.trial_of(seed.id, problem.stages[0]), {seed.id: seed})
+    held["sandbox"] |= {**asdict(job.limits), "mode": job.mode.value}
+    if held["search"]["enforce_blocks"] is None:
+        held["search"]["enforce_blocks"] = problem.edit.enforce_blocks
+    held["search"]["operators"] = dict(run.operators)
+    return held
 
 
 def _write_json(path: Path, value: Any) -> None:

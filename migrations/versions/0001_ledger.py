@@ -271,6 +271,8 @@ _UP = (
         usd_per_hour FLOAT(53),
         model_places INTEGER,
         sandbox_places INTEGER,
+        settings JSONB DEFAULT '{}' NOT NULL,
+        protections JSONB,
         seen_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
         CONSTRAINT workers_key PRIMARY KEY (id),
         CONSTRAINT workers_kind_is_known CHECK (kind IN ('gpu', 'cpu', 'control'))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from app.adapters.store.driver import write
 from app.adapters.store.sql import SqlStore
 from app.adapters.store.worker_time import WorkerTimeRecorder
-from app.ports.protocols import Unavailable
+from app.ports.protocols import Protection, Unavailable
 from app.ports.records import LIVE_SECONDS, Capacity, Worker, WorkerTime
 from tests.engine.conftest import new_run
 from tests.engine.toy import problem
@@ -168,6 +168,38 @@ def test_a_worker_reports_its_places_at_its_start_and_has_none_at_its_end() -> N
     recorder.close()
 
     assert ledger.places == [Capacity(32, 4), Capacity(40, 4), Capacity()]
+
+
+def test_a_worker_reports_what_it_applies_and_what_its_sandboxes_protect_from(
+    store: SqlStore,
+) -> None:
+    applied = {"sandbox.backend": "process", "queue.lease_seconds": 5.0}
+    missing = Protection("no network", on=False, remedy="do it")
+    answers: list[list[Protection] | None] = [None, [missing]]
+
+    def probe() -> list[Protection]:
+        answer = answers.pop(0)
+        if answer is None:
+            raise Unavailable("no engine")
+        return answer
+
+    def reported() -> list[Worker]:
+        with store.begin() as tx:
+            found: list[Worker] = tx.workers.evaluating()
+            return found
+
+    worker = Worker("host-9", "cpu", settings=applied)
+    recorder = WorkerTimeRecorder(
+        store, worker, lambda: Capacity(None, 4), protections=probe, interval_seconds=0.05
+    )
+    recorder.start()
+    until(lambda: any(w.protections for w in reported()), what="the report of protections")
+    with store.begin() as tx:
+        tx.workers.record(Worker("host-8", "gpu"), {}, Capacity(8, None))
+
+    assert reported() == [Worker("host-9", "cpu", None, applied, (("no network", "do it"),))]
+    recorder.close()
+    assert reported() == []
 
 
 def test_a_worker_that_is_killed_loses_no_more_than_one_interval() -> None:

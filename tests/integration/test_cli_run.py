@@ -79,7 +79,13 @@ def test_a_run_ends_with_its_document_and_files_and_can_be_shown(evoq: Evoq, pla
     out = Path(document["out"])
     assert {path.name for path in out.iterdir()} == FILES
     assert (out / "best_program.py").read_text() == document["best"]["source"]
-    assert json.loads((out / "settings.json").read_text())["seed"] == 5
+    snapshot = json.loads((out / "settings.json").read_text())
+    assert snapshot["seed"] == 5
+    held = snapshot["settings"]
+    assert held["sandbox"]["wall_seconds"] == 20  # the problem's
+    assert held["sandbox"]["backend"] == "process"  # the workers', who are not this command's
+    assert held["search"]["operators"] == {"tune": 0.75, "mutate": 0.25}
+    assert {worker["kind"] for worker in snapshot["workers"]} >= {"gpu", "cpu"}
 
     listed = evoq("list-runs", "--json")
     assert listed.code == 0, listed.err
@@ -282,6 +288,7 @@ def test_a_run_is_submitted_to_a_deployment_and_followed(
     assert result.code == 0, result.err
     assert (result.json["state"], result.json["iterations"]) == ("finished", 5)
     assert "EVOQ_SANDBOX__BACKEND of this environment: without effect" in result.err
+    assert "sandbox: " in result.err, result.err
     assert {path.name for path in (elsewhere / "mine").iterdir()} == FILES
     left = evoq(*order, "--name", "farther", "--detach")
     assert left.code == 0, left.err

@@ -284,6 +284,8 @@ workers = Table(
     Column("usd_per_hour", Float(53)),
     Column("model_places", Integer),
     Column("sandbox_places", Integer),
+    Column("settings", JSONB, nullable=False, server_default=text("'{}'")),
+    Column("protections", JSONB(none_as_null=True)),
     _moment("seen_at"),
     CheckConstraint("kind IN ('gpu', 'cpu', 'control')", name="kind_is_known"),
     Index("workers_seen_at_index", "seen_at"),

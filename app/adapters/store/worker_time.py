@@ -3,18 +3,20 @@
 A worker writes totals, so that writing the same total twice changes nothing.
 """
 
+import json
 import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection
 
 from app.adapters.store.driver import row, rows, write
-from app.ports.protocols import Store, Unavailable
+from app.ports.protocols import Protection, Store, Unavailable
 from app.ports.records import LIVE_SECONDS, Capacity, Worker, WorkerTime
 
 _LOG = logging.getLogger(__name__)
@@ -23,10 +25,13 @@ INTERVAL_SECONDS = 5.0
 """The most time that a killed worker loses; each interval costs a worker one small statement."""
 
 _SEEN = """
-    INSERT INTO workers (id, kind, usd_per_hour, model_places, sandbox_places)
-    VALUES (%(worker)s, %(kind)s, %(usd)s, %(model)s, %(sandbox)s)
+    INSERT INTO workers
+        (id, kind, usd_per_hour, model_places, sandbox_places, settings, protections)
+    VALUES (%(worker)s, %(kind)s, %(usd)s, %(model)s, %(sandbox)s,
+        CAST(%(settings)s AS jsonb), CAST(%(protections)s AS jsonb))
     ON CONFLICT ON CONSTRAINT workers_key DO UPDATE SET seen_at = now(),
-        model_places = excluded.model_places, sandbox_places = excluded.sandbox_places
+        model_places = excluded.model_places, sandbox_places = excluded.sandbox_places,
+        protections = excluded.protections
 """
 _SPENT = """
     INSERT INTO worker_times (worker, run, seconds)
@@ -39,6 +44,14 @@ _CAPACITY = """
     SELECT sum(model_places)::int AS model, sum(sandbox_places)::int AS sandbox
     FROM workers WHERE seen_at > now() - %(live)s * interval '1 second'
 """
+_REPORTS = """
+    SELECT id, kind, usd_per_hour, settings::text AS settings, protections::text AS protections
+    FROM workers WHERE {whose} ORDER BY id
+"""
+_EVALUATING = _REPORTS.format(
+    whose="sandbox_places IS NOT NULL AND seen_at > now() - %(live)s * interval '1 second'"
+)
+_AT_WORK = _REPORTS.format(whose="id IN (SELECT worker FROM worker_times WHERE run = %(run)s)")
 _TIMES = """
     SELECT kind, count(DISTINCT worker) AS workers, sum(seconds) AS seconds,
         sum(seconds * usd_per_hour) / 3600 AS cost_usd,
@@ -64,6 +77,8 @@ class SqlWorkers:
             "usd": worker.usd_per_hour,
             "model": places.model,
             "sandbox": places.sandbox,
+            "settings": json.dumps(dict(worker.settings)),
+            "protections": None if worker.protections is None else json.dumps(worker.protections),
         }
         write(self._c, _SEEN, seen)
         spent = sorted(seconds.items(), key=lambda item: -1 if item[0] is None else item[0])
@@ -74,6 +89,12 @@ class SqlWorkers:
         found = row(self._c, _CAPACITY, {"live": LIVE_SECONDS})
         return Capacity(found.model, found.sandbox)
 
+    def evaluating(self) -> list[Worker]:
+        return [_worker(row) for row in rows(self._c, _EVALUATING, {"live": LIVE_SECONDS})]
+
+    def at_work_for(self, run: int) -> list[Worker]:
+        return [_worker(row) for row in rows(self._c, _AT_WORK, {"run": run})]
+
     def of_run(self, run: int) -> list[WorkerTime]:
         return [_worker_time(row) for row in rows(self._c, _OF_RUN, {"run": run})]
 
@@ -82,6 +103,12 @@ class SqlWorkers:
 
     def idle(self) -> list[WorkerTime]:
         return [_worker_time(row) for row in rows(self._c, _IDLE, {})]
+
+
+def _worker(row: Any) -> Worker:
+    known = None if row.protections is None else json.loads(row.protections)
+    protections = None if known is None else tuple((name, remedy) for name, remedy in known)
+    return Worker(row.id, row.kind, row.usd_per_hour, json.loads(row.settings), protections)
 
 
 def _worker_time(row: Any) -> WorkerTime:
@@ -98,6 +125,8 @@ class WorkerTimeRecorder:
       store: The ledger.
       worker: The worker whose time is recorded.
       places: Returns the places that it has now.
+      protections: Returns what its sandboxes report; asked until it answers, and not at the start,
+        when the first trial may be about to boot a sandbox that knows.  None: it has no sandbox.
       interval_seconds: Between two writes.
       clock: Seconds that only rise.
     """
@@ -108,12 +137,14 @@ class WorkerTimeRecorder:
         worker: Worker,
         places: Callable[[], Capacity] = Capacity,
         *,
+        protections: Callable[[], Sequence[Protection]] | None = None,
         interval_seconds: float = INTERVAL_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._worker = worker
         self._places = places
+        self._protections = protections
         self._interval_seconds = interval_seconds
         self._clock = clock
         self._lock = threading.Lock()
@@ -183,4 +214,16 @@ class WorkerTimeRecorder:
     def _run(self) -> None:
         self.write()
         while not self._closed.wait(self._interval_seconds):
+            self._learn_protections()
             self.write()
+
+    def _learn_protections(self) -> None:
+        if self._protections is None or self._worker.protections is not None:
+            return
+        try:
+            found = self._protections()
+        except Unavailable as error:
+            _LOG.warning("no sandbox can be booted here: %s", error)
+            return
+        known = tuple((protection.name, protection.remedy) for protection in found)
+        self._worker = replace(self._worker, protections=known)
