@@ -281,7 +281,14 @@ def test_bins_are_the_number_that_is_written(tmp_path):
 def test_bins_may_differ_by_axis(tmp_path):
     text = "database: {feature_dimensions: [speed, score], feature_bins: {speed: 4}}\n"
 
-    assert problem_with(tmp_path, text).axes == (Axis("speed", 4), Axis("score", 10))
+    speed, score = problem_with(tmp_path, text).axes
+
+    assert speed == Axis("speed", 4)
+    assert score == Axis("score", 10, scaled=True)
+
+
+def test_bins_that_are_not_declared_are_left_to_the_run(tmp_path):
+    assert all(axis.scaled for axis in problem_with(tmp_path, "random_seed: 1\n").axes)
 
 
 def test_an_axis_with_a_declared_range_keeps_it_and_another_learns_its_own(tmp_path):
@@ -289,7 +296,7 @@ def test_an_axis_with_a_declared_range_keeps_it_and_another_learns_its_own(tmp_p
 
     complexity, diversity = problem_with(tmp_path, text).axes
 
-    assert complexity == Axis("complexity", 10, 0.0, 500.0)
+    assert complexity == Axis("complexity", 10, 0.0, 500.0, scaled=True)
     assert not diversity.ranged
 
 
