@@ -135,8 +135,6 @@ def run(
         loaded, layers, local=not target.deployed, reproducible=reproducible, no_model=no_model
     )
     require_writable(require_own(results, "--out") if results else RESULTS)
-    if name and not results:
-        require_own(RESULTS / name, "--name")
     for notice in plan.notices:
         screen.note(f"notice: {notice}")
     hint = "no run had begun"
@@ -149,6 +147,8 @@ def run(
             evaluator=evaluator_of(loaded),
             verbose=verbose,
         ) as session:
+            if name:
+                _require_new(session.store, name, RESULTS / name if results is None else None)
             name = name or _free_name(session.store, loaded.name)
             folder = require_writable((results or RESULTS / name).absolute())
             _remember(target, name, LocalState(str(folder), reproducible), screen)
@@ -277,6 +277,17 @@ def _require_workers(target: Target) -> None:
             where="--detach",
             remedy="Start `evoq up` in another terminal first, or leave --detach out.",
         )
+
+
+def _require_new(store: Store, name: str, folder: Path | None) -> None:
+    """Raises if the default folder of a new run holds results of a run that is not in the ledger.
+
+    A name that a run of the ledger has is refused where the run is created.
+    """
+    with store.begin() as tx:
+        taken = tx.runs.named(name) is not None
+    if folder is not None and not taken:
+        require_own(folder, "--name")
 
 
 def _free_name(store: Store, problem: str) -> str:
