@@ -51,7 +51,11 @@ _REPORTS = """
 _EVALUATING = _REPORTS.format(
     whose="sandbox_places IS NOT NULL AND seen_at > now() - %(live)s * interval '1 second'"
 )
-_AT_WORK = _REPORTS.format(whose="id IN (SELECT worker FROM worker_times WHERE run = %(run)s)")
+_AT_WORK = _REPORTS.format(
+    whose="""id IN (SELECT worker FROM worker_times WHERE run = %(run)s)
+        OR seen_at > now() - %(live)s * interval '1 second'"""
+)
+"""A live worker may not have written down yet which runs it works for."""
 _TIMES = """
     SELECT kind, count(DISTINCT worker) AS workers, sum(seconds) AS seconds,
         sum(seconds * usd_per_hour) / 3600 AS cost_usd,
@@ -93,7 +97,7 @@ class SqlWorkers:
         return [_worker(row) for row in rows(self._c, _EVALUATING, {"live": LIVE_SECONDS})]
 
     def at_work_for(self, run: int) -> list[Worker]:
-        return [_worker(row) for row in rows(self._c, _AT_WORK, {"run": run})]
+        return [_worker(row) for row in rows(self._c, _AT_WORK, {"run": run, "live": LIVE_SECONDS})]
 
     def of_run(self, run: int) -> list[WorkerTime]:
         return [_worker_time(row) for row in rows(self._c, _OF_RUN, {"run": run})]
