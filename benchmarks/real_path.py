@@ -138,7 +138,8 @@ def _start(stack: Stack, folder: Path, base_url: str, options: argparse.Namespac
         f"queue.generating={options.in_flight + 8}",
         f"queue.evaluating={options.in_flight}",
     ]
-    layers = read_layers(assignments, None, iterations=options.proposals, seed=1)
+    budget = {"budget.proposals": options.proposals, "search.seed": 1}
+    layers = read_layers(assignments, None, budget)
     return lifecycle.start(
         stack.ctx, problem, plan_run(problem, layers, local=False).new_run("real-path")
     )

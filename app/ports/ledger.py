@@ -423,7 +423,7 @@ class Workers(Protocol):
         ...
 
     def at_work_for(self, run: int) -> list[Worker]:
-        """Returns the workers that spent time on a run, and the live ones, as they last reported."""
+        """Returns the workers that spent time on a run, and all live ones, as last reported."""
         ...
 
     def of_run(self, run: int) -> list[WorkerTime]:
