@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.adapters.model.places import Places
+from app.adapters.model.places import ModelPlaces
 from app.adapters.model.providers.spec import ProcessLimits
 from app.adapters.model.providers.vllm_engine import VllmEngine, VllmLaunch
 from app.adapters.problems.loading import load, reload
@@ -327,7 +327,7 @@ class Models:
         self._limits = _process_limits(settings)
         self._lock = threading.Lock()
         self._built: dict[int, LanguageModel] = {}
-        self._places: dict[int, Places] = {}
+        self._places: dict[int, ModelPlaces] = {}
         self._providers: Providers | None = None
 
     @property
@@ -351,7 +351,7 @@ class Models:
         """See `app.engine.context.Context.place`."""
         model = self(run)
         with self._lock:
-            places = self._places.setdefault(run.id, Places(partial(self._limit, model)))
+            places = self._places.setdefault(run.id, ModelPlaces(partial(self._limit, model)))
         return places.take()
 
     def _limit(self, model: LanguageModel) -> int | None:

@@ -16,7 +16,7 @@ _LOOK_SECONDS = 0.5
 """Between two looks at a limit that rises while no place is given back."""
 
 
-class Places:
+class ModelPlaces:
     """The places of one model in one process; threads take them in the order of their coming."""
 
     def __init__(

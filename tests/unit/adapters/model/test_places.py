@@ -7,12 +7,12 @@ from contextlib import ExitStack
 
 import pytest
 
-from app.adapters.model.places import Places
+from app.adapters.model.places import ModelPlaces
 from app.ports.protocols import Unavailable
 
 
 def test_no_more_threads_have_a_place_than_there_are() -> None:
-    places, lock = Places(lambda: 3), threading.Lock()
+    places, lock = ModelPlaces(lambda: 3), threading.Lock()
     inside, most = 0, 0
 
     def breed(_: int) -> None:
@@ -31,7 +31,7 @@ def test_no_more_threads_have_a_place_than_there_are() -> None:
 
 
 def test_a_place_that_is_given_back_early_is_taken_by_the_next_and_counted_once() -> None:
-    places = Places(lambda: 1, patience_seconds=0.0)
+    places = ModelPlaces(lambda: 1, patience_seconds=0.0)
     with places.take() as give:
         give()
         give()
@@ -46,7 +46,7 @@ def test_a_place_that_is_given_back_early_is_taken_by_the_next_and_counted_once(
 
 
 def test_a_place_is_given_back_by_work_that_fails() -> None:
-    places = Places(lambda: 1, patience_seconds=0.0)
+    places = ModelPlaces(lambda: 1, patience_seconds=0.0)
     with pytest.raises(ValueError, match="fault"), places.take():
         raise ValueError("fault")
     with places.take():
@@ -55,7 +55,7 @@ def test_a_place_is_given_back_by_work_that_fails() -> None:
 
 def test_threads_that_wait_use_a_limit_that_rises() -> None:
     limit = 0
-    places = Places(lambda: limit)
+    places = ModelPlaces(lambda: limit)
     taken = threading.Semaphore(0)
     leave = threading.Event()
 
@@ -75,7 +75,7 @@ def test_threads_that_wait_use_a_limit_that_rises() -> None:
 
 
 def test_a_model_without_a_limit_has_a_place_for_every_thread() -> None:
-    places = Places(lambda: None, patience_seconds=0.0)
+    places = ModelPlaces(lambda: None, patience_seconds=0.0)
     with ExitStack() as kept:
         for _ in range(1000):
             kept.enter_context(places.take())
