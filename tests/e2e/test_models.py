@@ -44,7 +44,7 @@ def test_with_the_profile_a_run_asks_the_model_on_the_gpu(deployment: Deployment
     run = deployment.evoq("run", EXAMPLE, "--iterations", "6", "--name", "local")
 
     assert (run["state"], run["iterations"]) == ("finished", 6)
-    assert asked(deployment, "local") == ({"diff", "rewrite"}, {"small"})
+    assert asked(deployment, "local") == ({"diff", "mend", "rewrite"}, {"small"})
 
 
 def test_an_endpoint_in_the_settings_comes_before_the_profile(deployment: Deployment) -> None:
@@ -56,4 +56,4 @@ def test_an_endpoint_in_the_settings_comes_before_the_profile(deployment: Deploy
     run = deployment.evoq("run", EXAMPLE, "--iterations", "6", "--name", "distant")
 
     assert (run["state"], run["iterations"]) == ("finished", 6)
-    assert asked(deployment, "distant") == ({"diff", "rewrite"}, {"remote"})
+    assert asked(deployment, "distant") == ({"diff", "mend", "rewrite"}, {"remote"})

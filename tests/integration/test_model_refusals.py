@@ -251,11 +251,11 @@ def test_a_key_that_the_endpoint_repeats_is_in_no_message_and_no_traceback(reply
 
 
 def test_a_key_that_the_endpoint_repeats_is_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
-    reply = json_reply(400, {"error": {"message": f"{KEY}: unsupported parameter seed"}})
+    reply = json_reply(400, {"error": {"message": f"{KEY}: unsupported parameter temperature"}})
     with conversation(in_turn(reply, said("x"))) as (model, _, _), caplog.at_level(logging.INFO):
         model.complete([Prompt("", "hi")])
 
-    assert "does not take seed" in caplog.text
+    assert "does not take temperature" in caplog.text
     assert KEY not in caplog.text
 
 

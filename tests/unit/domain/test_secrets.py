@@ -5,14 +5,17 @@ import json
 import logging
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from app.adapters.problems.openevolve.config_yaml import without_secrets
 from app.adapters.problems.openevolve.evaluator_result import bounded_artifacts
+from app.config.settings import RunSettings
 from app.domain.secrets import REDACTED, redacted_values
 from app.logs import filter_secrets
 from app.reports.folder import snapshot
+from tests.engine.toy import problem
 
 KEYS = (
     "sk-abcdefgh",
@@ -36,13 +39,17 @@ def artifact(text: str) -> str:
     return bounded_artifacts({"log": text}, chars=20_000, redact=True)["log"]
 
 
+def snapshot_with(note: str) -> Any:
+    """Returns what `settings.json` holds of a run with such a setting."""
+    settings = RunSettings().model_dump(mode="json")
+    settings["llm"] = {"note": note}
+    run = SimpleNamespace(name="r", strategy="map_elites", seed=1, operators={}, settings=settings)
+    document = snapshot(SimpleNamespace(run=run), problem(), [])  # type: ignore[arg-type]
+    return json.loads(json.dumps(document))
+
+
 def settings_file(text: str) -> str:
-    run = SimpleNamespace(
-        name="r", strategy="map_elites", seed=1, operators={}, settings={"llm": {"note": text}}
-    )
-    problem = SimpleNamespace(name="p", digest="d" * 64, format="openevolve", options={})
-    document = snapshot(SimpleNamespace(run=run), problem)  # type: ignore[arg-type]
-    return str(json.loads(json.dumps(document))["settings"]["llm"]["note"])
+    return str(snapshot_with(text)["settings"]["llm"]["note"])
 
 
 def logged(text: str) -> str:
@@ -131,9 +138,4 @@ def test_an_address_loses_its_password_only():
 
 
 def test_the_digest_of_the_problem_stays_in_the_settings_of_a_run():
-    run = SimpleNamespace(name="r", strategy="s", seed=1, operators={}, settings={})
-    problem = SimpleNamespace(name="p", digest="0123456789abcdef" * 4, format="f", options={})
-
-    document = snapshot(SimpleNamespace(run=run), problem)  # type: ignore[arg-type]
-
-    assert document["problem"]["digest"] == problem.digest
+    assert snapshot_with("")["problem"]["digest"] == problem().digest
