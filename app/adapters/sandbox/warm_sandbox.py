@@ -90,7 +90,7 @@ class BootSettings:
     offset: int = 0
     boot_seconds: float = 60.0
     unbounded_processes: bool = False
-    trials_per_evaluator: int = 50
+    trials_per_evaluator: int = 1
 
 
 @dataclass(frozen=True, slots=True)
