@@ -103,10 +103,14 @@ class EvaluatorZygote:
         """Returns the evaluator's processes that outlive a trial."""
         return frozenset((self.pid,) if self.kept is None else (self.pid, self.kept.pid))
 
-    def receive(self) -> dict[str, Any] | None:
-        """Returns the next report; None if the evaluator's zygote has ended."""
+    def receive(self, *, wait: bool = True) -> dict[str, Any] | None:
+        """Returns the next report; None if the evaluator's zygote has ended.
+
+        Raises:
+          BlockingIOError: There is none, and `wait` is false.
+        """
         try:
-            message = self.channel.recv(_MESSAGE_BYTES)
+            message = self.channel.recv(_MESSAGE_BYTES, 0 if wait else socket.MSG_DONTWAIT)
         except ConnectionError:
             return None
         return json.loads(message) if message else None

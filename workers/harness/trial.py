@@ -108,7 +108,7 @@ class TrialRun:
                     _drain(fd)
                     self._reap()
                 elif fd == state.evaluator_zygote.channel.fileno():
-                    self._receive_from_evaluator()
+                    self._receive_from_evaluator(wait=False)
                 elif kept is not None and fd == kept.channel.fileno():
                     self._receive_from_kept(kept)
                 elif fd in self._listener_channels:
@@ -168,10 +168,17 @@ class TrialRun:
             self._poll.unregister(listener)
             gate.forget(listener)
 
-    def _receive_from_evaluator(self) -> None:
-        """Receives the number of the evaluator's process, or how it ended."""
+    def _receive_from_evaluator(self, *, wait: bool = True) -> None:
+        """Receives the number of the evaluator's process, or how it ended.
+
+        Without `wait`, a report that was there when it was polled for, and that
+        `_receive_from_kept` has received since, is not waited for.
+        """
         evaluators = self._state.evaluator_zygote
-        message = evaluators.receive()
+        try:
+            message = evaluators.receive(wait=wait)
+        except BlockingIOError:
+            return
         if message is None:
             self._evaluator_lost = True
         elif "pid" in message:
