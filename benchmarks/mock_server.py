@@ -2,12 +2,11 @@
 
 import json
 import random
-import shutil
 import subprocess
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,15 +27,28 @@ def simulated_model(
       slots: Concurrent completions; further ones wait.
       faults: Options of `evoq mock-llm` to their rates.
     """
-    script = Path(tempfile.mkdtemp(prefix="evoq-bench-")) / "replies.jsonl"
     rng = random.Random(1)
     sources = (SOURCE.format(x=rng.uniform(-5, 5), y=rng.uniform(-5, 5)) for _ in range(REPLIES))
-    script.write_text("".join(json.dumps(f"```python\n{source}```\n") + "\n" for source in sources))
     options = [text for name, rate in (faults or {}).items() for text in (name, str(rate))]
-    command = [*MOCK, "--json", "--latency", str(seconds), *options]
-    command += ["--max-num-seqs", str(slots), "--replies", str(script)]
+    with tempfile.TemporaryDirectory(prefix="evoq-bench-") as folder:
+        script = Path(folder) / "replies.jsonl"
+        replies = (json.dumps(f"```python\n{source}```\n") + "\n" for source in sources)
+        script.write_text("".join(replies))
+        with editing_model(seconds, slots, ["--replies", str(script), *options]) as base_url:
+            yield base_url
+
+
+@contextmanager
+def editing_model(seconds: float, slots: int, options: Sequence[str] = ()) -> Iterator[str]:
+    """Runs a simulated model that edits the program in its prompt, and yields its address.
+
+    Args:
+      seconds, slots: See `simulated_model`.
+      options: Further options of `evoq mock-llm`.
+    """
+    command = [*MOCK, "--json", "--latency", str(seconds), "--max-num-seqs", str(slots)]
     process = subprocess.Popen(
-        command,
+        [*command, *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -54,7 +66,6 @@ def simulated_model(
         process.terminate()
         process.wait(20)
         process.stdout.close()
-        shutil.rmtree(script.parent)
 
 
 def metric(base_url: str, name: str) -> float:

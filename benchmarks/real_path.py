@@ -12,12 +12,9 @@ process that has ended counts with its parent.  Prints one JSON document.
 import argparse
 import json
 import os
-import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +25,7 @@ from app.bootstrap import load_problem
 from app.cli.plan import plan_run, read_layers
 from app.domain.run import Run, RunState
 from app.engine import lifecycle
-from benchmarks.mock_server import MOCK
+from benchmarks.mock_server import editing_model
 from benchmarks.stack import Stack, running_stack
 
 PROGRAM = """# EVOLVE-BLOCK-START
@@ -77,7 +74,7 @@ def main() -> None:
             "EVOQ_GENERATE_CONCURRENCY": str(2 * options.in_flight),
         }
         with (
-            _mock(options) as base_url,
+            editing_model(options.model_seconds, options.in_flight) as base_url,
             running_stack(["gpu", "cpu,control"], environment, application="app") as stack,
         ):
             run = _start(stack, problem, base_url, options)
@@ -106,27 +103,6 @@ def _problem(folder: Path, length: int) -> Path:
     (folder / "initial_program.py").write_text(program)
     (folder / "evaluator.py").write_text(EVALUATOR)
     return folder
-
-
-@contextmanager
-def _mock(options: argparse.Namespace) -> Iterator[str]:
-    command = [*MOCK, "--json", "--latency", str(options.model_seconds)]
-    command += ["--max-num-seqs", str(options.in_flight)]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    assert process.stdout is not None
-    document = ""
-    for line in process.stdout:
-        document += line
-        if line.startswith("}"):
-            break
-    try:
-        yield json.loads(document)["base_url"]
-    finally:
-        process.terminate()
-        process.wait(20)
-        process.stdout.close()
 
 
 def _start(stack: Stack, folder: Path, base_url: str, options: argparse.Namespace) -> Run:

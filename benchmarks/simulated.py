@@ -16,7 +16,8 @@ import os
 import random
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -148,7 +149,10 @@ def simulated_context() -> Context:
     def ask(run: Run) -> SimulatedModel:
         return model
 
-    return replace(ctx, model=ask)
+    def place(run: Run) -> AbstractContextManager[Callable[[], None]]:  # the slots are its limit
+        return nullcontext(lambda: None)
+
+    return replace(ctx, model=ask, place=place)
 
 
 class RecordingModel:
