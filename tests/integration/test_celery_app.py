@@ -70,26 +70,16 @@ class Pools:
     """The pool and concurrency of each worker, as far as workers have reported them."""
 
     def __init__(self, valkey: str) -> None:
-        self._valkey = valkey
+        self._inspect = client(valkey).control.inspect(timeout=2)
         self._pools: dict[str, tuple[str, int]] = {}
 
     def __call__(self) -> dict[str, tuple[str, int]]:
-        from app.celery import app
-
-        connection = app.connection(broker_url(self._valkey))
-        answers = app.control.inspect(timeout=2, connection=connection).stats()
-        for name, statistics in (answers or {}).items():
+        for name, statistics in (self._inspect.stats() or {}).items():
             pool = statistics["pool"]
             self._pools[name.partition("@")[0]] = (pool["implementation"], pool["max-concurrency"])
         return self._pools
 
 
-@pytest.fixture
-def broker_address(valkey: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EVOQ_REDIS_URL", valkey)
-
-
-@pytest.mark.usefixtures("broker_address")
 def test_a_worker_gets_pool_size_and_name_from_its_queues(celery: Any, valkey: str) -> None:
     celery("worker", "-Q", "gpu")
     celery("worker", "-Q", "cpu", EVOQ_EVALUATE_CONCURRENCY="5")
@@ -104,7 +94,6 @@ def test_a_worker_gets_pool_size_and_name_from_its_queues(celery: Any, valkey: s
     until(lambda: pools() == expected, what="three workers with their pools")
 
 
-@pytest.mark.usefixtures("broker_address")
 def test_a_pool_and_a_size_on_the_command_line_are_kept(celery: Any, valkey: str) -> None:
     celery("worker", "-Q", "control", "-P", "solo", "-n", "mine@%h")
     celery("worker", "-Q", "gpu", "-c", "3")

@@ -24,7 +24,7 @@ def apply(limits: dict[str, Any], processes: int, trials: int = 1) -> None:
       processes: Largest number of processes of this identity; 0 sets no limit.
       trials: Trials that this process may run, each of which has the CPU time.
     """
-    cpu_seconds = _whole_cpu_seconds(limits)
+    cpu_seconds = whole_cpu_seconds(limits)
     memory_bytes = int(limits["memory_mib"]) << 20
     _limit(resource.RLIMIT_CORE, _CORE_BYTES)
     _limit(resource.RLIMIT_FSIZE, int(limits["file_bytes"]))
@@ -43,10 +43,11 @@ def renew_cpu_time(limits: dict[str, Any]) -> None:
     used = resource.getrusage(resource.RUSAGE_SELF)
     spent = int(used.ru_utime + used.ru_stime + 0.999)
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
-    _limit(resource.RLIMIT_CPU, spent + _whole_cpu_seconds(limits), hard)
+    _limit(resource.RLIMIT_CPU, spent + whole_cpu_seconds(limits), hard)
 
 
-def _whole_cpu_seconds(limits: dict[str, Any]) -> int:
+def whole_cpu_seconds(limits: dict[str, Any]) -> int:
+    """Returns a trial's CPU time as the kernel takes it, in whole seconds, at least one."""
     return max(1, int(limits["cpu_seconds"] + 0.999))
 
 

@@ -275,18 +275,25 @@ class TrialRun:
         self._peak_kib = max(self._peak_kib, held // _KIB)
 
     def _reap(self) -> None:
+        """Takes the status of each process that has ended.
+
+        The kernel's signal for a process that has used its CPU time is the one that `_end` sends.
+        """
+        limit = limits.whole_cpu_seconds(self._bounds)
         try:
             while True:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
                 if not pid:
                     return
-                self._cpu_seconds += usage.ru_utime + usage.ru_stime
+                cpu_seconds = usage.ru_utime + usage.ru_stime
+                self._cpu_seconds += cpu_seconds
                 self._peak_kib = max(self._peak_kib, usage.ru_maxrss)
                 if pid == self._state.evaluator_zygote.pid:
                     self._evaluator_lost = True
                 if pid in self._children:
                     program = self._children.pop(pid)
-                    self._statuses.append([program, status, self._ended_by(pid, status)])
+                    ours = self._ended_by(pid, status) and cpu_seconds < limit
+                    self._statuses.append([program, status, ours])
         except ChildProcessError:
             self._evaluator_lost = True
 
