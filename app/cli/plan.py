@@ -18,6 +18,7 @@ from app.config.checks import (
     require_bounds,
     require_owned_by_run,
     require_refining,
+    with_asked_roles,
     without_judges,
     without_models,
 )
@@ -226,11 +227,14 @@ def plan_run(
     for adjust in adjustments if local else adjustments[1:]:
         resolution, added = adjust(resolution)
         notices += added
-    settings = _without_operators_of_models(resolution)
+    resolution = replace(resolution, settings=_without_operators_of_models(resolution))
+    mix = _mix(resolution.settings)
     known = every_operator(ask)
-    asking = [name for name, operator in known.items() if operator.asks_model]
-    mix = _mix(settings)
-    if set(asking) & set(mix) or settings.llm.feedback:
+    asks = any(known[name].asks_model for name in mix)
+    resolution, added = with_asked_roles(resolution, asks=asks)
+    notices += added
+    settings = resolution.settings
+    if asks or settings.llm.feedback:
         require_bounds(Budget(**settings.budget.model_dump()), settings.llm)
         require_refining(settings)
     if COMPLETE.name in mix:

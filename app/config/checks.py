@@ -118,6 +118,66 @@ def require_refining(settings: RunSettings) -> None:
         )
 
 
+def with_asked_roles(run: Resolved, *, asks: bool) -> tuple[Resolved, list[str]]:
+    """Drops roles that the problem's configuration names and that no step of the run asks.
+
+    Args:
+      run: The settings.
+      asks: Whether an operator of the run asks a model.
+
+    Returns:
+      The settings, and a sentence for each role that was dropped.
+
+    Raises:
+      UsageError: Another source names a role that no step asks.
+    """
+    roles = dict(run.settings.llm.roles)
+    notices = []
+    for role, why in _why_unasked(run.settings.llm, asks=asks).items():
+        if role not in roles:
+            continue
+        name = f"llm.roles.{role}"
+        sources = {
+            source
+            for key, source in run.sources.items()
+            if key == "llm.roles" or f"{key}.".startswith(f"{name}.")
+        }
+        if sources != {PROBLEMS_OWN}:
+            raise UsageError(
+                f"no step of this run asks the role `{role}`: {why}",
+                where=f"{name} ({', '.join(sorted(sources))})",
+                value=", ".join(model.name for model in roles[role].mix) or "no model",
+                remedy=_REMEDIES[role],
+            )
+        del roles[role]
+        notices.append(f"`{name}`: without effect in this run, because {why}.")
+    return (_with_models(run, {"roles": roles}), notices) if notices else (run, [])
+
+
+def _why_unasked(llm: ModelSettings, *, asks: bool) -> dict[Role, str]:
+    """Returns the roles that no step of a run asks, each with the reason."""
+    rules = refining_of(llm)
+    why: dict[Role, str] = {}
+    if not asks:
+        why = dict.fromkeys((Role.GENERATOR, Role.REFINER), "no operator of the run asks a model")
+    elif not rules.share:
+        why[Role.REFINER] = "`llm.refiner_share` is 0"
+    elif not rules.top and not rules.stalled:
+        why[Role.REFINER] = "`llm.refiner_top` and `llm.refiner_stalled` are 0"
+    if not llm.feedback:
+        why[Role.JUDGE] = "`llm.feedback` is false"
+    return why
+
+
+_ASKING = "Set llm.model, and search.operators to some that ask a model, or leave the role out."
+_REMEDIES = {
+    Role.GENERATOR: _ASKING,
+    Role.REFINER: f"{_ASKING} The refiner also takes a share of the children that are due: "
+    f"llm.refiner_share, llm.refiner_top, llm.refiner_stalled.",
+    Role.JUDGE: "Set llm.feedback=true and a model of the role, or leave the role out.",
+}
+
+
 def without_models(run: Resolved) -> Resolved:
     """Returns the settings without any language model."""
     none: dict[str, Any] = {"models": [], "model": None, "roles": {}, "feedback": False}

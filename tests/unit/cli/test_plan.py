@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from app.cli.plan import RunPlan, SettingLayers, plan_run
-from app.config.layers import from_assignments
+from app.config.layers import UsageError, from_assignments
 from app.domain.problem import Axis
 from tests.engine.toy import problem
 
@@ -35,3 +35,64 @@ def test_islands_and_bins_follow_from_the_budget_and_are_stored(
     assert new.islands == islands
     assert new.settings["search"]["islands"] == islands
     assert [axis.bins for axis in new.axes] == [bins, bins]
+
+
+@pytest.mark.parametrize(
+    ("assignments", "role", "why"),
+    [
+        (("llm.model=m", "llm.roles.judge.model=strict"), "judge", "`llm.feedback` is false"),
+        (("llm.model=m", "llm.roles={judge: {temperature: 0}}"), "judge", "`llm.feedback`"),
+        (("llm.model=m", "llm.roles.refiner.model=big", "llm.refiner_share=0"), "refiner", "is 0"),
+        (
+            (
+                *("llm.model=m", "llm.roles.refiner.model=big"),
+                *("llm.refiner_top=0", "llm.refiner_stalled=0"),
+            ),
+            "refiner",
+            "`llm.refiner_top` and `llm.refiner_stalled` are 0",
+        ),
+        (("llm.roles.refiner.model=big",), "refiner", "no operator"),
+        (("llm.roles.generator.model=big",), "generator", "no operator"),
+        (
+            ("llm.model=m", "search.operators={mutate: 1}", "llm.roles.refiner.model=big"),
+            "refiner",
+            "no operator",
+        ),
+    ],
+)
+def test_a_role_that_no_step_asks_is_refused_by_name(
+    assignments: tuple[str, ...], role: str, why: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        planned("llm.base_url=http://127.0.0.1:9/v1", *assignments)
+
+    assert f"`{role}`" in refused.value.what
+    assert why in refused.value.what
+    assert f"llm.roles.{role}" in refused.value.where
+
+
+@pytest.mark.parametrize(
+    "assignments",
+    [
+        ("llm.roles.refiner.model=big",),
+        ("llm.roles.generator.temperature=1",),
+        ("llm.roles.judge.model=strict", "llm.feedback=true"),
+        ("llm.roles.judge.model=strict", "llm.feedback=true", "search.operators={tune: 1}"),
+    ],
+)
+def test_a_role_that_a_step_asks_is_kept(assignments: tuple[str, ...]) -> None:
+    plan = planned("llm.base_url=http://127.0.0.1:9/v1", "llm.model=m", *assignments)
+
+    assert len(plan.settings.llm.roles) == 1
+
+
+def test_a_role_that_only_the_problem_names_is_left_out_with_a_notice() -> None:
+    suggestions = {"llm.model": "m", "llm.roles.judge.models": [{"name": "strict"}]}
+    judged = replace(problem(), axes=OPEN, suggestions=suggestions)
+    layers = SettingLayers((from_assignments(["llm.base_url=http://127.0.0.1:9/v1"]),))
+
+    plan = plan_run(judged, layers, local=True)
+
+    assert plan.settings.llm.roles == {}
+    [notice] = [notice for notice in plan.notices if "llm.roles.judge" in notice]
+    assert "without effect in this run" in notice

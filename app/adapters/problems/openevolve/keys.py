@@ -1,6 +1,7 @@
 """Every key of OpenEvolve's config.yaml, and what becomes of it here.
 
 One row a key.  `docs/openevolve.md` shows the same table; a test compares the two.
+`parallel_generations` and `controller.task_buffer` are keys of the plan to distribute OpenEvolve.
 """
 
 import enum
@@ -103,6 +104,7 @@ KEYS: tuple[Key, ...] = (
     Key("llm.retries", _I, setting="llm.retries"),
     Key("llm.retry_delay", _N, setting="llm.retry_delay_seconds"),
     Key("llm.reasoning_effort", _S, shapes="`reasoning_effort` of `llm.models`", nullable=True),
+    Key("llm.parallel_generations", _I, setting="llm.parallel_generations", nullable=True),
     Key("llm.manual_mode", _T, reason=_MANUAL, nullable=True),
     Key("llm.init_client", _S, reason=_CLIENTS, nullable=True),
     Key("llm.max_budget_usd", _N, reason=_CLIENTS, nullable=True),
@@ -182,6 +184,7 @@ KEYS: tuple[Key, ...] = (
     Key("evaluator.llm_feedback_weight", _N, setting="llm.feedback_weight"),
     Key("evaluator.enable_artifacts", _T, shapes="whether artifacts of a success are kept"),
     Key("evaluator.max_artifact_storage", _I, reason=_ARTIFACTS),
+    Key("controller.task_buffer", _I, setting="queue.generating", nullable=True),
     Key("evolution_trace.enabled", _T, reason=_TRACE),
     Key("evolution_trace.format", _S, reason=_TRACE),
     Key("evolution_trace.include_code", _T, reason=_LEDGER),
@@ -207,6 +210,7 @@ MODEL_KEYS: tuple[Key, ...] = (
     Key("retry_delay", _N, setting="retry_delay_seconds", nullable=True),
     Key("random_seed", _I, reason=_SEED, nullable=True),
     Key("reasoning_effort", _S, setting="reasoning_effort", nullable=True),
+    Key("parallel_generations", _I, setting="parallel_generations", nullable=True),
     Key("max_budget_usd", _N, reason=_CLIENTS, nullable=True),
     Key("max_ai_credits", _N, reason=_CLIENTS, nullable=True),
     Key("allow_all_tools", _T, reason=_CLIENTS, nullable=True),

@@ -183,6 +183,7 @@ llm:
   api_base: http://localhost:8000/v1
   api_key: ${MY_KEY}
   timeout: 30
+  parallel_generations: 32
   reasoning_effort: low
   models:
     - name: first
@@ -192,6 +193,7 @@ llm:
 database: {num_islands: 3, migration_rate: 0.2}
 prompt: {system_message: Improve it., num_top_programs: 4, num_diverse_programs: 1}
 evaluator: {parallel_evaluations: 6}
+controller: {task_buffer: 12}
 """,
     )
 
@@ -209,9 +211,11 @@ evaluator: {parallel_evaluations: 6}
         "prompts.num_top_programs": 4,
         "prompts.num_diverse_programs": 1,
         "queue.trials_at_once": 6,
+        "queue.generating": 12,
         "llm.base_url": "http://localhost:8000/v1",
         "llm.api_key_variable": "MY_KEY",
         "llm.timeout_seconds": 30,
+        "llm.parallel_generations": 32,
         "llm.models": [
             {
                 "name": "first",
