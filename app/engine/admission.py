@@ -86,7 +86,8 @@ class Admission:
             before = view.cell(elite.cell)
             if epoch != view.epoch:
                 return Decision()
-            if self._strategy.refuse_clones and not before.occupants:
+            child = elite.generation > 0
+            if self._strategy.refuse_clones and child and not before.occupants:
                 twin = view.twin(elite)
                 if twin is not None:
                     return Decision(clone_of=twin.program)

@@ -118,6 +118,15 @@ def test_a_clone_opens_no_cell_of_its_island(ctx: Context, regridded: bool) -> N
     assert bool(learnt) == regridded
 
 
+def test_a_seed_opens_a_cell_though_another_seed_behaves_alike(ctx: Context) -> None:
+    toy = problem(axes=LENGTHS, seeds=("x = 3.0\n", "xxxxxxxx = 3.0\n"))
+    run = run_to_the_end(ctx, toy, new_run(toy, budget=1, islands=2))
+
+    with ctx.store.begin() as tx:
+        elites = [(island, elite.program) for island, elite in tx.archive.elites(run)]
+    assert {(island, seed.id) for seed in toy.seeds for island in (0, 1)} <= set(elites)
+
+
 def test_clones_open_cells_where_the_setting_says_so(ctx: Context) -> None:
     toy = problem(axes=LENGTHS)
     operator = Operator("nudge", _longer, asks_model=False)

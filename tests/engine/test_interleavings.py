@@ -203,6 +203,7 @@ def replayed(
         facts = [event.fact for event in tx.events.read(run.id, limit=10_000)]
         offered = [f for f in facts if isinstance(f, Founded | Admitted | Refused | Moved)]
         programs = tx.programs.get([fact.program for fact in offered])
+    seeds = {fact.program for fact in offered if isinstance(fact, Founded)}
     for fact in offered:
         source = programs[fact.program].source
         x = float(source.split("=")[1])
@@ -211,7 +212,8 @@ def replayed(
         before = cells.get(key, Cell(key[1]))
         elite = Elite(fact.program, fact.fitness, 0, 0, key[1], behaviour=str(x))
         island = Island(0, cells={k: cell for (index, k), cell in cells.items() if index == key[0]})
-        clone = refuse_clones and not before.occupants and island.twin(elite) is not None
+        open_to_clones = before.occupants or not refuse_clones or fact.program in seeds
+        clone = not open_to_clones and island.twin(elite) is not None
         after = before if clone else occupancy(before, elite)
         assert (after is not before) == (fact.cell is not None), fact
         assert not isinstance(fact, Refused) or clone == (fact.clone_of is not None), fact

@@ -108,8 +108,9 @@ class Strategy:
       operator: Which conversation turns parents into children; None draws from the run's mix.
       size: How many proposals are drawn from one snapshot and promoted together.
       barrier: What an island waits for before its next cohort is planned.
-      refuse_clones: Whether a program opens no new cell if its scores and metrics all equal those
-        of an elite of the island.  A cell that has occupants decides by `occupancy` in any case.
+      refuse_clones: Whether a child opens no new cell if its scores and metrics all equal those
+        of an elite of the island; a seed may.  A cell that has occupants decides by `occupancy` in
+        any case.
       operators_aim: Whether an operator that chooses its parent may do so; see `Operator.aim`.
       rated: The stages whose scores make the fitness; () for every stage.
       ranking: Whether fitness of different times is comparable.  Where it is not, the best program
