@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -64,7 +64,9 @@ def worker_context(settings: Settings | None = None) -> Context:
     """Builds the context of a Celery worker from its environment.
 
     Raises:
-      Misconfigured: The environment gives no database, or a variable that cannot be used.
+      Misconfigured: The environment gives no database, or a variable that cannot be used; or the
+        database's schema is not the one this version needs.
+      Unavailable: The database cannot be reached.
     """
     settings = settings or own_settings()
     if settings.database_url is None:
@@ -75,6 +77,7 @@ def worker_context(settings: Settings | None = None) -> Context:
         patience_seconds=LEDGER_PATIENCE_SECONDS,
         idle_seconds=LEDGER_IDLE_SECONDS,
     )
+    _require_schema(store, settings.database_url.get_secret_value())
     from app.celery import app
 
     sandboxes = {"cells": places(os.environ, available_cores()) + NEWCOMERS}
@@ -86,6 +89,16 @@ def worker_context(settings: Settings | None = None) -> Context:
         engine=worker_engine(),
         settings=settings,
     )
+
+
+def _require_schema(store: Store, database_url: str) -> None:
+    from app.adapters.store.schema import version
+
+    with store.begin():  # waits as long as for a restart
+        pass
+    schema = version(database_url)
+    if not schema.current:
+        raise Misconfigured(schema.remedy)
 
 
 def own_settings() -> Settings:
@@ -136,10 +149,17 @@ def open_store(
     )
 
 
-def with_worker_time(ctx: Context, queues: Collection[str]) -> tuple[Context, WorkerTimeRecorder]:
+def with_worker_time(
+    ctx: Context, queues: Collection[str], report: Callable[[Mapping[str, str]], None]
+) -> tuple[Context, WorkerTimeRecorder]:
     """Starts to record the time of a worker of these queues in the ledger.
 
     A worker of several queues is of the first kind in `WORKER_KINDS`, as a rule the most expensive.
+
+    Args:
+      ctx: The worker's.
+      queues: What it serves.
+      report: Receives every few seconds what does not work; see `WorkerTimeRecorder`.
     """
     kind = next(kind for kind in WORKER_KINDS if kind in queues)
     name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
@@ -150,6 +170,7 @@ def with_worker_time(ctx: Context, queues: Collection[str]) -> tuple[Context, Wo
         worker,
         partial(_places, ctx, queues),
         protections=ctx.sandbox.protections if "cpu" in queues else None,
+        report=report,
     )
     recorder.start()
     return replace(ctx, work=recorder.work), recorder

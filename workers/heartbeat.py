@@ -2,7 +2,8 @@
 
 `celery inspect ping` takes a second and a half of CPU time for every worker and every check; a
 `touch` every two seconds takes none.  The age of the file grows when the worker's main loop hangs
-and when its connection to Redis is lost.
+and when its connection to Redis is lost, when the worker cannot use the ledger, and when it can
+boot no sandbox.
 """
 
 import os
@@ -11,14 +12,17 @@ from typing import Any
 
 from celery import signals
 
+from workers.intake import intake
+
 VARIABLE = "EVOQ_HEARTBEAT_FILE"
 """The path of the file; without the variable there is none."""
 
 
 @signals.heartbeat_sent.connect
 def worker_is_alive(**_: Any) -> None:
-    """Records that a worker's main loop runs and its connection is up."""
-    _touch()
+    """Records that a worker's main loop runs, its connection is up, and it can work."""
+    if not intake.lacking:
+        _touch()
 
 
 @signals.beat_init.connect

@@ -16,6 +16,7 @@ from app.celery import app
 from app.config.settings import Settings
 from app.engine.context import Context
 from app.ports.protocols import Unavailable
+from workers.intake import intake
 
 _PREFORK = concurrency.get_implementation("prefork")
 _building = threading.Lock()
@@ -30,7 +31,7 @@ worker's threads."""
 
 @functools.cache
 def _build() -> tuple[Context, WorkerTimeRecorder]:
-    built = with_worker_time(worker_context(), app.amqp.queues.consume_from)
+    built = with_worker_time(worker_context(), app.amqp.queues.consume_from, intake.report)
     gc.collect()
     gc.freeze()  # what a worker has imported by now stays until its end
     gc.set_threshold(*_COLLECTED_AFTER)
@@ -59,14 +60,22 @@ def _context_or_exit() -> Context:
 
 
 @signals.worker_init.connect
-def prepare_generation(sender: Any, **_: Any) -> None:
-    """Builds the context of a worker that generates, so that wrong settings end it at its start.
+def prepare(sender: Any, **_: Any) -> None:
+    """Builds the worker's context: wrong settings and an unusable ledger end it at its start.
 
-    Where `EVOQ_VLLM_MODEL` names a model, the model is loaded once, before any step is taken.
+    A worker that generates loads the model that `EVOQ_VLLM_MODEL` names.  One that evaluates
+    removes what killed workers left: opening the sandbox does so too, but not before the first
+    trial.
     """
-    if "gpu" not in sender.app.amqp.queues.consume_from:
-        return
     _context_or_exit()
+    queues = sender.app.amqp.queues.consume_from
+    if "gpu" in queues:
+        _load_model(sender)
+    if "cpu" in queues:
+        _clear_orphans()
+
+
+def _load_model(sender: Any) -> None:
     engine = worker_engine()
     if engine is not None:
         if concurrency.get_implementation(sender.pool_cls) is _PREFORK:
@@ -80,15 +89,7 @@ def prepare_generation(sender: Any, **_: Any) -> None:
             raise SystemExit(f"this worker cannot work: {error}") from error
 
 
-@signals.worker_init.connect
-def prepare_evaluation(sender: Any, **_: Any) -> None:
-    """Builds the context of a worker that evaluates, and removes what killed workers left.
-
-    Opening the sandbox removes it too, but not before the first trial.
-    """
-    if "cpu" not in sender.app.amqp.queues.consume_from:
-        return
-    _context_or_exit()
+def _clear_orphans() -> None:
     try:
         removed = clear_orphans(Settings().sandbox)
     except Unavailable as error:
@@ -98,19 +99,24 @@ def prepare_evaluation(sender: Any, **_: Any) -> None:
         log.warning("sandbox: removed %d containers that killed workers left", removed)
 
 
+@signals.worker_ready.connect
+def open_intake(sender: Any, **_: Any) -> None:
+    """Lets the worker stop consuming what it cannot serve."""
+    intake.opened(sender)
+
+
 @signals.worker_shutdown.connect
-def close_engine(sender: Any, **_: Any) -> None:
+def close_engine(**_: Any) -> None:
     """Ends the engine, after the last step."""
     engine = worker_engine()
-    if engine is not None and "gpu" in sender.app.amqp.queues.consume_from:
+    if engine is not None:
         engine.close()
 
 
 @signals.worker_shutdown.connect
-def close_sandbox(sender: Any, **_: Any) -> None:
+def close_sandbox(**_: Any) -> None:
     """Ends this worker's warm sandboxes, after the last step."""
-    if "cpu" in sender.app.amqp.queues.consume_from:
-        context().sandbox.close()
+    context().sandbox.close()
 
 
 @signals.worker_shutdown.connect

@@ -188,10 +188,7 @@ def require_current_schema(database_url: str) -> None:
 
     schema = version(database_url)
     if not schema.current:
-        raise CommandError(
-            f"the database's schema is at {schema.found or 'nothing'}, and this version needs "
-            f"{schema.needed}. Run `alembic upgrade head` with EVOQ_DATABASE_URL set"
-        )
+        raise CommandError(schema.remedy)
 
 
 def require_queue(redis_url: str) -> None:

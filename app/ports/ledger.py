@@ -34,6 +34,7 @@ from app.ports.records import (
     MemberResult,
     NewRun,
     Plan,
+    Presence,
     StoredProblem,
     TrialQueue,
     TrialResult,
@@ -416,6 +417,10 @@ class Workers(Protocol):
 
     def capacity(self) -> Capacity:
         """Returns the places of the live workers together: one bounded read."""
+        ...
+
+    def presence(self) -> Presence:
+        """Returns which steps have a worker now: one bounded read."""
         ...
 
     def evaluating(self) -> list[Worker]:

@@ -263,6 +263,7 @@ class Worker:
       settings: What it applies of the settings that workers own, by dotted key.
       protections: What a sandbox of it reported when it booted, each protection with the remedy
         that it takes, "" where it is on; None where none has booted.
+      fault: Why it evaluates nothing now; "" where it works.
     """
 
     id: str
@@ -270,10 +271,27 @@ class Worker:
     usd_per_hour: float | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     protections: tuple[tuple[str, str], ...] | None = None
+    fault: str = ""
 
 
 LIVE_SECONDS = 20.0
-"""Time since its last report for which a worker counts as live: four of its intervals."""
+"""Time since its last report for which a worker counts as live: several of its intervals."""
+PRESENT_SECONDS = 8.0
+"""Time since its last report after which a run is said to wait for a worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """Which steps have a worker now.
+
+    Attributes:
+      generating, evaluating: Whether a worker with such places reported a few seconds ago.
+      faults: Why workers of the last `LIVE_SECONDS` evaluate nothing, each reason once.
+    """
+
+    generating: bool
+    evaluating: bool
+    faults: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -273,6 +273,7 @@ _UP = (
         sandbox_places INTEGER,
         settings JSONB DEFAULT '{}' NOT NULL,
         protections JSONB,
+        fault TEXT DEFAULT '' NOT NULL,
         seen_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
         CONSTRAINT workers_key PRIMARY KEY (id),
         CONSTRAINT workers_kind_is_known CHECK (kind IN ('gpu', 'cpu', 'control'))

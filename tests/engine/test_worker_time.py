@@ -1,6 +1,6 @@
 """A worker's time is shared among runs, and its writes are cheap and repeatable."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -13,7 +13,14 @@ from app.adapters.store.driver import write
 from app.adapters.store.sql import SqlStore
 from app.adapters.store.worker_time import WorkerTimeRecorder
 from app.ports.protocols import Protection, Unavailable
-from app.ports.records import LIVE_SECONDS, Capacity, Worker, WorkerTime
+from app.ports.records import (
+    LIVE_SECONDS,
+    PRESENT_SECONDS,
+    Capacity,
+    Presence,
+    Worker,
+    WorkerTime,
+)
 from tests.engine.conftest import new_run
 from tests.engine.toy import problem
 from tests.integration.worker_double import until
@@ -175,31 +182,75 @@ def test_a_worker_reports_what_it_applies_and_what_its_sandboxes_protect_from(
 ) -> None:
     applied = {"sandbox.backend": "process", "queue.lease_seconds": 5.0}
     missing = Protection("no network", on=False, remedy="do it")
-    answers: list[list[Protection] | None] = [None, [missing]]
+    boots = False
 
     def probe() -> list[Protection]:
-        answer = answers.pop(0)
-        if answer is None:
+        if not boots:
             raise Unavailable("no engine")
-        return answer
+        return [missing]
 
     def reported() -> list[Worker]:
         with store.begin() as tx:
             found: list[Worker] = tx.workers.evaluating()
             return found
 
-    worker = Worker("host-9", "cpu", settings=applied)
+    def presence() -> Presence:
+        with store.begin() as tx:
+            found: Presence = tx.workers.presence()
+            return found
+
+    worker, lacking = Worker("host-9", "cpu", settings=applied), list[Mapping[str, str]]()
     recorder = WorkerTimeRecorder(
-        store, worker, lambda: Capacity(None, 4), protections=probe, interval_seconds=0.05
+        *(store, worker, lambda: Capacity(None, 4)),
+        protections=probe,
+        report=lacking.append,
+        interval_seconds=0.05,
     )
     recorder.start()
+    fault = "no sandbox can be booted: no engine"
+    until(lambda: presence() == Presence(False, False, (fault,)), what="the fault of its sandbox")
+    assert lacking[-1] == {"sandbox": fault}
+    assert reported() == []
+
+    boots = True
     until(lambda: any(w.protections for w in reported()), what="the report of protections")
+    assert presence() == Presence(False, True)
+    assert lacking[-1] == {}
     with store.begin() as tx:
         tx.workers.record(Worker("host-8", "gpu"), {}, Capacity(8, None))
 
     assert reported() == [Worker("host-9", "cpu", None, applied, (("no network", "do it"),))]
     recorder.close()
     assert reported() == []
+
+
+def test_a_worker_that_was_not_seen_for_seconds_is_absent_and_keeps_its_places(
+    store: SqlStore,
+) -> None:
+    with store.begin() as tx:
+        tx.workers.record(WORKER, {}, Capacity(None, 4))
+        tx.workers.record(Worker("host-2", "gpu"), {}, Capacity(8, None))
+        assert tx.workers.presence() == Presence(True, True)
+        _seen_before(tx, PRESENT_SECONDS + 1)
+    with store.begin() as tx:
+        assert tx.workers.presence() == Presence(False, False)
+        assert tx.workers.capacity() == Capacity(8, 4)
+
+
+def _seen_before(tx: Any, seconds: float) -> None:
+    sql = "UPDATE workers SET seen_at = now() - %(ago)s * interval '1 second'"
+    write(tx.workers._c, sql, {"ago": seconds})
+
+
+def test_a_ledger_that_does_not_answer_is_reported_until_it_does() -> None:
+    ledger, lacking = RecordedWrites(), list[Mapping[str, str]]()
+    recorder = WorkerTimeRecorder(ledger, WORKER, report=lacking.append)
+    ledger.down = True
+    recorder.write()
+    ledger.down = False
+    recorder.write()
+
+    assert lacking == [{"ledger": "it is down"}, {}]
 
 
 def test_a_worker_that_is_killed_loses_no_more_than_one_interval() -> None:

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import click
+import psycopg
 import pytest
 import redis
+from pydantic import SecretStr
 
+from app import bootstrap
 from app.adapters.queue.address import broker_url
 from app.celery import (
     IDLE_SECONDS,
@@ -25,7 +28,9 @@ from app.celery import (
     threads,
 )
 from app.config.places import LEAST, available_cores
+from app.config.settings import Settings
 from app.domain.search.shares import NEWCOMERS
+from app.ports.protocols import Unavailable
 from tests.integration.worker_double import install, until
 
 CELERY = (sys.executable, "-m", "celery", "-A", "app")
@@ -158,6 +163,70 @@ def test_a_worker_that_cannot_work_logs_the_reason_and_ends(celery: Any) -> None
     assert worker.process.wait(120) == 1
     assert "this worker cannot work: no ledger is configured" in worker.log.read_text()
     assert "Traceback" not in worker.log.read_text()
+
+
+@pytest.mark.parametrize("queue", ["gpu", "cpu", "control"])
+def test_a_worker_whose_database_has_no_schema_ends_with_one_line(
+    tmp_path: Path, valkey: str, empty_database: str, queue: str
+) -> None:
+    addresses = {"EVOQ_REDIS_URL": valkey, "EVOQ_DATABASE_URL": empty_database}
+    done = subprocess.run(
+        [*CELERY, "worker", "-Q", queue],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **addresses},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 1
+    assert "this worker cannot work: the database's schema is at nothing" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_ledger_that_refuses_the_worker_ends_it_before_it_takes_a_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bootstrap, "LEDGER_PATIENCE_SECONDS", 0.0)
+    refused = Settings(database_url=SecretStr("postgresql+psycopg://evoq:wrong@127.0.0.1:1/evoq"))
+    with pytest.raises(Unavailable, match="the database"):
+        bootstrap.worker_context(refused)
+
+
+def test_a_worker_without_a_sandbox_leaves_trials_in_the_queue_and_is_not_healthy(
+    tmp_path: Path, valkey: str, broker: redis.Redis, database: str
+) -> None:
+    """With the real context: its sandboxes are containers, and no engine answers."""
+    heartbeat = tmp_path / "heartbeat"
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "EVOQ_REDIS_URL": valkey,
+        "EVOQ_DATABASE_URL": database,
+        "EVOQ_SANDBOX__BACKEND": "docker",
+        "DOCKER_HOST": f"unix://{tmp_path}/none.sock",
+        "EVOQ_HEARTBEAT_FILE": str(heartbeat),
+    }
+    worker = Running(tmp_path, environment, "worker", "-Q", "cpu,control")
+    try:
+        queues = client(valkey).control.inspect(timeout=2)
+
+        def served() -> set[str]:
+            return {
+                each["name"] for found in (queues.active_queues() or {}).values() for each in found
+            }
+
+        until(lambda: served() == {"control"}, what="its end of consuming trials")
+        until(lambda: "taking no step of the queues cpu" in worker.log.read_text(), what="the line")
+        send(valkey, "evaluate", [1])
+        heartbeat.unlink(missing_ok=True)
+        until(lambda: served() == {"control"}, what="an answer after the message")
+        assert broker.llen("cpu") == 1
+        assert not heartbeat.exists()
+        with psycopg.connect(database.replace("+psycopg", "")) as connection:
+            [(fault,)] = connection.execute("SELECT fault FROM workers").fetchall()
+        assert fault.startswith("no sandbox can be booted: ")
+    finally:
+        worker.end()
 
 
 @pytest.mark.parametrize(

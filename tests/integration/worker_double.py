@@ -60,7 +60,7 @@ class Recorder:
         except Exception:
             pass
 
-bootstrap.with_worker_time = lambda ctx, queues: (ctx, Recorder())
+bootstrap.with_worker_time = lambda ctx, queues, report: (ctx, Recorder())
 bootstrap.worker_engine = lambda: None
 steps = types.ModuleType("app.engine.steps")
 steps.generate = note("generate", float(os.environ.get("DOUBLE_NAP", "0")))

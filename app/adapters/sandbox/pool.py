@@ -163,6 +163,7 @@ class Pool:
         try:
             sandbox = self._start(job, key.numpy)
         except BaseException:
+            self._isolation = None  # whether another one boots is to be tried
             with self._changed:
                 self._lent -= 1
                 self._changed.notify()

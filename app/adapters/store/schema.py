@@ -32,6 +32,14 @@ class SchemaVersion:
     def current(self) -> bool:
         return self.found == self.needed
 
+    @property
+    def remedy(self) -> str:
+        """What is wrong with a schema that is not current, and what to do."""
+        return (
+            f"the database's schema is at {self.found or 'nothing'}, and this version needs "
+            f"{self.needed}. Run `alembic upgrade head` with EVOQ_DATABASE_URL set"
+        )
+
 
 def upgrade(url: str, revision: str = "head") -> None:
     """Brings a database to a revision.  Two processes at once do no harm: one waits.

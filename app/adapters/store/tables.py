@@ -286,6 +286,7 @@ workers = Table(
     Column("sandbox_places", Integer),
     Column("settings", JSONB, nullable=False, server_default=text("'{}'")),
     Column("protections", JSONB(none_as_null=True)),
+    Column("fault", Text, nullable=False, server_default=""),
     _moment("seen_at"),
     CheckConstraint("kind IN ('gpu', 'cpu', 'control')", name="kind_is_known"),
     Index("workers_seen_at_index", "seen_at"),

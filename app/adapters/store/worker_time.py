@@ -15,23 +15,31 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from app.adapters.store.codec import clean
 from app.adapters.store.driver import row, rows, write
 from app.ports.protocols import Protection, Store, Unavailable
-from app.ports.records import LIVE_SECONDS, Capacity, Worker, WorkerTime
+from app.ports.records import (
+    LIVE_SECONDS,
+    PRESENT_SECONDS,
+    Capacity,
+    Presence,
+    Worker,
+    WorkerTime,
+)
 
 _LOG = logging.getLogger(__name__)
 
-INTERVAL_SECONDS = 5.0
+INTERVAL_SECONDS = 3.0
 """The most time that a killed worker loses; each interval costs a worker one small statement."""
 
 _SEEN = """
     INSERT INTO workers
-        (id, kind, usd_per_hour, model_places, sandbox_places, settings, protections)
+        (id, kind, usd_per_hour, model_places, sandbox_places, settings, protections, fault)
     VALUES (%(worker)s, %(kind)s, %(usd)s, %(model)s, %(sandbox)s,
-        CAST(%(settings)s AS jsonb), CAST(%(protections)s AS jsonb))
+        CAST(%(settings)s AS jsonb), CAST(%(protections)s AS jsonb), %(fault)s)
     ON CONFLICT ON CONSTRAINT workers_key DO UPDATE SET seen_at = now(),
         model_places = excluded.model_places, sandbox_places = excluded.sandbox_places,
-        protections = excluded.protections
+        protections = excluded.protections, fault = excluded.fault
 """
 _SPENT = """
     INSERT INTO worker_times (worker, run, seconds)
@@ -44,8 +52,19 @@ _CAPACITY = """
     SELECT sum(model_places)::int AS model, sum(sandbox_places)::int AS sandbox
     FROM workers WHERE seen_at > now() - %(live)s * interval '1 second'
 """
+_PRESENCE = """
+    SELECT
+        coalesce(bool_or(model_places IS NOT NULL AND present), false) AS generating,
+        coalesce(bool_or(sandbox_places IS NOT NULL AND present), false) AS evaluating,
+        array_remove(array_agg(DISTINCT fault), '') AS faults
+    FROM (
+        SELECT *, seen_at > now() - %(present)s * interval '1 second' AS present FROM workers
+        WHERE seen_at > now() - %(live)s * interval '1 second'
+    ) AS live
+"""
 _REPORTS = """
-    SELECT id, kind, usd_per_hour, settings::text AS settings, protections::text AS protections
+    SELECT id, kind, usd_per_hour, settings::text AS settings, protections::text AS protections,
+        fault
     FROM workers WHERE {whose} ORDER BY id
 """
 _EVALUATING = _REPORTS.format(
@@ -83,6 +102,7 @@ class SqlWorkers:
             "sandbox": places.sandbox,
             "settings": json.dumps(dict(worker.settings)),
             "protections": None if worker.protections is None else json.dumps(worker.protections),
+            "fault": clean(worker.fault),
         }
         write(self._c, _SEEN, seen)
         spent = sorted(seconds.items(), key=lambda item: -1 if item[0] is None else item[0])
@@ -92,6 +112,10 @@ class SqlWorkers:
     def capacity(self) -> Capacity:
         found = row(self._c, _CAPACITY, {"live": LIVE_SECONDS})
         return Capacity(found.model, found.sandbox)
+
+    def presence(self) -> Presence:
+        found = row(self._c, _PRESENCE, {"live": LIVE_SECONDS, "present": PRESENT_SECONDS})
+        return Presence(found.generating, found.evaluating, tuple(found.faults or ()))
 
     def evaluating(self) -> list[Worker]:
         return [_worker(row) for row in rows(self._c, _EVALUATING, {"live": LIVE_SECONDS})]
@@ -112,7 +136,8 @@ class SqlWorkers:
 def _worker(row: Any) -> Worker:
     known = None if row.protections is None else json.loads(row.protections)
     protections = None if known is None else tuple((name, remedy) for name, remedy in known)
-    return Worker(row.id, row.kind, row.usd_per_hour, json.loads(row.settings), protections)
+    settings = json.loads(row.settings)
+    return Worker(row.id, row.kind, row.usd_per_hour, settings, protections, row.fault)
 
 
 def _worker_time(row: Any) -> WorkerTime:
@@ -123,14 +148,18 @@ class WorkerTimeRecorder:
     """Divides a worker's time among the runs it works for, at each moment by its steps in progress.
 
     Time without a step belongs to no run.  The sum over all is the time since the start.  Totals
-    are written, so that writing twice changes nothing.
+    are written, so that writing twice changes nothing.  After each write the worker learns whether
+    the ledger and its sandbox can be used.
 
     Args:
       store: The ledger.
       worker: The worker whose time is recorded.
       places: Returns the places that it has now.
-      protections: Returns what its sandboxes report; asked until it answers, and not at the start,
-        when the first trial may be about to boot a sandbox that knows.  None: it has no sandbox.
+      protections: Returns what its sandboxes report, and raises `Unavailable` where none can be
+        booted; not asked at the start, when the first trial may be about to boot a sandbox that
+        knows.  None: it has no sandbox.
+      report: Receives what does not work, `ledger` or `sandbox`, each with the reason; None:
+        nobody is interested.
       interval_seconds: Between two writes.
       clock: Seconds that only rise.
     """
@@ -142,6 +171,7 @@ class WorkerTimeRecorder:
         places: Callable[[], Capacity] = Capacity,
         *,
         protections: Callable[[], Sequence[Protection]] | None = None,
+        report: Callable[[Mapping[str, str]], None] | None = None,
         interval_seconds: float = INTERVAL_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -149,6 +179,7 @@ class WorkerTimeRecorder:
         self._worker = worker
         self._places = places
         self._protections = protections
+        self._report = report
         self._interval_seconds = interval_seconds
         self._clock = clock
         self._lock = threading.Lock()
@@ -187,13 +218,23 @@ class WorkerTimeRecorder:
         with self._lock:
             changed, self._unwritten = self._unwritten, set()
             totals = {run: self._seconds[run] for run in changed}
+        fault = self._worker.fault
+        lacking = {"sandbox": fault} if fault else {}
         try:
             with self._store.begin() as tx:
-                tx.workers.record(self._worker, totals, self._places())
+                tx.workers.record(self._worker, totals, self._present_places())
         except Unavailable as error:
             _LOG.warning("worker seconds not written, trying again: %s", error)
+            lacking["ledger"] = str(error)
             with self._lock:
                 self._unwritten |= changed
+        if self._report is not None:
+            self._report(lacking)
+
+    def _present_places(self) -> Capacity:
+        """Returns the places that this worker has now; none in sandboxes that do not boot."""
+        places = self._places()
+        return replace(places, sandbox=None) if self._worker.fault else places
 
     def _turn(self, run: int | None, step: int) -> None:
         """Assigns the time since the last turn to the runs in progress; then counts the step."""
@@ -218,16 +259,16 @@ class WorkerTimeRecorder:
     def _run(self) -> None:
         self.write()
         while not self._closed.wait(self._interval_seconds):
-            self._learn_protections()
+            self._try_sandbox()
             self.write()
 
-    def _learn_protections(self) -> None:
-        if self._protections is None or self._worker.protections is not None:
+    def _try_sandbox(self) -> None:
+        if self._protections is None:
             return
         try:
             found = self._protections()
         except Unavailable as error:
-            _LOG.warning("no sandbox can be booted here: %s", error)
+            self._worker = replace(self._worker, fault=f"no sandbox can be booted: {error}")
             return
         known = tuple((protection.name, protection.remedy) for protection in found)
-        self._worker = replace(self._worker, protections=known)
+        self._worker = replace(self._worker, protections=known, fault="")
