@@ -21,6 +21,7 @@ from kombu.exceptions import KombuError
 from redis.exceptions import RedisError
 
 from app.adapters.queue.address import broker_url
+from app.adapters.queue.ticks import IDLE_KEY, handled
 from app.adapters.queue.transport import install
 from app.config.places import available_cores, places
 from app.domain.search.shares import NEWCOMERS
@@ -43,7 +44,6 @@ PRODUCE_SECONDS = 0.5
 REAP_SECONDS = 5.0
 IDLE_SECONDS = 3.0
 """Between two ticks of `produce` where no run is running."""
-_IDLE_KEY, _IDLE_KEY_SECONDS = "evoq:idle", 8
 
 
 class WrongEnvironment(click.UsageError, ValueError):
@@ -117,14 +117,14 @@ class Tick(schedule):  # type: ignore[misc]  # Celery has no types
 
     def _idle(self) -> bool:
         with contextlib.suppress(KombuError, RedisError), _redis(self.app) as client:
-            return bool(client.exists(_IDLE_KEY))
+            return bool(client.exists(IDLE_KEY))
         return False  # the publication that follows reports what is wrong
 
 
-def report_idle(application: Celery) -> None:
-    """Lets beat tick more slowly, for some seconds: there is no run to plan for."""
+def report_tick(application: Celery, *, idle: bool) -> None:
+    """Shows that planning goes on; if idle, beat ticks more slowly for some seconds."""
     with contextlib.suppress(KombuError, RedisError), _redis(application) as client:
-        client.set(_IDLE_KEY, 1, ex=_IDLE_KEY_SECONDS)
+        handled(client, idle=idle)
 
 
 @contextlib.contextmanager

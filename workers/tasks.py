@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 
-from app.celery import app, report_idle
+from app.celery import app, report_tick
 from app.engine import steps
 from app.engine.context import Context, LeaseKind
 from app.ports.protocols import Unavailable
@@ -64,8 +64,7 @@ def _attempt(step: str, subjects: tuple[int, ...], perform: Callable[[], None]) 
 
 
 def _produce_all() -> None:
-    if not steps.produce_all(context(), _produce):
-        report_idle(app)
+    report_tick(app, idle=not steps.produce_all(context(), _produce))
 
 
 def _produce(ctx: Context, run_id: int) -> None:

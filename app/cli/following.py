@@ -22,9 +22,10 @@ from app.domain.search.cohort import State
 from app.domain.secrets import redacted
 from app.ports.ledger import Transaction
 from app.ports.protocols import Store, Unavailable
-from app.ports.records import Backlog
+from app.ports.records import Backlog, Presence
 from app.reports.progress import Progress, fold
 from app.reports.summary import notices
+from app.reports.waiting import QueueState, waits_for
 
 PAGE = 1000
 POLL_SECONDS = 0.25
@@ -38,6 +39,8 @@ APART_SECONDS = 1.0
 """Shortest time between two plain lines."""
 REFRESHES = 8
 STALL_SECONDS = 30.0
+WAIT_SECONDS = 5.0
+"""Time without a settled proposal after which a display says what the run waits for."""
 FRUITLESS = 25
 """Failures of one kind without a gain after which a notice quotes the commonest."""
 DETAIL_CHARS = 160
@@ -102,11 +105,16 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """A run at one moment."""
+    """A run at one moment.
+
+    Attributes:
+      waiting: What it waits for; "" for nothing.
+    """
 
     run: Run
     progress: Progress
     backlog: Backlog
+    waiting: str = ""
 
     @property
     def stopped(self) -> bool:
@@ -153,12 +161,21 @@ class StopCondition:
 
 
 class ProgressReader:
-    """Reads a run's progress: its state at the first read, then each further event once."""
+    """Reads a run's progress: its state at the first read, then each further event once.
 
-    def __init__(self, store: Store, run: int) -> None:
+    Args:
+      store: The ledger.
+      run: The run.
+      queue: Returns the state of the queue; None for a run without workers.
+    """
+
+    def __init__(
+        self, store: Store, run: int, queue: Callable[[], QueueState] | None = None
+    ) -> None:
         """Reads nothing yet."""
         self._store = store
         self._run = run
+        self._queue = queue
         self._progress: Progress | None = None
         self._fruitless = FRUITLESS
 
@@ -168,6 +185,7 @@ class ProgressReader:
         One snapshot holds counts and events: a proposal that settled between two reads would be
         counted twice, in the counts and by its event.
         """
+        queue = QueueState() if self._queue is None else self._queue()
         with self._store.begin(snapshot=True) as tx:
             run = tx.runs.get(self._run)
             if self._progress is None:
@@ -177,7 +195,11 @@ class ProgressReader:
                 if len(page) < PAGE:
                     break
             self._progress = self._with_usual_failure(tx, self._progress)
-            return RunStatus(run, self._progress, tx.proposals.backlog(run.id))
+            backlog = tx.proposals.backlog(run.id)
+            here = self._queue is None
+            presence = Presence(True, True) if here else tx.workers.presence()
+            waiting = waits_for(run, backlog, presence, queue)
+            return RunStatus(run, self._progress, backlog, waiting)
 
     def _with_usual_failure(self, tx: Transaction, progress: Progress) -> Progress:
         """Adds a notice once so many proposals failed alike without a gain, and at each doubling.
@@ -318,9 +340,11 @@ class StallNotice:
         now = self._clock()
         if status.progress.done != self._done or status.stopped:
             self._done, self._since = status.progress.done, now
-        if now - self._since < STALL_SECONDS:
+        if now - self._since < WAIT_SECONDS:
             return ""
-        waiting, why = status.backlog, f"{status.run.reason}; " if status.run.reason else ""
+        waiting, why = status.backlog, f"{status.waiting}; " if status.waiting else ""
+        if now - self._since < STALL_SECONDS:
+            return f"waits: {status.waiting}" if status.waiting else ""
         return (
             f"nothing has settled for {now - self._since:.0f} s: {waiting.generating} wait for "
             f"their operator, {waiting.evaluating} are under test; {why}{self._hint}"

@@ -21,14 +21,18 @@ def list_runs(as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG
     screen, target = Screen(json=as_json), find_target()
     rows: list[dict[str, Any]] = []
     if target.used:
+        from app.reports.waiting import read_queue, waiting_of
+
         with open_ledger(target) as ledger, ledger.store.begin() as tx:
+            queue = read_queue(ledger.redis_url)
             rows = [
                 {
                     "run": run.name,
                     "id": run.id,
                     "problem": run.problem_name,
                     "state": run.state.value,
-                    "worked_on": worked_on(target, run),
+                    "worked_on": (at_work := worked_on(target, run)),
+                    "waiting": "" if at_work is False else waiting_of(tx, run, queue),
                     "iterations": run.proposals - tx.proposals.backlog(run.id).unsettled,
                     "budget": run.budget.proposals,
                     "best": best.fitness if (best := tx.history.best_quality(run)) else None,
@@ -46,7 +50,9 @@ def list_runs(as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG
 
 def _table(rows: list[dict[str, Any]]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("id", "run", "problem", "state", "settled", "best", "started"):
+    columns = ("id", "run", "problem", "state", "settled", "best", "started")
+    waiting = any(row["waiting"] for row in rows)
+    for column in (*columns, "waits") if waiting else columns:
         table.add_column(column)
     for row in rows:
         table.add_row(
@@ -57,6 +63,7 @@ def _table(rows: list[dict[str, Any]]) -> Table:
             f"{row['iterations']}/{row['budget']}",
             number(row["best"]),
             f"{timedelta(seconds=round(row['age_seconds']))} ago",
+            *([row["waiting"]] if waiting else []),
         )
     return table
 
@@ -71,12 +78,13 @@ def watch(name: RunName, as_json: Json = False, debug: Debug = False) -> int:  #
     from app.cli.target import open_run, stored_problem
     from app.domain.run import RunState
     from app.reports.summary import document, summarise
+    from app.reports.waiting import watched_queue
 
     screen = Screen(json=as_json)
     with open_run(name) as (ledger, run):
         hint = "`evoq doctor` says whether workers are there"
         with Interruption() as interruption, progress_display(screen.out, hint) as show:
-            reader = ProgressReader(ledger.store, run.id)
+            reader = ProgressReader(ledger.store, run.id, watched_queue(ledger.redis_url))
             follower = Follower(reader, show, check=ledger.check, note=screen.note)
             follower.follow(lambda: interruption.requested)
         summary = summarise(ledger.store, run.id, stored_problem(ledger.store, run))

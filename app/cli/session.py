@@ -34,6 +34,7 @@ from app.engine import lifecycle, steps
 from app.engine.context import Context
 from app.ports.protocols import Step, Store, Unavailable
 from app.reports.summary import Summary, document, summarise
+from app.reports.waiting import watched_queue
 
 IDLE_SECONDS = 0.5
 """Pause of an inline run in which nothing can be done now."""
@@ -87,7 +88,8 @@ class RunSession:
     def _watch(self, run: Run, interruption: Interruption) -> None:
         with progress_display(self.screen.out, self.hint) as show:
             until = StopCondition(None if self.detached else self.patience_seconds)
-            reader, check = ProgressReader(self.store, run.id), self.ledger.check
+            queue = None if self.inline else watched_queue(self.ledger.redis_url)
+            reader, check = ProgressReader(self.store, run.id, queue), self.ledger.check
             follower = Follower(reader, show, check=check, note=self.screen.note, until=until)
             status = self._work(run, follower, lambda: interruption.requested, until)
             if until.stuck and status is not None:

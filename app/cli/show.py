@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import asdict
 from pathlib import Path
@@ -29,7 +28,6 @@ from app.domain.evaluation import fitness_names
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from app.adapters.model.congestion.status import EndpointStatus
     from app.domain.evaluation import Evaluation
     from app.domain.problem import Problem
     from app.domain.program import ProgramId
@@ -70,22 +68,30 @@ def show(
 def _show_run(name: str, screen: Screen) -> None:
     from app.cli.target import find_target, open_run, stored_problem, worked_on
     from app.reports.summary import document, summarise
+    from app.reports.waiting import endpoints_of, read_queue, waiting_of
 
     target = find_target()
     with open_run(name, target) as (ledger, run):
         problem = stored_problem(ledger.store, run)
         summary = summarise(ledger.store, run.id, problem)
-        endpoints = _endpoints(run, ledger.redis_url)
+        queue = read_queue(ledger.redis_url)
+        endpoints = endpoints_of(run, queue.endpoints)
+        at_work = worked_on(target, run)
+        waiting = ""
+        if at_work is not False:
+            with ledger.store.begin() as tx:
+                waiting = waiting_of(tx, run, queue)
     folder = Path(read_local_state(ledger.home, run.name).out)
     answer = document(summary, str(folder) if folder.is_dir() else None)
-    answer["worked_on"] = worked_on(target, run)
+    answer |= {"worked_on": at_work, "waiting": waiting}
     abandoned = f"nobody is at work on it: `evoq resume {run.name}` continues it"
     rows = {
         "run": f"{run.name} (number {run.id})",
         "problem": f"{run.problem_name} ({run.problem[:12]})",
         "state": run.state.value
-        + (f": {run.reason}" if run.reason else "")
-        + (f"; {abandoned}" if answer["worked_on"] is False else ""),
+        + (f": {run.reason}" if run.reason and not waiting else "")
+        + (f"; {abandoned}" if at_work is False else ""),
+        **({"waits": waiting} if waiting else {}),
         "settled": f"{summary.iterations} of {run.budget.proposals}: {summary.admitted} admitted, "
         f"{sum(summary.cuts.values())} cut, {sum(summary.failures.values())} failed",
         "cut": counted(summary.cuts),
@@ -113,26 +119,6 @@ def _show_run(name: str, screen: Screen) -> None:
     if not screen.json:
         print_best(summary, problem, screen)
     screen.answer(answer)
-
-
-def _endpoints(run: Run, redis_url: str) -> list[EndpointStatus]:
-    """Returns the status of the run's endpoints over all workers; none if it asks no model."""
-    from app.adapters.model.congestion.status import published, without_secrets
-    from app.adapters.model.providers.spec import model_spec
-    from app.adapters.queue.address import client_url
-    from app.config.models import ModelSettings
-
-    models = [] if run.state.final else ModelSettings(**run.settings["llm"]).every_model
-    if not models:
-        return []
-    try:
-        endpoints = published(client_url(redis_url))
-    except OSError:  # a run can be shown without the queue
-        return []
-    if any(model.base_url is None and model.provider is None for model in models):
-        return endpoints  # the workers' environment decides which of them the run uses
-    used = {without_secrets(model_spec(model, os.environ.get).base_url) for model in models}
-    return [endpoint for endpoint in endpoints if endpoint.endpoint in used]
 
 
 def print_best(summary: Summary, problem: Problem, screen: Screen) -> None:

@@ -276,7 +276,7 @@ class Worker:
 
 LIVE_SECONDS = 20.0
 """Time since its last report for which a worker counts as live: several of its intervals."""
-PRESENT_SECONDS = 8.0
+PRESENT_SECONDS = 7.0
 """Time since its last report after which a run is said to wait for a worker."""
 
 

@@ -24,7 +24,7 @@ from app.celery import (
     client,
     configuration,
     modules,
-    report_idle,
+    report_tick,
     threads,
 )
 from app.config.places import LEAST, available_cores
@@ -140,12 +140,13 @@ def test_beat_ticks_slowly_while_no_run_is_running(valkey: str, broker: redis.Re
     tick = Tick(PRODUCE_SECONDS, app=queue)
     before = queue.now() - timedelta(seconds=10)
     assert tick.is_due(before) == (True, PRODUCE_SECONDS)
-    report_idle(queue)
+    report_tick(queue, idle=True)
     assert tick.is_due(before) == (True, IDLE_SECONDS)
     assert Tick(REAP_SECONDS, app=queue).is_due(before) == (True, REAP_SECONDS)
     seconds = broker.ttl("evoq:idle")
     assert 0 < seconds <= 8, "it would stay slow when a run begins"
     broker.delete("evoq:idle")
+    report_tick(queue, idle=False)
     assert tick.is_due(before) == (True, PRODUCE_SECONDS)
 
 
@@ -155,7 +156,7 @@ def test_beat_ticks_at_its_pace_where_the_queue_does_not_answer() -> None:
         True,
         PRODUCE_SECONDS,
     )
-    report_idle(queue)
+    report_tick(queue, idle=True)
 
 
 def test_a_worker_that_cannot_work_logs_the_reason_and_ends(celery: Any) -> None:

@@ -6,7 +6,14 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from app.cli.following import PlainLines, RunStatus, line, panel, progress_display
+from app.cli.following import (
+    PlainLines,
+    RunStatus,
+    StallNotice,
+    line,
+    panel,
+    progress_display,
+)
 from app.cli.output import duration
 from app.config.rules import rules_of
 from app.domain.problem import Axis
@@ -109,6 +116,24 @@ def test_lines_come_every_few_seconds_and_at_the_end_and_not_at_every_poll():
     lines = out.getvalue().splitlines()
     assert [line.split()[2] for line in lines] == ["0/400", "40/400", "100/400"]
     assert "finished" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "settles", "shown"), [(4.9, False, False), (5.0, False, True), (60.0, True, False)]
+)
+def test_a_display_says_what_a_run_that_settles_nothing_waits_for(
+    seconds: float, settles: bool, shown: bool
+) -> None:
+    now = 0.0
+    stall = StallNotice("try this", clock=lambda: now)
+    waiting = replace(STATUS, waiting="no worker evaluates")
+    stall.text(waiting)
+    now = seconds
+    later = replace(waiting, progress=replace(PROGRESS, done=101)) if settles else waiting
+
+    assert ("waits: no worker evaluates" in stall.text(later)) is shown
+    now += 60.0
+    assert "no worker evaluates; try this" in stall.text(later)
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,40 @@ def test_an_endpoint_that_is_no_longer_asked_has_no_places() -> None:
     run(work)
 
 
+def test_an_endpoint_is_silent_from_the_first_request_or_last_answer_until_the_next_answer() -> (
+    None
+):
+    failed = RequestResult(Ended.FAILED, 1.0)
+
+    async def work() -> None:
+        now = [0.0]
+        gate = AdaptiveGate("e", Bounds(1, 8, 8), Semaphore(lambda: 99), clock=lambda: now[0])
+
+        async def after(seconds: float, *results: RequestResult) -> float:
+            now[0] += seconds
+            for result in results:
+                await gate.release(result)
+            return gate.status.silent_seconds
+
+        await gate.acquire()
+        await gate.acquire()
+        assert await after(5, failed) == 5.0
+        await gate.acquire()
+        assert await after(5, ANSWERED) == 0.0
+        assert await after(5, failed) == 5.0  # nothing is in flight: the request is sent again
+        assert await after(2) == 7.0
+        await gate.acquire()
+        assert await after(1, ANSWERED) == 0.0
+        assert await after(9) == 0.0, "no request waits"
+        await gate.acquire()
+        await after(1, failed)
+        now[0] += endpoint_status.RECENT_SECONDS + 1
+        await gate.acquire()
+        assert await after(1) == 1.0, "it was not asked for a minute"
+
+    run(work)
+
+
 def test_endpoints_share_the_slots_of_their_worker() -> None:
     async def work() -> None:
         places = Semaphore(lambda: 1)

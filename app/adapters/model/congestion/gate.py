@@ -197,6 +197,7 @@ class AdaptiveGate:
         self._semaphore = Semaphore(self._open)
         self._in_flight = 0
         self._used_at = -math.inf
+        self._silent_since: float | None = None
         self._leases: list[str] = []
         self._recent: deque[tuple[float, Ended]] = deque()
         self._watching: asyncio.Task[None] | None = None
@@ -217,8 +218,11 @@ class AdaptiveGate:
         except BaseException:
             self._semaphore.give(samples)
             raise
+        now = self._clock()
+        if self._silent_since is None or now - self._used_at > RECENT_SECONDS:
+            self._silent_since = now
         self._in_flight += samples
-        self._used_at = self._clock()
+        self._used_at = now
         self._retry_after = self._retry_after.after_sending()
         if self._engine_queue and (self._watching is None or self._watching.done()):
             self._watching = asyncio.create_task(self._watch(self._engine_queue))
@@ -238,6 +242,8 @@ class AdaptiveGate:
                 now, result.retry_after_seconds, self._in_flight // samples
             )
         self._in_flight -= samples
+        if result.ended not in _OVERLOADED:
+            self._silent_since = now if self._in_flight else None
         self._worker.give(samples)
         self._semaphore.give(samples)
         self._log_change()
@@ -270,6 +276,9 @@ class AdaptiveGate:
             self._semaphore.waiting + self._semaphore.taken - self._in_flight,
             round(window.failing, 3),
             dict(Counter(ended.value for _, ended in self._recent)),
+            silent_seconds=0.0
+            if self._silent_since is None
+            else round(self._clock() - self._silent_since, 1),
         )
 
     async def close(self) -> None:

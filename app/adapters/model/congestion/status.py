@@ -29,6 +29,8 @@ class EndpointStatus:
       failing: Largest share of refusals that was measured to be independent of the load.
       recent: Number of results of the last minute, by `Ended`.
       workers: Number of workers in these figures.
+      silent_seconds: Time since the last answer, or since the first request that waits for one;
+        0.0 where none waits.
     """
 
     endpoint: str
@@ -39,6 +41,7 @@ class EndpointStatus:
     failing: float = 0.0
     recent: dict[str, int] = field(default_factory=dict)
     workers: int = 1
+    silent_seconds: float = 0.0
 
     @property
     def text(self) -> str:
@@ -61,6 +64,7 @@ class EndpointStatus:
             max(self.failing, other.failing),
             dict(Counter(self.recent) + Counter(other.recent)),
             self.workers + other.workers,
+            min(self.silent_seconds, other.silent_seconds),
         )
 
 

@@ -1,0 +1,111 @@
+"""What a run waits for: steps that no worker takes, models that do not answer, a queue.
+
+Nothing is decided by it: it is for people to read.
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from app.adapters.model.congestion.status import EndpointStatus, published, without_secrets
+from app.adapters.model.providers.spec import model_spec
+from app.adapters.queue.address import client_url
+from app.adapters.queue.ticks import ticking
+from app.config.models import ModelSettings
+from app.domain.run import Run, RunState
+from app.ports.ledger import Transaction
+from app.ports.records import Backlog, Presence
+
+SILENT_SECONDS = 5.0
+"""Time without an answer after which a run is said to wait for a model."""
+_AGAIN_SECONDS = 2.0
+_PREFIX = "waiting: "
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """What the queue's server shows.
+
+    Attributes:
+      planning: Whether beat and a worker that plans were at work in the last seconds.
+      endpoints: The status of each endpoint that was lately in use.
+      fault: Why the rest is not known; "" where it is.
+    """
+
+    planning: bool = True
+    endpoints: Sequence[EndpointStatus] = ()
+    fault: str = ""
+
+
+def read_queue(redis_url: str) -> QueueState:
+    """Returns the state of the queue; one that does not answer is a fault."""
+    try:
+        address = client_url(redis_url)
+        return QueueState(ticking(address), published(address))
+    except OSError as error:
+        return QueueState(fault=str(error))
+
+
+def watched_queue(
+    redis_url: str, clock: Callable[[], float] = time.monotonic
+) -> Callable[[], QueueState]:
+    """Returns a function that returns the state of the queue, read every two seconds at most."""
+    state, read_at = QueueState(), -_AGAIN_SECONDS
+
+    def current() -> QueueState:
+        nonlocal state, read_at
+        if clock() - read_at >= _AGAIN_SECONDS:
+            state, read_at = read_queue(redis_url), clock()
+        return state
+
+    return current
+
+
+def endpoints_of(run: Run, endpoints: Sequence[EndpointStatus]) -> list[EndpointStatus]:
+    """Returns those of the endpoints that a run uses; none if it asks no model."""
+    models = [] if run.state.final else ModelSettings(**run.settings["llm"]).every_model
+    if any(model.base_url is None and model.provider is None for model in models):
+        return list(endpoints)  # the workers' environment decides which of them the run uses
+    used = {without_secrets(model_spec(model, os.environ.get).base_url) for model in models}
+    return [endpoint for endpoint in endpoints if endpoint.endpoint in used]
+
+
+def waiting_of(tx: Transaction, run: Run, queue: QueueState) -> str:
+    """Returns what a run waits for, as the ledger and the queue show it; see `waits_for`."""
+    if run.state is not RunState.RUNNING:
+        return ""
+    return waits_for(run, tx.proposals.backlog(run.id), tx.workers.presence(), queue)
+
+
+def waits_for(run: Run, backlog: Backlog, presence: Presence, queue: QueueState) -> str:
+    """Returns what a run waits for, in a line; "" where nothing is missing, or it does not run.
+
+    Args:
+      run: The run.
+      backlog: Its unsettled proposals.
+      presence: Which steps have a worker.
+      queue: What the queue's server shows.
+    """
+    if run.state is not RunState.RUNNING:
+        return ""
+    reasons = [queue.fault] if queue.fault else []
+    if not queue.planning:
+        reasons.append("nothing plans: `beat` or a worker of the queue `control` is missing")
+    if backlog.generating and not presence.generating:
+        reasons.append("no worker of the queue `gpu` generates")
+    elif backlog.generating:
+        reasons += _silent(endpoints_of(run, queue.endpoints))
+    if backlog.evaluating and not presence.evaluating:
+        reasons += presence.faults or ["no worker of the queue `cpu` evaluates"]
+    if run.reason:
+        reasons.append(run.reason.removeprefix(_PREFIX))
+    return "; ".join(dict.fromkeys(reasons))
+
+
+def _silent(endpoints: Sequence[EndpointStatus]) -> list[str]:
+    """Returns a reason where every endpoint that a run asks has been silent for seconds."""
+    if not endpoints or min(each.silent_seconds for each in endpoints) < SILENT_SECONDS:
+        return []
+    each = [f"{e.endpoint} for {e.silent_seconds:.0f} s ({e.text})" for e in endpoints]
+    return [f"no model answers: {', '.join(each)}"]
