@@ -19,6 +19,7 @@ import typer
 
 from app.cli.answer import answer
 from app.cli.check import check
+from app.cli.compare import compare
 from app.cli.costs import costs
 from app.cli.doctor import doctor
 from app.cli.evaluate import evaluate
@@ -58,6 +59,7 @@ COMMANDS: dict[str, Callable[..., int | None]] = {
     "export-best": export_best,
     "metrics": metrics,
     "plot": plot,
+    "compare": compare,
     "check": check,
     "prompt": prompt,
     "answer": answer,

@@ -164,7 +164,7 @@ def open_session(
             yield RunSession(ctx, screen, ledger, inline=executor, patience_seconds=patience)
             return
         sandbox.close()
-        environment = _environment_of_workers(settings, os.environ)
+        environment = environment_of_workers(settings, os.environ)
         if not alone and environment != dict(os.environ):
             screen.note(
                 "notice: the stack is running already: its workers keep the sandbox, queue and "
@@ -178,9 +178,7 @@ def open_session(
         yield RunSession(ctx, screen, ledger, hint, patience_seconds=patience)
 
 
-def _environment_of_workers(
-    settings: RunSettings, environment: Mapping[str, str]
-) -> dict[str, str]:
+def environment_of_workers(settings: RunSettings, environment: Mapping[str, str]) -> dict[str, str]:
     """Returns this process's environment with the run's settings for workers."""
     variables = dict(environment)
     sections: dict[str, SandboxSettings | QueueSettings | PriceSettings] = {

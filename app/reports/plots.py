@@ -7,10 +7,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes as Plot
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
 
 from app.domain.problem import Axis
 from app.domain.search.archive import Elite
@@ -120,6 +122,27 @@ def archive(elites: Sequence[tuple[int, Elite]], axes: Sequence[Axis], title: st
         _by_island(plot, elites, title)
     else:
         _grid(figure, plot, elites, axes, title)
+    return figure
+
+
+def arms(curves: Mapping[str, NDArray[np.float64]], title: str) -> Figure:
+    """Draws the best so far of arms: the median over runs, in a band from quartile to quartile.
+
+    Args:
+      curves: Each arm's runs by settled proposals, from 0: shape (runs, budget + 1); may be empty.
+      title: Names the problem.
+    """
+    figure, plot = _figure(title, "proposals settled", "best so far (higher is better)")
+    if not curves:
+        return _empty(figure, plot, "no run has finished yet")
+    for (arm, table), color in zip(curves.items(), _cycle(PALETTE), strict=False):
+        low, middle, high = np.percentile(table, (25, 50, 75), axis=0)
+        settled = np.arange(table.shape[1])
+        plot.fill_between(settled, low, high, step="post", color=color, alpha=0.18, linewidth=0)
+        label = f"{arm}  {middle[-1]:.6g}  (n = {table.shape[0]})"
+        plot.step(settled, middle, where="post", color=color, linewidth=2, label=label)
+    plot.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _legend(plot)
     return figure
 
 

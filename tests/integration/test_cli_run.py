@@ -492,3 +492,54 @@ def test_results_that_cannot_be_written_are_still_in_the_ledger(
     assert "`evoq resume full --out DIR`" in result.err
     assert (again.code, again.json["iterations"]) == (0, 2)
     assert {path.name for path in Path(again.json["out"]).iterdir()} == FILES
+
+
+def test_arms_are_compared_and_a_stopped_comparison_goes_on(evoq: Evoq, place: Path):
+    folder = problem_folder(place / "arms")
+    order = ["compare", folder, "--arms", "greedy", "--arm", "one:search.islands=1"]
+    order += ["--iterations", "4", "--at-once", "3", "--name", "mine", "--json"]
+    first = evoq(*order, "--seeds", "1")
+    assert first.code == 0, first.err
+    result = evoq(*order, "--seeds", "2")
+    assert result.code == 0, result.err
+
+    [problem] = result.json["problems"]
+    assert problem["problem"] == "arms"
+    assert list(problem["arms"]) == ["greedy", "one", "random"]
+    runs = {run["run"]: run for arm in problem["arms"].values() for run in arm["runs"]}
+    assert set(runs) == {f"mine.arms.{a}.{s}" for a in problem["arms"] for s in (1, 2)}
+    assert all(len(run["curve"]) == 5 and run["curve"][0] == -6.5 for run in runs.values())
+    assert {run["seed"] for run in problem["arms"]["one"]["runs"]} == {1, 2}
+    assert result.json["differing_settings"]["search.islands"] == {
+        "greedy": 2, "one": 1, "random": 2
+    }  # fmt: skip
+    written = {path.name for path in (place / "runs" / "mine").iterdir()}
+    assert written == {"comparison.json", "comparison.md", "comparison.html", "arms.png"}
+    listed = [run["run"] for run in evoq("list-runs", "--json").json if "mine." in run["run"]]
+    assert sorted(listed) == sorted(runs), "the runs of the first command were begun once more"
+
+    changed = evoq(*order, "--seeds", "1", "--set", "search.islands=4")
+    assert changed.code == 2
+    assert "mine.arms.greedy.1" in changed.err
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--arms", "gready"], "gready"),
+        (["--arm", "one"], "NAME:KEY=VALUE"),
+        (["--arm", "one:budget.proposals=3"], "--iterations"),
+        (["--arm", "one:search.seed=3"], "--seed"),
+        (["--arm", "a b:search.islands=3"], "a b"),
+        (["--name", "a.b"], "a.b"),
+    ],
+)
+def test_a_comparison_that_makes_no_sense_is_refused(
+    evoq: Evoq, place: Path, options: list[str], named: str
+):
+    folder = place / "refused"
+    if not folder.exists():
+        problem_folder(folder)
+    refused = evoq("compare", folder, "--iterations", "4", "--seeds", "1", *options)
+    assert refused.code == 2
+    assert named in refused.err

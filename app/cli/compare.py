@@ -1,0 +1,404 @@
+"""`evoq compare`: arms of a search on the same problems, seeds and budget."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli.local_state import RESULTS, require_writable
+from app.cli.options import Config, Debug, Json, Strict
+from app.cli.output import DONE, FAILED, Screen, number
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from app.cli.following import Follower, Interruption, RunStatus, StopCondition
+    from app.cli.plan import RunPlan
+    from app.cli.session import RunSession
+    from app.domain.run import Run
+    from app.ports.protocols import Store
+    from app.reports.comparison import Comparison
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+NULL_ARM = "random"
+"""The recipe that every comparison has an arm of: it selects nothing."""
+FIXED = ("budget.", "search.seed")
+"""Beginnings of settings that are the same in all arms."""
+
+Problems = Annotated[
+    list[str],
+    typer.Argument(metavar="PROBLEM...", help="Problem folders, or initial programs in folders."),
+]
+Arms = Annotated[
+    str,
+    typer.Option("--arms", metavar="A,B,…", help="Recipes, each an arm with no other settings."),
+]
+ArmSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--arm",
+        metavar="NAME:KEY=VALUE",
+        help="A setting of an arm, as small:search.islands=1; may be repeated.",
+    ),
+]
+Seeds = Annotated[int, typer.Option("--seeds", metavar="N", min=1, help="Runs of each arm.")]
+FirstSeed = Annotated[
+    int, typer.Option("--seed", metavar="S", min=0, help="Seed of the first run of each arm.")
+]
+Iterations = Annotated[
+    int | None, typer.Option("--iterations", metavar="N", min=1, help="Proposals of each run.")
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A setting of all arms; may be repeated."),
+]
+Name = Annotated[
+    str | None,
+    typer.Option("--name", help="Name of the comparison; that of an earlier one continues it."),
+]
+Results = Annotated[
+    str | None,
+    typer.Option("--out", metavar="DIR", help="Folder of the report; runs/NAME by default."),
+]
+NoModel = Annotated[bool, typer.Option("--no-model", help="Ask no model.")]
+AtOnce = Annotated[
+    int, typer.Option("--at-once", metavar="N", min=1, help="Runs that go on at the same time.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _PlannedRun:
+    """A run of the comparison."""
+
+    problem: str
+    arm: str
+    seed: int
+    plan: RunPlan
+
+    def run_name(self, comparison: str) -> str:
+        """Returns the run's name, by which a later command finds it again."""
+        stem = re.sub(r"[^A-Za-z0-9_-]+", "-", self.problem).strip("-_")[:14] or "problem"
+        return f"{comparison}.{stem}.{self.arm}.{self.seed}"
+
+
+@dataclass(frozen=True, slots=True)
+class _RunAtWork:
+    """A run that is followed."""
+
+    run: Run
+    follower: Follower
+    until: StopCondition
+
+
+def compare(
+    problems: Problems,
+    arms: Arms = "map_elites,greedy",
+    arm: ArmSettings = None,
+    seeds: Seeds = 10,
+    seed: FirstSeed = 1,
+    iterations: Iterations = None,
+    config: Config = None,
+    assignments: Assignments = None,
+    name: Name = None,
+    out: Results = None,
+    no_model: NoModel = False,
+    at_once: AtOnce = 1,
+    strict: Strict = False,
+    as_json: Json = False,
+    debug: Debug = False,  # noqa: ARG001  read by `status_of`
+) -> int:
+    """Runs arms of a search with the same budget and reports how they did.
+
+    An arm is a recipe, or any settings; an arm of the recipe `random`, which selects nothing, is
+    always among them. The report has curves with bands, and how probably the first arm ends above
+    each other one. Run again with the same --name, the command goes on where it ended.
+
+    Examples:
+      evoq compare examples/online_bin_packing --arms map_elites,greedy --seeds 5 --no-model
+      evoq compare my_problem --arm small:search.islands=1 --name islands --iterations 200
+    """
+    from app.cli.following import Interruption
+    from app.cli.measurement import evaluator_of
+    from app.cli.session import environment_of_workers, open_session
+    from app.cli.target import find_target
+    from app.config.layers import UsageError
+    from app.reports import comparison as reports
+
+    screen, target = Screen(json=as_json), find_target()
+    if name is not None:
+        _require_name(name, "--name")
+    settings = _arms(arms, arm or ())
+    planned = _planned(
+        problems, settings, range(seed, seed + seeds), iterations, config, assignments or (),
+        no_model=no_model, strict=strict, local=not target.deployed,
+    )  # fmt: skip
+    first = planned[0].plan
+    environments = [environment_of_workers(one.plan.settings, {}) for one in planned]
+    if not target.deployed and any(one != environments[0] for one in environments):
+        raise UsageError(
+            "the arms or problems differ in settings of the workers, which all runs share",
+            where="--arm",
+            remedy="Compare them in commands of their own.",
+        )
+    for notice in dict.fromkeys(text for one in planned for text in one.plan.notices):
+        screen.note(f"notice: {notice}")
+    with open_session(
+        target, first.settings, inline=False, screen=screen, evaluator=evaluator_of(first.problem)
+    ) as session:
+        name = name or _free_name(session.store)
+        folder = require_writable(Path(out) if out else RESULTS / name)
+        screen.say(
+            f"comparison {name}: {len(planned)} runs of {first.settings.budget.proposals} "
+            f"proposals; files go to {folder}"
+        )
+        with Interruption() as interruption:
+            ended = _work(session, name, planned, at_once, interruption)
+        result = _comparison(session.store, name, planned, ended)
+        files = reports.write(result, folder)
+    for problem in result.problems:
+        for sentence in problem.sentences():
+            screen.say(sentence)
+    screen.say(f"files: {', '.join(str(path) for path in files)}")
+    answer = {**reports.document(result), "out": str(folder)}
+    if result.unfinished:
+        why = f"{len(result.unfinished)} of {len(planned)} runs have not finished: "
+        why += f"the same command with --name {name} goes on with them"
+        screen.note(why)
+        answer["error"] = why
+    screen.answer(answer)
+    return FAILED if result.unfinished else DONE
+
+
+def _arms(recipes: str, assignments: Sequence[str]) -> dict[str, list[str]]:
+    """Returns the assignments of each arm, the null arm last unless it is named.
+
+    Raises:
+      UsageError: An arm has no name or no setting, or a setting that all arms share.
+    """
+    from app.config.layers import UsageError
+
+    arms = {
+        recipe.strip(): [f"search.strategy={recipe.strip()}"]
+        for recipe in recipes.split(",")
+        if recipe.strip()
+    }
+    for assignment in assignments:
+        name, colon, setting = assignment.partition(":")
+        if not colon or "=" not in setting:
+            raise UsageError(
+                "no arm, or no setting of it",
+                where="--arm",
+                value=assignment,
+                remedy="Write NAME:KEY=VALUE, as small:search.islands=1.",
+            )
+        if setting.startswith(FIXED):
+            raise UsageError(
+                "all arms have the same budget and the same seeds",
+                where="--arm",
+                value=assignment,
+                remedy="Use --iterations, --seeds and --seed, or --set for all arms.",
+            )
+        arms.setdefault(name, []).append(setting)
+    for name in arms:
+        _require_name(name, "--arms, --arm")
+    null = f"search.strategy={NULL_ARM}"
+    if all(null not in settings for settings in arms.values()):
+        arms[NULL_ARM] = [null]
+    return arms
+
+
+def _require_name(name: str, where: str) -> None:
+    from app.config.layers import UsageError
+
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            "not a name for an arm or a comparison",
+            where=where,
+            value=name,
+            remedy="Use up to 40 letters, digits, dashes and underscores.",
+        )
+
+
+def _planned(
+    problems: Sequence[str],
+    arms: Mapping[str, Sequence[str]],
+    seeds: Sequence[int],
+    iterations: int | None,
+    config: str | None,
+    assignments: Sequence[str],
+    *,
+    no_model: bool,
+    strict: bool,
+    local: bool,
+) -> list[_PlannedRun]:
+    """Returns the runs seed by seed, so that a comparison that is stopped has even arms.
+
+    Raises:
+      UsageError: A setting is wrong, or two problems have the same name.
+      ProblemError: A problem cannot be loaded.
+    """
+    from app.cli.plan import load_problem, plan_run, read_layers
+    from app.config.layers import UsageError
+
+    planned: dict[tuple[str, str], list[_PlannedRun]] = {}
+    for path in problems:
+        for arm, own in arms.items():
+            runs = []
+            for seed in seeds:
+                options = {"budget.proposals": iterations, "search.seed": seed}
+                layers = read_layers([*assignments, *own], config, options)
+                problem = load_problem([Path(path)], layers, strict=strict)
+                plan = plan_run(problem, layers, local=local, no_model=no_model)
+                runs.append(_PlannedRun(problem.name, arm, seed, plan))
+            if (problem.name, arm) in planned:
+                raise UsageError(
+                    "two problems have the same name",
+                    where="PROBLEM",
+                    value=problem.name,
+                    remedy="Compare them in commands of their own, or rename a folder.",
+                )
+            planned[problem.name, arm] = runs
+    return [run for row in zip(*planned.values(), strict=True) for run in row]
+
+
+def _work(
+    session: RunSession,
+    comparison: str,
+    planned: Sequence[_PlannedRun],
+    at_once: int,
+    interruption: Interruption,
+) -> dict[str, Run]:
+    """Takes runs to their ends, some at once; returns those that began, as they are, by name.
+
+    The first interrupt pauses what is going on and waits for its proposals in flight; it leaves
+    runs of a deployment alone.  Notices of a run are shown by `evoq show`.
+    """
+    from app.cli.following import POLL_SECONDS, SETTLING_SECONDS, Deadline
+    from app.engine import lifecycle
+
+    waiting = deque(planned)
+    at_work: deque[_RunAtWork] = deque()
+    ended: dict[str, Run] = {}
+    halted: Deadline | None = None
+    while (waiting and halted is None) or at_work:
+        if interruption.requested and halted is None:
+            halted = Deadline(0.0 if session.detached else SETTLING_SECONDS)
+            if not session.detached:
+                text = "pausing: what is in flight settles; Ctrl-C again stops at once"
+                session.screen.note(text)
+                for one in at_work:
+                    lifecycle.pause(session.ctx, one.run.id, "interrupted")
+        while waiting and halted is None and len(at_work) < at_once:
+            at_work.append(_begun(session, comparison, waiting.popleft()))
+        session.ledger.check()
+        for _ in range(len(at_work)):
+            one = at_work.popleft()
+            status = one.follower.poll()
+            if not one.until.reached(status) and not (halted and halted()):
+                at_work.append(one)
+                continue
+            if status is not None:
+                _conclude(session, one, status)
+                ended[status.run.name] = status.run
+                done = f"{len(ended)}/{len(planned)} {status.run.name}: {status.run.state.value}"
+                best = number(status.progress.best)
+                session.screen.say(f"{done}, best {best} after {status.progress.done} proposals")
+        time.sleep(POLL_SECONDS)
+    return ended
+
+
+def _begun(session: RunSession, comparison: str, planned: _PlannedRun) -> _RunAtWork:
+    """Begins a run, or finds the one that an earlier command began.
+
+    Raises:
+      UsageError: That one has other settings or another version of the problem.
+    """
+    from app.cli.following import Follower, ProgressReader, StopCondition
+    from app.config.layers import UsageError
+    from app.domain.run import RunState
+    from app.engine import lifecycle
+
+    name, ctx = planned.run_name(comparison), session.ctx
+    new = planned.plan.new_run(name)
+    with session.store.begin() as tx:
+        run = tx.runs.named(name)
+    if run is None:
+        run = lifecycle.start(ctx, planned.plan.problem, new)
+    elif (run.problem, run.settings) != (new.problem, new.settings):
+        raise UsageError(
+            "the run of an earlier comparison has other settings or another version of its problem",
+            where="--name",
+            value=name,
+            remedy="Give the settings of the earlier comparison, or another --name.",
+        )
+    elif run.state is not RunState.FINISHED:
+        lifecycle.resume(ctx, run.id)
+    reader, check = ProgressReader(session.store, run.id), session.ledger.check
+    follower = Follower(reader, lambda _: None, check=check, note=lambda _: None)
+    until = StopCondition(None if session.detached else session.patience_seconds)
+    return _RunAtWork(run, follower, until)
+
+
+def _conclude(session: RunSession, one: _RunAtWork, status: RunStatus) -> None:
+    """Pauses a run that waits for a service that does not answer."""
+    from app.engine import lifecycle
+
+    if one.until.stuck:
+        reason = f"nothing settled for long; {status.run.reason}"
+        lifecycle.pause(session.ctx, one.run.id, reason)
+
+
+def _comparison(
+    store: Store, name: str, planned: Sequence[_PlannedRun], ended: Mapping[str, Run]
+) -> Comparison:
+    """Reads the results of the runs that finished."""
+    from app.domain.run import RunState
+    from app.reports.comparison import ArmRun, Comparison, ProblemComparison, arm_run, differing
+    from app.reports.metrics import history, rows
+
+    measured: dict[str, dict[str, list[ArmRun]]] = {}
+    unfinished: dict[str, str] = {}
+    settings: dict[str, Mapping[str, Mapping[str, Any]]] = {}
+    nulls = {one.arm for one in planned if one.plan.settings.search.strategy == NULL_ARM}
+    null = NULL_ARM if NULL_ARM in nulls else min(nulls)
+    for one in planned:
+        arms = measured.setdefault(one.problem, {})
+        runs = arms.setdefault(one.arm, [])
+        settings.setdefault(one.arm, one.plan.settings.model_dump(mode="json"))
+        run = ended.get(one.run_name(name))
+        found = None
+        if run is not None and run.state is RunState.FINISHED:
+            table = list(rows(history(store, run.id)))
+            found = arm_run(run.name, run.seed, run.budget.proposals, table)
+        if found is not None:
+            runs.append(found)
+        else:
+            state = "not begun" if run is None else run.state.value
+            why = f" ({run.reason})" if run is not None and run.reason else ""
+            unfinished[one.run_name(name)] = f"{state}{why}"
+    return Comparison(
+        name,
+        planned[0].plan.settings.budget.proposals,
+        tuple(
+            ProblemComparison(problem, {arm: tuple(runs) for arm, runs in arms.items()}, null)
+            for problem, arms in measured.items()
+        ),
+        differing(settings),
+        unfinished,
+    )
+
+
+def _free_name(store: Store) -> str:
+    """Returns compare-NUMBER with the first free number."""
+    number = 1
+    with store.begin() as tx:
+        taken = {run.name.partition(".")[0] for run in tx.runs.newest()}
+    while f"compare-{number}" in taken or (RESULTS / f"compare-{number}").exists():
+        number += 1
+    return f"compare-{number}"

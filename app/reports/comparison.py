@@ -1,0 +1,397 @@
+"""Comparison of arms: search methods that spent the same budget on the same problems and seeds."""
+
+import base64
+import html
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from markdown_it import MarkdownIt
+
+from app.reports.folder import save
+from app.reports.metrics import MetricsRow
+from app.reports.plots import arms as arms_plot
+
+NORMAL_95 = 1.959964
+"""The 97.5 % quantile of the normal distribution."""
+BISECTIONS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class ArmRun:
+    """A finished run of an arm.
+
+    Attributes:
+      curve: Highest fitness after 0, 1, … settled proposals, up to the budget.  A run that stopped
+        earlier keeps its last value; where the seeds settle after the first children, the curve
+        begins with the first fitness that was measured.
+      evaluated: Proposals whose program was evaluated.
+      seconds: From the run's creation to its last settled proposal.
+      cost_usd: None where no price is known.
+    """
+
+    run: str
+    seed: int
+    curve: tuple[float, ...]
+    evaluated: int
+    seconds: float
+    tokens: int
+    cost_usd: float | None
+
+    @property
+    def end(self) -> float:
+        return self.curve[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Superiority:
+    """The probability that a run of one arm ends higher than a run of another, ties halved.
+
+    Attributes:
+      low, high: Its 95 % interval.
+    """
+
+    probability: float
+    low: float
+    high: float
+
+    @property
+    def text(self) -> str:
+        return f"{self.probability:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+def superiority(ours: Sequence[float], theirs: Sequence[float]) -> Superiority:
+    """Returns how probably one of `ours` is above one of `theirs`: Vargha and Delaney's A.
+
+    Sources: Vargha & Delaney 2000 for the measure; the interval is method 5 of Newcombe 2006, a
+    score interval, which has a width where every one of few runs wins as well.
+
+    Args:
+      ours: Final fitness of each run, at least one.
+      theirs: The same of the other arm.
+    """
+    a, b = np.asarray(ours), np.asarray(theirs)
+    estimate = float((np.sign(np.subtract.outer(a, b)) / 2 + 0.5).mean())
+    m, n = len(a), len(b)
+    kin = (m + n) / 2 - 1
+
+    def distance(theta: float) -> float:
+        """Returns the distance to the estimate in units of the interval's half width."""
+        variance = theta * (1 - theta) / (m * n)
+        variance *= 1 + kin * (1 - theta) / (2 - theta) + kin * theta / (1 + theta)
+        return abs(theta - estimate) - NORMAL_95 * float(np.sqrt(variance))
+
+    def bound(outer: float) -> float:
+        inner = estimate
+        for _ in range(BISECTIONS):
+            middle = (outer + inner) / 2
+            outer, inner = (middle, inner) if distance(middle) > 0 else (outer, middle)
+        return inner
+
+    return Superiority(estimate, bound(0.0), bound(1.0))
+
+
+def arm_run(name: str, seed: int, budget: int, table: Sequence[MetricsRow]) -> ArmRun | None:
+    """Returns a run as one of an arm; None where nothing has been measured.
+
+    Args:
+      name: The run's.
+      seed: Of its random draws.
+      budget: Its proposals.
+      table: Its settled proposals, seeds among them, in the order of settling.
+    """
+    best = next((row.best_so_far for row in table if row.best_so_far is not None), None)
+    if best is None:
+        return None
+    curve: list[float] = []
+    for row in table:
+        if row.ordinal >= 0 and not curve:
+            curve.append(best)
+        best = best if row.best_so_far is None else row.best_so_far
+        if row.ordinal >= 0:
+            curve.append(best)
+    curve += [best] * (1 + budget - len(curve))
+    children = [row for row in table if row.ordinal >= 0]
+    costs = [row.cost_usd for row in table if row.cost_usd is not None]
+    return ArmRun(
+        run=name,
+        seed=seed,
+        curve=tuple(curve),
+        evaluated=sum(row.wall_seconds > 0 for row in children),
+        seconds=max(row.seconds for row in table),
+        tokens=sum(row.tokens for row in table),
+        cost_usd=sum(costs) if costs else None,
+    )
+
+
+@dataclass(frozen=True)
+class ProblemComparison:
+    """The arms on one problem.
+
+    Attributes:
+      arms: The finished runs of each arm, in the order in which the arms were given.
+      null: The arm that selects nothing.
+    """
+
+    problem: str
+    arms: Mapping[str, tuple[ArmRun, ...]]
+    null: str
+
+    @cached_property
+    def measured(self) -> Mapping[str, tuple[ArmRun, ...]]:
+        """The arms that have a finished run."""
+        return {arm: runs for arm, runs in self.arms.items() if runs}
+
+    @cached_property
+    def target(self) -> float | None:
+        """The fitness that the null arm ends with in the median; None without a run of it."""
+        ends = [run.end for run in self.arms.get(self.null, ())]
+        return float(np.median(ends)) if ends else None
+
+    def superiority(self, ours: str, theirs: str) -> Superiority:
+        """Returns how probably a run of one arm ends above one of the other."""
+        return superiority(
+            [run.end for run in self.measured[ours]], [run.end for run in self.measured[theirs]]
+        )
+
+    def to_target(self, arm: str) -> int | None:
+        """Returns the median of proposals until `target`; None where the median never gets there.
+
+        Without selection, a search spends as many proposals as it has.
+        """
+        if self.target is None:
+            return None
+        reached = [_first_at(run.curve, self.target) for run in self.measured[arm]]
+        middle = float(np.median(reached))
+        return round(middle) if np.isfinite(middle) else None
+
+    def sentences(self) -> Iterator[str]:
+        """Yields what the first arm is worth beside each other one, in words."""
+        subject, *others = self.measured or [""]
+        for other in others:
+            found = self.superiority(subject, other)
+            shares = f"{_percent(found.probability)} of pairs, 95 % interval "
+            shares += f"{_percent(found.low)} to {_percent(found.high)}"
+            if found.low > 0.5:
+                yield f"On {self.problem}, {subject} ends above {other} ({shares})."
+            elif found.high < 0.5:
+                yield f"On {self.problem}, {subject} ends below {other} (above it in {shares})."
+            else:
+                yield (
+                    f"On {self.problem}, no difference between {subject} and {other} is shown "
+                    f"({subject} ends above in {shares})."
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Arms on problems, with the same budget and the same seeds.
+
+    Attributes:
+      budget: Proposals of each run.
+      differing: Settings that are not the same in all arms, with the value that each arm has.
+      unfinished: Runs that are left out, with their states.
+    """
+
+    name: str
+    budget: int
+    problems: tuple[ProblemComparison, ...]
+    differing: Mapping[str, Mapping[str, Any]]
+    unfinished: Mapping[str, str]
+
+
+def differing(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Returns the settings that are not the same in all arms, by key.
+
+    Args:
+      settings: Each arm's, as a run stores them: values by name in sections.
+    """
+    flat = {
+        arm: {f"{s}.{name}": v for s, values in sections.items() for name, v in values.items()}
+        for arm, sections in settings.items()
+    }
+    keys = sorted({key for values in flat.values() for key in values})
+    table = {key: {arm: values.get(key) for arm, values in flat.items()} for key in keys}
+    return {
+        key: values
+        for key, values in table.items()
+        if len({json.dumps(value, sort_keys=True, default=str) for value in values.values()}) > 1
+    }
+
+
+def document(comparison: Comparison) -> dict[str, Any]:
+    """Returns the comparison as JSON values; curves have one value for each settled proposal."""
+    return {
+        "comparison": comparison.name,
+        "budget": comparison.budget,
+        "problems": [_problem_document(one) for one in comparison.problems],
+        "differing_settings": comparison.differing,
+        "unfinished": comparison.unfinished,
+    }
+
+
+def _problem_document(problem: ProblemComparison) -> dict[str, Any]:
+    return {
+        "problem": problem.problem,
+        "null_arm": problem.null,
+        "target": problem.target,
+        "arms": {
+            arm: {
+                "end": dict(zip(("q25", "median", "q75"), _quartiles(runs), strict=True)),
+                "mean_of_best": _middle([float(np.mean(run.curve)) for run in runs]),
+                "proposals_to_target": problem.to_target(arm),
+                "runs": [asdict(run) for run in runs],
+            }
+            for arm, runs in problem.measured.items()
+        },
+        "superiority": [
+            {"arm": ours, "over": theirs, **asdict(problem.superiority(ours, theirs))}
+            for ours in problem.measured
+            for theirs in problem.measured
+            if ours != theirs
+        ],
+        "sentences": list(problem.sentences()),
+    }
+
+
+def markdown(comparison: Comparison) -> str:
+    """Returns the comparison as Markdown, with a picture for each problem beside it."""
+    lines = [
+        f"# Comparison {comparison.name}",
+        "",
+        f"Each run had {comparison.budget} proposals. Fitness: higher is better.",
+        "",
+    ]
+    for problem in comparison.problems:
+        lines += [f"## {problem.problem}", "", *problem.sentences(), ""]
+        lines += [*_table(problem), "", f"![{problem.problem}]({picture(problem)})", ""]
+    if comparison.differing:
+        arms = list(next(iter(comparison.differing.values())))
+        lines += ["## Settings that differ", "", _row(("setting", *arms)), _rule(1 + len(arms))]
+        for key, values in comparison.differing.items():
+            cells = ("" if values[arm] is None else json.dumps(values[arm]) for arm in arms)
+            lines.append(_row((key, *cells)))
+        lines.append("")
+    if comparison.unfinished:
+        lines += ["## Runs that are left out", ""]
+        lines += [f"* {run}: {state}" for run, state in comparison.unfinished.items()] + [""]
+    return "\n".join([*lines, *_NOTES, ""])
+
+
+_NOTES = (
+    "## How to read this",
+    "",
+    "* *end*: the highest fitness of a run: median and quartiles over the runs of the arm.",
+    "* *mean of best*: the area under the curve of the best so far, divided by the budget.",
+    "* *to target*: proposals until a run has the fitness that the null arm ends with in the "
+    "median; the median over runs. A dash: most runs never have it.",
+    "* *first arm above it*: the probability that a run of the first arm ends above a run of this "
+    "one, ties halved (Vargha and Delaney's A), with its 95 % interval (Newcombe's method 5). An "
+    "interval that holds 0.5 shows no difference.",
+)
+
+
+def _table(problem: ProblemComparison) -> Iterator[str]:
+    head = ("arm", "runs", "end", "mean of best", "to target", "evaluated", "seconds")
+    yield _row((*head, "tokens", "first arm above it"))
+    yield _rule(len(head) + 2)
+    subject = next(iter(problem.measured), "")
+    for arm, runs in problem.measured.items():
+        low, middle, high = _quartiles(runs)
+        reached = problem.to_target(arm)
+        yield _row(
+            (
+                f"{arm} (null arm)" if arm == problem.null else arm,
+                str(len(runs)),
+                f"{middle:.6g} [{low:.6g}, {high:.6g}]",
+                f"{_middle([float(np.mean(run.curve)) for run in runs]):.6g}",
+                "–" if reached is None else str(reached),
+                f"{_middle([run.evaluated for run in runs]):g}",
+                f"{_middle([run.seconds for run in runs]):.0f}",
+                f"{_middle([run.tokens for run in runs]):g}",
+                "" if arm == subject else problem.superiority(subject, arm).text,
+            )
+        )
+
+
+def write(comparison: Comparison, folder: Path) -> list[Path]:
+    """Writes `comparison.json`, `.md` and `.html` and a picture for each problem.
+
+    Raises:
+      OSError: The folder cannot be written to.
+    """
+    pictures = []
+    for problem in comparison.problems:
+        curves = {
+            arm: np.asarray([run.curve for run in runs]) for arm, runs in problem.measured.items()
+        }
+        pictures.append(folder / picture(problem))
+        save(arms_plot(curves, f"{problem.problem}: {comparison.name}"), pictures[-1])
+    text = markdown(comparison)
+    texts = {
+        "comparison.json": json.dumps(document(comparison), indent=1, allow_nan=False) + "\n",
+        "comparison.md": text,
+        "comparison.html": _page(comparison.name, text, pictures),
+    }
+    for name, content in texts.items():
+        (folder / name).write_text(content, encoding="utf-8")
+    return [*(folder / name for name in texts), *pictures]
+
+
+def picture(problem: ProblemComparison) -> str:
+    """Returns the name of a problem's picture."""
+    return f"{problem.problem}.png"
+
+
+def _page(title: str, text: str, pictures: Sequence[Path]) -> str:
+    """Returns the Markdown as one HTML file with its pictures inside."""
+    body = str(MarkdownIt("commonmark", {"html": False}).enable("table").render(text))
+    for path in pictures:
+        data = f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"
+        body = body.replace(f'src="{html.escape(path.name)}"', f'src="{data}"')
+    return _PAGE.format(title=html.escape(title), body=body)
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>Comparison {title}</title>
+<style>
+:root {{ color-scheme: light dark; }}
+body {{ font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; }}
+table {{ border-collapse: collapse; display: block; overflow-x: auto; }}
+th, td {{ border-bottom: 1px solid #8886; padding: .3rem .8rem; text-align: left; }}
+img {{ background: white; max-width: 100%; }}
+</style>
+{body}</html>
+"""
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _first_at(curve: Sequence[float], target: float) -> float:
+    return next((float(n) for n, best in enumerate(curve) if best >= target), float("inf"))
+
+
+def _quartiles(runs: Sequence[ArmRun]) -> tuple[float, float, float]:
+    low, middle, high = np.percentile([run.end for run in runs], (25, 50, 75))
+    return float(low), float(middle), float(high)
+
+
+def _middle(values: Sequence[float]) -> float:
+    return float(np.median(values))
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _rule(columns: int) -> str:
+    return f"|{' --- |' * columns}"
