@@ -1,0 +1,164 @@
+"""Each row of `docs/settings.md` is a setting that a line of the code reads.
+
+A read is an attribute of something that carries the section: the section itself, or the value that
+it is turned into. `CARRIERS` names these values.
+"""
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from app.config.recipes import parameter_names, recipe, recipe_names
+
+CARRIERS: Mapping[str, tuple[str, ...]] = {
+    "budget": ("budget", "Budget"),
+    "search": ("search", "SearchSettings", "SearchRules", "MapElites"),
+    "queue": ("queue", "QueueSettings", "pace", "Caps", "Pace"),
+    "llm": (
+        "llm",
+        "ModelSettings",
+        "RoleSettings",
+        "ModelChoice",
+        "ModelSpec",
+        "spec",
+        "model",
+        "own",
+    ),
+    "sandbox": ("sandbox", "SandboxSettings", "limits", "Limits"),
+    "prices": ("prices",),
+    "prompts": ("prompts", "PromptSettings", "PromptRules", "rules"),
+    "strategy": ("MapElites",),
+    "EVOQ": ("settings", "Settings", "target"),
+}
+"""Section to the names of values and classes that have its settings as attributes."""
+
+BY_NAME: Mapping[str, str] = {
+    **{
+        f"prices.{kind}_usd_per_hour": '{kind}_usd_per_hour"]' for kind in ("gpu", "cpu", "control")
+    },
+    "sandbox.mode": "options.get(option.MODE",
+    "sandbox.open_files": '["open_files"]',
+}
+"""Settings that are read by a key or a computed name, with the text that does so."""
+
+ROW = re.compile(r"^\| `([\w.]+)` \|", re.MULTILINE)
+NO_READERS = ("app/config/settings.py", "app/cli/doctor.py")
+"""Where settings are defined, and where they are shown."""
+
+
+class Reads(ast.NodeVisitor):
+    """Collects the attributes that a module reads, each with what carries it and its line."""
+
+    def __init__(self, path: str) -> None:
+        self.found: dict[tuple[str, str], str] = {}
+        self._path = path
+        self._classes: list[str] = []
+        self._annotated: list[dict[str, str]] = [{}]
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self._classes.append(node.name)
+        self.generic_visit(node)
+        self._classes.pop()
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        arguments = [*node.args.args, *node.args.kwonlyargs]
+        known = {a.arg: ast.unparse(a.annotation) for a in arguments if a.annotation}
+        self._annotated.append({**self._annotated[-1], **known})
+        self.generic_visit(node)
+        self._annotated.pop()
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        if isinstance(node.ctx, ast.Load):
+            for carrier in self._carriers(node.value):
+                self.found.setdefault((carrier, node.attr), f"{self._path}:{node.lineno}")
+        self.generic_visit(node)
+
+    def _carriers(self, value: ast.expr) -> Iterator[str]:
+        match value:
+            case ast.Name("self"):
+                yield from self._classes
+            case ast.Name(name):
+                yield name
+                yield from re.findall(r"\w+", self._annotated[-1].get(name, ""))
+            case ast.Attribute(attr=name):
+                yield name.removeprefix("_")
+            case ast.Call(func=ast.Name(name)):
+                yield name
+
+
+def reads(repository: Path) -> dict[tuple[str, str], str]:
+    found: dict[tuple[str, str], str] = {}
+    for folder in ("app", "workers"):
+        for file in sorted((repository / folder).rglob("*.py")):
+            path = str(file.relative_to(repository))
+            if path not in NO_READERS:
+                visitor = Reads(path)
+                visitor.visit(ast.parse(file.read_text()))
+                found = {**visitor.found, **found}
+    return found
+
+
+def unread(rows: list[str], repository: Path) -> list[str]:
+    """Returns the rows that no line of the code reads."""
+    known = reads(repository)
+    text = "".join(
+        file.read_text()
+        for part in ("app", "workers")
+        for file in (repository / part).rglob("*.py")
+    )
+    missing = []
+    for row in rows:
+        section, _, name = row.rpartition(".")
+        if row.startswith("EVOQ_"):
+            section, name = "EVOQ", row.removeprefix("EVOQ_").lower()
+        by_attribute = any((carrier, name) in known for carrier in CARRIERS[section])
+        by_name = row in BY_NAME and BY_NAME[row] in text
+        if not by_attribute and not by_name:
+            missing.append(row)
+    return missing
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[str]:
+    page = (Path(__file__).parents[3] / "docs" / "settings.md").read_text()
+    return ROW.findall(page)
+
+
+def test_each_setting_on_the_page_is_read_by_a_line_of_the_code(
+    repository: Path, rows: list[str]
+) -> None:
+    assert len(rows) > 100
+    assert unread(rows, repository) == []
+
+
+def test_a_setting_that_nothing_reads_is_found(repository: Path) -> None:
+    assert unread(["search.islandz", "EVOQ_NOTHING", "sandbox.turbo"], repository) == [
+        "search.islandz",
+        "EVOQ_NOTHING",
+        "sandbox.turbo",
+    ]
+
+
+def test_the_recipes_on_the_page_are_those_of_the_registry(repository: Path) -> None:
+    page = (repository / "docs" / "settings.md").read_text()
+    section = page.partition("### Recipes")[2].partition("\n## ")[0]
+
+    assert sorted(re.findall(r"^\* `(\w+)`", section, re.MULTILINE)) == recipe_names()
+
+
+def test_the_parameters_of_recipes_on_the_page_are_those_of_the_registry(
+    repository: Path,
+) -> None:
+    page = (repository / "docs" / "settings.md").read_text()
+    own = defaultdict(set)
+    for name in recipe_names():
+        for parameter in parameter_names(recipe(name)):
+            if f"| `search.{parameter}` |" not in page:
+                own[f"strategy.{parameter}"].add(name)
+    shown = set(re.findall(r"`(strategy\.[a-z_]+)`", page))
+
+    assert shown == set(own)
