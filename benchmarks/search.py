@@ -372,7 +372,8 @@ class Search:
     def strategy(self) -> Strategy:
         recipe = self.run.rules.search.recipe
         assert recipe is not None
-        return recipe.strategy(RecipeInputs(self.run.axes, ("evaluate",), (), self.run.islands))
+        islands = self.run.islands
+        return recipe.strategy(RecipeInputs(self.run.axes, ("evaluate",), (), islands, self.budget))
 
     def done(self, in_flight: int) -> Outcomes:
         """Spends the budget."""

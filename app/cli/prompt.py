@@ -206,7 +206,8 @@ def _draft(
     recipe = run.rules.search.recipe
     if recipe is None:
         raise CommandError(f"the recipe {run.strategy!r} of {run.name} is not installed here")
-    inputs = RecipeInputs(run.axes, problem.stages, problem.thresholds, run.islands)
+    budget = run.budget.proposals
+    inputs = RecipeInputs(run.axes, problem.stages, problem.thresholds, run.islands, budget)
     draft = draft_of(tx, run, recipe.strategy(inputs), operator, view, run.proposals)
     if program is None:
         return draft

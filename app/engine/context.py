@@ -88,7 +88,8 @@ class Context:
           Misconfigured: The recipe is not installed here.
         """
         thresholds = self.problem(run.problem).thresholds
-        inputs = RecipeInputs(run.axes, self.stages(run), thresholds, run.islands)
+        budget = run.budget.proposals
+        inputs = RecipeInputs(run.axes, self.stages(run), thresholds, run.islands, budget)
         return self.recipe(run).strategy(inputs)
 
     def recipe(self, run: Run) -> Recipe:

@@ -56,7 +56,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     recipes._installed.cache_clear()
 
 
-INPUTS = RecipeInputs((), ("evaluate",), (), 1)
+INPUTS = RecipeInputs((), ("evaluate",), (), 1, 300)
 
 
 @pytest.mark.usefixtures("package")

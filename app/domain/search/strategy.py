@@ -137,12 +137,14 @@ class RecipeInputs:
 
     Attributes:
       axes: Feature grid; every range is closed.
+      budget: Proposals of the whole run.
     """
 
     axes: tuple[Axis, ...]
     stages: tuple[str, ...]
     thresholds: tuple[float, ...]
     islands: int
+    budget: int
 
 
 class Recipe(Protocol):

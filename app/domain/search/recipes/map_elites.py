@@ -15,6 +15,7 @@ from app.domain.search.archive import Bred, Elite, IslandView, best, grid
 from app.domain.search.promotion import cascade
 from app.domain.search.strategy import Lineage, Move, RecipeInputs, Selection, Strategy, Upkeep
 
+LEAST_PATIENCE, LONGEST_PATIENCE = 10, 20
 PROMISING = 10
 """The fittest elites that exploitation looks at; each costs the count of its children."""
 
@@ -60,6 +61,14 @@ def explore_or_exploit(
         return Lineage((parent,), (*fittest, *_others(drawn, shown)[:inspirations]))
 
     return selection
+
+
+def default_patience(budget: int) -> int:
+    """Returns how many children a program has before exploitation passes on, in a run's budget.
+
+    A tenth of the budget, so that a small run goes deep as well; from 10 to 20.
+    """
+    return min(LONGEST_PATIENCE, max(LEAST_PATIENCE, budget // 10))
 
 
 def promising(fittest: Sequence[Bred], patience: int) -> Elite:
@@ -116,7 +125,8 @@ class MapElites:
       refuse_clones: See `Strategy`.
       archive_size: How many of the fittest elites of all islands exploitation draws from; an
         island has an equal share of them, at least one.  None: see `explore_or_exploit`.
-      exploration_ratio, exploitation_ratio, patience, top_programs, inspirations: See
+      patience: See `explore_or_exploit`; None: `default_patience`.
+      exploration_ratio, exploitation_ratio, top_programs, inspirations: See
         `explore_or_exploit`.
 
     Raises:
@@ -128,13 +138,13 @@ class MapElites:
     exploration_ratio: float = 0.05
     exploitation_ratio: float = 0.95
     archive_size: int | None = None
-    patience: int = 20
+    patience: int | None = None
     top_programs: int = 3
     inspirations: int = 2
     refuse_clones: bool = True
 
     def __post_init__(self) -> None:
-        if self.patience < 1:
+        if self.patience is not None and self.patience < 1:
             raise ValueError(f"patience must be at least 1, not {self.patience}")
 
     def strategy(self, inputs: RecipeInputs) -> Strategy:
@@ -147,7 +157,7 @@ class MapElites:
                 explore=self.exploration_ratio,
                 exploit=self.exploitation_ratio,
                 archive=archive,
-                patience=self.patience,
+                patience=self.patience or default_patience(inputs.budget),
                 top=self.top_programs,
                 inspirations=self.inspirations,
             ),

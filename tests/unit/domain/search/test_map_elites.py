@@ -8,7 +8,12 @@ import pytest
 
 from app.domain.problem import Axis
 from app.domain.search.archive import Cell, Elite, Island
-from app.domain.search.recipes.map_elites import MapElites, explore_or_exploit, neighbours
+from app.domain.search.recipes.map_elites import (
+    MapElites,
+    default_patience,
+    explore_or_exploit,
+    neighbours,
+)
 from app.domain.search.strategy import RecipeInputs
 
 
@@ -60,11 +65,23 @@ def test_without_an_archive_size_the_weighted_draw_reaches_every_cell() -> None:
 def test_an_archive_of_all_islands_is_divided_among_them() -> None:
     axes = (Axis("k", 10, 0.0, 10.0),)
     for islands, reach in ((1, 6), (3, 2), (10, 1)):
-        inputs = RecipeInputs(axes, ("evaluate",), (), islands)
+        inputs = RecipeInputs(axes, ("evaluate",), (), islands, 300)
         recipe = MapElites(archive_size=6, exploration_ratio=0.0, exploitation_ratio=1.0)
         selection = recipe.strategy(inputs).selection
         drawn = {selection(island(10), Random(n)).parents[0].program for n in range(200)}
         assert drawn == {f"0-{k}" for k in range(reach)}
+
+
+@pytest.mark.parametrize(("budget", "patience"), [(20, 10), (100, 10), (150, 15), (5000, 20)])
+def test_patience_is_a_tenth_of_the_budget_from_ten_to_twenty(budget: int, patience: int) -> None:
+    assert default_patience(budget) == patience
+    inputs = RecipeInputs((Axis("k", 10, 0.0, 10.0),), ("evaluate",), (), 1, budget)
+    own = MapElites(exploration_ratio=0.0, exploitation_ratio=1.0)
+    for recipe, least in ((own, patience), (replace(own, patience=3), 3)):
+        for children, rank in ((least - 1, 0), (least, 1)):
+            view = replace(island(10), children={"0-0": children})
+            drawn = recipe.strategy(inputs).selection(view, Random(1)).parents[0]
+            assert drawn.program == f"0-{rank}"
 
 
 def test_patience_is_at_least_one() -> None:

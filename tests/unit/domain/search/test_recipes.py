@@ -7,7 +7,7 @@ from app.domain.search.archive import Entrant, Island
 from app.domain.search.recipes import Greedy, RandomSearch
 from app.domain.search.strategy import RecipeInputs, Strategy
 
-INPUTS = RecipeInputs((), ("evaluate",), (), 1)
+INPUTS = RecipeInputs((), ("evaluate",), (), 1, 300)
 
 
 def entrant(name: str, fitness: float, generation: int) -> Entrant:
