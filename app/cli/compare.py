@@ -290,7 +290,7 @@ def _work(
         if interruption.requested and halted is None:
             halted = Deadline(0.0 if session.detached else SETTLING_SECONDS)
             if not session.detached:
-                text = "pausing: what is in flight settles; Ctrl-C again stops at once"
+                text = "pausing: steps in progress end; Ctrl-C again stops at once"
                 session.screen.note(text)
                 for one in at_work:
                     lifecycle.pause(session.ctx, one.run.id, "interrupted")

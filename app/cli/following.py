@@ -32,7 +32,7 @@ POLL_SECONDS = 0.25
 LEDGER_SECONDS = 60.0
 """How long a ledger that does not answer is waited for."""
 SETTLING_SECONDS = 10.0
-"""How long proposals in flight of a paused run are waited for."""
+"""How long steps in progress of a paused run are waited for."""
 EVERY_SECONDS = 5.0
 """Time between two plain lines while nothing improves."""
 APART_SECONDS = 1.0
@@ -109,18 +109,19 @@ class RunStatus:
 
     Attributes:
       waiting: What it waits for; "" for nothing.
+      held: Steps in progress of a paused run.
     """
 
     run: Run
     progress: Progress
     backlog: Backlog
     waiting: str = ""
+    held: int = 0
 
     @property
     def stopped(self) -> bool:
-        """Whether the run ended, or is paused with nothing in flight."""
-        nothing_left = not self.backlog.unsettled and not self.backlog.seeding
-        return self.run.state.final or (self.run.state is RunState.PAUSED and nothing_left)
+        """Whether the run ended, or is paused with no step in progress."""
+        return self.run.state.final or (self.run.state is RunState.PAUSED and not self.held)
 
 
 class StopCondition:
@@ -199,7 +200,8 @@ class ProgressReader:
             here = self._queue is None
             presence = Presence(True, True) if here else tx.workers.presence()
             waiting = waits_for(run, backlog, presence, queue)
-            return RunStatus(run, self._progress, backlog, waiting)
+            held = tx.leases.held(run.id) if run.state is RunState.PAUSED else 0
+            return RunStatus(run, self._progress, backlog, waiting, held)
 
     def _with_usual_failure(self, tx: Transaction, progress: Progress) -> Progress:
         """Adds a notice once so many proposals failed alike without a gain, and at each doubling.

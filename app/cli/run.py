@@ -202,7 +202,8 @@ def resume(
                 target, settings, inline=inline, screen=screen, resumed=before.id
             ) as session:
                 problem = session.ctx.problem(before.problem)
-                if not lifecycle.resume(session.ctx, before.id, budget):
+                elsewhere = session.detached
+                if not lifecycle.resume(session.ctx, before.id, budget, keep_leases=elsewhere):
                     screen.note(
                         f"notice: {before.name} goes no further: {before.reason}; a larger "
                         f"--iterations N or --set budget.KEY=VALUE continues it"

@@ -95,7 +95,7 @@ def watch(name: RunName, as_json: Json = False, debug: Debug = False) -> int:  #
 
 
 def pause(name: RunName, as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG001
-    """Stops planning for a run; proposals in flight still settle.
+    """Stops a run: no step begins any more, and steps in progress end.
 
     Examples:
       evoq pause online_bin_packing-1

@@ -98,7 +98,7 @@ class RunSession:
                 return
             stopped = status is not None and status.stopped
             if interruption.requested and not self.detached and not stopped:
-                self.screen.note("pausing: what is in flight settles; Ctrl-C again stops at once")
+                self.screen.note("pausing: steps in progress end; Ctrl-C again stops at once")
                 lifecycle.pause(self.ctx, run.id, "interrupted")
                 self._work(run, follower, Deadline(SETTLING_SECONDS), until)
 

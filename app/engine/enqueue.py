@@ -41,6 +41,14 @@ def enqueue_trials(ctx: Context, trials: Sequence[WaitingTrial], together: int =
         ctx.executor.submit("judge", sorted(judged))
 
 
+def redeliver(ctx: Context, run: int) -> None:
+    """Enqueues unfinished work whose lease ran out: a queue that is lost whole does no harm."""
+    with ctx.store.begin() as tx:
+        proposals, trials = tx.leases.overdue(run, ctx.pace.redeliver_seconds)
+    ctx.executor.submit("generate", proposals)
+    enqueue_trials(ctx, trials)
+
+
 def step_of(trial: WaitingTrial) -> Step:
     """Returns the step that measures a trial."""
     return "judge" if trial.stage == STAGE else "evaluate"

@@ -12,6 +12,7 @@ from app.domain.search.strategy import Ranking
 from app.engine.advance import emit_cut
 from app.engine.budget import account
 from app.engine.context import Context
+from app.engine.enqueue import redeliver
 from app.ports.records import MemberResult, NewRun, Plan
 
 SEEDING = "seed"
@@ -44,7 +45,7 @@ def start(ctx: Context, problem: Problem, new: NewRun) -> Run:
 
 
 def pause(ctx: Context, run: int, reason: str = "") -> bool:
-    """Stops planning; what is in flight still settles.  False if the run was not running."""
+    """Stops a run: no step begins, and steps in progress end.  False if it was not running."""
     with ctx.store.begin() as tx:
         paused = tx.runs.set_state(run, (RunState.RUNNING,), RunState.PAUSED, reason)
         if paused:
@@ -52,13 +53,16 @@ def pause(ctx: Context, run: int, reason: str = "") -> bool:
     return paused
 
 
-def resume(ctx: Context, run: int, budget: Budget | None = None) -> bool:
+def resume(
+    ctx: Context, run: int, budget: Budget | None = None, *, keep_leases: bool = False
+) -> bool:
     """Lets a paused, failed, cancelled or interrupted run go on to its budget.
 
     Args:
       ctx: The world.
       run: Its id.
       budget: A new one; None keeps the old one.  A finished run goes on only with a larger one.
+      keep_leases: Whether workers may have steps of the run in progress.
 
     Returns:
       Whether there is anything left to do.
@@ -67,7 +71,8 @@ def resume(ctx: Context, run: int, budget: Budget | None = None) -> bool:
     with ctx.store.begin() as tx:
         stored = tx.runs.get(run)
         if stored.state in before:
-            tx.leases.forget_attempts(run)  # locks proposals: before the run
+            # It locks proposals: before the run.
+            tx.leases.forget_attempts(run, keep_leases=keep_leases)
         if budget is not None:
             tx.runs.set_budget(run, budget)
             stored = tx.runs.get(run)
@@ -75,6 +80,7 @@ def resume(ctx: Context, run: int, budget: Budget | None = None) -> bool:
             return False
         if tx.runs.set_state(run, before, RunState.RUNNING):
             tx.events.emit(run, Resumed(budget=stored.budget.proposals))
+    redeliver(ctx, run)
     ctx.executor.submit("produce", [run])
     return True
 

@@ -5,21 +5,13 @@ from collections.abc import Callable, Sequence
 from app.domain.run import RunState
 from app.engine.attempt import stop
 from app.engine.context import Context, LeaseKind
-from app.engine.enqueue import enqueue_trials
+from app.engine.enqueue import redeliver as reap
 from app.engine.evaluate import evaluate
 from app.engine.generate import generate
 from app.engine.judge import judge
 from app.engine.produce import produce
 
 __all__ = ["evaluate", "generate", "judge", "produce", "produce_all", "reap", "reap_all"]
-
-
-def reap(ctx: Context, run: int) -> None:
-    """Enqueues unfinished work whose lease ran out: a queue that is lost whole does no harm."""
-    with ctx.store.begin() as tx:
-        proposals, trials = tx.leases.overdue(run, ctx.pace.redeliver_seconds)
-    ctx.executor.submit("generate", proposals)
-    enqueue_trials(ctx, trials)
 
 
 def produce_all(ctx: Context, plan: Callable[[Context, int], None] = produce) -> bool:
@@ -31,7 +23,7 @@ def produce_all(ctx: Context, plan: Callable[[Context, int], None] = produce) ->
 
 
 def reap_all(ctx: Context, enqueue: Callable[[Context, int], None] = reap) -> None:
-    """Enqueues unfinished work of every running run by `enqueue`; see `reap`."""
+    """Enqueues unfinished work of every running run by `enqueue`; see `enqueue.redeliver`."""
     for run in _running(ctx):
         enqueue(ctx, run)
 

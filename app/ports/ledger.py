@@ -312,8 +312,17 @@ class Leases(Protocol):
         """Returns unfinished work whose lease ran out; its messages count as sent now."""
         ...
 
-    def forget_attempts(self, run: int) -> None:
-        """Starts counting attempts anew; what `resume` does after a failure of the machinery."""
+    def held(self, run: int) -> int:
+        """Returns how many steps of a run are in progress: those whose lease has not run out."""
+        ...
+
+    def forget_attempts(self, run: int, *, keep_leases: bool = False) -> None:
+        """Starts counting attempts anew, and makes unfinished work due now, as `resume` does.
+
+        Args:
+          run: The run.
+          keep_leases: Whether steps in progress keep theirs; otherwise no worker is alive.
+        """
         ...
 
 

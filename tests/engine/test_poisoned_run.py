@@ -23,7 +23,7 @@ def started(ctx: Context, name: str) -> Run:
 def work(ctx: Context, monkeypatch: pytest.MonkeyPatch, ticks: int = 3) -> None:
     """Runs the Celery tasks of all messages in this thread, and those of beat between them."""
     monkeypatch.setenv("EVOQ_REDIS_URL", "redis://localhost:1/0")  # Celery reads it for any task
-    monkeypatch.setattr(tasks, "report_idle", lambda app: None)
+    monkeypatch.setattr(tasks, "report_tick", lambda app, *, idle: None)
     monkeypatch.setattr(tasks, "context", lambda: ctx)
     table = {
         "produce": tasks.produce.run,

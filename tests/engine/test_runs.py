@@ -19,9 +19,10 @@ from app.domain.run import RunState
 from app.domain.search.archive import Bred
 from app.domain.search.cohort import State
 from app.domain.source.imports import ImportPolicy
-from app.engine import lifecycle
+from app.engine import lifecycle, steps
 from app.engine.context import Context
 from tests.engine.conftest import new_run, run_to_the_end, table
+from tests.engine.executors import RecordedMessages, planned
 from tests.engine.toy import ToySandbox, interpret, problem
 
 
@@ -209,6 +210,49 @@ def test_a_paused_run_plans_nothing_and_resumes_to_its_budget(ctx: Context) -> N
     with ctx.store.begin() as tx:
         finished = tx.runs.get(run.id)
     assert (finished.state, finished.proposals) == (RunState.FINISHED, 30)
+
+
+def test_a_paused_run_begins_no_step_and_goes_on_where_it_was(ctx: Context) -> None:
+    queue, sandbox = RecordedMessages(), ToySandbox()
+    ctx = replace(ctx, executor=queue, sandbox=sandbox)
+    run, proposals = planned(ctx, 4)
+    steps.generate(ctx, *proposals[:2])
+    trials = [trial for step, trials, _ in queue.messages if step == "evaluate" for trial in trials]
+    queue.messages.clear()
+    ran = sandbox.runs
+
+    assert lifecycle.pause(ctx, run.id, "lunch")
+    steps.generate(ctx, *proposals[2:])
+    steps.evaluate(ctx, *trials)
+    with ctx.store.begin() as tx:
+        backlog, held = tx.proposals.backlog(run.id), tx.leases.held(run.id)
+    assert (backlog.generating, backlog.evaluating, held) == (2, 2, 0)
+    assert (sandbox.runs, queue.messages) == (ran, [])
+
+    assert lifecycle.resume(ctx, run.id)
+    due = {step: subjects for step, subjects, _ in queue.messages}
+    assert sorted(due["generate"]) == sorted(proposals[2:])
+    assert sorted(due["evaluate"]) == sorted(trials)
+
+
+def test_steps_in_progress_keep_their_lease_where_their_worker_may_be_alive(ctx: Context) -> None:
+    queue = RecordedMessages()
+    ctx = replace(ctx, executor=queue)
+    run, proposals = planned(ctx, 2)
+    with ctx.store.begin() as tx:
+        tx.proposals.claim(proposals[:1], 60.0, attempts=5)
+    lifecycle.pause(ctx, run.id)
+    with ctx.store.begin() as tx:
+        assert tx.leases.held(run.id) == 1
+
+    assert lifecycle.resume(ctx, run.id, keep_leases=True)
+    again = [subjects for step, subjects, _ in queue.messages if step == "generate"]
+    assert again == [proposals[1:]], "the other would be paid for twice"
+
+    lifecycle.pause(ctx, run.id)
+    assert lifecycle.resume(ctx, run.id)
+    with ctx.store.begin() as tx:
+        assert tx.leases.held(run.id) == 0
 
 
 def test_a_cancelled_run_cuts_what_is_in_flight(ctx: Context) -> None:

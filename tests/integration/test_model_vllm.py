@@ -208,14 +208,14 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> VllmEngine:
 
 def test_a_worker_that_forks_does_not_load_an_engine(engine: VllmEngine):
     with pytest.raises(SystemExit, match="needs the pool `threads`"):
-        lifecycle.prepare_generation(Worker("prefork"))
+        lifecycle.prepare(Worker("prefork"))
 
 
 def test_a_worker_whose_model_cannot_be_loaded_ends_with_the_reason(
     engine: VllmEngine, capsys: pytest.CaptureFixture[str]
 ):
     with pytest.raises(SystemExit, match="EVOQ_VLLM_MODEL"):
-        lifecycle.prepare_generation(Worker("threads"))
+        lifecycle.prepare(Worker("threads"))
 
     assert "vllm: loading /nowhere" in capsys.readouterr().err
 

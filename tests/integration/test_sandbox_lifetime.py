@@ -371,7 +371,8 @@ START = """
 from types import SimpleNamespace as Has
 import workers.lifecycle
 queues = Has(consume_from={"cpu": None})
-workers.lifecycle.prepare_evaluation(sender=Has(app=Has(amqp=Has(queues=queues))))
+workers.lifecycle._context_or_exit = lambda: None  # there is no ledger
+workers.lifecycle.prepare(sender=Has(app=Has(amqp=Has(queues=queues))))
 """
 
 

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from sqlalchemy import Connection
 
-from app.adapters.store.driver import rows, values, write
+from app.adapters.store.driver import rows, value, values, write
 from app.adapters.store.trials import waiting
 from app.domain.search.cohort import ProposalId, TrialId
 from app.ports.protocols import Store, Unavailable
@@ -41,12 +41,14 @@ _OVERDUE = """
     ) RETURNING {columns}
 """
 _FORGET = """
-    UPDATE {table} SET attempts = 0, leased_until = NULL, visible_at = now()
+    UPDATE {table} SET attempts = 0, visible_at = now(),
+        leased_until = CASE WHEN %(kept)s AND leased_until > now() THEN leased_until END
     WHERE id IN (
         SELECT id FROM {table} WHERE run = %(run)s AND {waiting} AND visible_at IS NOT NULL
         ORDER BY id FOR NO KEY UPDATE
     )
 """
+_HELD = "SELECT count(*) FROM {table} WHERE run = %(run)s AND {waiting} AND leased_until > now()"
 _WAITING = {"proposals": "state = 'planned'", "trials": "evaluation IS NULL"}
 _COLUMNS = {"proposals": "id", "trials": "id, cohort, stage"}
 
@@ -146,6 +148,13 @@ class SqlLeases:
             )
         return sorted(row.id for row in result["proposals"]), waiting(result["trials"])
 
-    def forget_attempts(self, run: int) -> None:
+    def held(self, run: int) -> int:
+        return sum(
+            value(self._c, _HELD.format(table=table, waiting=waiting_if), {"run": run})
+            for table, waiting_if in _WAITING.items()
+        )
+
+    def forget_attempts(self, run: int, *, keep_leases: bool = False) -> None:
+        params = {"run": run, "kept": keep_leases}
         for table, waiting_if in _WAITING.items():
-            write(self._c, _FORGET.format(table=table, waiting=waiting_if), {"run": run})
+            write(self._c, _FORGET.format(table=table, waiting=waiting_if), params)

@@ -30,7 +30,7 @@ _CLAIM = f"""
             SELECT id FROM proposals WHERE id = ANY(%(proposals)s) ORDER BY id FOR NO KEY UPDATE
         ) AND proposals.state = 'planned'
             AND proposals.visible_at IS NOT NULL
-            AND runs.id = proposals.run AND runs.state IN ('running', 'paused')
+            AND runs.id = proposals.run AND runs.state = 'running'
             AND (proposals.leased_until IS NULL OR proposals.leased_until < now())
         RETURNING proposals.run, proposals.id AS proposal, proposals.cohort, proposals.attempts
     ), described AS (

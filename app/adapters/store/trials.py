@@ -33,12 +33,13 @@ _QUEUES = """
         array_agg(trials.id ORDER BY trials.id)
             FILTER (WHERE waits AND trials.id = ANY(%(named)s)) AS named
     FROM (
-        SELECT id, weight, trials_at_once,
+        SELECT id, state, weight, trials_at_once,
             CASE WHEN trials_at_once IS NULL THEN evaluate_batch ELSE 1 END AS batch
         FROM runs WHERE state IN ('running', 'paused')
     ) AS runs JOIN LATERAL (
         SELECT id, leased_until IS NULL OR leased_until < now() AS waits FROM trials
         WHERE trials.run = runs.id AND evaluation IS NULL AND stage <> %(judged)s
+            AND (runs.state = 'running' OR leased_until > now())
     ) AS trials ON true
     GROUP BY runs.id, runs.weight, runs.trials_at_once, runs.batch ORDER BY runs.id
 """
@@ -57,7 +58,7 @@ _CLAIM = f"""
         WHERE trials.id = ANY(%(trials)s) AND trials.id IN (
             SELECT id FROM trials WHERE id = ANY(%(trials)s) ORDER BY id FOR NO KEY UPDATE
         ) AND trials.evaluation IS NULL AND runs.id = trials.run
-            AND runs.state IN ('running', 'paused')
+            AND runs.state = 'running'
             AND (trials.leased_until IS NULL OR trials.leased_until < now())
         RETURNING trials.run, trials.id, trials.cohort, trials.stage, trials.players, trials.cases,
             trials.attempts
