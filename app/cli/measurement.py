@@ -107,7 +107,7 @@ class Measurement:
 
 def failure_document(failure: Failure | None) -> dict[str, str] | None:
     """Returns a failure as JSON values."""
-    return {"kind": failure.kind.value, "detail": failure.detail} if failure else None
+    return {"kind": failure.kind.value, "detail": failure.shown} if failure else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +280,7 @@ def print_measurements(measurements: Sequence[tuple[str, Measurement]], screen: 
         else:
             last = [stage for stage in measured.stages[-1:] if stage != _ONLY_STAGE]
             where = f" in {last[0]}" if last else ""
-            detail = failure.detail.strip() or "no detail"
+            detail = failure.shown.strip() or "no detail"
             screen.say(f"{name}: failed, {failure.kind.value}{where} after {spent}: {detail}")
         print_artifacts(name, measured.artifacts, screen)
     for mean in dict.fromkeys(mean_of(measured.fitness_names) for _, measured in measurements):

@@ -175,7 +175,7 @@ def _show_program(name: str, program_id: str, screen: Screen) -> None:
         for index, trial in enumerate(evaluations):
             stage = _stage_name(stages, index)
             if trial.failure:
-                screen.say(f"{stage}: {trial.failure.kind.value}: {trial.failure.detail}")
+                screen.say(f"{stage}: {trial.failure.kind.value}: {trial.failure.shown}")
             print_artifacts(stage, trial.artifacts, screen)
         if mean := mean_of(fitness_names(program, evaluations)):
             screen.say(mean)

@@ -14,6 +14,7 @@ from statistics import fmean
 from typing import TypeAlias
 
 from app.domain.program import ProgramId
+from app.domain.secrets import redacted
 
 CaseId: TypeAlias = str
 
@@ -55,6 +56,11 @@ class Failure:
     kind: FailureKind
     detail: str = ""
     culprit: ProgramId | None = None
+
+    @property
+    def shown(self) -> str:
+        """The detail for people and files, without what may be a secret."""
+        return redacted(self.detail)
 
 
 @dataclass(frozen=True, slots=True)

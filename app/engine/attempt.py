@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 from app.domain.events import Broken, Paused
 from app.domain.problem import EvaluatorBroken
 from app.domain.run import Run, RunState
+from app.domain.secrets import redacted
 from app.engine.context import Context, LeaseKind, Pace
 from app.ports.ledger import Exhausted, Transaction
 from app.ports.protocols import Misconfigured, Unavailable
@@ -76,7 +77,7 @@ def carry_out(
         with ctx.store.begin() as tx:
             _release(tx, kind, left, ctx.pace)
             if isinstance(fault, Unavailable):
-                tx.runs.explain(run.id, f"waiting: {fault}")
+                tx.runs.explain(run.id, f"waiting: {redacted(str(fault))}")
         if isinstance(fault, EvaluatorBroken):
             reason = f"the evaluator of {run.problem_name!r} is broken: {fault}"
             stop(ctx, run.id, RunState.FAILED, reason)
@@ -133,7 +134,8 @@ def _release(tx: Transaction, kind: LeaseKind, ids: Sequence[int], pace: Pace) -
 
 
 def stop(ctx: Context, run: int, state: RunState, reason: str) -> None:
-    """Moves a run that is going to `state`, with its event, once."""
+    """Moves a run that is going to `state`, with its event, once; the reason loses secrets."""
+    reason = redacted(reason)
     fact = Paused(reason=reason) if state is RunState.PAUSED else Broken(reason=reason)
     before = (RunState.RUNNING,) if state is RunState.PAUSED else _GOING
     with ctx.store.begin() as tx:

@@ -176,7 +176,7 @@ def _fail_without_seeds(tx: Transaction, run: Run) -> None:
         if proposal.failure is not None
     ]
     failures = "; ".join(
-        f"{proposal.failure.kind}: {proposal.failure.detail.strip()[:500]}"
+        f"{proposal.failure.kind}: {proposal.failure.shown.strip()[:500]}"
         for proposal in failed
         if proposal.failure
     )

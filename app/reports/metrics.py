@@ -86,7 +86,7 @@ def rows(settled: Iterable[Settled]) -> Iterator[MetricsRow]:
             cost_usd=proposal.cost_usd,
             program=proposal.program,
             parent=proposal.parents[0] if proposal.parents else None,
-            detail=proposal.failure.detail if proposal.failure else proposal.changes,
+            detail=proposal.failure.shown if proposal.failure else proposal.changes,
         )
 
 

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.events import SETTLING
+from app.domain.events import SETTLING, EventKind
 from app.domain.operator import Completion, Prompt
 from app.domain.problem import EvaluatorBroken, Job, Outcome
 from app.domain.run import RunState
 from app.engine import lifecycle, steps
+from app.engine.attempt import stop
 from app.engine.context import Context, Pace
 from app.ports.protocols import Misconfigured, Unavailable
 from tests.engine.conftest import new_run, run_to_the_end, table
@@ -159,6 +160,26 @@ class CrashAtPut:
                 yield tx
 
         return transaction()
+
+
+def test_the_reason_of_a_run_holds_no_secret(ctx: Context) -> None:
+    fault = "https://me:hunter2@models.example/v1 with sk-abcdefgh1234 refused"
+    model = Counting(Unavailable(fault))
+    ctx = replace(ctx, model=lambda run: model, pace=Pace(retry_seconds=0.0))
+    toy = problem()
+    run = lifecycle.start(ctx, toy, replace(new_run(toy, budget=2), operators={"asked": 1.0}))
+    with pytest.raises(Unavailable):
+        ctx.executor.drain(table(ctx), lambda: False)  # type: ignore[attr-defined]
+    with ctx.store.begin() as tx:
+        waiting = tx.runs.get(run.id).reason
+    assert waiting.startswith("waiting: https://<REDACTED>@models.example/v1 with <REDACTED_KEY>")
+
+    stop(ctx, run.id, RunState.PAUSED, "the key sk-abcdefgh1234 is refused")
+    with ctx.store.begin() as tx:
+        paused = tx.runs.get(run.id)
+        [event] = tx.events.read(run.id, kinds=(EventKind.PAUSED,))
+    assert paused.reason == "the key <REDACTED_KEY> is refused"
+    assert "sk-" not in str(event.data)
 
 
 def test_a_model_that_cannot_be_reached_keeps_its_work_for_later(ctx: Context) -> None:

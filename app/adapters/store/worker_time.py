@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 
 from app.adapters.store.codec import clean
 from app.adapters.store.driver import row, rows, write
+from app.domain.secrets import redacted
 from app.ports.protocols import Protection, Store, Unavailable
 from app.ports.records import (
     LIVE_SECONDS,
@@ -268,7 +269,9 @@ class WorkerTimeRecorder:
         try:
             found = self._protections()
         except Unavailable as error:
-            self._worker = replace(self._worker, fault=f"no sandbox can be booted: {error}")
+            self._worker = replace(
+                self._worker, fault=f"no sandbox can be booted: {redacted(str(error))}"
+            )
             return
         known = tuple((protection.name, protection.remedy) for protection in found)
         self._worker = replace(self._worker, protections=known, fault="")

@@ -11,10 +11,15 @@ import pytest
 
 from app.adapters.problems.openevolve.config_yaml import without_secrets
 from app.adapters.problems.openevolve.evaluator_result import bounded_artifacts
+from app.cli.measurement import failure_document
 from app.config.settings import RunSettings
+from app.domain.evaluation import Failure, FailureKind
+from app.domain.search.cohort import State
 from app.domain.secrets import REDACTED, redacted_values
 from app.logs import filter_secrets
+from app.ports.records import Settled
 from app.reports.folder import snapshot
+from app.reports.metrics import rows
 from tests.engine.toy import problem
 
 KEYS = (
@@ -68,7 +73,21 @@ def stored_configuration(text: str) -> str:
     return without_secrets(f"# {text!r}\nllm: {{temperature: 1}}\n", "config.yaml")
 
 
-SHOWN = (artifact, settings_file, logged)
+def failure(text: str) -> str:
+    """Returns what `check`, `evaluate` and `show` print of a failure as JSON."""
+    return failure_document(Failure(FailureKind.RUNTIME, text))["detail"]  # type: ignore[index]
+
+
+def metrics_row(text: str) -> str:
+    """Returns what `evoq metrics` prints of a failed proposal."""
+    failed = Settled(
+        *(0, State.FAILED, 0, "diff", 1, None, (), None, False),
+        *(Failure(FailureKind.RUNTIME, text), 0.0, 0.0, 0.0),
+    )
+    return next(iter(rows([failed]))).detail
+
+
+SHOWN = (artifact, settings_file, logged, failure, metrics_row)
 
 
 @pytest.fixture(autouse=True)
