@@ -104,7 +104,7 @@ def pause(name: RunName, as_json: Json = False, debug: Debug = False) -> None:  
 
 
 def cancel(name: RunName, as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG001
-    """Ends a run now; proposals in flight are cut.
+    """Ends a run now; what is in flight is withdrawn and spends nothing of the budget.
 
     Examples:
       evoq cancel online_bin_packing-1

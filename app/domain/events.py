@@ -210,7 +210,7 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut(Dropped):
-    """A proposal was a duplicate, was not promoted, or was in flight when its run ended."""
+    """A proposal was a duplicate, was not promoted, or was in flight when its run's time ended."""
 
     kind: ClassVar = EventKind.CUT
     why: CutReason

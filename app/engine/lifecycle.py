@@ -86,13 +86,16 @@ def resume(
 
 
 def cancel(ctx: Context, run: int, reason: str = "cancelled") -> bool:
-    """Ends a run now: what is in flight is cut.  False if the run had ended before."""
+    """Ends a run now; False if it had ended before.
+
+    What is in flight is withdrawn: no step begins, no result is recorded, and what was paid for is
+    kept for a `resume`, which goes on with the whole rest of the budget.
+    """
     going = (RunState.RUNNING, RunState.PAUSED)
     with ctx.store.begin() as tx:
         if not tx.runs.set_state(run, going, RunState.CANCELLED, reason):
             return False
         tx.events.emit(run, Cancelled(reason=reason))
-    cut_unsettled(ctx, run, reason)
     return True
 
 

@@ -209,7 +209,7 @@ def test_the_parents_of_the_first_answer_stay_its_parents(ctx: Context) -> None:
 
 def test_an_answer_to_a_cohort_that_was_cut_meanwhile_is_stored(ctx: Context) -> None:
     run, [cohort] = leased(ctx, 1)
-    lifecycle.cancel(ctx, run.id)
+    lifecycle.cut_unsettled(ctx, run.id, "its time is spent")
 
     assert not saved(ctx, answered(cohort, "late"))
 

@@ -255,24 +255,37 @@ def test_steps_in_progress_keep_their_lease_where_their_worker_may_be_alive(ctx:
         assert tx.leases.held(run.id) == 0
 
 
-def test_a_cancelled_run_cuts_what_is_in_flight(ctx: Context) -> None:
+def test_a_cancelled_run_withdraws_what_is_in_flight_and_keeps_the_rest_of_its_budget(
+    ctx: Context,
+) -> None:
     toy = problem()
     run = lifecycle.start(ctx, toy, new_run(toy, budget=50, in_flight=10))
-    steps = 0
+    ran = 0
 
     def later() -> bool:
-        nonlocal steps
-        steps += 1
-        return steps > 12
+        nonlocal ran
+        ran += 1
+        return ran > 12
 
     ctx.executor.drain(table(ctx), later)  # type: ignore[attr-defined]
+    with ctx.store.begin() as tx:
+        before = tx.history.states(run.id)
     assert lifecycle.cancel(ctx, run.id)
     ctx.executor.drain(table(ctx), lambda: False)  # type: ignore[attr-defined]
     with ctx.store.begin() as tx:
         states, known = tx.history.states(run.id), tx.runs.get(run.id)
+        backlog, cuts = tx.proposals.backlog(run.id), tx.history.cuts(run.id)
     assert known.state is RunState.CANCELLED
+    assert (states, cuts) == (before, {})
+    assert backlog.unsettled > 0
+
+    assert lifecycle.resume(ctx, run.id)
+    ctx.executor.drain(table(ctx), lambda: False)  # type: ignore[attr-defined]
+    with ctx.store.begin() as tx:
+        states, known = tx.history.states(run.id), tx.runs.get(run.id)
+    assert (known.state, known.proposals) == (RunState.FINISHED, 50)
+    assert sum(states.values()) == 50
     assert all(state.final for state in states)
-    assert sum(states.values()) == known.proposals
 
 
 def test_a_name_can_be_used_once(ctx: Context) -> None:

@@ -37,7 +37,7 @@ class CutReason(enum.StrEnum):
 
     BELOW_THRESHOLD = "below_threshold"  # measured, and not promoted to the next stage
     DUPLICATE = "duplicate"  # its program, by fingerprint, is in the run already
-    CANCELLED = "cancelled"  # in flight when its run ended, or not affordable any more
+    CANCELLED = "cancelled"  # in flight when its run's time was spent, or not affordable
 
 
 @dataclass(frozen=True, slots=True)
