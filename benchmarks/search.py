@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from app.adapters.tuning.cma import ask
-from app.config.checks import WITH_A_MODEL, WITHOUT_A_MODEL, islands_of
+from app.config.checks import WITH_A_MODEL, WITHOUT_A_MODEL, axes_of, islands_of
 from app.config.rules import rules_of
 from app.config.settings import RunSettings
 from app.domain.evaluation import COMBINED, Evaluation, Failure, FailureKind, Trial
@@ -49,7 +49,7 @@ from app.domain.operators import operators
 from app.domain.problem import Axis, Job, Outcome, Problem
 from app.domain.program import Program, ProgramId, fingerprint
 from app.domain.run import Run, RunState
-from app.domain.search.archive import Cell, Entrant, Island, IslandView, learnt, scaled
+from app.domain.search.archive import Cell, Entrant, Island, IslandView, learnt
 from app.domain.search.back_pressure import InFlightLimits
 from app.domain.search.budget import Budget
 from app.domain.search.features import COMPLEXITY, DIVERSITY, built_in
@@ -237,7 +237,7 @@ class Memory:
     known: dict[ProgramId, Program] = field(default_factory=dict)
     parent: dict[ProgramId, ProgramId] = field(default_factory=dict)
     entrants: dict[ProgramId, Entrant] = field(default_factory=dict)
-    home: dict[ProgramId, int] = field(default_factory=dict)
+    home: dict[ProgramId, Draft] = field(default_factory=dict)
     changes: dict[ProgramId, str] = field(default_factory=dict)
     families: dict[str, list[tuple[ProgramId, tuple[float, ...]]]] = field(default_factory=dict)
     order: dict[ProgramId, int] = field(default_factory=dict)
@@ -263,7 +263,7 @@ class Memory:
 
     def clear_island(self, run: int, island: int, *, reset: bool) -> None:
         before = self.islands[island]
-        self.islands[island] = replace(before, cells={}, epoch=before.epoch + reset)
+        self.islands[island] = Island(before.index, before.epoch + reset)
 
     def get(self, ids: Sequence[ProgramId]) -> Mapping[ProgramId, Program]:
         return {program: self.known[program] for program in ids}
@@ -355,16 +355,16 @@ class Search:
         rules = rules_of(strategy, stored)
         self.problem = Problem(
             task.name, "0" * 64, "benchmark", {}, {}, "Raise the score.", (self.start,),
-            _no_job, _no_reading,
+            _no_job, _no_reading, axes=task.axes,
         )  # fmt: skip
-        axes = task.axes if arm == "before" else scaled(task.axes, islands, budget)
+        axes = task.axes if arm == "before" else axes_of(self.problem, settings)
         self.run = Run(
             1, task.name, "0" * 64, task.name, strategy, stored, rules,
             EDITS[edits], axes, seed, islands, Budget(budget), InFlightLimits(8, 8),
             RunState.RUNNING,
         )  # fmt: skip
         self.memory = Memory((self.start,), [Island(n) for n in range(islands)])
-        self.taken = {fingerprint(self.start)}
+        self.taken = {(0, fingerprint(self.start))}
         self.measured = self.failed = self.duplicates = self.first = self.deepest = 0
         self.truth: dict[ProgramId, float] = {}
         self._enter(self.start, -1, Draft(-1, 0, 0, 0, ()))
@@ -398,6 +398,8 @@ class Search:
             admission = Admission(self.memory, self.run, strategy)  # type: ignore[arg-type]
             rng = self.run.rng(ordinal, "upkeep")
             for move in strategy.upkeep.moves(tuple(self.memory.islands), rng):
+                if move.reset:
+                    admission.clear(move.target, reset=True)
                 admission.offer(move.elite, move.target, admission.epoch(move.target))
         operator = OPERATORS[self.run.draw_operator(ordinal)]
         island = self.memory.island(1, ordinal % self.run.islands)
@@ -430,11 +432,11 @@ class Search:
             self.failed += 1
             self.memory.fallen.append((draft, FailedChild(child)))
             return
-        digest = fingerprint(child.program)
-        if digest in self.taken:
+        claim = (draft.epoch, fingerprint(child.program))
+        if claim in self.taken:
             self.duplicates += 1
             return
-        self.taken.add(digest)
+        self.taken.add(claim)
         self.memory.known.setdefault(child.program.id, child.program)
         self.memory.parent.setdefault(child.program.id, draft.parents[0])
         self.memory.changes.setdefault(child.program.id, child.changes)
@@ -452,7 +454,7 @@ class Search:
         entrant = Entrant(program.id, fitness, len(program.source), draft.generation, (evaluation,))
         self.memory.entrants[program.id] = entrant
         self.memory.order.setdefault(program.id, ordinal)
-        self.memory.home[program.id] = draft.island
+        self.memory.home[program.id] = draft
         self.measured += 1
         if ordinal < 0:
             axes = learnt(self.run.axes, [entrant.features], provisional=True)
@@ -465,8 +467,8 @@ class Search:
     def _offer(self, entrant: Entrant) -> None:
         admission = Admission(self.memory, self.run, self.strategy())  # type: ignore[arg-type]
         home = self.memory.home[entrant.program]
-        for island in (home,) if entrant.generation else range(self.run.islands):
-            admission.offer(entrant, island, 0)
+        for island in (home.island,) if entrant.generation else range(self.run.islands):
+            admission.offer(entrant, island, home.epoch)
 
     def _regrid(self) -> None:
         entrants = list(self.memory.entrants.values())
@@ -496,6 +498,8 @@ OPENEVOLVE = {
 FIVE = {"islands": 1, "archive_size": 5, "exploration_ratio": 0.2, "exploitation_ratio": 0.7}
 ARMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "map_elites": {"search": {}},
+    "funsearch": {"search": {"strategy": "funsearch"}},
+    "cold": {"search": {"strategy": "funsearch"}, "strategy": {"temperature": 0.01}},
     "greedy": {"search": {"strategy": "greedy"}},
     "random": {"search": {"strategy": "random"}},
     "before": {"search": OPENEVOLVE},

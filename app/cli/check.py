@@ -134,11 +134,9 @@ def _first_job(problem: LoadedProblem) -> Job:
 def _understood(
     problem: LoadedProblem, settings: RunSettings, notices: Sequence[str]
 ) -> dict[str, Any]:
-    from app.config.checks import islands_of
-    from app.domain.search.archive import scaled
+    from app.config.checks import axes_of, islands_of
 
-    job, islands = _first_job(problem), islands_of(settings)
-    axes = scaled(problem.axes, islands, settings.budget.proposals)
+    job, islands, axes = _first_job(problem), islands_of(settings), axes_of(problem, settings)
     return {
         "problem": problem.name,
         "digest": problem.digest,

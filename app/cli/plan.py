@@ -13,6 +13,7 @@ from app.adapters.model.providers.spec import model_spec
 from app.adapters.problems import configures_problem
 from app.adapters.tuning.cma import ask
 from app.config.checks import (
+    axes_of,
     islands_of,
     operators,
     require_bounds,
@@ -39,7 +40,6 @@ from app.domain.operators import operators as every_operator
 from app.domain.operators.complete import COMPLETE
 from app.domain.problem import Axis, Problem
 from app.domain.prompting.templates import TEMPLATES
-from app.domain.search.archive import scaled
 from app.domain.search.back_pressure import SMALL, InFlightLimits
 from app.domain.search.budget import Budget
 from app.domain.source.functions import evolving
@@ -90,7 +90,7 @@ class RunPlan:
     @property
     def axes(self) -> tuple[Axis, ...]:
         """The axes of the run's grid."""
-        return scaled(self.problem.axes, self.islands, self.settings.budget.proposals)
+        return axes_of(self.problem, self.settings)
 
     def new_run(self, name: str) -> NewRun:
         """Returns the run with that name."""
@@ -313,7 +313,8 @@ def _require_function(problem: Problem, name: str) -> None:
                 where="search.operators",
                 value=name,
                 remedy="Name it, as --set prompts.function=NAME; it must be at top level, in "
-                "Python, and inside the EVOLVE-BLOCK markers if there are any.",
+                "Python, and inside the EVOLVE-BLOCK markers if there are any. Or name other "
+                "operators in search.operators.",
             )
 
 

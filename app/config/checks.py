@@ -6,13 +6,15 @@ from typing import Any
 
 from app.config.layers import ENVIRONMENT, Choices, UsageError, owner_of
 from app.config.models import ModelSettings
-from app.config.recipes import parameter_names, recipe
+from app.config.recipes import recipe, with_parameters
 from app.config.resolve import PROBLEMS_OWN, Resolved
 from app.config.rules import refining_of
 from app.config.settings import Owner, RunSettings
 from app.domain.operator import Role
-from app.domain.search.archive import islands_for
+from app.domain.problem import Axis, Problem
+from app.domain.search.archive import islands_for, scaled
 from app.domain.search.budget import Budget
+from app.domain.search.strategy import RecipeInputs, Strategy
 
 WITH_A_MODEL = {"diff": 0.45, "rewrite": 0.45, "mend": 0.1}
 WITHOUT_A_MODEL = {"tune": 0.75, "mutate": 0.25}
@@ -187,7 +189,9 @@ def without_models(run: Resolved) -> Resolved:
 def operators(
     settings: RunSettings, asking: Iterable[str], *, known: Iterable[str]
 ) -> dict[str, float]:
-    """Returns the weight of each operator of a run: the settings', else what suits the models.
+    """Returns the weight of each operator of a run: the settings', else what suits it.
+
+    A recipe may have a mix of its own for runs with a model.
 
     Args:
       settings: The run's.
@@ -199,7 +203,9 @@ def operators(
     """
     weights = settings.search.operators
     if weights is None:
-        return dict(WITH_A_MODEL if settings.llm.mix else WITHOUT_A_MODEL)
+        if not settings.llm.mix:
+            return dict(WITHOUT_A_MODEL)
+        return dict(_strategy_of(settings, 1).model_mix or WITH_A_MODEL)
     names = sorted(known)
     for name, weight in weights.items():
         if name not in names:
@@ -265,10 +271,25 @@ def _with_models(run: Resolved, changes: Mapping[str, Any]) -> Resolved:
 def islands_of(settings: RunSettings) -> int:
     """Returns the number of islands: the settings', else what suits the recipe and the budget.
 
-    Without migration between them islands would only divide the budget.
+    Without upkeep between them islands would only divide the budget.
     """
     search = settings.search
     if search.islands is not None:
         return search.islands
-    migrates = "migration_interval" in parameter_names(recipe(search.strategy))
-    return islands_for(settings.budget.proposals) if migrates else 1
+    islands = islands_for(settings.budget.proposals)
+    return islands if _strategy_of(settings, islands).upkeep.every else 1
+
+
+def axes_of(problem: Problem, settings: RunSettings) -> tuple[Axis, ...]:
+    """Returns the axes of a run's grid; () where its recipe has none."""
+    islands = islands_of(settings)
+    if not _strategy_of(settings, islands).gridded:
+        return ()
+    return scaled(problem.axes, islands, settings.budget.proposals)
+
+
+def _strategy_of(settings: RunSettings, islands: int) -> Strategy:
+    """Returns the strategy of a run, before its problem and its grid are known."""
+    search = settings.search
+    values = with_parameters(recipe(search.strategy), search.model_dump(), settings.strategy)
+    return values.strategy(RecipeInputs((), ("evaluate",), (), islands, settings.budget.proposals))

@@ -64,7 +64,7 @@ class SearchSettings(Section):
     """Seed of every random draw of the run."""
     islands: int | None = Field(None, ge=1, le=1000)
     """Number of islands, sub-populations that evolve separately. Without a value, one for each 500
-    proposals of the budget, from 1 to 5; 1 for a recipe without migration."""
+    proposals of the budget, from 1 to 5; 1 for a recipe without migration or resets."""
     migration_interval: int = Field(10, ge=1)
     """Cohorts an island closes between two migrations."""
     migration_rate: float = Field(0.1, ge=0, le=1)

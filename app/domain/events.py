@@ -128,7 +128,11 @@ class Crowned(Improved):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """An elite of the island `source` entered a cell of `island`."""
+    """An elite of the island `source` entered a cell of `island`.
+
+    Attributes:
+      reset: Whether the island was emptied first, so that the elite founds it anew.
+    """
 
     kind: ClassVar = EventKind.MOVED
     program: ProgramId
@@ -136,6 +140,7 @@ class Moved:
     source: int
     island: int
     cell: CellKey
+    reset: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -209,5 +209,6 @@ def _upkeep(tx: Transaction, run: Run, strategy: Strategy, rng: Random) -> None:
                     source=move.source,
                     island=move.target,
                     cell=elite.cell,
+                    reset=move.reset,
                 ),
             )

@@ -238,6 +238,10 @@ _UP = (
     "CREATE INDEX elites_of_program ON elites (run, island, program)",
     "CREATE INDEX elites_fittest ON elites (run, island, stages_left, fitness DESC, number)",
     """
+    CREATE INDEX elites_heads ON elites (run, island, stages_left, fitness DESC, number)
+        WHERE rank = 0
+    """,
+    """
     CREATE TABLE completions (
         cohort BIGINT NOT NULL,
         proposal BIGINT NOT NULL,

@@ -203,6 +203,21 @@ class StoreContract:
             assert set(drawn) == {(n,) for n in range(8)}
             assert len({e.cell for e in island.uniform(8, Random(0))}) == 8
 
+    def test_an_island_names_the_best_of_each_cell(self, store: Store) -> None:
+        run = a_run(store)
+        with store.begin() as tx:
+            tx.programs.put([Program(f"x = {n}\n") for n in range(6)])
+            for key, members in enumerate([(5, 4, 3), (1, 0), (2,)]):
+                occupants = tuple(replace(elite(n, float(n)), cell=(key,)) for n in members)
+                tx.archive.put_cell(run, 0, Cell((key,), occupants))
+            stopped = replace(elite(0, 99.0), cell=(7,), stages_left=1)
+            tx.archive.put_cell(run, 0, Cell((7,), (stopped,)))
+            island = tx.archive.island(run, 0)
+            assert [e.fitness for e in island.heads(9)] == [5.0, 2.0, 1.0, 99.0]
+            assert [e.fitness for e in island.heads(2, skip=1)] == [2.0, 1.0]
+            assert island.heads(9, skip=4) == ()
+            assert tx.archive.island(run, 1).heads(9) == ()
+
     def test_an_island_names_whole_measurements_before_seeds_that_stopped(
         self, store: Store
     ) -> None:

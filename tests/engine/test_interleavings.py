@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from app.domain.evaluation import Evaluation, Trial
 from app.domain.events import SETTLING, Admitted, Founded, Moved, Refused
 from app.domain.operator import Brief, Completion, Conversation, Offspring, Operator, Prompt
 from app.domain.operators.seed import SEED
@@ -19,13 +20,11 @@ from app.domain.problem import Axis, Job, Outcome
 from app.domain.program import Program
 from app.domain.run import Run, RunState
 from app.domain.search.archive import (
-    Cell,
     CellKey,
-    Elite,
+    Entrant,
     Island,
     IslandView,
     best,
-    bin_index,
     grid,
 )
 from app.domain.search.cohort import Cohort, Verdict
@@ -37,7 +36,7 @@ from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
 from app.engine.sharing import alone
 from tests.engine.conftest import new_run, table
-from tests.engine.toy import NUDGE, ToySandbox, problem
+from tests.engine.toy import NUDGE, ToySandbox, interpret, prepare, problem
 
 ISLANDS = 2
 PLACES = 2
@@ -172,12 +171,16 @@ def recipe(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str, bool], None]:
     return register
 
 
-def ended(ctx: Context, network: Network, budget: int) -> Run:
+def ended(
+    ctx: Context, network: Network, budget: int, strategy: str = "ranked", **parameters: int
+) -> Run:
     toy = problem(axes=AXES, seeds=SEEDS)
+    new = new_run(toy, budget=budget, in_flight=16, islands=ISLANDS)
     new = replace(
-        new_run(toy, budget=budget, in_flight=16, islands=ISLANDS),
+        new,
         name=f"interleaved-{next(NAMES)}",
-        strategy="ranked",
+        strategy=strategy,
+        settings={**new.settings, "strategy": parameters},
         operators={"answering": 0.5, "nudge": 0.5},
     )
     run = lifecycle.start(ctx, toy, new)
@@ -193,36 +196,104 @@ def ended(ctx: Context, network: Network, budget: int) -> Run:
     return run
 
 
-def replayed(
-    ctx: Context, run: Run, refuse_clones: bool
-) -> dict[tuple[int, CellKey], list[tuple[str, float]]]:
-    """Returns the archive that the events, one after the other, make; checks each decision."""
-    occupancy = best(PLACES)
-    cells: dict[tuple[int, CellKey], Cell] = {}
+@dataclass(frozen=True)
+class Replay:
+    """What the events of a run, one after the other, make of its archive.
+
+    Attributes:
+      archive: Programs and their fitness by island and cell.
+      epochs: How often each island was reset.
+    """
+
+    archive: dict[tuple[int, CellKey], list[tuple[str, float]]]
+    epochs: tuple[int, ...]
+
+
+def replayed(ctx: Context, run: Run) -> Replay:
+    """Returns the archive that the events make; checks each decision."""
+    strategy = ctx.strategy(run)
+    islands = [Island(n) for n in range(ISLANDS)]
     with ctx.store.begin() as tx:
         facts = [event.fact for event in tx.events.read(run.id, limit=10_000)]
         offered = [f for f in facts if isinstance(f, Founded | Admitted | Refused | Moved)]
         programs = tx.programs.get([fact.program for fact in offered])
+        placed = tx.history.placed(run.id, 10_000)
+    epochs = {proposal.ordinal: proposal.epoch for proposal, _ in placed}
+    generations = {proposal.program: proposal.generation for proposal, _ in placed}
     seeds = {fact.program for fact in offered if isinstance(fact, Founded)}
     for fact in offered:
-        source = programs[fact.program].source
-        x = float(source.split("=")[1])
-        features = zip(AXES, (x, len(source)), strict=True)
-        key = (fact.island, tuple(bin_index(axis, value) for axis, value in features))
-        before = cells.get(key, Cell(key[1]))
-        elite = Elite(fact.program, fact.fitness, 0, 0, key[1], behaviour=str(x))
-        island = Island(0, cells={k: cell for (index, k), cell in cells.items() if index == key[0]})
-        open_to_clones = before.occupants or not refuse_clones or fact.program in seeds
+        program = programs[fact.program]
+        entrant = Entrant(
+            program.id,
+            fact.fitness,
+            len(program.source),
+            generations[program.id],
+            (measured(program),),
+        )
+        island = islands[fact.island]
+        if isinstance(fact, Moved) and fact.reset:
+            island = Island(fact.island, island.epoch + 1)
+        key = strategy.niche(entrant)
+        before, elite = island.cell(key), entrant.elite(key)
+        open_to_clones = before.occupants or not strategy.refuse_clones or fact.program in seeds
         clone = not open_to_clones and island.twin(elite) is not None
-        after = before if clone else occupancy(before, elite)
+        late = isinstance(fact, Admitted | Refused) and epochs[fact.proposal] != island.epoch
+        after = before if clone or late else strategy.occupancy(before, elite)
         assert (after is not before) == (fact.cell is not None), fact
+        clone = clone and not late
         assert not isinstance(fact, Refused) or clone == (fact.clone_of is not None), fact
-        cells[key] = after
-    return {
-        key: [(elite.program, elite.fitness) for elite in cell.occupants]
-        for key, cell in cells.items()
-        if cell.occupants
+        cells = {**island.cells, key: after} if after.occupants else island.cells
+        islands[fact.island] = replace(island, cells=cells)
+    archive = {
+        (island.index, key): [(elite.program, elite.fitness) for elite in cell.occupants]
+        for island in islands
+        for key, cell in island.cells.items()
     }
+    return Replay(archive, tuple(island.epoch for island in islands))
+
+
+def measured(program: Program) -> Evaluation:
+    """Returns what the toy problem measures of a program that does not crash."""
+    trial = Trial("evaluate", (program.id,))
+    programs = {program.id: program}
+    return interpret(trial, programs, ToySandbox().run(prepare(trial, programs)))
+
+
+def interrupted(ctx: Context, network: Network) -> Context:
+    """Returns the context whose messages and ports are the network's."""
+    toy = problem(axes=AXES, seeds=SEEDS)
+    ctx = replace(
+        ctx,
+        model=lambda run: network,
+        sandbox=network,
+        executor=network,
+        problem=lambda digest: toy,
+        operators={"seed": SEED, "nudge": NUDGE, "answering": Operator("answering", answering)},
+        keep=network.keep,
+        pace=Pace(0.0, 0.0, 0.0, attempts=10_000),
+        share=alone,
+    )
+    network.answers = dict(table(ctx))
+    return ctx
+
+
+def check(ctx: Context, run: Run, budget: int) -> Replay:
+    """Makes sure that each proposal settled once, and that the archive is what events describe."""
+    with ctx.store.begin() as tx:
+        states = tx.history.states(run.id)
+        stored: dict[tuple[int, CellKey], list[tuple[str, float]]] = {}
+        for island, elite in tx.archive.elites(run.id):
+            stored.setdefault((island, elite.cell), []).append((elite.program, elite.fitness))
+        epochs = tuple(island.epoch for island in tx.archive.islands(run.id))
+        settled = tx.history.settled(run.id, limit=1000)
+        events = tx.events.read(run.id, limit=10_000)
+    assert sum(states.values()) == budget
+    assert len({proposal.ordinal for proposal in settled}) == len(settled) == budget + len(SEEDS)
+    counts = Counter(e.data["proposal"] for e in events if e.kind in SETTLING)
+    assert counts == dict.fromkeys(range(budget), 1)
+    replay = replayed(ctx, run)
+    assert (stored, epochs) == (replay.archive, replay.epochs)
+    return replay
 
 
 @pytest.mark.parametrize("promotion", list(PROMOTIONS))
@@ -238,31 +309,29 @@ def test_the_archive_is_that_of_the_sequential_replay_of_the_events(
 ) -> None:
     network = Network(Random(seed))
     recipe(size, promotion, refuse_clones)
-    toy = problem(axes=AXES, seeds=SEEDS)
-    ctx = replace(
-        ctx,
-        model=lambda run: network,
-        sandbox=network,
-        executor=network,
-        problem=lambda digest: toy,
-        operators={"seed": SEED, "nudge": NUDGE, "answering": Operator("answering", answering)},
-        keep=network.keep,
-        pace=Pace(0.0, 0.0, 0.0, attempts=10_000),
-        share=alone,
-    )
-    network.answers = dict(table(ctx))
+    ctx = interrupted(ctx, network)
 
     run = ended(ctx, network, budget=2 * size + 7)
 
-    with ctx.store.begin() as tx:
-        states = tx.history.states(run.id)
-        stored: dict[tuple[int, CellKey], list[tuple[str, float]]] = {}
-        for island, elite in tx.archive.elites(run.id):
-            stored.setdefault((island, elite.cell), []).append((elite.program, elite.fitness))
-        settled = tx.history.settled(run.id, limit=1000)
-        events = tx.events.read(run.id, limit=10_000)
-    assert sum(states.values()) == 2 * size + 7
-    assert len({proposal.ordinal for proposal in settled}) == len(settled) == 2 * size + 9
-    counts = Counter(e.data["proposal"] for e in events if e.kind in SETTLING)
-    assert counts == dict.fromkeys(range(2 * size + 7), 1)
-    assert stored == replayed(ctx, run, refuse_clones)
+    check(ctx, run, 2 * size + 7)
+
+
+BUSY: dict[str, dict[str, int]] = {
+    "funsearch": {"reset_interval": 3, "temperature_period": 4, "cluster_size": 2},
+}
+"""Parameters with which what a recipe does seldom happens in a short run."""
+
+
+@pytest.mark.parametrize("recipe_name", list(RECIPES))
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_archive_of_every_recipe_is_that_of_the_events(
+    ctx: Context, recipe_name: str, seed: int
+) -> None:
+    network = Network(Random(seed))
+    ctx = interrupted(ctx, network)
+
+    run = ended(ctx, network, 24, recipe_name, **BUSY.get(recipe_name, {}))
+
+    replay = check(ctx, run, 24)
+    assert recipe_name != "funsearch" or sum(replay.epochs) >= 3

@@ -82,7 +82,7 @@ def test_a_recipe_of_another_package_is_loaded_by_its_entry_point():
     [
         (
             ["search.strategy=podum"],
-            "the closest is 'podium', of broken, greedy, map_elites, podium, random",
+            "the closest is 'podium', of broken, funsearch, greedy, map_elites, podium, random",
         ),
         (["search.strategy=podium", "strategy.place=2"], "closest known one is `strategy.places`"),
         (["search.strategy=podium", "strategy.places=0"], "places must be at least 1, not 0"),

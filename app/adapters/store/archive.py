@@ -19,6 +19,10 @@ _BEST = """
     SELECT * FROM elites WHERE run = %(run)s AND island = %(island)s
     ORDER BY stages_left, fitness DESC, number LIMIT %(n)s OFFSET %(skip)s
 """
+_HEADS = """
+    SELECT * FROM elites WHERE run = %(run)s AND island = %(island)s AND rank = 0
+    ORDER BY stages_left, fitness DESC, number LIMIT %(n)s OFFSET %(skip)s
+"""
 _BRED = """
     SELECT fittest.*, litter.children FROM (
         SELECT * FROM elites WHERE run = %(run)s AND island = %(island)s
@@ -162,6 +166,10 @@ class SqlIsland:
     def best(self, n: int, skip: int = 0) -> tuple[Elite, ...]:
         params = {"run": self._run, "island": self._index, "n": n, "skip": skip}
         return tuple(elite_of(record) for record in rows(self._c, _BEST, params))
+
+    def heads(self, n: int, skip: int = 0) -> tuple[Elite, ...]:
+        params = {"run": self._run, "island": self._index, "n": n, "skip": skip}
+        return tuple(elite_of(record) for record in rows(self._c, _HEADS, params))
 
     def bred(self, n: int, most: int) -> tuple[Bred, ...]:
         params = {"run": self._run, "island": self._index, "n": n, "most": most}

@@ -249,6 +249,11 @@ elites = Table(
     Index("elites_of_program", "run", "island", "program"),
     Index("elites_of_behaviour", "run", "island", "behaviour"),
     Index("elites_fittest", "run", "island", "stages_left", text("fitness DESC"), "number"),
+    Index(
+        "elites_heads",
+        *("run", "island", "stages_left", text("fitness DESC"), "number"),
+        postgresql_where=text("rank = 0"),
+    ),
 )
 completions = Table(
     "completions",

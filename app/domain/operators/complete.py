@@ -1,9 +1,9 @@
 """The operator `complete`: a model completes the next version of a function, as in FunSearch.
 
 Source: Romera-Paredes et al. 2024, "Mathematical discoveries from program search with large
-language models".  Departures: the versions are the parent's and those of the fittest inspirations
-that differ from it, not draws from the clusters of an island; the file is part of a prompt to a
-chat model.
+language models".  Departures: the versions are the parent's and those of the fittest other parents
+and inspirations that differ from it, so that the recipe decides which they are; the file is part of
+a prompt to a chat model.
 """
 
 import re

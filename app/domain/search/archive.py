@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from app.domain.evaluation import Evaluation, behaviour, signature
 from app.domain.problem import Axis
@@ -127,6 +127,13 @@ class IslandView(Protocol):
         """Returns the best of up to `n` distinct cells, each cell equally likely."""
         ...
 
+    def heads(self, n: int, skip: int = 0) -> tuple[Elite, ...]:
+        """Returns the best of up to `n` cells, best quality first, after `skip` others.
+
+        Ties: the older cell first.
+        """
+        ...
+
     def cell(self, key: CellKey) -> Cell:
         """Returns a cell, empty if it has no occupants."""
         ...
@@ -175,6 +182,11 @@ class Island:
     def uniform(self, n: int, rng: Random) -> tuple[Elite, ...]:
         cells = list(self.cells.values())
         return tuple(cell.best for cell in rng.sample(cells, min(n, len(cells))))
+
+    def heads(self, n: int, skip: int = 0) -> tuple[Elite, ...]:
+        heads = (cell.best for cell in self.cells.values())
+        ranked = sorted(heads, key=lambda elite: elite.quality, reverse=True)
+        return tuple(ranked[skip : skip + n])
 
     def cell(self, key: CellKey) -> Cell:
         return self.cells.get(key, Cell(key))
@@ -226,19 +238,28 @@ Occupancy: TypeAlias = Callable[[Cell, Elite], Cell]
 """Returns a cell with an entrant among its occupants; the same cell means that it is refused."""
 
 
-def best(capacity: int | None = 1) -> Occupancy:
+def best(capacity: int = 1) -> Occupancy:
     """Returns the rule that keeps the `capacity` best by quality, incumbents winning ties.
 
     An entrant already in the cell replaces its own record if its quality has changed, which is how
-    a re-rated program moves up or down.  `None` keeps all: the cell is a FunSearch cluster.
+    a re-rated program moves up or down.
     """
+    return _foremost(capacity, lambda elite: elite.quality)
+
+
+def shortest(capacity: int) -> Occupancy:
+    """Returns the rule of FunSearch's clusters: of equal quality, the `capacity` shortest stay."""
+    return _foremost(capacity, lambda elite: (elite.quality, -elite.length))
+
+
+def _foremost(capacity: int, rank: Callable[[Elite], tuple[Any, ...]]) -> Occupancy:
 
     def occupancy(cell: Cell, entrant: Elite) -> Cell:
         same = [e for e in cell.occupants if e.program == entrant.program]
         if any(e.quality == entrant.quality for e in same):
             return cell
         others = [elite for elite in cell.occupants if elite.program != entrant.program]
-        ranked = sorted([*others, entrant], key=lambda elite: elite.quality, reverse=True)
+        ranked = sorted([*others, entrant], key=rank, reverse=True)
         kept = tuple(ranked[:capacity])
         return cell if kept == cell.occupants else replace(cell, occupants=kept)
 

@@ -1,8 +1,8 @@
 """A search method, as five pure decisions over the same nouns."""
 
 import enum
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol, TypeAlias
 
@@ -106,6 +106,8 @@ class Strategy:
       promotion: The members that are tested further, admitted, or cut.
       upkeep: What happens between islands.
       operator: Which conversation turns parents into children; None draws from the run's mix.
+      model_mix: Operators and their weights where a run has a language model and its settings name
+        no operators; empty for the mix that most recipes share.
       size: How many proposals are drawn from one snapshot and promoted together.
       barrier: What an island waits for before its next cohort is planned.
       refuse_clones: Whether a child opens no new cell if its scores and metrics all equal those
@@ -113,6 +115,8 @@ class Strategy:
         any case.
       operators_aim: Whether an operator that chooses its parent may do so; see `Operator.aim`.
       rated: The stages whose scores make the fitness; () for every stage.
+      gridded: Whether the niche depends on the axes of the run.  A run without a grid has no axes,
+        and never places its programs anew.
       ranking: Whether fitness of different times is comparable.  Where it is not, the best program
         of a run is the fittest that leads a cell now.
     """
@@ -123,11 +127,13 @@ class Strategy:
     promotion: Promotion
     upkeep: Upkeep = Upkeep()
     operator: str | None = None
+    model_mix: Mapping[str, float] = field(default_factory=dict)
     size: Size = single
     barrier: Barrier = Barrier.NONE
     refuse_clones: bool = False
     operators_aim: bool = False
     rated: tuple[str, ...] = ()
+    gridded: bool = True
     ranking: Ranking = Ranking.ABSOLUTE
 
 
@@ -158,3 +164,14 @@ class Recipe(Protocol):
     def strategy(self, inputs: RecipeInputs) -> Strategy:
         """Builds the five decisions."""
         ...
+
+
+def at_least(least: float, **parameters: float) -> None:
+    """Raises for the first parameter of a recipe that is below `least`.
+
+    Raises:
+      ValueError: One is, or is not a number.
+    """
+    for name, value in parameters.items():
+        if not value >= least:
+            raise ValueError(f"{name} must be at least {least:g}, not {value:g}")

@@ -20,21 +20,30 @@ def planned(*assignments: str) -> RunPlan:
 @pytest.mark.parametrize(
     ("assignments", "islands", "bins"),
     [
-        ((), 1, 4),
-        (("budget.proposals=300",), 1, 7),
-        (("budget.proposals=1000",), 2, 10),
-        (("budget.proposals=1000", "search.islands=5"), 5, 6),
-        (("budget.proposals=1000", "search.strategy=greedy"), 1, 10),
+        ((), 1, [4, 4]),
+        (("budget.proposals=300",), 1, [7, 7]),
+        (("budget.proposals=1000",), 2, [10, 10]),
+        (("budget.proposals=1000", "search.islands=5"), 5, [6, 6]),
+        (("budget.proposals=1000", "search.strategy=greedy"), 1, []),
+        (("budget.proposals=1000", "search.strategy=funsearch"), 2, []),
+        (
+            (
+                *("budget.proposals=1000", "search.strategy=funsearch"),
+                "strategy.reset_interval=0",
+            ),
+            1,
+            [],
+        ),
     ],
 )
 def test_islands_and_bins_follow_from_the_budget_and_are_stored(
-    assignments: tuple[str, ...], islands: int, bins: int
+    assignments: tuple[str, ...], islands: int, bins: list[int]
 ) -> None:
     new = planned(*assignments).new_run("x")
 
     assert new.islands == islands
     assert new.settings["search"]["islands"] == islands
-    assert [axis.bins for axis in new.axes] == [bins, bins]
+    assert [axis.bins for axis in new.axes] == bins
 
 
 @pytest.mark.parametrize(

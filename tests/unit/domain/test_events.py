@@ -62,8 +62,15 @@ STORED: list[tuple[Fact, dict[str, object]]] = [
         {"program": PROGRAM, "fitness": 0.5, "settled": 4},
     ),
     (
-        Moved(program=PROGRAM, fitness=0.5, source=0, island=1, cell=(3, "x")),
-        {"program": PROGRAM, "fitness": 0.5, "source": 0, "island": 1, "cell": [3, "x"]},
+        Moved(program=PROGRAM, fitness=0.5, source=0, island=1, cell=(3, "x"), reset=True),
+        {
+            "program": PROGRAM,
+            "fitness": 0.5,
+            "source": 0,
+            "island": 1,
+            "cell": [3, "x"],
+            "reset": True,
+        },
     ),
     (
         Regridded(axes=(Axis("x", 5, 0.0, 1.0),)),

@@ -6,15 +6,17 @@ A package outside this repository adds a recipe by an entry point of the group `
 
 from collections.abc import Mapping
 
+from app.domain.search.recipes.funsearch import FunSearch
 from app.domain.search.recipes.greedy import Greedy
 from app.domain.search.recipes.map_elites import MapElites
 from app.domain.search.recipes.random_search import RandomSearch
 from app.domain.search.strategy import Recipe
 
 RECIPES: Mapping[str, type[Recipe]] = {
+    "funsearch": FunSearch,
     "greedy": Greedy,
     "map_elites": MapElites,
     "random": RandomSearch,
 }
 
-__all__ = ["RECIPES", "Greedy", "MapElites", "RandomSearch"]
+__all__ = ["RECIPES", "FunSearch", "Greedy", "MapElites", "RandomSearch"]

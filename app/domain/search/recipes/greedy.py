@@ -27,4 +27,5 @@ class Greedy:
             occupancy=best(1),
             selection=fittest,
             promotion=cascade(inputs.stages, inputs.thresholds),
+            gridded=False,
         )

@@ -13,7 +13,15 @@ from random import Random
 
 from app.domain.search.archive import Bred, Elite, IslandView, best, grid
 from app.domain.search.promotion import cascade
-from app.domain.search.strategy import Lineage, Move, RecipeInputs, Selection, Strategy, Upkeep
+from app.domain.search.strategy import (
+    Lineage,
+    Move,
+    RecipeInputs,
+    Selection,
+    Strategy,
+    Upkeep,
+    at_least,
+)
 
 LEAST_PATIENCE, LONGEST_PATIENCE = 10, 20
 PROMISING = 10
@@ -144,8 +152,7 @@ class MapElites:
     refuse_clones: bool = True
 
     def __post_init__(self) -> None:
-        if self.patience is not None and self.patience < 1:
-            raise ValueError(f"patience must be at least 1, not {self.patience}")
+        at_least(1, patience=LEAST_PATIENCE if self.patience is None else self.patience)
 
     def strategy(self, inputs: RecipeInputs) -> Strategy:
         """Builds the five decisions."""

@@ -36,4 +36,5 @@ class RandomSearch:
             occupancy=best(1),
             selection=initial_program,
             promotion=cascade(inputs.stages, inputs.thresholds),
+            gridded=False,
         )

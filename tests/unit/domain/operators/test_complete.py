@@ -1,6 +1,7 @@
 """The operator `complete`: a file of versions, and the body of the next."""
 
 import ast
+from dataclasses import replace
 
 import pytest
 
@@ -65,6 +66,20 @@ def test_the_prompt_is_a_file_of_rising_versions_and_an_open_header() -> None:
     assert ast.get_docstring(functions[1]) == "Improved version of `priority_v0`."
     assert len(functions[2].body) == 1
     assert "return bins\n" not in text
+
+
+def test_every_parent_of_a_draft_is_a_version_and_the_file_is_that_of_the_first() -> None:
+    better = BLOCKS.replace("return -bins", "return -(bins**2)")
+    brief = brief_of(BLOCKS, better)
+    own, other = brief.known
+    draft = replace(brief.drafts[0], parents=(other, own), inspirations=())
+
+    text = file_of(prompt_of(replace(brief, drafts=(draft,))))
+
+    assert text.index("def priority_v0") < text.index("return -bins")
+    assert text.index("return -bins") < text.index("def priority_v1")
+    assert text.index("def priority_v1") < text.index("return -(bins**2)")
+    assert "def priority_v2" in text
 
 
 def test_distinct_versions_are_shown_up_to_the_setting() -> None:
