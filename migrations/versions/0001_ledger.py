@@ -160,7 +160,7 @@ _UP = (
     WHERE state = 'failed' AND program IS NOT NULL
     """,
     """
-    CREATE INDEX proposals_failed_of_parent ON proposals ((parents[1]), id)
+    CREATE INDEX proposals_failed_of_parent ON proposals ((parents[1]), (run + 0), id)
     WHERE state = 'failed'
     """,
     """
@@ -169,7 +169,7 @@ _UP = (
     """,
     "CREATE INDEX proposals_of_family ON proposals (run, family, id) WHERE family IS NOT NULL",
     "CREATE INDEX proposals_of_cohort ON proposals (cohort)",
-    "CREATE INDEX proposals_of_parent ON proposals ((parents[1]), id)",
+    "CREATE INDEX proposals_of_parent ON proposals ((parents[1]), (run + 0), id)",
     "CREATE INDEX proposals_of_program ON proposals (program, id) WHERE state = 'admitted'",
     """
     CREATE INDEX proposals_settled ON proposals (run, settled_at, id)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
 
 import psycopg
@@ -10,13 +11,16 @@ from psycopg.errors import CheckViolation, ProgramLimitExceeded
 from sqlalchemy import create_engine, text
 
 from app.adapters.store import schema
+from app.adapters.store.archive import _BRED
 from app.adapters.store.sql import SqlStore
 from app.adapters.store.tables import metadata
 from app.domain.program import Program
 from app.domain.search.archive import Cell, Elite
+from app.engine.context import Context
 from app.ports.protocols import Misconfigured, Unavailable
 from app.ports.records import Plan
 from tests.contracts.store import StoreContract, a_run
+from tests.engine.conftest import new_run, run_to_the_end
 from tests.engine.toy import problem
 from tests.integration.worker_double import until
 
@@ -41,6 +45,19 @@ def test_a_cell_key_that_is_too_long_is_refused_by_a_named_constraint(store: Sql
         tx.programs.put([program])
     with pytest.raises(CheckViolation, match="elites_cell_is_short"), store.begin() as tx:
         tx.archive.put_cell(run, 0, Cell(key, (Elite(program.id, 1.0, 5, 1, key),)))
+
+
+def test_children_of_a_seed_in_other_runs_are_not_read(ctx: Context, database: str) -> None:
+    toy = problem()
+    for name in ("other", "counted"):
+        run = run_to_the_end(ctx, toy, replace(new_run(toy, islands=1), name=name))
+    values = {"run": run, "island": 0, "n": 50, "most": 1000}
+    with psycopg.connect(database.replace("+psycopg", "")) as connection:
+        connection.execute("SET enable_seqscan = off")
+        lines = connection.execute(f"EXPLAIN (ANALYZE) {_BRED}", values).fetchall()
+    plan = "\n".join(line for (line,) in lines)
+    assert "using proposals_of_parent" in plan
+    assert "Rows Removed by Filter" not in plan
 
 
 def test_what_exceeds_a_limit_of_postgres_is_no_outage(store: SqlStore) -> None:

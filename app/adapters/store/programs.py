@@ -126,7 +126,9 @@ _ANCESTRY = """
     SELECT (SELECT json_agg(ancestor ORDER BY depth) FROM ancestor) AS ancestors,
         (SELECT json_agg(failed ORDER BY id DESC) FROM failed) AS failures
 """
-"""`run + 0`: a plan made while the tables were empty must not take an index by run alone."""
+"""`run + 0`: a plan made while the tables were empty must not take an index by run alone.  The
+indexes by parent hold the same expression, so that the children of a seed in other runs are not
+read."""
 
 
 class SqlPrograms:

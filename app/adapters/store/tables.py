@@ -188,7 +188,7 @@ proposals = Table(
         "id",
         postgresql_where=text("settled_at IS NOT NULL"),
     ),
-    Index("proposals_of_parent", text("(parents[1])"), "id"),
+    Index("proposals_of_parent", text("(parents[1])"), text("(run + 0)"), "id"),
     Index("proposals_of_program", "program", "id", postgresql_where=text("state = 'admitted'")),
     Index(
         "proposals_of_family", "run", "family", "id", postgresql_where=text("family IS NOT NULL")
@@ -196,6 +196,7 @@ proposals = Table(
     Index(
         "proposals_failed_of_parent",
         text("(parents[1])"),
+        text("(run + 0)"),
         "id",
         postgresql_where=text("state = 'failed'"),
     ),
