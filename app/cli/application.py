@@ -180,8 +180,14 @@ def status_of(arguments: list[str]) -> int:
 
 
 def _usage(error: Any, screen: Screen) -> int:
-    """Shows a `ClickException`: usage and message, and the document if JSON was requested."""
-    error.show()
-    what = error.format_message()
-    screen.answer({"error": ErrorReport("usage", what, what).document()})
+    """Prints a `ClickException` as any other error, with the help to read as its remedy."""
+    what = error.format_message().rstrip(".")
+    if not what:  # a command without arguments: its help is the message
+        error.show()
+    else:
+        command = error.ctx.command_path if error.ctx else NAME
+        remedy = f"`{command} --help` shows its arguments and options."
+        end = "" if what.endswith("?") else "."
+        report = ErrorReport("usage", f"{what}{end} {remedy}", what, remedy=remedy)
+        print_error(report, screen)
     return WRONG_USAGE

@@ -123,9 +123,9 @@ class ServerProcess:
 def open_socket_folder(home: Path, uid: int | None) -> Path:
     """Makes a folder that only its owner can enter.
 
-    It is `home/run` where that path is short and, for another user, reachable; otherwise a new
-    folder under the machine's temporary one, noted in `home/run.at` so that the next start removes
-    it.
+    It is `home/run` where that path is short, of ASCII characters, which every client encodes
+    alike, and, for another user, reachable; otherwise a new folder under the machine's temporary
+    one, noted in `home/run.at` so that the next start removes it.
 
     Args:
       home: The server's folder, which exists.
@@ -133,9 +133,10 @@ def open_socket_folder(home: Path, uid: int | None) -> Path:
     """
     close_socket_folder(home)
     near = (home / "run").resolve()
-    short = len(os.fsencode(near)) + LONGEST_NAME <= LONGEST_SOCKET_PATH
+    path = os.fsencode(near)
+    short = len(path) + LONGEST_NAME <= LONGEST_SOCKET_PATH
     try:
-        if short and (uid is None or reachable(home)):
+        if short and path.isascii() and (uid is None or reachable(home)):
             near.mkdir(mode=0o700)
             folder = near
         else:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.application import COMMANDS
+from app.cli.application import COMMANDS, status_of
 from tests.integration.cli import Evoq, problem_folder
 from tests.integration.mock_llm import mock_llm
 
@@ -49,6 +49,48 @@ def test_a_command_that_does_not_exist_is_wrong_usage(evoq: Evoq):
     assert result.code == 2
     assert "rnu" in result.err
     assert result.out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["rnu"], "error: No such command 'rnu'. Did you mean 'run'? `evoq --help` shows"),
+        (["zzzz"], "error: No such command 'zzzz'. `evoq --help` shows"),
+        (["run", "x", "--iteration", "3"], "error: No such option: --iteration"),
+        (["run"], "error: Missing argument 'PROBLEM...'. `evoq run --help` shows"),
+        (["run", "x", "--iterations", "0"], "error: Invalid value for '--iterations'"),
+    ],
+)
+def test_wrong_usage_is_one_line_in_the_style_of_other_errors(
+    evoq: Evoq, arguments: list[str], expected: str
+):
+    result = evoq(*arguments)
+
+    assert result.code == 2
+    assert result.err.startswith(expected)
+    assert result.err.count("\n") == 1
+    assert result.out == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [("evoq list", ["list-runs"]), ("evoq run --primary", ["--primary-model"])],
+)
+def test_the_shell_completes_commands_and_options(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: str,
+    completed: list[str],
+):
+    monkeypatch.setenv("_EVOQ_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+
+    with pytest.raises(SystemExit) as ended:
+        status_of([])
+
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.split() == completed
 
 
 def test_wrong_usage_is_one_document_with_json(evoq: Evoq):

@@ -24,6 +24,15 @@ def test_only_its_owner_reaches_it_and_only_through_a_socket(tmp_path: Path) -> 
         assert client.config_get("port") == {"port": "0"}
 
 
+def test_in_a_folder_that_is_not_ascii_the_address_is(tmp_path: Path) -> None:
+    home = tmp_path / "gööd"
+    home.mkdir()
+    with EmbeddedValkey(home) as url, redis.Redis.from_url(url) as client:
+        assert url.isascii()
+        assert "%" not in url
+        assert client.ping()
+
+
 def test_a_second_start_ends_the_server_of_the_first(tmp_path: Path) -> None:
     first, second = EmbeddedValkey(tmp_path), EmbeddedValkey(tmp_path)
     first.start()

@@ -100,7 +100,9 @@ def test_a_problem_finds_its_packages_in_an_environment(
     assert sandbox.run(job(TOMLI_W, PROGRAM_USES_IT)).failure is None
     sandbox.close()
     assert sum("making" in line for line in said) == 1
-    assert any("tomli_w" in line for line in said)
+    assert not any("tomli_w" in line for line in said)
+    [log] = said[0].split()[-1:]
+    assert "tomli_w" in Path(log).read_text()
 
 
 @pytest.mark.slow
@@ -139,7 +141,9 @@ def test_a_failed_installation_is_the_problems_fault_and_is_removed(
         sandbox.run(job(TOMLI_W))
     for words in ("requirements.txt", "No matching distribution", "sandbox.image"):
         assert words in str(caught.value)
-    assert [path.suffix for path in tmp_path.iterdir()] == [".lock"]
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".lock", ".log"]
+    [announced] = said
+    assert "No matching distribution" in Path(announced.split()[-1]).read_text()
     with pytest.raises(EvaluatorBroken):
         sandbox.run(job(TOMLI_W))  # remembered, so that waiting trials do not repeat it
     assert sum(": making" in line for line in said) == 1

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 from app.adapters.sandbox.dependencies import (
     DOCKERFILE,
@@ -136,7 +137,10 @@ class Environments:
             yield
 
     def _make(self, wanted: Dependencies, home: Path) -> None:
-        self._show_progress(f"sandbox: making {home} from the problem's {wanted.entry}")
+        log = Path(f"{home}.log")
+        self._show_progress(
+            f"sandbox: making {home} from the problem's {wanted.entry}; its output goes to {log}"
+        )
         began = time.monotonic()
         deadline = began + self._build_seconds
         output: list[str] = []
@@ -149,17 +153,28 @@ class Environments:
                 *(*_ALWAYS, "-r", wanted.entry),
             ],
         ]
-        for number, step in enumerate(steps):
-            ended = self._run(step, source if number else None, deadline, output)
-            if ended != 0:
-                shutil.rmtree(home, ignore_errors=True)
-                raise failed(wanted.entry, f"an environment of {self._python}", output)
-            if not number:
-                _write(wanted, source)
+        with log.open("w", encoding="utf-8", errors="replace") as file:
+            for number, step in enumerate(steps):
+                ended = self._run(step, source if number else None, deadline, output, file)
+                if ended != 0:
+                    shutil.rmtree(home, ignore_errors=True)
+                    raise failed(wanted.entry, f"an environment of {self._python}", output)
+                if not number:
+                    _write(wanted, source)
         self._show_progress(f"sandbox: made {home} in {time.monotonic() - began:.0f} s")
 
-    def _run(self, command: list[str], cwd: Path | None, deadline: float, output: list[str]) -> int:
-        """Runs one step of an installation, showing what it prints; returns its exit status."""
+    def _run(
+        self,
+        command: list[str],
+        cwd: Path | None,
+        deadline: float,
+        output: list[str],
+        log: TextIO,
+    ) -> int:
+        """Runs one step of an installation; returns its exit status.
+
+        What it prints goes to the log, and the last lines also to `output`.
+        """
         with subprocess.Popen(
             command,
             cwd=cwd,
@@ -176,7 +191,8 @@ class Environments:
                 assert step.stdout is not None
                 for line in step.stdout:
                     output.append(line.rstrip())
-                    self._show_progress(f"sandbox: {output[-1]}")
+                    log.write(f"{output[-1]}\n")
+                    log.flush()
                     del output[:-100]
                 ended = step.wait()
             finally:
