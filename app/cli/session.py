@@ -32,7 +32,7 @@ from app.domain.problem import Evaluator, Problem
 from app.domain.run import Run, RunState
 from app.engine import lifecycle, steps
 from app.engine.context import Context
-from app.ports.protocols import Sandbox, Step, Store, Unavailable
+from app.ports.protocols import Step, Store, Unavailable
 from app.reports.summary import Summary, document, summarise
 from app.reports.waiting import watched_queue
 
@@ -153,13 +153,17 @@ def open_session(
     with ExitStack() as stack:
         alone = stack.enter_context(work_lock(target.home, alone=inline))
         sandbox = stack.enter_context(open_sandbox(settings.sandbox, screen, may_build=True))
+        for line in protection_lines(sandbox.protections(), verbose=verbose):
+            screen.say(line)
+        if evaluator is not None:
+            sandbox.prepare(evaluator)
         if inline:
-            _prepare_sandbox(sandbox, evaluator, screen, verbose=verbose)
             ledger = stack.enter_context(open_ledger(target))
             executor = InlineExecutor()
             ctx = bootstrap.context(ledger.store, executor, sandbox, keep_leases=False)
             yield RunSession(ctx, screen, ledger, inline=executor, patience_seconds=patience)
             return
+        sandbox.close()
         environment = environment_of_workers(settings, os.environ)
         if not alone and environment != dict(os.environ):
             screen.note(
@@ -170,20 +174,8 @@ def open_session(
         ctx = with_queue(ledger)
         if alone:
             _pause_left_behind(ctx, resumed, screen)
-        _prepare_sandbox(sandbox, evaluator, screen, verbose=verbose)  # while the workers start
-        sandbox.close()
         hint = f"the logs are in {target.home / 'log'}"
         yield RunSession(ctx, screen, ledger, hint, patience_seconds=patience)
-
-
-def _prepare_sandbox(
-    sandbox: Sandbox, evaluator: Evaluator | None, screen: Screen, *, verbose: bool
-) -> None:
-    """Names the protections of the sandbox and installs the dependencies of the evaluator."""
-    for line in protection_lines(sandbox.protections(), verbose=verbose):
-        screen.say(line)
-    if evaluator is not None:
-        sandbox.prepare(evaluator)
 
 
 def environment_of_workers(settings: RunSettings, environment: Mapping[str, str]) -> dict[str, str]:
