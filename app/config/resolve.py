@@ -104,7 +104,7 @@ def _require_recipe(settings: RunSettings, sources: Mapping[str, str]) -> None:
     try:
         with_parameters(found, settings.search.model_dump(), given)
     except ValidationError as error:
-        raise _invalid(error, sources, section="strategy.") from error
+        raise _invalid(error, sources, section="strategy") from error
 
 
 def _unknown_parameter(
@@ -195,7 +195,7 @@ def _invalid(
 ) -> UsageError:
     """Returns the first fault that the validation found, with the sources of its setting."""
     fault = error.errors(include_url=False)[0]
-    name = section + ".".join(str(part) for part in fault["loc"])
+    name = ".".join([section, *map(str, fault["loc"])] if section else map(str, fault["loc"]))
     origins = dict.fromkeys(
         source
         for key, source in sources.items()
@@ -211,6 +211,8 @@ def _invalid(
             where=f"prompts ({', '.join(sorted(origins))})",
             remedy="`docs/prompts.md` has every template and setting; `evoq prompt` shows them.",
         )
+    if name == "strategy":  # what the recipe itself refuses names its parameter
+        return UsageError(f"`strategy.*`: {message}", where=", ".join(origins), remedy=remedy)
     return UsageError(
         f"`{name}`: {message[0].lower()}{message[1:]}",
         where=", ".join(origins) or name,

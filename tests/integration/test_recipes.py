@@ -85,7 +85,10 @@ def test_a_recipe_of_another_package_is_loaded_by_its_entry_point():
             "the closest is 'podium', of broken, funsearch, greedy, map_elites, podium, random",
         ),
         (["search.strategy=podium", "strategy.place=2"], "closest known one is `strategy.places`"),
-        (["search.strategy=podium", "strategy.places=0"], "places must be at least 1, not 0"),
+        (
+            ["search.strategy=podium", "strategy.places=0"],
+            "--set: `strategy.*`: places must be at least 1, not 0. Correct",
+        ),
         (["search.strategy=podium", "strategy.places=many"], "`strategy.places`: input should be"),
         (["search.strategy=podium", "strategy.inspirations=1"], "setting `search.inspirations`"),
         (["strategy.places=2"], "'map_elites' has no parameter `strategy.places`"),
