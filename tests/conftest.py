@@ -1,5 +1,6 @@
 """Fixtures every test may use: real servers, started once a session, stopped with it."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,6 +42,12 @@ def group(nodeid: str) -> str:
         return DEPLOYMENT
     name = rest.partition("::")[0]
     return f"{path}::{name}" if "UnderAttack" in name else path
+
+
+def pytest_configure() -> None:
+    """Stops ignoring signals, as a process in the background does, and with it what tests start."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling:

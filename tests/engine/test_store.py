@@ -53,7 +53,7 @@ def test_children_of_a_seed_in_other_runs_are_not_read(ctx: Context, database: s
         run = run_to_the_end(ctx, toy, replace(new_run(toy, islands=1), name=name))
     values = {"run": run, "island": 0, "n": 50, "most": 1000}
     with psycopg.connect(database.replace("+psycopg", "")) as connection:
-        connection.execute("SET enable_seqscan = off")
+        connection.execute("SET enable_seqscan = off; SET enable_bitmapscan = off")
         lines = connection.execute(f"EXPLAIN (ANALYZE) {_BRED}", values).fetchall()
     plan = "\n".join(line for (line,) in lines)
     assert "using proposals_of_parent" in plan

@@ -165,7 +165,7 @@ def test_an_environment_of_a_killed_worker_is_made_again(
     environments = Environments(folder=tmp_path)
     with pytest.raises(EvaluatorBroken):
         environments.interpreter(TOMLI_W)
-    (lock,) = tmp_path.iterdir()
+    [lock] = tmp_path.glob("*.lock")
     half_made = lock.with_suffix("")
     (half_made / "bin").mkdir(parents=True)
     (half_made / "bin" / "python").write_text("not an interpreter")
