@@ -90,7 +90,8 @@ def ask(database: str) -> Callable[[str], list[tuple[Any, ...]]]:
 
 
 def submit(capsys: pytest.CaptureFixture[str], folder: Path, *settings: str) -> None:
-    shape = ("llm.max_tokens=256", "queue.generating=256", f"budget.proposals={PROPOSALS}")
+    limits = ("queue.generating=256", "queue.evaluating=256")
+    shape = ("llm.max_tokens=256", *limits, f"budget.proposals={PROPOSALS}")
     options = [text for setting in (*shape, *settings) for text in ("--set", setting)]
     said = Evoq(capsys)("run", problem_folder(folder / "problem"), *options, "--detach", "--json")
     assert said.code == 0, said.err
