@@ -73,7 +73,8 @@ class RunSession:
         mix = ", ".join(f"{name} {weight / weights:.0%}" for name, weight in run.operators.items())
         self.screen.say(
             f"run {run.name}: {run.budget.proposals} proposals, seed {run.seed}, "
-            f"{run.islands} islands, operators {mix}; files go to {folder}"
+            f"{run.islands} {'island' if run.islands == 1 else 'islands'}, operators {mix}; "
+            f"files go to {folder}"
         )
         if detach:
             self.screen.say(f"submitted: `evoq watch {run.name}` follows it")
