@@ -39,8 +39,8 @@ APART_SECONDS = 1.0
 """Shortest time between two plain lines."""
 REFRESHES = 8
 STALL_SECONDS = 30.0
-WAIT_SECONDS = 5.0
-"""Time without a settled proposal after which a display says what the run waits for."""
+OPENING_SECONDS = 5.0
+"""Time for which a display does not say what a run waits for: workers may be starting."""
 FRUITLESS = 25
 """Failures of one kind without a gain after which a notice quotes the commonest."""
 DETAIL_CHARS = 160
@@ -328,21 +328,21 @@ def progress_display(console: Console, hint: str) -> Iterator[Callable[[RunStatu
 
 
 class StallNotice:
-    """Notices that a run settles nothing."""
+    """Notices that a run waits for something, or settles nothing."""
 
     def __init__(self, hint: str, clock: Callable[[], float] = time.monotonic) -> None:
         """Starts the clock."""
         self._hint = hint
         self._clock = clock
         self._done = -1
-        self._since = clock()
+        self._since = self._began = clock()
 
     def text(self, status: RunStatus) -> str:
-        """Returns a notice about the stall; "" while proposals settle."""
+        """Returns what the run waits for, or that nothing settles; "" where neither is so."""
         now = self._clock()
         if status.progress.done != self._done or status.stopped:
             self._done, self._since = status.progress.done, now
-        if now - self._since < WAIT_SECONDS:
+        if now - self._began < OPENING_SECONDS:
             return ""
         waiting, why = status.backlog, f"{status.waiting}; " if status.waiting else ""
         if now - self._since < STALL_SECONDS:
@@ -354,7 +354,7 @@ class StallNotice:
 
 
 class PlainLines:
-    """Prints one line at an improvement, and one every few seconds.
+    """Prints a line at an improvement, one when the run begins to wait, and one every few seconds.
 
     Args:
       console: Where to.
@@ -372,20 +372,21 @@ class PlainLines:
         self._last_at = -math.inf
         self._last = ""
         self._improvements = 0
+        self._waits = False
 
     def __call__(self, status: RunStatus) -> None:
         """Prints a line if one is due."""
         now = self._clock()
-        improved = status.progress.improvements > self._improvements
-        due = EVERY_SECONDS if not improved else APART_SECONDS
+        stall = self._stall.text(status)
+        news = status.progress.improvements > self._improvements or (stall and not self._waits)
+        due = APART_SECONDS if news else EVERY_SECONDS
         if now - self._last_at < due and not status.stopped:
             return
-        stall = self._stall.text(status)
         text = f"{line(status)}; {stall}" if stall else line(status)
         if text != self._last:
             self._console.print(text, markup=False)
         self._last, self._last_at = text, now
-        self._improvements = status.progress.improvements
+        self._improvements, self._waits = status.progress.improvements, bool(stall)
 
 
 def line(status: RunStatus) -> str:

@@ -19,7 +19,7 @@ from app.ports.records import Backlog, Presence
 
 SILENT_SECONDS = 5.0
 """Time without an answer after which a run is said to wait for a model."""
-_AGAIN_SECONDS = 2.0
+_AGAIN_SECONDS = 1.0
 _PREFIX = "waiting: "
 
 
@@ -50,7 +50,7 @@ def read_queue(redis_url: str) -> QueueState:
 def watched_queue(
     redis_url: str, clock: Callable[[], float] = time.monotonic
 ) -> Callable[[], QueueState]:
-    """Returns a function that returns the state of the queue, read every two seconds at most."""
+    """Returns a function that returns the state of the queue, read once a second at most."""
     state, read_at = QueueState(), -_AGAIN_SECONDS
 
     def current() -> QueueState:

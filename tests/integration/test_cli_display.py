@@ -118,10 +118,9 @@ def test_lines_come_every_few_seconds_and_at_the_end_and_not_at_every_poll():
     assert "finished" in lines[-1]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "settles", "shown"), [(4.9, False, False), (5.0, False, True), (60.0, True, False)]
-)
-def test_a_display_says_what_a_run_that_settles_nothing_waits_for(
+@pytest.mark.parametrize("settles", [False, True])
+@pytest.mark.parametrize(("seconds", "shown"), [(4.9, False), (5.0, True), (29.0, True)])
+def test_a_display_says_what_a_run_waits_for_once_workers_have_had_time_to_start(
     seconds: float, settles: bool, shown: bool
 ) -> None:
     now = 0.0
@@ -134,6 +133,27 @@ def test_a_display_says_what_a_run_that_settles_nothing_waits_for(
     assert ("waits: no worker evaluates" in stall.text(later)) is shown
     now += 60.0
     assert "no worker evaluates; try this" in stall.text(later)
+
+
+def test_a_line_comes_at_once_when_a_run_begins_to_wait():
+    console, out = printed(terminal=False)
+    seconds = 0.0
+    show = PlainLines(console, "try this", clock=lambda: seconds)
+    waits = replace(STATUS, waiting="no model answers")
+
+    shown = []
+    for seconds, status in [
+        (0.0, STATUS),
+        (5.5, STATUS),
+        (6.6, waits),
+        (7.7, waits),
+        (11.5, waits),
+    ]:
+        show(status)
+        shown.append("no model answers" in " ".join(out.getvalue().split()))
+
+    assert shown == [False, False, True, True, True]
+    assert out.getvalue().count("packing-1 running") == 2
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ They show that planning goes on, and whether there is anything to plan.
 import redis
 
 TICK_KEY, IDLE_KEY = "evoq:tick", "evoq:idle"
-KEPT_SECONDS = 6
+KEPT_SECONDS = 5
 _READ_SECONDS = 1.0
 
 

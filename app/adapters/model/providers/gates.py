@@ -15,7 +15,7 @@ from app.adapters.model.congestion.status import publish, without_secrets
 from app.adapters.model.congestion.window import Bounds
 from app.adapters.model.providers.spec import IN_PROCESS, START, ModelSpec, ProcessLimits
 
-PUBLISH_SECONDS = 2.0
+PUBLISH_SECONDS = 1.0
 _UNLIMITED = 1_000_000
 
 
