@@ -142,13 +142,14 @@ def test_a_line_comes_at_once_when_a_run_begins_to_wait():
     waits = replace(STATUS, waiting="no model answers")
 
     shown = []
-    for seconds, status in [
+    for at, status in [
         (0.0, STATUS),
         (5.5, STATUS),
         (6.6, waits),
         (7.7, waits),
         (11.5, waits),
     ]:
+        seconds = at
         show(status)
         shown.append("no model answers" in " ".join(out.getvalue().split()))
 
