@@ -11,7 +11,7 @@ from app.domain.run import Run, RunState
 from app.domain.secrets import redacted
 from app.engine.context import Context, LeaseKind, Pace
 from app.ports.ledger import Exhausted, Transaction
-from app.ports.protocols import Misconfigured, Unavailable
+from app.ports.protocols import Misconfigured, Starved, Unavailable
 
 
 class Subject(Protocol):
@@ -75,7 +75,10 @@ def carry_out(
         if fault is None:
             return
         with ctx.store.begin() as tx:
-            _release(tx, kind, left, ctx.pace)
+            # The attempt of a starved trial counts: the last one is recorded, whatever came of it.
+            tried = left[:1] if isinstance(fault, Starved) else []
+            _release(tx, kind, left[len(tried) :], ctx.pace)
+            tx.leases.release([], tried, ctx.pace.retry_seconds, counted=True)
             if isinstance(fault, Unavailable):
                 tx.runs.explain(run.id, f"waiting: {redacted(str(fault))}")
         if isinstance(fault, EvaluatorBroken):

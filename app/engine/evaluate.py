@@ -12,6 +12,7 @@ from app.engine.attempt import carry_out, stop
 from app.engine.context import Context, Pace
 from app.engine.enqueue import enqueue
 from app.ports.ledger import Exhausted, Transaction
+from app.ports.protocols import Starved
 from app.ports.records import LeasedTrial, TrialQueue, TrialResult
 
 TURNS = 3
@@ -118,7 +119,12 @@ def claim_trials(
 def _evaluations(ctx: Context, run: Run, leased: Sequence[LeasedTrial]) -> Iterator[TrialResult]:
     problem = ctx.problem(run.problem)
     for trial in leased:
-        outcome = ctx.sandbox.run(problem.prepare(trial.trial, trial.programs))
+        try:
+            outcome = ctx.sandbox.run(problem.prepare(trial.trial, trial.programs))
+        except Starved as error:
+            if trial.attempt < ctx.pace.attempts:
+                raise
+            outcome = error.outcome
         evaluation = problem.interpret(trial.trial, trial.programs, outcome)
         yield TrialResult(trial.id, trial.cohort, evaluation)
 

@@ -297,9 +297,14 @@ class Leases(Protocol):
     ) -> None: ...
 
     def release(
-        self, proposals: Sequence[ProposalId], trials: Sequence[TrialId], retry_seconds: float
+        self,
+        proposals: Sequence[ProposalId],
+        trials: Sequence[TrialId],
+        retry_seconds: float,
+        *,
+        counted: bool = False,
     ) -> None:
-        """Gives leases back: the attempt is not counted, redelivery is in `retry_seconds`."""
+        """Gives leases back; redelivery is in `retry_seconds`.  The attempt may be counted."""
         ...
 
     def runs(self, proposals: Sequence[ProposalId], trials: Sequence[TrialId]) -> list[int]:

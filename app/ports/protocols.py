@@ -41,6 +41,19 @@ class Unavailable(Exception):
         self.answered = dict(answered)
 
 
+class Starved(Unavailable):
+    """The machine was too busy for a trial, which may do better later or on another machine.
+
+    Attributes:
+      outcome: That of the trial where it is not to be repeated: a failure by time-out.
+    """
+
+    def __init__(self, outcome: Outcome) -> None:
+        detail = "" if outcome.failure is None else outcome.failure.detail
+        super().__init__(f"the machine is too busy for a trial: {detail}")
+        self.outcome = outcome
+
+
 class Misconfigured(Unavailable):
     """Retrying will not help until a person acts; the message says what, where, and the remedy."""
 

@@ -232,12 +232,17 @@ class TrialQueue:
 
 @dataclass(frozen=True, slots=True)
 class LeasedTrial:
-    """A trial this process has leased, with the programs it plays."""
+    """A trial this process has leased, with the programs it plays.
+
+    Attributes:
+      attempt: Number of this attempt, from 1.
+    """
 
     id: TrialId
     cohort: CohortId
     trial: Trial
     programs: Mapping[ProgramId, Program]
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,6 +159,15 @@ class StoreContract:
         with pytest.raises(Exhausted), store.begin() as tx:
             tx.proposals.claim([cohort], 0, attempts=1)
 
+    def test_a_lease_may_be_given_back_as_an_attempt(self, store: Store) -> None:
+        run = a_run(store)
+        with store.begin() as tx:
+            [cohort] = tx.cohorts.add(run, [Plan(0, "nudge", (0,))], redeliver_seconds=30)
+            assert tx.proposals.claim([cohort], 0, attempts=1)
+            tx.leases.release([cohort], [], 0.0, counted=True)
+        with pytest.raises(Exhausted), store.begin() as tx:
+            tx.proposals.claim([cohort], 0, attempts=1)
+
     def test_overdue_messages_are_returned_once(self, store: Store) -> None:
         run = a_run(store)
         with store.begin() as tx:

@@ -1,10 +1,12 @@
 """What a crash leaves behind is found again; what is repeated is harmless."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
+from app.domain.evaluation import Failure, FailureKind
 from app.domain.events import SETTLING, EventKind
 from app.domain.operator import Completion, Prompt
 from app.domain.problem import EvaluatorBroken, Job, Outcome
@@ -12,7 +14,7 @@ from app.domain.run import RunState
 from app.engine import lifecycle, steps
 from app.engine.attempt import stop
 from app.engine.context import Context, Pace
-from app.ports.protocols import Misconfigured, Unavailable
+from app.ports.protocols import Misconfigured, Starved, Unavailable
 from tests.engine.conftest import new_run, run_to_the_end, table
 from tests.engine.toy import problem
 
@@ -52,6 +54,46 @@ def test_losing_the_queue_again_and_again_costs_time_and_nothing_else(ctx: Conte
         events, final = tx.events.read(run.id), tx.runs.get(run.id)
     assert (final.state, final.proposals) == (RunState.FINISHED, 20)
     assert sorted(e.data["proposal"] for e in events if e.kind in SETTLING) == list(range(20))
+
+
+class Busy:
+    """A sandbox of a machine that has no time for any trial but the seeds'."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def run(self, job: Job) -> Outcome:
+        if b"0.0\n" in job.programs[0][1]:
+            return Outcome(b'{"x": 0.0}', None)
+        self.asked += 1
+        raise Starved(Outcome(None, Failure(FailureKind.TIMEOUT, "no result")))
+
+    def close(self) -> None: ...
+
+
+def test_a_starved_trial_is_tried_again_and_is_a_timeout_at_the_last_attempt(ctx: Context) -> None:
+    busy = Busy()
+    ctx = replace(ctx, sandbox=busy, pace=Pace(30.0, 0.0, 0.0, attempts=3))
+    toy = problem()
+    run = lifecycle.start(ctx, toy, new_run(toy, budget=1))
+    waiting = ctx.executor._messages  # type: ignore[attr-defined]
+    reasons = set()
+    for _ in range(60):
+        if not waiting:
+            steps.reap_all(ctx)
+        if not waiting:
+            break
+        step, subject = waiting.popleft()
+        with suppress(Starved):
+            table(ctx)[step](subject)
+        with ctx.store.begin() as tx:
+            reasons.add(tx.runs.get(run.id).reason)
+    with ctx.store.begin() as tx:
+        final, failures = tx.runs.get(run.id), tx.history.failures(run.id)
+
+    assert (final.state, failures) == (RunState.FINISHED, {"timeout": 1})
+    assert busy.asked == 3
+    assert "waiting: the machine is too busy for a trial: no result" in reasons
 
 
 class Poison:

@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from . import forks
@@ -17,6 +17,7 @@ _ATTEMPTS = 200
 _PAUSE_SECONDS = 0.002
 _STOPS = 50
 _PARENT, _THREADS = 1, 17  # of /proc/PID/stat, counted after the command
+_WAITED = 1  # of /proc/PID/task/TID/schedstat: nanoseconds
 IN_A_CONTAINER = (
     "/sys/fs/cgroup/memory.events",
     "/sys/fs/cgroup/memory/memory.oom_control",
@@ -215,6 +216,22 @@ def _resident(pid: int) -> tuple[int, int]:
         pass  # it has ended meanwhile
     # gVisor reports all memory in one number.
     return (sizes[b"RssAnon:"] if has_anonymous else sizes[b"VmRSS:"]), sizes[b"RssShmem:"]
+
+
+def waited_seconds(pids: Iterable[int]) -> dict[int, float]:
+    """Returns how long each process, in the thread that waited longest, was denied a processor.
+
+    That is the time for which it could run and did not, also for want of its cgroup's quota.  A
+    kernel that counts no such time (gVisor's) leaves its processes out.
+    """
+    waited: dict[int, float] = {}
+    for pid in pids:
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as file:
+                    seconds = int(file.read().split()[_WAITED]) / 1e9
+                waited[pid] = max(waited.get(pid, 0.0), seconds)
+    return waited
 
 
 def open_counter(paths: tuple[str, ...], most_bytes: int) -> int:

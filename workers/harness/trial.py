@@ -24,6 +24,7 @@ _POLL_SECONDS = 0.05
 _EVALUATOR_END_SECONDS = 5.0
 _PASSING_ON_SECONDS = 0.2
 _DYING_SECONDS = 1.0
+_STALL_SECONDS = 0.5
 _KIB = 1024
 
 
@@ -54,6 +55,9 @@ class TrialRun:
         self._oom_before = 0
         self._stopped_by = ""
         self._cpu_seconds = 0.0
+        self._waited_seconds = 0.0
+        self._waited_before: dict[int, float] = {}
+        self._stalled_seconds = 0.0
         self._peak_kib = 0
         self._null = os.open("/dev/null", os.O_RDWR)
         self._pipes = TrialPipes(state.results, state.streams)
@@ -88,11 +92,16 @@ class TrialRun:
         listeners = {p.listener.fileno(): p for p in self._programs if p.listener is not None}
         for fd in (*self._pipes.sinks, *listeners):
             poll.register(fd, select.POLLIN)
-        quiet_until = time.monotonic() + _POLL_SECONDS
+        woken = time.monotonic()
+        quiet_until = woken + _POLL_SECONDS
         while self._report is None and not self._evaluator_lost and not self._stopped_by:
             now = time.monotonic()
+            if now - woken > _STALL_SECONDS:  # it never sleeps for a tenth of that
+                self._stalled_seconds += now - woken
+            woken = now
             if now >= deadline:
                 self._stopped_by = "timeout"
+                self._waited_seconds = self._waited()
                 return
             if now >= quiet_until:
                 self._check_memory()
@@ -126,6 +135,9 @@ class TrialRun:
     def _start_evaluator(self) -> None:
         """Starts the evaluator's process, with a channel for its listener if forks are answered."""
         state, pipes = self._state, self._pipes.evaluator_writers()
+        kept = state.evaluator_zygote.kept
+        if kept is not None and kept.pid:
+            self._waited_before = processes.waited_seconds((kept.pid,))
         if state.fork_filter is None:
             self._evaluator_pid = state.evaluator_zygote.start(self._request, pipes)
             if state.evaluator_zygote.kept is not None:
@@ -261,6 +273,15 @@ class TrialRun:
             ProgramServer(socket.socket(fileno=fds[0]), program.path).serve()
         os._exit(0)
 
+    def _waited(self) -> float:
+        """Returns for how long the process that waited longest was denied a processor."""
+        alive = processes.others(self._state.layout, frozenset((self._state.evaluator_zygote.pid,)))
+        waited = processes.waited_seconds(alive)
+        return max(
+            (seconds - self._waited_before.get(pid, 0.0) for pid, seconds in waited.items()),
+            default=0.0,
+        )
+
     def _check_memory(self) -> None:
         """Ends a trial that uses too much memory: a full cgroup slows down the zygote as well."""
         state = self._state
@@ -377,6 +398,8 @@ class TrialRun:
             "statuses": self._statuses,
             "wall_seconds": wall_seconds,
             "cpu_seconds": self._cpu_seconds,
+            "waited_seconds": self._waited_seconds,
+            "stalled_seconds": self._stalled_seconds,
             "peak_kib": self._peak_kib,
             "oom_kills": oom_kills,
             "evaluator_lost": self._evaluator_lost,

@@ -19,6 +19,7 @@ _STDOUT, _STDERR = 1, 2
 _ERROR_OUTPUT_BYTES = 2000
 _ENDING_SECONDS = 3.0
 _ANSWER_SECONDS = 5.0
+_LATE_SECONDS = 0.1
 _REMEMBERING_SECONDS = 2  # the end may be reported before its cause
 
 
@@ -86,9 +87,10 @@ class ContainerConnection:
 
     def _set_deadline(self, deadline: float) -> None:
         left = deadline - time.monotonic()
-        if left <= 0:
+        if left <= 0 and self.silent():
             raise SandboxOverdue("the container does not answer")
-        self._socket.settimeout(left)
+        # What came while this process was itself held up is read also after the deadline.
+        self._socket.settimeout(max(left, _LATE_SECONDS))
 
     def silent(self) -> bool:
         poll = select.poll()
@@ -133,7 +135,7 @@ class ContainerConnection:
             self._socket.shutdown(socket.SHUT_WR)  # the zygote reads the end of its input and exits
         deadline = time.monotonic() + _ENDING_SECONDS
         try:
-            while True:
+            while time.monotonic() < deadline:
                 self._exactly(1, deadline)
         except SandboxLost:
             ended = True

@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 
 from app.adapters.sandbox.bundle import beyond_the_library
 from app.adapters.sandbox.protection import protections_of
-from app.adapters.sandbox.verdict import more_than, outcome
+from app.adapters.sandbox.verdict import more_than, outcome, starved
 from app.adapters.sandbox.warm_sandbox import SandboxLost, SandboxOverdue, WarmSandbox
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.problem import Evaluator, EvaluatorBroken, Job, Limits, Mode, Outcome
-from app.ports.protocols import Protection, Unavailable
+from app.ports.protocols import Protection, Starved, Unavailable
 
 _ATTEMPTS = 3  # a job whose sandbox is lost is repeated in a fresh one
 _KEYS_REMEMBERED = 64
@@ -103,6 +103,7 @@ class Pool:
 
         Raises:
           Unavailable: A sandbox could not be had, or the machinery between went away.
+          Starved: The machine had no time for the trial.
           EvaluatorBroken: The evaluator cannot be imported or lacks the function.
         """
         reason = ""
@@ -114,7 +115,10 @@ class Pool:
                 fit = warm.sandbox.clean
                 if report.header["evaluator_lost"] and not report.result:
                     raise SandboxLost("the evaluator's zygote ended")
-                return outcome(job, report, warm.boot_seconds)
+                ended = outcome(job, report, warm.boot_seconds)
+                if starved(job, report):
+                    raise Starved(ended)
+                return ended
             except SandboxLost as error:
                 reason = str(error)
                 if warm.sandbox.starved():

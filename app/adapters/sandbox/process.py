@@ -214,6 +214,6 @@ class _PipeConnection:
 def _wait(fd: int, event: int, deadline: float) -> None:
     poll = select.poll()
     poll.register(fd, event)
-    left = deadline - time.monotonic()
-    if left <= 0 or not poll.poll(left * 1000):
+    # What came while this process was itself held up is read also after the deadline.
+    if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
         raise SandboxOverdue("the sandbox does not answer")

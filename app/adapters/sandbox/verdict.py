@@ -18,6 +18,8 @@ _KIB_PER_MIB = 1024
 _PROGRAM_MARK = b"\n--- program ---\n"
 _DETAIL_CHARS = 4000
 _DEEPEST = 40
+_DENIED, _CROWDED = 0.5, 0.25
+"""Shares of a trial's time: without a processor, and on one."""
 _OF_A_TRIAL = frozenset(
     {
         FailureKind.SYNTAX, FailureKind.IMPORT_BLOCKED, FailureKind.RUNTIME, FailureKind.MEMORY,
@@ -53,6 +55,23 @@ def outcome(job: Job, report: TrialReport, boot_seconds: float) -> Outcome:
     )
 
 
+def starved(job: Job, report: TrialReport) -> bool:
+    """Returns whether a trial that was ended at its deadline was denied the machine.
+
+    That is the case if the sandbox as a whole stood still for half of the trial's time, or if a
+    process could run for half of that time and did not, while the whole trial had less than a
+    quarter of one processor.  A program that computes, or that crowds itself out with processes of
+    its own, has more than that; one that sleeps waits for no processor.
+    """
+    header, wall_seconds = report.header, job.limits.wall_seconds
+    if header["stopped_by"] != "timeout":
+        return False
+    waited = bool(header["waited_seconds"] >= _DENIED * wall_seconds)
+    idle = bool(header["cpu_seconds"] < _CROWDED * wall_seconds)
+    stalled = bool(header["stalled_seconds"] >= _DENIED * wall_seconds)
+    return stalled or (waited and idle)
+
+
 def more_than(limits: Limits) -> str:
     """Returns the detail of a failure by memory."""
     return f"more than {limits.memory_mib} MiB of memory"
@@ -64,7 +83,10 @@ def _seen_from_outside(job: Job, report: TrialReport) -> Failure | None:
     if stopped_by == "memory" or oom_kills > 0:
         return Failure(FailureKind.MEMORY, more_than(limits))
     if stopped_by == "timeout":
-        return Failure(FailureKind.TIMEOUT, f"no result within {limits.wall_seconds:g} s")
+        detail = f"no result within {limits.wall_seconds:g} s"
+        if starved(job, report):
+            detail += f"; the machine gave it {header['cpu_seconds']:.1f} s of processor time"
+        return Failure(FailureKind.TIMEOUT, detail)
     if stopped_by == "output_limit":
         return Failure(FailureKind.OUTPUT_LIMIT, f"more than {limits.output_bytes} bytes of output")
     signals = _signals(job, report)

@@ -25,7 +25,7 @@ _RENEW = """
 """
 _RELEASE = """
     UPDATE {table} SET leased_until = NULL, visible_at = now() + %(retry)s * interval '1 second',
-        attempts = greatest(attempts - 1, 0)
+        attempts = greatest(attempts - %(uncounted)s, 0)
     WHERE id IN (SELECT id FROM {table} WHERE id = ANY(%(ids)s) ORDER BY id FOR NO KEY UPDATE)
 """
 _RUNS = """
@@ -124,14 +124,19 @@ class SqlLeases:
                 )
 
     def release(
-        self, proposals: Sequence[ProposalId], trials: Sequence[TrialId], retry_seconds: float
+        self,
+        proposals: Sequence[ProposalId],
+        trials: Sequence[TrialId],
+        retry_seconds: float,
+        *,
+        counted: bool = False,
     ) -> None:
         for table, ids in (("proposals", proposals), ("trials", trials)):
             if ids:
                 write(
                     self._c,
                     _RELEASE.format(table=table),
-                    {"ids": sorted(ids), "retry": retry_seconds},
+                    {"ids": sorted(ids), "retry": retry_seconds, "uncounted": 0 if counted else 1},
                 )
 
     def runs(self, proposals: Sequence[ProposalId], trials: Sequence[TrialId]) -> list[int]:

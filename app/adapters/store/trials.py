@@ -97,7 +97,7 @@ _RECORD = f"""
 def _leased(claimed: Mapping[str, Any], programs: Mapping[ProgramId, Program]) -> LeasedTrial:
     trial = trial_of(claimed)
     players = {player: programs[player] for player in trial.players}
-    return LeasedTrial(claimed["id"], claimed["cohort"], trial, players)
+    return LeasedTrial(claimed["id"], claimed["cohort"], trial, players, claimed["attempts"])
 
 
 def _queue(record: Any) -> TrialQueue:

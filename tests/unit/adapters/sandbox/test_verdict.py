@@ -1,10 +1,11 @@
 """What the end of an evaluator's process means for the program it was reading."""
 
 import signal
+from dataclasses import replace
 
 import pytest
 
-from app.adapters.sandbox.verdict import outcome
+from app.adapters.sandbox.verdict import outcome, starved
 from app.adapters.sandbox.warm_sandbox import TrialReport
 from app.domain.evaluation import FailureKind
 from app.domain.problem import Evaluator, Job, Limits, Outcome
@@ -20,6 +21,8 @@ def ended_by(number: int, cpu_seconds: float, result: bytes = b"") -> Outcome:
         "statuses": [["evaluator", number, False]],
         "wall_seconds": 5.0,
         "cpu_seconds": cpu_seconds,
+        "waited_seconds": 0.0,
+        "stalled_seconds": 0.0,
         "peak_kib": 1,
         "oom_kills": 0,
     }
@@ -54,3 +57,30 @@ def test_an_evaluator_that_ends_after_its_result_keeps_it() -> None:
     found = ended_by(signal.SIGXCPU, 3.0, RESULT)
 
     assert (found.failure, found.result is None) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("stopped_by", "cpu", "waited", "stalled", "expected"),
+    [
+        ("timeout", 0.5, 9.0, 0.0, True),
+        ("timeout", 5.0, 9.0, 0.0, False),  # many processes, which crowd each other out
+        ("timeout", 2.4, 4.9, 0.0, False),  # it computed for a while and slept for a while
+        ("timeout", 9.9, 0.1, 0.0, False),  # it computed
+        ("timeout", 0.0, 0.0, 0.0, False),  # it slept
+        ("timeout", 4.0, 0.0, 5.0, True),  # its container was paused
+        ("timeout", 4.0, 0.0, 4.9, False),
+        ("", 0.5, 9.0, 9.0, False),  # it ended by itself
+    ],
+)
+def test_a_trial_is_starved_where_the_machine_denied_it_half_of_its_time(
+    stopped_by: str, cpu: float, waited: float, stalled: float, expected: bool
+) -> None:
+    job = replace(JOB, limits=Limits(wall_seconds=10.0))
+    header = {
+        "stopped_by": stopped_by,
+        "cpu_seconds": cpu,
+        "waited_seconds": waited,
+        "stalled_seconds": stalled,
+    }
+
+    assert starved(job, TrialReport(header, b"", (b"", b"", b"", b""))) is expected
