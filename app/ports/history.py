@@ -33,6 +33,17 @@ class History(Protocol):
         """Returns settled proposals in order of settling, skipping the first `after`."""
         ...
 
+    def of_program(self, run: int, program: ProgramId, limit: int) -> list[Settled]:
+        """Returns the first settled proposals whose child is this program, oldest first."""
+        ...
+
+    def lineage(self, run: int, program: ProgramId, limit: int) -> list[Settled]:
+        """Returns the admission of a program, of its first parent, of that one's parent and so on.
+
+        Newest first.  Of a program that was admitted more than once, the first time counts.
+        """
+        ...
+
     def placed(self, run: int, limit: int) -> list[tuple[Settled, list[Evaluation]]]:
         """Returns the first `limit` admitted proposals with their evaluations, in order of id."""
         ...

@@ -36,6 +36,7 @@ from app.ports.records import (
     Plan,
     Presence,
     StoredProblem,
+    StoredReply,
     TrialQueue,
     TrialResult,
     Turn,
@@ -399,6 +400,10 @@ class Completions(Protocol):
         """Returns a run's completion for each prompt digest and sample; None where none is."""
         ...
 
+    def of_program(self, run: int, program: ProgramId, limit: int) -> list[StoredReply]:
+        """Returns the first completions of proposals whose child is this program, in order."""
+        ...
+
     def accounts(self, run: int) -> list[Account]:
         """Returns the totals of a run's completions, by role and model."""
         ...
@@ -439,6 +444,10 @@ class Workers(Protocol):
 
     def evaluating(self) -> list[Worker]:
         """Returns the live workers that evaluate, as they last reported."""
+        ...
+
+    def live(self) -> list[Worker]:
+        """Returns all live workers, as they last reported."""
         ...
 
     def at_work_for(self, run: int) -> list[Worker]:

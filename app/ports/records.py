@@ -159,6 +159,21 @@ class Asker(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class StoredReply:
+    """A completion as it is kept for people to read.
+
+    Attributes:
+      turn: From 0 on, within the conversation of its asker.
+      prompt: Digest of the prompt.
+    """
+
+    asker: Asker
+    turn: int
+    prompt: str
+    completion: Completion
+
+
+@dataclass(frozen=True, slots=True)
 class LeasedProposals:
     """Proposals this process has leased: one, or those whose children one conversation makes.
 

@@ -11,8 +11,9 @@ from app.adapters.store.cohorts import DRAFTED, drafted
 from app.adapters.store.driver import rows, rows_later
 from app.adapters.store.runs import as_json
 from app.domain.operator import Completion, Role
+from app.domain.program import ProgramId
 from app.domain.search.cohort import ProposalId
-from app.ports.records import Account, Asker, CompletionKey, Turn
+from app.ports.records import Account, Asker, CompletionKey, StoredReply, Turn
 
 _OF_CONVERSATION = """
     SELECT completions.* FROM proposals JOIN completions ON completions.cohort = proposals.cohort
@@ -70,6 +71,12 @@ are taken in one order.
 
 A turn whose very answers are there was saved before, by a commit whose confirmation was lost.  One
 that draws parents where others have been drawn meanwhile answers a question nobody stored.
+"""
+_OF_PROGRAM = """
+    SELECT completions.* FROM proposals JOIN completions ON completions.cohort = proposals.cohort
+        AND completions.sample = proposals.ordinal
+    WHERE proposals.run = %(run)s AND proposals.program = %(program)s
+    ORDER BY proposals.id, asker DESC, turn, place LIMIT %(limit)s
 """
 _RECALL = """
     SELECT asked.place AS asked_place, found.*
@@ -240,6 +247,13 @@ class SqlCompletions:
             for record in rows(self._c, _REPLAY, {"run": run, "asked": as_json(params)})
         }
         return [_completion(result[n]) if n in result else None for n in range(len(keys))]
+
+    def of_program(self, run: int, program: ProgramId, limit: int) -> list[StoredReply]:
+        params = {"run": run, "program": program, "limit": limit}
+        return [
+            StoredReply(Asker(record.asker), record.turn, record.prompt, _completion(record))
+            for record in rows(self._c, _OF_PROGRAM, params)
+        ]
 
     def accounts(self, run: int) -> list[Account]:
         return [Account(**record._asdict()) for record in rows(self._c, _ACCOUNTS, {"run": run})]

@@ -61,6 +61,36 @@ _PLACED = (
     _SETTLED.format(which="proposals.state = 'admitted'")
     + "ORDER BY proposals.ordinal LIMIT %(limit)s"
 )
+_OF_CHILD = (
+    _SETTLED.format(which="proposals.program = %(program)s AND settled_at IS NOT NULL")
+    + "ORDER BY proposals.settled_at, proposals.id LIMIT %(limit)s"
+)
+_LINEAGE = (
+    """
+    WITH RECURSIVE line AS (
+        SELECT CAST(%(program)s AS text) AS child, 0 AS depth
+        UNION ALL
+        SELECT parents[1], line.depth + 1
+        FROM line CROSS JOIN LATERAL (
+            SELECT parents FROM proposals
+            WHERE run + 0 = %(run)s AND program = line.child AND state = 'admitted'
+            ORDER BY settled_at, id LIMIT 1
+        ) AS born
+        WHERE line.depth < %(limit)s AND parents[1] <> line.child
+    )
+    """
+    + _SETTLED.format(
+        which="""proposals.id IN (
+            SELECT (
+                SELECT id FROM proposals
+                WHERE run + 0 = %(run)s AND program = line.child AND state = 'admitted'
+                ORDER BY settled_at, id LIMIT 1
+            ) FROM line
+        )"""
+    )
+    + "ORDER BY proposals.settled_at DESC, proposals.id DESC LIMIT %(limit)s"
+)
+"""By the first admission of each program, which is later than that of its parent: no circles."""
 _EVALUATED = """
     SELECT cohort, evaluation FROM trials
     WHERE cohort = ANY(%(cohorts)s) AND evaluation IS NOT NULL ORDER BY id
@@ -129,6 +159,14 @@ class SqlHistory:
     def settled(self, run: int, after: int = 0, limit: int = 1000) -> list[Settled]:
         params = {"run": run, "after": after, "limit": limit}
         return [settled_of(record) for record in rows(self._c, _HISTORY, params)]
+
+    def of_program(self, run: int, program: ProgramId, limit: int) -> list[Settled]:
+        params = {"run": run, "program": program, "limit": limit}
+        return [settled_of(record) for record in rows(self._c, _OF_CHILD, params)]
+
+    def lineage(self, run: int, program: ProgramId, limit: int) -> list[Settled]:
+        params = {"run": run, "program": program, "limit": limit}
+        return [settled_of(record) for record in rows(self._c, _LINEAGE, params)]
 
     def placed(self, run: int, limit: int) -> list[tuple[Settled, list[Evaluation]]]:
         result = rows(self._c, _PLACED, {"run": run, "limit": limit})

@@ -71,6 +71,7 @@ _REPORTS = """
 _EVALUATING = _REPORTS.format(
     whose="sandbox_places IS NOT NULL AND seen_at > now() - %(live)s * interval '1 second'"
 )
+_LIVE = _REPORTS.format(whose="seen_at > now() - %(live)s * interval '1 second'")
 _AT_WORK = _REPORTS.format(
     whose="""id IN (SELECT worker FROM worker_times WHERE run = %(run)s)
         OR seen_at > now() - %(live)s * interval '1 second'"""
@@ -120,6 +121,9 @@ class SqlWorkers:
 
     def evaluating(self) -> list[Worker]:
         return [_worker(row) for row in rows(self._c, _EVALUATING, {"live": LIVE_SECONDS})]
+
+    def live(self) -> list[Worker]:
+        return [_worker(row) for row in rows(self._c, _LIVE, {"live": LIVE_SECONDS})]
 
     def at_work_for(self, run: int) -> list[Worker]:
         return [_worker(row) for row in rows(self._c, _AT_WORK, {"run": run, "live": LIVE_SECONDS})]

@@ -1,0 +1,182 @@
+"""`/api` and `/ws`: what programs read and do.  OpenAPI is at `/api/openapi.json`."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.metadata import version
+from typing import Annotated, Any
+
+from fastapi import APIRouter, FastAPI, Path, Query, Request, WebSocket
+from fastapi.responses import JSONResponse, PlainTextResponse
+from starlette.websockets import WebSocketDisconnect
+
+from app.dashboard import frames
+from app.dashboard.control import Control, Refused
+from app.dashboard.reads import (
+    ArchiveDocument,
+    CourseDocument,
+    ProgramDocument,
+    Reader,
+    RunRow,
+    SystemDocument,
+    course_document,
+)
+from app.dashboard.tail import Tails
+from app.domain.run import Run
+from app.ports.protocols import Unavailable
+from app.reports.metrics import MetricsRow
+
+Name = Annotated[str, Path(alias="run", description="Name or number of a run.")]
+Program = Annotated[str, Path(pattern="^[0-9a-f]{4,64}$", description="Beginning of its id.")]
+After = Annotated[int, Query(ge=0, description="How many to skip.")]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+
+
+def routes(reader: Reader, tails: Tails, control: Control) -> APIRouter:
+    """Returns every route of `/api`, and `/ws`."""
+    router = APIRouter(prefix="/api")
+
+    async def found(run: Name) -> Run:
+        return await asyncio.to_thread(reader.run, run)
+
+    @router.get("/health")
+    def health() -> dict[str, str]:
+        """Whether the dashboard answers, and which version it is."""
+        return {"status": "ok", "version": version("evoqueue")}
+
+    @router.get("/runs")
+    def runs() -> list[RunRow]:
+        """The newest hundred runs, newest first."""
+        return reader.runs()
+
+    @router.get("/runs/{run}")
+    def run_(run: Name) -> dict[str, Any]:
+        """The document of `evoq show RUN --json`, and what the run waits for."""
+        return reader.summary(reader.run(run))
+
+    @router.get("/runs/{run}/course")
+    async def course(run: Name) -> CourseDocument:
+        """The folded events: curves, shares of operators, failures with examples."""
+        row = await found(run)
+        tail = tails.of(row.id)
+        await tail.complete()
+        return course_document(row, tail.course)
+
+    @router.get("/runs/{run}/events")
+    def events(run: Name, after: After = 0, limit: Limit = 1000) -> PlainTextResponse:
+        """Frames of the events with `seq` > `after`, one a line: the bytes that `/ws` sends."""
+        row = reader.run(run)
+        with reader.store.begin() as tx:
+            page = tx.events.read(row.id, after=after, limit=limit)
+        lines = "".join(f"{frames.encode(row.id, event)}\n" for event in page)
+        return PlainTextResponse(lines, media_type="application/x-ndjson")
+
+    @router.get("/runs/{run}/proposals")
+    def proposals(run: Name, after: After = 0, limit: Limit = 1000) -> list[MetricsRow]:
+        """Settled proposals in order of settling."""
+        return reader.proposals(reader.run(run), after, limit)
+
+    @router.get("/runs/{run}/archive")
+    def archive(run: Name, island: Annotated[int | None, Query(ge=0)] = None) -> ArchiveDocument:
+        """The cells of one island or of all, each with the elite that leads it."""
+        return reader.archive(reader.run(run), island)
+
+    @router.get("/runs/{run}/programs/{program}")
+    def program_(run: Name, program: Program) -> ProgramDocument:
+        """A program: source, measurements, artifacts, replies, children."""
+        return reader.program(reader.run(run), program)
+
+    @router.get("/runs/{run}/programs/{program}/source", response_class=PlainTextResponse)
+    def source(run: Name, program: Program) -> str:
+        """The source alone, as text."""
+        return reader.program(reader.run(run), program).source
+
+    @router.get("/runs/{run}/diff/{old}/{new}", response_class=PlainTextResponse)
+    def diff(run: Name, old: Program, new: Program) -> str:
+        """The unified difference between two programs."""
+        return reader.diff(reader.run(run), old, new)
+
+    @router.get("/runs/{run}/lineage/{program}")
+    def lineage(run: Name, program: Program) -> list[MetricsRow]:
+        """The admissions of a program and its ancestors, the program first."""
+        return reader.lineage(reader.run(run), program)
+
+    @router.get("/system")
+    def system() -> SystemDocument:
+        """Workers, queues and endpoints."""
+        return reader.system()
+
+    def change(verb: str, act: Callable[[Run], None], summary: str) -> None:
+        @router.post(f"/runs/{{run}}/{verb}", name=verb, description=summary)
+        def changed(run: Name) -> dict[str, Any]:
+            row = reader.run(run)
+            act(row)
+            return {"run": row.name, "state": reader.run(run).state.value}
+
+    change("pause", control.pause, "No step begins any more. Needs the token.")
+    change("resume", control.resume, "Lets the run go on to its budget. Needs the token.")
+    change("cancel", control.cancel, "Ends the run now. Needs the token.")
+
+    @router.get("/frames.json")
+    def frame_schema() -> dict[str, Any]:
+        """JSON Schema of the frames of `/ws`."""
+        return frames.json_schema()
+
+    @router.get("/frames.ts", response_class=PlainTextResponse)
+    def frame_types() -> str:
+        """TypeScript types of the frames of `/ws`."""
+        return frames.typescript()
+
+    return router
+
+
+def add_socket(app: FastAPI, reader: Reader, tails: Tails) -> None:
+    """Adds `/ws?run=R&after=N`: every event of a run with `seq` > N, then each as it comes."""
+
+    @app.websocket("/ws")
+    async def socket(
+        websocket: WebSocket, run: str, after: Annotated[int, Query(ge=0)] = 0
+    ) -> None:
+        try:
+            row = await asyncio.to_thread(reader.run, run)
+        except (LookupError, Unavailable) as error:
+            await websocket.accept()
+            await websocket.close(1008, str(error)[:120])
+            return
+        await websocket.accept()
+        sending = asyncio.create_task(_send(websocket, tails, row.id, after))
+        try:
+            while True:  # notices the end of a client that only listens
+                await websocket.receive_text()
+        except (WebSocketDisconnect, KeyError):
+            sending.cancel()
+            with suppress(asyncio.CancelledError, WebSocketDisconnect, RuntimeError):
+                await sending
+
+
+async def _send(websocket: WebSocket, tails: Tails, run: int, after: int) -> None:
+    while True:
+        try:
+            async for frame in tails.of(run).frames(after):
+                await websocket.send_text(frame)
+                after += 1
+        except Unavailable:
+            await asyncio.sleep(1.0)  # the ledger is away; the client loses nothing
+
+
+def add_errors(app: FastAPI) -> None:
+    """Answers with a status and a sentence what reads and changes raise."""
+
+    @app.exception_handler(LookupError)
+    async def unknown(request: Request, error: LookupError) -> JSONResponse:  # noqa: ARG001
+        if isinstance(error, KeyError | IndexError):
+            raise error
+        return JSONResponse({"detail": str(error)}, 404)
+
+    @app.exception_handler(Refused)
+    async def refused(request: Request, error: Refused) -> JSONResponse:  # noqa: ARG001
+        return JSONResponse({"detail": str(error)}, 409)
+
+    @app.exception_handler(Unavailable)
+    async def unavailable(request: Request, error: Unavailable) -> JSONResponse:  # noqa: ARG001
+        return JSONResponse({"detail": str(error)}, 503)

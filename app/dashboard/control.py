@@ -1,0 +1,65 @@
+"""What a person or a program may do to a run: pause it, let it go on, end it."""
+
+from dataclasses import dataclass
+
+from app.domain.run import Run
+from app.engine import lifecycle
+from app.engine.context import Context
+
+
+class Refused(Exception):
+    """The run's state does not allow the change; the message says why, and what does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """Changes runs.
+
+    Attributes:
+      ctx: The ledger, and the queue that steps are sent to.
+    """
+
+    ctx: Context
+
+    def pause(self, run: Run) -> None:
+        """Pauses a run.
+
+        Raises:
+          Refused: It does not run.
+        """
+        if not lifecycle.pause(self.ctx, run.id, "paused on the dashboard"):
+            raise Refused(f"{run.name} is {self._state(run)}: there is nothing to pause")
+
+    def resume(self, run: Run) -> None:
+        """Lets a run go on to its budget.
+
+        Raises:
+          Refused: Nothing is left of its budget, it runs already, or no worker is there.
+        """
+        with self.ctx.store.begin() as tx:
+            present = tx.workers.presence()
+        if self._state(run) == "running":
+            raise Refused(f"{run.name} is running already")
+        if not (present.generating and present.evaluating):
+            raise Refused(
+                f"no worker would work on {run.name}: start the workers, or `evoq up`, first; "
+                f"`evoq resume {run.name}` brings its own"
+            )
+        if not lifecycle.resume(self.ctx, run.id, keep_leases=True):
+            raise Refused(
+                f"{run.name} has spent its budget: `evoq resume {run.name} --iterations N` "
+                f"gives it a larger one"
+            )
+
+    def cancel(self, run: Run) -> None:
+        """Ends a run; `resume` may continue it.
+
+        Raises:
+          Refused: It has ended before.
+        """
+        if not lifecycle.cancel(self.ctx, run.id, "cancelled on the dashboard"):
+            raise Refused(f"{run.name} is {self._state(run)}: there is nothing to cancel")
+
+    def _state(self, run: Run) -> str:
+        with self.ctx.store.begin() as tx:
+            return tx.runs.get(run.id).state.value

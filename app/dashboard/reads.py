@@ -1,0 +1,456 @@
+"""What the pages and `/api` read of the ledger: typed documents, each bounded.
+
+Every function opens one transaction and blocks until it has read: callers run it in a thread.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from app.adapters.queue.address import client_url
+from app.adapters.queue.ticks import lengths
+from app.domain.evaluation import Evaluation, fitness, fitness_names
+from app.domain.problem import Axis, Problem, ProblemDigest
+from app.domain.program import ProgramId
+from app.domain.run import Run
+from app.domain.secrets import redacted
+from app.ports.ledger import Transaction
+from app.ports.protocols import Store
+from app.ports.records import WORKER_KINDS
+from app.reports.comparison import differing
+from app.reports.course import Course, FailureExample, Improvement, MeasuredProposal, Share
+from app.reports.metrics import MetricsRow, rows
+from app.reports.summary import document, summarise
+from app.reports.waiting import QueueState, endpoints_of, waiting_of
+
+MOST_CELLS = 2500
+"""Cells of an island that an archive shows, the fittest first."""
+MOST_ANCESTORS = 500
+MOST_CHILDREN = 100
+MOST_PROPOSALS = 20
+"""Proposals with the same child that a program's document names."""
+MOST_REPLIES = 50
+MOST_TEXT = 1_000_000
+"""Characters of a source, an artifact or a reply; what is cut off is said."""
+FAILURES_READ = 500
+"""Newest failures of a kind among which the commonest message is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run in the list of runs.
+
+    Attributes:
+      best: Fitness of its best program; None before one was measured.
+      waiting: What it waits for; "" for nothing.
+    """
+
+    id: int
+    name: str
+    problem: str
+    strategy: str
+    state: str
+    reason: str
+    waiting: str
+    settled: int
+    budget: int
+    best: float | None
+    cost_usd: float
+    tokens: int
+    age_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CourseDocument:
+    """The folded events of a run.
+
+    Attributes:
+      seq: The last event folded in.
+      rate: Settled proposals per second; None while too few have settled.
+      points: Measured proposals in order; of a long run every n-th.
+      examples: Newest failures by kind.
+      milestones: Changes of state, migrations and notices, newest last.
+    """
+
+    run: int
+    seq: int
+    settled: int
+    rate: float | None
+    best: float | None
+    cuts: dict[str, int]
+    failures: dict[str, int]
+    improvements: list[Improvement]
+    points: list[MeasuredProposal]
+    operators: dict[str, Share]
+    roles: dict[str, Share]
+    examples: dict[str, list[FailureExample]]
+    milestones: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class CellDocument:
+    """A cell of the archive and the elite that leads it."""
+
+    island: int
+    cell: list[int | float | str]
+    program: ProgramId
+    fitness: float
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveDocument:
+    """The archive of a run.
+
+    Attributes:
+      axes: The feature grid; () where the recipe has cells of its own.
+      sizes: Occupied cells of each island.
+      cells: Of one island, or of all; at most `MOST_CELLS` an island, the fittest first.
+    """
+
+    axes: list[Axis]
+    sizes: list[int]
+    cells: list[CellDocument]
+
+
+@dataclass(frozen=True, slots=True)
+class TrialDocument:
+    """One measurement of a program."""
+
+    stage: str
+    scores: dict[str, float]
+    metrics: dict[str, float]
+    features: dict[str, float]
+    artifacts: dict[str, str]
+    failure: str | None
+    detail: str
+    verified: bool
+    wall_seconds: float
+    cpu_seconds: float
+    peak_memory_mib: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyDocument:
+    """What a model answered while a program was made, or judged."""
+
+    asker: str
+    turn: int
+    prompt: str
+    model: str
+    role: str
+    text: str
+    finish: str
+    prompt_tokens: int
+    completion_tokens: int
+    latency_seconds: float
+    cost_usd: float | None
+    reused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChildDocument:
+    """A child of a program."""
+
+    program: ProgramId
+    fitness: float | None
+    changes: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramDocument:
+    """A program of a run.
+
+    Attributes:
+      fitness: Of its evaluations; None where it has none.
+      fitness_names: Cases whose mean is the fitness.
+      proposals: The first proposals that made it, oldest first.
+      children: Its admitted children, newest first.
+    """
+
+    run: int
+    program: ProgramId
+    language: str
+    source: str
+    fitness: float | None
+    fitness_names: list[str]
+    proposals: list[MetricsRow]
+    parents: list[ProgramId]
+    trials: list[TrialDocument]
+    replies: list[ReplyDocument]
+    children: list[ChildDocument]
+
+
+@dataclass(frozen=True, slots=True)
+class SystemDocument:
+    """Workers, queues and endpoints.
+
+    Attributes:
+      model_places, sandbox_places: Of all live workers; None where none has reported.
+      queues: Messages that wait, by queue; empty where Redis does not answer.
+      fault: Why the queue is not known; "" where it is.
+      in_flight: Running runs with their unsettled proposals by stage.
+    """
+
+    workers: list[dict[str, Any]]
+    model_places: int | None
+    sandbox_places: int | None
+    queues: dict[str, int]
+    planning: bool
+    endpoints: list[dict[str, Any]]
+    fault: str
+    in_flight: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads documents of one ledger.
+
+    Attributes:
+      problem: Returns a problem by digest.
+      queue: Returns what the queue's server shows; see `watched_queue`.
+    """
+
+    store: Store
+    redis_url: str
+    problem: Callable[[ProblemDigest], Problem]
+    queue: Callable[[], QueueState]
+
+    def run(self, name: str) -> Run:
+        """Returns the run with that name or number.
+
+        Raises:
+          LookupError: There is none.
+        """
+        with self.store.begin() as tx:
+            found = tx.runs.named(name)
+        if found is None:
+            raise LookupError(f"there is no run {name!r}: /api/runs names them")
+        return found
+
+    def runs(self) -> list[RunRow]:
+        """Returns the newest hundred runs, newest first."""
+        queue = self.queue()
+        with self.store.begin() as tx:
+            return [self._row(tx, run, queue) for run in tx.runs.newest()]
+
+    def _row(self, tx: Transaction, run: Run, queue: QueueState) -> RunRow:
+        best = tx.history.best_quality(run)
+        return RunRow(
+            id=run.id,
+            name=run.name,
+            problem=run.problem_name,
+            strategy=run.strategy,
+            state=run.state.value,
+            reason=run.reason,
+            waiting=waiting_of(tx, run, queue),
+            settled=run.proposals - tx.proposals.backlog(run.id).unsettled,
+            budget=run.budget.proposals,
+            best=best.fitness if best else None,
+            cost_usd=run.cost_usd,
+            tokens=run.tokens,
+            age_seconds=run.elapsed_seconds,
+        )
+
+    def summary(self, run: Run) -> dict[str, Any]:
+        """Returns the document of `evoq show --json`, and what the run waits for."""
+        queue = self.queue()
+        summary = summarise(self.store, run.id, self.problem(run.problem))
+        with self.store.begin() as tx:
+            waiting = waiting_of(tx, summary.run, queue)
+        models = [asdict(endpoint) for endpoint in endpoints_of(summary.run, queue.endpoints)]
+        return {**document(summary, None), "waiting": waiting, "models": models}
+
+    def proposals(self, run: Run, after: int, limit: int) -> list[MetricsRow]:
+        """Returns settled proposals in order of settling, skipping the first `after`.
+
+        `best_so_far` is that of the rows returned.
+        """
+        with self.store.begin() as tx:
+            return list(rows(tx.history.settled(run.id, after=after, limit=limit)))
+
+    def archive(self, run: Run, island: int | None = None) -> ArchiveDocument:
+        """Returns the archive of a run.
+
+        Raises:
+          LookupError: There is no such island.
+        """
+        if island is not None and not 0 <= island < run.islands:
+            raise LookupError(f"{run.name} has the islands 0 to {run.islands - 1}, not {island}")
+        with self.store.begin(snapshot=True) as tx:
+            views = tx.archive.islands(run.id)
+            cells = [
+                CellDocument(view.index, list(e.cell), e.program, e.fitness, e.generation)
+                for view in views
+                if island is None or view.index == island
+                for e in view.heads(MOST_CELLS)
+            ]
+            return ArchiveDocument(list(run.axes), [view.size for view in views], cells)
+
+    def program(self, run: Run, beginning: str) -> ProgramDocument:
+        """Returns a program of a run by the beginning of its id.
+
+        Raises:
+          LookupError: No program of the run has such an id, or several have.
+        """
+        stages = self.problem(run.problem).stages
+        with self.store.begin(snapshot=True) as tx:
+            program = _named(tx, run, beginning)
+            stored = tx.programs.get([program])[program]
+            made = tx.history.of_program(run.id, program, MOST_PROPOSALS)
+            tested = tx.history.evaluations(run.id, program)
+            replies = tx.completions.of_program(run.id, program, MOST_REPLIES)
+            children = tx.programs.children(run.id, program, MOST_CHILDREN)
+        return ProgramDocument(
+            run=run.id,
+            program=program,
+            language=stored.language,
+            source=bounded(stored.source),
+            fitness=fitness(program, tested),
+            fitness_names=list(fitness_names(program, tested)),
+            proposals=list(rows(made)),
+            parents=list(made[0].parents) if made and not made[0].seed else [],
+            trials=[
+                _trial(program, trial, stages[n] if n < len(stages) else str(n + 1))
+                for n, trial in enumerate(tested)
+            ],
+            replies=[
+                ReplyDocument(
+                    asker=reply.asker.value,
+                    turn=reply.turn,
+                    prompt=reply.prompt,
+                    model=reply.completion.revision or reply.completion.model,
+                    role=reply.completion.role.value,
+                    text=bounded(redacted(reply.completion.text)),
+                    finish=reply.completion.finish,
+                    prompt_tokens=reply.completion.prompt_tokens,
+                    completion_tokens=reply.completion.completion_tokens,
+                    latency_seconds=reply.completion.latency_seconds,
+                    cost_usd=reply.completion.cost_usd,
+                    reused=reply.completion.reused,
+                )
+                for reply in replies
+            ],
+            children=[
+                ChildDocument(child.program.id, child.fitness, child.changes) for child in children
+            ],
+        )
+
+    def diff(self, run: Run, old: str, new: str) -> str:
+        """Returns the unified difference between two programs of a run.
+
+        Raises:
+          LookupError: No program of the run has such an id, or several have.
+        """
+        with self.store.begin() as tx:
+            ids = [_named(tx, run, beginning) for beginning in (old, new)]
+            sources = tx.programs.get(ids)
+        before, after = (bounded(sources[program].source).splitlines() for program in ids)
+        first, second = (program[:12] for program in ids)
+        return "\n".join(difflib.unified_diff(before, after, first, second, lineterm=""))
+
+    def lineage(self, run: Run, beginning: str) -> list[MetricsRow]:
+        """Returns the admissions of a program and its ancestors, the program first.
+
+        Raises:
+          LookupError: No program of the run has such an id, or several have.
+        """
+        with self.store.begin() as tx:
+            program = _named(tx, run, beginning)
+            return list(rows(tx.history.lineage(run.id, program, MOST_ANCESTORS)))
+
+    def usual_failures(self, run: Run, kinds: Sequence[str]) -> dict[str, str]:
+        """Returns the commonest message among the newest failures of each kind."""
+        with self.store.begin() as tx:
+            found = {kind: tx.history.usual_failure(run.id, kind, FAILURES_READ) for kind in kinds}
+        return {kind: redacted(usual.detail) for kind, usual in found.items() if usual}
+
+    def settings(self, runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
+        """Returns the settings that are not the same in all runs, by key, then by run."""
+        return differing({run.name: run.settings for run in runs})
+
+    def system(self) -> SystemDocument:
+        """Returns the workers, queues and endpoints of the deployment."""
+        queue = self.queue()
+        with self.store.begin() as tx:
+            workers, capacity = tx.workers.live(), tx.workers.capacity()
+            in_flight = tx.proposals.in_flight()
+        fault = queue.fault
+        try:
+            waiting = lengths(client_url(self.redis_url), sorted(WORKER_KINDS))
+        except OSError as error:
+            waiting, fault = {}, str(error)
+        return SystemDocument(
+            workers=[
+                {
+                    "id": worker.id,
+                    "kind": worker.kind,
+                    "fault": worker.fault,
+                    "usd_per_hour": worker.usd_per_hour,
+                    "protections": dict(worker.protections or ()),
+                }
+                for worker in workers
+            ],
+            model_places=capacity.model,
+            sandbox_places=capacity.sandbox,
+            queues=waiting,
+            planning=queue.planning,
+            endpoints=[{**asdict(each), "text": each.text} for each in queue.endpoints],
+            fault=fault,
+            in_flight=[asdict(run) for run in in_flight],
+        )
+
+
+def course_document(run: Run, course: Course) -> CourseDocument:
+    """Returns a course as a document."""
+    progress = course.progress
+    return CourseDocument(
+        run=run.id,
+        seq=progress.seq,
+        settled=progress.done,
+        rate=progress.rate(run.elapsed_seconds),
+        best=progress.best,
+        cuts=dict(progress.cuts),
+        failures=dict(progress.failures),
+        improvements=course.improvements,
+        points=course.points,
+        operators=course.operators,
+        roles=course.roles,
+        examples={kind: list(examples) for kind, examples in course.examples.items()},
+        milestones=[asdict(milestone) for milestone in course.milestones],
+    )
+
+
+def bounded(text: str) -> str:
+    """Returns at most `MOST_TEXT` characters, with a note where some were cut off."""
+    if len(text) <= MOST_TEXT:
+        return text
+    return f"{text[:MOST_TEXT]}\n… {len(text) - MOST_TEXT} more characters"
+
+
+def _named(tx: Transaction, run: Run, beginning: str) -> ProgramId:
+    found = []
+    if re.fullmatch(r"[0-9a-f]{4,64}", beginning):
+        found = tx.programs.named(run.id, beginning)
+    if len(found) != 1:
+        many = "more than one" if found else "no"
+        raise LookupError(f"{run.name} has {many} program whose id begins with {beginning!r}")
+    return found[0]
+
+
+def _trial(program: ProgramId, trial: Evaluation, stage: str) -> TrialDocument:
+    return TrialDocument(
+        stage=stage,
+        scores=dict(trial.scores.get(program, {})),
+        metrics=dict(trial.metrics.get(program, {})),
+        features=dict(trial.features.get(program, {})),
+        artifacts={name: bounded(redacted(text)) for name, text in trial.artifacts.items()},
+        failure=trial.failure.kind.value if trial.failure else None,
+        detail=trial.failure.shown if trial.failure else "",
+        verified=trial.verified,
+        wall_seconds=trial.wall_seconds,
+        cpu_seconds=trial.cpu_seconds,
+        peak_memory_mib=trial.peak_memory_mib,
+    )

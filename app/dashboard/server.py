@@ -1,0 +1,146 @@
+"""The application of the dashboard, and the server that runs it: in a thread, or alone."""
+
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+
+import uvicorn
+from fastapi import FastAPI
+
+from app.dashboard.access import Access, Gate, loopback
+from app.dashboard.api import add_errors, add_socket, routes
+from app.dashboard.control import Control
+from app.dashboard.reads import Reader
+from app.dashboard.tail import Tails
+from app.engine.context import Context
+from app.reports.waiting import watched_queue
+
+PORT = 8642
+_START_SECONDS = 60.0
+_STOP_SECONDS = 5.0
+
+
+class CannotListen(Exception):
+    """The address is not free, or not of this machine; the message names it and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a dashboard is reached, and by whom.
+
+    Attributes:
+      port: 0 takes a free one.
+      token: None makes a random one.
+      protect: Whether reading needs the token on the loopback interface, too.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = PORT
+    token: str | None = None
+    hosts: tuple[str, ...] = ()
+    protect: bool = False
+
+    def access(self) -> Access:
+        """Returns the rules of access; away from the loopback interface reading is protected."""
+        names = {name.strip().lower() for name in (*self.hosts, self.host) if name.strip()}
+        return Access(
+            self.token or secrets.token_urlsafe(24),
+            frozenset(names),
+            self.protect or not loopback(self.host),
+        )
+
+
+def application(ctx: Context, redis_url: str, access: Access) -> FastAPI:
+    """Returns the whole application."""
+    app = FastAPI(
+        title="Evoqueue",
+        version=version("evoqueue"),
+        docs_url=None,  # its page loads scripts from another host
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+    )
+    reader = Reader(ctx.store, redis_url, ctx.problem, watched_queue(redis_url))
+    tails, control = Tails(ctx.store), Control(ctx)
+    app.include_router(routes(reader, tails, control))
+    add_socket(app, reader, tails)
+    add_errors(app)
+    app.add_middleware(Gate, access=access)
+    return app
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A dashboard that answers.
+
+    Attributes:
+      address: For a browser; holds the token.
+    """
+
+    address: str
+    server: uvicorn.Server
+    thread: threading.Thread
+
+
+@contextmanager
+def serving(ctx: Context, redis_url: str, place: Place) -> Iterator[Serving]:
+    """Serves the dashboard from a thread of this process during the block.
+
+    Raises:
+      CannotListen: The address cannot be listened on.
+    """
+    access = place.access()
+    listener = _listener(place)
+    port = listener.getsockname()[1]
+    app = application(ctx, redis_url, access)
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        ws_max_size=1 << 20,
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=([listener],), name="dashboard", daemon=True)
+    thread.start()
+    try:
+        deadline = time.monotonic() + _START_SECONDS
+        while not server.started:
+            if not thread.is_alive() or time.monotonic() > deadline:
+                raise CannotListen("the dashboard did not start; the log says why")
+            time.sleep(0.02)
+        yield Serving(f"http://{_shown(place.host)}:{port}/?token={access.token}", server, thread)
+    finally:
+        server.should_exit = True
+        thread.join(_STOP_SECONDS)
+        server.force_exit = True
+        thread.join(_STOP_SECONDS)
+        listener.close()
+
+
+def _listener(place: Place) -> socket.socket:
+    family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((place.host, place.port))
+        listener.listen(128)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise CannotListen(
+            f"the dashboard cannot listen on {place.host}:{place.port} "
+            f"({getattr(error, 'strerror', None) or error}): choose another --port or --host"
+        ) from error
+    return listener
+
+
+def _shown(host: str) -> str:
+    """Returns a name for a browser of this machine."""
+    if host in ("0.0.0.0", "::"):
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,226 @@
+"""`/api` and `/ws` on a real ledger, through a real server."""
+
+import asyncio
+import itertools
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+from websockets.sync.client import ClientConnection, connect
+
+from app.adapters.store.sql import SqlStore
+from app.dashboard.server import CannotListen, Place, Serving, serving
+from app.dashboard.tail import HELD, Tail
+from app.domain.events import Noticed
+from app.engine import lifecycle
+from app.engine.context import Context
+from app.ports.records import Capacity, Worker
+from tests.engine.conftest import new_run, run_to_the_end
+from tests.engine.toy import problem
+
+TOKEN = "a-token"
+NO_QUEUE = "redis://127.0.0.1:9/0"
+"""Nothing listens there: a dashboard shows a run all the same."""
+
+
+@pytest.fixture
+def served(ctx: Context) -> Iterator[Serving]:
+    with serving(ctx, NO_QUEUE, Place(port=0, token=TOKEN)) as dashboard:
+        yield dashboard
+
+
+@pytest.fixture
+def finished(ctx: Context) -> int:
+    return run_to_the_end(ctx, problem(), new_run(problem()))
+
+
+def base(served: Serving) -> str:
+    return served.address.partition("/?")[0]
+
+
+def get(served: Serving, path: str) -> Any:
+    with urlopen(f"{base(served)}{path}", timeout=30) as answer:
+        body = answer.read().decode()
+        return json.loads(body) if answer.headers.get_content_subtype() == "json" else body
+
+
+def post(served: Serving, path: str, token: str = TOKEN) -> Any:
+    headers = {"Authorization": f"Bearer {token}"}
+    request = Request(f"{base(served)}{path}", method="POST", headers=headers)
+    with urlopen(request, timeout=30) as answer:
+        return json.loads(answer.read())
+
+
+def refusal(act: Callable[[], Any]) -> tuple[int, str]:
+    with pytest.raises(HTTPError) as caught:
+        act()
+    return caught.value.code, caught.value.read().decode()
+
+
+def watching(served: Serving, run: int, after: int = 0, **options: Any) -> ClientConnection:
+    address = base(served).replace("http", "ws", 1)
+    return connect(f"{address}/ws?run={run}&after={after}", **options)
+
+
+def test_a_finished_run_is_read_in_every_way(served: Serving, finished: int, ctx: Context):
+    [row] = get(served, "/api/runs")
+    assert (row["name"], row["state"], row["settled"]) == ("toy-run", "finished", 40)
+    assert get(served, "/api/runs/toy-run")["iterations"] == 40
+
+    course = get(served, f"/api/runs/{finished}/course")
+    with ctx.store.begin() as tx:
+        best = tx.history.best(finished)
+        assert best is not None
+        assert best.program is not None
+        events = tx.runs.get(finished).events
+    assert course["seq"] == events
+    assert course["best"] == course["improvements"][-1]["fitness"] == best.fitness
+    assert course["operators"]["nudge"]["settled"] == course["settled"] == 40
+    assert sum(share["improvements"] for share in course["operators"].values()) > 0
+
+    archive = get(served, f"/api/runs/{finished}/archive?island=1")
+    assert {cell["island"] for cell in archive["cells"]} == {1}
+    assert len(archive["cells"]) == archive["sizes"][1]
+
+    lineage = get(served, f"/api/runs/{finished}/lineage/{best.program}")
+    assert lineage[0]["program"] == best.program
+    assert lineage[-1]["ordinal"] < 0
+    assert all(
+        child["parent"] == parent["program"] for child, parent in itertools.pairwise(lineage)
+    )
+
+    program = get(served, f"/api/runs/{finished}/programs/{best.program[:12]}")
+    assert program["source"].startswith("x = ")
+    assert program["fitness"] == best.fitness
+    assert program["trials"][0]["metrics"]["x"]
+    parent = program["parents"][0]
+    diff = get(served, f"/api/runs/{finished}/diff/{parent}/{best.program}")
+    assert f"+{program['source'].strip()}" in diff
+    known = {
+        child["program"] for child in get(served, f"/api/runs/1/programs/{parent}")["children"]
+    }
+    assert best.program in known
+
+    rows = get(served, f"/api/runs/{finished}/proposals?after=10&limit=5")
+    assert len(rows) == 5
+    assert get(served, "/api/system")["fault"]
+
+
+def test_what_does_not_exist_is_named_in_the_answer(served: Serving, finished: int):
+    assert refusal(lambda: get(served, "/api/runs/nobody")) == (
+        404,
+        '{"detail":"there is no run \'nobody\': /api/runs names them"}',
+    )
+    code, text = refusal(lambda: get(served, f"/api/runs/{finished}/programs/{'0' * 64}"))
+    assert (code, "no program" in text) == (404, True)
+    assert refusal(lambda: get(served, f"/api/runs/{finished}/archive?island=9"))[0] == 404
+    assert refusal(lambda: get(served, f"/api/runs/{finished}/events?limit=0"))[0] == 422
+
+
+def test_frames_by_web_socket_are_the_bytes_of_the_events_without_a_gap(
+    served: Serving, finished: int
+):
+    replayed = get(served, f"/api/runs/{finished}/events").splitlines()
+
+    with watching(served, finished) as live:
+        received = [live.recv(10) for _ in replayed]
+    with watching(served, finished, after=7) as later:
+        rest = [later.recv(10) for _ in replayed[7:]]
+
+    assert received == replayed
+    assert rest == replayed[7:]
+    assert [json.loads(frame)["event"]["seq"] for frame in received] == [
+        n + 1 for n in range(len(replayed))
+    ]
+
+
+def notice(store: SqlStore, run: int, first: int, count: int) -> None:
+    for start in range(first, first + count, 100):
+        with store.begin() as tx:
+            for number in range(start, start + 100):
+                tx.events.emit(run, Noticed(text=f"{number} " + "x" * 1000))
+
+
+def test_a_stalled_viewer_delays_nobody_and_loses_nothing(
+    served: Serving, ctx: Context, store: SqlStore
+):
+    toy = problem()
+    run = lifecycle.start(replace(ctx, problem=lambda digest: toy), toy, new_run(toy)).id
+    count = 3 * HELD
+    raw = socket.create_connection(served.server.servers[0].sockets[0].getsockname())
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    with watching(served, run, sock=raw, max_queue=1) as stalled, watching(served, run) as healthy:
+        assert json.loads(healthy.recv(10))["event"]["kind"] == "started"
+        began = time.monotonic()
+        for first in range(0, count, HELD):
+            notice(store, run, first, HELD)
+            for number in range(first, first + HELD):
+                event = json.loads(healthy.recv(10))["event"]
+                assert event["data"]["text"].startswith(f"{number} ")
+        healthy_seconds = time.monotonic() - began
+        frames = [json.loads(stalled.recv(30))["event"]["seq"] for _ in range(count + 1)]
+
+    assert frames == list(range(1, count + 2))
+    assert healthy_seconds < 60
+
+
+def test_a_tail_holds_a_bounded_number_of_frames(ctx: Context, store: SqlStore):
+    toy = problem()
+    run = lifecycle.start(replace(ctx, problem=lambda digest: toy), toy, new_run(toy)).id
+    notice(store, run, 0, 2 * HELD)
+
+    async def follow() -> Tail:
+        tail = Tail(store, run)
+        await tail.complete()
+        return tail
+
+    tail = asyncio.run(follow())
+
+    assert tail.seq == 2 * HELD + 1
+    assert len(tail._held) == HELD
+
+
+def test_a_change_needs_the_token_and_a_state_that_allows_it(
+    served: Serving, ctx: Context, store: SqlStore
+):
+    toy = problem()
+    run = lifecycle.start(replace(ctx, problem=lambda digest: toy), toy, new_run(toy))
+    pause = f"/api/runs/{run.id}/pause"
+
+    assert refusal(lambda: post(served, pause, "wrong"))[0] == 401
+    with store.begin() as tx:
+        assert tx.runs.get(run.id).state.value == "running"
+    assert post(served, pause) == {"run": "toy-run", "state": "paused"}
+    assert refusal(lambda: post(served, pause))[0] == 409
+    code, why = refusal(lambda: post(served, f"/api/runs/{run.id}/resume"))
+    assert (code, "no worker" in why) == (409, True)
+    with store.begin() as tx:
+        tx.workers.record(Worker("w", "gpu"), {}, Capacity(4, 4))
+    assert post(served, f"/api/runs/{run.id}/resume")["state"] == "running"
+    assert post(served, f"/api/runs/{run.id}/cancel")["state"] == "cancelled"
+    assert refusal(lambda: post(served, f"/api/runs/{run.id}/cancel"))[0] == 409
+
+
+def test_a_taken_port_is_named_with_the_remedy(served: Serving, ctx: Context):
+    port = int(base(served).rpartition(":")[2])
+
+    with (
+        pytest.raises(CannotListen, match=f"127.0.0.1:{port}.*choose another --port"),
+        serving(ctx, NO_QUEUE, Place(port=port)),
+    ):
+        pass
+
+
+def test_the_interface_is_documented(served: Serving):
+    described = get(served, "/api/openapi.json")
+
+    assert "/api/runs/{run}/course" in described["paths"]
+    assert {"CourseDocument", "ProgramDocument"} <= set(described["components"]["schemas"])
+    assert "export type Frame" in get(served, "/api/frames.ts")
+    assert get(served, "/api/frames.json")["title"] == "Frame"

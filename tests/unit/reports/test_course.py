@@ -1,0 +1,106 @@
+import itertools
+
+from app.domain.evaluation import FailureKind
+from app.domain.events import (
+    Admitted,
+    Event,
+    Fact,
+    Failed,
+    Finished,
+    Founded,
+    Improved,
+    Moved,
+    Refused,
+)
+from app.reports.course import MOST_EXAMPLES, MOST_POINTS, Course
+
+
+def program(number: int) -> str:
+    return f"{max(number, 0):064x}"
+
+
+def offered(
+    number: int, fitness: float, kind: type[Admitted | Refused | Founded] = Admitted
+) -> Fact:
+    return kind(
+        proposal=number,
+        program=program(number),
+        island=number % 2,
+        operator="diff" if number % 3 else "rewrite",
+        fitness=fitness,
+        cell=None,
+    )
+
+
+def failed(number: int, kind: FailureKind = FailureKind.RUNTIME) -> Fact:
+    return Failed(proposal=number, island=0, operator="diff", program=program(number), failure=kind)
+
+
+def events(*facts: Fact) -> list[Event]:
+    return [Event(seq, seq / 10, fact) for seq, fact in enumerate(facts, 1)]
+
+
+def course(log: list[Event]) -> Course:
+    folded = Course()
+    folded.add(log)
+    return folded
+
+
+def test_an_operator_gets_the_improvement_that_its_proposal_made():
+    folded = course(
+        events(
+            offered(-1, 1.0, Founded),
+            Improved(program=program(0), fitness=1.0, settled=0),
+            offered(1, 2.0),
+            Improved(program=program(1), fitness=2.0, settled=1),
+            offered(3, 1.5, Refused),
+            failed(4),
+        )
+    )
+
+    assert folded.operators["diff"].improvements == 1
+    assert (folded.operators["diff"].settled, folded.operators["diff"].failed) == (2, 1)
+    assert (folded.operators["rewrite"].refused, folded.operators["rewrite"].admitted) == (1, 0)
+    assert [(best.settled, best.operator) for best in folded.improvements][-1] == (1, "diff")
+    assert [point.settled for point in folded.points] == [0, 1, 2]
+
+
+def test_of_each_kind_of_failure_the_newest_examples_are_kept():
+    folded = course(events(*(failed(n) for n in range(20)), failed(99, FailureKind.TIMEOUT)))
+
+    kept = [example.proposal for example in folded.examples[FailureKind.RUNTIME]]
+    assert kept == list(range(20 - MOST_EXAMPLES, 20))
+    assert [example.proposal for example in folded.examples[FailureKind.TIMEOUT]] == [99]
+
+
+def test_a_long_run_keeps_a_bounded_sample_of_all_its_length():
+    n = 10 * MOST_POINTS
+    folded = course(events(*(offered(number, float(number)) for number in range(n))))
+
+    ordinals = [point.fitness for point in folded.points]
+    assert MOST_POINTS <= len(ordinals) <= 2 * MOST_POINTS
+    assert len({b - a for a, b in itertools.pairwise(ordinals)}) == 1
+    assert ordinals[0] == 0
+    assert ordinals[-1] > 0.99 * n
+
+
+def test_the_fold_of_two_parts_is_that_of_the_whole():
+    log = events(
+        offered(1, 1.0),
+        Improved(program=program(1), fitness=1.0, settled=1),
+        failed(2),
+        Moved(program=program(1), fitness=1.0, source=0, island=1, cell=(1,), reset=True),
+        offered(3, 0.5, Refused),
+        Finished(proposals=3, reason="budget"),
+    )
+    whole, parts = course(log), Course()
+    for event in log:
+        parts.add([event])
+
+    assert parts.points == whole.points
+    assert parts.operators == whole.operators
+    assert parts.improvements == whole.improvements
+    assert (parts.moves, parts.resets) == (whole.moves, whole.resets) == (1, 1)
+    assert [milestone.text for milestone in whole.milestones] == [
+        "finished after 3 proposals: budget"
+    ]
