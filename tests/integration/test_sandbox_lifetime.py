@@ -76,6 +76,32 @@ def test_sandboxes_end_with_a_worker_that_is_killed(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_next_worker_removes_the_folders_of_one_that_was_killed_with_its_sandboxes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    text = WORKER.format(
+        root=str(Path(__file__).parents[2]), sandbox="ProcessSandbox()", job="time.sleep(600)"
+    )
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == b"warm\n"
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        ProcessSandbox().close()
+        assert list(tmp_path.iterdir()) != [], "those of a worker that lives are left alone"
+        started = psutil.Process(worker.pid).children(recursive=True)
+        for process in (*started, worker):  # as the kernel does at the end of a container
+            process.send_signal(signal.SIGSTOP)
+        for process in (*started, worker):
+            process.send_signal(signal.SIGKILL)
+    psutil.wait_procs(started, timeout=60)
+    assert list(tmp_path.iterdir()) != []
+
+    ProcessSandbox().close()
+
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_closing_leaves_no_process_and_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,8 @@
 """The process sandbox: sandboxes as child processes of the worker, for a machine without Docker."""
 
 import contextlib
+import fcntl
+import glob
 import os
 import random
 import select
@@ -25,6 +27,7 @@ from app.adapters.sandbox.warm_sandbox import (
 from app.domain.problem import Evaluator, Job, Limits, Outcome
 from app.ports.protocols import Protection, Unavailable
 
+_FOLDER = "evoq-sandbox-"
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 _ERROR_OUTPUT_BYTES = 2000
 _ENDING_SECONDS = 5.0
@@ -57,6 +60,7 @@ class ProcessSandbox:
         self._levels = levels
         self._unbounded_processes = unbounded_processes
         self._trials_per_evaluator = pool.trials_per_evaluator
+        _remove_left_folders()
         self._cgroups = cgroup.parent()
         if self._cgroups is not None:
             cgroup.remove_empty(self._cgroups)
@@ -88,11 +92,11 @@ class ProcessSandbox:
     def _start(self, job: Job, numpy: bool) -> WarmSandbox:
         python = self._environments.interpreter(job.evaluator)
         group = self._cgroup(job.limits)
-        scratch = tempfile.mkdtemp(prefix="evoq-sandbox-")
+        scratch = _Scratch()
         connection = _PipeConnection(python, scratch, group)
         settings = BootSettings(
             "process",
-            scratch,
+            scratch.folder,
             self._levels,
             connection.counters(),
             random.randrange(200_000),
@@ -112,10 +116,65 @@ class ProcessSandbox:
             raise Unavailable(f"a sandbox's cgroup cannot be made: {error}") from error
 
 
+class _Scratch:
+    """The folder of a sandbox, locked for as long as this process lives."""
+
+    def __init__(self) -> None:
+        try:
+            while not self._made():
+                pass  # a worker that begins took it for one that was left, before it was locked
+        except OSError as error:
+            raise Unavailable(f"a sandbox's folder cannot be made: {error}") from error
+
+    def _made(self) -> bool:
+        self.folder = tempfile.mkdtemp(prefix=_FOLDER)
+        lock = _locked(self.folder)
+        if lock is None:
+            return False
+        self._lock = lock
+        if not os.path.exists(self.folder):
+            os.close(lock)
+            return False
+        return True
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        os.close(self._lock)
+
+
+def _remove_left_folders() -> None:
+    """Removes the folders of killed workers, which no process locks any more."""
+    for folder in glob.glob(f"{glob.escape(tempfile.gettempdir())}/{_FOLDER}*"):
+        with contextlib.suppress(OSError):  # another user's, or no folder
+            lock = _locked(folder)
+            if lock is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(lock)
+
+
+def _locked(folder: str) -> int | None:
+    """Returns a descriptor that locks a folder; None if another has it, or it is gone.
+
+    The kernel drops the lock with the process, whatever its number and in whichever container.
+    """
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        if isinstance(error, BlockingIOError):
+            return None
+        raise
+    return lock
+
+
 class _PipeConnection:
     """A sandbox at the other end of two pipes."""
 
-    def __init__(self, python: str, scratch: str, group: Cgroup | None) -> None:
+    def __init__(self, python: str, scratch: "_Scratch", group: Cgroup | None) -> None:
         self._scratch = scratch
         self._group = group
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the sandbox
@@ -206,7 +265,7 @@ class _PipeConnection:
 
     def _remove(self) -> None:
         self._errors.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._scratch.remove()
         if self._group is not None:
             self._group.remove()
 
