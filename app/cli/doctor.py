@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from app.cli.target import Target
     from app.config.settings import SandboxSettings
+    from app.ports.records import Worker
 
 PYTHONS = ((3, 11), (3, 13))
 PACKAGES = (
@@ -78,8 +80,14 @@ def _findings(screen: Screen) -> Iterator[Finding]:
         yield Finding("addresses", False, error.what, error.remedy, required=True)
         return
     yield from (_deployment(target) if target.deployed else _embedded(target))
-    yield _docker()
-    yield from _sandbox(target, screen)
+    evaluating = _evaluating(target)
+    if any(worker.id.startswith(f"{socket.gethostname()}-") for worker in evaluating):
+        evaluating = []
+    if evaluating:
+        yield from _sandboxes_elsewhere(evaluating)
+    else:
+        yield _docker(target)
+        yield from _sandbox(target, screen)
     yield _model(target)
     yield _disk(target)
     yield _gpu()
@@ -138,7 +146,24 @@ def _deployment(target: Target) -> Iterator[Finding]:
         yield Finding("Redis", False, str(error), "start Redis", required=True)
         return
     yield Finding("Redis", True, "answers", required=True)
+    yield _planner(target.redis_url)
     yield _workers(target.redis_url)
+
+
+def _planner(redis_url: str) -> Finding:
+    from app.adapters.queue.address import client_url
+    from app.adapters.queue.ticks import ticking
+
+    ticks = ticking(client_url(redis_url))
+    detail = (
+        "beat and a worker plan" if ticks else "no tick of beat was handled in the last seconds"
+    )
+    remedy = (
+        ""
+        if ticks
+        else "start `celery -A app beat` (`docker compose up -d beat`) and a worker of `control`"
+    )
+    return Finding("planner", ticks, detail, remedy, required=True)
 
 
 def _places(database_url: str) -> Finding:
@@ -167,7 +192,13 @@ def _workers(redis_url: str) -> Finding:
     served = {queue["name"] for worker in queues.values() for queue in worker}
     absent = sorted({"gpu", "cpu", "control"} - served)
     detail = f"{len(queues)} answer, serving {', '.join(sorted(served)) or 'no queue'}"
-    remedy = f"start `celery -A app worker -Q {','.join(absent)}`" if absent else ""
+    services = " ".join(f"worker-{queue}" for queue in absent)
+    remedy = ""
+    if absent:
+        remedy = (
+            f"start `celery -A app worker -Q {','.join(absent)}` "
+            f"(`docker compose up -d {services}`)"
+        )
     return Finding("workers", not absent, detail, remedy, required=True)
 
 
@@ -198,13 +229,55 @@ def _embedded(target: Target) -> Iterator[Finding]:
         yield Finding("stack", True, f"{target.home.absolute()}: {state}", required=True)
 
 
-def _docker() -> Finding:
-    from app.adapters.sandbox.engine import engine_answers
+def _evaluating(target: Target) -> list[Worker]:
+    """Returns the live workers of a deployment that evaluate; none where they are not known."""
+    from app.bootstrap import open_store
+    from app.ports.protocols import Unavailable
+
+    if target.database_url is None:
+        return []
+    store = open_store(target.database_url, connections=1)
+    try:
+        with store.begin() as tx:
+            return tx.workers.evaluating()
+    except Unavailable:
+        return []  # which is a finding of its own
+    finally:
+        store.close()
+
+
+def _sandboxes_elsewhere(workers: list[Worker]) -> Iterator[Finding]:
+    """Returns the protections of workers on other machines or in other containers."""
+    remedies: dict[str, str] = {}
+    for worker in workers:
+        for name, remedy in worker.protections or ():
+            remedies[name] = remedies.get(name) or remedy
+    if not remedies:
+        yield Finding("sandbox", False, "none has booted yet", "workers report it within seconds")
+    for name, remedy in remedies.items():
+        there = f"{remedy}; `evoq doctor` where they run says more" if remedy else ""
+        yield Finding("sandbox", not remedy, f"{name}, in workers of `cpu` elsewhere", there)
+
+
+def _docker(target: Target) -> Finding:
+    from app.adapters.sandbox.engine import engine_answers, socket_group
 
     if engine_answers(2.0):
         return Finding("Docker", True, "the engine answers")
-    remedy = "install and start Docker for the strongest sandbox"
-    return Finding("Docker", False, "no engine answers; programs run in processes", remedy)
+    group = socket_group()
+    if group is not None:
+        detail = "this user may not open the engine's socket; programs run in processes"
+        remedy = (
+            f"make it a member of the group {group} (DOCKER_GID={group} in .env, then "
+            f"`docker compose up -d`), which gives it the power of root on this machine"
+        )
+    elif target.deployed:
+        detail = "no engine answers here; programs of workers here run in processes"
+        remedy = "only workers of the queue `cpu` need it: start it where they run"
+    else:
+        detail = "no engine answers; programs run in processes"
+        remedy = "install and start Docker for the strongest sandbox"
+    return Finding("Docker", False, detail, remedy)
 
 
 def _sandbox(target: Target, screen: Screen) -> Iterator[Finding]:
@@ -259,12 +332,20 @@ def _model(target: Target) -> Finding:
         key = "set" if spec.api_key else "not set"
         if spec.preset.needs_key:
             details.append(f"{spec.name} at {spec.base_url}, key {key} ({spec.key_variable})")
-            remedies += [] if spec.api_key else [f"set {spec.key_variable}, or llm.base_url"]
+            remedies += [] if spec.api_key else [_key_remedy(target, spec.key_variable)]
             continue
         error = _endpoint_error(spec.base_url, spec.api_key)
         details.append(f"{spec.name} at {spec.base_url}: {error or 'answers'}")
         remedies += [_endpoint_remedy(target)] if error else []
     return Finding("model", not remedies, "; ".join(details), "; ".join(dict.fromkeys(remedies)))
+
+
+def _key_remedy(target: Target, variable: str) -> str:
+    """Returns what to do about a key that is not in this process's environment."""
+    remedy = f"set {variable}, or llm.base_url"
+    if target.deployed:
+        return f"{remedy}; only gpu workers need it: `evoq doctor` where they run sees theirs"
+    return remedy
 
 
 def _endpoint_remedy(target: Target) -> str:

@@ -72,6 +72,18 @@ def _knock(address: str, seconds: int) -> None:
             line.connect(address.removeprefix("unix://"))
 
 
+def socket_group() -> int | None:
+    """Returns the group of the engine's socket if only that keeps this user from opening it."""
+    address = os.environ.get("DOCKER_HOST") or f"unix://{_SOCKET}"
+    try:
+        _knock(address, 1)
+    except PermissionError:
+        return os.stat(address.removeprefix("unix://")).st_gid
+    except OSError:
+        pass
+    return None
+
+
 def has_image(engine: Any, image: str) -> bool:
     try:
         engine.inspect_image(image)
