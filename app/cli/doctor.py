@@ -231,6 +231,7 @@ def _embedded(target: Target) -> Iterator[Finding]:
 
 def _evaluating(target: Target) -> list[Worker]:
     """Returns the live workers of a deployment that evaluate; none where they are not known."""
+    from app.adapters.store.schema import version
     from app.bootstrap import open_store
     from app.ports.protocols import Unavailable
 
@@ -238,6 +239,8 @@ def _evaluating(target: Target) -> list[Worker]:
         return []
     store = open_store(target.database_url, connections=1)
     try:
+        if not version(target.database_url).current:
+            return []
         with store.begin() as tx:
             return tx.workers.evaluating()
     except Unavailable:
