@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from app.cli.measurement import Measurement
     from app.config.settings import RunSettings
-    from app.domain.problem import Job
     from app.domain.problem import Problem as LoadedProblem
     from app.ports.protocols import Sandbox
 
@@ -59,7 +58,7 @@ def check(
         protections = sandbox.protections()
         seeds = [measure(loaded, sandbox, seed, loaded.thresholds) for seed in loaded.seeds]
         differences = _differences(loaded, sandbox, seeds) if compare else []
-        cost = overhead(sandbox, _first_job(loaded).mode)
+        cost = overhead(sandbox, loaded.first_job().mode)
     names = {program: name for name, program in loaded.baselines.items()}
     ids = [seed.id for seed in loaded.seeds]
     named = list(zip([names.get(seed, seed[:12]) for seed in ids], seeds, strict=True))
@@ -105,9 +104,8 @@ def _differences(
 
     texts = []
     for seed, measured in zip(problem.seeds, seeds, strict=True):
-        for stage, evaluation in zip(measured.stages, measured.evaluations, strict=True):
-            trial, players = problem.trial_of(seed.id, stage), {seed.id: seed}
-            texts.append(compared(sandbox, problem, trial, players, evaluation))
+        for trial, evaluation in measured.trials.items():
+            texts.append(compared(sandbox, problem, trial, {seed.id: seed}, evaluation))
     return [text for text in texts if text]
 
 
@@ -126,17 +124,12 @@ def _beginning(seeds: Sequence[Measurement]) -> str:
     return "A run can begin."
 
 
-def _first_job(problem: LoadedProblem) -> Job:
-    seed = problem.seeds[0]
-    return problem.prepare(problem.trial_of(seed.id, problem.stages[0]), {seed.id: seed})
-
-
 def _understood(
     problem: LoadedProblem, settings: RunSettings, notices: Sequence[str]
 ) -> dict[str, Any]:
     from app.config.checks import axes_of, islands_of
 
-    job, islands, axes = _first_job(problem), islands_of(settings), axes_of(problem, settings)
+    job, islands, axes = problem.first_job(), islands_of(settings), axes_of(problem, settings)
     return {
         "problem": problem.name,
         "digest": problem.digest,

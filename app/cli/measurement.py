@@ -3,9 +3,9 @@
 import json
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from app import bootstrap
@@ -62,7 +62,7 @@ class Measurement:
       features: Those of the last stage that ran.
       verified: Whether evaluator and program were separate processes in every stage.
       stages: Stages that ran, in order.
-      evaluations: One for each stage that ran.
+      trials: The evaluation of each trial, in order.
       fitness_names: Metrics whose mean is the fitness; see `evaluation.fitness_names`.
       stopped: The threshold it stayed below; None where no threshold applied or it reached all.
     """
@@ -75,16 +75,16 @@ class Measurement:
     cpu_seconds: float
     verified: bool
     stages: tuple[str, ...]
-    evaluations: tuple[Evaluation, ...] = ()
+    trials: Mapping[Trial, Evaluation] = field(default_factory=dict)
     fitness_names: tuple[str, ...] = ()
     stopped: Shortfall | None = None
 
     @property
     def artifacts(self) -> dict[str, str]:
-        """The texts of all stages that ran, later ones overriding earlier ones."""
+        """The texts of all trials, later ones overriding earlier ones."""
         return {
             name: text
-            for evaluation in self.evaluations
+            for evaluation in self.trials.values()
             for name, text in evaluation.artifacts.items()
         }
 
@@ -153,8 +153,7 @@ def open_sandbox(
 
 def evaluator_of(problem: Problem) -> Evaluator:
     """Returns a problem's own scoring code, as its trials carry it."""
-    seed = problem.seeds[0]
-    return problem.prepare(problem.trial_of(seed.id, problem.stages[0]), {seed.id: seed}).evaluator
+    return problem.first_job().evaluator
 
 
 def measure(
@@ -171,31 +170,57 @@ def measure(
       EvaluatorBroken: The problem's own code cannot be used.
       Unavailable: The sandbox does not answer.
     """
-    done: list[Evaluation] = []
+    done: dict[Trial, Evaluation] = {}
+    failure: Failure | None = None
     stopped: Shortfall | None = None
     for index, stage in enumerate(problem.stages):
-        trial, players = problem.trial_of(program.id, stage), {program.id: program}
-        outcome = sandbox.run(problem.prepare(trial, players))
-        done.append(problem.interpret(trial, players, outcome))
-        if done[-1].failure is not None:
+        measured = _measured(problem, sandbox, program, stage)
+        done |= measured
+        failure = _failure(problem, measured.values())
+        if failure is not None:
             break
-        stopped = shortfall(problem.stages, thresholds, index, fitness(program.id, done))
+        stopped = shortfall(problem.stages, thresholds, index, fitness(program.id, done.values()))
         if stopped:
             break
-    failure = done[-1].failure
+    evaluations = tuple(done.values())
+    features: dict[str, float] = {}
+    for evaluation in measured.values():
+        features.update(evaluation.features.get(program.id, {}))
     return Measurement(
-        fitness=None if failure else fitness(program.id, done),
-        metrics=merged_metrics(program.id, done),
-        features=dict(done[-1].features.get(program.id, {})),
+        fitness=None if failure else fitness(program.id, evaluations),
+        metrics=merged_metrics(program.id, evaluations),
+        features=features,
         failure=failure,
-        wall_seconds=sum(evaluation.wall_seconds for evaluation in done),
-        cpu_seconds=sum(evaluation.cpu_seconds for evaluation in done),
-        verified=all(evaluation.verified for evaluation in done),
-        stages=problem.stages[: len(done)],
-        evaluations=tuple(done),
-        fitness_names=() if failure else fitness_names(program.id, done),
+        wall_seconds=sum(evaluation.wall_seconds for evaluation in evaluations),
+        cpu_seconds=sum(evaluation.cpu_seconds for evaluation in evaluations),
+        verified=all(evaluation.verified for evaluation in evaluations),
+        stages=tuple(dict.fromkeys(trial.stage for trial in done)),
+        trials=done,
+        fitness_names=() if failure else fitness_names(program.id, evaluations),
         stopped=stopped,
     )
+
+
+def _measured(
+    problem: Problem, sandbox: Sandbox, program: Program, stage: str
+) -> dict[Trial, Evaluation]:
+    """Runs the trials of a stage, up to the first failure where a program must pass all."""
+    done: dict[Trial, Evaluation] = {}
+    players = {program.id: program}
+    for trial in problem.trials_of(program.id, stage):
+        outcome = sandbox.run(problem.prepare(trial, players))
+        done[trial] = problem.interpret(trial, players, outcome)
+        if problem.cases.whole and done[trial].failure:
+            break
+    return done
+
+
+def _failure(problem: Problem, evaluations: Iterable[Evaluation]) -> Failure | None:
+    """Returns why a program failed at a stage; None where it goes on."""
+    failures = [evaluation.failure for evaluation in evaluations]
+    if problem.cases.whole or all(failures):
+        return next(filter(None, failures), None)
+    return None
 
 
 def compared(

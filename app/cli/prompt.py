@@ -207,7 +207,9 @@ def _draft(
     if recipe is None:
         raise CommandError(f"the recipe {run.strategy!r} of {run.name} is not installed here")
     budget = run.budget.proposals
-    inputs = RecipeInputs(run.axes, problem.stages, problem.thresholds, run.islands, budget)
+    inputs = RecipeInputs(
+        run.axes, problem.stages, problem.thresholds, run.islands, budget, problem.cases
+    )
     draft = draft_of(tx, run, recipe.strategy(inputs), operator, view, run.proposals)
     if program is None:
         return draft

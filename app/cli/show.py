@@ -164,16 +164,16 @@ def _show_program(name: str, program_id: str, screen: Screen) -> None:
     from app.cli.target import open_run, stored_problem
 
     with open_run(name) as (ledger, run):
-        stages = stored_problem(ledger.store, run).stages
+        names = _trial_names(stored_problem(ledger.store, run))
         with ledger.store.begin() as tx:
             program = program_named(tx, run, program_id)
             source = tx.programs.get([program])[program].source
             evaluations = tx.history.evaluations(run.id, program)
     if not screen.json:
         screen.say(source.rstrip())
-        screen.out.print(_trials(stages, program, evaluations))
+        screen.out.print(_trials(names, program, evaluations))
         for index, trial in enumerate(evaluations):
-            stage = _stage_name(stages, index)
+            stage = _trial_name(names, index)
             if trial.failure:
                 screen.say(f"{stage}: {trial.failure.kind.value}: {trial.failure.shown}")
             print_artifacts(stage, trial.artifacts, screen)
@@ -221,18 +221,27 @@ def program_named(tx: Transaction, run: Run, beginning: str) -> ProgramId:
     return programs[0]
 
 
-def _stage_name(stages: Sequence[str], index: int) -> str:
-    return stages[index] if index < len(stages) else str(index + 1)
+def _trial_names(problem: Problem) -> list[str]:
+    """Returns the stage of each trial of a program, with the names of its cases."""
+    return [
+        " ".join(filter(None, (stage, ", ".join(trial.cases))))
+        for stage in problem.stages
+        for trial in problem.trials_of("", stage)
+    ]
 
 
-def _trials(stages: Sequence[str], program: ProgramId, evaluations: Sequence[Evaluation]) -> Table:
+def _trial_name(names: Sequence[str], index: int) -> str:
+    return names[index] if index < len(names) else str(index + 1)
+
+
+def _trials(names: Sequence[str], program: ProgramId, evaluations: Sequence[Evaluation]) -> Table:
     table = Table(box=None, padding=(0, 3, 0, 0))
     for column in ("trial", "result", "wall s", "CPU s", "peak MiB", "boot s", "verified"):
         table.add_column(column)
     for index, trial in enumerate(evaluations):
         metrics = trial.metrics.get(program, {}).items()
         table.add_row(
-            _stage_name(stages, index),
+            _trial_name(names, index),
             trial.failure.kind.value
             if trial.failure
             else ", ".join(f"{name} {value:.6g}" for name, value in metrics),

@@ -73,6 +73,29 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
+class Cases:
+    """How the cases of a problem are divided into trials.
+
+    Attributes:
+      groups: Stage to the cases of each of its trials, in order; a stage that is absent has one
+        trial, whose one case has no name.
+      whole: Whether a program must pass every trial of a stage; otherwise one trial is enough, and
+        the cases of those that it fails have no score.
+    """
+
+    groups: Mapping[str, tuple[tuple[CaseId, ...], ...]] = field(default_factory=dict)
+    whole: bool = True
+
+    def trials(self, stage: str, players: tuple[ProgramId, ...]) -> tuple[Trial, ...]:
+        """Returns the trials that measure the players at a stage, at least one."""
+        return tuple(Trial(stage, players, cases) for cases in self.groups.get(stage, (("",),)))
+
+
+NO_CASES = Cases()
+"""Every stage has one trial, whose one case has no name."""
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluation:
     """The measurements of one trial.
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from app.domain.evaluation import Evaluation, Failure, Trial
+from app.domain.evaluation import NO_CASES, Cases, Evaluation, Failure, Trial
 from app.domain.program import Program, ProgramId
 from app.domain.source.imports import EVERYTHING, ImportPolicy
 
@@ -82,6 +82,8 @@ class Job:
       programs: One (file suffix, source bytes) per player.
       seed: Seeds the random numbers that trials in a warm sandbox would otherwise share;
         0 <= seed < 2**32.
+      cases: Names of the cases to be measured, which the function is given as its argument `cases`;
+        empty for a function that has no such argument.
     """
 
     evaluator: Evaluator
@@ -90,6 +92,7 @@ class Job:
     limits: Limits = Limits()
     mode: Mode = Mode.GUARDED
     seed: int = 0
+    cases: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +171,7 @@ class Problem:
       players: How many programs play in one trial.
       stages: Stage names in order; the last one's measurements reach the archive.
       thresholds: `thresholds[i]` is the fitness needed to go on from `stages[i]`.
+      cases: The trials of each stage.
       axes: Feature grid.
       imports: Modules that children may import; seeds may import any.
       suggestions: Run settings that the problem's own configuration asks for, by dotted key.
@@ -192,6 +196,7 @@ class Problem:
     players: int = 1
     stages: tuple[str, ...] = ("evaluate",)
     thresholds: tuple[float, ...] = ()
+    cases: Cases = NO_CASES
     axes: tuple[Axis, ...] = ()
     edit: EditRules = EditRules()
     imports: ImportPolicy = EVERYTHING
@@ -204,6 +209,11 @@ class Problem:
     def final_stage(self) -> str:
         return self.stages[-1]
 
-    def trial_of(self, program: ProgramId, stage: str) -> Trial:
-        """Returns the trial that measures one program alone: of a match, against itself."""
-        return Trial(stage, (program,) * self.players)
+    def trials_of(self, program: ProgramId, stage: str) -> tuple[Trial, ...]:
+        """Returns the trials that measure one program alone: of a match, against itself."""
+        return self.cases.trials(stage, (program,) * self.players)
+
+    def first_job(self) -> Job:
+        """Returns the first job of the first seed."""
+        seed = self.seeds[0]
+        return self.prepare(self.trials_of(seed.id, self.stages[0])[0], {seed.id: seed})

@@ -87,9 +87,10 @@ class Context:
         Raises:
           Misconfigured: The recipe is not installed here.
         """
-        thresholds = self.problem(run.problem).thresholds
-        budget = run.budget.proposals
-        inputs = RecipeInputs(run.axes, self.stages(run), thresholds, run.islands, budget)
+        problem, budget = self.problem(run.problem), run.budget.proposals
+        inputs = RecipeInputs(
+            run.axes, self.stages(run), problem.thresholds, run.islands, budget, problem.cases
+        )
         return self.recipe(run).strategy(inputs)
 
     def recipe(self, run: Run) -> Recipe:

@@ -118,8 +118,7 @@ def snapshot(summary: Summary, problem: Problem, workers: Sequence[Worker]) -> d
 def _held(run: Run, problem: Problem) -> dict[str, Any]:
     """Returns the settings of a run with the values of its problem where the run has none."""
     held = {name: dict(section) for name, section in run.settings.items()}
-    seed = problem.seeds[0]
-    job = problem.prepare(problem.trial_of(seed.id, problem.stages[0]), {seed.id: seed})
+    job = problem.first_job()
     held["sandbox"] |= {**asdict(job.limits), "mode": job.mode.value}
     if held["search"]["enforce_blocks"] is None:
         held["search"]["enforce_blocks"] = problem.edit.enforce_blocks

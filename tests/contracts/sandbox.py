@@ -81,6 +81,9 @@ def counted(path):
     calls = globals().get("calls", 0) + 1
     return {"calls": calls}
 
+def of_cases(path, cases):
+    return {case: load(path).solve(int(case)) for case in cases}
+
 def nothing(path):
     return None
 
@@ -172,6 +175,10 @@ class SandboxContract:
         other = b"def solve(x):\n    return -x\n"
         outcome = sandbox.run(self.job(mode, SQUARE, other, function="duel"))
         assert metrics(outcome) == {"first": 1, "second": -2}
+
+    def test_a_function_is_given_the_cases_of_the_job(self, sandbox: Sandbox, mode: Mode) -> None:
+        job = replace(self.job(mode, SQUARE, function="of_cases"), cases=("2", "-3"))
+        assert metrics(sandbox.run(job)) == {"2": 4, "-3": 9}
 
     def test_an_evaluator_may_be_a_coroutine(self, sandbox: Sandbox, mode: Mode) -> None:
         outcome = sandbox.run(self.job(mode, SQUARE, function="evaluate_later"))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from app.adapters.tuning.cma import ask as cma
-from app.domain.evaluation import Evaluation, Trial
+from app.domain.evaluation import Cases, Evaluation, Failure, FailureKind, Trial
 from app.domain.events import SETTLING, EventKind
 from app.domain.operator import Brief, Conversation, Offspring, Operator
 from app.domain.operators.seed import SEED
@@ -51,6 +51,35 @@ def test_the_same_seed_gives_the_same_events(ctx: Context) -> None:
             return [(e.kind, e.data) for e in tx.events.read(run_id)]
 
     assert history("first") == history("second")
+
+
+def test_a_program_is_measured_on_each_case_by_a_trial_of_its_own(ctx: Context) -> None:
+    def one_case(
+        trial: Trial, programs: Mapping[ProgramId, Program], outcome: Outcome
+    ) -> Evaluation:
+        measured, [player], [case] = interpret(trial, programs, outcome), trial.players, trial.cases
+        if case == "far" and measured.metrics and measured.metrics[player]["x"] > 1:
+            return Evaluation(failure=Failure(FailureKind.RUNTIME, "too far"))
+        if measured.failure:
+            return measured
+        [score] = measured.scores[player].values()
+        return replace(measured, scores={player: {case: score}})
+
+    groups = Cases({"evaluate": (("near",), ("far",))}, whole=False)
+    toy = replace(problem(), cases=groups, interpret=one_case)
+
+    run_id = run_to_the_end(ctx, toy, new_run(toy, budget=60))
+
+    with ctx.store.begin() as tx:
+        states, best = tx.history.states(run_id), tx.history.best(run_id)
+        assert best is not None
+        assert best.program is not None
+        measured = tx.history.evaluations(run_id, best.program)
+        seed = tx.history.evaluations(run_id, toy.seeds[0].id)
+    assert [evaluation.failure is None for evaluation in measured] == [True, False]
+    assert [list(evaluation.scores[toy.seeds[0].id]) for evaluation in seed] == [["near"], ["far"]]
+    assert states[State.ADMITTED] > 0
+    assert states[State.FAILED] > 0  # by crashes, on both
 
 
 def test_a_run_stops_when_its_best_is_fit_enough(ctx: Context) -> None:

@@ -379,8 +379,7 @@ class EvaluatorProcess:
         confine.reseed(request["seed"])
         shared = self._mode == "compatible"
         document = _call(
-            self._module, request["function"], request["paths"], shared, request["limits"],
-            self._layout.evaluator,
+            self._module, request, shared, self._layout.evaluator
         )  # fmt: skip
         if os.getpid() != asked_pid:  # a forked child that returned: its parent answers
             os._exit(0)
@@ -410,20 +409,14 @@ def _confine(
         filters.evaluator.install()
 
 
-def _call(
-    module: Any,
-    function: str,
-    paths: list[str],
-    shared: bool,
-    bounds: dict[str, Any],
-    root: str,
-) -> bytes:
-    asked_pid = os.getpid()
+def _call(module: Any, request: dict[str, Any], shared: bool, root: str) -> bytes:
+    asked_pid, paths = os.getpid(), request["paths"]
+    named = {"cases": request["cases"]} if request["cases"] else {}
     try:
-        returned = vars(module)[function](*paths)
+        returned = vars(module)[request["function"]](*paths, **named)
         if inspect.isawaitable(returned):
             returned = asyncio.run(_awaited(returned))
-        return result.document(returned, int(bounds["result_bytes"]))
+        return result.document(returned, int(request["limits"]["result_bytes"]))
     except BaseException as error:
         if os.getpid() != asked_pid:
             raise  # a forked child ends of its exception, as it would without the harness

@@ -48,7 +48,7 @@ def prepare(
       layout: The sandbox's.
       mode: "guarded" or "compatible".
       numbers: The trial's in this sandbox, and its first program's.
-      header: The worker's, with `suffixes`, `function`, `limits`, `seed`.
+      header: The worker's, with `suffixes`, `function`, `cases`, `limits`, `seed`.
       sources: The programs' bytes, in the order of the programs.
     """
     trial, first = numbers
@@ -57,7 +57,7 @@ def prepare(
     names = _names(header["suffixes"])
     place = _shared if mode == "compatible" else _guarded
     programs, request = place(layout, directory, (trial, first), names, sources)
-    request.update(function=header["function"], limits=header["limits"], seed=header["seed"])
+    request.update({name: header[name] for name in ("function", "cases", "limits", "seed")})
     return TrialFiles(directory, programs, request)
 
 

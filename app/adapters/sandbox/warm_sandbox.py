@@ -191,6 +191,7 @@ class WarmSandbox:
             "sizes": [len(source) for _, source in job.programs],
             "limits": asdict(job.limits),
             "seed": job.seed,
+            "cases": list(job.cases),
         }
         self.clean = False
         deadline = time.monotonic() + job.limits.wall_seconds + _BACKSTOP_SECONDS

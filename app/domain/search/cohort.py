@@ -114,8 +114,12 @@ class Cohort:
                 return failure
         return None
 
-    def passed(self, player: ProgramId, stage: str) -> bool:
-        return bool(self.evaluations(player, stage)) and self.failure(player, stage) is None
+    def passed(self, player: ProgramId, stage: str, *, whole: bool = True) -> bool:
+        """Returns whether every trial of a player at a stage succeeded; without `whole`, any."""
+        evaluations = self.evaluations(player, stage)
+        if not whole:
+            return any(player in evaluation.scores for evaluation in evaluations)
+        return bool(evaluations) and self.failure(player, stage) is None
 
     def fitness(self, player: ProgramId, stages: tuple[str, ...]) -> float | None:
         """Returns the player's fitness over the evaluations of `stages`, later ones overriding."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from app.domain.evaluation import Trial
+from app.domain.evaluation import NO_CASES, Cases, Trial
 from app.domain.program import ProgramId
 from app.domain.search.archive import IslandView
 from app.domain.search.cohort import Cohort, ProposalId, Verdict
@@ -43,8 +43,12 @@ def shortfall(
     return Shortfall(stages[index], score, thresholds[index]) if short else None
 
 
-def cascade(stages: tuple[str, ...], thresholds: tuple[float, ...] = ()) -> Promotion:
+def cascade(
+    stages: tuple[str, ...], thresholds: tuple[float, ...] = (), cases: Cases = NO_CASES
+) -> Promotion:
     """Each member climbs alone: from `stages[i]` to the next if its fitness >= `thresholds[i]`.
+
+    All trials of a stage are planned at once, and the next stage follows when they have ended.
 
     Fitness is folded over the stages passed so far, later measurements overriding earlier ones.  A
     stage without a threshold promotes every program that did not fail.
@@ -63,13 +67,13 @@ def cascade(stages: tuple[str, ...], thresholds: tuple[float, ...] = ()) -> Prom
             if member.program is None:
                 continue
             for index, stage in enumerate(stages):
-                trial = Trial(stage, (member.program,))
-                if trial not in cohort.trials:
-                    test.append(trial)
+                trials = cases.trials(stage, (member.program,))
+                if missing := [trial for trial in trials if trial not in cohort.trials]:
+                    test += missing
                     break
-                if cohort.trials[trial] is None:
+                if any(cohort.trials[trial] is None for trial in trials):
                     break
-                if not cohort.passed(member.program, stage):
+                if not cohort.passed(member.program, stage, whole=cases.whole):
                     fail.append(member.id)
                     break
                 score = cohort.fitness(member.program, stages[: index + 1])

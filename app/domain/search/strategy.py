@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol, TypeAlias
 
+from app.domain.evaluation import NO_CASES, Cases
 from app.domain.operator import Draft
 from app.domain.problem import Axis
 from app.domain.search.archive import Elite, IslandView, Niche, Occupancy
@@ -151,6 +152,7 @@ class RecipeInputs:
     thresholds: tuple[float, ...]
     islands: int
     budget: int
+    cases: Cases = NO_CASES
 
 
 class Recipe(Protocol):

@@ -29,7 +29,7 @@ class TwoFaced(ToySandbox):
 def difference(sandbox: TwoFaced) -> str:
     toy = problem()
     [seed] = toy.seeds
-    [evaluation] = measure(toy, sandbox, seed).evaluations
+    [evaluation] = measure(toy, sandbox, seed).trials.values()
     trial = Trial("evaluate", (seed.id,))
     return compared(sandbox, toy, trial, {seed.id: seed}, evaluation)
 

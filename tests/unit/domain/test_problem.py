@@ -9,5 +9,5 @@ from tests.engine.toy import problem
 def test_a_program_alone_plays_against_itself_where_a_trial_has_two_players() -> None:
     toy = problem()
 
-    assert toy.trial_of("p", "evaluate") == Trial("evaluate", ("p",))
-    assert replace(toy, players=2).trial_of("p", "match") == Trial("match", ("p", "p"))
+    assert toy.trials_of("p", "evaluate") == (Trial("evaluate", ("p",)),)
+    assert replace(toy, players=2).trials_of("p", "match") == (Trial("match", ("p", "p")),)

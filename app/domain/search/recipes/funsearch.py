@@ -133,7 +133,7 @@ class FunSearch:
             selection=clusters_then_lengths(
                 self.parents, self.temperature, self.temperature_period
             ),
-            promotion=cascade(inputs.stages, inputs.thresholds),
+            promotion=cascade(inputs.stages, inputs.thresholds, inputs.cases),
             upkeep=Upkeep(self.reset_interval * inputs.islands, weaker_half),
             model_mix={"complete": 1.0},
             gridded=False,

@@ -26,6 +26,6 @@ class Greedy:
             niche=everyone_together,
             occupancy=best(1),
             selection=fittest,
-            promotion=cascade(inputs.stages, inputs.thresholds),
+            promotion=cascade(inputs.stages, inputs.thresholds, inputs.cases),
             gridded=False,
         )

@@ -168,7 +168,7 @@ class MapElites:
                 top=self.top_programs,
                 inspirations=self.inspirations,
             ),
-            promotion=cascade(inputs.stages, inputs.thresholds),
+            promotion=cascade(inputs.stages, inputs.thresholds, inputs.cases),
             upkeep=neighbours(self.migration_interval * inputs.islands, self.migration_rate),
             refuse_clones=self.refuse_clones,
             operators_aim=True,

@@ -35,6 +35,6 @@ class RandomSearch:
             niche=by_origin,
             occupancy=best(1),
             selection=initial_program,
-            promotion=cascade(inputs.stages, inputs.thresholds),
+            promotion=cascade(inputs.stages, inputs.thresholds, inputs.cases),
             gridded=False,
         )

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from app.domain.evaluation import Evaluation, Failure, FailureKind, Trial
+from app.domain.evaluation import Cases, Evaluation, Failure, FailureKind, Trial
 from app.domain.operator import Draft
 from app.domain.search.archive import Cell, Elite, Island
 from app.domain.search.cohort import Cohort, Member, State, Verdict
@@ -60,6 +60,29 @@ def test_a_failure_at_any_stage_fails_the_proposal() -> None:
 def test_the_last_stage_admits_whatever_the_score() -> None:
     last = cascade(("cheap", "full"), (0.5, 0.9))
     assert last(cohort({CHEAP: scored(1), FULL: scored(0)}), FIELD) == Verdict(admit=("p",))
+
+
+GROUPS = {"full": (("3",), ("4",))}
+SMALL, LARGE = Trial("full", ("p",), ("3",)), Trial("full", ("p",), ("4",))
+FAULT = Evaluation(failure=Failure(FailureKind.TIMEOUT))
+
+
+def test_the_trials_of_all_cases_of_a_stage_are_planned_at_once() -> None:
+    climb = cascade(("cheap", "full"), (), Cases(GROUPS))
+
+    assert climb(cohort({}), FIELD) == Verdict(test=(CHEAP,))
+    assert climb(cohort({CHEAP: scored(1)}), FIELD) == Verdict(test=(SMALL, LARGE))
+    assert climb(cohort({CHEAP: scored(1), SMALL: scored(1)}), FIELD) == Verdict(test=(LARGE,))
+    assert climb(cohort({CHEAP: scored(1), SMALL: scored(1), LARGE: None}), FIELD) == Verdict()
+
+
+def test_a_program_fails_by_one_case_or_by_all_of_them() -> None:
+    tested = cohort({SMALL: scored(1), LARGE: FAULT})
+
+    assert cascade(("full",), (), Cases(GROUPS))(tested, FIELD) == Verdict(fail=(1,))
+    some = cascade(("full",), (), Cases(GROUPS, whole=False))
+    assert some(tested, FIELD) == Verdict(admit=("p",))
+    assert some(cohort({SMALL: FAULT, LARGE: FAULT}), FIELD) == Verdict(fail=(1,))
 
 
 def test_a_shortfall_names_the_stage_the_fitness_and_the_threshold() -> None:
