@@ -19,7 +19,7 @@ from app.domain.problem import Problem
 from app.domain.program import Program, ProgramId
 from app.domain.run import Rules, Run
 from app.domain.search.archive import IslandView
-from app.domain.search.strategy import Strategy
+from app.domain.search.strategy import Barrier, Strategy
 from app.ports.ledger import Transaction
 
 
@@ -58,7 +58,10 @@ def draft_of(
     if operator.aim is not None and strategy.operators_aim:
         aim = operator.aim(LedgerPopulation(tx, run.id, island), rng)
     if aim is None:
-        return strategy.selection(island, rng).draft(ordinal, island)
+        # Without generations the islands take turns: each has every phase.
+        phase = strategy.phase(ordinal // (run.islands if strategy.barrier is Barrier.NONE else 1))
+        draft = phase.selection(island, rng).draft(ordinal, island)
+        return replace(draft, role=phase.role) if operator.asks_model else draft
     parents = (aim.parent,)
     return Draft(ordinal, island.index, island.epoch, aim.generation, parents, aim.inspirations)
 

@@ -103,7 +103,7 @@ def _briefed(ctx: Context, tx: Transaction, run: Run, leased: LeasedProposals) -
     drafts = _drafts(ctx, tx, run, cohort)
     problem, operator = ctx.problem(run.problem), ctx.operators[cohort.operator]
     brief = brief_of(tx, run, problem, operator, drafts)
-    if operator.asks_model and not again:
+    if operator.asks_model and not again and not ctx.strategy(run).phases:
         brief = scheduled(brief, run.rules.asking.refining)
     answers = tx.completions.of_conversation(leased.id, Asker.OPERATOR) if again else {}
     return Briefed(run, leased, brief, answers)

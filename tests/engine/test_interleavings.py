@@ -318,6 +318,10 @@ def test_the_archive_is_that_of_the_sequential_replay_of_the_events(
 
 BUSY: dict[str, dict[str, int]] = {
     "funsearch": {"reset_interval": 3, "temperature_period": 4, "cluster_size": 2},
+    "funsearch_lite": {
+        **{"refinements": 1, "mutations": 2, "fresh": 1, "top_k": 2},
+        **{"population": 4, "elites": 2, "migration_interval": 1},
+    },
 }
 """Parameters with which what a recipe does seldom happens in a short run."""
 

@@ -57,3 +57,23 @@ def test_without_a_share_everything_is_the_generators(ctx: Context):
 
     assert set(settled) == set(asked) == {Role.GENERATOR}
     assert set(events) == {""}
+
+
+def test_the_refiner_writes_the_phase_of_refinements_of_each_generation(ctx: Context):
+    toy, model = problem(), Heard()
+    ctx = replace(ctx, model=lambda run: model)
+    order = new_run(toy, budget=24, in_flight=64)
+    settings = {**order.settings, "strategy": {"refinements": 2, "mutations": 3, "fresh": 1}}
+    order = replace(
+        order, strategy="funsearch_lite", settings=settings, operators={ASKED.name: 1.0}
+    )
+
+    run = run_to_the_end(ctx, toy, order)
+
+    with ctx.store.begin() as tx:
+        settled = [one for one in tx.history.settled(run) if one.ordinal >= 0]
+    roles = Counter((one.ordinal // 6, one.role) for one in settled)
+    generations = range(4)
+    assert roles == {(n, Role.REFINER): 2 for n in generations} | {
+        (n, Role.GENERATOR): 4 for n in generations
+    }

@@ -82,7 +82,7 @@ def test_a_recipe_of_another_package_is_loaded_by_its_entry_point():
     [
         (
             ["search.strategy=podum"],
-            "the closest is 'podium', of broken, funsearch, greedy, map_elites, podium, random",
+            "the closest is 'podium', of broken, funsearch, funsearch_lite, greedy, map_elites, ",
         ),
         (["search.strategy=podium", "strategy.place=2"], "closest known one is `strategy.places`"),
         (

@@ -98,6 +98,10 @@ class Cohort:
     def running(self) -> bool:
         return any(evaluation is None for evaluation in self.trials.values())
 
+    def waits_at(self, stage: str) -> bool:
+        """Returns whether a trial of a stage has no evaluation yet."""
+        return any(t.stage == stage and evaluation is None for t, evaluation in self.trials.items())
+
     def evaluations(self, player: ProgramId, stage: str | None = None) -> tuple[Evaluation, ...]:
         """Returns the player's evaluations at a stage (None: at all), in the order of trials."""
         return tuple(

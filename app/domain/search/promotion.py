@@ -6,7 +6,7 @@ is harmless.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from app.domain.evaluation import NO_CASES, Cases, Trial
@@ -86,6 +86,38 @@ def cascade(
             else:
                 admit.append(member.program)
         return Verdict(tuple(test), tuple(admit), tuple(cut), tuple(fail))
+
+    return promotion
+
+
+def top(
+    k: int, stages: tuple[str, ...], thresholds: tuple[float, ...] = (), cases: Cases = NO_CASES
+) -> Promotion:
+    """Each member is measured at the first stage; the best `k` of the cohort climb the others.
+
+    The others are cut once every member has been measured at the first stage, has failed there, or
+    has no child.  Fitness of that stage alone decides; ties: the older.  A threshold holds besides.
+    Seeds, and programs of a problem with one stage, are not ranked.
+    """
+    climb = cascade(stages, thresholds, cases)
+
+    def promotion(cohort: Cohort, field: IslandView) -> Verdict:
+        verdict = climb(cohort, field)
+        if cohort.seeding or len(stages) == 1:
+            return verdict
+        second = [trial for trial in verdict.test if trial.stage == stages[1]]
+        others = tuple(trial for trial in verdict.test if trial.stage != stages[1])
+        waits = cohort.pending or cohort.waits_at(stages[0])
+        if waits or any(trial.stage == stages[0] for trial in others):
+            return replace(verdict, test=others)
+        ranked = sorted(
+            dict.fromkeys(player for trial in second for player in trial.players),
+            key=lambda player: cohort.fitness(player, stages[:1]) or 0.0,
+            reverse=True,
+        )
+        test = (*others, *(trial for trial in second if {*trial.players} <= {*ranked[:k]}))
+        dropped = [member for player in ranked[k:] if (member := cohort.member(player))]
+        return replace(verdict, test=test, cut=(*verdict.cut, *(m.id for m in dropped)))
 
     return promotion
 

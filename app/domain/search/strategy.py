@@ -7,7 +7,7 @@ from random import Random
 from typing import Protocol, TypeAlias
 
 from app.domain.evaluation import NO_CASES, Cases
-from app.domain.operator import Draft
+from app.domain.operator import Draft, Role
 from app.domain.problem import Axis
 from app.domain.search.archive import Elite, IslandView, Niche, Occupancy
 from app.domain.search.promotion import Promotion
@@ -46,6 +46,20 @@ class Move:
 
 
 Selection: TypeAlias = Callable[[IslandView, Random], Lineage]
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Proposals of a generation that have their parents from one selection.
+
+    Attributes:
+      proposals: How many a generation has.
+      role: The role of the model that writes the children, if a model does.
+    """
+
+    proposals: int
+    selection: Selection
+    role: Role = Role.GENERATOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +118,8 @@ class Strategy:
       niche: The cell that a program belongs to.
       occupancy: The occupants that a cell keeps.
       selection: The parents of a cohort's drafts.
+      phases: What a generation consists of, where its proposals differ in their selection or in the
+        role of their model; see `phase`.
       promotion: The members that are tested further, admitted, or cut.
       upkeep: What happens between islands.
       operator: Which conversation turns parents into children; None draws from the run's mix.
@@ -126,6 +142,7 @@ class Strategy:
     occupancy: Occupancy
     selection: Selection
     promotion: Promotion
+    phases: tuple[Phase, ...] = ()
     upkeep: Upkeep = Upkeep()
     operator: str | None = None
     model_mix: Mapping[str, float] = field(default_factory=dict)
@@ -136,6 +153,22 @@ class Strategy:
     rated: tuple[str, ...] = ()
     gridded: bool = True
     ranking: Ranking = Ranking.ABSOLUTE
+
+    def phase(self, turn: int) -> Phase:
+        """Returns the phase of a proposal.
+
+        Args:
+          turn: Of consecutive numbers, as many as a generation has proposals, each phase has its
+            own number, whichever is the first.
+        """
+        if not self.phases:
+            return Phase(1, self.selection)
+        place = turn % sum(phase.proposals for phase in self.phases)
+        for phase in self.phases:
+            if place < phase.proposals:
+                return phase
+            place -= phase.proposals
+        raise AssertionError("a place is below the sum of the phases")
 
 
 @dataclass(frozen=True, slots=True)

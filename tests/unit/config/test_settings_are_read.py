@@ -6,13 +6,10 @@ it is turned into. `CARRIERS` names these values.
 
 import ast
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-
-from app.config.recipes import parameter_names, recipe, recipe_names
 
 CARRIERS: Mapping[str, tuple[str, ...]] = {
     "budget": ("budget", "Budget"),
@@ -141,24 +138,3 @@ def test_a_setting_that_nothing_reads_is_found(repository: Path) -> None:
         "EVOQ_NOTHING",
         "sandbox.turbo",
     ]
-
-
-def test_the_recipes_on_the_page_are_those_of_the_registry(repository: Path) -> None:
-    page = (repository / "docs" / "settings.md").read_text()
-    section = page.partition("### Recipes")[2].partition("\n## ")[0]
-
-    assert sorted(re.findall(r"^\* `(\w+)`", section, re.MULTILINE)) == recipe_names()
-
-
-def test_the_parameters_of_recipes_on_the_page_are_those_of_the_registry(
-    repository: Path,
-) -> None:
-    page = (repository / "docs" / "settings.md").read_text()
-    own = defaultdict(set)
-    for name in recipe_names():
-        for parameter in parameter_names(recipe(name)):
-            if f"| `search.{parameter}` |" not in page:
-                own[f"strategy.{parameter}"].add(name)
-    shown = set(re.findall(r"`(strategy\.[a-z_]+)`", page))
-
-    assert shown == set(own)

@@ -101,12 +101,18 @@ class FunSearch:
     """The recipe.
 
     Attributes:
-      parents: Programs that a child is bred from, and that a prompt of `complete` shows.
-      temperature: Of the softmax over clusters at the beginning, in units of fitness.
-      temperature_period: Admitted programs of an island after which the temperature, which falls
-        linearly, is raised again.
-      cluster_size: Programs that a cluster keeps.
-      reset_interval: Cohorts per island between two resets of the weaker half; 0 for none.
+      parents: Programs that a child is bred from; the fittest of them is the file that is changed.
+        The operator `complete` shows them as `NAME_v0`, `NAME_v1`…, as many as
+        `prompts.functions_per_prompt`.
+      temperature: Of the softmax over the scores of clusters, in units of fitness: of two clusters
+        whose scores differ by the temperature, one is drawn 2.7 times as often. Fitness of large
+        numbers needs a higher one.
+      temperature_period: Programs that an island admits until the temperature, which falls linearly
+        towards 0, is back at its beginning.
+      cluster_size: Programs that a cluster keeps, the shortest.
+      reset_interval: Cohorts of an island between two resets: the half of the islands whose best is
+        worse is emptied, and each is founded by the best program of an island of the other half. 0
+        for never, and then for one island.
 
     Raises:
       ValueError: A parameter is out of range.

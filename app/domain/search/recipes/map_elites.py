@@ -130,12 +130,18 @@ class MapElites:
     Attributes:
       migration_interval: Cohorts per island between two migrations; at least 1.
       migration_rate: See `neighbours`.
-      refuse_clones: See `Strategy`.
       archive_size: How many of the fittest elites of all islands exploitation draws from; an
         island has an equal share of them, at least one.  None: see `explore_or_exploit`.
-      patience: See `explore_or_exploit`; None: `default_patience`.
       exploration_ratio, exploitation_ratio, top_programs, inspirations: See
         `explore_or_exploit`.
+      patience: Children after which exploitation leaves a program and takes the next fittest of the
+        island: of the ten fittest, the first with fewer children is the parent, and the fittest if
+        none has. It has no effect where `search.archive_size` is set. Without a value, a tenth of
+        the budget, from 10 to 20.
+      refuse_clones: Whether a child whose scores and metrics all equal those of an elite of its
+        island opens no new cell (a seed may); its `refused` event names that elite as `clone_of`.
+        Turn it off where equal metrics do not mean equal behaviour, as where an evaluator reports a
+        single coarse number.
 
     Raises:
       ValueError: `patience` is below 1.

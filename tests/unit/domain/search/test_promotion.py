@@ -6,7 +6,7 @@ from app.domain.evaluation import Cases, Evaluation, Failure, FailureKind, Trial
 from app.domain.operator import Draft
 from app.domain.search.archive import Cell, Elite, Island
 from app.domain.search.cohort import Cohort, Member, State, Verdict
-from app.domain.search.promotion import cascade, shortfall
+from app.domain.search.promotion import cascade, shortfall, top
 
 FIELD = Island(0, cells={(): Cell((), (Elite("whole", 0.1, 10, 0),))})
 BEGINNING = Island(0, cells={(): Cell((), (Elite("seed", 0.4, 10, 0, stages_left=1),))})
@@ -96,3 +96,77 @@ def test_a_shortfall_names_the_stage_the_fitness_and_the_threshold() -> None:
 def test_a_verdict_on_the_same_cohort_twice_is_the_same_verdict() -> None:
     state = cohort({CHEAP: scored(0.7)})
     assert CLIMB(state, FIELD) == CLIMB(state, FIELD)
+
+
+STAGES = ("cheap", "full", "last")
+
+
+def generation(*members: Member, trials: dict[Trial, Evaluation | None]) -> Cohort:
+    return Cohort(1, 1, 0, "mutate", members, trials)
+
+
+def living(name: str, number: int) -> Member:
+    return Member(number, number, State.TESTING, Draft(number, 0, 0, 1, ("q",)), name)
+
+
+def cheaply(**scores: float | None) -> dict[Trial, Evaluation | None]:
+    return {
+        Trial("cheap", (name,)): None
+        if score is None
+        else Evaluation(scores={name: {"combined_score": score}})
+        for name, score in scores.items()
+    }
+
+
+def test_the_best_of_a_cohort_climb_and_the_others_are_cut() -> None:
+    members = [living(name, n) for n, name in enumerate("abcd", 1)]
+    state = generation(*members, trials=cheaply(a=0.1, b=0.4, c=0.1, d=0.2))
+
+    verdict = top(2, STAGES)(state, FIELD)
+
+    assert verdict == Verdict(test=(Trial("full", ("b",)), Trial("full", ("d",))), cut=(1, 3))
+
+
+def test_of_equal_members_the_older_climbs() -> None:
+    members = [living(name, n) for n, name in enumerate("abc", 1)]
+    state = generation(*members, trials=cheaply(a=0.1, b=0.1, c=0.1))
+
+    assert top(1, STAGES)(state, FIELD) == Verdict(test=(Trial("full", ("a",)),), cut=(2, 3))
+
+
+def test_nobody_climbs_before_every_member_has_been_measured() -> None:
+    measured = [living("a", 1), living("b", 2)]
+    late = Member(3, 3, State.PLANNED)
+    fresh = living("c", 3)
+    promotion = top(1, STAGES)
+
+    scores = cheaply(a=0.1, b=0.4)
+    assert promotion(generation(*measured, late, trials=scores), FIELD) == Verdict()
+    assert promotion(generation(*measured, fresh, trials=scores), FIELD) == Verdict(
+        test=(Trial("cheap", ("c",)),)
+    )
+    running = cheaply(a=0.1, b=0.4, c=None)
+    assert promotion(generation(*measured, fresh, trials=running), FIELD) == Verdict()
+
+
+def test_who_was_promoted_climbs_the_later_stages_alone() -> None:
+    full = {Trial("full", ("a",)): Evaluation(scores={"a": {"combined_score": -5.0}})}
+    state = generation(living("a", 1), trials=cheaply(a=0.1) | full)
+
+    assert top(1, STAGES)(state, FIELD) == Verdict(test=(Trial("last", ("a",)),))
+
+
+def test_a_member_that_failed_is_no_competitor() -> None:
+    failed = {Trial("cheap", ("a",)): Evaluation(failure=Failure(FailureKind.RUNTIME))}
+    members = [living("a", 1), living("b", 2)]
+    state = generation(*members, trials=failed | cheaply(b=-3.0))
+
+    assert top(1, STAGES)(state, FIELD) == Verdict(test=(Trial("full", ("b",)),), fail=(1,))
+
+
+def test_a_problem_with_one_stage_has_no_ranking() -> None:
+    members = [living("a", 1), Member(2, 2, State.PLANNED)]
+
+    verdict = top(1, ("cheap",))(generation(*members, trials=cheaply(a=0.1)), FIELD)
+
+    assert verdict == Verdict(admit=("a",))

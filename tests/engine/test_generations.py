@@ -1,0 +1,66 @@
+"""Generations of `funsearch_lite`: what is measured in full, and what leads the run."""
+
+from dataclasses import replace
+from typing import Any
+
+from app.domain.run import Run
+from app.domain.search.cohort import CutReason, State
+from app.engine.context import Context
+from app.ports.records import Settled
+from tests.engine.conftest import new_run, run_to_the_end
+from tests.engine.toy import problem
+
+GENERATION = 8
+STAGES = ("cheap", "full")
+
+
+def searched(ctx: Context, budget: int, **parameters: Any) -> tuple[Run, list[Settled]]:
+    """Returns a run of generations of 8, and its settled proposals without seeds."""
+    toy = problem(stages=STAGES)
+    order = new_run(toy, budget=budget, in_flight=64)
+    own = {"refinements": 2, "mutations": 4, "fresh": 2, "top_k": 3, **parameters}
+    settings = {**order.settings, "strategy": own}
+    run = run_to_the_end(ctx, toy, replace(order, strategy="funsearch_lite", settings=settings))
+    with ctx.store.begin() as tx:
+        settled = [one for one in tx.history.settled(run) if not one.seed]
+        return tx.runs.get(run), settled
+
+
+def test_the_best_of_each_generation_are_measured_in_full_and_no_others(ctx: Context):
+    run, settled = searched(ctx, budget=4 * GENERATION)
+
+    assert len(settled) == run.proposals == 4 * GENERATION
+    for first in range(0, 4 * GENERATION, GENERATION):
+        generation = [one for one in settled if first <= one.ordinal < first + GENERATION]
+        assert len({one.island for one in generation}) == 1
+        kept = [one for one in generation if one.state is State.ADMITTED]
+        dropped = [one for one in generation if one.cut is CutReason.BELOW_THRESHOLD]
+        assert len(kept) == 3
+        assert {one.stages_left for one in kept} == {0}
+        assert {one.stages_left for one in dropped} == {1}
+        least = min(one.fitness for one in kept if one.fitness is not None)
+        assert all(one.fitness is not None and one.fitness <= least for one in dropped)
+
+
+def test_the_best_program_was_measured_at_every_stage(ctx: Context):
+    run, _ = searched(ctx, budget=3 * GENERATION)
+
+    with ctx.store.begin() as tx:
+        best = tx.history.best(run.id)
+    assert best is not None
+    assert best.stages_left == 0
+
+
+def test_the_last_generation_has_what_the_budget_still_has(ctx: Context):
+    run, settled = searched(ctx, budget=2 * GENERATION + 3)
+
+    assert run.state.final
+    assert len(settled) == 2 * GENERATION + 3
+
+
+def test_a_program_from_scratch_is_a_child_of_a_seed(ctx: Context):
+    _, settled = searched(ctx, budget=6 * GENERATION, refinements=0, mutations=6)
+
+    scratch = [one for one in settled if one.ordinal % GENERATION >= 6]
+    assert {one.generation for one in scratch} == {1}
+    assert max(one.generation for one in settled) > 1
