@@ -168,6 +168,11 @@ class SandboxSettings(Section):
     cache."""
     build_minutes: Annotated[float, Owner.WORKER] = Field(30.0, gt=0)
     """Minutes that the build of an image may take."""
+    build_hosts: Annotated[str, Owner.WORKER] = ""
+    """Hosts beside the package index that an installation into an environment may reach: names,
+    with `:PORT` where it is not 443, separated by spaces."""
+    unisolated_builds: Annotated[bool, Owner.WORKER] = False
+    """Whether packages are installed, and used, also where nothing isolates what they run."""
     wall_seconds: float | None = Field(None, gt=0)
     """Time-out of one stage in seconds. Without a value, the problem decides."""
     memory_mib: int | None = Field(None, ge=16)

@@ -94,6 +94,7 @@ def test_a_problem_finds_its_packages_in_an_environment(
     level: str, environments: tuple[Environments, list[str]]
 ) -> None:
     made, said = environments
+    made.unisolated = level == "bare"
     sandbox = ProcessSandbox(POOL, environments=made, levels=(level, "bare"))
     outcome = sandbox.run(job(TOMLI_W))
     assert metrics(outcome) == {"combined_score": 6.0}

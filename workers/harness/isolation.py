@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from . import kernel, nested, sandbox_layout
 from .sandbox_layout import SandboxLayout
@@ -31,7 +31,25 @@ PRIVILEGED, UNPRIVILEGED, BARE = "privileged", "unprivileged", "bare"
 LEVELS = (PRIVILEGED, UNPRIVILEGED, BARE)
 
 
-def enter(scratch: str, levels: tuple[str, ...], offset: int) -> SandboxLayout:
+@dataclass(frozen=True)
+class Shown:
+    """Files of the machine that a root of its own shows beside the system's and the interpreter's.
+
+    Attributes:
+      readable: Files and directories to read.
+      writable: Directories to write in, which become the first identity's where there are several.
+    """
+
+    readable: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
+
+
+NOTHING_ELSE = Shown()
+
+
+def enter(
+    scratch: str, levels: tuple[str, ...], offset: int, shown: Shown = NOTHING_ELSE
+) -> SandboxLayout:
     """Isolates this process as strongly as the kernel permits; returns in a new process.
 
     The calling process waits for the new one and ends as it ends.
@@ -40,19 +58,31 @@ def enter(scratch: str, levels: tuple[str, ...], offset: int) -> SandboxLayout:
       scratch: An empty directory for the root or the sandbox's directories.
       levels: Which of `LEVELS` to try, in order; `BARE` always succeeds.
       offset: Distinguishes the identities of the sandboxes of one machine.
+      shown: What a root of its own shows.
     """
     reasons: list[str] = []
     for level in levels:
         if level == BARE:
             break
-        entered = _attempt(level, scratch, offset)
+        entered = _attempt(level, scratch, offset, shown)
         if isinstance(entered, SandboxLayout):
             return replace(entered, reasons=tuple(reasons))
         reasons.append(f"{level}: {entered}")
-    return _bare(scratch, offset, tuple(reasons))
+    layout = _bare(scratch, offset, tuple(reasons))
+    if layout.uid_count:
+        _give(shown.writable, layout.first_uid)
+    return layout
 
 
-def _attempt(level: str, scratch: str, offset: int) -> SandboxLayout | str:
+def _give(folders: tuple[str, ...], uid: int) -> None:
+    """Makes all in directories belong to an identity: links, and not what they lead to."""
+    for folder in folders:
+        for path, names, files in os.walk(folder):
+            for name in (".", *names, *files):
+                os.chown(os.path.join(path, name), uid, uid, follow_symlinks=False)
+
+
+def _attempt(level: str, scratch: str, offset: int, shown: Shown) -> SandboxLayout | str:
     """Returns the layout, in the isolated process, or the reason why isolation failed.
 
     The attempt is made in a child, because half-made namespaces cannot be left again.
@@ -65,7 +95,7 @@ def _attempt(level: str, scratch: str, offset: int) -> SandboxLayout | str:
         os.close(verdict_in)
         kernel.die_with_parent()
         try:
-            built = _build(level, scratch, offset)
+            built = _build(level, scratch, offset, shown)
         except OSError as error:
             os.write(verdict_out, (str(error)[:500] or "unknown").encode())
             os._exit(1)
@@ -81,7 +111,7 @@ def _attempt(level: str, scratch: str, offset: int) -> SandboxLayout | str:
     return verdict.decode() or "the attempt ended without a reason"
 
 
-def _build(level: str, scratch: str, offset: int) -> SandboxLayout:
+def _build(level: str, scratch: str, offset: int, shown: Shown) -> SandboxLayout:
     uid, gid = os.getuid(), os.getgid()
     first, count = sandbox_layout.uid_range(offset)
     if level == PRIVILEGED:
@@ -102,7 +132,9 @@ def _build(level: str, scratch: str, offset: int) -> SandboxLayout:
     kernel.die_with_parent()
     try:
         kernel.bring_loopback_up()
-        _make_root(scratch, "hidepid=2" if level == PRIVILEGED else "")
+        _make_root(scratch, "hidepid=2" if level == PRIVILEGED else "", shown)
+        if level == PRIVILEGED:
+            _give(shown.writable, first)
         kept = (kernel.CAP_KILL, kernel.CAP_SETGID, kernel.CAP_SETUID)
         kernel.keep_capabilities(*(kept if level == PRIVILEGED else ()))
     except OSError as error:
@@ -121,7 +153,7 @@ def _build(level: str, scratch: str, offset: int) -> SandboxLayout:
     )  # fmt: skip
 
 
-def _make_root(scratch: str, of_processes: str) -> None:
+def _make_root(scratch: str, of_processes: str, shown: Shown) -> None:
     """Makes the sandbox's root directory; `of_processes` are the options of its `/proc`."""
     kernel.mount("none", "/", flags=kernel.REC | kernel.PRIVATE)
     root = os.path.join(scratch, "root")
@@ -130,9 +162,11 @@ def _make_root(scratch: str, of_processes: str) -> None:
     for path, options in _PLACES:
         os.makedirs(root + path)
         kernel.mount("tmpfs", root + path, "tmpfs", kernel.NOSUID | kernel.NODEV, options)
-    for path in (*_SYSTEM, *_interpreter_homes()):
+    for path in (*_SYSTEM, *_interpreter_homes(), *shown.readable):
         _show(root, path)
-    os.makedirs(root + "/etc")
+    for path in shown.writable:
+        _show(root, path, read_only=False)
+    os.makedirs(root + "/etc", exist_ok=True)
     for name in _SETTINGS:
         _show(root, "/etc/" + name)
     for name, text in _ACCOUNTS.items():
@@ -175,7 +209,7 @@ def _show(root: str, path: str, read_only: bool = True) -> None:
     if os.path.islink(path) and path.startswith(_SYSTEM):
         os.symlink(os.readlink(path), target)
         return
-    if not os.path.exists(path):
+    if not os.path.exists(path) or (read_only and os.path.exists(target)):
         return
     os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
     if os.path.isdir(path):

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import gc
 import importlib
+import json
 import os
 import select
 import signal
+import struct
 import sys
 import time
+from dataclasses import asdict
 from typing import Any
 
 from . import evaluator_process, frames, isolation, kernel, landlock, probes, processes
@@ -39,6 +42,11 @@ _PRELOADED = (
     "statistics", "string", "tempfile", "time", "traceback", "typing", "zlib",
 )  # fmt: skip
 _PACKAGE = "evoq_harness"
+_ENTERED = "entered"  # the kind of a sandbox whose process has isolated itself
+_UNISOLATED = (
+    "the problem's environment holds packages that run code when their interpreter starts, and "
+    "namespaces cannot be had here"
+)
 _UNBOUNDED = (
     "nothing here bounds how many processes a program starts: it has no identity of its own, and "
     "the kernel (or a container around this worker) permits no seccomp listeners, which Linux has "
@@ -57,7 +65,12 @@ def main(modules: dict[str, str]) -> None:
     if received is None:
         return
     boot = received[0]
-    layout = _layout(boot)
+    if boot["kind"] == _ENTERED:
+        layout, (host_in, host_out) = _continued(boot, (host_in, host_out))
+    else:
+        layout = _layout(boot)
+        if boot["interpreter"]:
+            _continue_in(boot, layout, modules, (host_in, host_out))
     os.umask(0o022)
     make_places(layout, boot["mode"])
     _install_library(layout, modules)
@@ -80,7 +93,7 @@ def main(modules: dict[str, str]) -> None:
     filters = _filters(layout, boot["mode"], fork_filter)
     started = evaluator_process.start(layout, boot["mode"], host_in, filters)
     answer = _import_report(started, host_in, layout, time.monotonic() + boot["boot_seconds"])
-    if boot["kind"] == "process" and not layout.bounded_by and not boot["unbounded_processes"]:
+    if boot["kind"] != "container" and not layout.bounded_by and not boot["unbounded_processes"]:
         answer = {"refused": _UNBOUNDED}
     if "broken" in answer or "refused" in answer:
         frames.write_frame(host_out, answer)
@@ -102,6 +115,50 @@ def main(modules: dict[str, str]) -> None:
     )
     while True:
         _serve_one(state)
+
+
+def _continue_in(
+    boot: dict[str, Any], layout: SandboxLayout, modules: dict[str, str], host: tuple[int, int]
+) -> None:
+    """Replaces this process by the interpreter of the problem's environment, now that it is apart.
+
+    What was installed there runs code when its interpreter starts.
+    """
+    if not layout.own_root and not boot["unisolated_builds"]:
+        frames.write_frame(host[1], {"refused": _UNISOLATED})
+        os._exit(1)
+    kept = [fd for fd in (*host, layout.memory_counter) if fd >= 0]
+    for fd in kept:
+        os.set_inheritable(fd, True)
+    again = {**boot, "kind": _ENTERED, "layout": asdict(layout), "host": host}
+    again["layout"].update(kept=[], imported=[])
+    texts = json.dumps(modules).encode()
+    memory = os.memfd_create("harness")
+    frames.write_all(memory, memoryview(struct.pack(">I", len(texts)) + texts))
+    frames.write_frame(memory, again)
+    os.lseek(memory, 0, os.SEEK_SET)
+    os.dup2(memory, 0)
+    os.execve(
+        boot["interpreter"],
+        [boot["interpreter"], "-B", "-s", "-c", boot["bootstrap"]],
+        dict(os.environ),
+    )
+
+
+def _continued(
+    boot: dict[str, Any], given: tuple[int, int]
+) -> tuple[SandboxLayout, tuple[int, int]]:
+    """Returns the layout and the streams of the process that this interpreter replaced."""
+    for fd in given:
+        os.close(fd)
+    host_in, host_out = boot["host"]
+    layout = SandboxLayout(**boot["layout"])
+    layout.shared_places, layout.reasons = tuple(layout.shared_places), tuple(layout.reasons)
+    layout.kept = layout.imported = frozenset()
+    for fd in (host_in, host_out, layout.memory_counter):
+        if fd >= 0:
+            os.set_inheritable(fd, False)
+    return layout, (host_in, host_out)
 
 
 def _take_standard_streams() -> tuple[int, int]:
@@ -139,7 +196,9 @@ def _layout(boot: dict[str, Any]) -> SandboxLayout:
         return in_container(processes.open_counter(processes.IN_A_CONTAINER, boot["memory_bytes"]))
     # Opened while the machine's files are visible, and used after they are not.
     counter = processes.open_counter(tuple(boot["counters"]), boot["memory_bytes"])
-    layout = isolation.enter(boot["scratch"], tuple(boot["levels"]), int(boot["offset"]))
+    home = os.path.dirname(os.path.dirname(boot["interpreter"]))
+    shown = isolation.Shown((home,)) if home else isolation.NOTHING_ELSE
+    layout = isolation.enter(boot["scratch"], tuple(boot["levels"]), int(boot["offset"]), shown)
     layout.memory_counter = counter
     return layout
 

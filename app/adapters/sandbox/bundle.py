@@ -29,7 +29,7 @@ ENVIRONMENT = {
 }
 """A zygote's environment: nothing of the worker's, which may hold keys."""
 
-BOOTSTRAP = """\
+_LOADER = """\
 import builtins, importlib.abc, importlib.util, json, os, struct, sys
 sys.path[:] = [p for p in sys.path if p]
 def take(n):
@@ -52,13 +52,14 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module.__dict__["__builtins__"] = dict(vars(builtins))
         exec(compile(texts[name + ".py"], "<harness>/" + name + ".py", "exec"), module.__dict__)
 sys.meta_path.insert(0, Finder())
-from evoq_harness.zygote import main
-main(texts)
 """
+BOOTSTRAP = f"{_LOADER}from evoq_harness.zygote import main\nmain(texts)\n"
 """The program for `python3 -c`: it reads the harness from standard input and becomes the zygote.
 
 The harness has its own copy of the built-ins: a program that replaces `len` breaks only itself.
 """
+BUILD_BOOTSTRAP = f"{_LOADER}from evoq_harness.build import main\nmain()\n"
+"""The program for `python3 -c` that reads the harness and installs a problem's dependencies."""
 
 
 @functools.cache

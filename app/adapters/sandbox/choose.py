@@ -90,7 +90,11 @@ def clear_orphans(settings: SandboxSettings) -> int:
 def _processes(settings: SandboxSettings, show_progress: ShowProgress) -> ProcessSandbox:
     folder = Path(settings.environments) if settings.environments else None
     environments = Environments(
-        folder=folder, show_progress=show_progress, build_seconds=_build_seconds(settings)
+        folder=folder,
+        show_progress=show_progress,
+        build_seconds=_build_seconds(settings),
+        hosts=tuple(settings.build_hosts.split()),
+        unisolated=settings.unisolated_builds,
     )
     return ProcessSandbox(
         _pool(settings),

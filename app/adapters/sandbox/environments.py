@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
 
 from app.adapters.sandbox.dependencies import (
     DOCKERFILE,
@@ -20,15 +19,13 @@ from app.adapters.sandbox.dependencies import (
     from_requirements,
 )
 from app.adapters.sandbox.images import ShowProgress, no_progress
+from app.adapters.sandbox.installation import Installation, InstallationFailed, Output
 from app.domain.problem import Evaluator, EvaluatorBroken
 from app.ports.protocols import Unavailable
 
-_ALWAYS = ("numpy", "scipy")  # as in the default image
-_COMPLETE = "evoqueue-complete"
 _LOOKING_SECONDS = 0.5
 _REMEMBERED_SECONDS = 60.0
-_PASSED_ON = ("PATH", "HOME", "TMPDIR", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE")
-_PASSED_ON_PREFIXES = ("PIP_", "XDG_", "REQUESTS_")
+_PREPARING_SECONDS = 300.0
 
 
 def default_folder() -> Path:
@@ -45,6 +42,8 @@ class Environments:
       folder: Where they are kept, by digest; they are removed by hand only.
       show_progress: Gets the progress of an installation.
       build_seconds: Longest time an installation may take.
+      hosts: Hosts beside the package index that an installation may reach.
+      unisolated: Whether packages are installed, and used, where nothing isolates what they run.
     """
 
     def __init__(
@@ -54,8 +53,12 @@ class Environments:
         folder: Path | None = None,
         show_progress: ShowProgress = no_progress,
         build_seconds: float = 1800.0,
+        hosts: tuple[str, ...] = (),
+        unisolated: bool = False,
     ) -> None:
-        self._python = python
+        self.python = python
+        self.unisolated = unisolated
+        self._hosts = hosts
         self._folder = default_folder() if folder is None else folder.absolute()
         self._show_progress = show_progress
         self._build_seconds = build_seconds
@@ -70,10 +73,11 @@ class Environments:
 
         Raises:
           EvaluatorBroken: The dependencies cannot be installed, or only into an image.
+          Misconfigured: This machine isolates no installation.
           Unavailable: The installation takes too long.
         """
         if evaluator.image:
-            return self._python
+            return self.python
         if evaluator.digest not in self._known:
             with self._building:
                 if evaluator.digest not in self._known:
@@ -89,8 +93,8 @@ class Environments:
                     f"here. Start Docker, or put what Python packages it needs into "
                     f"requirements.txt, or set sandbox.image to go without"
                 )
-            return self._python
-        digest = wanted.digest(_version(self._python))
+            return self.python
+        digest = wanted.digest(_version(self.python))
         home = self._folder / digest
         at, error = self._broken.get(digest, (0.0, None))
         if error is not None and time.monotonic() - at < _REMEMBERED_SECONDS:
@@ -107,15 +111,16 @@ class Environments:
         return str(home / "bin" / "python")
 
     def _make_once(self, wanted: Dependencies, home: Path) -> None:
-        if (home / _COMPLETE).exists():
+        complete = Path(f"{home}.complete")  # beside it, where no installation can write
+        if complete.exists() and home.is_dir():
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._locked(home):
-            if (home / _COMPLETE).exists():
+            if complete.exists() and home.is_dir():
                 return
             shutil.rmtree(home, ignore_errors=True)  # what a killed worker left unfinished
             self._make(wanted, home)
-            (home / _COMPLETE).touch()
+            complete.touch()
 
     @contextlib.contextmanager
     def _locked(self, home: Path) -> Iterator[None]:
@@ -142,65 +147,40 @@ class Environments:
             f"sandbox: making {home} from the problem's {wanted.entry}; its output goes to {log}"
         )
         began = time.monotonic()
-        deadline = began + self._build_seconds
-        output: list[str] = []
-        source = home / "source"
-        steps = [
-            [self._python, "-m", "venv", "--clear", str(home)],
-            [
-                *(str(home / "bin" / "python"), "-m", "pip", "install"),
-                *("--disable-pip-version-check", "--progress-bar", "off"),
-                *(*_ALWAYS, "-r", wanted.entry),
-            ],
-        ]
-        with log.open("w", encoding="utf-8", errors="replace") as file:
-            for number, step in enumerate(steps):
-                ended = self._run(step, source if number else None, deadline, output, file)
-                if ended != 0:
-                    shutil.rmtree(home, ignore_errors=True)
-                    raise failed(wanted.entry, f"an environment of {self._python}", output)
-                if not number:
-                    _write(wanted, source)
+        with log.open("wb") as file:
+            output = Output(file)
+            try:
+                _prepare(self.python, home)
+                _write(wanted, home / "source")
+                Installation(
+                    self.python,
+                    home,
+                    began + self._build_seconds,
+                    hosts=self._hosts,
+                    unisolated=self.unisolated,
+                ).run(("-r", wanted.entry), output)
+            except InstallationFailed as error:
+                shutil.rmtree(home, ignore_errors=True)
+                output.add(str(error))
+                where = f"an environment of {self.python}"
+                raise failed(wanted.entry, where, output.last_lines) from error
+            except BaseException:
+                shutil.rmtree(home, ignore_errors=True)
+                raise
         self._show_progress(f"sandbox: made {home} in {time.monotonic() - began:.0f} s")
 
-    def _run(
-        self,
-        command: list[str],
-        cwd: Path | None,
-        deadline: float,
-        output: list[str],
-        log: TextIO,
-    ) -> int:
-        """Runs one step of an installation; returns its exit status.
 
-        What it prints goes to the log, and the last lines also to `output`.
-        """
-        with subprocess.Popen(
-            command,
-            cwd=cwd,
-            env=_environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        ) as step:
-            overdue = threading.Timer(max(0.0, deadline - time.monotonic()), step.kill)
-            overdue.start()
-            try:
-                assert step.stdout is not None
-                for line in step.stdout:
-                    output.append(line.rstrip())
-                    log.write(f"{output[-1]}\n")
-                    log.flush()
-                    del output[:-100]
-                ended = step.wait()
-            finally:
-                overdue.cancel()
-                step.kill()
-        if time.monotonic() > deadline:
-            raise Unavailable(f"an installation takes more than {self._build_seconds:g} s")
-        return ended
+def _prepare(python: str, home: Path) -> None:
+    """Makes a virtual environment without packages.
+
+    Raises:
+      InstallationFailed: The interpreter cannot.
+    """
+    command = [python, "-m", "venv", "--clear", str(home)]
+    try:
+        subprocess.run(command, capture_output=True, check=True, timeout=_PREPARING_SECONDS)
+    except subprocess.CalledProcessError as error:
+        raise InstallationFailed((error.stdout + error.stderr).decode("utf-8", "replace")) from None
 
 
 def _write(wanted: Dependencies, folder: Path) -> None:
@@ -222,14 +202,3 @@ def _version(python: str) -> str:
     except (OSError, subprocess.SubprocessError) as error:
         raise Unavailable(f"the sandbox's interpreter did not start: {error}") from error
     return done.stdout.decode()
-
-
-def _environment() -> dict[str, str]:
-    """Returns what an installation sees of the environment: how to reach a registry, no keys."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name in _PASSED_ON
-        or name.startswith(_PASSED_ON_PREFIXES)
-        or name.lower().endswith("_proxy")
-    }

@@ -77,6 +77,7 @@ class ProcessSandbox:
 
         Raises:
           EvaluatorBroken: They cannot be installed.
+          Misconfigured: This machine isolates no installation.
           Unavailable: It takes too long.
         """
         self._environments.interpreter(evaluator)
@@ -90,10 +91,10 @@ class ProcessSandbox:
         return self._pool.ready_sandboxes()
 
     def _start(self, job: Job, numpy: bool) -> WarmSandbox:
-        python = self._environments.interpreter(job.evaluator)
+        base, python = self._environments.python, self._environments.interpreter(job.evaluator)
         group = self._cgroup(job.limits)
         scratch = _Scratch()
-        connection = _PipeConnection(python, scratch, group)
+        connection = _PipeConnection(base, scratch, group)
         settings = BootSettings(
             "process",
             scratch.folder,
@@ -103,6 +104,8 @@ class ProcessSandbox:
             self._boot_seconds,
             self._unbounded_processes,
             self._trials_per_evaluator,
+            "" if python == base else python,
+            self._environments.unisolated,
         )
         return WarmSandbox(connection, settings, job.evaluator, job.mode, job.limits, numpy)
 

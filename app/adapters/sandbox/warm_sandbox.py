@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from app.adapters.sandbox.bundle import harness_frame, preloads
+from app.adapters.sandbox.bundle import BOOTSTRAP, harness_frame, preloads
 from app.domain.problem import Evaluator, EvaluatorBroken, Job, Limits, Mode
 from app.ports.protocols import Misconfigured, Unavailable
 
@@ -23,7 +23,7 @@ _UNBOUNDED_REMEDY = (
     "Use the docker sandbox, start the worker as root with the capabilities SETUID and SETGID, or "
     "permit the system call seccomp(2); sandbox.unbounded_processes=true (or "
     "EVOQ_SANDBOX__UNBOUNDED_PROCESSES=true for a worker) accepts that one program may fill the "
-    "machine with processes"
+    "machine with processes, and sandbox.unisolated_builds=true what packages do without isolation"
 )
 
 
@@ -81,6 +81,8 @@ class BootSettings:
       unbounded_processes: Whether a process sandbox also boots where nothing bounds the number of
         a program's processes.
       trials_per_evaluator: Most trials of one process of the evaluator.
+      interpreter: The problem's own, which a process sandbox starts once it has isolated itself.
+      unisolated_builds: Whether it does so also where nothing isolates it.
     """
 
     kind: str
@@ -91,6 +93,8 @@ class BootSettings:
     boot_seconds: float = 60.0
     unbounded_processes: bool = False
     trials_per_evaluator: int = 1
+    interpreter: str = ""
+    unisolated_builds: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +159,9 @@ class WarmSandbox:
             "unbounded_processes": settings.unbounded_processes,
             "boot_seconds": settings.boot_seconds,
             "trials_per_evaluator": settings.trials_per_evaluator,
+            "interpreter": settings.interpreter,
+            "unisolated_builds": settings.unisolated_builds,
+            "bootstrap": BOOTSTRAP,
             "mode": mode.value,
             "preload": preloads(evaluator.files, numpy),
             "result_bytes": limits.result_bytes,

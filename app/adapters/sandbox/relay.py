@@ -1,0 +1,144 @@
+"""The way from an isolated installation to the package index, and to nothing else."""
+
+import contextlib
+import selectors
+import socket
+import threading
+import urllib.request
+from base64 import b64encode
+from collections.abc import Callable
+from urllib.parse import SplitResult, unquote, urlsplit
+
+Place = tuple[str, int]
+"""A host's name in lower case, and a port."""
+
+_PORTS = {"http": 80, "https": 443}
+_MOST_HEAD_BYTES = 65_536
+_MOST_CONNECTIONS = 64
+_SECONDS = 60.0
+_PIECE = 65_536
+_OF_ONE_HOP = (b"connection", b"proxy-connection", b"proxy-authorization", b"keep-alive")
+
+
+def place_of(url: str) -> Place | None:
+    """Returns where an HTTP address leads; None where it is no such address."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or _PORTS.get(parts.scheme)
+    except ValueError:
+        return None
+    return (parts.hostname.lower(), port) if parts.hostname and port else None
+
+
+class Relay:
+    """An HTTP proxy that knows a few places and refuses all others.
+
+    Each connection leads to one place.  Where this process has a proxy of its own (`https_proxy`
+    and its siblings), requests go on through that one.
+
+    Args:
+      places: What it leads to.
+      report: Gets a line for each place that is refused.
+    """
+
+    def __init__(self, places: frozenset[Place], report: Callable[[str], None]) -> None:
+        self._places = places
+        self._report = report
+        self._slots = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+
+    def serve(self, listener: socket.socket) -> None:
+        """Serves until the listener is shut down."""
+        with listener:
+            while True:
+                self._slots.acquire()
+                try:
+                    near, _ = listener.accept()
+                except OSError:
+                    return
+                threading.Thread(target=self._serve_one, args=(near,), daemon=True).start()
+
+    def _serve_one(self, near: socket.socket) -> None:
+        try:
+            with near, contextlib.suppress(OSError, ValueError):
+                near.settimeout(_SECONDS)
+                self._lead(near)
+        finally:
+            self._slots.release()
+
+    def _lead(self, near: socket.socket) -> None:
+        head, rest = _head(near)
+        line, *fields = head.split(b"\r\n")
+        method, target, version = line.decode("ascii").split(" ")
+        tunnel = method == "CONNECT"
+        url = f"https://{target}" if tunnel else target
+        place = place_of(url)
+        if place not in self._places:
+            self._report(f"the network is closed but for the package index: {url[:200]} is refused")
+            near.sendall(b"HTTP/1.1 403 Not the package index\r\nContent-Length: 0\r\n\r\n")
+            return
+        upstream = _upstream(urlsplit(url))
+        with socket.create_connection(place_of(upstream or url) or place, _SECONDS) as far:
+            if upstream:
+                far.sendall(b"\r\n".join([line, *_own(fields), *_credentials(upstream)]))
+            elif tunnel:
+                near.sendall(b"HTTP/1.1 200 Connected\r\n\r\n")
+            else:
+                parts = urlsplit(target)
+                path = f"{parts.path or '/'}{'?' * bool(parts.query)}{parts.query}"
+                first = f"{method} {path} {version}".encode("ascii")
+                far.sendall(b"\r\n".join([first, *_own(fields), b"Connection: close"]))
+            if upstream or not tunnel:
+                far.sendall(b"\r\n\r\n" + rest)
+            _pump(near, far)
+
+
+def _head(near: socket.socket) -> tuple[bytes, bytes]:
+    """Returns the head of a request and what came behind it."""
+    received = b""
+    while b"\r\n\r\n" not in received:
+        piece = near.recv(_PIECE)
+        if not piece or len(received) > _MOST_HEAD_BYTES:
+            raise ValueError("no request")
+        received += piece
+    head, _, rest = received.partition(b"\r\n\r\n")
+    return head, rest
+
+
+def _own(fields: list[bytes]) -> list[bytes]:
+    return [field for field in fields if field.split(b":")[0].strip().lower() not in _OF_ONE_HOP]
+
+
+def _upstream(url: SplitResult) -> str:
+    """Returns the proxy that this machine reaches an address by; "" where it needs none."""
+    if urllib.request.proxy_bypass(url.netloc):
+        return ""
+    return urllib.request.getproxies().get(url.scheme, "")
+
+
+def _credentials(proxy: str) -> list[bytes]:
+    parts = urlsplit(proxy)
+    if not parts.username:
+        return []
+    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return [b"Proxy-Authorization: Basic " + b64encode(pair.encode())]
+
+
+def _pump(near: socket.socket, far: socket.socket) -> None:
+    """Passes bytes both ways until either end has nothing more to say for a minute, or closes."""
+    other = {near: far, far: near}
+    with selectors.DefaultSelector() as ready:
+        for end in other:
+            ready.register(end, selectors.EVENT_READ, end)
+        while ready.get_map():
+            keys = ready.select(_SECONDS)
+            if not keys:
+                return
+            for key, _ in keys:
+                end = key.data
+                piece = end.recv(_PIECE)
+                if piece:
+                    other[end].sendall(piece)
+                    continue
+                ready.unregister(end)
+                with contextlib.suppress(OSError):
+                    other[end].shutdown(socket.SHUT_WR)

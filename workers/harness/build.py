@@ -1,0 +1,101 @@
+"""Installs a problem's dependencies in isolation: what is installed may run any code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from typing import Any
+
+from . import frames, isolation, kernel, landlock, limits, probes, sandbox_layout
+from .forks import ForkFilter
+from .sandbox_layout import LIMIT, NESTED, UIDS, SandboxLayout
+from .syscall_filter import FilterPermissions, SyscallFilter
+
+_BACKLOG = 64
+_OF_THE_NETWORK = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/services")
+_PROXIES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
+_NO_ISOLATION = "namespaces cannot be had here"
+_NO_BOUND = "nothing here bounds how many processes an installation starts"
+
+
+def main() -> None:
+    """Isolates this process, runs one command, and ends as the command ended.
+
+    Standard input holds a frame: `channel`, the descriptor of a socket to the worker; `home`, the
+    directory to write in; `temporary`, one below it; `readable`, what else to show; `command`;
+    `environment`; `limits`, as `limits.apply` takes them; `scratch`, `levels` and `offset` as
+    `isolation.enter` does; `unisolated`, whether to go on without isolation.  The worker gets the
+    reason of a refusal through the channel, or the descriptor of a listening socket: the command's
+    only way to the network, as an HTTP proxy.
+    """
+    received = frames.read_header(0)
+    if received is None:
+        return
+    wanted = received[0]
+    channel = socket.socket(fileno=int(wanted["channel"]))
+    shown = isolation.Shown(tuple(wanted["readable"]), (wanted["home"],))
+    layout = isolation.enter(
+        wanted["scratch"], tuple(wanted["levels"]), int(wanted["offset"]), shown
+    )
+    fork_filter = ForkFilter()
+    layout.bounded_by = probes.bound_of_processes(layout, fork_filter)
+    bounded = layout.bounded_by == LIMIT
+    if not wanted["unisolated"] and not (layout.own_root and bounded):
+        reasons = [*layout.reasons, "" if layout.own_root else _NO_ISOLATION]
+        reasons += ["" if bounded else _NO_BOUND]
+        channel.sendall("; ".join(filter(None, reasons)).encode())
+        os._exit(1)
+    environment = dict(wanted["environment"])
+    if layout.network_closed:
+        environment.update(dict.fromkeys(_PROXIES, _offer_a_proxy(channel)))
+    channel.close()
+    child = os.fork()
+    if child == 0:
+        _become_the_command(layout, wanted, environment, bounded)
+    ended, status = 0, 0
+    while ended != child:  # as the first process here, it collects what others leave behind
+        ended, status = os.waitpid(-1, 0)
+    os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+
+def _offer_a_proxy(channel: socket.socket) -> str:
+    """Sends the worker a socket that listens in this network; returns its address as a proxy's."""
+    with socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG) as listener:
+        socket.send_fds(channel, [b"\0"], [listener.fileno()])
+        return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def _become_the_command(
+    layout: SandboxLayout,
+    wanted: dict[str, Any],
+    environment: dict[str, str],
+    bounded: bool,
+) -> None:
+    """Takes the identity, the limits and the filter of an installation, and starts it."""
+    try:
+        if layout.identities == UIDS:
+            sandbox_layout.become(layout.first_uid)
+        elif layout.identities == NESTED and bounded:
+            probes.in_a_namespace()
+        kernel.keep_capabilities()
+        kernel.die_with_parent()
+        limits.apply(wanted["limits"], int(wanted["limits"]["processes"]) if bounded else 0)
+        limits.offer_to_the_oom_killer()
+        limits.default_signals()
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        kernel.no_new_privileges()
+        os.chdir(os.path.join(wanted["home"], "source"))
+        if not layout.own_root:
+            readable = (*landlock.of_machine(), *wanted["readable"], *_OF_THE_NETWORK)
+            landlock.restrict(landlock.ruleset_of_paths(readable, (wanted["home"],)))
+        SyscallFilter(
+            FilterPermissions(
+                internet=True, local=layout.own_root, counted_memory=True, others=True, locks=True
+            )
+        ).install()
+        os.execve(wanted["command"][0], wanted["command"], environment)
+    except OSError as error:
+        os.write(1, f"the installation did not start: {error}\n".encode())
+    finally:
+        os._exit(1)
