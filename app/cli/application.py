@@ -21,6 +21,7 @@ from app.cli.answer import answer
 from app.cli.check import check
 from app.cli.compare import compare
 from app.cli.costs import costs
+from app.cli.dashboard import dashboard
 from app.cli.doctor import doctor
 from app.cli.evaluate import evaluate
 from app.cli.export import export_best, metrics, plot
@@ -66,6 +67,7 @@ COMMANDS: dict[str, Callable[..., int | None]] = {
     "evaluate": evaluate,
     "doctor": doctor,
     "up": up,
+    "dashboard": dashboard,
     "mock-llm": mock_llm,
 }
 

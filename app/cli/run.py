@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -61,6 +62,10 @@ PrimaryModel = Annotated[
 ApiBase = Annotated[
     str | None, typer.Option("--api-base", metavar="URL", help="Its endpoint: llm.base_url.")
 ]
+WithDashboard = Annotated[
+    bool,
+    typer.Option("--dashboard", help="Show the run in a browser while it is followed."),
+]
 Detach = Annotated[
     bool, typer.Option("--detach", help="Submit to a deployment, or to `evoq up`, and return.")
 ]
@@ -97,6 +102,7 @@ def run(
     primary_model: PrimaryModel = None,
     api_base: ApiBase = None,
     target_score: TargetScore = None,
+    dashboard: WithDashboard = False,
     verbose: Verbose = False,
     debug: Debug = False,  # noqa: ARG001  read by `status_of`
 ) -> int:
@@ -111,7 +117,9 @@ def run(
       evoq run initial_program.py evaluator.py --config config.yaml
       evoq run my_problem --set llm.model=NAME --set llm.base_url=http://localhost:8000/v1
       evoq run my_problem --reproducible --seed 7 --json
+      evoq run examples/online_bin_packing --dashboard
     """
+    from app.cli.dashboard import served
     from app.cli.measurement import evaluator_of
     from app.cli.plan import load_problem, plan_run, read_layers
     from app.cli.session import open_session
@@ -129,7 +137,7 @@ def run(
     }
     layers = read_layers(assignments, config, options)
     target = find_target(layers.choices)
-    _require_possible(target, detach=detach, reproducible=reproducible)
+    _require_possible(target, detach=detach, reproducible=reproducible, dashboard=dashboard)
     loaded = load_problem([Path(path) for path in problem], layers, strict=strict)
     plan = plan_run(
         loaded, layers, local=not target.deployed, reproducible=reproducible, no_model=no_model
@@ -154,7 +162,11 @@ def run(
             _remember(target, name, LocalState(str(folder), reproducible), screen)
             started = lifecycle.start(session.ctx, loaded, plan.new_run(name))
             hint = f"`evoq resume {name}` continues it"
-            return session.follow(started, loaded, folder, detach=detach)
+            with ExitStack() as stack:
+                if dashboard:
+                    redis_url = session.ledger.redis_url
+                    stack.enter_context(served(session.ctx, redis_url, screen))
+                return session.follow(started, loaded, folder, detach=detach)
     except (KeyboardInterrupt, BrokenPipeError):
         screen.note(f"stopped at once; {hint}")
         raise
@@ -255,7 +267,7 @@ def _require_name(name: str | None) -> None:
         )
 
 
-def _require_possible(target: Target, *, detach: bool, reproducible: bool) -> None:
+def _require_possible(target: Target, *, detach: bool, reproducible: bool, dashboard: bool) -> None:
     from app.config.layers import UsageError
 
     if reproducible and (target.deployed or detach):
@@ -263,6 +275,12 @@ def _require_possible(target: Target, *, detach: bool, reproducible: bool) -> No
             "a reproducible run happens in this one process",
             where="--reproducible",
             remedy="Leave out --detach, EVOQ_DATABASE_URL and EVOQ_REDIS_URL.",
+        )
+    if detach and dashboard:
+        raise UsageError(
+            "a command that returns at once serves no dashboard",
+            where="--dashboard",
+            remedy="Leave out --detach, or use `evoq dashboard` or that of `evoq up`.",
         )
     if detach:
         _require_workers(target)

@@ -20,6 +20,9 @@ def up(
         bool, typer.Option("--flower", help="Show workers and queues on a local page.")
     ] = False,
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Flower's port.")] = 5555,
+    dashboard: Annotated[
+        bool, typer.Option(help="Show the runs in a browser, on this machine alone.")
+    ] = True,
     as_json: Json = False,
     debug: Debug = False,  # noqa: ARG001  read by `status_of`
 ) -> None:
@@ -28,12 +31,14 @@ def up(
     Examples:
       evoq up
       evoq up --flower --port 5555
+      evoq up --no-dashboard
     """
     import secrets
 
     from app.adapters.store.schema import upgrade
+    from app.cli.dashboard import served
     from app.cli.following import Interruption
-    from app.cli.target import find_target
+    from app.cli.target import find_target, open_ledger, with_queue
     from app.config.layers import UsageError
     from app.embedded.stack import EmbeddedStack
     from app.embedded.worker_set import Flower
@@ -58,7 +63,12 @@ def up(
         if page is not None:
             screen.say(f"Flower: http://127.0.0.1:{port} (user {page.user}, {page.password})")
             login = {"port": port, "user": page.user, "password": page.password}
-        screen.answer({"home": str(target.home.absolute()), "flower": login})
+        address = None
+        if dashboard:
+            ledger = stack.enter_context(open_ledger(target))
+            address = stack.enter_context(served(with_queue(ledger), ledger.redis_url, screen))
+        answer = {"home": str(target.home.absolute()), "flower": login, "dashboard": address}
+        screen.answer(answer)
         screen.say("Ctrl-C ends it")
         while not interruption.requested:
             embedded.check()

@@ -319,6 +319,10 @@ class Settings(BaseSettings):
     sandbox: SandboxSettings = SandboxSettings()
     prices: PriceSettings = PriceSettings()
     queue: QueueSettings = QueueSettings()
+    dashboard_token: SecretStr | None = None
+    """Token that a dashboard asks for. Without a value, a random one for each start."""
+    dashboard_hosts: str = ""
+    """Names that browsers reach a dashboard by, with commas between them."""
     vllm_model: str | None = None
     """Model that a worker of the queue `gpu` loads into its own process. Without a value, it sends
     requests to endpoints."""

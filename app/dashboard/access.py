@@ -21,6 +21,8 @@ from starlette.websockets import WebSocketClose
 
 AUTHORISED = "evoq.authorised"
 """Key of a scope: whether the request has the token."""
+HEALTH = "/api/health"
+"""Says that the dashboard answers, to whoever supervises it, without the token."""
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _POLICY_VIOLATION = 1008
@@ -111,7 +113,8 @@ class Gate:
         scope[AUTHORISED] = authorised
         to_api = scope["path"].startswith("/api") or scope["path"] == "/metrics"
         changes = to_api and not plain and scope["type"] == "http"
-        if not authorised and (self._access.protected or changes):
+        hidden = self._access.protected and scope["path"] != HEALTH
+        if not authorised and (hidden or changes):
             return _refuse(
                 401,
                 "This needs the token: open the address that `evoq dashboard` printed, or send "

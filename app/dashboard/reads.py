@@ -261,7 +261,13 @@ class Reader:
         with self.store.begin() as tx:
             waiting = waiting_of(tx, summary.run, queue)
         models = [asdict(endpoint) for endpoint in endpoints_of(summary.run, queue.endpoints)]
-        return {**document(summary, None), "waiting": waiting, "models": models}
+        elapsed = round(summary.run.elapsed_seconds, 3)
+        return {
+            **document(summary, None),
+            "elapsed_seconds": elapsed,
+            "waiting": waiting,
+            "models": models,
+        }
 
     def proposals(self, run: Run, after: int, limit: int) -> list[MetricsRow]:
         """Returns settled proposals in order of settling, skipping the first `after`.

@@ -34,13 +34,13 @@ class Place:
     """Where a dashboard is reached, and by whom.
 
     Attributes:
-      port: 0 takes a free one.
+      port: 0 takes a free one; None the default one, or a free one where that is taken.
       token: None makes a random one.
       protect: Whether reading needs the token on the loopback interface, too.
     """
 
     host: str = "127.0.0.1"
-    port: int = PORT
+    port: int | None = None
     token: str | None = None
     hosts: tuple[str, ...] = ()
     protect: bool = False
@@ -55,8 +55,15 @@ class Place:
         )
 
 
-def application(ctx: Context, redis_url: str, access: Access) -> FastAPI:
-    """Returns the whole application."""
+def application(ctx: Context, redis_url: str, access: Access, *, pages: bool = True) -> FastAPI:
+    """Returns the whole application.
+
+    Args:
+      ctx: Ledger, queue and problems.
+      redis_url: The queue's address.
+      access: Who may read and change.
+      pages: False leaves out the pages: they belong to one application a process.
+    """
     app = FastAPI(
         title="Evoqueue",
         version=version("evoqueue"),
@@ -69,6 +76,10 @@ def application(ctx: Context, redis_url: str, access: Access) -> FastAPI:
     app.include_router(routes(reader, tails, control))
     add_socket(app, reader, tails)
     add_errors(app)
+    if pages:
+        from app.dashboard.pages import add_pages
+
+        add_pages(app, reader, tails, control)
     app.add_middleware(Gate, access=access)
     return app
 
@@ -87,8 +98,8 @@ class Serving:
 
 
 @contextmanager
-def serving(ctx: Context, redis_url: str, place: Place) -> Iterator[Serving]:
-    """Serves the dashboard from a thread of this process during the block.
+def serving(ctx: Context, redis_url: str, place: Place, *, pages: bool = True) -> Iterator[Serving]:
+    """Serves the dashboard from a thread of this process during the block; see `application`.
 
     Raises:
       CannotListen: The address cannot be listened on.
@@ -96,7 +107,7 @@ def serving(ctx: Context, redis_url: str, place: Place) -> Iterator[Serving]:
     access = place.access()
     listener = _listener(place)
     port = listener.getsockname()[1]
-    app = application(ctx, redis_url, access)
+    app = application(ctx, redis_url, access, pages=pages)
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -124,17 +135,25 @@ def serving(ctx: Context, redis_url: str, place: Place) -> Iterator[Serving]:
 
 
 def _listener(place: Place) -> socket.socket:
-    family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
-    listener = socket.socket(family)
+    if place.port is None:
+        try:
+            return _bound(place.host, PORT)
+        except CannotListen:
+            return _bound(place.host, 0)
+    return _bound(place.host, place.port)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((place.host, place.port))
+        listener.bind((host, port))
         listener.listen(128)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         listener.close()
         raise CannotListen(
-            f"the dashboard cannot listen on {place.host}:{place.port} "
-            f"({getattr(error, 'strerror', None) or error}): choose another --port or --host"
+            f"the dashboard cannot listen on {host}:{port} ({error.strerror or error}): choose "
+            f"another --port or --host"
         ) from error
     return listener
 

@@ -24,6 +24,8 @@ class Deployment:
         self.project = f"evoqueue-test-{secrets.token_hex(4)}"
         self.flower_password = secrets.token_hex(12)
         self.flower_port = free_port()
+        self.dashboard_token = secrets.token_hex(12)
+        self.dashboard_port = free_port()
         self._files = [repository / "docker-compose.yml", *overrides]
         self._settings = folder / f"{self.project}.env"
         written = {
@@ -32,6 +34,8 @@ class Deployment:
             "FLOWER_USER": "tester",
             "FLOWER_PASSWORD": self.flower_password,
             "FLOWER_PORT": str(self.flower_port),
+            "DASHBOARD_PASSWORD": self.dashboard_token,
+            "DASHBOARD_PORT": str(self.dashboard_port),
             "EVOQ_IMAGE": "evoqueue-test",
             **settings,
         }

@@ -118,7 +118,23 @@ def test_flower_refuses_whoever_does_not_know_the_password(
     assert flower(deployment, path, password="evoqueue") == 401
 
 
-def test_nothing_but_flower_is_published_and_that_on_the_loopback_interface(
+def test_the_dashboard_shows_the_workers_to_those_who_know_the_token(
+    deployment: Deployment,
+) -> None:
+    address = f"http://127.0.0.1:{deployment.dashboard_port}/api/system"
+    known = urllib.request.Request(
+        address, headers={"Authorization": f"Bearer {deployment.dashboard_token}"}
+    )
+
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(address, timeout=30)
+    with urllib.request.urlopen(known, timeout=30) as answer:
+        system = json.loads(answer.read())
+    assert {worker["kind"] for worker in system["workers"]} == {"cpu", "gpu", "control"}
+    assert set(system["queues"]) == {"cpu", "gpu", "control"}
+
+
+def test_only_two_pages_are_published_and_those_on_the_loopback_interface(
     deployment: Deployment,
 ) -> None:
     published = {
@@ -128,7 +144,7 @@ def test_nothing_but_flower_is_published_and_that_on_the_loopback_interface(
         for binding in bindings
     }
 
-    assert published == {("flower", "127.0.0.1")}
+    assert published == {("flower", "127.0.0.1"), ("dashboard", "127.0.0.1")}
 
 
 def test_redis_and_postgres_refuse_a_client_without_the_password(deployment: Deployment) -> None:
@@ -145,7 +161,7 @@ def test_redis_and_postgres_refuse_a_client_without_the_password(deployment: Dep
 
 
 def test_the_image_is_small_and_its_processes_are_not_root(deployment: Deployment) -> None:
-    for service in ("beat", "flower", "worker-control", "worker-cpu", "worker-gpu"):
+    for service in ("beat", "dashboard", "flower", "worker-control", "worker-cpu", "worker-gpu"):
         host = deployment.container(service)["HostConfig"]
         user = deployment.compose("exec", "-T", service, "id", "-u").strip()
 
@@ -153,7 +169,7 @@ def test_the_image_is_small_and_its_processes_are_not_root(deployment: Deploymen
         assert host["CapDrop"] == ["ALL"]
         assert host["Memory"] > 0
 
-    assert deployment.inspect("evoqueue-test")["Size"] < 500 * MEGABYTE
+    assert deployment.inspect("evoqueue-test")["Size"] < 540 * MEGABYTE
 
 
 def test_only_the_worker_that_evaluates_has_the_engines_socket(deployment: Deployment) -> None:

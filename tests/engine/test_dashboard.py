@@ -31,7 +31,7 @@ NO_QUEUE = "redis://127.0.0.1:9/0"
 
 @pytest.fixture
 def served(ctx: Context) -> Iterator[Serving]:
-    with serving(ctx, NO_QUEUE, Place(port=0, token=TOKEN)) as dashboard:
+    with serving(ctx, NO_QUEUE, Place(port=0, token=TOKEN), pages=False) as dashboard:
         yield dashboard
 
 
@@ -103,7 +103,8 @@ def test_a_finished_run_is_read_in_every_way(served: Serving, finished: int, ctx
     diff = get(served, f"/api/runs/{finished}/diff/{parent}/{best.program}")
     assert f"+{program['source'].strip()}" in diff
     known = {
-        child["program"] for child in get(served, f"/api/runs/1/programs/{parent}")["children"]
+        child["program"]
+        for child in get(served, f"/api/runs/{finished}/programs/{parent}")["children"]
     }
     assert best.program in known
 
@@ -212,7 +213,7 @@ def test_a_taken_port_is_named_with_the_remedy(served: Serving, ctx: Context):
 
     with (
         pytest.raises(CannotListen, match=f"127.0.0.1:{port}.*choose another --port"),
-        serving(ctx, NO_QUEUE, Place(port=port)),
+        serving(ctx, NO_QUEUE, Place(port=port), pages=False),
     ):
         pass
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.request import urlopen
 
 import psutil
 import pytest
@@ -436,15 +437,18 @@ def test_the_stack_that_is_kept_up_serves_and_ends_with_an_interrupt(
 
     with started(tmp_path, "up") as kept:
         assert kept.stdout is not None
-        assert kept.stdout.readline() == "{\n"
+        document = json.loads("".join(iter(kept.stdout.readline, "}\n")) + "}")
         second = evoq("up", "--json")
         result = evoq("run", folder, "--iterations", "3", "--name", "kept", "--detach", "--json")
         watched = evoq("watch", "kept", "--json")
+        with urlopen(document["dashboard"].replace("/?", "/api/runs?"), timeout=30) as answer:
+            shown = json.loads(answer.read())
         kept.send_signal(signal.SIGINT)
         kept.communicate(timeout=SECONDS)
 
     assert (second.code, result.code) == (1, 0), result.err
     assert watched.json["iterations"] == 3
+    assert [(run["name"], run["settled"]) for run in shown] == [("kept", 3)]
     assert kept.returncode == 0
     assert left_behind(tmp_path / ".evoq") == []
 

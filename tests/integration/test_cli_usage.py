@@ -115,6 +115,7 @@ def test_wrong_usage_is_one_document_with_json(evoq: Evoq):
         (["--name", "12"], "--name"),
         (["--detach"], "evoq up"),
         (["--reproducible", "--detach"], "--reproducible"),
+        (["--dashboard", "--detach"], "--dashboard"),
         (["--config", "absent.yaml"], "absent.yaml"),
         (["--set", "llm.model=m", "--set", "llm.base_url=https://api.openai.com/v1"], "OPENAI_API"),
     ],

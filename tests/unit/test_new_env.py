@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-PASSWORDS = ("POSTGRES_PASSWORD", "REDIS_PASSWORD", "FLOWER_PASSWORD")
+PASSWORDS = ("POSTGRES_PASSWORD", "REDIS_PASSWORD", "FLOWER_PASSWORD", "DASHBOARD_PASSWORD")
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_each_password_is_random_and_only_the_owner_can_read_the_file(checkout: 
 
     assert set(first) == set(PASSWORDS)
     assert all(len(password) == 48 and password.isalnum() for password in first.values())
-    assert len({*first.values(), *values(checkout).values()}) == 6
+    assert len({*first.values(), *values(checkout).values()}) == 8
     assert mode == 0o600
 
 

@@ -37,6 +37,8 @@ def readers(name: str) -> frozenset[str]:
     """Returns the services that read a setting, given by its dotted key or its variable."""
     if name in ELSEWHERE or owner_of(name) is Owner.COMMAND:
         return frozenset()
+    if name.startswith("EVOQ_DASHBOARD_"):
+        return frozenset({"dashboard"})
     if name.startswith("EVOQ_"):
         return WORKERS
     if owner_of(name) is Owner.RUN:

@@ -1,0 +1,115 @@
+"""The page of an archive: a heat map of its grid, and its cells as a table."""
+
+import asyncio
+from itertools import combinations
+
+from nicegui import ui
+from nicegui.events import EChartPointClickEventArguments
+
+from app.dashboard.pages.charts import grid_map
+from app.dashboard.pages.layout import Cell, Grid, Link, heading, keep_live, links, page, say
+from app.dashboard.pages.sources import Sources
+from app.dashboard.pages.text import number
+from app.dashboard.reads import ArchiveDocument, CellDocument
+from app.domain.run import Run
+
+MOST_ROWS = 50
+
+
+def add(sources: Sources) -> None:
+    """Adds the page."""
+
+    @ui.page("/run/{name}/archive", response_timeout=30)
+    async def archive_page(
+        name: str, island: int | None = None, across: int = 0, up: int = 1
+    ) -> None:
+        run = await sources.run(name)
+        if run is None:
+            return
+        if island is not None and not 0 <= island < run.islands:
+            island = None
+        with page(f"Archive of {run.name}"):
+            heading(f"Archive of {run.name}", 1)
+            await _draw(sources, run, island, across, up)
+
+
+async def _draw(sources: Sources, run: Run, island: int | None, across: int, up: int) -> None:
+    base = f"/run/{run.id}"
+    archive = await asyncio.to_thread(sources.reader.archive, run, island)
+    gridded = bool(archive.axes) and all(_on_grid(cell, archive) for cell in archive.cells)
+    n = len(archive.axes)
+    across = across if 0 <= across < n else 0
+    other = up if 0 <= up < n and up != across else next((i for i in range(n) if i != across), None)
+    here = f"{base}/archive?across={across}" + ("" if other is None else f"&up={other}")
+    links(
+        [
+            Link(run.name, base),
+            Link("all islands" + _mark(island is None), here),
+            *(
+                Link(f"island {number}{_mark(island == number)}", f"{here}&island={number}")
+                for number in range(min(run.islands, 64))
+            ),
+        ]
+    )
+    if n > 2:
+        at = "" if island is None else f"&island={island}"
+        names = [axis.name for axis in archive.axes]
+        links(
+            [
+                Link(
+                    f"{names[a]} × {names[b]}{_mark((a, b) == (across, other))}",
+                    f"{base}/archive?across={a}&up={b}{at}",
+                )
+                for a, b in combinations(range(n), 2)
+            ]
+        )
+    filled = say("", "grey")
+    chart = None
+    if gridded:
+        options = grid_map(archive, island, across, other)
+        chart = ui.echart(options, on_point_click=_opener(run)).classes("chart")
+        chart.props('role=img aria-label="Best fitness of each cell"')
+    else:
+        say("The cells of this recipe are not a grid: the table names them.", "grey")
+    heading("Fittest cells")
+    columns = ("island", "cell", "fitness", "generation", "program")
+    grid = Grid(columns, name="Fittest cells", empty="No program has entered the archive yet.")
+
+    async def refresh() -> None:
+        now = await asyncio.to_thread(sources.reader.archive, run, island)
+        sizes = [str(size) for size in now.sizes[:64]]
+        filled.set_text(f"Occupied cells: {', '.join(sizes)} on islands 0 to {len(now.sizes) - 1}.")
+        if chart is not None and now.axes:
+            chart.options.clear()
+            chart.options.update(grid_map(now, island, across, other))
+            chart.update()
+        fittest = sorted(now.cells, key=lambda cell: -cell.fitness)[:MOST_ROWS]
+        grid.show([_cells(run, cell) for cell in fittest])
+
+    await keep_live(refresh, 5.0)
+
+
+def _mark(here: bool) -> str:
+    return " ●" if here else ""
+
+
+def _on_grid(cell: CellDocument, archive: ArchiveDocument) -> bool:
+    return len(cell.cell) == len(archive.axes) and all(isinstance(bin_, int) for bin_ in cell.cell)
+
+
+def _cells(run: Run, cell: CellDocument) -> list[Cell]:
+    return [
+        str(cell.island),
+        ", ".join(str(part) for part in cell.cell) or "the only one",
+        number(cell.fitness),
+        str(cell.generation),
+        Link(cell.program[:12], f"/run/{run.id}/program/{cell.program}"),
+    ]
+
+
+def _opener(run: Run):  # type: ignore[no-untyped-def]
+    def opened(click: EChartPointClickEventArguments) -> None:
+        if isinstance(click.data, list) and len(click.data) > 3:
+            ui.navigate.to(f"/run/{run.id}/program/{click.data[3]}")
+
+    return opened

@@ -1,0 +1,71 @@
+"""Where pages read: documents that all viewers share while they are fresh."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from app.dashboard.pages.layout import heading, page, say
+from app.dashboard.reads import Reader, RunRow, SystemDocument
+from app.dashboard.tail import Tail, Tails
+from app.domain.run import Run
+
+_T = TypeVar("_T")
+FRESH_SECONDS = 2.0
+"""Age up to which a document that costs many statements is shown again."""
+_MOST = 256
+
+
+class Sources:
+    """The reads of the pages."""
+
+    def __init__(self, reader: Reader, tails: Tails) -> None:
+        """Reads nothing yet."""
+        self.reader = reader
+        self._tails = tails
+        self._read: dict[object, tuple[float, Any]] = {}
+        self._locks: dict[object, asyncio.Lock] = {}
+
+    async def run(self, name: str) -> Run | None:
+        """Returns a run; where there is none, draws a page that says so, and returns None."""
+        with suppress(LookupError):
+            return await asyncio.to_thread(self.reader.run, name)
+        with page("No such run"):
+            heading("No such run", 1)
+            say(f"This ledger has no run {name!r}. The page “Runs” lists those it has.")
+        return None
+
+    async def runs(self) -> list[RunRow]:
+        return await self._fresh("runs", self.reader.runs)
+
+    async def summary(self, run: Run) -> dict[str, Any]:
+        return await self._fresh(("summary", run.id), lambda: self.reader.summary(run))
+
+    async def failures(self, run: Run, kinds: tuple[str, ...]) -> dict[str, str]:
+        """Returns the commonest message of each kind of failure."""
+        return await self._fresh(
+            ("failures", run.id, kinds), lambda: self.reader.usual_failures(run, kinds)
+        )
+
+    async def system(self) -> SystemDocument:
+        return await self._fresh("system", self.reader.system)
+
+    async def tail(self, run: Run) -> Tail:
+        """Returns the tail of a run, complete up to now."""
+        tail = self._tails.of(run.id)
+        await tail.complete()
+        return tail
+
+    async def _fresh(self, key: object, read: Callable[[], _T]) -> _T:
+        """Returns what `read` returned at most `FRESH_SECONDS` ago; viewers at once read once."""
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            at, document = self._read.get(key, (-FRESH_SECONDS, None))
+            if time.monotonic() - at > FRESH_SECONDS:
+                document = await asyncio.to_thread(read)
+                self._read[key] = time.monotonic(), document
+                if len(self._read) > _MOST:
+                    oldest = min(self._read, key=lambda each: self._read[each][0])
+                    del self._read[oldest]
+                    self._locks.pop(oldest, None)
+            return document  # type: ignore[no-any-return]  # what `read` returned

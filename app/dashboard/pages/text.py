@@ -1,0 +1,65 @@
+"""Text that a model or a program wrote, as HTML that shows it and does nothing else."""
+
+import html
+import re
+import unicodedata
+from collections.abc import Callable
+
+SHOWN = 200_000
+"""Characters that a page shows of a text; the rest is read by `/api`."""
+_HIDDEN = re.compile(
+    r"[^\S\n\t ]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f"
+    r"\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\uffff\ud800-\udfff]"
+)
+"""What changes how the rest looks or is not seen: control characters, marks that turn the direction
+of text, spaces without width, line separators."""
+
+
+def shown(text: str) -> str:
+    """Returns the text with every character that would not be seen in a visible form."""
+    if len(text) > SHOWN:
+        text = f"{text[:SHOWN]}\n… {len(text) - SHOWN:,} more characters"
+    return _HIDDEN.sub(lambda found: _visible(found.group()), text.replace("\r\n", "\n"))
+
+
+def _visible(character: str) -> str:
+    if unicodedata.category(character) == "Cc":
+        return f"\\x{ord(character):02x}"
+    return f"\\u{ord(character):04x}"
+
+
+def as_html(text: str) -> str:
+    """Returns HTML that shows the text as it is."""
+    return html.escape(shown(text))
+
+
+def diff_html(diff: str) -> str:
+    """Returns HTML of a unified difference, each line marked as added, removed or context."""
+    kinds: dict[str, Callable[[str], str]] = {
+        "+": lambda line: f"<ins>{line}</ins>",
+        "-": lambda line: f"<del>{line}</del>",
+        "@": lambda line: f"<b>{line}</b>",
+    }
+    return "\n".join(
+        kinds.get(line[:1], str)(html.escape(line)) for line in shown(diff).splitlines()[2:]
+    )
+
+
+def number(value: float | None) -> str:
+    """Returns a number with six significant digits; a dash where there is none."""
+    return "–" if value is None else f"{value:.6g}"
+
+
+def duration(seconds: float) -> str:
+    """Returns a duration in its two largest units."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def usd(value: float | None) -> str:
+    """Returns an amount of dollars; a dash where no price is known."""
+    return "–" if value is None else f"${value:,.4f}" if value < 1 else f"${value:,.2f}"

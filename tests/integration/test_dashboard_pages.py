@@ -1,0 +1,356 @@
+"""The pages in Debian's Chromium: live, finished, hostile and long runs."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+
+from app.adapters.problems.loading import load
+from app.adapters.queue.inline import InlineExecutor
+from app.adapters.store.sql import SqlStore
+from app.bootstrap import LazySandbox, context
+from app.config.settings import RunSettings, SandboxSettings
+from app.domain.events import Admitted, Improved
+from app.domain.problem import Axis
+from app.domain.program import Program
+from app.domain.run import Run
+from app.domain.search.archive import Cell, Elite
+from app.domain.search.back_pressure import InFlightLimits
+from app.domain.search.budget import Budget
+from app.engine import lifecycle
+from app.ports.records import NewRun
+
+CHROMIUM = shutil.which("chromium")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="no chromium: `apt-get install chromium` brings it"
+)
+
+TOKEN = "browser-token"
+HOSTILE = (
+    "x = '</pre><script>window.harmed = 1</script><img src=x onerror=\"window.harmed = 2\">'\n"
+    "{{ constructor.constructor('window.harmed = 3')() }} ${window.harmed = 4} `a` ```\n"
+    "access = 'user\u202e \u2066// only admins\u2069 \u2066'\n"
+    "a\x1b[31mred\x07\u200bhidden\u2028line &amp; &lt;b&gt;\n"
+) + "y" * 1_000_000
+"""Markup, templates, text that turns its direction, control characters, and a line of 1 MB."""
+LONG = 20_000
+"""Proposals of the long run; a twentieth of them failed."""
+
+
+@dataclass
+class Visit:
+    """A page that is watched for what must not happen."""
+
+    page: Page
+    base: str
+    errors: list[str] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        own = (self.base, self.base.replace("http", "ws", 1), "data:", "blob:")
+        self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on(
+            "request",
+            lambda request: (
+                None if request.url.startswith(own) else self.foreign.append(request.url)
+            ),
+        )
+
+    def open(self, path: str) -> Locator:
+        """Opens a page and returns its content, once it is drawn."""
+        self.page.goto(f"{self.base}{path}")
+        self.page.wait_for_selector(".content h1")
+        return self.page.locator(".content")
+
+    def first_paint_seconds(self) -> float:
+        found = self.page.evaluate(
+            "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+        )
+        return float(found) / 1000
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def served(migrated_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a dashboard in a process of its own: NiceGUI differs under pytest."""
+    environment = {
+        **os.environ,
+        "EVOQ_DATABASE_URL": migrated_database,
+        "EVOQ_REDIS_URL": "redis://127.0.0.1:9/0",  # nothing listens there
+        "EVOQ_DASHBOARD_TOKEN": TOKEN,
+    }
+    command = [sys.executable, "-c", "from app.cli import main; main()", "dashboard", "--port", "0"]
+    folder = tmp_path_factory.mktemp("dashboard")
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.search(r"(http://127\.0\.0\.1:\d+)/\?token=", line)
+        assert found, line
+        yield found.group(1)
+        process.terminate()
+
+
+@pytest.fixture
+def visit(browser: Browser, served: str) -> Iterator[Visit]:
+    with visiting(browser, served) as visited:
+        yield visited
+
+
+@contextmanager
+def visiting(browser: Browser, base: str, **options: Any) -> Iterator[Visit]:
+    """Opens a fresh browser session; at its end nothing wrong has happened in it."""
+    session = browser.new_context(viewport={"width": 1280, "height": 900}, **options)
+    visited = Visit(session.new_page(), base)
+    visited.page.set_default_timeout(20_000)
+    yield visited
+    session.close()
+    assert visited.foreign == []
+    assert visited.errors == []
+
+
+AXES = (Axis("length", 10, 0.0, 100.0), Axis("speed", 10, 0.0, 1.0))
+
+
+@pytest.fixture
+def run(store: SqlStore, repository: Path) -> Run:
+    """A run of a real problem that nobody works on."""
+    problem = load([repository / "examples" / "online_bin_packing"], config=None)
+    ctx = context(store, InlineExecutor(), LazySandbox(SandboxSettings()), keep_leases=False)
+    new = NewRun(
+        name="shown",
+        problem=problem.digest,
+        strategy="map_elites",
+        settings=RunSettings().model_dump(mode="json"),
+        operators={"tune": 1.0},
+        axes=AXES,
+        seed=1,
+        islands=2,
+        budget=Budget(2 * LONG),
+        limits=InFlightLimits(4, 4),
+    )
+    return lifecycle.start(ctx, problem, new)
+
+
+def offer(store: SqlStore, run: Run, source: str, fitness: float, ordinal: int) -> str:
+    """Puts a program into the archive of a run, with the events of that; returns its id."""
+    program = Program(source)
+    elite = Elite(program.id, fitness, len(source), 1, (3, 4))
+    offered = Admitted(
+        proposal=ordinal,
+        program=program.id,
+        island=0,
+        operator="tune",
+        fitness=fitness,
+        cell=elite.cell,
+    )
+    with store.begin() as tx:
+        tx.programs.put([program])
+        tx.archive.put_cell(run.id, 0, Cell(elite.cell, (elite,)))
+        tx.events.emit(run.id, offered)
+        best = Improved(program=program.id, fitness=fitness, settled=ordinal)
+        tx.events.emit(run.id, best)
+    settle(store, run, ordinal, ordinal, program.id)
+    return program.id
+
+
+def address_of(store: SqlStore) -> str:
+    return store._engine.url.set(drivername="postgresql").render_as_string(False)
+
+
+def settle(store: SqlStore, run: Run, first: int, last: int, program: str | None = None) -> None:
+    """Writes settled proposals; every twentieth failed unless they have a program."""
+    with psycopg.connect(
+        store._engine.url.set(drivername="postgresql").render_as_string(False)
+    ) as c:
+        c.execute(
+            """
+            WITH planned AS (
+                INSERT INTO cohorts (run, island, operator, size)
+                SELECT %(run)s::bigint, 0, 'tune', 1
+                FROM generate_series(%(first)s::int, %(last)s::int)
+                RETURNING id
+            ), numbered AS (
+                SELECT id, n, n %% 20 = 7 AND %(program)s::text IS NULL AS failed FROM (
+                    SELECT id, %(first)s::int - 1 + row_number() OVER (ORDER BY id) AS n
+                    FROM planned
+                ) AS counted
+            )
+            INSERT INTO proposals (run, cohort, island, ordinal, seed, state, fitness, program,
+                failure_kind, failure_detail, settled_at, parents, generation)
+            SELECT %(run)s::bigint, id, 0, n, false,
+                CASE WHEN failed THEN 'failed' ELSE 'admitted' END,
+                CASE WHEN failed THEN NULL ELSE -100 + n / 1000.0 END,
+                %(program)s::text,
+                CASE WHEN failed THEN 'runtime' END,
+                'ValueError: <b>bad</b>', now(), '{}', 1
+            FROM numbered
+            """,
+            {"run": run.id, "first": first, "last": last, "program": program},
+        )
+        c.execute("UPDATE runs SET proposals = %s WHERE id = %s", (last + 1, run.id))
+
+
+def log(store: SqlStore, run: Run, first: int, last: int) -> None:
+    """Writes the events of settled proposals; see `settle`."""
+    with psycopg.connect(
+        store._engine.url.set(drivername="postgresql").render_as_string(False)
+    ) as c:
+        c.execute(
+            """
+            INSERT INTO events (run, seq, kind, data)
+            SELECT %(run)s::bigint, %(before)s::bigint + n - %(first)s::int + 1,
+                CASE WHEN n %% 20 = 7 THEN 'failed' ELSE 'refused' END,
+                jsonb_build_object('proposal', n, 'program', repeat('ab', 32), 'island', 0,
+                    'operator', 'tune') || CASE WHEN n %% 20 = 7
+                    THEN '{"failure": "runtime"}'
+                    ELSE jsonb_build_object('fitness', -100 + n / 1000.0, 'cell', NULL) END
+            FROM generate_series(%(first)s::int, %(last)s::int) AS n
+            """,
+            {"run": run.id, "before": events_of(store, run), "first": first, "last": last},
+        )
+        c.execute("UPDATE runs SET events = events + %s WHERE id = %s", (last - first + 1, run.id))
+
+
+def events_of(store: SqlStore, run: Run) -> int:
+    with store.begin() as tx:
+        return tx.runs.get(run.id).events
+
+
+def test_a_live_run_is_redrawn_and_can_be_paused_by_who_has_the_token(
+    visit: Visit, store: SqlStore, run: Run
+):
+    offer(store, run, "x = 1\n", -3.5, 0)
+    main = visit.open(f"/?token={TOKEN}")
+    expect(visit.page).to_have_url(f"{visit.base}/")
+    main.get_by_role("link", name="shown").click()
+    expect(visit.page.get_by_role("heading", level=1)).to_have_text("shown")
+    expect(main).to_contain_text("-3.5")
+    assert visit.first_paint_seconds() < 10
+
+    newest = offer(store, run, "x = 2\n", -2.25, 1)
+    expect(main.get_by_role("region", name="Improvements")).to_contain_text("-2.25")
+    expect(main.get_by_role("region", name="Improvements")).to_contain_text(newest[:12])
+    expect(main.get_by_role("region", name="Operators")).to_contain_text("2 (100%)")
+
+    main.get_by_role("button", name="Pause").press("Enter")
+    expect(main).to_contain_text("paused: paused on the dashboard")
+    with store.begin() as tx:
+        assert tx.runs.get(run.id).state.value == "paused"
+    main.get_by_role("button", name="Resume").click()
+    expect(visit.page.get_by_text("no worker would work on shown")).to_be_visible()
+
+
+def test_without_the_token_nothing_on_a_page_changes_a_run(visit: Visit, run: Run):
+    main = visit.open(f"/run/{run.id}")
+
+    expect(main).to_contain_text("Read only")
+    expect(main.get_by_role("button")).to_have_count(0)
+
+
+def test_hostile_text_of_a_program_is_shown_as_text(visit: Visit, store: SqlStore, run: Run):
+    parent = offer(store, run, "x = 0\n", -9.0, 0)
+    hostile = offer(store, run, HOSTILE.replace("\x00", ""), -8.0, 1)
+    with psycopg.connect(
+        store._engine.url.set(drivername="postgresql").render_as_string(False)
+    ) as c:
+        c.execute("UPDATE proposals SET parents = %s WHERE program = %s", ([parent], hostile))
+
+    main = visit.open(f"/run/{run.id}/program/{hostile[:16]}")
+
+    source = main.get_by_role("region", name="Source")
+    expect(source).to_contain_text("</pre><script>window.harmed = 1</script><img src=x onerror")
+    expect(source).to_contain_text("{{ constructor.constructor('window.harmed = 3')() }}")
+    expect(source).to_contain_text(r"user\u202e \u2066// only admins\u2069")
+    expect(source).to_contain_text(r"a\x1b[31mred\x07\u200bhidden\u2028line &amp; &lt;b&gt;")
+    expect(source).to_contain_text("more characters")
+    expect(main.get_by_role("region", name="Difference")).to_contain_text("+x = '</pre><script>")
+    assert visit.page.evaluate("window.harmed") is None
+    overflow = "document.documentElement.scrollWidth - window.innerWidth"
+    assert visit.page.evaluate(overflow) <= 0
+
+
+def test_twenty_thousand_proposals_are_drawn_and_the_page_answers(
+    visit: Visit, store: SqlStore, run: Run
+):
+    offer(store, run, "x = 3\n", -1.5, 0)
+    settle(store, run, 1, LONG)
+    log(store, run, 1, LONG)
+
+    main = visit.open(f"/run/{run.id}")
+
+    expect(main).to_contain_text(f"{LONG + 1} of {2 * LONG}")
+    failures = main.get_by_role("region", name="Failures")
+    expect(failures).to_contain_text("1000")
+    expect(failures).to_contain_text("ValueError: <b>bad</b>")
+    expect(main.get_by_role("region", name="Operators")).to_contain_text(str(LONG + 1))
+    expect(main.locator(".chart canvas").first).to_be_visible()
+    log(store, run, LONG + 1, LONG + 40)
+    expect(main.get_by_role("region", name="Operators")).to_contain_text(str(LONG + 41))
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_every_page_fits_the_screen_and_loads_nothing_from_elsewhere(
+    browser: Browser, served: str, store: SqlStore, run: Run, width: int
+):
+    program = offer(store, run, "def f():\n    return " + " + ".join("1" * 200) + "\n", -1.0, 0)
+    base = f"/run/{run.id}"
+    paths = ("/", base, f"{base}/archive?island=0", f"{base}/program/{program}")
+    more = (f"{base}/lineage/{program}", f"/compare?runs={run.id}", "/system", "/run/nobody")
+
+    with visiting(browser, served, color_scheme="dark" if width == 400 else "light") as visited:
+        visited.page.set_viewport_size({"width": width, "height": 900})
+        for path in (*paths, *more):
+            visited.open(path)
+            wide = visited.page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= width, path
+
+
+def test_a_cell_of_the_archive_opens_its_elite(visit: Visit, store: SqlStore, run: Run):
+    program = offer(store, run, "x = 4\n", -1.0, 0)
+    main = visit.open(f"/run/{run.id}/archive")
+    chart = main.locator(".chart")
+    expect(main.get_by_role("region", name="Fittest cells")).to_contain_text("3, 4")
+
+    box = chart.bounding_box()
+    assert box is not None
+    left, right, top, bottom = 88, 16, 48, 56  # the margins of the heat map
+    across = left + (box["width"] - left - right) * 3.5 / 10
+    down = top + (box["height"] - top - bottom) * (1 - 4.5 / 10)
+    chart.click(position={"x": across, "y": down})
+
+    expect(visit.page).to_have_url(re.compile(f"/program/{program[:12]}"))
+
+
+def test_a_page_goes_on_after_the_ledger_was_away(visit: Visit, store: SqlStore, run: Run):
+    offer(store, run, "x = 5\n", -7.25, 0)
+    main = visit.open(f"/run/{run.id}")
+    store.close()  # the connections of this process are not the ones to cut
+    with psycopg.connect(address_of(store), autocommit=True) as c:
+        c.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE pid <> pg_backend_pid() AND application_name = 'evoqueue'"
+        )
+
+    offer(store, run, "x = 6\n", -6.125, 1)
+
+    expect(main.get_by_role("region", name="Improvements")).to_contain_text("-6.125")
