@@ -17,6 +17,7 @@ from app.config.checks import (
     islands_of,
     operators,
     require_bounds,
+    require_gates,
     require_owned_by_run,
     require_refining,
     with_asked_roles,
@@ -237,6 +238,7 @@ def plan_run(
     if asks or settings.llm.feedback:
         require_bounds(Budget(**settings.budget.model_dump()), settings.llm)
         require_refining(settings)
+    require_gates(settings, problem)
     if COMPLETE.name in mix:
         _require_function(problem, settings.prompts.function)
     if reason := _unchangeable(problem, settings):

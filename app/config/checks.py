@@ -64,6 +64,23 @@ def require_bounds(budget: Budget, llm: ModelSettings) -> None:
             )
 
 
+def require_gates(settings: RunSettings, problem: Problem) -> None:
+    """Makes sure that every gate has a stage behind it.
+
+    Raises:
+      UsageError: There are more gates than steps between stages.
+    """
+    given = settings.search.gates or ()
+    steps = len(problem.stages) - 1 + settings.llm.feedback
+    if len(given) > steps:
+        raise UsageError(
+            f"the problem has the stages {', '.join(problem.stages)}, so at most {steps} gates",
+            where="search.gates",
+            value=str(list(given)),
+            remedy="Leave the others out.",
+        )
+
+
 _READERS = {"sandbox": "cpu", "prices": "gpu, cpu or control", "queue": "gpu, cpu and control"}
 """Section to the queues whose workers read it."""
 

@@ -10,6 +10,7 @@ from app.domain.operator import Role
 from app.domain.prompting.judging import Judge, Judges
 from app.domain.run import AskingRules, Rules, SearchRules
 from app.domain.search.back_pressure import Caps
+from app.domain.search.gates import gate
 from app.domain.search.refining import Refining
 from app.domain.search.strategy import Recipe
 
@@ -34,6 +35,7 @@ def rules_of(strategy: str, settings: Mapping[str, Any]) -> Rules:
         SearchRules(
             recipe=_recipe(strategy, run),
             enforce_blocks=search.enforce_blocks,
+            gates=None if search.gates is None else tuple(map(gate, search.gates)),
             grid_after=search.grid_after,
             stop_fitness=search.stop_fitness,
             stop_admitted=search.stop_admitted,

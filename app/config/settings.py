@@ -7,11 +7,12 @@ configuration file, the problem's own suggestions, the default here.
 import enum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.config.models import ModelSettings
 from app.domain.prompting.rules import PromptRules
+from app.domain.search.gates import gate
 
 RULES = PromptRules()
 """The defaults of the section `prompts`."""
@@ -89,6 +90,10 @@ class SearchSettings(Section):
     enforce_blocks: bool | None = None
     """Whether text outside EVOLVE-BLOCK regions is kept unchanged. Without a value, the problem
     decides."""
+    gates: list[float | str] | None = None
+    """What a program needs to go on from each stage to the next, in order: a fitness, `quantile Q
+    of N` or `top K of N` of the newest N programs of its island. Without a value, the problem
+    decides."""
     grid_after: int = Field(50, ge=1)
     """Evaluations after which the ranges of axes without a declared range are learnt and frozen."""
     stop_fitness: float | None = Field(None, allow_inf_nan=False)
@@ -99,6 +104,13 @@ class SearchSettings(Section):
     """The run stops after this many settled proposals in a row without improvement."""
     stop_threshold: float = Field(0.001, ge=0)
     """Least rise in fitness that `search.stop_patience` counts as an improvement."""
+
+    @field_validator("gates")
+    @classmethod
+    def _readable_gates(cls, gates: list[float | str] | None) -> list[float | str] | None:
+        for each in gates or ():
+            gate(each)
+        return gates
 
 
 class QueueSettings(Section):

@@ -11,6 +11,7 @@ from app.domain.prompting.judging import Judges
 from app.domain.prompting.rules import PromptRules
 from app.domain.search.back_pressure import Caps, InFlightLimits
 from app.domain.search.budget import Budget, PriceCeiling
+from app.domain.search.gates import Gate
 from app.domain.search.refining import Refining
 from app.domain.search.strategy import Ranking, Recipe
 
@@ -38,6 +39,7 @@ class SearchRules:
         because the package that provides it is not installed.
       enforce_blocks: Whether text outside EVOLVE-BLOCK regions is put back; None: as the problem
         says.
+      gates: What leads from stage to stage in place of the problem's thresholds; None: those.
       grid_after: Measured programs after which the ranges of open axes are learnt.
       stop_fitness: Fitness at which the run stops; None for never.
       stop_admitted: Admitted proposals, seeds not counted, at which it stops; None for never.
@@ -47,6 +49,7 @@ class SearchRules:
 
     recipe: Recipe | None
     enforce_blocks: bool | None
+    gates: tuple[Gate, ...] | None
     grid_after: int
     stop_fitness: float | None
     stop_admitted: int | None

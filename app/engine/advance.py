@@ -126,10 +126,10 @@ def _admitted(cohort: Cohort, entrants: Sequence[Entrant]) -> list[MemberResult]
 
 def _notice_shortfalls(ctx: Context, tx: Transaction, run: Run, seeds: Sequence[Entrant]) -> None:
     """Emits a notice for each seed that is admitted although it stayed below a threshold."""
-    thresholds, stages = ctx.problem(run.problem).thresholds, ctx.stages(run)
+    gates, stages = ctx.gates(run), ctx.stages(run)
     for entrant in seeds:
         index = len(stages) - entrant.stages_left - 1
-        if short := shortfall(stages, thresholds, index, entrant.fitness):
+        if short := shortfall(stages, gates, index, entrant.fitness):
             text = (
                 f"the seed {entrant.program[:12]} {short}: the run begins with the metrics it "
                 f"reached, and any program measured at every stage ranks above it"

@@ -9,6 +9,7 @@ from app.domain.operator import Operator
 from app.domain.problem import Problem, ProblemDigest
 from app.domain.prompting.judging import STAGE
 from app.domain.run import Run
+from app.domain.search.promotion import Gates
 from app.domain.search.strategy import Recipe, RecipeInputs, Strategy
 from app.engine.sharing import Share, alone
 from app.ports.protocols import Executor, LanguageModel, Misconfigured, Sandbox, Store
@@ -89,7 +90,7 @@ class Context:
         """
         problem, budget = self.problem(run.problem), run.budget.proposals
         inputs = RecipeInputs(
-            run.axes, self.stages(run), problem.thresholds, run.islands, budget, problem.cases
+            run.axes, self.stages(run), self.gates(run), run.islands, budget, problem.cases
         )
         return self.recipe(run).strategy(inputs)
 
@@ -106,6 +107,11 @@ class Context:
                 f"the package that provides it, wherever workers run"
             )
         return recipe
+
+    def gates(self, run: Run) -> Gates:
+        """Returns what leads from stage to stage: the run's own gates, else its problem's."""
+        own = run.rules.search.gates
+        return self.problem(run.problem).thresholds if own is None else own
 
     def stages(self, run: Run) -> tuple[str, ...]:
         """Returns the stages of the run's trials: its problem's, and its judges' if it has any."""

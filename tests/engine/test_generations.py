@@ -14,10 +14,12 @@ GENERATION = 8
 STAGES = ("cheap", "full")
 
 
-def searched(ctx: Context, budget: int, **parameters: Any) -> tuple[Run, list[Settled]]:
+def searched(
+    ctx: Context, budget: int, in_flight: int = 64, **parameters: Any
+) -> tuple[Run, list[Settled]]:
     """Returns a run of generations of 8, and its settled proposals without seeds."""
     toy = problem(stages=STAGES)
-    order = new_run(toy, budget=budget, in_flight=64)
+    order = new_run(toy, budget=budget, in_flight=in_flight)
     own = {"refinements": 2, "mutations": 4, "fresh": 2, "top_k": 3, **parameters}
     settings = {**order.settings, "strategy": own}
     run = run_to_the_end(ctx, toy, replace(order, strategy="funsearch_lite", settings=settings))
@@ -64,3 +66,33 @@ def test_a_program_from_scratch_is_a_child_of_a_seed(ctx: Context):
     scratch = [one for one in settled if one.ordinal % GENERATION >= 6]
     assert {one.generation for one in scratch} == {1}
     assert max(one.generation for one in settled) > 1
+
+
+def test_the_steady_state_measures_in_full_what_is_among_the_best_of_the_newest(ctx: Context):
+    _, settled = searched(ctx, budget=60, in_flight=1, steady=True, top_k=2, window=6)
+
+    full = [one for one in settled if one.state is State.ADMITTED]
+    cheap = [one for one in settled if one.cut is CutReason.BELOW_THRESHOLD]
+    assert min(len(full), len(cheap)) > 5
+    assert {one.stages_left for one in cheap} == {1}
+    for late in (one for one in full if one.ordinal > 20):
+        before = [one for one in settled if one.island == late.island and one.fitness is not None]
+        before = [one for one in before if one.ordinal < late.ordinal][-5:]
+        assert sum(one.fitness > late.fitness for one in before if late.fitness) < 2
+
+
+def test_gates_of_the_settings_take_the_place_of_thresholds(ctx: Context):
+    toy = problem(stages=STAGES, thresholds=(1000.0,))
+    order = new_run(toy, budget=40, gates=["quantile 0.9 of 10"])
+
+    run = run_to_the_end(ctx, toy, order)
+
+    with ctx.store.begin() as tx:
+        settled = [one for one in tx.history.settled(run) if not one.seed]
+        recent = [island.recent("cheap", 5) for island in tx.archive.islands(run)]
+    left = [one.stages_left for one in settled if one.fitness is not None]
+    assert min(left.count(0), left.count(1)) > 3, "the first that are measured pass"
+    for island, fitness in enumerate(recent):
+        here = [one for one in settled if one.island == island and one.fitness is not None]
+        newest = sorted(here, key=lambda one: -one.ordinal)[:5]
+        assert fitness == tuple(one.fitness for one in newest)

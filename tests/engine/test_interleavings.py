@@ -326,16 +326,22 @@ BUSY: dict[str, dict[str, int]] = {
 """Parameters with which what a recipe does seldom happens in a short run."""
 
 
-@pytest.mark.parametrize("recipe_name", list(RECIPES))
+STEADY = {"steady": True}
+
+
+@pytest.mark.parametrize(
+    ("recipe_name", "parameters"),
+    [*((name, BUSY.get(name, {})) for name in RECIPES), ("funsearch_lite", STEADY)],
+)
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_archive_of_every_recipe_is_that_of_the_events(
-    ctx: Context, recipe_name: str, seed: int
+    ctx: Context, recipe_name: str, parameters: dict[str, int], seed: int
 ) -> None:
     network = Network(Random(seed))
     ctx = interrupted(ctx, network)
 
-    run = ended(ctx, network, 24, recipe_name, **BUSY.get(recipe_name, {}))
+    run = ended(ctx, network, 24, recipe_name, **parameters)
 
     replay = check(ctx, run, 24)
     assert recipe_name != "funsearch" or sum(replay.epochs) >= 3

@@ -105,6 +105,15 @@ _CHAMPION = """
     SELECT * FROM elites WHERE run = %(run)s AND rank = 0
     ORDER BY stages_left, fitness DESC, island, number LIMIT 1
 """
+_RECENT = """
+    SELECT avg(score)::float8 AS fitness FROM (
+        SELECT id, players[1] AS program, score FROM trials
+        WHERE run = %(run)s AND island = %(island)s AND stage = %(stage)s AND score IS NOT NULL
+        ORDER BY id DESC LIMIT %(trials)s
+    ) AS newest GROUP BY program ORDER BY max(id) DESC LIMIT %(n)s
+"""
+TRIALS_A_STAGE = 8
+"""Most trials of a program at a stage, as `Cases` divides them."""
 _CLEAR = "DELETE FROM elites WHERE run = %(run)s AND island = %(island)s"
 _EMPTIED = """
     UPDATE islands SET cells = 0, epoch = epoch + CASE WHEN %(reset)s THEN 1 ELSE 0 END,
@@ -162,6 +171,11 @@ class SqlIsland:
     def barren(self) -> int:
         values = {"run": self._run, "island": self._index, "most": BARREN_AMONG}
         return int(value(self._c, _BARREN, values))
+
+    def recent(self, stage: str, n: int) -> tuple[float, ...]:
+        params = {"run": self._run, "island": self._index, "stage": stage, "n": n}
+        result = rows(self._c, _RECENT, {**params, "trials": n * TRIALS_A_STAGE})
+        return tuple(record.fitness for record in result)
 
     def best(self, n: int, skip: int = 0) -> tuple[Elite, ...]:
         params = {"run": self._run, "island": self._index, "n": n, "skip": skip}

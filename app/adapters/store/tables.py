@@ -207,6 +207,7 @@ trials = Table(
     Column("id", BigInteger, Identity(), primary_key=True),
     Column("run", BigInteger, ForeignKey("runs.id"), nullable=False),
     Column("cohort", BigInteger, ForeignKey("cohorts.id"), nullable=False),
+    Column("island", Integer, nullable=False),
     Column("stage", Text, nullable=False),
     Column("players", ARRAY(Text), nullable=False),
     Column("cases", ARRAY(Text), nullable=False),
@@ -214,10 +215,16 @@ trials = Table(
     Column("visible_at", DateTime(timezone=True), nullable=False),
     Column("attempts", Integer, nullable=False, server_default="0"),
     Column("evaluation", JSONB(none_as_null=True)),
+    Column("score", Float(53)),
     Column("wall_seconds", Float(53), nullable=False, server_default="0"),
     Column("cpu_seconds", Float(53), nullable=False, server_default="0"),
     UniqueConstraint("cohort", "stage", "players", "cases"),
     Index("trials_waiting", "run", "visible_at", postgresql_where=text("evaluation IS NULL")),
+    Index(
+        "trials_recent",
+        *("run", "island", "stage", "id"),
+        postgresql_where=text("score IS NOT NULL"),
+    ),
 )
 islands = Table(
     "islands",

@@ -9,7 +9,7 @@ from app.adapters.store.codec import evaluation_json, trial_of
 from app.adapters.store.cohorts import CONTENTS, LOCK, cohort_of, tested
 from app.adapters.store.driver import row, rows, write
 from app.adapters.store.runs import RUN_COLUMNS, as_json, run_of
-from app.domain.evaluation import Evaluation, Trial
+from app.domain.evaluation import Evaluation, Trial, fitness
 from app.domain.program import Program, ProgramId
 from app.domain.prompting.judging import STAGE
 from app.domain.run import Run
@@ -19,10 +19,10 @@ from app.ports.ledger import Exhausted
 from app.ports.records import LeasedTrial, TrialQueue, TrialResult, WaitingTrial
 
 _ADD = """
-    INSERT INTO trials (run, cohort, stage, players, cases, visible_at)
-    SELECT run, cohort, stage, players, cases, now() + %(again)s * interval '1 second'
+    INSERT INTO trials (run, cohort, island, stage, players, cases, visible_at)
+    SELECT run, cohort, island, stage, players, cases, now() + %(again)s * interval '1 second'
     FROM json_to_recordset(CAST(%(trials)s AS json)) AS given(
-        run bigint, cohort bigint, stage text, players text[], cases text[]
+        run bigint, cohort bigint, island int, stage text, players text[], cases text[]
     )
     ON CONFLICT ON CONSTRAINT trials_cohort_once DO NOTHING RETURNING id, cohort, stage
 """
@@ -75,10 +75,10 @@ _CLAIM = f"""
 
 _RECORD = f"""
     WITH recorded AS (
-        UPDATE trials SET evaluation = given.evaluation, wall_seconds = given.wall,
-            cpu_seconds = given.cpu, leased_until = NULL
+        UPDATE trials SET evaluation = given.evaluation, score = given.score,
+            wall_seconds = given.wall, cpu_seconds = given.cpu, leased_until = NULL
         FROM json_to_recordset(CAST(%(measured)s AS json)) AS given(
-            id bigint, evaluation jsonb, wall float8, cpu float8
+            id bigint, evaluation jsonb, score float8, wall float8, cpu float8
         )
         WHERE trials.id = ANY(%(trials)s) AND trials.id IN (
             SELECT id FROM trials WHERE id = ANY(%(trials)s) ORDER BY id FOR NO KEY UPDATE
@@ -131,6 +131,7 @@ class SqlTrials:
             {
                 "run": cohort.run,
                 "cohort": cohort.id,
+                "island": cohort.island,
                 "stage": trial.stage,
                 "players": list(trial.players),
                 "cases": list(trial.cases),
@@ -175,6 +176,7 @@ class SqlTrials:
             {
                 "id": trial,
                 "evaluation": evaluation_json(evaluation),
+                "score": _score(evaluation),
                 "wall": evaluation.wall_seconds,
                 "cpu": evaluation.cpu_seconds,
             }
@@ -187,6 +189,12 @@ class SqlTrials:
         return (
             (run, [_with(record, locked, evaluations) for record in recorded]) if recorded else None
         )
+
+
+def _score(evaluation: Evaluation) -> float | None:
+    """Returns the fitness of the first player by this evaluation alone; None after a failure."""
+    player = next(iter(evaluation.scores), None)
+    return None if player is None else fitness(player, [evaluation])
 
 
 def _with(

@@ -104,6 +104,13 @@ class IslandView(Protocol):
         """
         ...
 
+    def recent(self, stage: str, n: int) -> tuple[float, ...]:
+        """Returns the fitness of the `n` programs that were measured last at a stage, newest first.
+
+        It is that of the stage alone: the mean over its trials.
+        """
+        ...
+
     def best(self, n: int, skip: int = 0) -> tuple[Elite, ...]:
         """Returns up to `n` elites, best quality first, after `skip` others; ties: older first."""
         ...
@@ -149,10 +156,14 @@ class Island:
     cells: Mapping[CellKey, Cell] = field(default_factory=dict)
     barren: int = 0
     children: Mapping[ProgramId, int] = field(default_factory=dict)
+    measured: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
         return len(self.cells)
+
+    def recent(self, stage: str, n: int) -> tuple[float, ...]:
+        return self.measured.get(stage, ())[:n]
 
     def best(self, n: int, skip: int = 0) -> tuple[Elite, ...]:
         elites = [elite for cell in self.cells.values() for elite in cell.occupants]

@@ -13,49 +13,59 @@ from app.domain.evaluation import NO_CASES, Cases, Trial
 from app.domain.program import ProgramId
 from app.domain.search.archive import IslandView
 from app.domain.search.cohort import Cohort, ProposalId, Verdict
+from app.domain.search.gates import AtLeast, Gate
 
 Promotion: TypeAlias = Callable[[Cohort, IslandView], Verdict]
+
+Gates: TypeAlias = Sequence[float | Gate]
+"""`gates[i]` leads from the stage i to the next; a number is an absolute threshold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """A threshold that a program stayed below, and the fitness that was compared with it."""
+    """A gate that a program did not pass, and the fitness that was compared with it."""
 
     stage: str
     fitness: float | None
-    threshold: float
+    gate: Gate
 
     def __str__(self) -> str:
         score = "no fitness" if self.fitness is None else f"fitness {self.fitness:.6g}"
-        return f"stops after {self.stage} with {score}, below the threshold {self.threshold:g}"
+        return f"stops after {self.stage} with {score}, below {self.gate}"
 
 
 def shortfall(
-    stages: Sequence[str], thresholds: Sequence[float], index: int, score: float | None
+    stages: Sequence[str],
+    gates: Gates,
+    index: int,
+    score: float | None,
+    island: IslandView | None = None,
 ) -> Shortfall | None:
-    """Returns the threshold between `stages[index]` and the next that a fitness does not reach.
+    """Returns the gate between `stages[index]` and the next that a fitness does not pass.
 
-    None where there is no threshold or no next stage.
+    None where there is no gate or no next stage.  Without an island, as for a seed, a gate that
+    compares programs lets every one pass.
     """
-    if index >= min(len(thresholds), len(stages) - 1):
+    if index >= min(len(gates), len(stages) - 1):
         return None
-    short = score is None or score < thresholds[index]
-    return Shortfall(stages[index], score, thresholds[index]) if short else None
+    given, stage = gates[index], stages[index]
+    gate = AtLeast(given) if isinstance(given, int | float) else given
+    recent = island.recent(stage, gate.window) if island and gate.window else ()
+    short = score is None or not gate.passes(score, recent)
+    return Shortfall(stage, score, gate) if short else None
 
 
-def cascade(
-    stages: tuple[str, ...], thresholds: tuple[float, ...] = (), cases: Cases = NO_CASES
-) -> Promotion:
-    """Each member climbs alone: from `stages[i]` to the next if its fitness >= `thresholds[i]`.
+def cascade(stages: tuple[str, ...], gates: Gates = (), cases: Cases = NO_CASES) -> Promotion:
+    """Each member climbs alone: from `stages[i]` to the next if it passes `gates[i]`.
 
     All trials of a stage are planned at once, and the next stage follows when they have ended.
 
     Fitness is folded over the stages passed so far, later measurements overriding earlier ones.  A
-    stage without a threshold promotes every program that did not fail.
+    stage without a gate promotes every program that did not fail.
 
-    Below a threshold a seed is admitted with the fitness it reached, because a run begins with its
+    Below a gate a seed is admitted with the fitness it reached, because a run begins with its
     seeds; so is a child while its island has no program that was measured at every stage, because
-    it may be a step towards the threshold.  Later such children are cut.
+    it may be a step towards the gate.  Later such children are cut.
     """
 
     def promotion(cohort: Cohort, field: IslandView) -> Verdict:
@@ -66,6 +76,7 @@ def cascade(
         for member in cohort.living:
             if member.program is None:
                 continue
+            begun = {trial.stage for trial in cohort.trials if member.program in trial.players}
             for index, stage in enumerate(stages):
                 trials = cases.trials(stage, (member.program,))
                 if missing := [trial for trial in trials if trial not in cohort.trials]:
@@ -76,8 +87,10 @@ def cascade(
                 if not cohort.passed(member.program, stage, whole=cases.whole):
                     fail.append(member.id)
                     break
+                if begun & {*stages[index + 1 :]}:
+                    continue  # it passed the gate, whatever the newest programs are now
                 score = cohort.fitness(member.program, stages[: index + 1])
-                if shortfall(stages, thresholds, index, score):
+                if shortfall(stages, gates, index, score, None if cohort.seeding else field):
                     if score is not None and (cohort.seeding or not _measured_whole(field)):
                         admit.append(member.program)
                     else:
@@ -90,16 +103,14 @@ def cascade(
     return promotion
 
 
-def top(
-    k: int, stages: tuple[str, ...], thresholds: tuple[float, ...] = (), cases: Cases = NO_CASES
-) -> Promotion:
+def top(k: int, stages: tuple[str, ...], gates: Gates = (), cases: Cases = NO_CASES) -> Promotion:
     """Each member is measured at the first stage; the best `k` of the cohort climb the others.
 
     The others are cut once every member has been measured at the first stage, has failed there, or
-    has no child.  Fitness of that stage alone decides; ties: the older.  A threshold holds besides.
+    has no child.  Fitness of that stage alone decides; ties: the older.  A gate holds besides.
     Seeds, and programs of a problem with one stage, are not ranked.
     """
-    climb = cascade(stages, thresholds, cases)
+    climb = cascade(stages, gates, cases)
 
     def promotion(cohort: Cohort, field: IslandView) -> Verdict:
         verdict = climb(cohort, field)

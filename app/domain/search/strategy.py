@@ -10,7 +10,7 @@ from app.domain.evaluation import NO_CASES, Cases
 from app.domain.operator import Draft, Role
 from app.domain.problem import Axis
 from app.domain.search.archive import Elite, IslandView, Niche, Occupancy
-from app.domain.search.promotion import Promotion
+from app.domain.search.promotion import Gates, Promotion
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +177,13 @@ class RecipeInputs:
 
     Attributes:
       axes: Feature grid; every range is closed.
+      thresholds: What a program needs to go on from each stage to the next.
       budget: Proposals of the whole run.
     """
 
     axes: tuple[Axis, ...]
     stages: tuple[str, ...]
-    thresholds: tuple[float, ...]
+    thresholds: Gates
     islands: int
     budget: int
     cases: Cases = NO_CASES

@@ -15,7 +15,8 @@ from typing import Literal, TypeAlias
 
 from app.domain.operator import Role
 from app.domain.search.archive import Cell, Elite, IslandView, Occupancy
-from app.domain.search.promotion import top
+from app.domain.search.gates import TopOf
+from app.domain.search.promotion import cascade, top
 from app.domain.search.recipes.random_search import by_origin, initial_program
 from app.domain.search.strategy import (
     Barrier,
@@ -28,6 +29,7 @@ from app.domain.search.strategy import (
     Upkeep,
     at_least,
     fixed,
+    single,
 )
 
 Choice: TypeAlias = Callable[[Sequence[Elite], Random], Elite]
@@ -162,6 +164,10 @@ class FunSearchLite:
       refinements: Children in a generation that the role `refiner` writes, one of each of the
         fittest programs of the island. Without a model of that role, the generator writes them.
       top_k: Programs of a generation that are measured at the stages after the first.
+      steady: Whether cohorts have one proposal, so that nothing waits for the end of a generation.
+        A program goes on after the first stage if it is among the `top_k` of the newest `window`
+        programs of its island; this takes the place of the problem's first threshold.
+      window: The newest programs that `steady` compares. Without a value, those of a generation.
       population: Programs that an island keeps beside its initial ones.
       elites: The fittest of the population, which stay whatever comes; the other places belong to
         the newest programs. Without a value, all are elites.
@@ -187,6 +193,8 @@ class FunSearchLite:
     mutations: int = 16
     refinements: int = 2
     top_k: int = 10
+    steady: bool = False
+    window: int | None = None
     population: int = 50
     elites: int | None = None
     survivors: int = 25
@@ -202,6 +210,8 @@ class FunSearchLite:
         at_least(0, fresh=self.fresh, mutations=self.mutations, refinements=self.refinements)
         at_least(1, generation=self.generation, top_k=self.top_k, population=self.population)
         at_least(1, survivors=self.survivors, tournament=self.tournament, migrants=self.migrants)
+        if self.window is not None and self.window < self.top_k:
+            raise ValueError(f"window must be at least top_k, {self.top_k}, not {self.window}")
         if self.elites is not None and not 1 <= self.elites <= self.population:
             raise ValueError(
                 f"elites must be from 1 to the population of {self.population}, not {self.elites}"
@@ -225,17 +235,22 @@ class FunSearchLite:
             Phase(1, refinement(rank, self.top_programs), Role.REFINER)
             for rank in range(self.refinements)
         )
+        stages, cases = inputs.stages, inputs.cases
+        newest = TopOf(self.top_k, self.window or max(self.generation, self.top_k))
+        round_of_cohorts = inputs.islands * (self.generation if self.steady else 1)
         return Strategy(
             niche=by_origin,
             occupancy=population(self.population, elites, distinct=self.distinct),
             selection=mutate,
             phases=(*refined, Phase(self.mutations, mutate), Phase(self.fresh, initial_program)),
-            promotion=top(self.top_k, inputs.stages, inputs.thresholds, inputs.cases),
+            promotion=cascade(stages, (newest, *inputs.thresholds[1:]), cases)
+            if self.steady
+            else top(self.top_k, stages, inputs.thresholds, cases),
             upkeep=share_best(
-                self.migration_interval * inputs.islands, self.topology, self.migrants
+                self.migration_interval * round_of_cohorts, self.topology, self.migrants
             ),
             model_mix={"rewrite": 1.0},
-            size=fixed(self.generation),
-            barrier=Barrier.RUN,
+            size=single if self.steady else fixed(self.generation),
+            barrier=Barrier.NONE if self.steady else Barrier.RUN,
             gridded=False,
         )

@@ -1,13 +1,16 @@
 """FunSearch-Lite: generations, their phases, the population and the topologies."""
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
 
+from app.domain.evaluation import Evaluation, Trial
 from app.domain.operator import Role
 from app.domain.search.archive import Cell, Elite, Entrant, Island
+from app.domain.search.cohort import Cohort, Member, State, Verdict
 from app.domain.search.recipes import FunSearchLite
 from app.domain.search.recipes.funsearch_lite import (
     Topology,
@@ -188,9 +191,33 @@ def test_the_fittest_of_each_island_migrate():
         ({"fresh": -1}, "fresh must be at least 0, not -1"),
         ({"top_k": 0}, "top_k must be at least 1, not 0"),
         ({"elites": 60}, "elites must be from 1 to the population of 50, not 60"),
+        ({"top_k": 10, "window": 9}, "window must be at least top_k, 10, not 9"),
         ({"survivors": 0}, "survivors must be at least 1, not 0"),
     ],
 )
 def test_parameters_out_of_range_are_refused(parameters: dict[str, int], message: str):
     with pytest.raises(ValueError, match=message):
         FunSearchLite(**parameters)
+
+
+def test_the_steady_state_has_no_generation_to_wait_for():
+    steady, lite = strategy(steady=True, migration_interval=3), strategy(migration_interval=3)
+
+    assert (steady.size(island(*FULL)), steady.barrier) == (1, Barrier.NONE)
+    counts = [[phase.proposals for phase in one.phases] for one in (steady, lite)]
+    assert counts[0] == counts[1] == [1, 1, 16, 2]
+    assert steady.upkeep.every == 20 * lite.upkeep.every
+
+
+def test_in_the_steady_state_a_program_goes_on_that_is_among_the_best_of_the_newest():
+    steady = strategy(steady=True, top_k=2, window=4)
+    cheap = Trial("cheap", ("p",))
+    scores = {cheap: Evaluation({"p": {"score": 5.0}})}
+    cohort = Cohort(1, 1, 0, "mutate", (Member(1, 0, State.TESTING, None, "p"),), scores)
+
+    def verdict(*newest: float) -> Verdict:
+        field = replace(island(*FULL), measured={"cheap": newest})
+        return steady.promotion(cohort, field)
+
+    assert verdict(5.0, 7.0, 1.0, 2.0, 9.0) == Verdict(test=(Trial("full", ("p",)),))
+    assert verdict(5.0, 7.0, 6.0, 2.0) == Verdict(cut=(1,))

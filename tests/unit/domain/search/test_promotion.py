@@ -6,6 +6,7 @@ from app.domain.evaluation import Cases, Evaluation, Failure, FailureKind, Trial
 from app.domain.operator import Draft
 from app.domain.search.archive import Cell, Elite, Island
 from app.domain.search.cohort import Cohort, Member, State, Verdict
+from app.domain.search.gates import TopOf
 from app.domain.search.promotion import cascade, shortfall, top
 
 FIELD = Island(0, cells={(): Cell((), (Elite("whole", 0.1, 10, 0),))})
@@ -170,3 +171,13 @@ def test_a_problem_with_one_stage_has_no_ranking() -> None:
     verdict = top(1, ("cheap",))(generation(*members, trials=cheaply(a=0.1)), FIELD)
 
     assert verdict == Verdict(admit=("a",))
+
+
+def test_who_passed_a_gate_is_not_compared_again_with_newer_programs() -> None:
+    gated = cascade(("cheap", "full"), (TopOf(1, 3),))
+    field = replace(FIELD, measured={"cheap": (0.7, 9.0)})
+
+    assert gated(cohort({CHEAP: scored(0.7)}), field) == Verdict(cut=(1,))
+    assert gated(cohort({CHEAP: scored(0.7), FULL: scored(0.1)}), field) == Verdict(admit=("p",))
+    seeds = cohort({CHEAP: scored(0.7)}, seeding=True)
+    assert gated(seeds, field) == Verdict(test=(FULL,)), "seeds are compared with no program"
