@@ -3,22 +3,26 @@
 Real: recipes, selection, islands, cells, admission with its refusal of clones, migration, the
 learning of ranges, the parents that operators choose, briefs, operators, prompts and replies, and
 the fingerprints that cut duplicates.  In the place of the ledger there is this process's memory;
-in the place of queues a first-in, first-out line of `--in-flight` proposals, one of which is
-settled before the next is drawn.  Programs are evaluated in this process, without a sandbox: their
-texts come from the seeds below and from blind edits only.
+in the place of queues and workers a first-in, first-out line of `--in-flight` proposals, one of
+which is settled before the next is drawn, or with `--machine` a model and sandboxes of so many
+places over discrete events, with what `most_in_flight` lets the run have in flight.  Programs are
+evaluated in this process, without a sandbox: their texts come from the seeds below and from blind
+edits only.
 
 SIMULATED: the model of the edits `model` answers prompts of `diff` and `rewrite` by blind edits, as
 `evoq mock-llm` does.
 """
 
 import argparse
+import heapq
 import json
 import math
 import multiprocessing
+import random
 import signal
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -50,7 +54,7 @@ from app.domain.problem import Axis, Job, Outcome, Problem
 from app.domain.program import Program, ProgramId, fingerprint
 from app.domain.run import Run, RunState
 from app.domain.search.archive import Cell, Entrant, Island, IslandView, learnt
-from app.domain.search.back_pressure import InFlightLimits
+from app.domain.search.back_pressure import InFlightLimits, most_in_flight
 from app.domain.search.budget import Budget
 from app.domain.search.features import COMPLEXITY, DIVERSITY, built_in
 from app.domain.search.strategy import RecipeInputs, Strategy
@@ -64,7 +68,9 @@ EDITS: Mapping[str, Mapping[str, float]] = {
     "shipped": WITHOUT_A_MODEL,
     "model": WITH_A_MODEL,
 }
-LONGEST_SECONDS = 0.2
+SPREAD = 0.3
+"""Of durations around their mean (lognormal)."""
+LONGEST_SECONDS = 0.5
 """CPU time of one evaluation: a blind edit can make a power of powers."""
 
 Function = Callable[..., Any]
@@ -151,28 +157,53 @@ def _trap(f: Function) -> tuple[float, Mapping[str, float]]:
     return sum(TRAP[n] for n in ones) / (BLOCKS * TRAP[-1]), {"ones": float(sum(ones))}
 
 
+CAPACITY, LARGEST, INSTANCES, ITEMS = 150, 100, 10, 500
+
+
 @lru_cache
 def _items() -> tuple[tuple[int, ...], ...]:
     rng = Random("bins")
-    return tuple(tuple(rng.randint(20, 100) for _ in range(100)) for _ in range(2))
+    return tuple(tuple(rng.randint(20, LARGEST) for _ in range(ITEMS)) for _ in range(INSTANCES))
 
 
 def _packing(f: Function) -> tuple[float, Mapping[str, float]]:
+    """Ten instances of 500 items: with two of 100, most searches ended at one of two values."""
+    known: dict[tuple[int, int], float] = {}
+
+    def priority(item: int, gap: int) -> float:
+        if (item, gap) not in known:
+            known[item, gap] = float(f(float(item), float(gap)))
+            if math.isnan(known[item, gap]):
+                raise ValueError("nan")
+        return known[item, gap]
+
     used = least = 0.0
     for items in _items():
-        gaps: list[int] = []
+        bins = [0] * (CAPACITY + 1)  # how many open bins have each gap
         for item in items:
-            fitting = [n for n, gap in enumerate(gaps) if gap >= item]
-            ranked = [(float(f(float(item), float(gaps[n]))), -n) for n in fitting]
-            if ranked and any(math.isnan(priority) for priority, _ in ranked):
-                raise ValueError("nan")
-            if ranked:
-                gaps[-max(ranked)[1]] -= item
-            else:
-                gaps.append(150 - item)
-        used += len(gaps) - sum((gap / 150) ** 2 for gap in gaps) / 10
-        least += math.ceil(sum(items) / 150)
+            fitting = [gap for gap in range(item, CAPACITY + 1) if bins[gap]]
+            gap = max(fitting, key=lambda gap: (priority(item, gap), gap), default=CAPACITY)
+            bins[gap] -= bool(fitting)
+            bins[gap - item] += 1
+        used += sum(bins) - sum(n * (gap / CAPACITY) ** 2 for gap, n in enumerate(bins)) / 10
+        least += math.ceil(sum(items) / CAPACITY)
     return -(used / least - 1.0), {}
+
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "function_minimization" / "initial_program.py"
+LUCKY = 33
+"""With these draws the initial program is far above its mean, as it is in a sandbox: few children
+are better."""
+
+
+def _valleys(f: Function) -> tuple[float, Mapping[str, float]]:
+    random.seed(LUCKY)
+    points = [f(-5.0, 5.0) for _ in range(10)]
+    if any(abs(value) > 5.0 for point in points for value in point):
+        raise ValueError("outside")
+    return -fmean(
+        math.sin(x) * math.cos(y) + math.sin(x * y) + (x * x + y * y) / 20.0 for x, y in points
+    ), {}
 
 
 def _list(name: str, values: Sequence[int]) -> str:
@@ -191,12 +222,13 @@ TASKS = {
         Task("nk", _list("f", [0] * GENES), _nk),
         Task("constants", _block("def f():\n    return [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]\n"),
              _constants),
+        Task("valleys", EXAMPLE.read_text() + "\n\nf = search\n", _valleys),
         Task("packing", _block("def f(item, gap):\n    return 1.0 * gap\n"), _packing),
     )
 }  # fmt: skip
 
 
-def _stuck(signum: int, frame: object) -> None:
+def stuck(signum: int, frame: object) -> None:
     raise TimeoutError(f"more than {LONGEST_SECONDS} s")
 
 
@@ -324,6 +356,53 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Machine:
+    """A simulated model and sandboxes: seconds of a request and of a trial, and places of each."""
+
+    model_seconds: float
+    requests: int
+    trial_seconds: float
+    sandboxes: int
+
+    def order(self, budget: int, seed: int) -> Iterator[int]:
+        """Yields the order in which a run draws and settles: n as it is drawn, ~n as it settles."""
+        rng = Random(f"{seed}/machine")
+        stages = (self.model_seconds, self.requests), (self.trial_seconds, self.sandboxes)
+        waiting: tuple[deque[int], deque[int]] = (deque(), deque())
+        busy, planned, settled, now = [0, 0], 0, 0, 0.0
+        events: list[tuple[float, int, int]] = []
+        while settled < budget:
+            room = most_in_flight(budget, settled, model=self.requests, sandbox=self.sandboxes)
+            while planned < min(budget, settled + room):
+                waiting[0].append(planned)
+                planned += 1
+            for stage, (seconds, places) in enumerate(stages):
+                while waiting[stage] and busy[stage] < places:
+                    proposal = waiting[stage].popleft()
+                    busy[stage] += 1
+                    if stage == 0:
+                        yield proposal
+                    took = seconds * rng.lognormvariate(-(SPREAD**2) / 2, SPREAD)
+                    heapq.heappush(events, (now + took, proposal, stage))
+            now, proposal, stage = heapq.heappop(events)
+            busy[stage] -= 1
+            if stage == 0:
+                waiting[1].append(proposal)
+            else:
+                settled += 1
+                yield ~proposal
+
+
+def in_line(budget: int, in_flight: int) -> Iterator[int]:
+    """Yields what `Machine.order` yields, for a line of so many proposals in flight."""
+    for n in range(budget + in_flight):
+        if n >= in_flight:
+            yield ~(n - in_flight)
+        if n < budget:
+            yield n
+
+
+@dataclass(frozen=True)
 class Outcomes:
     """What a search came to.
 
@@ -375,17 +454,16 @@ class Search:
         islands = self.run.islands
         return recipe.strategy(RecipeInputs(self.run.axes, ("evaluate",), (), islands, self.budget))
 
-    def done(self, in_flight: int) -> Outcomes:
-        """Spends the budget."""
-        line: list[tuple[Draft, Child]] = []
+    def done(self, order: Iterator[int]) -> Outcomes:
+        """Spends the budget, in the order of `Machine.order`."""
+        flying: dict[int, tuple[Draft, Child]] = {}
         curve: dict[str, float] = {}
-        settled = planned = 0
-        while settled < self.budget:
-            if planned < self.budget and len(line) < in_flight:
-                line.append(self._bred(planned))
-                planned += 1
+        settled = 0
+        for turn in order:
+            if turn >= 0:
+                flying[turn] = self._bred(turn)
                 continue
-            self._settle(*line.pop(0))
+            self._settle(*flying.pop(~turn))
             settled += 1
             if settled in (30, 100, 200, 300, 1000, 2000) or settled == self.budget:
                 curve[str(settled)] = self.truth[self.memory.best().program]
@@ -509,13 +587,22 @@ ARMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 """Settings that an arm has in place of the defaults."""
 
 
-def one(job: tuple[str, str, str, int, int, int]) -> dict[str, Any]:
+SearchJob = tuple[str, str, str, int, int, str]
+"""Arm, task, edits, budget, seed, and what is in flight: a number, or a machine."""
+
+
+def one(job: SearchJob) -> dict[str, Any]:
     """Runs one search; returns its row."""
     arm, task, edits, budget, seed, in_flight = job
-    signal.signal(signal.SIGVTALRM, _stuck)
+    signal.signal(signal.SIGVTALRM, stuck)
     sys.setrecursionlimit(3000)
     began = time.process_time()
-    outcomes = Search(TASKS[task], arm, edits, budget, seed).done(in_flight)
+    order = (
+        in_line(budget, int(in_flight))
+        if in_flight.isdigit()
+        else Machine(*json.loads(in_flight)).order(budget, seed)
+    )
+    outcomes = Search(TASKS[task], arm, edits, budget, seed).done(order)
     return {
         "arm": arm, "task": task, "edits": edits, "budget": budget, "seed": seed,
         "in_flight": in_flight, "cpu": round(time.process_time() - began, 2),
@@ -523,7 +610,7 @@ def one(job: tuple[str, str, str, int, int, int]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def key(row: Mapping[str, Any]) -> tuple[str, str, str, int, int, int]:
+def key(row: Mapping[str, Any]) -> SearchJob:
     return (
         row["arm"], row["task"], row["edits"], row["budget"], row["seed"], row["in_flight"]
     )  # fmt: skip
@@ -558,6 +645,7 @@ def report(rows: Sequence[Mapping[str, Any]], subject: str, budget: int) -> Iter
                 text = f"{edits:8} {task:10} {arm:12} n={len(values):2} "
                 text += f"{mid:.4g} [{low:.4g}, {high:.4g}]"
                 text += f"  deepest {median(r['deepest'] for r in mine if r['arm'] == arm):g}"
+                text += f"  of the seed {median(r['first'] for r in mine if r['arm'] == arm):g}"
                 text += f"  cells {median(r['cells'] for r in mine if r['arm'] == arm):g}"
                 if arm != subject and subject in ends:
                     value, under, over = a12(ends[subject], values)
@@ -574,6 +662,9 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=300)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--in-flight", type=int, default=8)
+    parser.add_argument("--machine", type=float, nargs=4, metavar="N",
+                        help="in the place of --in-flight: seconds of a request, requests at once, "
+                             "seconds of a trial, sandboxes")  # fmt: skip
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--subject", default="map_elites", help="the arm that is compared")
     parser.add_argument("--results", type=Path, default=Path("search-results.jsonl"),
@@ -582,8 +673,12 @@ def main() -> None:
     done: list[dict[str, Any]] = []
     if options.results.exists():
         done = [json.loads(line) for line in options.results.read_text().splitlines()]
+    in_flight = str(options.in_flight)
+    if options.machine:
+        seconds, requests, trial, sandboxes = options.machine
+        in_flight = json.dumps([seconds, int(requests), trial, int(sandboxes)])
     jobs = [
-        (arm, task, edits, options.budget, seed, options.in_flight)
+        (arm, task, edits, options.budget, seed, in_flight)
         for seed in range(options.seeds)
         for edits in options.edits
         for task in options.tasks

@@ -9,6 +9,7 @@ from app.config.settings import RunSettings
 from app.domain.operator import Role
 from app.domain.prompting.judging import Judge, Judges
 from app.domain.run import AskingRules, Rules, SearchRules
+from app.domain.search.archive import learnt_after
 from app.domain.search.back_pressure import Caps
 from app.domain.search.gates import gate
 from app.domain.search.refining import Refining
@@ -36,7 +37,7 @@ def rules_of(strategy: str, settings: Mapping[str, Any]) -> Rules:
             recipe=_recipe(strategy, run),
             enforce_blocks=search.enforce_blocks,
             gates=None if search.gates is None else tuple(map(gate, search.gates)),
-            grid_after=search.grid_after,
+            grid_after=search.grid_after or learnt_after(run.budget.proposals),
             stop_fitness=search.stop_fitness,
             stop_admitted=search.stop_admitted,
             stop_patience=search.stop_patience,

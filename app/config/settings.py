@@ -78,8 +78,8 @@ class SearchSettings(Section):
     are drawn by rank."""
     archive_size: int | None = Field(None, ge=1)
     """Number of fittest elites of all islands that exploitation draws parents from, each being
-    equally likely. Without a value, exploitation takes the fittest program that has fewer than
-    `strategy.patience` children."""
+    equally likely. Without a value, exploitation takes one of the fittest that have fewer than
+    `strategy.patience` children, see `strategy.patience`."""
     top_programs: int = Field(3, ge=0)
     """Number of fittest programs that a prompt contains."""
     inspirations: int = Field(2, ge=0)
@@ -94,8 +94,9 @@ class SearchSettings(Section):
     """What a program needs to go on from each stage to the next, in order: a fitness, `quantile Q
     of N` or `top K of N` of the newest N programs of its island. Without a value, the problem
     decides."""
-    grid_after: int = Field(50, ge=1)
-    """Evaluations after which the ranges of axes without a declared range are learnt and frozen."""
+    grid_after: int | None = Field(None, ge=1)
+    """Evaluations after which the ranges of axes without a declared range are learnt and frozen.
+    Without a value, a fifth of the budget, at most 50."""
     stop_fitness: float | None = Field(None, allow_inf_nan=False)
     """The run stops when its best fitness reaches this."""
     stop_admitted: int | None = Field(None, ge=1)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from app.domain.operator import Operator
@@ -11,6 +11,7 @@ from app.domain.prompting.judging import STAGE
 from app.domain.run import Run
 from app.domain.search.promotion import Gates
 from app.domain.search.strategy import Recipe, RecipeInputs, Strategy
+from app.engine.drawn import Drawn
 from app.engine.sharing import Share, alone
 from app.ports.protocols import Executor, LanguageModel, Misconfigured, Sandbox, Store
 
@@ -67,6 +68,7 @@ class Context:
         place back before the context manager ends.
       share: Lets threads of this process that want the same transaction run it together.
       wait: Waits for so many seconds.
+      drawn: The parents of the children that are being made.
     """
 
     store: Store
@@ -81,6 +83,7 @@ class Context:
     place: Callable[[Run], AbstractContextManager[Callable[[], None]]] = _no_place
     share: Share = alone
     wait: Callable[[float], None] = _not_waited
+    drawn: Drawn = field(default_factory=Drawn)
 
     def strategy(self, run: Run) -> Strategy:
         """Builds the run's strategy from its recipe, its problem and its present grid.

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 
 from app.domain.evaluation import Failure
 from app.domain.operator import Brief, Child, Completion, Draft, Prompt
+from app.domain.program import ProgramId
 from app.domain.run import Run
 from app.domain.search.cohort import Cohort, ProposalId
 from app.domain.search.refining import assigned, scheduled
@@ -69,9 +71,9 @@ def _children(
     """
     asking = any(ctx.operators[each.cohort.operator].asks_model for each in leased)
     place = ctx.place(run) if asking else nullcontext(lambda: None)
-    with place as answered:
+    with place as answered, ctx.drawn.counting(run.id) as count:
         with ctx.store.begin() as tx:
-            briefed = [_briefed(ctx, tx, run, proposals) for proposals in leased]
+            briefed = [_briefed(ctx, tx, run, proposals, count) for proposals in leased]
         for work in briefed:
             yield _bred(ctx, replace(work, answered=answered))
 
@@ -96,11 +98,17 @@ def _importable(ctx: Context, briefed: Briefed, children: Sequence[Child]) -> li
     ]
 
 
-def _briefed(ctx: Context, tx: Transaction, run: Run, leased: LeasedProposals) -> Briefed:
-    """Returns proposals with their brief; draws their parents if that was not done before."""
+def _briefed(
+    ctx: Context,
+    tx: Transaction,
+    run: Run,
+    leased: LeasedProposals,
+    count: Callable[[ProgramId], None],
+) -> Briefed:
+    """Returns proposals with their brief; draws and counts parents where none were drawn before."""
     cohort = leased.cohort
     again = all(member.draft is not None for member in cohort.members)
-    drafts = _drafts(ctx, tx, run, cohort)
+    drafts = _drafts(ctx, tx, run, cohort, count)
     problem, operator = ctx.problem(run.problem), ctx.operators[cohort.operator]
     brief = brief_of(tx, run, problem, operator, drafts)
     if operator.asks_model and not again and not ctx.strategy(run).phases:
@@ -109,15 +117,21 @@ def _briefed(ctx: Context, tx: Transaction, run: Run, leased: LeasedProposals) -
     return Briefed(run, leased, brief, answers)
 
 
-def _drafts(ctx: Context, tx: Transaction, run: Run, cohort: Cohort) -> tuple[Draft, ...]:
+def _drafts(
+    ctx: Context, tx: Transaction, run: Run, cohort: Cohort, count: Callable[[ProgramId], None]
+) -> tuple[Draft, ...]:
     drawn = tuple(member.draft for member in cohort.members if member.draft is not None)
     if len(drawn) == len(cohort.members):
         return drawn
-    island = tx.archive.island(run.id, cohort.island)
+    making = partial(ctx.drawn.children, run.id)
+    island = tx.archive.island(run.id, cohort.island, making=making)
     strategy, operator = ctx.strategy(run), ctx.operators[cohort.operator]
-    return tuple(
-        draft_of(tx, run, strategy, operator, island, member.ordinal) for member in cohort.members
-    )
+    drafts = []
+    for member in cohort.members:
+        draft = draft_of(tx, run, strategy, operator, island, member.ordinal)
+        count(draft.parents[0])
+        drafts.append(draft)
+    return tuple(drafts)
 
 
 def converse(ctx: Context, briefed: Briefed) -> list[Child]:

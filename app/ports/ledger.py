@@ -339,7 +339,23 @@ class Archive(Protocol):
         """Returns a run's islands in index order; with `lock` it locks them all, in that order."""
         ...
 
-    def island(self, run: int, index: int, *, lock: bool = False) -> IslandView: ...
+    def island(
+        self,
+        run: int,
+        index: int,
+        *,
+        lock: bool = False,
+        making: Callable[[ProgramId], int] = lambda _: 0,
+    ) -> IslandView:
+        """Returns an island of a run.
+
+        Args:
+          run: The run.
+          index: The island's.
+          lock: Whether to lock it.
+          making: Returns how many children of a program the ledger does not name yet.
+        """
+        ...
 
     def put_cell(
         self, run: int, island: int, cell: Cell, *, seen: IslandView | None = None

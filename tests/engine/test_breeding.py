@@ -1,15 +1,20 @@
 """Breeding: parents are drawn once the model of the run has a place for the prompt."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 
 import psycopg
 
 from app.adapters.store.sql import SqlStore
+from app.domain.operator import Completion, Prompt
+from app.domain.program import Program
 from app.domain.run import Run
+from app.domain.search.archive import Cell
+from app.domain.search.recipes.map_elites import default_patience
 from app.engine import steps
 from app.engine.context import Context
 from tests.engine.executors import Numbers, RecordedMessages, planned
@@ -23,6 +28,15 @@ def drafted(database: str, run: int) -> int:
             (run,),
         ).fetchall()
     return int(drawn)
+
+
+def children(database: str, run: int) -> Counter[str]:
+    """Returns how many children each program of a run has in the ledger."""
+    with psycopg.connect(database.replace("+psycopg", "")) as connection:
+        drawn = connection.execute(
+            "SELECT parents[1] FROM proposals WHERE run = %s AND NOT seed", (run,)
+        ).fetchall()
+    return Counter(parent for (parent,) in drawn)
 
 
 def test_parents_are_drawn_behind_the_place_which_is_free_once_the_model_has_answered(
@@ -52,3 +66,42 @@ def test_parents_are_drawn_behind_the_place_which_is_free_once_the_model_has_ans
         bred.result(30)
     assert drafted(database, run.id) == len(proposals)
     assert asked_when_given[0] == 1, "the place is given back after the model's first answer"
+
+
+class Held(Numbers):
+    """Admits one conversation after the other, and answers all when as many as expected wait."""
+
+    def __init__(self, conversations: int) -> None:
+        super().__init__()
+        self.next = threading.Semaphore(1)
+        self.all = threading.Barrier(conversations)
+
+    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        self.next.release()
+        self.all.wait(30)
+        return super().complete(prompts)
+
+    def place(self, run: Run) -> AbstractContextManager[Callable[[], None]]:
+        self.next.acquire(timeout=30)
+        return nullcontext(lambda: None)
+
+
+def test_children_at_the_model_count_for_the_patience_with_their_parent(
+    ctx: Context, store: SqlStore, database: str
+) -> None:
+    patience, more = default_patience(12), 2
+    model = Held(patience + more)
+    ctx = replace(ctx, model=lambda run: model, place=model.place, executor=RecordedMessages())
+    run, proposals = planned(ctx, patience + more, "asked")
+    other = Program("x = -3.0\n")
+    with store.begin() as tx:
+        [seed] = tx.archive.island(run.id, 0).best(9)
+        tx.programs.put([other])
+        worse = replace(seed, program=other.id, fitness=seed.fitness - 1, cell=(0,))
+        for island in range(run.islands):
+            tx.archive.put_cell(run.id, island, Cell((0,), (worse,)))
+    with ThreadPoolExecutor(len(proposals)) as pool:
+        for bred in [pool.submit(steps.generate, ctx, proposal) for proposal in proposals]:
+            bred.result(60)
+    assert 0 < children(database, run.id)[seed.program] <= patience  # a few draws explore
+    assert ctx.drawn.children(run.id, seed.program) == 0

@@ -1,5 +1,6 @@
 """Islands and elites.  Every read is bounded: an island is never loaded whole to draw from it."""
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -140,11 +141,19 @@ class SqlIsland:
     Reads when it is asked, so it lives no longer than its transaction.
     """
 
-    def __init__(self, connection: Connection, run: int, index: int, row: Any = None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        run: int,
+        index: int,
+        row: Any = None,
+        making: Callable[[ProgramId], int] = lambda _: 0,
+    ) -> None:
         self._c = connection
         self._run = run
         self._index = index
         self._row = row
+        self._making = making
 
     @property
     def index(self) -> int:
@@ -188,7 +197,10 @@ class SqlIsland:
     def bred(self, n: int, most: int) -> tuple[Bred, ...]:
         params = {"run": self._run, "island": self._index, "n": n, "most": most}
         result = rows(self._c, _BRED, params)
-        return tuple(Bred(elite_of(record), record.children) for record in result)
+        return tuple(
+            Bred(elite_of(record), min(most, record.children + self._making(record.program)))
+            for record in result
+        )
 
     def elite(self, program: ProgramId) -> Elite | None:
         params = {"run": self._run, "island": self._index, "program": program}
@@ -229,9 +241,16 @@ class SqlArchive:
         result = rows(self._c, _EVERY_LOCKED if lock else _EVERY, {"run": run})
         return tuple(SqlIsland(self._c, run, record.index, record) for record in result)
 
-    def island(self, run: int, index: int, *, lock: bool = False) -> SqlIsland:
+    def island(
+        self,
+        run: int,
+        index: int,
+        *,
+        lock: bool = False,
+        making: Callable[[ProgramId], int] = lambda _: 0,
+    ) -> SqlIsland:
         held = row(self._c, _ONE_LOCKED, {"run": run, "index": index}) if lock else None
-        return SqlIsland(self._c, run, index, held)
+        return SqlIsland(self._c, run, index, held, making)
 
     def put_cell(
         self, run: int, island: int, cell: Cell, *, seen: IslandView | None = None

@@ -323,9 +323,22 @@ too few generations.
 """
 
 
+MOST_UNLEARNT = 50
+"""Evaluations after which the ranges of axes are learnt in a run of any budget."""
+
+
 def islands_for(proposals: int) -> int:
     """Returns how many islands suit a budget."""
     return min(max(1, proposals // PROPOSALS_AN_ISLAND), MOST_ISLANDS)
+
+
+def learnt_after(proposals: int) -> int:
+    """Returns after how many evaluations the ranges of axes are learnt, in a budget.
+
+    Ranges drawn from the seeds put most programs into few cells, where only the best stays; so a
+    small run, too, has to be mostly ahead when they are learnt.
+    """
+    return min(MOST_UNLEARNT, max(1, proposals // PROPOSALS_A_CELL))
 
 
 def scaled(axes: Sequence[Axis], islands: int, proposals: int) -> tuple[Axis, ...]:

@@ -17,10 +17,11 @@ HEADROOM = 1.5
 LEAD_SECONDS = 0.5
 """Longest time until a needed proposal is planned: the interval of Celery beat."""
 LEAST, MOST = 2, 1024
-SMALL = 8
-"""In flight in any run, however small its budget, if the machine can hold so many."""
+FIRST, SMALL = 4, 8
+"""In flight in any run, however small its budget, if the machine can hold so many: until so many
+have settled, and afterwards."""
 FIRST_SHARE, LARGEST_SHARE = 1 / 25, 1 / 8
-"""Of a run's budget that is in flight at most: until so many have settled, and afterwards."""
+"""Of a run's budget that is in flight at most, in the same two phases."""
 FEWEST_MEASURED = 8
 STEP = 0.1
 """Least relative change of a limit; a smaller change is ignored."""
@@ -122,9 +123,9 @@ def most_in_flight(
       model: Requests that models take at once; None where it is not known.
       sandbox: Trials that can be in a sandbox at once; None where it is not known.
     """
-    first = max(SMALL, int(budget * FIRST_SHARE))
+    first = max(FIRST, int(budget * FIRST_SHARE))
     learning = first if settled < first else max(SMALL, int(budget * LARGEST_SHARE))
-    growing = max(SMALL, (sandbox or 0) + 2) + settled
+    growing = max(FIRST, (sandbox or 0) + 2) + settled
     held = MOST if model is None or sandbox is None else model + sandbox + 2
     return min(MOST, learning, growing, held)
 

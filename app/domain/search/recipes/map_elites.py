@@ -1,10 +1,10 @@
 """MAP-Elites on islands with ring migration.
 
 Source: Mouret & Clune 2015 for the grid; the arrangement in islands and its parameters are
-OpenEvolve's.  Departures: exploitation takes the fittest program that is not exhausted, unless an
-archive size is given; a population is the elites of the grid alone; the archive that exploitation
-draws from is the island's own best; weights come from ranks, so that negative fitness is no
-different from positive.
+OpenEvolve's.  Departures: exploitation takes one of the fittest programs that are not exhausted,
+unless an archive size is given; a population is the elites of the grid alone; the archive that
+exploitation draws from is the island's own best; weights come from ranks, so that negative fitness
+is no different from positive.
 """
 
 from collections.abc import Sequence
@@ -26,6 +26,8 @@ from app.domain.search.strategy import (
 LEAST_PATIENCE, LONGEST_PATIENCE = 10, 20
 PROMISING = 10
 """The fittest elites that exploitation looks at; each costs the count of its children."""
+CONTENDERS = 3
+"""The fittest that are not exhausted, of which exploitation takes the one of the longest line."""
 
 
 def explore_or_exploit(
@@ -45,7 +47,8 @@ def explore_or_exploit(
         `archive` fittest, from all cells if that is None, the fittest weighing most (linear in
         rank).
       archive: How many of the fittest elites exploitation draws from, each being equally likely.
-        With None it takes the fittest program that has fewer than `patience` children.
+        With None it takes one of the fittest that have fewer than `patience` children; see
+        `promising`.
       patience: Children of a program after which exploitation passes on to the next fittest.
       top: How many of the fittest are shown.
       inspirations: How many uniformly drawn others are shown.
@@ -80,16 +83,19 @@ def default_patience(budget: int) -> int:
 
 
 def promising(fittest: Sequence[Bred], patience: int) -> Elite:
-    """Returns the fittest elite with fewer than `patience` children; the fittest if none has.
+    """Returns one of the three fittest elites with fewer than `patience` children.
 
-    A search whose best makes no progress breeds from the next best until a child is the best.
+    It is the one with the most generations, the fittest of those; the fittest of all if every elite
+    is exhausted.  A search whose best makes no progress breeds from the next best until a child is
+    the best, and what was found last is changed further before its ancestors are changed anew.
 
     Args:
       fittest: Best first, at least one.
       patience: At least 1.
     """
-    fresh = (bred.elite for bred in fittest if bred.children < patience)
-    return next(fresh, fittest[0].elite)
+    fresh = [bred.elite for bred in fittest if bred.children < patience]
+    longest = sorted(fresh[:CONTENDERS], key=lambda elite: elite.generation, reverse=True)
+    return longest[0] if longest else fittest[0].elite
 
 
 def _low_rank(n: int, rng: Random) -> int:
@@ -134,10 +140,10 @@ class MapElites:
         island has an equal share of them, at least one.  None: see `explore_or_exploit`.
       exploration_ratio, exploitation_ratio, top_programs, inspirations: See
         `explore_or_exploit`.
-      patience: Children after which exploitation leaves a program and takes the next fittest of the
-        island: of the ten fittest, the first with fewer children is the parent, and the fittest if
-        none has. It has no effect where `search.archive_size` is set. Without a value, a tenth of
-        the budget, from 10 to 20.
+      patience: Children, those in flight included, after which exploitation leaves a program: of
+        the ten fittest of the island, the first three with fewer children are looked at, and the
+        one of the most generations is the parent; the fittest if none has fewer. It has no effect
+        where `search.archive_size` is set. Without a value, a tenth of the budget, from 10 to 20.
       refuse_clones: Whether a child whose scores and metrics all equal those of an elite of its
         island opens no new cell (a seed may); its `refused` event names that elite as `clone_of`.
         Turn it off where equal metrics do not mean equal behaviour, as where an evaluator reports a

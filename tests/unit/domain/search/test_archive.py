@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.config.rules import rules_of
 from app.domain.evaluation import Evaluation
 from app.domain.problem import Axis
 from app.domain.search.archive import (
@@ -19,6 +20,7 @@ from app.domain.search.archive import (
     grid,
     islands_for,
     learnt,
+    learnt_after,
     scaled,
 )
 
@@ -170,6 +172,14 @@ def test_programs_that_score_alike_on_every_case_share_a_cluster_with_a_short_na
 )
 def test_islands_grow_with_the_budget(proposals: int, islands: int) -> None:
     assert islands_for(proposals) == islands
+
+
+@pytest.mark.parametrize(("budget", "programs"), [(1, 1), (100, 20), (249, 49), (5000, 50)])
+def test_ranges_are_learnt_after_a_fifth_of_a_small_budget(budget: int, programs: int) -> None:
+    assert learnt_after(budget) == programs
+    for chosen, expected in ((None, programs), (7, 7)):
+        settings = {"budget": {"proposals": budget}, "search": {"grid_after": chosen}}
+        assert rules_of("map_elites", settings).search.grid_after == expected
 
 
 @pytest.mark.parametrize(

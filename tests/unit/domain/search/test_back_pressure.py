@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from app.domain.search.back_pressure import (
+    FIRST,
     LEAST,
     MOST,
     SMALL,
@@ -308,7 +309,14 @@ def test_proposals_that_settle_together_give_no_rate() -> None:
 
 @pytest.mark.parametrize(
     ("budget", "settled", "expected"),
-    [(10, 0, SMALL), (100, 0, SMALL), (100, 20, 12), (2000, 79, 80), (2000, 600, 250)],
+    [
+        (10, 0, FIRST),
+        (10, 9, SMALL),
+        (100, 0, FIRST),
+        (100, 20, 12),
+        (2000, 79, 80),
+        (2000, 600, 250),
+    ],
 )
 def test_a_small_run_learns_before_it_fills_the_machine(
     budget: int, settled: int, expected: int
@@ -318,7 +326,9 @@ def test_a_small_run_learns_before_it_fills_the_machine(
 
 
 def test_a_run_begins_with_what_the_sandboxes_hold_and_doubles() -> None:
-    assert most_in_flight(10**4, 0, model=128, sandbox=4) == SMALL
+    assert most_in_flight(10**4, 0, model=128, sandbox=1) == FIRST
+    assert most_in_flight(100, 5, model=32, sandbox=2) == 9
+    assert most_in_flight(10**4, 0, model=128, sandbox=4) == 6
     assert most_in_flight(10**4, 0, model=128, sandbox=64) == 66
     assert most_in_flight(10**4, 66, model=128, sandbox=64) == 132
 
@@ -376,7 +386,7 @@ def test_a_run_of_a_hundred_is_many_generations_deep(
         Stage(requests, model_seconds), Stage(sandboxes, seconds), seed=7, budget=100
     ).run(1000)
     assert len(pipeline.settled) == 100
-    assert sum(age >= SMALL for age in pipeline.ages[:SMALL]) == 0
+    assert max(pipeline.ages[:FIRST]) < FIRST + 2
     assert max(pipeline.ages) < 12
 
 

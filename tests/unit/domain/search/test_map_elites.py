@@ -7,12 +7,13 @@ from random import Random
 import pytest
 
 from app.domain.problem import Axis
-from app.domain.search.archive import Cell, Elite, Island
+from app.domain.search.archive import Bred, Cell, Elite, Island
 from app.domain.search.recipes.map_elites import (
     MapElites,
     default_patience,
     explore_or_exploit,
     neighbours,
+    promising,
 )
 from app.domain.search.strategy import RecipeInputs
 
@@ -20,6 +21,13 @@ from app.domain.search.strategy import RecipeInputs
 def island(n: int, index: int = 0) -> Island:
     cells = {(k,): Cell((k,), (Elite(f"{index}-{k}", float(-k), 10, k, (k,)),)) for k in range(n)}
     return Island(index, epoch=3, cells=cells)
+
+
+def siblings(n: int) -> Island:
+    """Returns an island whose programs are all of one generation."""
+    cells = island(n).cells.items()
+    same = {key: Cell(key, (replace(cell.best, generation=1),)) for key, cell in cells}
+    return replace(island(n), cells=same)
 
 
 def select(explore: float, exploit: float, archive: int | None = 100) -> Counter[str]:
@@ -47,15 +55,35 @@ def test_exploitation_stays_among_the_fittest_of_its_archive() -> None:
         ({f"0-{k}": 5 for k in range(10)}, "0-0"),
     ],
 )
-def test_exploitation_takes_the_fittest_program_that_is_not_exhausted(
+def test_exploitation_leaves_a_program_that_is_exhausted(
     children: dict[str, int], parent: str
 ) -> None:
     chosen = explore_or_exploit(
         explore=0.0, exploit=1.0, archive=None, patience=5, top=0, inspirations=0
     )
-    bred = replace(island(10), children=children)
+    bred = replace(siblings(10), children=children)
     [taken] = chosen(bred, Random(0)).parents
     assert taken.program == parent
+
+
+@pytest.mark.parametrize(
+    ("generations", "children", "parent"),
+    [
+        ([4, 1, 2, 9], [0, 0, 0, 0], 0),
+        ([1, 4, 2, 9], [0, 0, 0, 0], 1),
+        ([1, 4, 4, 9], [0, 0, 0, 0], 1),
+        ([1, 4, 2, 9], [0, 5, 0, 0], 3),
+        ([1, 4, 2, 9], [5, 5, 5, 5], 0),
+    ],
+)
+def test_of_three_programs_that_are_not_exhausted_the_longest_line_goes_on(
+    generations: list[int], children: list[int], parent: int
+) -> None:
+    fittest = [
+        Bred(Elite(str(rank), -float(rank), 10, generation), born)
+        for rank, (generation, born) in enumerate(zip(generations, children, strict=True))
+    ]
+    assert promising(fittest, 5).program == str(parent)
 
 
 def test_without_an_archive_size_the_weighted_draw_reaches_every_cell() -> None:
@@ -79,7 +107,7 @@ def test_patience_is_a_tenth_of_the_budget_from_ten_to_twenty(budget: int, patie
     own = MapElites(exploration_ratio=0.0, exploitation_ratio=1.0)
     for recipe, least in ((own, patience), (replace(own, patience=3), 3)):
         for children, rank in ((least - 1, 0), (least, 1)):
-            view = replace(island(10), children={"0-0": children})
+            view = replace(siblings(10), children={"0-0": children})
             drawn = recipe.strategy(inputs).selection(view, Random(1)).parents[0]
             assert drawn.program == f"0-{rank}"
 
