@@ -12,6 +12,7 @@ import pytest
 from app.domain.evaluation import FailureKind
 from app.domain.problem import Evaluator, Job, Limits, Mode, Outcome
 from app.ports.protocols import Sandbox
+from tests.contracts.sandbox import last_outcome
 
 LIMITS = Limits(
     wall_seconds=60.0, cpu_seconds=10.0, memory_mib=256, output_bytes=200_000, result_bytes=100_000
@@ -182,7 +183,7 @@ def trial(
     limits = more.get("limits", LIMITS)
     mode = more.get("mode", Mode.GUARDED)
     programs = ((".py", source.encode()),)
-    return sandbox.run(Job(problem(act, ask=ask), "evaluate", programs, limits, mode))
+    return last_outcome(sandbox, Job(problem(act, ask=ask), "evaluate", programs, limits, mode))
 
 
 def metrics(outcome: Outcome) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from app.domain.evaluation import FailureKind
 from app.domain.problem import Evaluator, EvaluatorBroken, Job, Limits, Mode, Outcome
-from app.ports.protocols import Sandbox
+from app.ports.protocols import Sandbox, Starved
 
 LIMITS = Limits(
     wall_seconds=60.0, cpu_seconds=10.0, memory_mib=256, output_bytes=200_000, result_bytes=100_000
@@ -121,6 +121,14 @@ def kind(outcome: Outcome) -> FailureKind:
     assert outcome.failure is not None, outcome.result
     assert outcome.result is None
     return outcome.failure.kind
+
+
+def last_outcome(sandbox: Sandbox, job: Job) -> Outcome:
+    """Runs a job as the last attempt of a trial: that the machine is busy changes nothing."""
+    try:
+        return sandbox.run(job)
+    except Starved as starved:
+        return starved.outcome
 
 
 class SandboxContract:
@@ -296,12 +304,12 @@ class SandboxContract:
     def test_a_program_that_does_not_end_is_timed_out(
         self, sandbox: Sandbox, mode: Mode, program: bytes
     ) -> None:
-        outcome = sandbox.run(self.job(mode, program, limits=IMPATIENT))
+        outcome = last_outcome(sandbox, self.job(mode, program, limits=IMPATIENT))
         assert kind(outcome) is FailureKind.TIMEOUT
         assert outcome.wall_seconds < LIMITS.wall_seconds / 2, "by its own limit"
 
     def test_cpu_time_is_limited_apart_from_wall_time(self, sandbox: Sandbox, mode: Mode) -> None:
-        outcome = sandbox.run(self.job(mode, b"while True:\n    pass\n", limits=FRUGAL))
+        outcome = last_outcome(sandbox, self.job(mode, b"while True:\n    pass\n", limits=FRUGAL))
         assert kind(outcome) is FailureKind.TIMEOUT
         assert outcome.cpu_seconds < 4.0
 

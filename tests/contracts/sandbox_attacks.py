@@ -15,6 +15,7 @@ from tests.contracts.attacks import ATTACKS as PROGRAMS
 from tests.contracts.attacks import HONEST, Attack
 from tests.contracts.attacks_on_machine import MACHINE
 from tests.contracts.attacks_on_protocol import HARNESS
+from tests.contracts.sandbox import last_outcome
 
 ATTACKS = (*PROGRAMS, *HARNESS, *MACHINE)
 
@@ -101,7 +102,7 @@ class AttackContract:
     @staticmethod
     def attack(sandbox: Sandbox, mode: Mode, source: str, limits: Limits) -> Outcome:
         program = source.encode("utf-8", "surrogatepass")
-        return sandbox.run(Job(PROBLEM, "evaluate", ((".py", program),), limits, mode))
+        return last_outcome(sandbox, Job(PROBLEM, "evaluate", ((".py", program),), limits, mode))
 
     def test_an_attack_gains_nothing_in_guarded_mode(
         self, sandbox: Sandbox, attack: Attack

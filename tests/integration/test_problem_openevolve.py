@@ -12,6 +12,7 @@ from app.adapters.sandbox.process import ProcessSandbox
 from app.domain.evaluation import Evaluation, FailureKind, Trial, fitness
 from app.domain.problem import Problem
 from app.domain.program import Program
+from tests.contracts.sandbox import last_outcome
 
 IMPORTING = """
 import importlib.util
@@ -67,7 +68,8 @@ def written(base: Path, evaluator: str, program: str, files: dict[str, str]) -> 
 def trial(sandbox: ProcessSandbox, problem: Problem, stage: str) -> Evaluation:
     seed = problem.seeds[0]
     tried, programs = Trial(stage, (seed.id,)), {seed.id: seed}
-    return problem.interpret(tried, programs, sandbox.run(problem.prepare(tried, programs)))
+    outcome = last_outcome(sandbox, problem.prepare(tried, programs))
+    return problem.interpret(tried, programs, outcome)
 
 
 def score(evaluation: Evaluation) -> float | None:

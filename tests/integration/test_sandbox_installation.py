@@ -21,7 +21,7 @@ from app.adapters.sandbox.process import ProcessSandbox
 from app.adapters.sandbox.relay import Relay
 from app.domain.problem import Evaluator, Job, Mode
 from app.ports.protocols import Misconfigured
-from tests.contracts.sandbox import LIMITS, SQUARE, metrics
+from tests.contracts.sandbox import LIMITS, SQUARE, metrics, problem
 
 SECRET = "marmot-9127-hidden"
 POOL = PoolSettings(max_sandboxes=1, spares=0)
@@ -292,11 +292,39 @@ def test_an_environment_is_not_used_without_isolation(tmp_path: Path) -> None:
         def interpreter(self, evaluator: Evaluator) -> str:
             return str(tmp_path / "bin" / "python")
 
-    sandbox = ProcessSandbox(POOL, environments=Made(), levels=("bare",))
+    sandbox = ProcessSandbox(POOL, environments=Made(), levels=("bare",), engine="")
     job = Job(Evaluator("x", {"evaluator.py": EVALUATOR}), "evaluate", (), LIMITS, Mode.GUARDED)
     with pytest.raises(Misconfigured, match="packages that run code when their interpreter starts"):
         sandbox.run(job)
     sandbox.close()
+
+
+@pytest.mark.parametrize("permitted", [True, False])
+def test_no_evaluator_runs_where_it_could_open_the_socket_of_an_engine(
+    permitted: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "docker.sock"
+    with socket.socket(socket.AF_UNIX) as engine:
+        engine.bind(str(path))
+        path.chmod(0o666)
+        place = str(path) if permitted else str(tmp_path / "none.sock")
+        sandbox = ProcessSandbox(POOL, levels=("bare",), engine=place)
+        job = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
+        if booted_as_one_identity() and permitted:
+            with pytest.raises(Misconfigured, match="which is root on its machine"):
+                sandbox.run(job)
+        else:
+            assert sandbox.run(job).failure is None
+        sandbox.close()
+
+
+def booted_as_one_identity() -> bool:
+    sandbox = ProcessSandbox(POOL, levels=("bare",), engine="")
+    sandbox.protections()
+    assert sandbox._pool._isolation is not None
+    identities = sandbox._pool._isolation["identities"]
+    sandbox.close()
+    return bool(identities == "one")
 
 
 # The way to the package index.

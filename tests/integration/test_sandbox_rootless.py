@@ -11,7 +11,7 @@ from app.domain.problem import Job, Mode
 from app.ports.protocols import Sandbox
 from tests.contracts.attack_outcomes import Outcomes, same
 from tests.contracts.attacks import Attack
-from tests.contracts.sandbox import FRUGAL, SQUARE, kind, metrics, problem
+from tests.contracts.sandbox import FRUGAL, SQUARE, kind, last_outcome, metrics, problem
 from tests.contracts.sandbox_attacks import SampledAttackContract
 from tests.contracts.sandbox_neighbours import LOOKING, NeighbourContract
 from tests.integration.rootless_engine import rootless_engine
@@ -51,7 +51,7 @@ def test_a_program_is_scored(rootless: Sandbox, mode: Mode) -> None:
 @pytest.mark.parametrize("mode", Mode)
 def test_cpu_time_is_limited(rootless: Sandbox, mode: Mode) -> None:
     job = Job(problem(), "evaluate", ((".py", b"while True:\n    pass\n"),), FRUGAL, mode)
-    assert kind(rootless.run(job)) is FailureKind.TIMEOUT
+    assert kind(last_outcome(rootless, job)) is FailureKind.TIMEOUT
 
 
 class TestRootlessContainersUnderAttack(SampledAttackContract):

@@ -43,15 +43,8 @@ _PRELOADED = (
 )  # fmt: skip
 _PACKAGE = "evoq_harness"
 _ENTERED = "entered"  # the kind of a sandbox whose process has isolated itself
-_UNISOLATED = (
-    "the problem's environment holds packages that run code when their interpreter starts, and "
-    "namespaces cannot be had here"
-)
-_UNBOUNDED = (
-    "nothing here bounds how many processes a program starts: it has no identity of its own, and "
-    "the kernel (or a container around this worker) permits no seccomp listeners, which Linux has "
-    "since 5.5"
-)
+_UNBOUNDED, _UNISOLATED, _ENGINE = "unbounded", "unisolated", "engine"
+"""Why a sandbox refuses to serve: the worker knows the words."""
 
 
 def main(modules: dict[str, str]) -> None:
@@ -71,6 +64,9 @@ def main(modules: dict[str, str]) -> None:
         layout = _layout(boot)
         if boot["interpreter"]:
             _continue_in(boot, layout, modules, (host_in, host_out))
+    if layout.identities == ONE and not layout.own_root and _can_open(boot["engine"]):
+        frames.write_frame(host_out, {"refused": _ENGINE})
+        return
     os.umask(0o022)
     make_places(layout, boot["mode"])
     _install_library(layout, modules)
@@ -159,6 +155,11 @@ def _continued(
         if fd >= 0:
             os.set_inheritable(fd, False)
     return layout, (host_in, host_out)
+
+
+def _can_open(name: str) -> bool:
+    """Returns whether this process may connect to a socket; "" names none."""
+    return bool(name) and os.access(name, os.W_OK)
 
 
 def _take_standard_streams() -> tuple[int, int]:

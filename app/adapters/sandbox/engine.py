@@ -23,6 +23,12 @@ _CONFLICT = 409
 _ANY_VERSION = "1.41"  # for the question of the version
 
 
+def socket_of_engine() -> str:
+    """Returns the socket of the engine that the environment names; "" for one far away."""
+    host = os.environ.get("DOCKER_HOST") or f"unix://{_SOCKET}"
+    return host.removeprefix("unix://") if host.startswith("unix://") else ""
+
+
 @contextlib.contextmanager
 def engine_client(seconds: float) -> Iterator[Any]:
     """Lends a client of the engine that the environment names.

@@ -19,12 +19,27 @@ _EXTRA_MEMORY_MIB = 128
 _BACKSTOP_SECONDS = 5.0  # after the deadline: ending and cleaning inside the sandbox
 
 _REMEDY = "Correct it; a package it needs goes into a requirements.txt beside it"
-_UNBOUNDED_REMEDY = (
-    "Use the docker sandbox, start the worker as root with the capabilities SETUID and SETGID, or "
-    "permit the system call seccomp(2); sandbox.unbounded_processes=true (or "
+_UNBOUNDED = (
+    "nothing here bounds how many processes a program starts: it has no identity of its own, and "
+    "the kernel (or a container around this worker) permits no seccomp listeners, which Linux has "
+    "since 5.5. Use the docker sandbox, start the worker as root with the capabilities SETUID and "
+    "SETGID, or permit the system call seccomp(2); sandbox.unbounded_processes=true (or "
     "EVOQ_SANDBOX__UNBOUNDED_PROCESSES=true for a worker) accepts that one program may fill the "
-    "machine with processes, and sandbox.unisolated_builds=true what packages do without isolation"
+    "machine with processes"
 )
+_UNISOLATED = (
+    "the problem's environment holds packages that run code when their interpreter starts, and "
+    "namespaces cannot be had here. Use the docker sandbox, or start the worker as root; "
+    "sandbox.unisolated_builds=true (or EVOQ_SANDBOX__UNISOLATED_BUILDS=true for a worker) accepts "
+    "that packages may reach this user's files, processes and network"
+)
+_ENGINE = (
+    "this worker may use the Docker engine, which is root on its machine, and so could an "
+    "evaluator: child processes have the worker's groups here, because namespaces cannot be had. "
+    "Use the docker sandbox (start the engine if it does not answer), or take the group of the "
+    "engine's socket, or the socket, away from the worker"
+)
+_REFUSALS = {"unbounded": _UNBOUNDED, "unisolated": _UNISOLATED, "engine": _ENGINE}
 
 
 class SandboxLost(Exception):
@@ -83,6 +98,7 @@ class BootSettings:
       trials_per_evaluator: Most trials of one process of the evaluator.
       interpreter: The problem's own, which a process sandbox starts once it has isolated itself.
       unisolated_builds: Whether it does so also where nothing isolates it.
+      engine: The socket of the machine's Docker engine, which no evaluator may open.
     """
 
     kind: str
@@ -95,6 +111,7 @@ class BootSettings:
     trials_per_evaluator: int = 1
     interpreter: str = ""
     unisolated_builds: bool = False
+    engine: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +153,7 @@ class WarmSandbox:
             raise EvaluatorBroken(f"{answer['broken']}. {_REMEDY}")
         if "refused" in answer:
             connection.close()
-            raise Misconfigured(f"{answer['refused']}. {_UNBOUNDED_REMEDY}")
+            raise Misconfigured(_REFUSALS[answer["refused"]])
         self._functions = frozenset(answer["functions"])
         self.isolation: dict[str, Any] = answer["isolation"]
         self.boot_seconds = time.monotonic() - self.started
@@ -161,6 +178,7 @@ class WarmSandbox:
             "trials_per_evaluator": settings.trials_per_evaluator,
             "interpreter": settings.interpreter,
             "unisolated_builds": settings.unisolated_builds,
+            "engine": settings.engine,
             "bootstrap": BOOTSTRAP,
             "mode": mode.value,
             "preload": preloads(evaluator.files, numpy),
