@@ -14,11 +14,12 @@ from app.cli.output import DONE, FAILED, MOST_NAMES, ErrorReport, Screen
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from app.cli.measurement import Measurement
+    from app.cli.measurement import Calls, Measurement, Overhead
     from app.config.settings import RunSettings
     from app.domain.problem import Problem as LoadedProblem
     from app.ports.protocols import Sandbox
 
+_NOTABLE_SECONDS = 1.0
 _ALL_FAILED = "every seed failed"
 
 
@@ -40,6 +41,7 @@ def check(
       evoq check my_problem --strict --json
     """
     from app.cli.measurement import (
+        calls_of,
         measure,
         open_sandbox,
         overhead,
@@ -48,6 +50,7 @@ def check(
     )
     from app.cli.plan import UNCHANGEABLE_REMEDY, load_problem, read_layers, unchangeable
     from app.config.resolve import resolved
+    from app.domain.problem import Mode
 
     screen = Screen(json=as_json)
     layers = read_layers(assignments, config)
@@ -59,10 +62,13 @@ def check(
         seeds = [measure(loaded, sandbox, seed, loaded.thresholds) for seed in loaded.seeds]
         differences = _differences(loaded, sandbox, seeds) if compare else []
         cost = overhead(sandbox, loaded.first_job().mode)
+        counted = calls_of(loaded, sandbox)
     names = {program: name for name, program in loaded.baselines.items()}
     ids = [seed.id for seed in loaded.seeds]
     named = list(zip([names.get(seed, seed[:12]) for seed in ids], seeds, strict=True))
     notices = [*loaded.notices, *resolution.notices, *differences]
+    if counted and cost.mode is Mode.GUARDED:
+        notices += _expensive(counted, cost)
     measured_any = any(seed.fitness is not None for seed in seeds)
     unchanging = unchangeable(loaded, layers)
     usable = measured_any and not unchanging
@@ -72,6 +78,7 @@ def check(
         "seeds": [{"name": name, **measured.document()} for name, measured in named],
         "modes_compared": compare,
         "overhead": asdict(cost),
+        "calls": asdict(counted) if counted else None,
         "usable": usable,
     }
     _print_understood(document, screen)
@@ -79,6 +86,8 @@ def check(
         screen.say(line)
     print_measurements(named, screen)
     screen.say(cost.text)
+    if counted and cost.mode is Mode.GUARDED:
+        screen.say(counted.text(cost))
     if compare and not differences and usable:
         screen.say(f"modes: {_agreement(loaded)}")
     for notice in notices:
@@ -94,6 +103,18 @@ def check(
     screen.note(f"error: {message}")
     screen.answer({**document, "error": ErrorReport("problem", message, what).document()})
     return FAILED
+
+
+def _expensive(counted: Calls, cost: Overhead) -> list[str]:
+    """Returns a notice where guarded mode takes much longer than the calls themselves."""
+    added = counted.guarded_seconds(cost)
+    if added < max(_NOTABLE_SECONDS, counted.seconds):
+        return []
+    return [
+        f"Guarded mode adds about {added:.1f} s to an evaluation, for {counted.calls} calls of the "
+        f"program: `--set sandbox.mode=compatible` leaves them out, and labels every score "
+        f"unverified; or let a call do more, as a whole list at once."
+    ]
 
 
 def _differences(

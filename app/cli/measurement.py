@@ -135,6 +135,52 @@ class Overhead:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """How often an evaluation of the first seed calls the program.
+
+    Attributes:
+      calls: Calls in all trials of all stages.
+      seconds: Time that the trials took in compatible mode, where a call costs nothing.
+    """
+
+    calls: int
+    seconds: float
+
+    def text(self, cost: Overhead) -> str:
+        """Returns what the calls cost, as one line."""
+        return (
+            f"calls: an evaluation calls the program {self.calls} times, which takes "
+            f"{self.seconds:.2f} s in compatible mode and about {self.guarded_seconds(cost):.2f} s "
+            f"more in guarded mode"
+        )
+
+    def guarded_seconds(self, cost: Overhead) -> float:
+        """Returns the time that guarded mode adds."""
+        return self.calls * cost.call_microseconds / 1e6
+
+
+def calls_of(problem: Problem, sandbox: Sandbox) -> Calls | None:
+    """Counts the calls of the first seed; None where the problem counts none, or the seed fails.
+
+    Raises:
+      Unavailable: The sandbox does not answer.
+    """
+    if not problem.calls:
+        return None
+    seed, calls, seconds = problem.seeds[0], 0, 0.0
+    for stage in problem.stages:
+        for trial in problem.trials_of(seed.id, stage):
+            job = problem.prepare(trial, {seed.id: seed})
+            counted = replace(job, function=problem.calls, mode=Mode.COMPATIBLE)
+            outcome = sandbox.run(counted)
+            if outcome.result is None:
+                return None
+            metrics = json.loads(outcome.result)["metrics"]
+            calls, seconds = calls + int(metrics["calls"]), seconds + float(metrics["seconds"])
+    return Calls(calls, seconds)
+
+
 @contextmanager
 def open_sandbox(
     settings: SandboxSettings, screen: Screen, *, may_build: bool = False

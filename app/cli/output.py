@@ -153,7 +153,7 @@ def mean_of(names: Sequence[str]) -> str:
 
 def artifacts_document(artifacts: Mapping[str, str], chars: int = ARTIFACT_CHARS) -> dict[str, str]:
     """Returns the evaluator's texts, each within `chars` characters and without secrets."""
-    from app.adapters.problems.openevolve.evaluator_result import clipped
+    from app.adapters.problems.evaluator_result import clipped
     from app.domain.secrets import redacted
 
     return {name: clipped(redacted(text), chars) for name, text in artifacts.items()}

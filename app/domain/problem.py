@@ -172,6 +172,8 @@ class Problem:
       stages: Stage names in order; the last one's measurements reach the archive.
       thresholds: `thresholds[i]` is the fitness needed to go on from `stages[i]`.
       cases: The trials of each stage.
+      calls: A function of the evaluator that returns how many calls of the program (`calls`) and
+        seconds (`seconds`) a trial of some cases takes; "" where there is none.
       axes: Feature grid.
       imports: Modules that children may import; seeds may import any.
       suggestions: Run settings that the problem's own configuration asks for, by dotted key.
@@ -197,6 +199,7 @@ class Problem:
     stages: tuple[str, ...] = ("evaluate",)
     thresholds: tuple[float, ...] = ()
     cases: Cases = NO_CASES
+    calls: str = ""
     axes: tuple[Axis, ...] = ()
     edit: EditRules = EditRules()
     imports: ImportPolicy = EVERYTHING

@@ -35,7 +35,7 @@ from . import limits
 _MOST_LEAVES = 5000
 _MOST_HASHED_BYTES = 1 << 20
 _DEEPEST = 60
-_OPENEVOLVE = "openevolve"
+_STAND_INS = frozenset({"openevolve", "funsearch"})
 _GROWTH_KIB = 32 << 10
 """Memory beyond which a trial ends its process, so that no garbage of it is left to the next."""
 
@@ -73,7 +73,7 @@ class ModuleState:
 
     def __init__(self, root: str, others: frozenset[str]) -> None:
         self._root = root + os.sep
-        self._others = others | sys.stdlib_module_names | {_OPENEVOLVE}
+        self._others = others | sys.stdlib_module_names | _STAND_INS
         self._modules = dict(sys.modules)
         self._leaves = self._read()
 

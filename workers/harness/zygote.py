@@ -206,9 +206,7 @@ def _layout(boot: dict[str, Any]) -> SandboxLayout:
 
 def _install_library(layout: SandboxLayout, modules: dict[str, str]) -> None:
     for name, text in modules.items():
-        folder = (
-            layout.library if name.startswith("openevolve/") else f"{layout.library}/{_PACKAGE}"
-        )
+        folder = layout.library if "/" in name else f"{layout.library}/{_PACKAGE}"
         path = f"{folder}/{name}"
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w", encoding="utf-8") as file:

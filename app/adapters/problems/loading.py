@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from app.adapters.problems import openevolve
+from app.adapters.problems import funsearch, inputs, openevolve
 from app.adapters.problems import options as option
 from app.adapters.problems.files import Source, check_size, data_files
 from app.domain.problem import Problem, ProblemError
@@ -15,6 +15,9 @@ class Format(Protocol):
 
     NAME: str
     """As the ledger stores it."""
+
+    OPTIONS: frozenset[str]
+    """The options that only this format and others that name them take."""
 
     def recognises(self, paths: Sequence[Path]) -> bool:
         """Returns whether these paths are a problem of this format."""
@@ -40,7 +43,7 @@ class Format(Protocol):
         """
 
 
-FORMATS: tuple[Format, ...] = (openevolve,)
+FORMATS: tuple[Format, ...] = (funsearch, openevolve)
 """Every format; the first that recognises the paths reads them, and the last reads the rest."""
 
 
@@ -65,6 +68,7 @@ def load(
       ProblemError: Something is missing, unreadable, of the wrong type or too large.
     """
     reader = next((reader for reader in formats if reader.recognises(paths)), formats[-1])
+    _refuse_foreign(options, reader, formats)
     chosen = {name: value for name, value in options.items() if name not in option.LAYOUT}
     try:
         source = reader.read(paths, config, strict=strict)
@@ -73,6 +77,9 @@ def load(
             for name, contents in gathered.items():
                 source.add(name, contents)
             chosen[option.DATA] = list(gathered)
+        if chosen.get(option.INPUTS) is not None:
+            source.add(inputs.FILE, inputs.literal(chosen[option.INPUTS]))
+            chosen[option.INPUTS] = inputs.FILE
     except OSError as error:
         raise ProblemError(
             "cannot be read",
@@ -82,6 +89,23 @@ def load(
         ) from error
     check_size(source.files)
     return reload(reader.NAME, source.name, source.files, chosen | source.options, formats=formats)
+
+
+def _refuse_foreign(options: Mapping[str, Any], reader: Format, formats: Sequence[Format]) -> None:
+    """Refuses an option that is another format's.
+
+    Raises:
+      ProblemError: There is one.
+    """
+    foreign = frozenset().union(*(other.OPTIONS for other in formats)) - reader.OPTIONS
+    for name in sorted(foreign & {name for name, value in options.items() if value is not None}):
+        takers = [other.NAME for other in formats if name in other.OPTIONS]
+        raise ProblemError(
+            f"a problem of the format {reader.NAME} takes no such option",
+            where=name,
+            value=str(options[name])[:80],
+            remedy=f"Leave it out; it is for the format {' or '.join(takers)}.",
+        )
 
 
 def reload(

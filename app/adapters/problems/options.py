@@ -13,6 +13,10 @@ TEMPLATES = "problem.templates"
 DATA = "problem.data"
 ENVIRONMENT = "problem.environment"
 
+INPUTS = "problem.inputs"
+SCORING = "problem.scoring"
+_SCORINGS = ("last", "mean")
+
 ALLOW_IMPORTS = "problem.allow_imports"
 DENY_IMPORTS = "problem.deny_imports"
 
@@ -49,14 +53,21 @@ def shaping(options: Mapping[str, Any]) -> dict[str, Any]:
             shaping[name] = _environment(value)
         elif name in (ALLOW_IMPORTS, DENY_IMPORTS):
             shaping[name] = modules(value, name)
-        elif name in LAYOUT or name == DATA:
+        elif name == SCORING and value not in _SCORINGS:
+            raise ProblemError(
+                "unknown scoring",
+                where=SCORING,
+                value=repr(value),
+                remedy=f"Choose one of {', '.join(_SCORINGS)}.",
+            )
+        elif name in LAYOUT or name in (DATA, INPUTS, SCORING):
             shaping[name] = value
         elif name.startswith("problem."):
             raise ProblemError(
                 "unknown option",
                 where=name,
-                remedy=f"Options of a problem are {DATA}, {ENVIRONMENT}, {ALLOW_IMPORTS} and "
-                f"{DENY_IMPORTS}.",
+                remedy=f"Options of a problem are {DATA}, {ENVIRONMENT}, {ALLOW_IMPORTS}, "
+                f"{DENY_IMPORTS}, {INPUTS} and {SCORING}.",
             )
     return shaping
 

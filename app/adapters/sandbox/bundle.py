@@ -12,6 +12,8 @@ from importlib import resources
 from app.domain.source.syntax import syntax_tree
 
 _PACKAGE = "workers.harness"
+_LIBRARIES = ("openevolve", "funsearch")
+"""Packages that evaluators and programs may import: stand-ins with what they need of them."""
 
 # Small, imported by evaluators and programs alike, and safe to fork after importing.
 _SAFE_TO_PRELOAD = frozenset({"numpy", "scipy", "pandas", "networkx", "sympy", "sklearn"})
@@ -67,7 +69,7 @@ def harness_frame() -> bytes:
     """Returns the harness's source texts, length-prefixed."""
     texts: dict[str, str] = {}
     root = resources.files(_PACKAGE)
-    for folder, prefix in ((root, ""), (root / "openevolve", "openevolve/")):
+    for folder, prefix in ((root, ""), *((root / name, f"{name}/") for name in _LIBRARIES)):
         for file in folder.iterdir():
             if file.name.endswith(".py"):
                 texts[prefix + file.name] = file.read_text(encoding="utf-8")
@@ -84,7 +86,7 @@ def beyond_the_library(sources: Iterable[bytes], own: Iterable[str] = ()) -> boo
       sources: The texts.
       own: Names of modules that they may import all the same.
     """
-    known = {*sys.stdlib_module_names, *own}
+    known = {*sys.stdlib_module_names, *_LIBRARIES, *own}
     for source in sources:
         if any(word in source for word in _DYNAMIC):
             return True
@@ -109,7 +111,7 @@ def preloads(files: Mapping[str, bytes], numpy: bool) -> list[str]:
     texts = {name: contents for name, contents in files.items() if name.endswith(".py")}
     own = {part.removesuffix(".py") for name in texts for part in name.split("/")}
     wanted = set()
-    if numpy or beyond_the_library(texts.values(), {*own, "openevolve"}):
+    if numpy or beyond_the_library(texts.values(), own):
         wanted = {"numpy", "numpy.random"}  # the second is lazy
     for contents in texts.values():
         try:

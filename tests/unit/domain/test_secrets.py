@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from app.adapters.problems.evaluator_result import bounded_artifacts
 from app.adapters.problems.openevolve.config_yaml import without_secrets
-from app.adapters.problems.openevolve.evaluator_result import bounded_artifacts
 from app.cli.measurement import failure_document
 from app.config.settings import RunSettings
 from app.domain.evaluation import Failure, FailureKind

@@ -2,6 +2,6 @@
 
 from app.adapters.problems.openevolve.config_yaml import configures
 from app.adapters.problems.openevolve.folder import read, recognises
-from app.adapters.problems.openevolve.problem import NAME, build
+from app.adapters.problems.openevolve.problem import NAME, OPTIONS, build
 
-__all__ = ["NAME", "build", "configures", "read", "recognises"]
+__all__ = ["NAME", "OPTIONS", "build", "configures", "read", "recognises"]

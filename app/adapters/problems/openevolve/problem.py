@@ -1,49 +1,41 @@
 """OpenEvolve's problem folder as a `Problem`: stages, limits, seeds, templates and notices."""
 
-import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
 from app.adapters.problems import options as option
+from app.adapters.problems.building import (
+    PYTHON_SUFFIX,
+    Jobs,
+    default_mode,
+    evaluator_of,
+    language_of,
+    problem_digest,
+)
+from app.adapters.problems.evaluator_result import Reader
 from app.adapters.problems.files import decoded, source_text
 from app.adapters.problems.openevolve import config_yaml, evaluator_source, translation
 from app.adapters.problems.openevolve.config_yaml import Config
-from app.adapters.problems.openevolve.evaluator_result import Reader
-from app.domain.evaluation import COMBINED, Trial
-from app.domain.problem import Axis, EditRules, Evaluator, Job, Limits, Mode, Problem
-from app.domain.program import Program, ProgramId
+from app.domain.evaluation import COMBINED
+from app.domain.problem import Axis, EditRules, Mode, Problem
+from app.domain.program import Program
 from app.domain.prompting.templates import TEMPLATES
 from app.domain.source import regions
 from app.domain.source.imports import ImportPolicy
 
 NAME = "openevolve"
+OPTIONS: frozenset[str] = frozenset()
 SEEDS = "seeds"
 PROMPTS = "prompts"
 INITIAL_NAME = "initial program"
-PYTHON_SUFFIX = ".py"
 
 DEFAULT_THRESHOLDS = (0.5, 0.75, 0.9)
 DEFAULT_ARTIFACT_CHARS = 20_480
 
 _FUNSEARCH = re.compile(r"@funsearch\.evolve\b")
-
-DATA_VARIABLE = "EVOQ_PROBLEM_DATA"
-"""Variable of the evaluator: paths of the data files relative to its own folder, joined by ":"."""
-
-_LANGUAGES = {
-    **{".py": "python", ".rs": "rust", ".r": "r", ".js": "javascript", ".ts": "typescript"},
-    **{".c": "c", ".h": "cpp", ".cc": "cpp", ".cpp": "cpp", ".cxx": "cpp", ".cu": "cuda"},
-    **{".cs": "csharp", ".java": "java", ".kt": "kotlin", ".swift": "swift", ".go": "go"},
-    **{".jl": "julia", ".rb": "ruby", ".lua": "lua", ".sh": "bash", ".sql": "sql"},
-    **{".hs": "haskell", ".lean": "lean", ".metal": "metal", ".md": "markdown"},
-    **{".json": "json", ".yaml": "yaml", ".yml": "yaml"},
-}
-"""File suffix to language, as Markdown fences name it."""
 
 
 def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> Problem:
@@ -63,22 +55,23 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
     thresholds = tuple(map(float, values.get("evaluator.cascade_thresholds", DEFAULT_THRESHOLDS)))
     stages = _stages(files, options, config, thresholds)
     suffix = _suffix(options[option.INITIAL], config)
-    language = values.get("language", _LANGUAGES.get(suffix.lower(), "text"))
+    language = values.get("language", language_of(suffix))
     named = _seeds(files, options[option.INITIAL], language)
     axes, edit = translation.axes(config), translation.edit_rules(config)
     imports = translation.imports(config, options)
-    mode = Mode(options.get(option.MODE, _default_mode(suffix).value))
-    evaluator, limits = _evaluator(files, options), translation.limits(config, options)
+    mode = Mode(options.get(option.MODE, default_mode(suffix).value))
+    evaluator = evaluator_of(files, options[option.EVALUATOR], options)
+    limits = translation.limits(config, options)
     templates = _templates(files, options)
     return Problem(
         name=name,
-        digest=_digest({"format": NAME, "options": dict(options), "files": _hashes(files)}),
+        digest=problem_digest(NAME, files, options),
         format=NAME,
         files=files,
         options=options,
         instructions=_instructions(values, templates),
         seeds=tuple(named.values()),
-        prepare=partial(_prepared, evaluator, suffix, limits, mode, stages),
+        prepare=Jobs(evaluator, suffix, mode, dict.fromkeys(stages, limits)).prepare,
         interpret=_reader(config, stages, axes, tuple(named.values()), mode).interpret,
         language=language,
         suffix=suffix,
@@ -144,44 +137,6 @@ def _stages(
 def _suffix(initial: str, config: Config) -> str:
     suffix: str = config.values.get("file_suffix", PYTHON_SUFFIX)
     return suffix if suffix != PYTHON_SUFFIX else PurePosixPath(initial).suffix or PYTHON_SUFFIX
-
-
-def _prepared(
-    evaluator: Evaluator,
-    suffix: str,
-    limits: Limits,
-    mode: Mode,
-    stages: tuple[str, ...],
-    trial: Trial,
-    programs: Mapping[ProgramId, Program],
-) -> Job:
-    """Returns the job of one trial.
-
-    Raises:
-      ValueError: There is not exactly one player, or no such stage.
-    """
-    if len(trial.players) != 1:
-        raise ValueError(f"an OpenEvolve trial has one player, not {len(trial.players)}")
-    if trial.stage not in stages:
-        raise ValueError(f"no stage {trial.stage!r} among {stages}")
-    program = programs[trial.players[0]]
-    return Job(
-        evaluator=evaluator,
-        function=trial.stage,
-        programs=((suffix, program.source.encode("utf-8", "surrogatepass")),),
-        limits=limits,
-        mode=mode,
-        seed=int(program.id[:8], 16),
-    )
-
-
-def _evaluator(files: Mapping[str, bytes], options: Mapping[str, Any]) -> Evaluator:
-    environment = dict(options.get(option.ENVIRONMENT, {}))
-    if option.DATA in options:
-        environment[DATA_VARIABLE] = ":".join(options[option.DATA])
-    entry, image = options[option.EVALUATOR], options.get(option.IMAGE, "")
-    digested = {"files": _hashes(files), "entry": entry, "env": environment, "image": image}
-    return Evaluator(_digest(digested), files, entry, environment, image)
 
 
 def _seeds(files: Mapping[str, bytes], initial: str, language: str) -> dict[str, Program]:
@@ -305,15 +260,6 @@ def _other_configurations(files: Mapping[str, bytes], options: Mapping[str, Any]
     return [f"No config.yaml, so the defaults hold: `--config` takes {' or '.join(named)}."]
 
 
-def _default_mode(suffix: str) -> Mode:
-    """Returns the mode of a problem whose options choose none.
-
-    Only a Python program has a stand-in.  A program that the evaluator compiles or starts itself
-    has the evaluator's rights, and in compatible mode those are a throw-away identity's.
-    """
-    return Mode.GUARDED if suffix == PYTHON_SUFFIX else Mode.COMPATIBLE
-
-
 def _without_stand_in(suffix: str, options: Mapping[str, Any]) -> list[str]:
     if suffix == PYTHON_SUFFIX or option.MODE in options:
         return []
@@ -322,12 +268,3 @@ def _without_stand_in(suffix: str, options: Mapping[str, Any]) -> list[str]:
         "measured in compatible mode, and scores are unverified. If it never runs them, `--set "
         "sandbox.mode=guarded` says so."
     ]
-
-
-def _hashes(files: Mapping[str, bytes]) -> dict[str, str]:
-    return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-
-
-def _digest(value: Mapping[str, Any]) -> str:
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()

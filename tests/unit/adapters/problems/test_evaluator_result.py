@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app.adapters.problems import load
-from app.adapters.problems.openevolve.evaluator_result import (
+from app.adapters.problems.evaluator_result import (
     MAX_TOTAL_CHARS,
     OUTPUT_CHARS,
     bounded_artifacts,

@@ -16,6 +16,7 @@ class OneFile:
     """A format of which each problem is one file."""
 
     NAME = "one-file"
+    OPTIONS: frozenset[str] = frozenset()
 
     def recognises(self, paths: Sequence[Path]) -> bool:
         return [path.suffix for path in paths] == [".spec"]

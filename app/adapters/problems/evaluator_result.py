@@ -62,7 +62,7 @@ class Reader:
           ValueError: The trial does not have exactly one player.
         """
         if len(trial.players) != 1:
-            raise ValueError(f"an OpenEvolve trial has one player, not {len(trial.players)}")
+            raise ValueError(f"a trial of this problem has one player, not {len(trial.players)}")
         if outcome.failure is not None:
             return self._failed(outcome, outcome.failure, {})
         try:
@@ -70,7 +70,7 @@ class Reader:
             measured = _by_kind(returned.metrics, flags_count=self.flags_count)
             if failure := _declared_failure(measured):
                 return self._failed(outcome, failure, returned.artifacts | measured.texts)
-            scores = _scores(returned.metrics, measured, self.axes)
+            scores = _scores(returned.metrics, measured, self.axes, trial.cases)
             player = trial.players[0]
             value = fitness(player, [Evaluation(scores={player: scores})])
             final = trial.stage == self.stages[-1]
@@ -249,9 +249,12 @@ def _declared_failure(measured: _Measured) -> Failure | None:
 
 
 def _scores(
-    metrics: Mapping[str, Any], measured: _Measured, axes: Sequence[str]
+    metrics: Mapping[str, Any],
+    measured: _Measured,
+    axes: Sequence[str],
+    cases: Sequence[str],
 ) -> dict[str, float]:
-    """Returns the numbers that the fitness is made of.
+    """Returns the numbers that the fitness is made of: of a trial with named cases, theirs.
 
     Raises:
       _Invalid: One of them is not a finite number.
@@ -263,7 +266,11 @@ def _scores(
             f"metric `{COMBINED}` is not a number but of type {kind}: "
             f"{measured.texts[COMBINED][:200]}"
         )
-    if COMBINED in names:
+    if any(cases):
+        contributing = names & {*cases, COMBINED}
+        if not contributing:
+            raise _Invalid(f"the evaluator scored none of the cases {', '.join(cases)}")
+    elif COMBINED in names:
         contributing = {COMBINED}
     else:
         contributing = names - {*axes, ERROR} or names - {ERROR} or names

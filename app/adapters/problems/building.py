@@ -1,0 +1,106 @@
+"""What every format builds alike: digests, the evaluator, the job of a trial."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from app.adapters.problems import options as option
+from app.domain.evaluation import Trial
+from app.domain.problem import Evaluator, Job, Limits, Mode
+from app.domain.program import Program, ProgramId
+
+PYTHON_SUFFIX = ".py"
+
+DATA_VARIABLE = "EVOQ_PROBLEM_DATA"
+"""Variable of the evaluator: paths of the data files relative to its own folder, joined by ":"."""
+
+_LANGUAGES = {
+    **{".py": "python", ".rs": "rust", ".r": "r", ".js": "javascript", ".ts": "typescript"},
+    **{".c": "c", ".h": "cpp", ".cc": "cpp", ".cpp": "cpp", ".cxx": "cpp", ".cu": "cuda"},
+    **{".cs": "csharp", ".java": "java", ".kt": "kotlin", ".swift": "swift", ".go": "go"},
+    **{".jl": "julia", ".rb": "ruby", ".lua": "lua", ".sh": "bash", ".sql": "sql"},
+    **{".hs": "haskell", ".lean": "lean", ".metal": "metal", ".md": "markdown"},
+    **{".json": "json", ".yaml": "yaml", ".yml": "yaml"},
+}
+
+
+def language_of(suffix: str) -> str:
+    """Returns the language of a file by its suffix, as Markdown fences name it."""
+    return _LANGUAGES.get(suffix.lower(), "text")
+
+
+def default_mode(suffix: str) -> Mode:
+    """Returns the mode of a problem whose options choose none.
+
+    Only a Python program has a stand-in.  A program that the evaluator compiles or starts itself
+    has the evaluator's rights, and in compatible mode those are a throw-away identity's.
+    """
+    return Mode.GUARDED if suffix == PYTHON_SUFFIX else Mode.COMPATIBLE
+
+
+def problem_digest(format: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> str:
+    """Returns the digest of all that shapes a problem's evaluations."""
+    return _digest({"format": format, "options": dict(options), "files": _hashes(files)})
+
+
+def evaluator_of(files: Mapping[str, bytes], entry: str, options: Mapping[str, Any]) -> Evaluator:
+    """Returns the evaluator whose module is `entry`, with all files beside it."""
+    environment = dict(options.get(option.ENVIRONMENT, {}))
+    if option.DATA in options:
+        environment[DATA_VARIABLE] = ":".join(options[option.DATA])
+    image = options.get(option.IMAGE, "")
+    digested = {"files": _hashes(files), "entry": entry, "env": environment, "image": image}
+    return Evaluator(_digest(digested), files, entry, environment, image)
+
+
+def _as_it_is(source: str) -> str:
+    return source
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """Makes the jobs of a problem's trials.
+
+    Attributes:
+      limits: The limits of each stage.
+      runnable: Turns the source of a program into what the sandbox imports.
+    """
+
+    evaluator: Evaluator
+    suffix: str
+    mode: Mode
+    limits: Mapping[str, Limits]
+    runnable: Callable[[str], str] = _as_it_is
+
+    def prepare(self, trial: Trial, programs: Mapping[ProgramId, Program]) -> Job:
+        """Returns the job of one trial.
+
+        Raises:
+          ValueError: There is not exactly one player, or no such stage.
+        """
+        if len(trial.players) != 1:
+            raise ValueError(f"a trial of this problem has one player, not {len(trial.players)}")
+        if trial.stage not in self.limits:
+            raise ValueError(f"no stage {trial.stage!r} among {tuple(self.limits)}")
+        program = programs[trial.players[0]]
+        source = self.runnable(program.source)
+        return Job(
+            evaluator=self.evaluator,
+            function=trial.stage,
+            programs=((self.suffix, source.encode("utf-8", "surrogatepass")),),
+            limits=self.limits[trial.stage],
+            mode=self.mode,
+            seed=int(program.id[:8], 16),
+            cases=tuple(case for case in trial.cases if case),
+        )
+
+
+def _hashes(files: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+
+
+def _digest(value: Mapping[str, Any]) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,200 @@
+"""A specification file as a `Problem`: a case for each input, the whole file as the program."""
+
+import json
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from app.adapters.problems import inputs
+from app.adapters.problems import options as option
+from app.adapters.problems.building import PYTHON_SUFFIX, Jobs, evaluator_of, problem_digest
+from app.adapters.problems.evaluator_result import Reader
+from app.adapters.problems.files import Source, content, decoded, source_text, tree
+from app.adapters.problems.funsearch import driver
+from app.adapters.problems.funsearch.specification import (
+    Specification,
+    is_specification,
+    parsed,
+    runnable,
+)
+from app.domain.evaluation import CaseId, Cases
+from app.domain.problem import Axis, EditRules, Limits, Mode, Problem, ProblemError
+from app.domain.program import Program
+from app.domain.search.features import COMPLEXITY, DIVERSITY
+from app.domain.source.imports import ImportPolicy
+
+NAME = "funsearch"
+OPTIONS = frozenset({option.INPUTS, option.SCORING})
+
+EVALUATOR = "evaluator.py"
+DRIVER = "evoq_driver.py"
+SUFFIXES = (PYTHON_SUFFIX, ".txt")
+TRIAL_SECONDS = 30.0
+"""Time-out of one input, as in FunSearch's released code."""
+MOST_TRIALS = 8
+"""Inputs up to which each has a trial of its own."""
+ARTIFACT_CHARS = 20_480
+
+
+def recognises(paths: Sequence[Path]) -> bool:
+    """Returns whether this is one specification, or a folder with one and without an evaluator."""
+    return len(paths) == 1 and _found(paths[0]) is not None
+
+
+def configures(loaded: Any) -> bool:  # noqa: ARG001  a specification has no configuration
+    return False
+
+
+def read(paths: Sequence[Path], config: Path | None = None, *, strict: bool = False) -> Source:  # noqa: ARG001
+    """Reads a specification, with the files of its folder if the folder was named.
+
+    Raises:
+      ProblemError: A configuration was given, or a file is too large.
+      OSError: A path cannot be read.
+    """
+    if config is not None:
+        raise ProblemError(
+            "a specification has no configuration of its own",
+            where=str(config),
+            remedy="Leave --config out, or give a file of Evoqueue's settings.",
+        )
+    path = _found(paths[0])
+    assert path is not None
+    folder = paths[0] if paths[0].is_dir() else None
+    files = tree(folder) if folder else {path.name: content(path)}
+    name = (folder or path.with_suffix("")).resolve().name
+    return Source(name, files, {option.INITIAL: path.name})
+
+
+def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> Problem:
+    """Returns the problem of a specification.
+
+    Raises:
+      ProblemError: The file is no specification, or its inputs do not fit.
+    """
+    where = options[option.INITIAL]
+    text = source_text(files[where], where).replace("\r\n", "\n")
+    spec = parsed(text, where)
+    cases = _cases(spec, files, options, where)
+    mode = Mode(options.get(option.MODE, Mode.GUARDED.value))
+    limits = _limits(max(map(len, cases)), options)
+    seed = Program(spec.program)
+    scoring = options.get(option.SCORING, "last")
+    driven = _driven(files, options, spec, runnable(text), scoring)
+    jobs = Jobs(
+        evaluator_of(driven, DRIVER, options),
+        PYTHON_SUFFIX,
+        mode,
+        {"evaluate": limits, driver.count.__name__: limits},
+        runnable,
+    )
+    reader = Reader(
+        stages=("evaluate",),
+        axes=(COMPLEXITY, DIVERSITY),
+        seeds=(seed,),
+        flags_count=True,
+        artifact_chars=ARTIFACT_CHARS,
+        redact=True,
+        keep_artifacts=True,
+        verified=mode is Mode.GUARDED,
+    )
+    imports = ImportPolicy(
+        tuple(options[option.ALLOW_IMPORTS]) if option.ALLOW_IMPORTS in options else None,
+        tuple(options.get(option.DENY_IMPORTS, ())),
+    )
+    return Problem(
+        name=name,
+        digest=problem_digest(NAME, files, options),
+        format=NAME,
+        files=files,
+        options=options,
+        instructions=spec.instructions,
+        seeds=(seed,),
+        prepare=jobs.prepare,
+        interpret=reader.interpret,
+        cases=Cases({"evaluate": cases}, whole=scoring == "mean"),
+        calls=driver.count.__name__,
+        axes=(Axis(COMPLEXITY, scaled=True), Axis(DIVERSITY, scaled=True)),
+        edit=EditRules(max_code_chars=max(10_000, 2 * len(seed.source))),
+        imports=imports,
+        baselines={PurePosixPath(where).stem.replace("_", " "): seed.id},
+        suggestions={"search.strategy": "funsearch", "prompts.function": spec.evolve},
+    )
+
+
+def _found(path: Path) -> Path | None:
+    """Returns the specification that a path names: itself, or the only one of a folder."""
+    if path.is_dir():
+        if (path / EVALUATOR).exists():
+            return None
+        files = [file for file in sorted(path.iterdir()) if _reads_as(file, decorated=False)]
+        return files[0] if len(files) == 1 else None
+    beside = (path.parent / EVALUATOR).exists()
+    return path if _reads_as(path, decorated=beside) else None
+
+
+def _reads_as(path: Path, *, decorated: bool) -> bool:
+    if path.suffix not in SUFFIXES or not path.is_file():
+        return False
+    try:
+        return is_specification(decoded(content(path), str(path)), decorated=decorated)
+    except ProblemError:  # not text: whichever format reads it says so
+        return False
+
+
+def _cases(
+    spec: Specification, files: Mapping[str, bytes], options: Mapping[str, Any], where: str
+) -> tuple[tuple[CaseId, ...], ...]:
+    """Returns the inputs of each trial.
+
+    Raises:
+      ProblemError: Inputs are missing, or given to a function that takes none.
+    """
+    if option.INPUTS not in options:
+        if any(not name.startswith("_") for name in spec.required):
+            raise ProblemError(
+                f"`{spec.run}` takes an input, and none is given",
+                where=where,
+                remedy="Give the inputs, as --set problem.inputs=8 or 3,4,5 or the path of a file.",
+            )
+        return (("",),)
+    if not spec.takes_input:
+        raise ProblemError(
+            f"`{spec.run}` takes no input",
+            where=option.INPUTS,
+            remedy="Leave the option out.",
+        )
+    names = inputs.names(files[options[option.INPUTS]])
+    return tuple((name,) for name in names) if len(names) <= MOST_TRIALS else (names,)
+
+
+def _limits(most_cases: int, options: Mapping[str, Any]) -> Limits:
+    wall = TRIAL_SECONDS * most_cases
+    cpu = 2 * float(options.get("sandbox.wall_seconds", wall))
+    return option.overridden({"wall_seconds": wall, "cpu_seconds": cpu}, options)
+
+
+def _driven(
+    files: Mapping[str, bytes],
+    options: Mapping[str, Any],
+    spec: Specification,
+    text: str,
+    scoring: str,
+) -> dict[str, bytes]:
+    """Returns the files of the evaluator: the problem's, the driver, and what the driver reads."""
+    file = str(PurePosixPath(options[option.INITIAL]).with_suffix(PYTHON_SUFFIX))
+    settings = {
+        "file": file,
+        "inputs": options.get(option.INPUTS, ""),
+        "run": spec.run,
+        "evolve": spec.evolve,
+        "scoring": scoring,
+    }
+    code = resources.files(__package__).joinpath("driver.py").read_bytes()
+    return {
+        **files,
+        file: text.encode(),
+        DRIVER: code + b"\n\nload()\n",
+        driver.SETTINGS: json.dumps(settings).encode(),
+    }
