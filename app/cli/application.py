@@ -26,6 +26,7 @@ from app.cli.doctor import doctor
 from app.cli.evaluate import evaluate
 from app.cli.export import export_best, metrics, plot
 from app.cli.mock_llm import mock_llm
+from app.cli.new import new
 from app.cli.output import (
     FAILED,
     USAGE_ERROR,
@@ -61,6 +62,7 @@ COMMANDS: dict[str, Callable[..., int | None]] = {
     "metrics": metrics,
     "plot": plot,
     "compare": compare,
+    "new": new,
     "check": check,
     "prompt": prompt,
     "answer": answer,
