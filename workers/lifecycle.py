@@ -17,6 +17,7 @@ from app.config.settings import Settings
 from app.engine.context import Context
 from app.ports.protocols import Unavailable
 from workers.intake import intake
+from workers.metrics import serve
 
 _PREFORK = concurrency.get_implementation("prefork")
 _building = threading.Lock()
@@ -68,11 +69,21 @@ def prepare(sender: Any, **_: Any) -> None:
     trial.
     """
     _context_or_exit()
+    _serve_metrics()
     queues = sender.app.amqp.queues.consume_from
     if "gpu" in queues:
         _load_model(sender)
     if "cpu" in queues:
         _clear_orphans()
+
+
+def _serve_metrics() -> None:
+    address = Settings().metrics_address
+    if address is not None:
+        try:
+            serve(address)
+        except ValueError as error:
+            raise SystemExit(f"this worker cannot work: {error}") from error
 
 
 def _load_model(sender: Any) -> None:

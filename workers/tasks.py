@@ -8,6 +8,7 @@ from app.engine import steps
 from app.engine.context import Context, LeaseKind
 from app.ports.protocols import Unavailable
 from workers.lifecycle import context
+from workers.metrics import step_metrics
 
 _LEASED: Mapping[str, LeaseKind] = {"generate": "proposal", "evaluate": "trial", "judge": "trial"}
 
@@ -57,7 +58,8 @@ def _attempt(step: str, subjects: tuple[int, ...], perform: Callable[[], None]) 
     memory.  The step has released its lease, so `reap` enqueues it again within seconds.
     """
     try:
-        _pausing(step, subjects, perform)
+        with step_metrics.of(step):
+            _pausing(step, subjects, perform)
     except Unavailable as error:
         named = ", ".join(map(str, subjects)) or "all"
         log.warning("%s %s: unavailable: %s", step, named, error)

@@ -336,6 +336,9 @@ class Settings(BaseSettings):
     """Token that a dashboard asks for. Without a value, a random one for each start."""
     dashboard_hosts: str = ""
     """Names that browsers reach a dashboard by, with commas between them."""
+    metrics_address: str | None = None
+    """Address at which a worker serves its `/metrics`, as 0.0.0.0:9464. Without a value, they are
+    not served."""
     vllm_model: str | None = None
     """Model that a worker of the queue `gpu` loads into its own process. Without a value, it sends
     requests to endpoints."""

@@ -7,11 +7,13 @@ from importlib.metadata import version
 from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Path, Query, Request, WebSocket
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.websockets import WebSocketDisconnect
 
 from app.dashboard import frames
 from app.dashboard.control import Control, Refused
+from app.dashboard.metrics import scrape
 from app.dashboard.reads import (
     ArchiveDocument,
     CourseDocument,
@@ -128,6 +130,14 @@ def routes(reader: Reader, tails: Tails, control: Control) -> APIRouter:
         return frames.typescript()
 
     return router
+
+
+def add_metrics(app: FastAPI, reader: Reader) -> None:
+    """Adds `/metrics`."""
+
+    @app.get("/metrics", include_in_schema=False)
+    def metrics() -> Response:
+        return Response(scrape(reader), media_type=CONTENT_TYPE_LATEST)
 
 
 def add_socket(app: FastAPI, reader: Reader, tails: Tails) -> None:

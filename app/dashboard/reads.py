@@ -19,7 +19,6 @@ from app.domain.secrets import redacted
 from app.ports.ledger import Transaction
 from app.ports.protocols import Store
 from app.ports.records import WORKER_KINDS
-from app.reports.comparison import differing
 from app.reports.course import Course, FailureExample, Improvement, MeasuredProposal, Share
 from app.reports.metrics import MetricsRow, rows
 from app.reports.summary import document, summarise
@@ -375,6 +374,8 @@ class Reader:
 
     def settings(self, runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
         """Returns the settings that are not the same in all runs, by key, then by run."""
+        from app.reports.comparison import differing  # matplotlib: nothing else here needs it
+
         return differing({run.name: run.settings for run in runs})
 
     def system(self) -> SystemDocument:

@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from app.dashboard.access import Access, Gate, loopback
-from app.dashboard.api import add_errors, add_socket, routes
+from app.dashboard.api import add_errors, add_metrics, add_socket, routes
 from app.dashboard.control import Control
 from app.dashboard.reads import Reader
 from app.dashboard.tail import Tails
@@ -74,6 +74,7 @@ def application(ctx: Context, redis_url: str, access: Access, *, pages: bool = T
     reader = Reader(ctx.store, redis_url, ctx.problem, watched_queue(redis_url))
     tails, control = Tails(ctx.store), Control(ctx)
     app.include_router(routes(reader, tails, control))
+    add_metrics(app, reader)
     add_socket(app, reader, tails)
     add_errors(app)
     if pages:

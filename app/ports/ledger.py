@@ -249,6 +249,10 @@ class Proposals(Protocol):
         """Returns how fast the newest `settled` proposals passed; None before two have settled."""
         ...
 
+    def longest_wait(self, run: int) -> float:
+        """Returns the seconds since the oldest proposal without a child was planned; 0.0: none."""
+        ...
+
     def mean_seconds(self, run: int, over: int = 32) -> float:
         """Returns the mean from planning to settling of the newest proposals; 0.0 before any."""
         ...
@@ -320,6 +324,10 @@ class Leases(Protocol):
 
     def held(self, run: int) -> int:
         """Returns how many steps of a run are in progress: those whose lease has not run out."""
+        ...
+
+    def repeated(self, run: int) -> int:
+        """Returns how often steps of a run were begun again after an attempt without an end."""
         ...
 
     def forget_attempts(self, run: int, *, keep_leases: bool = False) -> None:

@@ -49,6 +49,12 @@ _FORGET = """
     )
 """
 _HELD = "SELECT count(*) FROM {table} WHERE run = %(run)s AND {waiting} AND leased_until > now()"
+_REPEATED = """
+    SELECT coalesce(sum(attempts - 1), 0) FROM (
+        SELECT attempts FROM proposals WHERE run = %(run)s
+        UNION ALL SELECT attempts FROM trials WHERE run = %(run)s
+    ) AS begun WHERE attempts > 1
+"""
 _WAITING = {"proposals": "state = 'planned'", "trials": "evaluation IS NULL"}
 _COLUMNS = {"proposals": "id", "trials": "id, cohort, stage"}
 
@@ -158,6 +164,9 @@ class SqlLeases:
             value(self._c, _HELD.format(table=table, waiting=waiting_if), {"run": run})
             for table, waiting_if in _WAITING.items()
         )
+
+    def repeated(self, run: int) -> int:
+        return int(value(self._c, _REPEATED, {"run": run}))
 
     def forget_attempts(self, run: int, *, keep_leases: bool = False) -> None:
         params = {"run": run, "kept": keep_leases}

@@ -66,6 +66,11 @@ _IN_FLIGHT = """
         ON proposals.run = runs.id AND proposals.state IN ('planned', 'testing')
     WHERE runs.state = 'running' GROUP BY runs.id ORDER BY runs.id
 """
+_LONGEST_WAIT = """
+    SELECT coalesce(extract(epoch FROM now() - min(cohorts.planned_at)), 0)::float8
+    FROM proposals JOIN cohorts ON cohorts.id = proposals.cohort
+    WHERE proposals.run = %(run)s AND proposals.state = 'planned'
+"""
 _FLOW = """
     WITH first AS (
         SELECT settled_at FROM (
@@ -146,6 +151,9 @@ class SqlProposals:
         return Flow(
             settled, result.span, float(result.generating), float(result.evaluating), result.testing
         )
+
+    def longest_wait(self, run: int) -> float:
+        return float(value(self._c, _LONGEST_WAIT, {"run": run}))
 
     def mean_seconds(self, run: int, over: int = 32) -> float:
         return float(value(self._c, _MEAN_SECONDS, {"run": run, "over": over}))

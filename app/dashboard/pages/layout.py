@@ -154,6 +154,7 @@ class Grid:
         self._columns = len(columns)
         self._rows: list[tuple[ui.element, list[ui.element]]] = []
         self._empty = say(empty, "grey")
+        self._empty.set_visibility(False)
         with (
             ui.element("div")
             .classes("scroll")

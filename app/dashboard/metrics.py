@@ -1,0 +1,187 @@
+"""`/metrics` of the dashboard: the state of the search, read from ledger and queue at each scrape.
+
+Workers have their own (`workers.metrics`): what only they know is how long steps take.
+"""
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+from app.adapters.queue.address import client_url
+from app.adapters.queue.ticks import lengths
+from app.dashboard.reads import Reader
+from app.domain.run import Run, RunState
+from app.domain.search.cohort import State
+from app.ports.ledger import Transaction
+from app.ports.protocols import Unavailable
+from app.ports.records import WORKER_KINDS
+from app.reports.summary import run_load
+from app.reports.waiting import waiting_of
+
+MOST_RUNS = 20
+"""Runs that have metrics of their own: the newest, so that the number of series is bounded."""
+_OUTCOMES = (State.ADMITTED, State.CUT, State.FAILED)
+
+
+def scrape(reader: Reader) -> bytes:
+    """Returns the metrics in Prometheus's text format; says what cannot be reached, too."""
+    registry = CollectorRegistry()
+    registry.register(_Collector(reader))
+    return generate_latest(registry)
+
+
+class _Collector:
+    """Reads everything anew."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def describe(self) -> list[Metric]:
+        """Returns nothing: what there is follows from the ledger."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._queue()
+        try:
+            with self._reader.store.begin() as tx:
+                families = [*self._deployment(tx), *_Runs(self._reader, tx).families()]
+        except Unavailable:
+            yield _gauge("evoq_ledger_up", "Whether the ledger answers.", 0)
+            return
+        yield _gauge("evoq_ledger_up", "Whether the ledger answers.", 1)
+        yield from families
+
+    def _queue(self) -> Iterator[Metric]:
+        state = self._reader.queue()
+        try:
+            waiting = lengths(client_url(self._reader.redis_url), WORKER_KINDS)
+        except OSError:
+            waiting = {}
+        yield _gauge("evoq_queue_up", "Whether Redis answers.", bool(waiting))
+        planning = bool(waiting) and state.planning
+        yield _gauge("evoq_planning", "Whether beat and a worker that plans are at work.", planning)
+        messages = GaugeMetricFamily(
+            "evoq_queue_messages", "Messages that no worker has taken.", labels=["queue"]
+        )
+        for queue, n in waiting.items():
+            messages.add_metric([queue], n)
+        yield messages
+        for name, text in (
+            ("in_flight", "Requests without an answer."),
+            ("window", "Requests that may be in flight."),
+            ("waiting", "Requests that wait for the window."),
+            ("silent_seconds", "Time since the last answer while requests wait for one."),
+            ("failing", "Share of requests that fail at any load."),
+        ):
+            family = GaugeMetricFamily(f"evoq_endpoint_{name}", text, labels=["endpoint"])
+            for endpoint in state.endpoints:
+                values = {
+                    "in_flight": endpoint.in_flight,
+                    "window": endpoint.window,
+                    "waiting": endpoint.waiting,
+                    "silent_seconds": endpoint.silent_seconds,
+                    "failing": endpoint.failing,
+                }
+                family.add_metric([endpoint.endpoint], values[name])
+            yield family
+
+    def _deployment(self, tx: Transaction) -> Iterator[Metric]:
+        live, capacity = tx.workers.live(), tx.workers.capacity()
+        workers = GaugeMetricFamily("evoq_workers", "Live workers.", labels=["kind"])
+        faulty = GaugeMetricFamily(
+            "evoq_workers_faulty", "Live workers that cannot evaluate.", labels=["kind"]
+        )
+        for kind in WORKER_KINDS:
+            workers.add_metric([kind], sum(worker.kind == kind for worker in live))
+            faulty.add_metric([kind], sum(w.kind == kind and bool(w.fault) for w in live))
+        places = GaugeMetricFamily("evoq_places", "Places of all live workers.", labels=["of"])
+        places.add_metric(["model"], capacity.model or 0)
+        places.add_metric(["sandbox"], capacity.sandbox or 0)
+        at_work = sum(queue.claimant.at_work for queue in tx.trials.queues(()))
+        yield from (workers, faulty, places)
+        yield _gauge("evoq_trials_at_work", "Trials that are in a sandbox.", at_work)
+
+
+class _Runs:
+    """The metrics of the newest runs."""
+
+    def __init__(self, reader: Reader, tx: Transaction) -> None:
+        self._reader, self._tx = reader, tx
+        self._gauges: dict[str, GaugeMetricFamily] = {}
+        self._counters: dict[str, CounterMetricFamily] = {}
+
+    def families(self) -> list[Metric]:
+        queue = self._reader.queue()
+        newest = self._tx.runs.newest(MOST_RUNS)
+        states = GaugeMetricFamily("evoq_runs", "Of the newest runs, by state.", labels=["state"])
+        for state in RunState:
+            states.add_metric([state.value], sum(run.state is state for run in newest))
+        for run in newest:
+            self._run(run)
+            waits = bool(waiting_of(self._tx, run, queue))
+            self._set("evoq_run_waiting", "Whether the run waits for something.", run, waits)
+        return [states, *self._gauges.values(), *self._counters.values()]
+
+    def _run(self, run: Run) -> None:
+        tx, budget = self._tx, run.budget
+        settled = tx.history.states(run.id)
+        for state in _OUTCOMES:
+            text = "Settled proposals."
+            self._count("evoq_proposals", text, run, settled.get(state, 0), outcome=state.value)
+        for kind, n in tx.history.failures(run.id).items():
+            self._count("evoq_failures", "Failed proposals.", run, n, kind=kind)
+        for reason, n in tx.history.cuts(run.id).items():
+            self._count("evoq_cuts", "Proposals that were cut.", run, n, reason=reason)
+        best = tx.history.best_quality(run)
+        if best is not None:
+            self._set("evoq_best_fitness", "Fitness of the best program.", run, best.fitness)
+        self._set("evoq_budget_proposals", "Proposals it may plan.", run, budget.proposals)
+        if budget.cost_usd is not None:
+            self._set("evoq_budget_usd", "Dollars it may spend.", run, budget.cost_usd)
+        self._count("evoq_tokens", "Tokens charged.", run, run.tokens)
+        self._count("evoq_cost_usd", "Dollars charged.", run, run.cost_usd)
+        for account in tx.completions.accounts(run.id):
+            labels = {"role": account.role, "model": account.model}
+            numbers = {
+                "evoq_completions": account.completions,
+                "evoq_completions_reused": account.reused,
+                "evoq_prompt_tokens": account.prompt_tokens,
+                "evoq_cached_tokens": account.cached_tokens,
+                "evoq_reply_tokens": account.completion_tokens,
+                "evoq_reply_seconds": account.latency_seconds,
+            }
+            for name, number in numbers.items():
+                self._count(name, "Of completions, by role and model.", run, number, **labels)
+        repeated = tx.leases.repeated(run.id)
+        self._count(
+            "evoq_repeated_steps", "Steps begun again, as after a lost worker.", run, repeated
+        )
+        if not run.state.final:
+            load = run_load(tx, run, tx.proposals.backlog(run.id))
+            for stage, found in (("generating", load.generating), ("evaluating", load.evaluating)):
+                text = "Proposals in the stage."
+                self._set("evoq_in_flight", text, run, found.in_flight, stage=stage)
+                text = "Proposals above which none is planned."
+                self._set("evoq_in_flight_limit", text, run, found.limit, stage=stage)
+            waited = tx.proposals.longest_wait(run.id)
+            self._set(
+                "evoq_longest_wait_seconds",
+                "Age of the oldest proposal without a child.",
+                run,
+                waited,
+            )
+
+    def _set(self, name: str, text: str, run: Run, value: float, **labels: str) -> None:
+        if name not in self._gauges:
+            self._gauges[name] = GaugeMetricFamily(name, text, labels=["run", *labels])
+        self._gauges[name].add_metric([run.name, *labels.values()], value)
+
+    def _count(self, name: str, text: str, run: Run, value: float, **labels: str) -> None:
+        if name not in self._counters:
+            self._counters[name] = CounterMetricFamily(name, text, labels=["run", *labels])
+        self._counters[name].add_metric([run.name, *labels.values()], value)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)
