@@ -13,7 +13,7 @@ lint:  ## ruff: rules and format
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 
-types:  ## mypy --strict on app and workers
+types:  ## mypy --strict on everything but the tests
 	$(PYTHON) -m mypy
 
 layers:  ## import-linter: who may import whom

@@ -61,7 +61,7 @@ def synchronous(spec: ModelSpec) -> Callable[[int], None]:
     return call
 
 
-def measured(name: str, call: Callable[[int], None]) -> None:
+def measured(name: str, call: Callable[[int], object]) -> None:
     for threads, calls in CALLS.items():
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(call, range(threads)))
@@ -81,7 +81,7 @@ def main() -> None:
     model_loop = ModelLoop()
     model = OpenAIModel(spec, model_loop)
     measured("synchronous", synchronous(spec))
-    measured("model_loop", lambda sample: model.complete([PROMPT]) and None)
+    measured("model_loop", lambda sample: model.complete([PROMPT]))
     model_loop.close()
     server.terminate()
     server.join()

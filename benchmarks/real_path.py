@@ -14,7 +14,7 @@ import json
 import os
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,7 +62,7 @@ class Mark:
     at: float
     settled: int
     commits: int
-    seconds: Counter[str]
+    seconds: dict[str, float]
 
 
 def main() -> None:
@@ -142,9 +142,9 @@ def _commits(stack: Stack) -> int:
     return int(commits)
 
 
-def _seconds() -> Counter[str]:
+def _seconds() -> dict[str, float]:
     """Returns processor seconds by part; what a worker's ended children took is the sandboxes'."""
-    seconds: Counter[str] = Counter()
+    seconds: defaultdict[str, float] = defaultdict(float)
     parts: dict[int, str] = {}
     for process in psutil.Process().children(recursive=True):
         try:

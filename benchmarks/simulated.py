@@ -20,10 +20,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import workers.lifecycle
 from app import bootstrap
 from app.celery import app as app  # the Celery application that `-A` finds here
+from app.config.settings import Settings
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.operator import Completion, Prompt
 from app.domain.problem import Axis, Evaluator, Job, Outcome, Problem
@@ -46,7 +48,15 @@ class SimulatedModel:
 
     def __init__(self, seconds: float, slots: int = 64) -> None:
         self._seconds = seconds
+        self._places = slots
         self._slots = threading.BoundedSemaphore(slots)
+
+    @property
+    def places(self) -> int | None:
+        return self._places
+
+    def parameters(self, prompt: Prompt) -> Mapping[str, Any]:
+        return {}
 
     def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
         if self._seconds:
@@ -129,9 +139,9 @@ def problem() -> Problem:
     )
 
 
-def simulated_context() -> Context:
+def simulated_context(settings: Settings | None = None) -> Context:
     """Returns the worker's context with a simulated sandbox, problem and, by default, model."""
-    real = bootstrap.worker_context()
+    real = bootstrap.worker_context(settings)
     simulated = problem()
     sandbox = SimulatedSandbox(
         float(os.environ.get("SIMULATED_EVALUATION_SECONDS", "0")),
@@ -163,6 +173,13 @@ class RecordingModel:
         self._model = model
         self._path = path
 
+    @property
+    def places(self) -> int | None:
+        return self._model.places
+
+    def parameters(self, prompt: Prompt) -> Mapping[str, Any]:
+        return self._model.parameters(prompt)
+
     def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
         texts = [f"{prompt.system}\n{prompt.user}" for prompt in prompts]
         with self._path.open("a") as file:
@@ -177,4 +194,4 @@ def _recording(ctx: Context, path: Path) -> Context:
     return replace(ctx, model=lambda run: RecordingModel(ctx.model(run), path))
 
 
-workers.lifecycle.worker_context = simulated_context
+vars(workers.lifecycle)["worker_context"] = simulated_context
