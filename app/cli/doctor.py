@@ -263,7 +263,7 @@ def _sandboxes_elsewhere(workers: list[Worker]) -> Iterator[Finding]:
 
 
 def _docker(target: Target) -> Finding:
-    from app.adapters.sandbox.engine import engine_answers, socket_group
+    from app.adapters.sandbox.engine import engine_answers, socket_at_hand, socket_group
 
     if engine_answers(2.0):
         return Finding("Docker", True, "the engine answers")
@@ -274,6 +274,9 @@ def _docker(target: Target) -> Finding:
             f"make it a member of the group {group} (DOCKER_GID={group} in .env, then "
             f"`docker compose up -d`), which gives it the power of root on this machine"
         )
+    elif socket_at_hand():
+        detail = f"no engine answers at {socket_at_hand()}; programs run only if it does"
+        remedy = "start Docker, or set EVOQ_SANDBOX__BACKEND=process"
     elif target.deployed:
         detail = "no engine answers here; programs of workers here run in processes"
         remedy = "only workers of the queue `cpu` need it: start it where they run"

@@ -143,7 +143,8 @@ class SandboxSettings(Section):
 
     backend: Annotated[Literal["auto", "process", "docker"], Owner.WORKER] = "auto"
     """Isolation of programs: `docker` is containers, `process` is child processes, `auto` is
-    containers where a Docker engine answers."""
+    containers where a Docker engine answers, else child processes, unless the worker may open the
+    engine's socket."""
     mode: Literal["guarded", "compatible"] | None = None
     """Whether evaluator and program are separate processes (`guarded`) or one (`compatible`).
     Without a value, the problem decides."""

@@ -95,7 +95,7 @@ def test_a_problem_finds_its_packages_in_an_environment(
 ) -> None:
     made, said = environments
     made.unisolated = level == "bare"
-    sandbox = ProcessSandbox(POOL, environments=made, levels=(level, "bare"), engine="")
+    sandbox = ProcessSandbox(POOL, environments=made, levels=(level, "bare"), engine=())
     outcome = sandbox.run(job(TOMLI_W))
     assert metrics(outcome) == {"combined_score": 6.0}
     assert sandbox.run(job(TOMLI_W, PROGRAM_USES_IT)).failure is None

@@ -56,11 +56,13 @@ def test_an_engine_that_never_answers_is_unavailable_by_a_deadline() -> None:
 
 
 @pytest.mark.usefixtures("silent_engine")
-def test_an_engine_that_never_answers_is_not_chosen() -> None:
+def test_an_engine_that_never_answers_is_left_by_name_only() -> None:
     began = time.monotonic()
     assert not engine_answers(1.0)
     assert clear_orphans(SandboxSettings()) == 0
-    sandbox = choose(SandboxSettings(cells=1, spares=0), infra=INFRA)
+    with pytest.raises(Unavailable, match="no Docker engine answers"):
+        choose(SandboxSettings(cells=1, spares=0), infra=INFRA)
+    sandbox = choose(SandboxSettings(backend="process", cells=1, spares=0), infra=INFRA)
     assert isinstance(sandbox, ProcessSandbox)
     assert metrics(sandbox.run(JOB)) == {"combined_score": 25}
     sandbox.close()

@@ -75,7 +75,7 @@ def behind(request: pytest.FixtureRequest, box: Box) -> Iterator[ProcessSandbox]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(cgroup, "parent", lambda: None)  # the memory of a bomb is not the subject
         levels = (isolation.level, "bare")
-        sandbox = ProcessSandbox(POOL, environments=environments, levels=levels, engine="")
+        sandbox = ProcessSandbox(POOL, environments=environments, levels=levels, engine=())
     booted = booted_isolation(sandbox)
     if booted["identities"] != isolation.identities:
         sandbox.close()
@@ -178,7 +178,7 @@ def test_a_sandbox_in_which_nothing_bounds_processes_does_not_boot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(warm_sandbox, "harness_frame", without_a_bound)
-    sandbox = ProcessSandbox(POOL, levels=("bare",), engine="")
+    sandbox = ProcessSandbox(POOL, levels=("bare",), engine=())
     with pytest.raises(Misconfigured) as caught:
         run(sandbox, HONEST, Mode.GUARDED)
     sandbox.close()
@@ -190,7 +190,7 @@ def test_unbounded_processes_are_permitted_by_a_setting_and_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(warm_sandbox, "harness_frame", without_a_bound)
-    sandbox = ProcessSandbox(POOL, levels=("bare",), engine="", unbounded_processes=True)
+    sandbox = ProcessSandbox(POOL, levels=("bare",), engine=(), unbounded_processes=True)
     assert score(run(sandbox, HONEST, Mode.GUARDED)) == 0.5
     missing = {row.name: row.remedy for row in sandbox.protections() if not row.on}
     sandbox.close()

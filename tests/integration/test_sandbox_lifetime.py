@@ -120,7 +120,7 @@ def test_closing_a_bare_sandbox_waits_for_no_ended_process() -> None:
     seconds = []
     for _ in range(3):
         sandbox = ProcessSandbox(
-            PoolSettings(max_sandboxes=1, spares=0), levels=("bare",), engine=""
+            PoolSettings(max_sandboxes=1, spares=0), levels=("bare",), engine=()
         )
         sandbox.run(JOB)
         began = time.monotonic()
@@ -204,7 +204,7 @@ def test_a_process_sandbox_claims_no_cgroup_without_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cgroup, "parent", lambda: None)
-    sandbox = ProcessSandbox(levels=("bare",), engine="")
+    sandbox = ProcessSandbox(levels=("bare",), engine=())
     protections = {row.name: row for row in sandbox.protections()}
     sandbox.close()
     missing = protections["memory limit of all processes together by a cgroup"]
@@ -261,7 +261,7 @@ def solve(x):
             seen.append(errno.errorcode[error.errno])
     return len(socket.socketpair()) if seen == ["EAFNOSUPPORT", "EPERM", "EPERM"] else str(seen)
 """.encode()
-    sandbox = ProcessSandbox(levels=("bare",), engine="")
+    sandbox = ProcessSandbox(levels=("bare",), engine=())
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "s"))
         listener.listen()

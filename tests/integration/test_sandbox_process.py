@@ -12,7 +12,7 @@ from tests.contracts.sandbox import SandboxContract
 
 def sandbox_behind(level: str) -> ProcessSandbox:
     """Returns a sandbox behind exactly this kind of isolation, or skips."""
-    sandbox = ProcessSandbox(PoolSettings(max_sandboxes=8), levels=(level, "bare"), engine="")
+    sandbox = ProcessSandbox(PoolSettings(max_sandboxes=8), levels=(level, "bare"), engine=())
     try:
         protections = {protection.name: protection.on for protection in sandbox.protections()}
     except Unavailable as error:

@@ -92,7 +92,7 @@ except OSError:
         time.sleep(0.05)
 """.encode()
     pool = PoolSettings(max_sandboxes=2, spares=1, max_trials=5)
-    sandbox = ProcessSandbox(pool, levels=("bare",), engine="")
+    sandbox = ProcessSandbox(pool, levels=("bare",), engine=())
     text = slow + b"def evaluate(path):\n    return {'combined_score': 1.0}\n"
     job = replace(JOB, evaluator=problem(text, "slow"))
     for _ in range(4):

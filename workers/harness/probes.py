@@ -7,7 +7,8 @@ import mmap
 import os
 import resource
 import signal
-from collections.abc import Callable
+import stat
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from . import forks, kernel, limits, nested
@@ -38,6 +39,27 @@ def limits_hold(layout: SandboxLayout) -> bool:
     finally:
         if os.path.exists(path):
             os.unlink(path)
+
+
+def openable(sockets: Iterable[str], layout: SandboxLayout, *, as_itself: bool) -> str:
+    """Returns the first of some socket files that the evaluator can open; "" if it can open none.
+
+    Args:
+      sockets: Their paths.
+      layout: The sandbox's.
+      as_itself: Whether the evaluator can have the identity of this process.
+    """
+    uid = None if as_itself or layout.identities != UIDS else layout.first_uid
+    return next((path for path in sockets if _in_a_child(partial(_may_open, path, uid))), "")
+
+
+def _may_open(path: str, uid: int | None) -> bool:
+    if uid is not None:
+        become(uid)
+    try:
+        return stat.S_ISSOCK(os.stat(path).st_mode) and os.access(path, os.W_OK)
+    except OSError:
+        return False
 
 
 def _identity(layout: SandboxLayout) -> Callable[[], None] | None:

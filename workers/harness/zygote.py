@@ -62,11 +62,14 @@ def main(modules: dict[str, str]) -> None:
         layout, (host_in, host_out) = _continued(boot, (host_in, host_out))
     else:
         layout = _layout(boot)
+        # Packages of the interpreter, and an evaluator in compatible mode, can be what this is.
+        as_itself = bool(boot["interpreter"]) or boot["mode"] == "compatible"
+        file = probes.openable(boot["engine"], layout, as_itself=as_itself)
+        if file:
+            frames.write_frame(host_out, {"refused": _ENGINE, "file": file})
+            return
         if boot["interpreter"]:
             _continue_in(boot, layout, modules, (host_in, host_out))
-    if layout.identities == ONE and not layout.own_root and _can_open(boot["engine"]):
-        frames.write_frame(host_out, {"refused": _ENGINE})
-        return
     os.umask(0o022)
     make_places(layout, boot["mode"])
     _install_library(layout, modules)
@@ -155,11 +158,6 @@ def _continued(
         if fd >= 0:
             os.set_inheritable(fd, False)
     return layout, (host_in, host_out)
-
-
-def _can_open(name: str) -> bool:
-    """Returns whether this process may connect to a socket; "" names none."""
-    return bool(name) and os.access(name, os.W_OK)
 
 
 def _take_standard_streams() -> tuple[int, int]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from app.adapters.sandbox.docker import ContainerSettings, DockerSandbox, profile
-from app.adapters.sandbox.engine import engine_answers
+from app.adapters.sandbox.engine import engine_answers, socket_at_hand
 from app.adapters.sandbox.environments import Environments
 from app.adapters.sandbox.images import Images, ShowProgress, no_progress
 from app.adapters.sandbox.orphans import remove_orphans
@@ -27,8 +27,10 @@ def choose(
 ) -> Sandbox:
     """Returns the sandbox of the settings; "auto" is Docker if it is ready, else child processes.
 
-    "auto" prefers Docker if an engine answers within two seconds and has the image, or can build
-    it.  Containers that workers of this engine left behind when they were killed are removed.
+    "auto" is Docker if an engine answers within two seconds and has the image, or can build it.  An
+    engine whose socket this process may open is never replaced by child processes because it does
+    not answer: that is `Unavailable`.  Containers that workers of this engine left behind when they
+    were killed are removed.
 
     Args:
       settings: Name the backend and its limits.
@@ -37,12 +39,19 @@ def choose(
       may_build: Whether "auto" may build the default image, which takes minutes once.
 
     Raises:
-      Unavailable: "docker" is required, and no engine answers, or the image cannot be built.
+      Unavailable: "docker" is required, and no engine answers, or the image cannot be built; or
+        "auto" finds the socket of an engine that does not answer.
       Misconfigured: A setting names what does not exist.
     """
-    if settings.backend == "process" or (
-        settings.backend == "auto" and not engine_answers(_ANSWER_SECONDS)
-    ):
+    if settings.backend == "process":
+        return _processes(settings, show_progress)
+    if settings.backend == "auto" and not engine_answers(_ANSWER_SECONDS):
+        if socket := socket_at_hand():
+            raise Unavailable(
+                f"no Docker engine answers at {socket}, a socket that this process may open. Start "
+                f"Docker, or choose child processes with sandbox.backend=process "
+                f"(EVOQ_SANDBOX__BACKEND=process for a worker)"
+            )
         return _processes(settings, show_progress)
     images = Images(
         settings.image,
@@ -57,20 +66,21 @@ def choose(
         profile(settings.seccomp, infra / "seccomp.json"),
         settings.owner,
     )
-    try:
-        remove_orphans(ENGINE_SECONDS, settings.owner)
-        if not images.has_default():
-            if settings.backend == "auto" and not may_build:
-                show_progress(
-                    f"sandbox: an engine answers, but it has no image {settings.image}: programs "
-                    f"run in child processes here; `--set sandbox.backend=docker` builds the image"
-                )
-                return _processes(settings, show_progress)
+    remove_orphans(ENGINE_SECONDS, settings.owner)
+    if not images.has_default():
+        if settings.backend == "auto" and not may_build:
+            show_progress(
+                f"sandbox: an engine answers, but it has no image {settings.image}: programs "
+                f"run in child processes here; `--set sandbox.backend=docker` builds the image"
+            )
+            return _processes(settings, show_progress)
+        try:
             images.build_default(infra / "sandbox")
-    except Unavailable:
-        if settings.backend == "docker":
-            raise
-        return _processes(settings, show_progress)
+        except Unavailable as error:
+            if settings.backend == "docker":
+                raise
+            show_progress(f"sandbox: {error}: programs run in child processes here")
+            return _processes(settings, show_progress)
     return DockerSandbox(
         _pool(settings), images=images, settings=container, engine_seconds=ENGINE_SECONDS
     )

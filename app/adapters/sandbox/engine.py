@@ -3,6 +3,7 @@
 import contextlib
 import os
 import socket
+import stat
 from collections.abc import Iterator
 from math import ceil
 from pathlib import Path
@@ -18,15 +19,9 @@ from app.ports.protocols import Unavailable
 
 DEFAULT_IMAGE = "evoqueue-sandbox:1"
 
-_SOCKET = "/var/run/docker.sock"
+_UNIX, _SOCKET = "unix://", "/var/run/docker.sock"
 _CONFLICT = 409
 _ANY_VERSION = "1.41"  # for the question of the version
-
-
-def socket_of_engine() -> str:
-    """Returns the socket of the engine that the environment names; "" for one far away."""
-    host = os.environ.get("DOCKER_HOST") or f"unix://{_SOCKET}"
-    return host.removeprefix("unix://") if host.startswith("unix://") else ""
 
 
 @contextlib.contextmanager
@@ -61,7 +56,7 @@ def _connected(seconds: int) -> Any:
     answer open.
     """
     place = kwargs_from_env()
-    _knock(os.environ.get("DOCKER_HOST") or f"unix://{_SOCKET}", seconds)
+    _knock(_address(), seconds)
     first = docker.APIClient(version=_ANY_VERSION, timeout=seconds, **place)
     try:
         version = first.version(api_version=False)["ApiVersion"]
@@ -72,19 +67,40 @@ def _connected(seconds: int) -> Any:
 
 def _knock(address: str, seconds: int) -> None:
     """Raises OSError if nothing listens on a socket file: the library would leave it open."""
-    if address.startswith("unix://"):
+    if address.startswith(_UNIX):
         with socket.socket(socket.AF_UNIX) as line:
             line.settimeout(seconds)
-            line.connect(address.removeprefix("unix://"))
+            line.connect(address.removeprefix(_UNIX))
+
+
+def _address() -> str:
+    return os.environ.get("DOCKER_HOST") or _UNIX + _SOCKET
+
+
+def socket_files() -> tuple[str, ...]:
+    """Returns where the socket of an engine may be: the usual place, and where DOCKER_HOST says."""
+    address = _address()
+    named = (address.removeprefix(_UNIX),) if address.startswith(_UNIX) else ()
+    return tuple({_SOCKET, *named})
+
+
+def socket_at_hand() -> str:
+    """Returns the file of the engine's socket; "" if there is none or this user may not open it."""
+    path = _address().removeprefix(_UNIX)
+    try:
+        there = stat.S_ISSOCK(os.stat(path).st_mode)
+    except OSError:
+        return ""
+    return path if there and os.access(path, os.W_OK) else ""
 
 
 def socket_group() -> int | None:
     """Returns the group of the engine's socket if only that keeps this user from opening it."""
-    address = os.environ.get("DOCKER_HOST") or f"unix://{_SOCKET}"
+    address = _address()
     try:
         _knock(address, 1)
     except PermissionError:
-        return os.stat(address.removeprefix("unix://")).st_gid
+        return os.stat(address.removeprefix(_UNIX)).st_gid
     except OSError:
         pass
     return None
@@ -127,4 +143,4 @@ def engine_answers(seconds: float) -> bool:
 
 def engine_is_near() -> bool:
     """Returns whether the engine is reached by a socket file, so that it is on this machine."""
-    return os.environ.get("DOCKER_HOST", "unix://").startswith("unix://")
+    return _address().startswith(_UNIX)

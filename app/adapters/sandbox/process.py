@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from app.adapters.sandbox import cgroup
 from app.adapters.sandbox.bundle import BOOTSTRAP, ENVIRONMENT
 from app.adapters.sandbox.cgroup import Cgroup
-from app.adapters.sandbox.engine import socket_of_engine
+from app.adapters.sandbox.engine import socket_files
 from app.adapters.sandbox.environments import Environments
 from app.adapters.sandbox.pool import DEFAULT_POOL, Pool, PoolSettings
 from app.adapters.sandbox.warm_sandbox import (
@@ -45,8 +45,8 @@ class ProcessSandbox:
       levels: Isolation to try, strongest first; "bare" has no namespaces.
       unbounded_processes: Whether programs run also where nothing bounds how many processes they
         start; elsewhere no sandbox boots there (`Misconfigured`).
-      engine: The socket of a Docker engine: where an evaluator could open it, no sandbox boots.
-        None for that of the environment.
+      engine: Socket files of a Docker engine: where an evaluator could open one, no sandbox boots
+        (`Misconfigured`).  None for those of this machine.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class ProcessSandbox:
         boot_seconds: float = 60.0,
         levels: tuple[str, ...] = _LEVELS,
         unbounded_processes: bool = False,
-        engine: str | None = None,
+        engine: tuple[str, ...] | None = None,
     ) -> None:
-        self._engine = socket_of_engine() if engine is None else engine
+        self._engine = socket_files() if engine is None else engine
         self._environments = Environments() if environments is None else environments
         self._boot_seconds = boot_seconds
         self._levels = levels

@@ -34,10 +34,10 @@ _UNISOLATED = (
     "that packages may reach this user's files, processes and network"
 )
 _ENGINE = (
-    "this worker may use the Docker engine, which is root on its machine, and so could an "
-    "evaluator: child processes have the worker's groups here, because namespaces cannot be had. "
-    "Use the docker sandbox (start the engine if it does not answer), or take the group of the "
-    "engine's socket, or the socket, away from the worker"
+    "the problem's evaluator could open {file}, the socket of the Docker engine, which makes it "
+    "root on that machine: it would have the worker's groups, or could become its user, because "
+    "namespaces cannot be had here. Use the docker sandbox (start the engine if it does not "
+    "answer), or take that socket, or its group, away from the worker (in a deployment, DOCKER_GID)"
 )
 _REFUSALS = {"unbounded": _UNBOUNDED, "unisolated": _UNISOLATED, "engine": _ENGINE}
 
@@ -98,7 +98,7 @@ class BootSettings:
       trials_per_evaluator: Most trials of one process of the evaluator.
       interpreter: The problem's own, which a process sandbox starts once it has isolated itself.
       unisolated_builds: Whether it does so also where nothing isolates it.
-      engine: The socket of the machine's Docker engine, which no evaluator may open.
+      engine: Socket files of the machine's Docker engine, which no evaluator may open.
     """
 
     kind: str
@@ -111,7 +111,7 @@ class BootSettings:
     trials_per_evaluator: int = 1
     interpreter: str = ""
     unisolated_builds: bool = False
-    engine: str = ""
+    engine: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class WarmSandbox:
             raise EvaluatorBroken(f"{answer['broken']}. {_REMEDY}")
         if "refused" in answer:
             connection.close()
-            raise Misconfigured(_REFUSALS[answer["refused"]])
+            raise Misconfigured(_REFUSALS[answer["refused"]].format(file=answer.get("file")))
         self._functions = frozenset(answer["functions"])
         self.isolation: dict[str, Any] = answer["isolation"]
         self.boot_seconds = time.monotonic() - self.started

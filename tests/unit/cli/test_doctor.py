@@ -48,7 +48,19 @@ def test_a_socket_that_this_user_may_not_open_names_its_group(
 def test_an_engine_that_does_not_run_is_started_where_it_is_needed(
     engines_socket: Path, deployed: bool, remedy: str
 ) -> None:
+    engines_socket.unlink()
+
     assert remedy in _docker(target(deployed=deployed)).remedy
+
+
+@pytest.mark.parametrize("deployed", [False, True])
+def test_an_engine_that_does_not_answer_at_its_socket_is_started_or_not_chosen(
+    engines_socket: Path, deployed: bool
+) -> None:
+    found = _docker(target(deployed=deployed))
+
+    assert str(engines_socket) in found.detail
+    assert "start Docker, or set EVOQ_SANDBOX__BACKEND=process" in found.remedy
 
 
 def test_what_one_of_several_workers_lacks_is_a_finding() -> None:

@@ -1,5 +1,7 @@
-"""Which sandbox "auto" is where an engine answers that lacks the default image."""
+"""Which sandbox "auto" is where an engine does not answer, or lacks the default image."""
 
+import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ from app.adapters.sandbox import choose as module
 from app.adapters.sandbox.docker import DockerSandbox
 from app.adapters.sandbox.process import ProcessSandbox
 from app.config.settings import SandboxSettings
+from app.ports.protocols import Unavailable
 
 INFRA = Path(__file__).resolve().parents[4] / "infra"
 
@@ -28,4 +31,55 @@ def test_auto_builds_an_image_only_where_it_may(monkeypatch: pytest.MonkeyPatch,
     assert isinstance(sandbox, DockerSandbox if may_build else ProcessSandbox)
     assert len(built) == may_build
     assert may_build or "an engine answers, but it has no image" in shown[0]
+    sandbox.close()
+
+
+def test_auto_says_why_an_image_that_cannot_be_built_leads_to_child_processes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(self: object, folder: Path) -> None:
+        raise Unavailable("the image evoqueue-sandbox:1 cannot be built: no space left on device")
+
+    shown: list[str] = []
+    monkeypatch.setattr(module, "engine_answers", lambda seconds: True)
+    monkeypatch.setattr(module, "remove_orphans", lambda *_: 0)
+    monkeypatch.setattr(module.Images, "has_default", lambda self: False)
+    monkeypatch.setattr(module.Images, "build_default", fail)
+
+    sandbox = module.choose(SandboxSettings(), infra=INFRA, show_progress=shown.append)
+
+    assert isinstance(sandbox, ProcessSandbox)
+    assert "no space left on device: programs run in child processes" in shown[0]
+    sandbox.close()
+
+
+def test_auto_does_not_replace_an_engine_that_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = tmp_path / "docker.sock"
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{address}")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(address))
+
+    with pytest.raises(Unavailable, match=rf"{address}.*sandbox.backend=process"):
+        module.choose(SandboxSettings(), infra=INFRA)
+    module.choose(SandboxSettings(backend="process"), infra=INFRA).close()
+
+
+@pytest.mark.parametrize("there", ["nothing", "no socket", "a socket of others"])
+def test_auto_is_child_processes_where_no_engine_can_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str
+) -> None:
+    address = tmp_path / "docker.sock"
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{address}")
+    if there == "no socket":
+        address.touch()
+    if there == "a socket of others":
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(address))
+        monkeypatch.setattr(os, "access", lambda path, mode: False)
+
+    sandbox = module.choose(SandboxSettings(), infra=INFRA)
+
+    assert isinstance(sandbox, ProcessSandbox)
     sandbox.close()
