@@ -1,4 +1,4 @@
-"""`evoq export-best`, `evoq metrics` and `evoq plot`: files from the ledger."""
+"""`evoq export-best`, `export-programs`, `metrics` and `plot`: files from the ledger."""
 
 import sys
 from collections.abc import Iterator
@@ -49,6 +49,40 @@ def export_best(
         sys.stdout.write(best.source)
     path = str(Path(out)) if out else None
     screen.answer({"run": run.name, **best_document(best), "out": path})
+
+
+def export_programs(
+    name: RunName,
+    out: Annotated[str, typer.Option("--out", metavar="DIR", help="A new or empty folder.")],
+    as_json: Json = False,
+    debug: Debug = False,  # noqa: ARG001
+) -> None:
+    """Writes every program of a run to a file, and an index of their metrics.
+
+    Examples:
+      evoq export-programs online_bin_packing-1 --out programs
+    """
+    from app.cli.target import open_run, stored_problem
+    from app.config.layers import UsageError
+    from app.reports.metrics import history, rows
+    from app.reports.programs import INDEX, write_programs
+
+    screen = Screen(json=as_json)
+    folder = require_writable(Path(out))
+    if there := next(folder.iterdir(), None):
+        raise UsageError(
+            "the folder is not empty, and files of it might be overwritten",
+            where="--out",
+            value=f"{folder}, with {there.name}",
+            remedy="Name a folder that is new or empty.",
+        )
+    with open_run(name) as (ledger, run):
+        suffix = stored_problem(ledger.store, run).suffix
+        settled = rows(history(ledger.store, run.id))
+        with _explaining(folder):
+            programs = write_programs(ledger.store, settled, suffix, folder)
+    screen.say(f"{folder}: {programs} programs, and {INDEX} on each proposal")
+    screen.answer({"run": run.name, "programs": programs, "index": INDEX, "out": str(folder)})
 
 
 def metrics(
@@ -115,9 +149,17 @@ def plot(
 
 @contextmanager
 def _writing(path: Path) -> Iterator[TextIO]:
+    with (
+        _explaining(path),
+        path.open("w", encoding="utf-8", errors="replace", newline="") as file,
+    ):
+        yield file
+
+
+@contextmanager
+def _explaining(path: Path) -> Iterator[None]:
     try:
-        with path.open("w", encoding="utf-8", errors="replace", newline="") as file:
-            yield file
+        yield
     except OSError as error:
         raise CommandError(
             f"{path}: cannot be written ({error.strerror}). Give another path with --out"

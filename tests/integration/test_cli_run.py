@@ -102,6 +102,17 @@ def test_a_run_ends_with_its_document_and_files_and_can_be_shown(evoq: Evoq, pla
     assert exported.read_text() == document["best"]["source"]
     assert evoq("export-best", "first").out == document["best"]["source"]
 
+    programs = place / "programs"
+    answer = evoq("export-programs", "first", "--out", programs, "--json").json
+    index = [json.loads(line) for line in (programs / "programs.jsonl").read_text().splitlines()]
+    best = next(line for line in index if line["program"] == document["best"]["program"])
+    assert (programs / best["file"]).read_text() == document["best"]["source"]
+    files = {path.name for path in programs.iterdir()} - {"programs.jsonl"}
+    assert {line["file"] for line in index} == files
+    assert answer["programs"] == len(files) == len({line["program"] for line in index})
+    again = evoq("export-programs", "first", "--out", programs)
+    assert (again.code, "is not empty" in again.err) == (2, True)
+
     lines = [json.loads(line) for line in evoq("metrics", "first").out.splitlines()]
     assert sorted(line["ordinal"] for line in lines) == list(range(-1, 12))
     table = list(csv.DictReader(io.StringIO(evoq("metrics", "first", "--format", "csv").out)))
