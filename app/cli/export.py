@@ -10,7 +10,7 @@ from typing import Annotated, TextIO
 
 import typer
 
-from app.cli.local_state import read_local_state, require_writable
+from app.cli.local_state import read_local_state, require_own, require_writable
 from app.cli.options import Debug, Json, OutFile, RunName
 from app.cli.output import CommandError, Screen
 
@@ -140,6 +140,7 @@ def plot(
     screen = Screen(json=as_json)
     with open_run(name) as (ledger, run):
         folder = require_writable(Path(out or read_local_state(ledger.home, run.name).out))
+        require_own(folder, "--out", run=run.name, problem=run.problem)
         summary = summarise(ledger.store, run.id, stored_problem(ledger.store, run))
         files = [str(path) for path in draw(ledger.store, summary, folder)]
     for path in files:
@@ -149,6 +150,15 @@ def plot(
 
 @contextmanager
 def _writing(path: Path) -> Iterator[TextIO]:
+    from app.config.layers import UsageError
+
+    if path.is_file():
+        raise UsageError(
+            "the file is there and would be overwritten",
+            where="--out",
+            value=str(path),
+            remedy="Name another file, or move this one away.",
+        )
     with (
         _explaining(path),
         path.open("w", encoding="utf-8", errors="replace", newline="") as file,

@@ -299,7 +299,9 @@ def compared(
     found = differences(player, here, there, again)
     names = {program: name for name, program in problem.baselines.items()}
     seed = names.get(player, player[:12])
-    why = reasons([job.evaluator.files[job.evaluator.entry].decode("utf-8", "replace")])
+    both = here.failure is not None and there.failure is not None
+    source = job.evaluator.files[job.evaluator.entry].decode("utf-8", "replace")
+    why = [] if both else reasons([source])  # the reasons say why one mode alone fails
     return explained(seed, trial.stage, job.mode, found, why)
 
 

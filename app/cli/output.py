@@ -104,7 +104,8 @@ def error_report(error: BaseException) -> ErrorReport:
         case ProblemError():
             return ErrorReport("problem", text, error.what, error.where, error.value, error.remedy)
         case EvaluatorBroken():
-            return ErrorReport("evaluator", f"the evaluator cannot be used: {text}", text)
+            message = f"the evaluator cannot be used: {text}"
+            return ErrorReport("evaluator", message, error.what, error.where, remedy=error.remedy)
         case Misconfigured():
             return ErrorReport("misconfigured", text, text)
         case Unavailable():

@@ -14,7 +14,18 @@ ProblemDigest: TypeAlias = str
 
 
 class EvaluatorBroken(ValueError):
-    """The problem's own scoring code cannot be used; the message has file, line and error."""
+    """The problem's own scoring code cannot be used.
+
+    Attributes:
+      what: What is wrong, such as the error that it raised.
+      where: The file, with its line where one is known; "" where none is.
+      remedy: What to do about it.
+    """
+
+    def __init__(self, what: str, *, where: str = "", remedy: str = "") -> None:
+        self.what, self.where, self.remedy = what, where, remedy
+        place = f"{where}: " if where else ""
+        super().__init__(f"{place}{what}. {remedy}" if remedy else f"{place}{what}")
 
 
 class ProblemError(ValueError):

@@ -373,6 +373,9 @@ def solve(x):
         with pytest.raises(EvaluatorBroken) as caught:
             sandbox.run(self.job(mode, SQUARE, evaluator=problem(text, f"broken {text!r}")))
         assert all(word in str(caught.value) for word in words), caught.value
+        assert caught.value.where.startswith("evaluator.py"), caught.value.where
+        assert "evaluator.py" not in caught.value.what
+        assert caught.value.remedy
 
     # What a trial leaves to the next.
 

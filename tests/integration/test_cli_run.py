@@ -101,6 +101,11 @@ def test_a_run_ends_with_its_document_and_files_and_can_be_shown(evoq: Evoq, pla
     assert evoq("export-best", "first", "--out", exported).code == 0
     assert exported.read_text() == document["best"]["source"]
     assert evoq("export-best", "first").out == document["best"]["source"]
+    exported.write_text("mine")
+    for command in ("export-best", "metrics"):
+        refused = evoq(command, "first", "--out", exported)
+        assert (refused.code, "would be overwritten" in refused.err) == (2, True)
+    assert exported.read_text() == "mine"
 
     programs = place / "programs"
     answer = evoq("export-programs", "first", "--out", programs, "--json").json
@@ -135,6 +140,9 @@ def test_a_run_ends_with_its_document_and_files_and_can_be_shown(evoq: Evoq, pla
         "failures.png",
         "archive.png",
     }
+
+    assert evoq("plot", "first").code == 0  # its own folder
+    assert evoq("plot", "first", "--out", place / "pictures").code == 2
 
     assert evoq("watch", "first", "--json").json["state"] == "finished"
     assert evoq("pause", "first").code == 1

@@ -83,8 +83,9 @@ def _collect(name: str, files: Mapping[str, bytes], needed: dict[str, bytes]) ->
             required = True
         else:
             raise EvaluatorBroken(
-                f"{name}, line {number}: {path!r} is not in the problem's folder. Put it there, "
-                f"or name an image that has it with sandbox.image"
+                f"{path!r} is not in the problem's folder",
+                where=f"{name}, line {number}",
+                remedy="Put it there, or name an image that has it with sandbox.image",
             )
     return required
 
@@ -119,6 +120,7 @@ def failed(entry: str, where: str, lines: list[str]) -> EvaluatorBroken:
     printed = "\n  ".join(line for line in lines if line.strip()[:1]).splitlines()[-_LAST_LINES:]
     last = "\n".join(printed)
     return EvaluatorBroken(
-        f"the dependencies in {entry} cannot be installed into {where}. It ended with:\n  {last}\n"
-        f"Correct {entry}, or name a ready image with sandbox.image"
+        f"the dependencies cannot be installed into {where}. It ended with:\n  {last}",
+        where=entry,
+        remedy=f"Correct {entry}, or name a ready image with sandbox.image",
     )

@@ -89,9 +89,10 @@ class Environments:
         if wanted is None:
             if from_dockerfile(evaluator.files) is not None:
                 raise EvaluatorBroken(
-                    f"the problem's {DOCKERFILE} needs Docker, and programs run as child processes "
-                    f"here. Start Docker, or put what Python packages it needs into "
-                    f"requirements.txt, or set sandbox.image to go without"
+                    "it needs Docker, and programs run as child processes here",
+                    where=DOCKERFILE,
+                    remedy="Start Docker, or put what Python packages it needs into "
+                    "requirements.txt, or set sandbox.image to go without",
                 )
             return self.python
         digest = wanted.digest(_version(self.python))

@@ -1,6 +1,7 @@
 """The worker's side of one warm sandbox."""
 
 import json
+import re
 import struct
 import time
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ _EXTRA_MEMORY_MIB = 128
 _BACKSTOP_SECONDS = 5.0  # after the deadline: ending and cleaning inside the sandbox
 
 _REMEDY = "Correct it; a package it needs goes into a requirements.txt beside it"
+_PLACE = re.compile(r"([^\n]+?, line \d+): ")
+"""Of a file, at the beginning of `workers.harness.result.describe_broken`."""
 _UNBOUNDED = (
     "nothing here bounds how many processes a program starts: it has no identity of its own, and "
     "the kernel (or a container around this worker) permits no seccomp listeners, which Linux has "
@@ -150,7 +153,10 @@ class WarmSandbox:
         answer = self._boot(settings, evaluator, mode, limits, numpy)
         if "broken" in answer:
             connection.close()
-            raise EvaluatorBroken(f"{answer['broken']}. {_REMEDY}")
+            place = _PLACE.match(answer["broken"])
+            where = place[1] if place else evaluator.entry
+            what = answer["broken"][place.end() :] if place else answer["broken"]
+            raise EvaluatorBroken(what, where=where, remedy=_REMEDY)
         if "refused" in answer:
             connection.close()
             raise Misconfigured(_REFUSALS[answer["refused"]].format(file=answer.get("file")))
@@ -209,7 +215,11 @@ class WarmSandbox:
           EvaluatorBroken: The evaluator does not define the function.
         """
         if job.function not in self._functions:
-            raise EvaluatorBroken(f"{self._evaluator.entry} defines no function {job.function!r}")
+            raise EvaluatorBroken(
+                f"it defines no function {job.function!r}",
+                where=self._evaluator.entry,
+                remedy="Define it there",
+            )
         header = {
             "function": job.function,
             "suffixes": [suffix for suffix, _ in job.programs],

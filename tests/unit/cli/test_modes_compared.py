@@ -51,6 +51,14 @@ def test_what_compatible_mode_itself_measures_differently_twice_is_noise() -> No
     assert difference(TwoFaced(itertools.repeat(1.0), itertools.count(2.0))) == ""
 
 
+def test_two_failures_are_described_without_a_guess_at_the_reason() -> None:
+    text = difference(
+        TwoFaced(itertools.repeat(FailureKind.MEMORY), itertools.repeat(FailureKind.SYNTAX))
+    )
+    assert "failure is memory in guarded and syntax in compatible" in text
+    assert "Likely" not in text
+
+
 def test_a_seed_that_fails_in_guarded_mode_alone_is_explained() -> None:
     sandbox = TwoFaced(itertools.repeat(FailureKind.INVALID_RESULT), itertools.repeat(2.0))
     text = difference(sandbox)
