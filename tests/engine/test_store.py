@@ -14,6 +14,7 @@ from app.adapters.store import schema
 from app.adapters.store.archive import _BRED
 from app.adapters.store.sql import SqlStore
 from app.adapters.store.tables import metadata
+from app.domain.events import Noticed
 from app.domain.program import Program
 from app.domain.search.archive import Cell, Elite
 from app.engine.context import Context
@@ -35,6 +36,18 @@ class TestSqlStore(StoreContract):
         opened = SqlStore("postgresql+psycopg://nobody@127.0.0.1:1/nowhere", wait_seconds=1.0)
         yield opened
         opened.close()
+
+
+@pytest.mark.timeout(60)
+def test_a_transaction_larger_than_the_buffers_of_a_socket_is_committed(ctx: Context) -> None:
+    run = run_to_the_end(ctx, problem(), new_run(problem()))
+    with ctx.store.begin() as tx:
+        before = tx.runs.get(run).events
+        for _ in range(4):
+            tx.events.emit(run, Noticed(text="x" * 2**20))
+
+    with ctx.store.begin() as tx:
+        assert len(tx.events.read(run, after=before)) == 4
 
 
 def test_a_cell_key_that_is_too_long_is_refused_by_a_named_constraint(store: SqlStore) -> None:

@@ -5,6 +5,7 @@ for every proposal skips its compilation and result machinery, which costs a mul
 statement: see `docs/decisions/hot-statements.md`.
 """
 
+import select
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -65,7 +66,22 @@ def pipeline(c: Connection) -> AbstractContextManager[object]:
 
 def commit(c: Connection) -> None:
     """Commits as part of a pipeline; SQLAlchemy still holds the transaction, and ends it."""
-    _driver(c).commit()
+    driver = _driver(c)
+    _send_all(driver.pgconn)
+    driver.commit()
+
+
+def _send_all(connection: psycopg.pq.abc.PGconn) -> None:
+    """Sends what libpq still holds of a pipeline's statements.
+
+    The driver tries once, and then waits for an answer: to a statement larger than the buffers of
+    the socket (1 to 2 MB) that would be for ever, with the transaction's locks.
+    """
+    poll = select.poll()
+    poll.register(connection.socket, select.POLLIN | select.POLLOUT)
+    while connection.flush():
+        if any(event & select.POLLIN for _, event in poll.poll()):
+            connection.consume_input()
 
 
 def _driver(c: Connection) -> psycopg.Connection[Any]:
