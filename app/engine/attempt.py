@@ -80,7 +80,7 @@ def carry_out(
             _release(tx, kind, left[len(tried) :], ctx.pace)
             tx.leases.release([], tried, ctx.pace.retry_seconds, counted=True)
             if isinstance(fault, Unavailable):
-                tx.runs.explain(run.id, f"waiting: {redacted(str(fault))}")
+                explain(tx, run.id, fault)
         if isinstance(fault, EvaluatorBroken):
             reason = f"the evaluator of {run.problem_name!r} is broken: {fault}"
             stop(ctx, run.id, RunState.FAILED, reason)
@@ -109,7 +109,7 @@ def _performed(
     perform: Callable[[Context, Run, Sequence[S]], Iterator[Result | None]],
     save: Callable[[Context, Run, Sequence[Result]], None],
 ) -> tuple[list[int], Unavailable | EvaluatorBroken | None]:
-    """Returns the subjects that were not performed, and why."""
+    """Returns the subjects that were not performed, and why the step cannot go on."""
     results: list[Result] = []
     left = [subject.id for subject in subjects]
     fault: Unavailable | EvaluatorBroken | None = None
@@ -127,13 +127,24 @@ def _performed(
         except (Unavailable, EvaluatorBroken) as error:
             fault = error
         if results:
-            save(ctx, run, results)
+            try:
+                save(ctx, run, results)
+            except Unavailable as error:
+                fault = error
+                # Not at once where replies were paid for: another worker may have the lease now.
+                if kind == "trial":
+                    left = [subject.id for subject in subjects]
     return left, fault
 
 
 def _release(tx: Transaction, kind: LeaseKind, ids: Sequence[int], pace: Pace) -> None:
     proposals, trials = (ids, []) if kind == "proposal" else ([], ids)
     tx.leases.release(proposals, trials, pace.retry_seconds)
+
+
+def explain(tx: Transaction, run: int, fault: Unavailable) -> None:
+    """Stores what a running run waits for, until something of it is recorded again."""
+    tx.runs.explain(run, f"waiting: {redacted(str(fault))}")
 
 
 def stop(ctx: Context, run: int, state: RunState, reason: str) -> None:

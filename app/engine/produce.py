@@ -19,14 +19,14 @@ from app.domain.search.back_pressure import plannable
 from app.domain.search.budget import overtime, spent
 from app.domain.search.strategy import Barrier, Strategy
 from app.engine.admission import Admission
-from app.engine.attempt import stop
+from app.engine.attempt import explain, stop
 from app.engine.back_pressure import pressure, resized, room
 from app.engine.budget import account, affordable
 from app.engine.context import Context
 from app.engine.lifecycle import cut_unsettled
 from app.engine.regrid import regrid
 from app.ports.ledger import Transaction
-from app.ports.protocols import Misconfigured
+from app.ports.protocols import Misconfigured, Unavailable
 from app.ports.records import Backlog, Plan
 
 
@@ -47,6 +47,10 @@ def produce(ctx: Context, run_id: int) -> None:
     except Misconfigured as error:
         stop(ctx, run_id, RunState.PAUSED, str(error))
         return
+    except Unavailable as error:
+        with ctx.store.begin() as tx:  # a full disk has room for this
+            explain(tx, run_id, error)
+        raise
     if late:
         cut_unsettled(ctx, run_id, f"budget of {run.budget.wall_seconds:g} s spent")
         ctx.executor.submit("produce", [run_id])

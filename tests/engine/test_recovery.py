@@ -96,6 +96,50 @@ def test_a_starved_trial_is_tried_again_and_is_a_timeout_at_the_last_attempt(ctx
     assert "waiting: the machine is too busy for a trial: no result" in reasons
 
 
+def test_a_run_whose_results_cannot_be_saved_waits_and_says_for_what(ctx: Context) -> None:
+    def full(kind: object, *work: object) -> object:
+        if isinstance(kind, tuple) and kind[0] == "record":
+            raise Unavailable("the database: no space left on device")
+        return ctx.share(kind, *work)  # type: ignore[arg-type]
+
+    ctx = replace(ctx, pace=Pace(lease_seconds=60.0, redeliver_seconds=60.0, retry_seconds=0.0))
+    toy = problem()
+    run = lifecycle.start(ctx, toy, new_run(toy, budget=1))
+    waiting = ctx.executor._messages  # type: ignore[attr-defined]
+    without_space = table(replace(ctx, share=full))  # type: ignore[arg-type]
+    for _ in range(len(waiting) + 1):
+        step, subject = waiting.popleft()
+        with suppress(Unavailable):
+            without_space[step](subject)
+    with ctx.store.begin() as tx:
+        reason = tx.runs.get(run.id).reason
+    steps.reap(ctx, run.id)
+    ctx.executor.drain(table(ctx), lambda: False)  # type: ignore[attr-defined]
+
+    with ctx.store.begin() as tx:
+        final = tx.runs.get(run.id)
+    assert reason == "waiting: the database: no space left on device"
+    assert final.state is RunState.FINISHED
+    assert "no space" not in final.reason
+
+
+def test_a_run_that_cannot_be_planned_waits_and_says_for_what(
+    ctx: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> list[int]:
+        raise Unavailable("the database: no space left on device")
+
+    toy = problem()
+    run = lifecycle.start(ctx, toy, new_run(toy, budget=1))
+    monkeypatch.setattr("app.engine.produce._plan", full)
+
+    with pytest.raises(Unavailable):
+        steps.produce(ctx, run.id)
+
+    with ctx.store.begin() as tx:
+        assert tx.runs.get(run.id).reason == "waiting: the database: no space left on device"
+
+
 class Poison:
     """A sandbox whose worker dies at every trial but the seeds'."""
 
