@@ -21,9 +21,15 @@ def deployment(
     engine: None, repository: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Deployment]:
     """The compose project as it is, all of it healthy."""
-    project = Deployment(repository, tmp_path_factory.mktemp("deployment"))
+    project = Deployment(
+        repository,
+        tmp_path_factory.mktemp("deployment"),
+        repository / "tests" / "e2e" / "stand-ins.yml",
+        EVOQ_QUEUE__LEASE_SECONDS="10",
+        VLLM_MODEL="small",
+    )
     try:
-        project.start()
+        project.start("--build")
         yield project
     finally:
         project.end()

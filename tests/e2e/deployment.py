@@ -3,9 +3,11 @@
 import json
 import os
 import secrets
+import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,26 +24,28 @@ class Deployment:
     def __init__(self, repository: Path, folder: Path, *overrides: Path, **settings: str) -> None:
         self.repository = repository
         self.project = f"evoqueue-test-{secrets.token_hex(4)}"
-        self.flower_password = secrets.token_hex(12)
         self.flower_port = free_port()
-        self.dashboard_token = secrets.token_hex(12)
         self.dashboard_port = free_port()
         self._files = [repository / "docker-compose.yml", *overrides]
-        self._settings = folder / f"{self.project}.env"
-        written = {
-            "POSTGRES_PASSWORD": secrets.token_hex(12),
-            "REDIS_PASSWORD": secrets.token_hex(12),
-            "FLOWER_USER": "tester",
-            "FLOWER_PASSWORD": self.flower_password,
-            "FLOWER_PORT": str(self.flower_port),
-            "DASHBOARD_PASSWORD": self.dashboard_token,
-            "DASHBOARD_PORT": str(self.dashboard_port),
-            "EVOQ_IMAGE": "evoqueue-test",
+        self._settings = folder / ".env"
+        (folder / "infra").mkdir()
+        shutil.copy(repository / "infra" / "new-env", folder / "infra")
+        shutil.copy(repository / ".env.example", folder)
+        options = ["--containers"] if SOCKET.exists() else []
+        subprocess.run([folder / "infra" / "new-env", *options], check=True, capture_output=True)
+        self.settle(
+            FLOWER_USER="tester",
+            FLOWER_PORT=str(self.flower_port),
+            DASHBOARD_PORT=str(self.dashboard_port),
+            EVOQ_IMAGE="evoqueue-test",
             **settings,
-        }
-        if SOCKET.exists():
-            written["DOCKER_GID"] = str(SOCKET.stat().st_gid)
-        self.settle(**written)
+        )
+
+    def password(self, of: str) -> str:
+        """Returns the password of a service, as in `FLOWER_PASSWORD`."""
+        lines = self._settings.read_text().splitlines()
+        [password] = [line for line in lines if line.startswith(f"{of}_PASSWORD=")]
+        return password.partition("=")[2]
 
     def settle(self, **settings: str) -> None:
         """Adds lines to the project's `.env`; the next start takes them up."""
@@ -62,10 +66,8 @@ class Deployment:
         self, *arguments: str, seconds: float = 120
     ) -> "subprocess.CompletedProcess[str]":
         """Returns how a `docker compose` command ended."""
-        files = [part for file in self._files for part in ("-f", str(file))]
-        settings = ["--env-file", str(self._settings)]
         return subprocess.run(
-            ["docker", "compose", "-p", self.project, *files, *settings, *arguments],
+            self._command(*arguments),
             cwd=self.repository,
             env=environment(),
             capture_output=True,
@@ -74,10 +76,55 @@ class Deployment:
             check=False,
         )
 
-    def start(self, *profiles: str) -> None:
-        """Brings everything up and waits until all of it is healthy."""
-        chosen = [part for profile in profiles for part in ("--profile", profile)]
-        begun = self.try_compose(*chosen, "up", "-d", "--build", "--wait", seconds=900)
+    def _command(self, *arguments: str) -> list[str]:
+        files = [part for file in self._files for part in ("-f", str(file))]
+        settings = ["--env-file", str(self._settings)]
+        return ["docker", "compose", "-p", self.project, *files, *settings, *arguments]
+
+    def dump(self, file: Path) -> None:
+        """Writes a backup, by the command of docs/deployment.md."""
+        command = self._command(
+            *("exec", "-T", "postgres", "pg_dump", "-U", "evoqueue", "-Fc", "evoqueue")
+        )
+        with file.open("wb") as written:
+            subprocess.run(command, env=environment(), stdout=written, timeout=120, check=True)
+
+    def restore(self, file: Path) -> None:
+        """Reads a backup into an empty ledger, by the command of docs/deployment.md."""
+        command = self._command(
+            *("exec", "-T", "postgres", "pg_restore", "-U", "evoqueue", "-d", "evoqueue"),
+            "--exit-on-error",
+        )
+        with file.open("rb") as read:
+            subprocess.run(command, env=environment(), stdin=read, timeout=120, check=True)
+
+    @contextmanager
+    def frozen(self, service: str) -> Iterator[None]:
+        """Freezes every process of a service's container for a while."""
+        name = self.container(service)["Id"]
+        docker("pause", name)
+        try:
+            yield
+        finally:
+            docker("unpause", name)
+
+    @contextmanager
+    def follower(self, run: str, file: Path) -> Iterator[None]:
+        """Lets `evoq watch` write to a file meanwhile."""
+        command = self._command("exec", "-T", "worker-control", "evoq", "watch", run)
+        with (
+            file.open("wb") as written,
+            subprocess.Popen(command, env=environment(), stdout=written) as watching,
+        ):
+            try:
+                yield
+            finally:
+                watching.terminate()
+
+    def start(self, *options: str, profile: str = "") -> None:
+        """Brings services up and waits until they are healthy."""
+        profiles = ("--profile", profile) if profile else ()
+        begun = self.try_compose(*profiles, "up", "-d", "--wait", *options, seconds=900)
         if begun.returncode != 0:
             raise AssertionError(
                 f"docker compose up: exit {begun.returncode}\n{begun.stderr[-4000:]}\n{self.logs()}"

@@ -1,4 +1,6 @@
-"""A run of the real deployment while its parts are killed, emptied and restarted under it."""
+"""A run of the real deployment while its parts are killed, frozen, emptied, restarted, replaced."""
+
+import time
 
 import pytest
 
@@ -6,9 +8,12 @@ from tests.e2e.deployment import Deployment, until
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1500)]
 
-PROPOSALS = 500
+PROPOSALS = 180
 RUN = "chaos"
 MINE = f"run = (SELECT id FROM runs WHERE name = '{RUN}')"
+OURS = ("beat", "worker-control", "worker-gpu", "worker-cpu")
+CELLS = 6
+"""Most sandboxes of worker-cpu: one for each of its five threads, and a spare."""
 SETTLING = "('admitted', 'refused', 'cut', 'failed')"
 """Event kinds: every proposal settles with exactly one."""
 
@@ -26,6 +31,18 @@ def kill(deployment: Deployment, service: str) -> None:
         f"the engine restarts {service}",
         seconds=120,
     )
+
+
+def freeze(deployment: Deployment, service: str) -> None:
+    """Freezes a service for longer than its leases last."""
+    with deployment.frozen(service):
+        time.sleep(12.0)
+
+
+def upgrade(deployment: Deployment) -> None:
+    """Replaces every container of ours; from then on programs run in processes of worker-cpu."""
+    deployment.settle(EVOQ_SANDBOX__BACKEND="process")
+    deployment.start("--force-recreate", "--no-deps", *OURS)
 
 
 def flush(deployment: Deployment) -> None:
@@ -51,7 +68,7 @@ def state(deployment: Deployment) -> str:
     return deployment.sql(f"SELECT state FROM runs WHERE name = '{RUN}'")[0][0]
 
 
-def test_a_run_survives_killed_workers_a_flushed_queue_and_a_restarted_ledger(
+def test_a_run_survives_killed_frozen_and_replaced_workers_a_flushed_queue_and_a_restarted_ledger(
     deployment: Deployment,
 ) -> None:
     deployment.evoq(
@@ -60,12 +77,15 @@ def test_a_run_survives_killed_workers_a_flushed_queue_and_a_restarted_ledger(
     )
 
     faults = [
-        (30, lambda: kill(deployment, "worker-cpu")),
-        (70, lambda: kill(deployment, "worker-gpu")),
-        (110, lambda: flush(deployment)),
-        (160, lambda: restart_postgres(deployment)),
-        (210, lambda: flush(deployment)),
-        (250, lambda: kill(deployment, "worker-cpu")),  # and well before the end, if seen late
+        (10, lambda: kill(deployment, "worker-cpu")),
+        (25, lambda: kill(deployment, "worker-gpu")),
+        (40, lambda: flush(deployment)),
+        (55, lambda: freeze(deployment, "worker-cpu")),
+        (70, lambda: upgrade(deployment)),
+        (85, lambda: kill(deployment, "worker-cpu")),
+        (100, lambda: freeze(deployment, "worker-cpu")),
+        (115, lambda: restart_postgres(deployment)),
+        (130, lambda: flush(deployment)),  # and well before the end, if seen late
     ]
     for threshold, fault in faults:
         until(
@@ -97,3 +117,8 @@ def test_a_run_survives_killed_workers_a_flushed_queue_and_a_restarted_ledger(
     assert (first, last) == ("1", count)
     assert deployment.number(f"SELECT events FROM runs WHERE name = '{RUN}'") == int(count)
     assert deployment.evoq("show", RUN)["iterations"] == PROPOSALS
+    folders = deployment.compose("exec", "-T", "worker-cpu", "ls", "/tmp").split()
+    assert 0 < sum(folder.startswith("evoq-sandbox-") for folder in folders) <= CELLS
+
+    deployment.settle(EVOQ_SANDBOX__BACKEND="auto")
+    deployment.start("--no-deps", "worker-cpu")

@@ -89,7 +89,7 @@ def test_programs_run_in_containers_without_a_network(deployment: Deployment) ->
 def test_flower_shows_workers_queues_and_tasks_to_those_who_know_the_password(
     deployment: Deployment,
 ) -> None:
-    known = deployment.flower_password
+    known = deployment.password("FLOWER")
 
     def workers() -> set[str]:
         told = flower(deployment, "/api/workers?refresh=1", password=known)
@@ -123,7 +123,7 @@ def test_the_dashboard_shows_the_workers_to_those_who_know_the_token(
 ) -> None:
     address = f"http://127.0.0.1:{deployment.dashboard_port}/api/system"
     known = urllib.request.Request(
-        address, headers={"Authorization": f"Bearer {deployment.dashboard_token}"}
+        address, headers={"Authorization": f"Bearer {deployment.password('DASHBOARD')}"}
     )
 
     with pytest.raises(urllib.error.HTTPError, match="401"):
@@ -172,6 +172,23 @@ def test_the_image_is_small_and_its_processes_are_not_root(deployment: Deploymen
     assert deployment.inspect("evoqueue-test")["Size"] < 540 * MEGABYTE
 
 
+def test_the_image_is_built_once_and_serves_every_container_with_our_code(
+    deployment: Deployment,
+) -> None:
+    services = json.loads(deployment.compose("config", "--format", "json"))["services"]
+    images = {
+        container["Image"]
+        for container in deployment.containers()
+        if container["Config"]["Image"] == "evoqueue-test"
+    }
+
+    assert {name for name, service in services.items() if "build" in service} == {
+        "migrate",
+        "sandbox-image",
+    }
+    assert images == {deployment.inspect("evoqueue-test")["Id"]}
+
+
 def test_only_the_worker_that_evaluates_has_the_engines_socket(deployment: Deployment) -> None:
     having = {
         container["Config"]["Labels"]["com.docker.compose.service"]
@@ -182,14 +199,14 @@ def test_only_the_worker_that_evaluates_has_the_engines_socket(deployment: Deplo
     assert having == {"worker-cpu"}
 
 
-@pytest.mark.parametrize("password", ["POSTGRES_PASSWORD", "REDIS_PASSWORD", "FLOWER_PASSWORD"])
+@pytest.mark.parametrize("of", ["POSTGRES", "REDIS", "FLOWER", "DASHBOARD"])
 def test_the_project_refuses_to_start_while_a_password_is_missing(
-    engine: None, repository: Path, tmp_path: Path, password: str
+    engine: None, repository: Path, tmp_path: Path, of: str
 ) -> None:
-    project = Deployment(repository, tmp_path, **{password: ""})
+    project = Deployment(repository, tmp_path, **{f"{of}_PASSWORD": ""})
 
     refused = project.try_compose("config", "--quiet")
 
     assert refused.returncode != 0
-    assert password in refused.stderr
+    assert f"{of}_PASSWORD" in refused.stderr
     assert "set it in .env" in refused.stderr

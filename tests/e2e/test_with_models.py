@@ -1,32 +1,21 @@
 """Which model a deployment asks: the profile's, or the endpoint of `.env`."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.deployment import Deployment
+from tests.e2e.deployment import Deployment, until
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 EXAMPLE = "examples/online_bin_packing"
 
 
-@pytest.fixture(scope="module")
-def deployment(
-    engine: None, repository: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Deployment]:
-    """The project with `--profile gpu`, where a scripted server stands in for vLLM."""
-    override = repository / "tests" / "e2e" / "scripted-model.yml"
-    project = Deployment(
-        repository, tmp_path_factory.mktemp("models"), override, VLLM_MODEL="small"
-    )
-    try:
-        project.start("gpu")
-        yield project
-    finally:
-        project.end()
+@pytest.fixture(scope="module", autouse=True)
+def profile(deployment: Deployment) -> None:
+    """Starts the profile `gpu`, where a scripted server stands in for vLLM."""
+    deployment.start(profile="gpu")
 
 
 def asked(deployment: Deployment, run: str) -> tuple[set[str], set[str]]:
@@ -51,9 +40,26 @@ def test_an_endpoint_in_the_settings_comes_before_the_profile(deployment: Deploy
     deployment.settle(
         OPENAI_BASE_URL="http://vllm:8000/v1", OPENAI_API_KEY="any", OPENAI_MODEL="remote"
     )
-    deployment.start("gpu")
+    deployment.start(profile="gpu")
 
     run = deployment.evoq("run", EXAMPLE, "--iterations", "6", "--name", "distant")
 
     assert (run["state"], run["iterations"]) == ("finished", 6)
     assert asked(deployment, "distant") == ({"diff", "mend", "rewrite"}, {"remote"})
+
+
+def test_a_run_whose_model_is_frozen_says_that_it_waits_for_it(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    deployment.evoq("run", EXAMPLE, "--iterations", "3000", "--name", "silent", "--detach")
+    lines = tmp_path / "lines"
+    with deployment.follower("silent", lines):
+        until(lambda: "/3000" in lines.read_text(), "it runs", seconds=60)
+        with deployment.frozen("vllm"):
+            until(
+                lambda: "waits: no model answers" in lines.read_text(),
+                "`evoq watch` says that no model answers",
+                seconds=60,
+            )
+            assert "no model answers" in deployment.evoq("show", "silent")["waiting"]
+    deployment.evoq("cancel", "silent")

@@ -1,0 +1,95 @@
+"""A run that waits says for what, wherever it is looked at, and goes on by itself."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.deployment import Deployment, docker, until
+
+pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1200)]
+
+SECONDS = 60.0
+"""Far more than the ten of an idle machine: a command alone may take as long on a crowded one."""
+
+
+@contextmanager
+def full_disk(deployment: Deployment) -> Iterator[None]:
+    """Fills the disk of Postgres."""
+    name = deployment.container("postgres")["Id"]
+    file = "/var/lib/postgresql/data/fill"
+    docker("exec", name, "sh", "-c", f"dd if=/dev/zero of={file} bs=1M 2>/dev/null || true")
+    try:
+        yield
+    finally:
+        docker("exec", name, "rm", file)
+
+
+FAULTS: dict[str, Callable[[Deployment], AbstractContextManager[None]]] = {
+    "no worker of the queue `cpu` evaluates": lambda deployment: deployment.frozen("worker-cpu"),
+    "nothing plans": lambda deployment: deployment.frozen("beat"),
+    "No space left on device": full_disk,
+}
+
+
+def test_a_run_says_what_it_waits_for_and_goes_on(deployment: Deployment, tmp_path: Path) -> None:
+    deployment.evoq(
+        *("run", "examples/online_bin_packing", "--iterations", "3000"),
+        *("--name", "waits", "--detach"),
+    )
+    lines = tmp_path / "lines"
+    with deployment.follower("waits", lines):
+        until(lambda: goes_on(lines.read_text()), "it runs", seconds=SECONDS)
+        for reason, fault in FAULTS.items():
+            seen = len(lines.read_text())
+            with fault(deployment):
+                until(
+                    lambda wanted=reason, seen=seen: wanted in lines.read_text()[seen:],
+                    f"`evoq watch` says: {reason}",
+                    seconds=SECONDS,
+                )
+                until(
+                    lambda wanted=reason: all(wanted in waits for waits in shown(deployment)),
+                    f"`evoq show` and `evoq list-runs` say: {reason}",
+                    seconds=SECONDS,
+                )
+            seen = len(lines.read_text())
+            until(
+                lambda seen=seen: goes_on(lines.read_text()[seen:]),
+                f"it goes on after: {reason}",
+                seconds=SECONDS,
+            )
+    deployment.evoq("cancel", "waits")
+
+
+def shown(deployment: Deployment) -> list[str]:
+    """Returns what the run waits for, as two commands show it."""
+    [row] = [row for row in deployment.evoq("list-runs") if row["run"] == "waits"]
+    return [row["waiting"], deployment.evoq("show", "waits")["waiting"]]
+
+
+def goes_on(lines: str) -> bool:
+    """Returns whether a run settles proposals and waits for nothing, by its last two lines."""
+    last = lines.splitlines()[-2:]
+    settled = {line.partition(": ")[2].partition("/")[0] for line in last}
+    return len(settled) == 2 and not any("waits: " in line for line in last)
+
+
+def test_doctor_finds_what_is_missing_from_where_it_runs(deployment: Deployment) -> None:
+    def findings() -> dict[str, Any]:
+        printed = deployment.try_compose("exec", "-T", "worker-control", "evoq", "doctor")
+        return dict(line[8:].split(": ", 1) for line in printed.stdout.splitlines())
+
+    whole = findings()
+    assert "elsewhere" in whole["sandbox"]
+    assert "Docker" not in whole
+    assert whole["planner"] == "beat and a worker plan"
+
+    with deployment.frozen("beat"):
+        until(
+            lambda: "`docker compose up -d beat`" in findings()["planner"],
+            "doctor finds that nothing plans",
+            seconds=SECONDS,
+        )
