@@ -12,7 +12,7 @@ from app.cli.output import Screen
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The folder to make.")],
     format: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="openevolve or funsearch.")
+        str, typer.Option("--format", metavar="FORMAT", help="openevolve, funsearch or problem.")
     ] = "openevolve",
     as_json: Json = False,
     debug: Debug = False,  # noqa: ARG001  read by `status_of`
@@ -46,6 +46,7 @@ def new(
     files = STARTERS[format]
     for file, text in files.items():
         filled = text.replace("{name}", folder.resolve().name).replace("{path}", name)
+        (folder / file).parent.mkdir(exist_ok=True)
         (folder / file).write_text(filled if file == "README.md" else text, encoding="utf-8")
     screen.say(f"{name}: {', '.join(files)}")
     screen.say(f"Try it: evoq check {name}; evoq run {name} --iterations 100")

@@ -1,5 +1,7 @@
 """The files that `evoq new` writes: for each format a small problem that runs at once."""
 
+import json
+import random
 from collections.abc import Mapping
 
 _PROGRAM = '''\
@@ -93,6 +95,102 @@ def priority(number: int, n: int) -> float:
     return 1.0 * (number % 4) + 0.5 * (number % 9)
 '''
 
+_DESCRIPTION = """\
+# Every key: docs/problem-yaml.md.
+instructions: >
+  Improve the function priority(item, rooms), which chooses the bin for the next item: the bin with
+  the highest priority is taken. The fewer bins, the better.
+
+seeds:                       # start programs, which are also what the best program is compared with
+  best fit: seeds/best_fit.py
+  worst fit: seeds/worst_fit.py
+
+evaluator: evaluator.py      # defines one function for each stage
+stages:
+  - name: quick              # quick(program_path, cases) -> {case: score}; higher is better
+    cases: [uniform 60]
+    seconds: 5
+    gate: quantile 0.3 of 20 # programs worse than the worst 30 % of the newest 20 go no further
+  - name: full
+    cases: [uniform 200, small 200]
+    seconds: 20
+
+axes:                        # the search keeps the best program for each cell of this grid
+  - {name: complexity, bins: 10, low: 0, high: 600}
+
+hidden: [instances.json]     # no program may read it
+imports:
+  allow: [math]
+
+settings:                    # settings of a run; --set overrides them
+  budget.proposals: 200
+"""
+
+_BEST_FIT = '''\
+# EVOLVE-BLOCK-START
+def priority(item, rooms):
+    """Returns the priority of each bin by the room it has left; every room is at least item."""
+    return [-(room - item) for room in rooms]
+
+
+# EVOLVE-BLOCK-END
+'''
+
+_STAGES = '''\
+"""Measures heuristics for online bin packing."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+INSTANCES = json.loads((Path(__file__).parent / "instances.json").read_text())
+CAPACITY = 100
+
+
+def quick(program_path, cases):
+    """Returns a score for each case of the stage `quick`."""
+    return full(program_path, cases)
+
+
+def full(program_path, cases):
+    """Returns a score for each case: the share of the lower bound in the bins that were used."""
+    program = load(program_path)
+    return {case: score(program.priority, INSTANCES[case]) for case in cases}
+
+
+def score(priority, items):
+    rooms = []
+    for item in items:
+        fitting = [index for index, room in enumerate(rooms) if room >= item]
+        offered = [rooms[index] for index in fitting] + [CAPACITY]
+        priorities = list(priority(item, offered))
+        chosen = max(range(len(offered)), key=priorities.__getitem__)
+        if chosen == len(fitting):
+            rooms.append(CAPACITY - item)
+        else:
+            rooms[fitting[chosen]] -= item
+    return sum(items) / CAPACITY / len(rooms)
+
+
+def load(path):
+    """Imports the program."""
+    spec = importlib.util.spec_from_file_location("program", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+'''
+
+
+def _instances() -> str:
+    draw = random.Random(7)
+    kinds = {"uniform 60": (20, 60, 60), "uniform 200": (20, 60, 200), "small 200": (5, 40, 200)}
+    drawn = {
+        name: [draw.randint(low, high) for _ in range(count)]
+        for name, (low, high, count) in kinds.items()
+    }
+    return json.dumps(drawn) + "\n"
+
+
 _README = """\
 # {name}
 
@@ -111,5 +209,13 @@ STARTERS: Mapping[str, Mapping[str, str]] = {
         "README.md": _README,
     },
     "funsearch": {"specification.py": _SPECIFICATION, "README.md": _README},
+    "problem": {
+        "problem.yaml": _DESCRIPTION,
+        "evaluator.py": _STAGES,
+        "instances.json": _instances(),
+        "seeds/best_fit.py": _BEST_FIT,
+        "seeds/worst_fit.py": _BEST_FIT.replace("-(room - item)", "room - item"),
+        "README.md": _README,
+    },
 }
 """Format to file name to text; `{name}` and `{path}` of a README are filled in."""

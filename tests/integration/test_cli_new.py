@@ -20,14 +20,15 @@ def test_a_starter_can_be_run_and_has_nothing_to_remark(evoq: Evoq, tmp_path: Pa
 
     assert written.code == 0
     assert written.json["files"] == list(STARTERS[format])
-    assert {path.name for path in folder.iterdir()} == {*STARTERS[format]}
+    files = {str(path.relative_to(folder)) for path in folder.rglob("*.*")}
+    assert files == {*STARTERS[format]}
     assert f"evoq run {folder}" in (folder / "README.md").read_text()
 
     checked = evoq("check", folder, "--strict", "--json", "--set", "sandbox.backend=process")
     assert checked.code == 0, checked.err
     assert checked.json["format"] == format
     assert checked.json["notices"] == []
-    assert [seed["failure"] for seed in checked.json["seeds"]] == [None]
+    assert {seed["failure"] for seed in checked.json["seeds"]} == {None}
 
 
 def test_a_folder_with_files_is_left_alone(evoq: Evoq, tmp_path: Path):

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 _SETTING = re.compile(
-    r"(?:`|--set )(budget|search|queue|llm|sandbox|prices|prompts|problem)\.([a-z_]+)"
+    r"(?:`|--set )(budget|search|queue|llm|sandbox|prices|prompts|problem)\.(?!yaml)([a-z_]+)"
 )
 
 

@@ -1,0 +1,390 @@
+"""Evoqueue's own format: a folder with a `problem.yaml`; docs/problem-yaml.md describes it.
+
+The keys are the fields of `Description`; `schema` returns their JSON Schema.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal, Self, TypeAlias
+
+import yaml
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from app.adapters.problems import options as option
+from app.adapters.problems.building import (
+    Jobs,
+    default_mode,
+    evaluator_of,
+    language_of,
+    problem_digest,
+)
+from app.adapters.problems.evaluator_result import Reader
+from app.adapters.problems.files import Source, decoded, source_text, tree
+from app.domain.evaluation import Cases
+from app.domain.problem import Axis, EditRules, Mode, Problem, ProblemError
+from app.domain.program import Program
+from app.domain.search.gates import gate
+from app.domain.secrets import without_keys
+from app.domain.source.imports import ImportPolicy
+
+NAME = "problem"
+FILE = "problem.yaml"
+OPTIONS: frozenset[str] = frozenset()
+
+MOST_TRIALS = 8
+_REQUIREMENTS = "requirements.txt"
+_OPEN_GATE = "quantile 0 of 1"
+"""The gate of a stage that names none, before one that does."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+Name: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+class StageSection(_Section):
+    """A stage: one function of the evaluator."""
+
+    name: Name
+    """The function, called with the path of the program; with `cases` too where there are any."""
+    gate: float | str | None = None
+    """The fitness that leads to the next stage, or `quantile Q of N`, or `top K of N`."""
+    cases: list[str] = Field(default_factory=list)
+    """Names of the cases. The function returns a dict with a score for each one it is given."""
+    together: bool | None = None
+    """Whether all cases are one trial. Up to 8 cases have a trial each by default."""
+    seconds: float = Field(60.0, gt=0)
+    """Time-out of a trial."""
+    memory_mib: int = Field(1024, gt=0)
+    """Memory of a trial."""
+
+    @field_validator("gate")
+    @classmethod
+    def _readable(cls, given: float | str | None) -> float | str | None:
+        if given is not None:
+            gate(given)
+        return given
+
+
+class AxisSection(_Section):
+    """An axis of the feature grid."""
+
+    name: str
+    """A metric of the evaluator, or `complexity`, `diversity` or another built-in feature."""
+    bins: int | None = Field(None, ge=1, le=10_000)
+    """Cells along the axis. Without a value, as many as suit the run's budget."""
+    low: float | None = None
+    """Lower end of the range. Without a range, it is learnt from what is measured."""
+    high: float | None = None
+    """Upper end of the range."""
+
+    @model_validator(mode="after")
+    def _whole_range(self) -> Self:
+        if (self.low is None) != (self.high is None):
+            raise ValueError("a range needs both low and high")
+        if self.low is not None and self.high is not None and not self.low < self.high:
+            raise ValueError(f"low {self.low:g} is not below high {self.high:g}")
+        return self
+
+
+class ImportsSection(_Section):
+    """The modules that children may import."""
+
+    allow: list[str] | None = None
+    """The only modules that a child may import. Without a value, every module."""
+    deny: list[str] = Field(default_factory=list)
+    """Modules that a child may not import."""
+
+
+class Description(_Section):
+    """A problem: what evolves, how it is measured, and what a run of it begins with."""
+
+    instructions: str = ""
+    """The task in prose, for the model."""
+    seeds: Annotated[dict[str, str], Field(min_length=1)]
+    """Names of start programs and their files. Each is a baseline of the results."""
+    evaluator: str = "evaluator.py"
+    """The file that defines the functions of the stages."""
+    stages: Annotated[list[StageSection], Field(min_length=1)]
+    """The stages in order. A case that two stages share counts with its later score."""
+    every_case: bool = True
+    """Whether a program fails if one of its cases fails; otherwise that case has no score."""
+    axes: list[AxisSection] = Field(default_factory=lambda: [AxisSection(name="complexity")])
+    """The feature grid."""
+    hidden: list[str] = Field(default_factory=list)
+    """Files that no program may read. The problem is refused in compatible mode."""
+    requirements: list[str] = Field(default_factory=list)
+    """Packages of the evaluator and the programs, as lines of a requirements.txt."""
+    environment: dict[str, str] = Field(default_factory=dict)
+    """Variables of the evaluator; the program does not see them."""
+    mode: Literal["guarded", "compatible"] | None = None
+    """Whether evaluator and program are separate processes. `guarded` for Python by default."""
+    imports: ImportsSection = Field(default_factory=ImportsSection)
+    """The modules that children may import."""
+    enforce_blocks: bool = True
+    """Whether only the lines inside EVOLVE-BLOCK markers may change."""
+    max_code_chars: int = Field(10_000, gt=0)
+    """Longest child that is measured, in characters."""
+    settings: dict[str, JsonValue] = Field(default_factory=dict)
+    """Settings of a run by dotted name, such as `search.strategy`. --set overrides them."""
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        for what, names in (
+            ("stages", [stage.name for stage in self.stages]),
+            ("axes", [axis.name for axis in self.axes]),
+            *((f"cases of {stage.name}", stage.cases) for stage in self.stages),
+        ):
+            if twice := [name for name in names if names.count(name) > 1]:
+                raise ValueError(f"two {what} are called {twice[0]!r}")
+        if self.stages[-1].gate is not None:
+            raise ValueError("the last stage has a gate, which leads nowhere")
+        return self
+
+
+def schema() -> dict[str, Any]:
+    """Returns the JSON Schema of `problem.yaml`."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **Description.model_json_schema(),
+    }
+
+
+def recognises(paths: Sequence[Path]) -> bool:
+    """Returns whether this is a `problem.yaml` or a folder with one."""
+    return len(paths) == 1 and _described(paths[0]).is_file()
+
+
+def configures(loaded: Any) -> bool:  # noqa: ARG001  its settings lie in problem.yaml
+    return False
+
+
+def read(paths: Sequence[Path], config: Path | None = None, *, strict: bool = False) -> Source:  # noqa: ARG001
+    """Reads the folder of a `problem.yaml`.
+
+    Raises:
+      ProblemError: A configuration was given, or the folder is too large.
+      OSError: A path cannot be read.
+    """
+    if config is not None:
+        raise ProblemError(
+            "a problem.yaml takes no other configuration",
+            where=str(config),
+            remedy="Leave --config out, or give a file of Evoqueue's settings.",
+        )
+    folder = _described(paths[0]).parent
+    files = tree(folder)
+    files[FILE] = without_keys(decoded(files[FILE], FILE)).encode()
+    return Source(folder.resolve().name, files, {option.CONFIG: FILE})
+
+
+def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> Problem:
+    """Returns the problem that a `problem.yaml` describes.
+
+    Raises:
+      ProblemError: A key is unknown or has a value that cannot be used, or a file is missing.
+    """
+    text = decoded(files[options[option.CONFIG]], FILE)
+    described = _read(text)
+    places = _places(text)
+    for key, file in _files(described):
+        if file not in files:
+            raise ProblemError(
+                f"`{key}` names a file that the folder does not hold",
+                where=_place(places, key),
+                value=file,
+                remedy="Correct the path, relative to problem.yaml, or add the file.",
+            )
+    suffix = PurePosixPath(next(iter(described.seeds.values()))).suffix
+    language = language_of(suffix)
+    seeds = {
+        title: Program(source_text(files[file], file), language)
+        for title, file in described.seeds.items()
+    }
+    mode = Mode(options.get(option.MODE, described.mode or default_mode(suffix).value))
+    if described.hidden and mode is not Mode.GUARDED:
+        raise ProblemError(
+            "hidden files can be read by every program in compatible mode",
+            where=_place(places, "hidden"),
+            value=", ".join(described.hidden),
+            remedy="Measure in guarded mode, or leave `hidden` out.",
+        )
+    stages = tuple(stage.name for stage in described.stages)
+    evaluator = evaluator_of(
+        _with_requirements(described, files, places),
+        described.evaluator,
+        {**options, option.ENVIRONMENT: {**described.environment, **_given(options)}},
+    )
+    limits = {
+        stage.name: option.overridden(
+            {
+                "wall_seconds": stage.seconds,
+                "cpu_seconds": 2 * stage.seconds,
+                "memory_mib": stage.memory_mib,
+            },
+            options,
+        )
+        for stage in described.stages
+    }
+    reader = Reader(
+        stages=stages,
+        axes=tuple(axis.name for axis in described.axes),
+        seeds=tuple(seeds.values()),
+        flags_count=True,
+        artifact_chars=20_480,
+        redact=True,
+        keep_artifacts=True,
+        verified=mode is Mode.GUARDED,
+    )
+    groups = {stage.name: _groups(stage) for stage in described.stages if stage.cases}
+    thresholds, suggested = _gates(described.stages)
+    return Problem(
+        name=name,
+        digest=problem_digest(NAME, files, options),
+        format=NAME,
+        files=files,
+        options=options,
+        instructions=described.instructions,
+        seeds=tuple(dict.fromkeys(seeds.values())),
+        prepare=Jobs(evaluator, suffix, mode, limits).prepare,
+        interpret=reader.interpret,
+        language=language,
+        suffix=suffix,
+        stages=stages,
+        thresholds=thresholds,
+        cases=Cases(groups, whole=described.every_case),
+        axes=tuple(_axis(axis) for axis in described.axes),
+        edit=EditRules(described.enforce_blocks, described.max_code_chars),
+        imports=_imports(described.imports, options),
+        baselines={title: seed.id for title, seed in seeds.items()},
+        suggestions={**suggested, **described.settings},
+    )
+
+
+def _described(path: Path) -> Path:
+    return path if path.name == FILE else path / FILE
+
+
+def _read(text: str) -> Description:
+    """Returns the checked contents of a `problem.yaml`.
+
+    Raises:
+      ProblemError: It is not YAML, or a key is wrong; with line and key.
+    """
+    try:
+        loaded = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise ProblemError(
+            f"not YAML: {error.problem}", where=f"{FILE}{line}", remedy="Correct the line."
+        ) from error
+    try:
+        return Description.model_validate(loaded)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        key = _dotted(fault["loc"])
+        raise ProblemError(
+            f"`{key or 'the file'}`: {_lowered(fault['msg'].removeprefix('Value error, '))}",
+            where=_place(_places(text), key),
+            value=json.dumps(fault["input"], default=str)[:80],
+            remedy="docs/problem-yaml.md lists every key, docs/problem.schema.json with its type.",
+        ) from error
+
+
+def _lowered(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def _dotted(loc: Sequence[str | int]) -> str:
+    """Returns the key of an error: the part of pydantic's that is in the file."""
+    kinds = ("float", "str", "function-after", "constrained-str", "int", "bool")
+    parts = [part for part in loc if isinstance(part, int) or not part.startswith(kinds)]
+    return ".".join(map(str, parts))
+
+
+def _places(text: str) -> dict[str, int]:
+    """Returns dotted key to line, from 1; the entries of a list are counted from 0."""
+    node = yaml.compose(text, Loader=yaml.SafeLoader)
+    return dict(_lines(node, "")) if node else {}
+
+
+def _lines(node: yaml.Node, above: str) -> Iterator[tuple[str, int]]:
+    if isinstance(node, yaml.MappingNode):
+        parts = [(str(key.value), key, value) for key, value in node.value]
+    elif isinstance(node, yaml.SequenceNode):
+        parts = [(str(index), value, value) for index, value in enumerate(node.value)]
+    else:
+        return
+    for name, place, value in parts:
+        key = f"{above}.{name}" if above else name
+        yield key, place.start_mark.line + 1
+        yield from _lines(value, key)
+
+
+def _place(places: Mapping[str, int], key: str) -> str:
+    """Returns `problem.yaml:LINE` of a key, or of the closest one around it."""
+    while key and key not in places:
+        key = key.rpartition(".")[0]
+    return f"{FILE}:{places[key]}" if key else FILE
+
+
+def _files(described: Description) -> Iterator[tuple[str, str]]:
+    yield "evaluator", described.evaluator
+    yield from ((f"seeds.{title}", file) for title, file in described.seeds.items())
+    yield from ((f"hidden.{index}", file) for index, file in enumerate(described.hidden))
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, str]:
+    return dict(options.get(option.ENVIRONMENT, {}))
+
+
+def _with_requirements(
+    described: Description, files: Mapping[str, bytes], places: Mapping[str, int]
+) -> Mapping[str, bytes]:
+    if not described.requirements:
+        return files
+    if _REQUIREMENTS in files:
+        raise ProblemError(
+            "the folder has a requirements.txt too",
+            where=_place(places, "requirements"),
+            remedy="Keep one of the two.",
+        )
+    return {**files, _REQUIREMENTS: "\n".join([*described.requirements, ""]).encode()}
+
+
+def _groups(stage: StageSection) -> tuple[tuple[str, ...], ...]:
+    together = len(stage.cases) > MOST_TRIALS if stage.together is None else stage.together
+    return (tuple(stage.cases),) if together else tuple((case,) for case in stage.cases)
+
+
+def _gates(stages: Sequence[StageSection]) -> tuple[tuple[float, ...], dict[str, Any]]:
+    """Returns thresholds where every gate is one, and otherwise the setting with all gates."""
+    gates = [stage.gate for stage in stages[:-1]]
+    while gates and gates[-1] is None:
+        gates.pop()
+    numbers = tuple(float(one) for one in gates if isinstance(one, float))
+    if len(numbers) == len(gates):
+        return numbers, {}
+    return (), {"search.gates": [_OPEN_GATE if one is None else one for one in gates]}
+
+
+def _axis(axis: AxisSection) -> Axis:
+    scaled = axis.bins is None
+    return Axis(axis.name, axis.bins or Axis("").bins, axis.low, axis.high, scaled=scaled)
+
+
+def _imports(imports: ImportsSection, options: Mapping[str, Any]) -> ImportPolicy:
+    allow = options.get(option.ALLOW_IMPORTS, imports.allow)
+    deny = options.get(option.DENY_IMPORTS, imports.deny)
+    return ImportPolicy(None if allow is None else tuple(allow), tuple(deny))

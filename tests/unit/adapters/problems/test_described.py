@@ -1,0 +1,155 @@
+"""Problems described by a `problem.yaml`: what its keys do, and where an error is."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from app.adapters.problems import load
+from app.adapters.problems.described import FILE, Description, schema
+from app.domain.evaluation import Trial
+from app.domain.problem import Mode, Problem, ProblemError
+
+ROOT = Path(__file__).resolve().parents[4]
+LEAST = """\
+seeds: {first: a.py}
+stages:
+  - name: evaluate
+"""
+
+
+@pytest.fixture
+def described(tmp_path: Path) -> Any:
+    (tmp_path / "a.py").write_text("x = 1\n")
+    (tmp_path / "b.py").write_text("x = 2\n")
+    (tmp_path / "evaluator.py").write_text(
+        "def evaluate(path):\n    return {'combined_score': 1}\n"
+    )
+    (tmp_path / "secret.json").write_text("[]")
+
+    def problem(text: str = "", **options: Any) -> Problem:
+        (tmp_path / FILE).write_text(LEAST + text if "seeds" not in text else text)
+        return load([tmp_path], options=options)
+
+    return problem
+
+
+def test_the_least_description_is_a_problem(described):
+    problem = described()
+
+    assert (problem.format, problem.stages, problem.baselines) == (
+        "problem",
+        ("evaluate",),
+        {"first": problem.seeds[0].id},
+    )
+    assert problem.first_job().function == "evaluate"
+    assert problem.first_job().limits.wall_seconds == 60.0
+    assert problem.first_job().mode is Mode.GUARDED
+
+
+def test_stages_have_limits_cases_and_thresholds_of_their_own(described):
+    problem = described(
+        "seeds: {first: a.py, second: b.py}\n"
+        "stages:\n"
+        "  - {name: quick, seconds: 5, gate: -20, cases: [a, b]}\n"
+        "  - {name: full, memory_mib: 64, together: true, cases: [c, d]}\n"
+        "every_case: false\n"
+    )
+
+    assert problem.thresholds == (-20.0,)
+    assert problem.trials_of("p", "quick") == (
+        Trial("quick", ("p",), ("a",)),
+        Trial("quick", ("p",), ("b",)),
+    )
+    [full] = problem.trials_of(problem.seeds[1].id, "full")
+    job = problem.prepare(full, {problem.seeds[1].id: problem.seeds[1]})
+    assert (job.cases, job.limits.memory_mib) == (("c", "d"), 64)
+    assert problem.first_job().limits.wall_seconds == 5.0
+    assert problem.cases.whole is False
+    assert len(problem.seeds) == 2
+
+
+def test_a_gate_that_compares_programs_becomes_a_setting_of_the_run(described):
+    problem = described(
+        "seeds: {first: a.py}\n"
+        "stages: [{name: one}, {name: two, gate: top 3 of 20}, {name: three}]\n"
+        "settings: {search.strategy: greedy}\n"
+    )
+
+    assert problem.thresholds == ()
+    assert problem.suggestions == {
+        "search.gates": ["quantile 0 of 1", "top 3 of 20"],
+        "search.strategy": "greedy",
+    }
+
+
+def test_the_rest_of_the_description_shapes_the_problem(described):
+    problem = described(
+        "instructions: Find x.\n"
+        "axes: [{name: length, bins: 4, low: 0, high: 9}]\n"
+        "requirements: ['tinypackage==1.0']\n"
+        "environment: {LEVEL: '3'}\n"
+        "imports: {allow: [math], deny: [cmath]}\n"
+        "enforce_blocks: false\n"
+    )
+    evaluator = problem.first_job().evaluator
+
+    assert problem.instructions == "Find x."
+    assert [(axis.name, axis.bins, axis.high) for axis in problem.axes] == [("length", 4, 9.0)]
+    assert evaluator.files["requirements.txt"] == b"tinypackage==1.0\n"
+    assert evaluator.environment == {"LEVEL": "3"}
+    assert problem.imports.allow == ("math",)
+    assert problem.imports.deny == ("cmath",)
+    assert problem.edit.enforce_blocks is False
+
+
+def test_hidden_files_keep_a_problem_out_of_compatible_mode(described):
+    assert described("hidden: [secret.json]\n").first_job().mode is Mode.GUARDED
+
+    with pytest.raises(ProblemError, match=r"problem.yaml:4: hidden files can be read"):
+        described("hidden: [secret.json]\n", **{"sandbox.mode": "compatible"})
+    with pytest.raises(ProblemError, match=r"problem.yaml:4: hidden files can be read"):
+        described("hidden: [secret.json]\nmode: compatible\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("stage: 3\n", "problem.yaml:4: `stage`: extra inputs are not permitted"),
+        ("max_code_chars: many\n", "problem.yaml:4: `max_code_chars`: input should be a valid int"),
+        ("axes:\n  - name: a\n    bins: 0\n", "yaml:6: `axes.0.bins`: input should be"),
+        ("axes:\n  - {name: a, low: 3}\n", "problem.yaml:5: `axes.0`: a range needs both"),
+        ("evaluator: scores.py\n", r"problem.yaml:4: `evaluator` names a file .*\(scores.py\)"),
+        ("hidden: [c.json]\n", r"problem.yaml:4: `hidden.0` names a file"),
+        ("seeds: {first: c.py}\nstages: [{name: evaluate}]\n", "yaml:1: `seeds.first` names"),
+        ("seeds: {first: a.py}\nstages: [{name: a, gate: x}, {name: b}]\n", "`stages.0.gate`"),
+        ("seeds: {first: a.py}\nstages: [{name: a, gate: 1}]\n", "the last stage has a gate"),
+        ("seeds: {first: a.py}\nstages: [{name: a}, {name: a}]\n", "two stages are called 'a'"),
+        ("seeds: {first: a.py}\n", "problem.yaml: `stages`: field required"),
+        ("axes: [\n", r"problem.yaml:\d: not YAML"),
+    ],
+)  # fmt: skip
+def test_an_error_names_line_and_key(described, text, message):
+    with pytest.raises(ProblemError, match=message):
+        described(text)
+
+
+def test_the_schema_of_the_documents_is_that_of_the_code():
+    kept = json.loads((ROOT / "docs/problem.schema.json").read_text())
+
+    assert kept == schema(), "write `schema()` there, with indent=2"
+
+
+def test_every_key_is_described_in_the_documents():
+    text = (ROOT / "docs/problem-yaml.md").read_text()
+
+    assert [name for name in Description.model_fields if f"`{name}`" not in text] == []
+
+
+def test_the_example_of_the_documents_can_be_read():
+    text = (ROOT / "docs/problem-yaml.md").read_text()
+    [example] = [part for part in text.split("```") if part.startswith("yaml\n")]
+
+    assert Description.model_validate(yaml.safe_load(example.removeprefix("yaml\n")))
