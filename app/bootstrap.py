@@ -21,6 +21,7 @@ from app.adapters.model.providers.vllm_engine import VllmEngine, VllmLaunch
 from app.adapters.problems.loading import load, reload
 from app.adapters.queue.address import client_url
 from app.adapters.queue.celery import CeleryExecutor
+from app.adapters.sandbox.cached import CachedSandbox
 from app.adapters.sandbox.choose import choose
 from app.adapters.store.group_commit import GroupCommit
 from app.adapters.store.leases import LeaseRenewer
@@ -84,7 +85,7 @@ def worker_context(settings: Settings | None = None) -> Context:
     return context(
         store,
         CeleryExecutor(app),
-        LazySandbox(settings.sandbox.model_copy(update=sandboxes)),
+        CachedSandbox(LazySandbox(settings.sandbox.model_copy(update=sandboxes)), store),
         queue=settings.queue,
         engine=worker_engine(),
         settings=settings,
@@ -282,6 +283,10 @@ class LazySandbox:
     def prepare(self, evaluator: Evaluator) -> None:
         """See `app.ports.protocols.Sandbox.prepare`."""
         self._open().prepare(evaluator)
+
+    def surroundings(self, evaluator: Evaluator) -> str:
+        """See `app.ports.protocols.Sandbox.surroundings`."""
+        return self._open().surroundings(evaluator)
 
     def protections(self) -> list[Protection]:
         """See `app.ports.protocols.Sandbox.protections`."""

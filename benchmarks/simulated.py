@@ -87,6 +87,9 @@ class SimulatedSandbox:
 
     def prepare(self, evaluator: Evaluator) -> None: ...
 
+    def surroundings(self, evaluator: Evaluator) -> str:
+        return "simulated"
+
     def protections(self) -> list[Protection]:
         return []
 

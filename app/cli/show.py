@@ -96,6 +96,7 @@ def _show_run(name: str, screen: Screen) -> None:
         f"{sum(summary.cuts.values())} cut, {sum(summary.failures.values())} failed",
         "cut": counted(summary.cuts),
         "failures": counted(summary.failures),
+        "not evaluated": summary.savings.text,
         "seed": str(run.seed),
         **cost_rows(summary.costs),
         "took": duration(summary.seconds),

@@ -94,6 +94,14 @@ class SearchSettings(Section):
     """What a program needs to go on from each stage to the next, in order: a fitness, `quantile Q
     of N` or `top K of N` of the newest N programs of its island. Without a value, the problem
     decides."""
+    reuse: bool = False
+    """Whether a trial takes the result of an equal one of any run, which has the same program,
+    evaluator, limits and image. Leave it off where equal trials may differ: an evaluator with
+    noise, with a clock, or with data of its own from elsewhere."""
+    similarity: float | None = Field(None, gt=0, le=1)
+    """A child is not evaluated if its text is at least so similar to one of the 64 fittest programs
+    of its island: the share of runs of three tokens that they have in common. Without a value, no
+    texts are compared."""
     grid_after: int | None = Field(None, ge=1)
     """Evaluations after which the ranges of axes without a declared range are learnt and frozen.
     Without a value, a fifth of the budget, at most 50."""

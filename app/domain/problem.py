@@ -95,6 +95,7 @@ class Job:
         0 <= seed < 2**32.
       cases: Names of the cases to be measured, which the function is given as its argument `cases`;
         empty for a function that has no such argument.
+      reuse: Whether the outcome of an equal job, of this run or another, may take its place.
     """
 
     evaluator: Evaluator
@@ -104,6 +105,7 @@ class Job:
     mode: Mode = Mode.GUARDED
     seed: int = 0
     cases: tuple[str, ...] = ()
+    reuse: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,7 @@ class Outcome:
       failure: The reason why there is no result; None when there is one.
       stdout, stderr: Bounded head and tail of what was printed, before secrets are filtered.
       boot_seconds: Time this job waited for its sandbox to start; 0.0 in a warm one.
+      reused: Whether an equal job ended so earlier; nothing was run.
     """
 
     result: bytes | None
@@ -127,6 +130,7 @@ class Outcome:
     cpu_seconds: float = 0.0
     peak_memory_mib: float | None = None
     boot_seconds: float = 0.0
+    reused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,12 @@ import hashlib
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from app.domain.source.syntax import UNPARSABLE, remembered, syntax_tree
+from app.domain.source.syntax import (
+    UNPARSABLE,
+    remembered,
+    syntax_tree,
+    with_numbered_locals,
+)
 
 ProgramId: TypeAlias = str
 """Sixty-four hex digits: the SHA-256 of a program's exact source."""
@@ -30,7 +35,10 @@ class Program:
 
 
 def fingerprint(program: Program) -> str:
-    """Returns a digest shared by programs that differ only in layout, comments or docstrings.
+    """Returns a digest that programs share if they differ only in what no run of them can show.
+
+    That is layout, comments, docstrings, and the names of local variables; parameters keep their
+    names, which callers may use.
 
     The fingerprint of source that does not parse is that of its text with collapsed white space, so
     that layout does not make a program with a syntax error a new one.
@@ -42,7 +50,7 @@ def fingerprint(program: Program) -> str:
 @remembered
 def _python_fingerprint(source: str) -> str:
     with contextlib.suppress(*UNPARSABLE):
-        return _digest(ast.dump(_without_docstrings(syntax_tree(source))))
+        return _digest(ast.dump(with_numbered_locals(_without_docstrings(syntax_tree(source)))))
     return _text_fingerprint(source)
 
 

@@ -40,6 +40,9 @@ class SearchRules:
       enforce_blocks: Whether text outside EVOLVE-BLOCK regions is put back; None: as the problem
         says.
       gates: What leads from stage to stage in place of the problem's thresholds; None: those.
+      reuse: Whether trials may take the outcome of an equal job; see `Job.reuse`.
+      similarity: Least similarity to a program of its island for which a child is not evaluated;
+        None where texts are not compared.
       grid_after: Measured programs after which the ranges of open axes are learnt.
       stop_fitness: Fitness at which the run stops; None for never.
       stop_admitted: Admitted proposals, seeds not counted, at which it stops; None for never.
@@ -50,6 +53,8 @@ class SearchRules:
     recipe: Recipe | None
     enforce_blocks: bool | None
     gates: tuple[Gate, ...] | None
+    reuse: bool
+    similarity: float | None
     grid_after: int
     stop_fitness: float | None
     stop_admitted: int | None

@@ -1,15 +1,16 @@
 """Entering: children enter the ledger, each once, and their cohorts advance."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Self, TypeAlias
 
 from app.domain.evaluation import Failure
 from app.domain.operator import Child, Offspring
-from app.domain.program import fingerprint
+from app.domain.program import Program, ProgramId, fingerprint
 from app.domain.run import Run
 from app.domain.search.cohort import Cohort, CohortId, CutReason, Member, State
+from app.domain.source.similarity import similarity
 from app.engine.advance import Advance, advance, closes, emit_cut, emit_failed
 from app.engine.context import Context
 from app.engine.enqueue import enqueue
@@ -31,6 +32,21 @@ class Unasked:
     reason: str
 
 
+COMPARED = 64
+"""The fittest programs of its island that a child is compared with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """A program that a child is too similar to."""
+
+    program: ProgramId
+    similarity: float
+
+    def __str__(self) -> str:
+        return f"similarity {self.similarity:.2f} to {self.program[:12]}"
+
+
 @dataclass(frozen=True, slots=True)
 class GeneratedChildren:
     """Proposals with their children.
@@ -39,11 +55,13 @@ class GeneratedChildren:
       leased: The proposals, with their drafts.
       children: One a member.
       fingerprints: One a child; "" where there is no program.
+      near: By place, the programs that children are too similar to.
     """
 
     leased: LeasedProposals
     children: Sequence[Child | Unasked]
     fingerprints: Sequence[str]
+    near: Mapping[int, Near] = field(default_factory=dict)
 
     @classmethod
     def of(cls, leased: LeasedProposals, children: Sequence[Child | Unasked]) -> Self:
@@ -66,7 +84,42 @@ class GeneratedChildren:
 
 def enter(ctx: Context, run: Run, generated: Sequence[GeneratedChildren]) -> None:
     """Enters the children of proposals of a run, each once, and advances their cohorts."""
+    if run.rules.search.similarity is not None:
+        generated = _compared(ctx, run, generated, run.rules.search.similarity)
     ctx.share(("enter", run.id), generated, partial(_enter, ctx), partial(enqueue, ctx))
+
+
+def _compared(
+    ctx: Context, run: Run, generated: Sequence[GeneratedChildren], least: float
+) -> list[GeneratedChildren]:
+    """Compares children with the fittest programs of their islands; nothing is locked meanwhile."""
+    islands = {each.leased.cohort.island for each in generated}
+    with ctx.store.begin() as tx:
+        fittest = {index: tx.archive.island(run.id, index).best(COMPARED) for index in islands}
+        ids = sorted({elite.program for elites in fittest.values() for elite in elites})
+        programs = tx.programs.get(ids)
+    compared = []
+    for each in generated:
+        cohort = each.leased.cohort
+        others = [] if cohort.seeding else [programs[e.program] for e in fittest[cohort.island]]
+        pairs = zip(each.children, each.fingerprints, strict=True)
+        nearest = ((n, _nearest(child, own, others)) for n, (child, own) in enumerate(pairs))
+        near = {n: found for n, found in nearest if found and found.similarity >= least}
+        compared.append(replace(each, near=near))
+    return compared
+
+
+def _nearest(child: Child | Unasked, own: str, others: Sequence[Program]) -> Near | None:
+    """Returns the program that a child is most similar to; one of equal fingerprint is none."""
+    if not isinstance(child, Offspring):
+        return None
+    source = child.program.source
+    found = (
+        Near(other.id, similarity(source, other.source))
+        for other in others
+        if fingerprint(other) != own
+    )
+    return max(found, key=lambda near: near.similarity, default=None)
 
 
 def _enter(ctx: Context, generated: Sequence[GeneratedChildren]) -> list[Advance | None]:
@@ -95,6 +148,7 @@ def _left(generated: GeneratedChildren, planned: set[int]) -> GeneratedChildren:
         replace(generated.leased, cohort=replace(cohort, members=members)),
         [generated.children[place] for place in kept],
         [generated.fingerprints[place] for place in kept],
+        {n: generated.near[place] for n, place in enumerate(kept) if place in generated.near},
     )
 
 
@@ -111,7 +165,10 @@ def _entered(
     for proposals in generated:
         rows = zip(proposals.members, proposals.children, proposals.claims, strict=True)
         cohort = proposals.leased.cohort
-        mine = [_entry(tx, run, cohort, m, child, claim, free) for m, child, claim in rows]
+        mine = [
+            _entry(tx, run, cohort, m, child, claim, free, proposals.near.get(place))
+            for place, (m, child, claim) in enumerate(rows)
+        ]
         results += mine
         pairs = zip(proposals.members, mine, strict=True)
         members = tuple(replace(m, state=r.state, program=r.program) for m, r in pairs)
@@ -155,6 +212,7 @@ def _entry(
     child: Child | Unasked,
     claim: Claim | None,
     free: set[Claim],
+    near: Near | None,
 ) -> MemberResult:
     """Returns how a member enters; takes its child's claim out of those that are free."""
     if isinstance(child, Unasked):
@@ -170,4 +228,7 @@ def _entry(
         emit_cut(tx, run, cohort, member, CutReason.DUPLICATE, "duplicate")
         return replace(entered, state=State.CUT, cut=CutReason.DUPLICATE)
     free.remove(claim)
+    if near is not None:
+        emit_cut(tx, run, cohort, member, CutReason.SIMILAR, str(near))
+        return replace(entered, state=State.CUT, cut=CutReason.SIMILAR)
     return entered

@@ -119,13 +119,19 @@ def claim_trials(
 def _evaluations(ctx: Context, run: Run, leased: Sequence[LeasedTrial]) -> Iterator[TrialResult]:
     problem = ctx.problem(run.problem)
     for trial in leased:
+        job = replace(problem.prepare(trial.trial, trial.programs), reuse=run.rules.search.reuse)
         try:
-            outcome = ctx.sandbox.run(problem.prepare(trial.trial, trial.programs))
+            outcome = ctx.sandbox.run(job)
         except Starved as error:
             if trial.attempt < ctx.pace.attempts:
                 raise
             outcome = error.outcome
         evaluation = problem.interpret(trial.trial, trial.programs, outcome)
+        if outcome.reused:
+            saved = outcome.wall_seconds
+            evaluation = replace(
+                evaluation, saved_seconds=saved, wall_seconds=0.0, cpu_seconds=0.0, boot_seconds=0.0
+            )
         yield TrialResult(trial.id, trial.cohort, evaluation)
 
 

@@ -8,7 +8,7 @@ from app.domain.program import ProgramId
 from app.domain.run import Run
 from app.domain.search.archive import Quality
 from app.domain.search.cohort import ProposalId, State
-from app.ports.records import DetailCount, Settled, Spent
+from app.ports.records import DetailCount, Reused, Settled, Spent
 
 
 class History(Protocol):
@@ -76,6 +76,10 @@ class History(Protocol):
 
     def cuts(self, run: int) -> dict[str, int]:
         """Returns how many proposals of the budget were cut, by reason."""
+        ...
+
+    def reused(self, run: int) -> Reused:
+        """Returns how many trials of a run were not run, because an equal one had been."""
         ...
 
     def spent(self) -> Spent:

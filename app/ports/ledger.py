@@ -13,7 +13,7 @@ from typing import Protocol
 from app.domain.evaluation import FailureKind, Trial
 from app.domain.events import Event, EventKind, Fact
 from app.domain.operator import Aim, Ancestry, Completion, FailedChild, MeasuredPoint, ProgramRecord
-from app.domain.problem import Axis, Problem, ProblemDigest
+from app.domain.problem import Axis, Outcome, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
 from app.domain.run import Run, RunState
 from app.domain.search.archive import Cell, Elite, IslandView
@@ -294,6 +294,22 @@ class Trials(Protocol):
         ...
 
 
+class Outcomes(Protocol):
+    """Outcomes of sandbox jobs, kept for runs that ask for them; see `Job.reuse`."""
+
+    def recall(self, job: str) -> Outcome | None:
+        """Returns the outcome that is kept under a job's digest; None where there is none."""
+        ...
+
+    def keep(self, job: str, outcome: Outcome) -> None:
+        """Keeps an outcome; one that is kept already stays.
+
+        Raises:
+          ValueError: It is a failure.
+        """
+        ...
+
+
 class Leases(Protocol):
     """Leases of proposals whose children are generated, and of trials that are evaluated."""
 
@@ -500,6 +516,7 @@ class Transaction(Protocol):
     cohorts: Cohorts
     proposals: Proposals
     trials: Trials
+    outcomes: Outcomes
     leases: Leases
     archive: Archive
     completions: Completions

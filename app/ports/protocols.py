@@ -118,6 +118,15 @@ class Sandbox(Protocol):
         """
         ...
 
+    def surroundings(self, evaluator: Evaluator) -> str:
+        """Names what shapes the result of a job and is not part of it: image or interpreter.
+
+        Raises:
+          EvaluatorBroken: The dependencies of the problem cannot be installed.
+          Unavailable: The machinery does not answer.
+        """
+        ...
+
     def protections(self) -> list[Protection]:
         """Returns which protections are in force, as a sandbox started for this call reports.
 

@@ -347,6 +347,14 @@ class WorkerTime:
 
 
 @dataclass(frozen=True, slots=True)
+class Reused:
+    """Trials of a run that took the result of an equal one, and what that one took."""
+
+    trials: int = 0
+    wall_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class DetailCount:
     """The first line of a failure's detail, and how many failures have it."""
 

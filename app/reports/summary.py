@@ -10,11 +10,11 @@ from app.domain.problem import Problem
 from app.domain.program import ProgramId
 from app.domain.run import Run
 from app.domain.search.back_pressure import reason
-from app.domain.search.cohort import State
+from app.domain.search.cohort import CutReason, State
 from app.engine.back_pressure import pressure
 from app.ports.ledger import Transaction
 from app.ports.protocols import Store
-from app.ports.records import Backlog, Settled
+from app.ports.records import Backlog, Reused, Settled
 from app.reports.costs import Costs, costs_document, read_costs
 
 MOST_NOTICES = 20
@@ -110,6 +110,30 @@ class BestProgram:
     settled: Settled
 
 
+UNMEASURED = (CutReason.DUPLICATE, CutReason.SIMILAR, CutReason.SAME_BEHAVIOUR)
+"""Reasons for which a program is cut before its evaluation, in the order in which they apply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Savings:
+    """What a run did not evaluate because it was known.
+
+    Attributes:
+      programs: Programs that were cut before their evaluation, by each of `UNMEASURED`.
+      reused: Trials that took the result of an equal one.
+    """
+
+    programs: Mapping[str, int] = field(default_factory=dict)
+    reused: Reused = field(default_factory=Reused)
+
+    @property
+    def text(self) -> str:
+        """The savings as one line."""
+        programs = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in self.programs.items())
+        trials = self.reused.trials
+        return f"{programs}; {trials} trials reused ({self.reused.wall_seconds:.1f} s)"
+
+
 @dataclass(frozen=True, slots=True)
 class Summary:
     """Counts, costs and results of a run at one moment.
@@ -118,6 +142,7 @@ class Summary:
       iterations: Settled proposals of the budget.
       cuts: Cut proposals by reason.
       failures: Failed proposals by kind.
+      savings: What was not evaluated.
       best: None while no program has been measured.
       baselines: Named seeds, in the problem's order; a failed one has no fitness.
       seconds: From the run's creation to its last event.
@@ -135,6 +160,7 @@ class Summary:
     baselines: Mapping[str, MeasuredProgram] = field(default_factory=dict)
     seconds: float = 0.0
     notices: tuple[str, ...] = ()
+    savings: Savings = field(default_factory=Savings)
     costs: Costs = field(default_factory=Costs)
     load: RunLoad | None = None
     places: Places | None = None
@@ -145,18 +171,22 @@ def summarise(store: Store, run: int, problem: Problem) -> Summary:
     with store.begin() as tx:
         row = tx.runs.get(run)
         states, failures = tx.history.states(run), tx.history.failures(run)
-        admitted = states.get(State.ADMITTED, 0)
+        admitted, cuts = states.get(State.ADMITTED, 0), tx.history.cuts(run)
         last = tx.events.read(run, after=row.events - 1, limit=1) if row.events else []
         return Summary(
             run=row,
             iterations=sum(n for state, n in states.items() if state.final),
             admitted=admitted,
-            cuts=tx.history.cuts(run),
+            cuts=cuts,
             failures=failures,
             best=_best(tx, run),
             baselines=_baselines(tx, run, problem),
             seconds=last[0].seconds if last else 0.0,
             notices=notices(tx, run),
+            savings=Savings(
+                {reason.value: cuts.get(reason, 0) for reason in UNMEASURED},
+                tx.history.reused(run),
+            ),
             costs=read_costs(tx, row, admitted),
             load=None if row.state.final else run_load(tx, row, tx.proposals.backlog(run)),
             places=None if row.state.final else read_places(tx, run),
@@ -243,6 +273,7 @@ def document(summary: Summary, out: str | None) -> dict[str, Any]:
         "cut": sum(summary.cuts.values()),
         "cuts": dict(summary.cuts),
         "failures": dict(summary.failures),
+        "savings": {**summary.savings.programs, "reused": asdict(summary.savings.reused)},
         "in_flight": asdict(summary.load) if summary.load else None,
         "places": asdict(summary.places) if summary.places else None,
         "tokens": run.tokens,

@@ -205,6 +205,19 @@ _UP = (
     "CREATE INDEX trials_waiting ON trials (run, visible_at) WHERE evaluation IS NULL",
     "CREATE INDEX trials_recent ON trials (run, island, stage, id) WHERE score IS NOT NULL",
     """
+    CREATE TABLE outcomes (
+        job TEXT NOT NULL,
+        result BYTEA NOT NULL,
+        stdout BYTEA NOT NULL,
+        stderr BYTEA NOT NULL,
+        wall_seconds FLOAT(53) NOT NULL,
+        cpu_seconds FLOAT(53) NOT NULL,
+        peak_memory_mib FLOAT(53),
+        kept_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+        CONSTRAINT outcomes_key PRIMARY KEY (job)
+    )
+    """,
+    """
     CREATE TABLE islands (
         run BIGINT NOT NULL,
         index INTEGER NOT NULL,
@@ -323,6 +336,7 @@ _TABLES = (
     "completions",
     "elites",
     "islands",
+    "outcomes",
     "trials",
     "proposals",
     "cohorts",

@@ -109,6 +109,10 @@ class DockerSandbox:
         """
         self._images.of(evaluator)
 
+    def surroundings(self, evaluator: Evaluator) -> str:
+        """Returns the id of a problem's image."""
+        return f"container {self._images.identity(evaluator)}"
+
     def protections(self) -> list[Protection]:
         """Returns which protections are in force; see `Pool.protections`."""
         return self._pool.protections()

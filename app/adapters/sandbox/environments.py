@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import functools
 import os
 import shutil
 import subprocess
@@ -191,13 +192,31 @@ def _write(wanted: Dependencies, folder: Path) -> None:
         path.write_bytes(contents)
 
 
+@functools.cache
+def packages(python: str) -> str:
+    """Returns the version of an interpreter, and a digest of the packages that it imports.
+
+    Raises:
+      Unavailable: It does not start.
+    """
+    text = (
+        "import hashlib, importlib.metadata as m, sys; "
+        "names = sorted(f'{d.name} {d.version}' for d in m.distributions()); "
+        "print(sys.version, hashlib.sha256(repr(names).encode()).hexdigest())"
+    )
+    return _printed(python, text)
+
+
 def _version(python: str) -> str:
     """Returns the version and the prefix of an interpreter.
 
     Raises:
       Unavailable: It does not start.
     """
-    text = "import sys; print(sys.version, sys.base_prefix)"
+    return _printed(python, "import sys; print(sys.version, sys.base_prefix)")
+
+
+def _printed(python: str, text: str) -> str:
     try:
         done = subprocess.run([python, "-c", text], capture_output=True, check=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:

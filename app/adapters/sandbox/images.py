@@ -93,6 +93,16 @@ class Images:
                     self._known[evaluator.digest] = self._ensured(evaluator)
         return self._known[evaluator.digest]
 
+    def identity(self, evaluator: Evaluator) -> str:
+        """Returns the id of the image that `of` names, which a rebuilt image changes.
+
+        Raises:
+          EvaluatorBroken, Unavailable: See `of`.
+        """
+        image = self.of(evaluator)
+        with engine_client(self._engine_seconds) as engine:
+            return str(engine.inspect_image(image)["Id"])
+
     def forget(self, evaluator: Evaluator) -> None:
         """Makes the next `of` check whether the image still exists."""
         self._known.pop(evaluator.digest, None)

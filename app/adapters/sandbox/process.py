@@ -16,7 +16,7 @@ from app.adapters.sandbox import cgroup
 from app.adapters.sandbox.bundle import BOOTSTRAP, ENVIRONMENT
 from app.adapters.sandbox.cgroup import Cgroup
 from app.adapters.sandbox.engine import socket_files
-from app.adapters.sandbox.environments import Environments
+from app.adapters.sandbox.environments import Environments, packages
 from app.adapters.sandbox.pool import DEFAULT_POOL, Pool, PoolSettings
 from app.adapters.sandbox.warm_sandbox import (
     BootSettings,
@@ -86,6 +86,10 @@ class ProcessSandbox:
           Unavailable: It takes too long.
         """
         self._environments.interpreter(evaluator)
+
+    def surroundings(self, evaluator: Evaluator) -> str:
+        """Returns the version of a problem's interpreter and of all its packages."""
+        return f"process {packages(self._environments.interpreter(evaluator))}"
 
     def protections(self) -> list[Protection]:
         """Returns which protections are in force; see `Pool.protections`."""

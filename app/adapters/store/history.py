@@ -14,7 +14,7 @@ from app.domain.run import Run
 from app.domain.search.archive import Quality
 from app.domain.search.cohort import ProposalId, State
 from app.domain.search.strategy import Ranking
-from app.ports.records import DetailCount, Settled, Spent
+from app.ports.records import DetailCount, Reused, Settled, Spent
 
 _SETTLED = """
     SELECT proposals.*, cohorts.operator,
@@ -123,6 +123,10 @@ _ADMITTED = """
         WHERE run = %(run)s AND state = 'admitted' AND NOT seed LIMIT %(limit)s
     ) AS admitted
 """
+_REUSED = """
+    SELECT count(*) AS trials, coalesce(sum((evaluation ->> 'saved_seconds')::float8), 0) AS seconds
+    FROM trials WHERE run = %(run)s AND evaluation ->> 'saved_seconds' IS NOT NULL
+"""
 _SPENT = """
     SELECT count(*) AS runs, coalesce(sum(tokens), 0)::bigint AS tokens,
         coalesce(sum(cost_usd), 0) AS cost_usd
@@ -204,6 +208,10 @@ class SqlHistory:
 
     def cuts(self, run: int) -> dict[str, int]:
         return {record.cut_reason: record.n for record in rows(self._c, _CUTS, {"run": run})}
+
+    def reused(self, run: int) -> Reused:
+        totals = row(self._c, _REUSED, {"run": run})
+        return Reused(totals.trials, totals.seconds)
 
     def spent(self) -> Spent:
         totals = row(self._c, _SPENT, {})

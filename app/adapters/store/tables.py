@@ -226,6 +226,18 @@ trials = Table(
         postgresql_where=text("score IS NOT NULL"),
     ),
 )
+outcomes = Table(
+    "outcomes",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("result", LargeBinary, nullable=False),
+    Column("stdout", LargeBinary, nullable=False),
+    Column("stderr", LargeBinary, nullable=False),
+    Column("wall_seconds", Float(53), nullable=False),
+    Column("cpu_seconds", Float(53), nullable=False),
+    Column("peak_memory_mib", Float(53)),
+    _moment("kept_at"),
+)
 islands = Table(
     "islands",
     metadata,

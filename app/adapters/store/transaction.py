@@ -10,6 +10,7 @@ from app.adapters.store.completions import SqlCompletions
 from app.adapters.store.events import SqlEvents
 from app.adapters.store.history import SqlHistory
 from app.adapters.store.leases import SqlLeases
+from app.adapters.store.outcomes import SqlOutcomes
 from app.adapters.store.programs import SqlPrograms
 from app.adapters.store.proposals import SqlProposals
 from app.adapters.store.runs import SqlProblems, SqlRuns
@@ -38,6 +39,7 @@ class SqlTransaction:
         self.leases: ledger.Leases = SqlLeases(connection)
         self.archive: ledger.Archive = SqlArchive(connection)
         self.completions: ledger.Completions = SqlCompletions(connection, self._last.append)
+        self.outcomes: ledger.Outcomes = SqlOutcomes(connection)
         self.events: ledger.Events = self._events
         self.workers: ledger.Workers = SqlWorkers(connection)
         self.history: History = SqlHistory(connection)

@@ -37,6 +37,8 @@ class CutReason(enum.StrEnum):
 
     BELOW_THRESHOLD = "below_threshold"  # measured, and not promoted to the next stage
     DUPLICATE = "duplicate"  # its program, by fingerprint, is in the run already
+    SIMILAR = "similar"  # it is nearly the text of a program of its island
+    SAME_BEHAVIOUR = "same_behaviour"  # its probe gave what that of another program gave
     CANCELLED = "cancelled"  # in flight when its run's time was spent, or not affordable
 
 

@@ -190,5 +190,56 @@ def _unbound_in(
     }
 
 
+_INTROSPECTION = frozenset({"locals", "vars", "dir", "eval", "exec", "globals"})
+
+
+def with_numbered_locals(tree: ast.Module) -> ast.Module:
+    """Numbers the local variables of each function of a tree, in place, and returns it.
+
+    A name is left as it is where it may mean something else than a local variable: a parameter, a
+    name that the module, an import, a definition or a pattern binds, a built-in.  So is every name
+    of a function that looks at names or defines a class, and of a module that imports `*`.
+    """
+    imports = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
+    if not any(node.names[0].name == "*" for node in imports):
+        _number_locals_in(tree, bound_names(tree.body) | _BUILTINS)
+    return tree
+
+
+def _number_locals_in(scope: ast.Module | ast.ClassDef, known: frozenset[str]) -> None:
+    for statement in scope.body:
+        if isinstance(statement, ast.ClassDef):
+            _number_locals_in(statement, known)
+        elif isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            _number_locals(statement, known)
+
+
+def _number_locals(function: ast.FunctionDef | ast.AsyncFunctionDef, known: frozenset[str]) -> None:
+    nodes = [node for node in ast.walk(function) if node is not function]
+    uses = [node for node in nodes if isinstance(node, ast.Name)]
+    introspective = any(use.id in _INTROSPECTION for use in uses)
+    if introspective or any(isinstance(node, ast.ClassDef) for node in nodes):
+        return
+    kept = set(known) | {*argument_names(function.args)}
+    for node in nodes:
+        match node:
+            case ast.Global(names=names):
+                kept.update(names)
+            case ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                kept.add(name)
+            case ast.ExceptHandler(name=str(name)) | ast.MatchMapping(rest=str(name)):
+                kept.add(name)
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                kept.add(name)
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                kept.update(_imported_name(alias) for alias in aliases)
+            case ast.Nonlocal(names=names):
+                kept.update(names)
+    stored = (use.id for use in uses if isinstance(use.ctx, ast.Store) and use.id not in kept)
+    numbers = {name: f"local {n}" for n, name in enumerate(dict.fromkeys(stored))}
+    for use in uses:
+        use.id = numbers.get(use.id, use.id)
+
+
 def _imported_name(alias: ast.alias) -> str:
     return (alias.asname or alias.name).split(".")[0]
