@@ -110,6 +110,7 @@ class Evaluation:
       peak_memory_mib: Largest resident set of a process of the trial; None where not measured.
       boot_seconds: Time to start the sandbox for this trial; 0.0 in a warm one.
       verified: Whether evaluator and program were separate processes (guarded mode).
+      behaviour: Digest of what a probe reported; "" where the trial is no probe.
       saved_seconds: Real time that an equal job took earlier, whose outcome this is; None where
         the trial was run.
 
@@ -127,6 +128,7 @@ class Evaluation:
     peak_memory_mib: float | None = None
     boot_seconds: float = 0.0
     verified: bool = False
+    behaviour: str = ""
     saved_seconds: float | None = None
 
     def __post_init__(self) -> None:

@@ -185,6 +185,8 @@ class Problem:
       suffix: File name suffix of a program, with its dot.
       players: How many programs play in one trial.
       stages: Stage names in order; the last one's measurements reach the archive.
+      probe: The stage that tells how a program behaves before it is measured; "" for none.  Of
+        programs that behave alike only the first is measured.
       thresholds: `thresholds[i]` is the fitness needed to go on from `stages[i]`.
       cases: The trials of each stage.
       calls: A function of the evaluator that returns how many calls of the program (`calls`) and
@@ -212,6 +214,7 @@ class Problem:
     suffix: str = ".py"
     players: int = 1
     stages: tuple[str, ...] = ("evaluate",)
+    probe: str = ""
     thresholds: tuple[float, ...] = ()
     cases: Cases = NO_CASES
     calls: str = ""

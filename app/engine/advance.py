@@ -1,7 +1,7 @@
 """Advance: a cohort takes the step its strategy's promotion decides, in one transaction."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.domain.evaluation import Failure, FailureKind, Trial
 from app.domain.events import Cut, Failed, Noticed
@@ -13,6 +13,7 @@ from app.domain.search.promotion import shortfall
 from app.domain.search.strategy import Barrier, Strategy
 from app.engine.admission import Offer, admit
 from app.engine.context import Context
+from app.engine.probing import probed
 from app.ports.ledger import Transaction
 from app.ports.records import MemberResult, WaitingTrial
 
@@ -45,8 +46,13 @@ def advance(
     children: list[MemberResult] = []
     offers: list[Offer] = []
     tests: list[tuple[Cohort, Trial]] = []
-    for cohort in cohorts:
-        verdict = strategy.promotion(cohort, tx.archive.island(run.id, cohort.island))
+    seen = probed(tx, run, ctx.problem(run.problem), cohorts)
+    for cohort, probe in zip(cohorts, seen, strict=True):
+        verdict = strategy.promotion(probe.cohort, tx.archive.island(run.id, cohort.island))
+        verdict = replace(
+            verdict, test=(*probe.test, *verdict.test), fail=(*probe.fail, *verdict.fail)
+        )
+        children += _alike(tx, run, cohort, probe.alike)
         entrants = [_entrant(ctx, tx, run, cohort, player) for player in verdict.admit]
         children += _admitted(cohort, entrants)
         children += _cut(ctx, tx, run, cohort, verdict)
@@ -160,6 +166,18 @@ def _cut(
     return results
 
 
+def _alike(
+    tx: Transaction, run: Run, cohort: Cohort, alike: Sequence[ProposalId]
+) -> list[MemberResult]:
+    """Returns how members settle whose probe gave what that of another program gave."""
+    results = []
+    for member in (member for member in cohort.living if member.id in alike):
+        emit_cut(tx, run, cohort, member, CutReason.SAME_BEHAVIOUR, "same behaviour")
+        why = CutReason.SAME_BEHAVIOUR
+        results.append(MemberResult(member.id, State.CUT, member.program, cut=why))
+    return results
+
+
 def _failed(
     ctx: Context, tx: Transaction, run: Run, cohort: Cohort, verdict: Verdict
 ) -> list[MemberResult]:
@@ -175,7 +193,7 @@ def _failed(
 
 def _failure(ctx: Context, run: Run, cohort: Cohort, member: Member) -> Failure:
     player = member.program or ""
-    for stage in ctx.stages(run):
+    for stage in (ctx.problem(run.problem).probe, *ctx.stages(run)):
         failure = cohort.failure(player, stage)
         if failure is not None:
             return failure

@@ -1,5 +1,6 @@
 """Nothing is evaluated twice, by texts, by similar texts, by outcomes of earlier runs."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -28,11 +29,13 @@ class CountingSandbox(ToySandbox):
     def __init__(self) -> None:
         super().__init__()
         self.image = "one"
+        self.stages: Counter[str] = Counter()
 
     def surroundings(self, evaluator: Evaluator) -> str:
         return self.image
 
     def run(self, job: Job) -> Outcome:
+        self.stages[job.function] += 1
         return replace(super().run(job), wall_seconds=0.5)
 
 
@@ -46,13 +49,15 @@ def making(*sources: str) -> Operator:
     return Operator("nudge", converse, asks_model=False)
 
 
-def searched(ctx: Context, sources: Sequence[str], name: str, **search: Any) -> Savings:
+def searched(
+    ctx: Context, sources: Sequence[str], name: str, *, probe: str = "", **search: Any
+) -> Savings:
     """Returns what a run saved whose children are these programs, one after the other."""
     operators = {"seed": SEED, "nudge": making(*sources)}
-    order = new_run(problem(), budget=len(sources), **search)
-    order = replace(order, name=name)
-    run = run_to_the_end(replace(ctx, operators=operators), problem(), order)
-    summary = summarise(ctx.store, run, problem())
+    toy = problem(probe=probe)
+    order = replace(new_run(toy, budget=len(sources), **search), name=name)
+    run = run_to_the_end(replace(ctx, operators=operators), toy, order)
+    summary = summarise(ctx.store, run, toy)
     saved = document(summary, None)["savings"]
     assert saved == {
         **summary.savings.programs,
@@ -116,6 +121,39 @@ def test_a_program_like_one_of_the_fittest_is_cut_before_its_evaluation(ctx: Con
     assert cut.proposal == 1
     assert cut.reason.startswith("similarity 0.9")
     assert cut.reason.endswith(f"to {Program(BASE).id[:12]}")
+
+
+def test_of_programs_that_behave_alike_the_first_is_measured(ctx: Context):
+    sandbox = CountingSandbox()
+    ctx = replace(ctx, sandbox=sandbox)
+    children = ["x = 2.1\n", "x = 1.9\n", "x = 0.2\n", "x = crash\n", "x = 5.0\n"]
+
+    saved = searched(ctx, children, "probed", probe="probe", in_flight=4)
+
+    assert saved.programs == {"duplicate": 0, "similar": 0, "same_behaviour": 2}
+    assert sandbox.stages == {"probe": 6, "evaluate": 3}, "the seed, and what is near 2 and near 5"
+    with ctx.store.begin() as tx:
+        run = tx.runs.named("probed")
+        assert run is not None
+        settled = {one.ordinal: one for one in tx.history.settled(run.id)}
+    assert settled[2].cut is CutReason.SAME_BEHAVIOUR, "it behaves like the seed"
+    assert settled[3].failure is not None
+    assert settled[4].fitness is not None
+
+
+def test_a_program_by_every_route_is_evaluated_once_and_the_counts_add_up(
+    ctx: Context, store: SqlStore
+):
+    inner = CountingSandbox()
+    ctx = replace(ctx, sandbox=CachedSandbox(inner, store))
+    text, behaviour = FUNCTION.replace("y", "z"), "x = 2.2\n"
+
+    first = searched(ctx, [FUNCTION, text, behaviour], "one", probe="probe", reuse=True)
+    again = searched(ctx, [FUNCTION], "two", probe="probe", reuse=True)
+
+    assert inner.stages == {"probe": 3, "evaluate": 2}, "the seed, and the program once"
+    assert first.programs == {"duplicate": 1, "similar": 0, "same_behaviour": 1}
+    assert again.reused.trials == 4, "a probe and an evaluation, of the seed and of the program"
 
 
 JOB = Job(Evaluator("e", {}), "evaluate", ((".py", b"x = 1.0\n"),), reuse=True)

@@ -1,5 +1,6 @@
 """OpenEvolve folders, as they are, through the real sandbox: load, prepare, run, interpret."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -225,3 +226,44 @@ def test_data_files_are_read_relative_to_the_evaluator(sandbox, tmp_path):
     problem = load([tmp_path / "problem"], options={"problem.data": str(data)})
 
     assert score(trial(sandbox, problem, "evaluate")) == 4.0
+
+
+PROBED = f"""{IMPORTING}
+def evaluate(path):
+    return {{"combined_score": 1.0}}
+
+def probe_behaviour(path):
+    f = program_of(path).f
+    return {{"results": [f(x) for x in (0, 1, 7)], "name": f.__name__}}
+"""
+
+
+def test_a_probe_tells_programs_apart_by_what_they_do(sandbox: ProcessSandbox, tmp_path: Path):
+    problem = written(tmp_path, PROBED, "def f(x):\n    return x + 1\n", {})
+
+    def probe(source: str) -> Evaluation:
+        program = Program(source)
+        tried, programs = Trial(problem.probe, (program.id,)), {program.id: program}
+        return problem.interpret(tried, programs, sandbox.run(problem.prepare(tried, programs)))
+
+    one, other = probe("def f(x):\n    return x + 1\n"), probe("f = lambda x: x * 2\n")
+    alike, crashing = (
+        probe("def f(x):\n    return 1 + x\n"),
+        probe("def f(x):\n    raise OSError\n"),
+    )
+
+    assert one.behaviour == alike.behaviour != other.behaviour
+    assert (one.scores, one.metrics, one.failure) == ({}, {}, None)
+    assert crashing.failure is not None
+    assert crashing.behaviour == ""
+
+
+def test_the_surroundings_name_the_interpreter_and_its_packages(
+    sandbox: ProcessSandbox, tmp_path: Path
+):
+    problem = written(tmp_path, PROBED, "def f(x):\n    return x\n", {})
+
+    named = sandbox.surroundings(problem.first_job().evaluator)
+
+    assert named.startswith(f"process {sys.version.split()[0]}")
+    assert named == sandbox.surroundings(problem.first_job().evaluator)

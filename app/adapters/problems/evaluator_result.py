@@ -3,6 +3,7 @@
 Artifacts become safe to store, to show and to put into a prompt.
 """
 
+import hashlib
 import json
 import math
 import re
@@ -35,7 +36,8 @@ class Reader:
     """How the outcomes of one problem become evaluations.
 
     Attributes:
-      stages: Names of the stages; features are required of the last one only.
+      stages: Names of the stages; features are required of the last one only.  A trial of another
+        stage is a probe.
       axes: Names of the grid's axes.
       flags_count: Whether booleans are the numbers 1 and 0, as OpenEvolve's cascades have it.
       artifact_chars: Longest artifact that is kept.
@@ -67,6 +69,8 @@ class Reader:
             return self._failed(outcome, outcome.failure, {})
         try:
             returned = _returned(outcome.result)
+            if trial.stage not in self.stages and ERROR not in returned.metrics:
+                return replace(self._unscored(outcome, {}), behaviour=_digest(returned.metrics))
             measured = _by_kind(returned.metrics, flags_count=self.flags_count)
             if failure := _declared_failure(measured):
                 return self._failed(outcome, failure, returned.artifacts | measured.texts)
@@ -131,6 +135,11 @@ class Reader:
                     f"name (it returned {names}), or the axis must be one of {sorted(BUILT_IN)}"
                 )
         return features
+
+
+def _digest(reported: Mapping[str, Any]) -> str:
+    """Returns a digest of what a probe reported, to the last bit."""
+    return hashlib.sha256(json.dumps(reported, sort_keys=True).encode()).hexdigest()
 
 
 class _Invalid(Exception):

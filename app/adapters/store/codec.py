@@ -91,6 +91,8 @@ def evaluation_json(evaluation: Evaluation) -> dict[str, Any]:
         "cpu_seconds": evaluation.cpu_seconds,
         "peak_memory_mib": evaluation.peak_memory_mib,
     }
+    if evaluation.behaviour:
+        stored["behaviour"] = evaluation.behaviour
     if evaluation.saved_seconds is not None:
         stored["saved_seconds"] = evaluation.saved_seconds
     if evaluation.boot_seconds:
@@ -119,6 +121,7 @@ def evaluation_of(stored: Mapping[str, Any] | None) -> Evaluation | None:
         peak_memory_mib=stored["peak_memory_mib"],
         boot_seconds=stored.get("boot_seconds", 0.0),
         verified=stored["verified"],
+        behaviour=stored.get("behaviour", ""),
         saved_seconds=stored.get("saved_seconds"),
     )
 

@@ -118,8 +118,6 @@ class Strategy:
       niche: The cell that a program belongs to.
       occupancy: The occupants that a cell keeps.
       selection: The parents of a cohort's drafts.
-      phases: What a generation consists of, where its proposals differ in their selection or in the
-        role of their model; see `phase`.
       promotion: The members that are tested further, admitted, or cut.
       upkeep: What happens between islands.
       operator: Which conversation turns parents into children; None draws from the run's mix.
@@ -136,13 +134,14 @@ class Strategy:
         and never places its programs anew.
       ranking: Whether fitness of different times is comparable.  Where it is not, the best program
         of a run is the fittest that leads a cell now.
+      phases: What a generation consists of, where its proposals differ in their selection or in the
+        role of their model; see `phase`.
     """
 
     niche: Niche
     occupancy: Occupancy
     selection: Selection
     promotion: Promotion
-    phases: tuple[Phase, ...] = ()
     upkeep: Upkeep = Upkeep()
     operator: str | None = None
     model_mix: Mapping[str, float] = field(default_factory=dict)
@@ -153,6 +152,7 @@ class Strategy:
     rated: tuple[str, ...] = ()
     gridded: bool = True
     ranking: Ranking = Ranking.ABSOLUTE
+    phases: tuple[Phase, ...] = ()
 
     def phase(self, turn: int) -> Phase:
         """Returns the phase of a proposal.

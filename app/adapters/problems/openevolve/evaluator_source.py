@@ -8,11 +8,12 @@ from app.domain.problem import ProblemError
 from app.domain.source.syntax import syntax_tree
 
 EVALUATE = "evaluate"
+PROBE = "probe_behaviour"
 STAGES = ("evaluate_stage1", "evaluate_stage2", "evaluate_stage3")
 
 
 def defined_functions(text: str, where: str) -> frozenset[str]:
-    """Returns those of `evaluate` and the stage functions that the module defines.
+    """Returns those of `evaluate`, the stage functions and the probe that the module defines.
 
     A definition, an assignment and an import at module level all count, inside `if`, `try` and
     `with` too; `from x import *` may define any of them, and is taken to define `evaluate`.
@@ -24,7 +25,7 @@ def defined_functions(text: str, where: str) -> frozenset[str]:
     defined: set[str] = set()
     for node in _top_level(tree.body):
         names = _bound(node)
-        defined |= names & {EVALUATE, *STAGES}
+        defined |= names & {EVALUATE, PROBE, *STAGES}
         if "*" in names:
             defined.add(EVALUATE)
     return frozenset(defined)

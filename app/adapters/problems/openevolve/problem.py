@@ -53,14 +53,18 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
     config = _configuration(files, options)
     values = config.values
     thresholds = tuple(map(float, values.get("evaluator.cascade_thresholds", DEFAULT_THRESHOLDS)))
-    stages = _stages(files, options, config, thresholds)
+    entry = options[option.EVALUATOR]
+    defined = evaluator_source.defined_functions(source_text(files[entry], entry), entry)
+    cascade = values.get("evaluator.cascade_evaluation", True)
+    stages = evaluator_source.stages(defined, cascade=cascade, thresholds=thresholds, where=entry)
+    probe = evaluator_source.PROBE if evaluator_source.PROBE in defined else ""
     suffix = _suffix(options[option.INITIAL], config)
     language = values.get("language", language_of(suffix))
     named = _seeds(files, options[option.INITIAL], language)
     axes, edit = translation.axes(config), translation.edit_rules(config)
     imports = translation.imports(config, options)
     mode = Mode(options.get(option.MODE, default_mode(suffix).value))
-    evaluator = evaluator_of(files, options[option.EVALUATOR], options)
+    evaluator = evaluator_of(files, entry, options)
     limits = translation.limits(config, options)
     templates = _templates(files, options)
     return Problem(
@@ -71,11 +75,12 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
         options=options,
         instructions=_instructions(values, templates),
         seeds=tuple(named.values()),
-        prepare=Jobs(evaluator, suffix, mode, dict.fromkeys(stages, limits)).prepare,
+        prepare=Jobs(evaluator, suffix, mode, dict.fromkeys((*stages, probe), limits)).prepare,
         interpret=_reader(config, stages, axes, tuple(named.values()), mode).interpret,
         language=language,
         suffix=suffix,
         stages=stages,
+        probe=probe,
         thresholds=thresholds[: len(stages) - 1],
         axes=axes,
         edit=edit,
@@ -120,18 +125,6 @@ def _configuration(files: Mapping[str, bytes], options: Mapping[str, Any]) -> Co
         return Config()
     where = options[option.CONFIG]
     return config_yaml.read(decoded(files[where], where), where)
-
-
-def _stages(
-    files: Mapping[str, bytes],
-    options: Mapping[str, Any],
-    config: Config,
-    thresholds: tuple[float, ...],
-) -> tuple[str, ...]:
-    entry = options[option.EVALUATOR]
-    defined = evaluator_source.defined_functions(source_text(files[entry], entry), entry)
-    cascade = config.values.get("evaluator.cascade_evaluation", True)
-    return evaluator_source.stages(defined, cascade=cascade, thresholds=thresholds, where=entry)
 
 
 def _suffix(initial: str, config: Config) -> str:

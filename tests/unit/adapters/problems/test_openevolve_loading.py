@@ -457,3 +457,14 @@ def test_configurations_that_are_not_in_use_are_named(tmp_path):
 
     assert notice == ("No config.yaml, so the defaults hold: `--config` takes config_phase_1.yaml.")
     assert used == ()
+
+
+def test_a_probe_is_no_stage(tmp_path):
+    probe = "def probe_behaviour(path):\n    return {'bins': [0, 1]}\n"
+
+    problem = load([toy(tmp_path, **{"evaluator.py": EVALUATOR + probe})])
+
+    assert (problem.stages, problem.probe) == (("evaluate",), "probe_behaviour")
+    seed = problem.seeds[0]
+    job = problem.prepare(Trial(problem.probe, (seed.id,)), {seed.id: seed})
+    assert job.function == "probe_behaviour"
