@@ -160,9 +160,12 @@ def artifacts_document(artifacts: Mapping[str, str], chars: int = ARTIFACT_CHARS
     return {name: clipped(redacted(text), chars) for name, text in artifacts.items()}
 
 
-def print_artifacts(subject: str, artifacts: Mapping[str, str], screen: Screen) -> None:
-    """Prints the beginning of each of a program's artifacts; all of them are in the document."""
-    texts = [item for item in artifacts_document(artifacts, SHOWN_CHARS).items() if item[1].strip()]
+def print_artifacts(
+    subject: str, artifacts: Mapping[str, str], screen: Screen, *, whole: bool = False
+) -> None:
+    """Prints the beginning of each of a program's artifacts, or the whole of it."""
+    chars = sys.maxsize if whole else SHOWN_CHARS
+    texts = [item for item in artifacts_document(artifacts, chars).items() if item[1].strip()]
     for name, text in texts[:MOST_NAMES]:
         lines = text.strip().splitlines()
         screen.say(f"{subject}: artifact {name}: " + "\n    ".join(["", *lines][len(lines) == 1 :]))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -14,6 +14,7 @@ from app.cli.costs import cost_rows
 from app.cli.local_state import read_local_state
 from app.cli.options import Debug, Json, RunName
 from app.cli.output import (
+    ARTIFACT_CHARS,
     CommandError,
     Screen,
     artifacts_document,
@@ -26,8 +27,9 @@ from app.cli.output import (
 from app.domain.evaluation import fitness_names
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from app.cli.target import Ledger
     from app.domain.evaluation import Evaluation
     from app.domain.problem import Problem
     from app.domain.program import ProgramId
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from app.ports.ledger import Transaction
     from app.reports.summary import Summary
 
+MOST_TEXT = 1_000_000
+"""Characters of an artifact that is shown as a whole."""
 MAX_LINES = 200
 """Lines of the best program shown on the screen; its file holds all of them."""
 
@@ -42,27 +46,63 @@ ProgramOption = Annotated[
     str | None,
     typer.Option("--program", metavar="ID", help="One of its programs: beginning of an id."),
 ]
+Replies = Annotated[
+    bool, typer.Option("--reply", help="With --program: what models answered to make it.")
+]
+Difference = Annotated[
+    bool, typer.Option("--diff", help="With --program: its difference to its parent.")
+]
+Artifacts = Annotated[
+    bool, typer.Option("--artifacts", help="With --program: its artifacts as a whole.")
+]
 
 
 def show(
     name: RunName,
     program: ProgramOption = None,
+    reply: Replies = False,
+    diff: Difference = False,
+    artifacts: Artifacts = False,
     as_json: Json = False,
     debug: Debug = False,  # noqa: ARG001  read by `status_of`
 ) -> None:
     """Shows a run: its state and why, counts, failures by kind, the best program.
 
     With --program: that program, its metrics and artifacts in each trial, and the wall, CPU and
-    boot time and memory of the trial.
+    boot time and memory of the trial. --reply, --diff and --artifacts add to it.
 
     Examples:
       evoq show online_bin_packing-1
       evoq show 1 --json
+      evoq show 1 --program 1c44a52c --diff --reply
     """
     if program is None:
+        _require_program({"--reply": reply, "--diff": diff, "--artifacts": artifacts})
         _show_run(name, Screen(json=as_json))
-    else:
-        _show_program(name, program, Screen(json=as_json))
+        return
+    added = _Added(replies=reply, difference=diff, artifacts=artifacts)
+    _show_program(name, program, Screen(json=as_json), added)
+
+
+@dataclass(frozen=True, slots=True)
+class _Added:
+    """What of a program is shown beside its source and measurements."""
+
+    replies: bool
+    difference: bool
+    artifacts: bool
+
+
+def _require_program(given: Mapping[str, bool]) -> None:
+    """Raises where an option that adds to a program is given without one."""
+    from app.config.layers import UsageError
+
+    for option in (option for option, on in given.items() if on):
+        raise UsageError(
+            "it adds to a program, and none is named",
+            where=option,
+            remedy="Add --program ID; `evoq metrics RUN` lists the programs of a run.",
+        )
 
 
 def _show_run(name: str, screen: Screen) -> None:
@@ -160,24 +200,27 @@ def print_best(summary: Summary, problem: Problem, screen: Screen) -> None:
         screen.say(mean)
 
 
-def _show_program(name: str, program_id: str, screen: Screen) -> None:
+def _show_program(name: str, program_id: str, screen: Screen, added: _Added) -> None:
     from app.cli.measurement import failure_document
     from app.cli.target import open_run, stored_problem
 
     with open_run(name) as (ledger, run):
-        names = _trial_names(stored_problem(ledger.store, run))
+        names = stored_problem(ledger.store, run).trial_names
         with ledger.store.begin() as tx:
             program = program_named(tx, run, program_id)
             source = tx.programs.get([program])[program].source
             evaluations = tx.history.evaluations(run.id, program)
+        more = _more(ledger, run, program, added)
+    chars = MOST_TEXT if added.artifacts else ARTIFACT_CHARS
     if not screen.json:
         screen.say(source.rstrip())
+        _print_more(more, screen)
         screen.out.print(_trials(names, program, evaluations))
         for index, trial in enumerate(evaluations):
             stage = _trial_name(names, index)
             if trial.failure:
                 screen.say(f"{stage}: {trial.failure.kind.value}: {trial.failure.shown}")
-            print_artifacts(stage, trial.artifacts, screen)
+            print_artifacts(stage, trial.artifacts, screen, whole=added.artifacts)
         if mean := mean_of(fitness_names(program, evaluations)):
             screen.say(mean)
     trials = [
@@ -185,7 +228,7 @@ def _show_program(name: str, program_id: str, screen: Screen) -> None:
             "metrics": dict(trial.metrics.get(program, {})),
             "features": dict(trial.features.get(program, {})),
             "failure": failure_document(trial.failure),
-            "artifacts": artifacts_document(trial.artifacts),
+            "artifacts": artifacts_document(trial.artifacts, chars),
             "verified": trial.verified,
             "wall_seconds": trial.wall_seconds,
             "cpu_seconds": trial.cpu_seconds,
@@ -194,7 +237,39 @@ def _show_program(name: str, program_id: str, screen: Screen) -> None:
         }
         for trial in evaluations
     ]
-    screen.answer({"program": program, "source": source, "trials": trials})
+    screen.answer({"program": program, "source": source, "trials": trials, **more})
+
+
+def _more(ledger: Ledger, run: Run, program: ProgramId, added: _Added) -> dict[str, Any]:
+    """Returns the replies that made a program, and its difference to its parent, if wanted."""
+    from app.cli.target import stored_problem
+    from app.dashboard.reads import Reader
+    from app.reports.waiting import QueueState
+
+    if not (added.replies or added.difference):
+        return {}
+    problem = stored_problem(ledger.store, run)
+    reader = Reader(ledger.store, ledger.redis_url, lambda digest: problem, QueueState)  # noqa: ARG005
+    document = reader.program(run, program)
+    more: dict[str, Any] = {}
+    if added.replies:
+        more["replies"] = [asdict(reply) for reply in document.replies]
+    if added.difference:
+        parents = document.parents
+        more["diff"] = reader.diff(run, parents[0], program) if parents else ""
+    return more
+
+
+def _print_more(more: Mapping[str, Any], screen: Screen) -> None:
+    if "diff" in more:
+        screen.say("\n" + (more["diff"] or "no difference: it has no parent in this run") + "\n")
+    for reply in more.get("replies", ()):
+        screen.say(
+            f"\nreply of {reply['model']} ({reply['asker']}, turn {reply['turn'] + 1}, "
+            f"{reply['completion_tokens']} tokens):\n{reply['text'].rstrip()}\n"
+        )
+    if more.get("replies") == []:
+        screen.say("no model was asked for it")
 
 
 def program_named(tx: Transaction, run: Run, beginning: str) -> ProgramId:
@@ -220,15 +295,6 @@ def program_named(tx: Transaction, run: Run, beginning: str) -> ProgramId:
             f"with {beginning}; `evoq metrics {run.name}` lists them"
         )
     return programs[0]
-
-
-def _trial_names(problem: Problem) -> list[str]:
-    """Returns the stage of each trial of a program, with the names of its cases."""
-    return [
-        " ".join(filter(None, (stage, ", ".join(trial.cases))))
-        for stage in problem.stages
-        for trial in problem.trials_of("", stage)
-    ]
 
 
 def _trial_name(names: Sequence[str], index: int) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from app.adapters.queue.address import client_url
 from app.adapters.queue.ticks import lengths
-from app.domain.evaluation import Evaluation, fitness, fitness_names
+from app.domain.evaluation import Evaluation, fitness_names
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import ProgramId
 from app.domain.run import Run
@@ -163,7 +163,7 @@ class ProgramDocument:
     """A program of a run.
 
     Attributes:
-      fitness: Of its evaluations; None where it has none.
+      fitness: Of the first proposal that measured it; None where none did.
       fitness_names: Cases whose mean is the fitness.
       proposals: The first proposals that made it, oldest first.
       children: Its admitted children, newest first.
@@ -300,7 +300,7 @@ class Reader:
         Raises:
           LookupError: No program of the run has such an id, or several have.
         """
-        stages = self.problem(run.problem).stages
+        names = self.problem(run.problem).trial_names
         with self.store.begin(snapshot=True) as tx:
             program = _named(tx, run, beginning)
             stored = tx.programs.get([program])[program]
@@ -313,12 +313,12 @@ class Reader:
             program=program,
             language=stored.language,
             source=bounded(stored.source),
-            fitness=fitness(program, tested),
+            fitness=next((p.fitness for p in made if p.fitness is not None), None),
             fitness_names=list(fitness_names(program, tested)),
             proposals=list(rows(made)),
             parents=list(made[0].parents) if made and not made[0].seed else [],
             trials=[
-                _trial(program, trial, stages[n] if n < len(stages) else str(n + 1))
+                _trial(program, trial, names[n] if n < len(names) else str(n + 1))
                 for n, trial in enumerate(tested)
             ],
             replies=[

@@ -234,6 +234,15 @@ class Problem:
         """Returns the trials that measure one program alone: of a match, against itself."""
         return self.cases.trials(stage, (program,) * self.players)
 
+    @property
+    def trial_names(self) -> tuple[str, ...]:
+        """The stage of each trial of a program, in order, with the names of its cases."""
+        return tuple(
+            " ".join(filter(None, (stage, ", ".join(trial.cases))))
+            for stage in self.stages
+            for trial in self.trials_of("", stage)
+        )
+
     def first_job(self) -> Job:
         """Returns the first job of the first seed."""
         seed = self.seeds[0]

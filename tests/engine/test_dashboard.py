@@ -15,13 +15,17 @@ import pytest
 from websockets.sync.client import ClientConnection, connect
 
 from app.adapters.store.sql import SqlStore
+from app.dashboard.reads import Reader
 from app.dashboard.server import CannotListen, Place, Serving, serving
 from app.dashboard.tail import HELD, Tail
 from app.domain.events import Noticed
+from app.domain.operator import Completion
 from app.engine import lifecycle
 from app.engine.context import Context
 from app.ports.records import Capacity, Worker
+from app.reports.waiting import QueueState
 from tests.engine.conftest import new_run, run_to_the_end
+from tests.engine.test_replies import Answering
 from tests.engine.toy import problem
 
 TOKEN = "a-token"
@@ -111,6 +115,24 @@ def test_a_finished_run_is_read_in_every_way(served: Serving, finished: int, ctx
     rows = get(served, f"/api/runs/{finished}/proposals?after=10&limit=5")
     assert len(rows) == 5
     assert get(served, "/api/system")["fault"]
+
+
+def test_a_program_is_shown_with_the_replies_that_made_it(ctx: Context):
+    model = Answering(lambda prompt: Completion(f"x = {prompt.sample + 1}.5\n", "answering"))
+    asked = replace(new_run(problem(), budget=2), operators={"asked": 1.0})
+    run_id = run_to_the_end(replace(ctx, model=lambda run: model), problem(), asked)
+    reader = Reader(ctx.store, NO_QUEUE, ctx.problem, QueueState)
+    run = reader.run(str(run_id))
+    [first, *_] = [row for row in reader.proposals(run, 0, 10) if row.ordinal == 0]
+    assert first.program is not None
+
+    document = reader.program(run, first.program)
+
+    assert [(reply.turn, reply.model) for reply in document.replies] == [
+        (0, "answering"),
+        (1, "answering"),
+    ]
+    assert document.replies[1].text == document.source == "x = 1.5\n"
 
 
 def test_what_does_not_exist_is_named_in_the_answer(served: Serving, finished: int):

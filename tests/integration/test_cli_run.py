@@ -133,6 +133,13 @@ def test_a_run_ends_with_its_document_and_files_and_can_be_shown(evoq: Evoq, pla
     assert trial["peak_memory_mib"] > 1
     assert trial["boot_seconds"] >= 0
     assert evoq("show", "first", "--program", "zz").code == 2
+    child = next(line for line in lines if line["ordinal"] >= 0 and line["fitness"] is not None)
+    made = ("show", "first", "--program", child["program"])
+    document_of_child = evoq(*made, "--diff", "--reply", "--artifacts", "--json").json
+    assert f"--- {child['parent'][:12]}" in document_of_child["diff"]
+    assert document_of_child["replies"] == []
+    assert "no model was asked for it" in evoq(*made, "--reply").out
+    assert evoq("show", "first", "--reply", "--json").json["error"]["where"] == "--reply"
 
     plotted = evoq("plot", "first", "--out", place / "pictures", "--json").json
     assert {Path(file).name for file in plotted["files"]} == {
