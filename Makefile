@@ -2,7 +2,7 @@
 PYTHON ?= $(if $(wildcard .venv/bin/python),.venv/bin/python,python3)
 BIN = $(dir $(shell command -v $(PYTHON)))
 .DEFAULT_GOAL := help
-.PHONY: help check lint types layers test attacks e2e format constraints clean
+.PHONY: help check lint types layers test attacks e2e format frames constraints clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -31,6 +31,9 @@ e2e:  ## the deployment: brings the compose project up, runs it, breaks it, take
 format:  ## put everything in ruff's format
 	$(PYTHON) -m ruff check --fix .
 	$(PYTHON) -m ruff format .
+
+frames:  ## write docs/frames.ts anew, the types of what /ws sends
+	$(PYTHON) -c 'from app.dashboard.frames import typescript; print(typescript(), end="")' > docs/frames.ts
 
 constraints:  ## write constraints.txt anew from what `.[test]` brings today
 	infra/constraints

@@ -14,7 +14,7 @@ from app.domain.events import Event, Fact, Finished, Improved
 def test_the_typescript_types_in_the_documentation_are_the_generated_ones(repository: Path):
     kept = (repository / "docs/frames.ts").read_text()
 
-    assert kept == frames.typescript(), "write them anew: GET /api/frames.ts"
+    assert kept == frames.typescript(), "`make frames` writes them anew"
 
 
 def test_every_kind_of_event_has_a_frame():
