@@ -1,10 +1,11 @@
 """`evoq export-best`, `export-programs`, `metrics` and `plot`: files from the ledger."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, TextIO
 
@@ -13,6 +14,13 @@ import typer
 from app.cli.local_state import read_local_state, require_own, require_writable
 from app.cli.options import Debug, Json, OutFile, RunName
 from app.cli.output import CommandError, Screen
+
+
+class MetricsUnit(StrEnum):
+    """What a line of metrics is about."""
+
+    PROPOSAL = "proposal"
+    GENERATION = "generation"
 
 
 class MetricsFormat(StrEnum):
@@ -88,25 +96,36 @@ def export_programs(
 def metrics(
     name: RunName,
     form: Annotated[
-        MetricsFormat, typer.Option("--format", help="One line for each settled proposal.")
+        MetricsFormat, typer.Option("--format", help="One line for each row.")
     ] = MetricsFormat.JSONL,
+    by: Annotated[
+        MetricsUnit,
+        typer.Option("--by", help="A row for each settled proposal, or for each generation."),
+    ] = MetricsUnit.PROPOSAL,
     out: OutFile = None,
     as_json: Json = False,
     debug: Debug = False,  # noqa: ARG001
 ) -> None:
-    """Writes the metrics of every settled proposal; with --json as one list.
+    """Writes the metrics of every settled proposal, or generation; with --json as one list.
 
     Examples:
       evoq metrics online_bin_packing-1 --format csv > metrics.csv
       evoq metrics 1 --format jsonl --out metrics.jsonl
+      evoq metrics 1 --by generation
     """
     from app.cli.target import open_run
-    from app.reports.metrics import history, rows, write_csv, write_jsonl
+    from app.reports.generations import GenerationRow, generations
+    from app.reports.metrics import MetricsRow, history, rows, write_csv, write_jsonl
 
     screen = Screen(json=as_json)
-    write = write_csv if form is MetricsFormat.CSV else write_jsonl
+    kind = GenerationRow if by is MetricsUnit.GENERATION else MetricsRow
+    columns = [field.name for field in fields(kind)]
+    write = partial(write_csv, columns=columns) if form is MetricsFormat.CSV else write_jsonl
     with open_run(name) as (ledger, run):
-        settled = rows(history(ledger.store, run.id))
+        proposals = history(ledger.store, run.id)
+        settled: Iterable[MetricsRow | GenerationRow] = (
+            generations(proposals) if by is MetricsUnit.GENERATION else rows(proposals)
+        )
         if out:
             with _writing(Path(out)) as file:
                 write(settled, file)

@@ -413,6 +413,7 @@ class Settled:
     seed: bool = False
     stages_left: int = 0
     cut: CutReason | None = None
+    cohort: CohortId = 0
 
     @property
     def quality(self) -> Quality | None:

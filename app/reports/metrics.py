@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TextIO
 
@@ -10,6 +10,7 @@ from app.domain.search.archive import Quality
 from app.domain.search.cohort import State
 from app.ports.protocols import Store
 from app.ports.records import Settled
+from app.reports.generations import GenerationRow
 
 PAGE = 2000
 """Proposals read at once: a long run is never held in memory as a whole."""
@@ -102,15 +103,20 @@ def history(store: Store, run: int) -> Iterator[Settled]:
             return
 
 
-def write_jsonl(table: Iterable[MetricsRow], out: TextIO) -> None:
+def write_jsonl(table: Iterable[MetricsRow | GenerationRow], out: TextIO) -> None:
     """Writes each row as one line of JSON."""
     for row in table:
         out.write(json.dumps(asdict(row), ensure_ascii=False) + "\n")
 
 
-def write_csv(table: Iterable[MetricsRow], out: TextIO) -> None:
-    """Writes a header and one line for each row; absent values are empty."""
-    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+def write_csv(
+    table: Iterable[MetricsRow | GenerationRow],
+    out: TextIO,
+    columns: Sequence[str] = COLUMNS,
+) -> None:
+    """Writes a header and one line for each row; absent values are empty, counts are JSON."""
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
     writer.writeheader()
     for row in table:
-        writer.writerow(asdict(row))
+        values = asdict(row).items()
+        writer.writerow({k: json.dumps(v) if isinstance(v, dict) else v for k, v in values})

@@ -1,12 +1,20 @@
 """Generations of `funsearch_lite`: what is measured in full, and what leads the run."""
 
-from dataclasses import replace
+import csv
+import json
+from dataclasses import asdict, replace
+from io import StringIO
+from statistics import fmean
 from typing import Any
+
+import pytest
 
 from app.domain.run import Run
 from app.domain.search.cohort import CutReason, State
 from app.engine.context import Context
 from app.ports.records import Settled
+from app.reports.generations import generations
+from app.reports.metrics import history, write_csv, write_jsonl
 from tests.engine.conftest import new_run, run_to_the_end
 from tests.engine.toy import problem
 
@@ -96,3 +104,44 @@ def test_gates_of_the_settings_take_the_place_of_thresholds(ctx: Context):
         here = [one for one in settled if one.island == island and one.fitness is not None]
         newest = sorted(here, key=lambda one: -one.ordinal)[:5]
         assert fitness == tuple(one.fitness for one in newest)
+
+
+def test_each_generation_has_a_row_of_metrics_that_add_up(ctx: Context):
+    run, settled = searched(ctx, budget=4 * GENERATION)
+
+    rows = generations(history(ctx.store, run.id))
+
+    assert [row.generation for row in rows] == [0, 1], "of two islands each"
+    assert [row.num_candidates for row in rows] == [2 * GENERATION] * 2
+    for number, row in enumerate(rows):
+        members = settled_in(settled, range(2 * number, 2 * number + 2))
+        kept = sorted(
+            (one.fitness for one in members if one.state is State.ADMITTED and one.fitness),
+            reverse=True,
+        )
+        assert row.avg_score == pytest.approx(fmean(kept))
+        assert row.top_k_avg_score == pytest.approx(fmean(kept[:5]))
+        assert row.num_valid == sum(one.fitness is not None for one in members)
+        valid = row.num_valid - row.cut_counts.get("below_threshold", 0)
+        assert valid == len(kept)
+        assert sum(row.failure_counts.values()) == sum(one.failure is not None for one in members)
+    with ctx.store.begin() as tx:
+        best = tx.history.best(run.id)
+    assert best is not None
+    assert rows[0].best_score <= rows[1].best_score == best.fitness
+
+
+def settled_in(settled: list[Settled], cohorts: range) -> list[Settled]:
+    return [one for one in settled if one.ordinal // GENERATION in cohorts]
+
+
+def test_generations_are_written_as_lines(ctx: Context):
+    run, _ = searched(ctx, budget=2 * GENERATION)
+    rows, lines, table = generations(history(ctx.store, run.id)), StringIO(), StringIO()
+
+    write_jsonl(rows, lines)
+    write_csv(rows, table, ["generation", *list(asdict(rows[0]))[1:]])
+
+    assert json.loads(lines.getvalue()) == asdict(rows[0])
+    [row] = csv.DictReader(StringIO(table.getvalue()))
+    assert json.loads(row["cut_counts"]) == rows[0].cut_counts

@@ -170,4 +170,5 @@ def settled_of(row: Any) -> Settled:
         role=Role(row.role or Role.GENERATOR),
         epoch=row.epoch or 0,
         seed=row.seed,
+        cohort=row.cohort,
     )

@@ -1,0 +1,86 @@
+"""Metrics of generations: the cohorts of all islands that were planned in the same turn."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import fmean
+
+from app.domain.search.archive import Quality
+from app.domain.search.cohort import CohortId, State
+from app.ports.records import Settled
+
+TOP = 5
+"""Programs of a generation that `top_k_avg_score` is the mean of."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRow:
+    """One generation; scores are those of programs that were measured at every stage.
+
+    Attributes:
+      generation: From 0: the n-th cohort of each island.
+      seconds: From the run's creation to the last of its proposals that settled.
+      best_score: Highest fitness up to this generation, seeds included; None before the first.
+      avg_score, top_k_avg_score: Mean fitness of its programs, and of its `TOP` fittest; None
+        where it has none.
+      num_candidates: Its settled proposals.
+      num_valid: Those with a fitness, at whatever stage.
+      failure_counts: Its failures by kind.
+      cut_counts: Its cut proposals by reason.
+    """
+
+    generation: int
+    seconds: float
+    best_score: float | None
+    avg_score: float | None
+    top_k_avg_score: float | None
+    num_candidates: int
+    num_valid: int
+    failure_counts: Mapping[str, int]
+    cut_counts: Mapping[str, int]
+
+
+def generations(settled: Iterable[Settled]) -> list[GenerationRow]:
+    """Returns a row for each generation of a run; `settled` is all of its settled proposals."""
+    cohorts: dict[int, set[CohortId]] = {}
+    best: Quality | None = None
+    children = []
+    for proposal in settled:
+        if proposal.seed:
+            best = _better(best, proposal)
+        else:
+            cohorts.setdefault(proposal.island, set()).add(proposal.cohort)
+            children.append(proposal)
+    turn = {cohort: n for island in cohorts.values() for n, cohort in enumerate(sorted(island))}
+    by_turn: dict[int, list[Settled]] = {}
+    for proposal in children:
+        by_turn.setdefault(turn[proposal.cohort], []).append(proposal)
+    rows = []
+    for number in sorted(by_turn):
+        for proposal in by_turn[number]:
+            best = _better(best, proposal)
+        rows.append(_row(number, by_turn[number], best))
+    return rows
+
+
+def _better(best: Quality | None, proposal: Settled) -> Quality | None:
+    quality = proposal.quality if proposal.state is State.ADMITTED else None
+    return best if quality is None or (best is not None and quality <= best) else quality
+
+
+def _row(number: int, members: list[Settled], best: Quality | None) -> GenerationRow:
+    whole = sorted(
+        (q.fitness for m in members if (q := m.quality) and q.whole and m.state is State.ADMITTED),
+        reverse=True,
+    )
+    return GenerationRow(
+        number,
+        round(max(member.seconds for member in members), 6),
+        best.fitness if best else None,
+        fmean(whole) if whole else None,
+        fmean(whole[:TOP]) if whole else None,
+        len(members),
+        sum(member.fitness is not None for member in members),
+        dict(Counter(m.failure.kind.value for m in members if m.failure)),
+        dict(Counter(m.cut.value for m in members if m.cut)),
+    )
