@@ -16,6 +16,8 @@ from app.domain.source.syntax import (
 ProgramId: TypeAlias = str
 """Sixty-four hex digits: the SHA-256 of a program's exact source."""
 
+_HOLDS_STATEMENTS = ast.stmt, ast.ExceptHandler, ast.match_case
+
 
 @dataclass(frozen=True, slots=True)
 class Program:
@@ -63,9 +65,13 @@ def _digest(text: str) -> str:
 
 
 def _without_docstrings(tree: ast.Module) -> ast.Module:
-    for node in ast.walk(tree):
+    nodes: list[ast.AST] = [tree]
+    for node in nodes:  # statements alone: a walk of all expressions takes as long as the parser
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             match node.body:
                 case [ast.Expr(ast.Constant(str())), *rest]:
                     node.body = rest or [ast.Pass()]
+        for value in vars(node).values():
+            if isinstance(value, list):
+                nodes += [part for part in value if isinstance(part, _HOLDS_STATEMENTS)]
     return tree

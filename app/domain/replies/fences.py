@@ -76,11 +76,14 @@ def likeliest_program(passages: list[Fence], parent: Program) -> Fence | None:
     another program than the parent, more of the parent's top-level definitions, earlier in the
     reply.
     """
+    written = [fence for fence in passages if fence.text.strip()]
+    if len(written) < 2:
+        return next(iter(written), None)
     blocks = len(parse(parent.source).blocks)
     language, required = canonical(parent.language), definitions(parent)
     unchanged = fingerprint(parent)
     ranked = sorted(
-        (fence for fence in passages if fence.text.strip()),
+        written,
         key=lambda fence: (
             bool(blocks) and len(parse(fence.text).blocks) != blocks,
             fence.language != language,
@@ -88,7 +91,7 @@ def likeliest_program(passages: list[Fence], parent: Program) -> Fence | None:
             -len(required & definitions(Program(fence.text, parent.language))),
         ),
     )
-    return ranked[0] if ranked else None
+    return ranked[0]
 
 
 def only_whole_program(passages: list[Fence], parent: Program) -> Fence | None:

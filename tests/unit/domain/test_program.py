@@ -65,3 +65,26 @@ def test_a_swap_of_two_local_variables_is_a_new_program() -> None:
     assert fingerprint(Program(straight)) != fingerprint(
         Program(straight.replace("a - b", "b - a"))
     )
+
+
+def test_docstrings_are_left_out_wherever_statements_can_stand() -> None:
+    outer = """if a:
+    pass
+elif b:
+    try:
+        pass
+    except E:
+        def handled():
+            {}
+            return 1
+    else:
+        match a:
+            case 1:
+                class Cased:
+                    {}
+                    x = 1
+"""
+    assert fingerprint(Program(outer.format("'one'", "'two'"))) == fingerprint(
+        Program(outer.format("'other'", ""))
+    )
+    assert fingerprint(Program("x = 'one'\n")) != fingerprint(Program("x = 'two'\n"))

@@ -4,6 +4,7 @@ from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Child, Completion, Offspring
 from app.domain.problem import EditRules
 from app.domain.program import Program
+from app.domain.replies import fences
 from app.domain.replies.children import read_edited, read_rewritten
 from app.domain.replies.reply_text import without_thoughts
 
@@ -323,3 +324,15 @@ def test_a_rewrite_describes_its_changes_in_prose() -> None:
 
     assert isinstance(child, Offspring)
     assert child.changes == "Change 1: 'x = 1' to 'x = 2'"
+
+
+def test_a_single_program_of_a_reply_is_compared_with_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared: list[Program] = []
+    monkeypatch.setattr(fences, "fingerprint", lambda program: compared.append(program) or "")
+    passages = [fences.Fence("python", CHILD, closed=True)]
+
+    assert fences.likeliest_program(passages, PARENT) == passages[0]
+    assert fences.likeliest_program([], PARENT) is None
+    assert compared == []
