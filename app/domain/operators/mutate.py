@@ -23,7 +23,7 @@ from app.domain.operators.tree_edits import Change, EditTarget, TreeEdit, grafta
 from app.domain.program import Program, fingerprint
 from app.domain.source.regions import enforce
 from app.domain.source.sites import SourceTree, sites
-from app.domain.source.syntax import UNPARSABLE, syntax_fault, syntax_tree, unbound_names
+from app.domain.source.syntax import UNPARSABLE, remembered, syntax_fault, unbound_names
 
 _ATTEMPTS = 30
 _EDITS: tuple[tuple[TreeEdit, float], ...] = (
@@ -65,8 +65,8 @@ def mutated(brief: Brief, draft: Draft) -> Child:
     rng = brief.rng(f"mutate/{draft.ordinal}")
     inspirations = rng.sample(draft.inspirations, min(_INSPIRATIONS, len(draft.inspirations)))
     donors = [node for program in inspirations for node in _donors(brief.known[program])]
-    before, suspected = fingerprint(parent), unbound_names(syntax_tree(parent.source))
-    edits = [*_EDITS, *_edits_of_data(SourceTree.of(parent.source))]
+    before, suspected = fingerprint(parent), unbound_names(parent.source)
+    edits = [*_EDITS, *_edits_of_data(parent.source)]
     for _ in range(_ATTEMPTS):
         changes = _edited(parent, edits, donors, rng)
         if not changes:
@@ -98,11 +98,13 @@ def _edited(
     return changes
 
 
-def _edits_of_data(source: SourceTree) -> list[tuple[TreeEdit, float]]:
+@remembered
+def _edits_of_data(text: str) -> list[tuple[TreeEdit, float]]:
     """Returns the edits of texts and lists, each with the weight of its share of the program.
 
     A program that is made of them is edited there; the name of a mode in a long program hardly is.
     """
+    source = SourceTree.of(text)
     kinds = (
         (tree_edits.edit_text, tree_edits.texts(source)),
         (tree_edits.edit_list, tree_edits.lists(source)),
@@ -144,7 +146,7 @@ def _sound(parent: Program, child: Program, brief: Brief, suspected: frozenset[s
         return False
     if enforce(parent.source, child.source) != child.source:
         return False
-    return unbound_names(syntax_tree(child.source)) <= suspected
+    return unbound_names(child.source) <= suspected
 
 
 MUTATE = Operator("mutate", converse, asks_model=False)

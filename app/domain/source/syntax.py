@@ -140,13 +140,18 @@ def free_names(node: ast.expr) -> frozenset[str]:
     return frozenset(part.id for part in ast.walk(node) if isinstance(part, ast.Name))
 
 
-def unbound_names(tree: ast.Module) -> frozenset[str]:
+@remembered
+def unbound_names(text: str) -> frozenset[str]:
     """Returns names that a function reads on a line before the first line that binds them.
 
     The order of the text is taken for the order of execution.  So a name that a loop binds for its
     next round is reported too, and a name of an enclosing function: compare the result with that of
     the program's parent.
+
+    Raises:
+      SyntaxError, ValueError, RecursionError, MemoryError: The text is not Python.
     """
+    tree = syntax_tree(text)
     known = bound_names(tree.body) | _BUILTINS
     unbound: set[str] = set()
     for node in ast.walk(tree):

@@ -13,6 +13,7 @@ from app.domain.operators.mutate import MUTATE, mutated
 from app.domain.operators.tree_edits import EditTarget, TreeEdit, graftable
 from app.domain.problem import EditRules
 from app.domain.program import Program, fingerprint
+from app.domain.source import syntax
 from app.domain.source.regions import bodies, enforce
 from app.domain.source.sites import SourceTree, sites
 from app.domain.source.syntax import unbound_names
@@ -164,11 +165,27 @@ def test_no_child_is_longer_than_allowed() -> None:
 
 
 def test_no_child_reads_a_newly_unbound_name() -> None:
-    before = unbound_names(ast.parse(SOURCE))
+    before = unbound_names(SOURCE)
     for seed in range(40):
         [child] = children(brief_of(seed=str(seed)))
 
-        assert unbound_names(ast.parse(source_of(child))) <= before
+        assert unbound_names(source_of(child)) <= before
+
+
+def test_a_parent_is_read_once_for_all_its_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = SOURCE.replace("2.5", "3.25")
+    parsed: list[str] = []
+
+    def counted(text: str) -> ast.Module:
+        parsed.append(text)
+        return ast.parse(text)
+
+    monkeypatch.setattr(syntax, "syntax_tree", counted)
+    for seed in range(10):
+        children(brief_of(source, seed=str(seed), inspirations=()))
+
+    # Its fault and its unbound names; the tree that an edit changes is parsed by `SourceTree`.
+    assert parsed.count(source) == 2
 
 
 EDITS: list[TreeEdit] = [

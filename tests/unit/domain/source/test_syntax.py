@@ -30,7 +30,7 @@ def test_a_text_that_is_no_program_raises_at_once() -> None:
 def test_a_read_before_its_binding_is_reported() -> None:
     text = "def f(a):\n    b = a + c\n    c = 1\n    return b + missing\n"
 
-    assert unbound_names(ast.parse(text)) == {"c", "missing"}
+    assert unbound_names(text) == {"c", "missing"}
 
 
 def test_a_fact_is_computed_once_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
