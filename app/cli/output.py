@@ -37,10 +37,11 @@ class Screen:
       err: Console of standard error.
     """
 
-    def __init__(self, *, json: bool) -> None:
+    def __init__(self, *, json: bool, quiet: bool = False) -> None:
+        """Opens the consoles; `quiet` ones print nothing."""
         self.json = json
-        self.err = _console(stderr=True)
-        self.out = self.err if json else _console(stderr=False)
+        self.err = _console(stderr=True, quiet=quiet)
+        self.out = self.err if json else _console(stderr=False, quiet=quiet)
 
     def answer(self, document: Any) -> None:
         """Prints the document, if JSON was requested."""
@@ -57,11 +58,11 @@ class Screen:
         self.err.print(text, markup=False)
 
 
-def _console(*, stderr: bool) -> Console:
+def _console(*, stderr: bool, quiet: bool) -> Console:
     """Returns a console; on a pipe it is wide enough that no table is cut."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else PIPE_COLUMNS
-    return Console(stderr=stderr, highlight=False, soft_wrap=True, width=width)
+    return Console(stderr=stderr, quiet=quiet, highlight=False, soft_wrap=True, width=width)
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,7 +157,7 @@ def run(
         ) as session:
             if name:
                 _require_new(session.store, name, RESULTS / name if results is None else None)
-            name = name or _free_name(session.store, loaded.name)
+            name = name or free_name(session.store, loaded.name)
             folder = require_writable((results or RESULTS / name).absolute())
             _remember(target, name, LocalState(str(folder), reproducible), screen)
             started = lifecycle.start(session.ctx, loaded, plan.new_run(name))
@@ -309,7 +309,7 @@ def _require_new(store: Store, name: str, folder: Path | None) -> None:
         require_own(folder, "--name")
 
 
-def _free_name(store: Store, problem: str) -> str:
+def free_name(store: Store, problem: str) -> str:
     """Returns PROBLEM-NUMBER, with the first free number above that of the newest run.
 
     A number is free if neither a run nor a folder of results has it.

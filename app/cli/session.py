@@ -207,6 +207,16 @@ def _pause_left_behind(ctx: Context, resumed: int | None, screen: Screen) -> Non
         )
 
 
+def step_table(ctx: Context) -> Mapping[Step, Callable[[int], None]]:
+    """Returns what this process does about each message of an inline run."""
+    return {
+        "produce": partial(steps.produce, ctx),
+        "generate": partial(steps.generate, ctx),
+        "evaluate": partial(steps.evaluate, ctx),
+        "judge": partial(steps.judge, ctx),
+    }
+
+
 def _work_inline(
     ctx: Context,
     executor: InlineExecutor,
@@ -222,12 +232,7 @@ def _work_inline(
     Returns:
       The last status read.
     """
-    table: Mapping[Step, Callable[[int], None]] = {
-        "produce": partial(steps.produce, ctx),
-        "generate": partial(steps.generate, ctx),
-        "evaluate": partial(steps.evaluate, ctx),
-        "judge": partial(steps.judge, ctx),
-    }
+    table = step_table(ctx)
     due = 0.0
 
     def poll() -> RunStatus | None:
