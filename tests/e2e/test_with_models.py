@@ -54,12 +54,12 @@ def test_a_run_whose_model_is_frozen_says_that_it_waits_for_it(
     deployment.evoq("run", EXAMPLE, "--iterations", "3000", "--name", "silent", "--detach")
     lines = tmp_path / "lines"
     with deployment.follower("silent", lines):
-        until(lambda: "/3000" in lines.read_text(), "it runs", seconds=60)
+        until(lambda: "/3000" in lines.read_text(), "it runs", seconds=150)
         with deployment.frozen("vllm"):
             until(
                 lambda: "waits: no model answers" in lines.read_text(),
                 "`evoq watch` says that no model answers",
-                seconds=60,
+                seconds=150,
             )
             assert "no model answers" in deployment.evoq("show", "silent")["waiting"]
     deployment.evoq("cancel", "silent")

@@ -48,11 +48,11 @@ def sandbox() -> Iterator[ProcessSandbox]:
 
 
 @contextmanager
-def crowd() -> Iterator[None]:
-    """Nine processes that compute on the processor of this thread."""
+def crowd(size: int) -> Iterator[None]:
+    """Processes that compute on the processor of this thread."""
     crowding = []
     try:
-        for _ in range(9):
+        for _ in range(size):
             pid = os.fork()
             if pid == 0:
                 os.setsid()  # the kernel divides processors among sessions
@@ -68,7 +68,7 @@ def crowd() -> Iterator[None]:
 
 
 def test_a_program_that_got_no_processor_is_starved(sandbox: ProcessSandbox) -> None:
-    with crowd(), pytest.raises(Starved, match="the machine is too busy") as raised:
+    with crowd(9), pytest.raises(Starved, match="the machine is too busy") as raised:
         sandbox.run(job(COMPUTES))
 
     failure = raised.value.outcome.failure
@@ -78,7 +78,7 @@ def test_a_program_that_got_no_processor_is_starved(sandbox: ProcessSandbox) -> 
 
 
 def test_a_program_that_sleeps_on_a_crowded_machine_is_a_timeout(sandbox: ProcessSandbox) -> None:
-    with crowd():
+    with crowd(3):
         outcome = sandbox.run(job(SLEEPS))
 
     assert outcome.failure is not None
@@ -88,8 +88,8 @@ def test_a_program_that_sleeps_on_a_crowded_machine_is_a_timeout(sandbox: Proces
 @pytest.mark.parametrize("program", [COMPUTES, SLEEPS])
 def test_a_sandbox_that_stood_still_is_starved(sandbox: ProcessSandbox, program: bytes) -> None:
     zygotes = psutil.Process().children(recursive=True)
-    stop = _later(0.1, lambda: [zygote.suspend() for zygote in zygotes])
-    resume = _later(WALL_SECONDS + 0.5, lambda: [zygote.resume() for zygote in zygotes])
+    stop = _later(0.4, lambda: [zygote.suspend() for zygote in zygotes])
+    resume = _later(WALL_SECONDS + 1.0, lambda: [zygote.resume() for zygote in zygotes])
 
     with pytest.raises(Starved):
         sandbox.run(job(program))
