@@ -23,11 +23,11 @@ STAGES = ("cheap", "full")
 
 
 def searched(
-    ctx: Context, budget: int, in_flight: int = 64, **parameters: Any
+    ctx: Context, budget: int, in_flight: int = 64, islands: int = 2, **parameters: Any
 ) -> tuple[Run, list[Settled]]:
     """Returns a run of generations of 8, and its settled proposals without seeds."""
     toy = problem(stages=STAGES)
-    order = new_run(toy, budget=budget, in_flight=in_flight)
+    order = new_run(toy, budget=budget, in_flight=in_flight, islands=islands)
     own = {"refinements": 2, "mutations": 4, "fresh": 2, "top_k": 3, **parameters}
     settings = {**order.settings, "strategy": own}
     run = run_to_the_end(ctx, toy, replace(order, strategy="funsearch_lite", settings=settings))
@@ -87,6 +87,17 @@ def test_the_steady_state_measures_in_full_what_is_among_the_best_of_the_newest(
         before = [one for one in settled if one.island == late.island and one.fitness is not None]
         before = [one for one in before if one.ordinal < late.ordinal][-5:]
         assert sum(one.fitness > late.fitness for one in before if late.fitness) < 2
+
+
+def test_the_scores_of_elites_by_case_are_read_for_lexicase(ctx: Context):
+    run, _ = searched(ctx, budget=3 * GENERATION, selection="lexicase", islands=1)
+
+    with ctx.store.begin() as tx:
+        island = tx.archive.island(run.id, 0)
+        elites = island.best(5)
+        scores = island.scores([elite.program for elite in elites])
+    assert len(elites) == 5
+    assert scores == {elite.program: {"near": elite.fitness} for elite in elites}
 
 
 def test_gates_of_the_settings_take_the_place_of_thresholds(ctx: Context):

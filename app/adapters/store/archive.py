@@ -1,6 +1,6 @@
 """Islands and elites.  Every read is bounded: an island is never loaded whole to draw from it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -9,6 +9,7 @@ from sqlalchemy import Connection
 from app.adapters.store.codec import elite_of
 from app.adapters.store.driver import row, rows, value, write
 from app.adapters.store.runs import as_json
+from app.domain.evaluation import CaseId
 from app.domain.program import ProgramId
 from app.domain.search.archive import Bred, Cell, CellKey, Elite, IslandView
 
@@ -113,6 +114,14 @@ _RECENT = """
         ORDER BY id DESC LIMIT %(trials)s
     ) AS newest GROUP BY program ORDER BY max(id) DESC LIMIT %(n)s
 """
+_SCORES = """
+    SELECT trials.evaluation -> 'scores' AS scores
+    FROM proposals JOIN trials ON trials.cohort = proposals.cohort
+        AND proposals.program = ANY(trials.players)
+    WHERE proposals.program = ANY(%(programs)s) AND proposals.state = 'admitted'
+        AND proposals.run = %(run)s AND trials.score IS NOT NULL
+    ORDER BY trials.id
+"""
 TRIALS_A_STAGE = 8
 """Most trials of a program at a stage, as `Cases` divides them."""
 _CLEAR = "DELETE FROM elites WHERE run = %(run)s AND island = %(island)s"
@@ -180,6 +189,13 @@ class SqlIsland:
     def barren(self) -> int:
         values = {"run": self._run, "island": self._index, "most": BARREN_AMONG}
         return int(value(self._c, _BARREN, values))
+
+    def scores(self, programs: Sequence[ProgramId]) -> dict[ProgramId, dict[CaseId, float]]:
+        merged: dict[ProgramId, dict[CaseId, float]] = {program: {} for program in programs}
+        for record in rows(self._c, _SCORES, {"run": self._run, "programs": list(programs)}):
+            for program in merged.keys() & record.scores.keys():
+                merged[program].update(record.scores[program])
+        return merged
 
     def recent(self, stage: str, n: int) -> tuple[float, ...]:
         params = {"run": self._run, "island": self._index, "stage": stage, "n": n}

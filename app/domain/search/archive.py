@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from app.domain.evaluation import Evaluation, behaviour, signature
+from app.domain.evaluation import CaseId, Evaluation, behaviour, signature
 from app.domain.problem import Axis
 from app.domain.program import ProgramId
 
@@ -111,6 +111,10 @@ class IslandView(Protocol):
         """
         ...
 
+    def scores(self, programs: Sequence[ProgramId]) -> Mapping[ProgramId, Mapping[CaseId, float]]:
+        """Returns the scores of elites by case; later measurements override earlier ones."""
+        ...
+
     def best(self, n: int, skip: int = 0) -> tuple[Elite, ...]:
         """Returns up to `n` elites, best quality first, after `skip` others; ties: older first."""
         ...
@@ -157,10 +161,14 @@ class Island:
     barren: int = 0
     children: Mapping[ProgramId, int] = field(default_factory=dict)
     measured: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    cases: Mapping[ProgramId, Mapping[CaseId, float]] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
         return len(self.cells)
+
+    def scores(self, programs: Sequence[ProgramId]) -> Mapping[ProgramId, Mapping[CaseId, float]]:
+        return {program: self.cases.get(program, {}) for program in programs}
 
     def recent(self, stage: str, n: int) -> tuple[float, ...]:
         return self.measured.get(stage, ())[:n]

@@ -8,12 +8,16 @@ before some of the next ones.
 Source: the architecture of FunSearch-Lite.  Departures: docs/decisions/search-departures.md.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
+from statistics import median
 from typing import Literal, TypeAlias
 
+from app.domain.evaluation import CaseId
 from app.domain.operator import Role
+from app.domain.program import ProgramId
 from app.domain.search.archive import Cell, Elite, IslandView, Occupancy
 from app.domain.search.gates import TopOf
 from app.domain.search.promotion import cascade, top
@@ -66,6 +70,33 @@ def by_fitness(elites: Sequence[Elite], rng: Random) -> Elite:
     ]
     [drawn] = rng.choices(elites, weights)
     return drawn
+
+
+def lexicase(
+    elites: Sequence[Elite], scores: Mapping[ProgramId, Mapping[CaseId, float]], rng: Random
+) -> Elite:
+    """Takes a program that is among the best on the first of the cases, in a drawn order.
+
+    Of those that are, the best on the next case stay, and so on; ties are drawn.  Whoever is the
+    best on one case alone is thus a parent, however low its mean.  Among the best is who is below
+    by no more than the median absolute deviation of all programs on that case.
+
+    Source: La Cava, Spector & Danai 2016, "Epsilon-lexicase selection for regression", the
+    semi-dynamic form.
+    """
+    cases = sorted({case for elite in elites for case in scores[elite.program]})
+    rng.shuffle(cases)
+    left = list(elites)
+    for case in cases:
+        known = {e.program: scores[e.program].get(case, -math.inf) for e in elites}
+        finite = [score for score in known.values() if math.isfinite(score)]
+        middle = median(finite)
+        spread = median(abs(score - middle) for score in finite)
+        least = max(known[elite.program] for elite in left) - spread
+        left = [elite for elite in left if known[elite.program] >= least]
+        if len(left) == 1:
+            break
+    return rng.choice(left)
 
 
 def population(capacity: int, elites: int, *, distinct: bool) -> Occupancy:
@@ -138,6 +169,18 @@ def mutation(choice: Choice, survivors: int, shown: int) -> Selection:
     return selection
 
 
+def specialists(survivors: int, shown: int) -> Selection:
+    """Draws a parent by `lexicase` among the fittest `survivors` measured at as many stages."""
+
+    def selection(island: IslandView, rng: Random) -> Lineage:
+        fittest = island.best(survivors)
+        elites = [elite for elite in fittest if elite.stages_left == fittest[0].stages_left]
+        parent = lexicase(elites, island.scores([elite.program for elite in elites]), rng)
+        return Lineage((parent,), _others(island, parent, shown))
+
+    return selection
+
+
 def refinement(rank: int, shown: int) -> Selection:
     """Takes the program of a rank, from 0; the last of an island that has fewer programs."""
 
@@ -175,7 +218,8 @@ class FunSearchLite:
         selected.
       selection: How the parent is selected: `tournament` takes the best of a few that are drawn
         uniformly, `rank` and `weighted` draw with weights that fall with the rank or rise with the
-        fitness.
+        fitness, `lexicase` takes one that is among the best on cases in a drawn order, so that
+        programs which are good at single cases are parents too.
       tournament: Programs that a tournament compares.
       distinct: Whether of programs whose scores and metrics are all equal only one is kept, the
         shorter one.
@@ -198,7 +242,7 @@ class FunSearchLite:
     population: int = 50
     elites: int | None = None
     survivors: int = 25
-    selection: Literal["tournament", "rank", "weighted"] = "tournament"
+    selection: Literal["tournament", "rank", "weighted", "lexicase"] = "tournament"
     tournament: int = 3
     distinct: bool = True
     topology: Topology = "ring"
@@ -229,7 +273,11 @@ class FunSearchLite:
             "rank": by_rank,
             "weighted": by_fitness,
         }
-        mutate = mutation(rules[self.selection], self.survivors, self.top_programs)
+        mutate = (
+            specialists(self.survivors, self.top_programs)
+            if self.selection == "lexicase"
+            else mutation(rules[self.selection], self.survivors, self.top_programs)
+        )
         elites = self.population if self.elites is None else self.elites
         refined = tuple(
             Phase(1, refinement(rank, self.top_programs), Role.REFINER)

@@ -221,3 +221,35 @@ def test_in_the_steady_state_a_program_goes_on_that_is_among_the_best_of_the_new
 
     assert verdict(5.0, 7.0, 1.0, 2.0, 9.0) == Verdict(test=(Trial("full", ("p",)),))
     assert verdict(5.0, 7.0, 6.0, 2.0) == Verdict(cut=(1,))
+
+
+CASES = {
+    "a": {"1": 0.9, "2": 0.7, "3": 0.9},
+    "b": {"1": 0.0, "2": 1.0, "3": 0.0},
+    "c": {"1": 0.5, "2": 0.1, "3": 0.5},
+    "d": {"1": 0.1, "2": 0.2, "3": 0.0},
+    "e": {"1": 0.2, "2": 0.3, "3": 0.1},
+}
+
+
+def by_case(survivors: int, **scores: dict[str, float]) -> Counter[str]:
+    """Returns how often each program is a parent whose fitness is the mean of its scores."""
+    elites = [elite(name, sum(row.values()) / 3) for name, row in scores.items()]
+    field = replace(island(*elites), cases={name * 64: row for name, row in scores.items()})
+    lite = strategy(selection="lexicase", survivors=survivors, refinements=0, fresh=0)
+    lineages = (lite.phase(0).selection(field, Random(n)) for n in range(900))
+    return Counter(lineage.parents[0].program[0] for lineage in lineages)
+
+
+def test_lexicase_breeds_from_a_program_that_is_the_best_on_one_case_alone():
+    drawn = by_case(5, **CASES)
+
+    assert set(drawn) == {"a", "b"}
+    assert drawn["b"] > 100, "its mean is the third, after that of c"
+    assert by_case(2, **CASES) == {"a": 900}, "b is no survivor there"
+
+
+def test_lexicase_takes_scores_within_the_deviation_for_equal():
+    near = {name: {"1": score} for name, score in zip("abcd", (1.0, 0.99, 0.5, 0.0), strict=True)}
+
+    assert set(by_case(4, **near)) == {"a", "b"}
