@@ -82,6 +82,7 @@ class Visit:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    expect.set_options(timeout=30_000)  # a crowded machine; every other wait ends as soon as it may
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield opened
@@ -121,7 +122,7 @@ def visiting(browser: Browser, base: str, **options: Any) -> Iterator[Visit]:
     """Opens a fresh browser session; at its end nothing wrong has happened in it."""
     session = browser.new_context(viewport={"width": 1280, "height": 900}, **options)
     visited = Visit(session.new_page(), base)
-    visited.page.set_default_timeout(20_000)
+    visited.page.set_default_timeout(60_000)
     yield visited
     session.close()
     assert visited.foreign == []
