@@ -9,19 +9,23 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from app.adapters.sandbox.engine import engine_client
 from app.adapters.sandbox.environments import Environments
+from app.adapters.sandbox.images import LABEL_OF_PROBLEM, Images
 from app.adapters.sandbox.installation import pip_settings, places
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.adapters.sandbox.relay import Relay
 from app.domain.problem import Evaluator, Job, Mode
-from app.ports.protocols import Misconfigured
+from app.ports.protocols import Misconfigured, Unavailable
 from tests.contracts.sandbox import LIMITS, SQUARE, metrics, problem
+from tests.integration.test_sandbox_docker import OWNER, require_engine
 
 SECRET = "marmot-9127-hidden"
 POOL = PoolSettings(max_sandboxes=1, spares=0)
@@ -316,6 +320,53 @@ def test_no_evaluator_runs_where_it_could_open_the_socket_of_an_engine(
         else:
             assert sandbox.run(job).failure is None
         sandbox.close()
+
+
+# In an engine.
+
+
+@pytest.fixture
+def images() -> Iterator[Images]:
+    require_engine()
+    made = Images(owner=OWNER)
+    yield made
+    with engine_client(60.0) as engine:
+        for row in engine.images(filters={"label": [LABEL_OF_PROBLEM, f"evoqueue.owner={OWNER}"]}):
+            engine.remove_image(row["Id"], force=True)
+
+
+READ = "import glob; print(open(glob.glob('/usr/local/lib/*/site-packages/marmot.json')[0]).read())"
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+def test_a_build_backend_reaches_nothing_of_the_worker_in_an_engine(
+    secrets: dict[str, object], images: Images
+) -> None:
+    tag = images.of(evil(secrets))
+
+    with engine_client(60.0) as engine:
+        reader = engine.create_container(tag, entrypoint=["python3", "-S", "-c", READ])["Id"]
+        engine.start(reader)
+        engine.wait(reader)
+        found = json.loads(engine.logs(reader))
+        engine.remove_container(reader)
+        config = engine.inspect_image(tag)["Config"]
+    assert_nothing_reached(found)
+    assert (config["Entrypoint"] or [], config["Cmd"]) == ([], ["python3"])
+
+
+@pytest.mark.docker
+def test_an_installation_in_an_engine_ends_at_its_deadline() -> None:
+    require_engine()
+    files = evil({}).files | {"evil/backend.py": b"import time\ntime.sleep(300)\n"}
+    began = time.monotonic()
+    with pytest.raises(Unavailable, match="takes more than 6 s"):
+        Images(owner=OWNER, build_seconds=6.0).of(Evaluator("silent", files))
+    assert time.monotonic() - began < 60.0
+    with engine_client(20.0) as engine:
+        filters = {"label": ["evoqueue.sandbox=build", f"evoqueue.owner={OWNER}"]}
+        assert engine.containers(all=True, filters=filters) == []
 
 
 # The way to the package index.

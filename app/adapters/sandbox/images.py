@@ -1,7 +1,7 @@
 """Container images: the default one, and one for each problem that brings dependencies."""
 
+import contextlib
 import io
-import json
 import re
 import tarfile
 import threading
@@ -11,6 +11,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from docker.errors import APIError
+from docker.types import LogConfig
+from docker.utils.config import load_general_config
+from docker.utils.proxy import ProxyConfig
+from docker.utils.socket import frames_iter
 
 from app.adapters.sandbox.dependencies import (
     DOCKERFILE,
@@ -34,12 +38,14 @@ _CONFLICT = 409
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 _LOOKING_SECONDS = 0.5
 _REMEMBERED_SECONDS = 60.0
-_INSTALL = """\
-FROM {base}
-WORKDIR /opt/problem
-COPY . .
-RUN python3 -m pip install --no-cache-dir --disable-pip-version-check -r {entry}
-"""
+_FOLDER = "/opt/problem"
+_PIP = (
+    *("python3", "-m", "pip", "install", "--no-cache-dir", "--disable-pip-version-check"),
+    *("--progress-bar", "off", "-r"),
+)
+_LONGEST_LINE_BYTES = 1 << 16
+_MEMORY_BYTES = 8 << 30
+_PROCESSES = 512
 
 
 def no_progress(_: str) -> None:
@@ -200,20 +206,78 @@ class Images:
         self._show_progress(f"sandbox: building {tag} from the problem's {wanted.entry}")
         began = time.monotonic()
         output: list[str] = []
+        named = {LABEL_OF_PROBLEM: tag.partition(":")[2], OWNER: self._owner}
         with engine_client(self._build_seconds) as engine:
-            lines = engine.build(
-                fileobj=_context(wanted, self._default),
-                custom_context=True,
-                tag=tag,
-                rm=True,
-                forcerm=True,
-                decode=True,
-                labels={LABEL_OF_PROBLEM: tag.partition(":")[2], OWNER: self._owner},
-            )
-            error = self._follow(lines, output)
+            if wanted.entry == DOCKERFILE:
+                lines = engine.build(
+                    fileobj=_archive(wanted),
+                    custom_context=True,
+                    tag=tag,
+                    rm=True,
+                    forcerm=True,
+                    decode=True,
+                    labels=named,
+                    container_limits={"memory": _MEMORY_BYTES, "memswap": _MEMORY_BYTES},
+                )
+                error = self._follow(lines, output)
+            else:
+                error = self._install(engine, wanted, named, output)
         if error:
             raise failed(wanted.entry, f"an image on {self._default}", [*output, error])
         self._show_progress(f"sandbox: built {tag} in {time.monotonic() - began:.0f} s")
+
+    def _install(
+        self, engine: Any, wanted: Dependencies, named: dict[str, str], output: list[str]
+    ) -> str:
+        """Installs requirements in a container that becomes the image; returns the error, or "".
+
+        An engine bounds the processes of a container, and not those of a build.
+        """
+        container = engine.create_container(
+            self._default,
+            entrypoint=["env", *_proxies(), *_PIP],
+            command=[wanted.entry],
+            working_dir=_FOLDER,
+            labels=labels(self._owner, BUILD),
+            use_config_proxy=False,  # it would be part of the image
+            host_config=engine.create_host_config(
+                cap_drop=["ALL"],
+                security_opt=["no-new-privileges"],
+                pids_limit=_PROCESSES,
+                mem_limit=_MEMORY_BYTES,
+                memswap_limit=_MEMORY_BYTES,
+                ipc_mode="private",
+                log_config=LogConfig(type="none"),
+            ),
+        )["Id"]
+        deadline = time.monotonic() + self._build_seconds
+        overdue = threading.Timer(self._build_seconds, self._end, (container,))
+        overdue.start()
+        try:
+            engine.put_archive(container, _FOLDER, _archive(wanted))
+            attached = engine.attach_socket(container, {"stdout": 1, "stderr": 1, "stream": 1})
+            # The response is closed first: it flushes what lies below it.
+            with contextlib.closing(attached), contextlib.closing(attached._response):
+                engine.start(container)
+                frames = frames_iter(attached, tty=False)  # type: ignore[no-untyped-call]  # docker-py
+                pieces = (piece for _, piece in frames)
+                self._follow(({"stream": line} for line in _lines(pieces)), output)
+            status = engine.wait(container)["StatusCode"]
+            if time.monotonic() > deadline:
+                raise Unavailable(f"a build takes more than {self._build_seconds:g} s")
+            if status == 0:
+                conf = {"Labels": named, "Entrypoint": [], "Cmd": ["python3"]}
+                tag = named[LABEL_OF_PROBLEM]
+                engine.commit(container, repository=_REPOSITORY, tag=tag, conf=conf)
+        finally:
+            overdue.cancel()
+            remove(engine, container)
+        return f"pip ended with status {status}" if status else ""
+
+    def _end(self, container: str) -> None:
+        """Ends a container, whose output would otherwise be waited for without a limit."""
+        with contextlib.suppress(Unavailable), engine_client(self._engine_seconds) as engine:
+            engine.kill(container)
 
     def _follow(self, lines: Iterator[Mapping[str, Any]], output: list[str]) -> str:
         """Shows and keeps the output of a build; returns its error, "" without one.
@@ -235,14 +299,30 @@ class Images:
         return error
 
 
-def _context(wanted: Dependencies, base: str) -> io.BytesIO:
-    """Returns a build's context as a tar archive."""
-    files = dict(wanted.files)
-    if wanted.entry != DOCKERFILE:
-        files[DOCKERFILE] = _INSTALL.format(base=base, entry=json.dumps(wanted.entry)).encode()
+def _proxies() -> list[str]:
+    """Returns the proxies that Docker's own settings give to containers, as `env` takes them."""
+    ours = load_general_config().get("proxies", {}).get("default", {})
+    variables = ProxyConfig.from_dict(ours).get_environment()
+    return [f"{name}={value}" for name, value in variables.items()]
+
+
+def _lines(pieces: Iterator[bytes]) -> Iterator[str]:
+    """Yields the lines of a stream, each as soon as it is whole, in pieces of bounded length."""
+    rest = b""
+    for piece in pieces:
+        *whole, rest = (rest + piece).split(b"\n")
+        if len(rest) > _LONGEST_LINE_BYTES:
+            whole, rest = [*whole, rest], b""
+        for line in whole:
+            yield line.decode("utf-8", "replace")
+    yield rest.decode("utf-8", "replace")
+
+
+def _archive(wanted: Dependencies) -> io.BytesIO:
+    """Returns the files that are installed from as a tar archive."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
-        for name, contents in sorted(files.items()):
+        for name, contents in sorted(wanted.files.items()):
             member = tarfile.TarInfo(name)
             member.size, member.mode = len(contents), 0o644
             archive.addfile(member, io.BytesIO(contents))
