@@ -27,7 +27,7 @@ LEAST_PATIENCE, LONGEST_PATIENCE = 10, 20
 PROMISING = 10
 """The fittest elites that exploitation looks at; each costs the count of its children."""
 CONTENDERS = 3
-"""The fittest that are not exhausted, of which exploitation takes the one of the longest line."""
+"""Where the best is exhausted: the fittest that are not, of which the longest line goes on."""
 
 
 def explore_or_exploit(
@@ -83,19 +83,21 @@ def default_patience(budget: int) -> int:
 
 
 def promising(fittest: Sequence[Bred], patience: int) -> Elite:
-    """Returns one of the three fittest elites with fewer than `patience` children.
+    """Returns the fittest elite while it has fewer than `patience` children, else one of the next.
 
-    It is the one with the most generations, the fittest of those; the fittest of all if every elite
-    is exhausted.  A search whose best makes no progress breeds from the next best until a child is
-    the best, and what was found last is changed further before its ancestors are changed anew.
+    Of the three next fittest with fewer children it is the one with the most generations, the
+    fittest of those; the fittest of all if every elite is exhausted.  So a search climbs while its
+    best makes progress; else it breeds from others until a child is the best, and what was found
+    last is changed further before its ancestors are changed anew.
 
     Args:
       fittest: Best first, at least one.
       patience: At least 1.
     """
     fresh = [bred.elite for bred in fittest if bred.children < patience]
-    longest = sorted(fresh[:CONTENDERS], key=lambda elite: elite.generation, reverse=True)
-    return longest[0] if longest else fittest[0].elite
+    if not fresh or fresh[0] is fittest[0].elite:
+        return fittest[0].elite
+    return max(fresh[:CONTENDERS], key=lambda elite: elite.generation)
 
 
 def _low_rank(n: int, rng: Random) -> int:
@@ -140,10 +142,11 @@ class MapElites:
         island has an equal share of them, at least one.  None: see `explore_or_exploit`.
       exploration_ratio, exploitation_ratio, top_programs, inspirations: See
         `explore_or_exploit`.
-      patience: Children, those in flight included, after which exploitation leaves a program: of
-        the ten fittest of the island, the first three with fewer children are looked at, and the
-        one of the most generations is the parent; the fittest if none has fewer. It has no effect
-        where `search.archive_size` is set. Without a value, a tenth of the budget, from 10 to 20.
+      patience: Children, those in flight included, after which exploitation leaves the fittest
+        program of an island: of the ten fittest, the first three with fewer children are looked at,
+        and the one of the most generations is the parent; the fittest if none has fewer. It has no
+        effect where `search.archive_size` is set. Without a value, a tenth of the budget, from 10
+        to 20.
       refuse_clones: Whether a child whose scores and metrics all equal those of an elite of its
         island opens no new cell (a seed may); its `refused` event names that elite as `clone_of`.
         Turn it off where equal metrics do not mean equal behaviour, as where an evaluator reports a

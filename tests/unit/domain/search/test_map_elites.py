@@ -69,14 +69,14 @@ def test_exploitation_leaves_a_program_that_is_exhausted(
 @pytest.mark.parametrize(
     ("generations", "children", "parent"),
     [
-        ([4, 1, 2, 9], [0, 0, 0, 0], 0),
-        ([1, 4, 2, 9], [0, 0, 0, 0], 1),
-        ([1, 4, 4, 9], [0, 0, 0, 0], 1),
-        ([1, 4, 2, 9], [0, 5, 0, 0], 3),
-        ([1, 4, 2, 9], [5, 5, 5, 5], 0),
+        ([1, 4, 2, 3, 9], [0, 0, 0, 0, 0], 0),
+        ([1, 2, 4, 3, 9], [5, 0, 0, 0, 0], 2),
+        ([1, 4, 4, 3, 9], [5, 0, 0, 0, 0], 1),
+        ([1, 4, 2, 3, 9], [5, 5, 0, 0, 0], 4),
+        ([1, 4, 2, 3, 9], [5, 5, 5, 5, 5], 0),
     ],
 )
-def test_of_three_programs_that_are_not_exhausted_the_longest_line_goes_on(
+def test_where_the_best_is_exhausted_the_longest_line_of_the_next_three_goes_on(
     generations: list[int], children: list[int], parent: int
 ) -> None:
     fittest = [
