@@ -282,3 +282,20 @@ def test_a_text_can_be_changed_by_a_model(evoq: Evoq, tmp_path: Path):
 
     assert result.code == 0
     assert result.json["usable"] is True
+
+
+@pytest.mark.parametrize("command", ["check", "evaluate"])
+def test_requirements_are_installed_whatever_image_the_environment_names(
+    evoq: Evoq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+):
+    monkeypatch.setenv("EVOQ_SANDBOX__IMAGE", "evoqueue-sandbox:1")
+    folder = problem_folder(tmp_path / "problem")
+    (folder / "requirements.txt").write_text("./missing\n")
+    program = [folder / "initial_program.py"] if command == "evaluate" else []
+
+    result = evoq(command, folder, *program)
+    named = evoq(command, folder, *program, "--set", "sandbox.image=evoqueue-sandbox:1")
+
+    assert result.code != 0
+    assert "requirements.txt, line 1: './missing' is not in the problem's folder" in result.err
+    assert named.code == 0, named.err

@@ -63,6 +63,19 @@ def evoq(place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     return Evoq(capsys)
 
 
+def test_a_run_installs_requirements_whatever_image_the_environment_names(
+    evoq: Evoq, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("EVOQ_SANDBOX__IMAGE", "evoqueue-sandbox:1")
+    folder = problem_folder(place / "requiring")
+    (folder / "requirements.txt").write_text("./missing\n")
+
+    result = evoq("run", folder, "--iterations", "2", "--name", "requiring")
+
+    assert result.code != 0
+    assert "requirements.txt, line 1: './missing' is not in the problem's folder" in result.err
+
+
 def test_a_run_ends_with_its_document_and_files_and_can_be_shown(evoq: Evoq, place: Path):
     folder = problem_folder(place / "sum")
 
