@@ -37,6 +37,7 @@ from app.cli.output import (
     print_error,
 )
 from app.cli.prompt import prompt
+from app.cli.report import report
 from app.cli.run import resume, run
 from app.cli.runs import cancel, list_runs, pause, watch
 from app.cli.show import show
@@ -62,6 +63,7 @@ COMMANDS: dict[str, Callable[..., int | None]] = {
     "export-programs": export_programs,
     "metrics": metrics,
     "plot": plot,
+    "report": report,
     "compare": compare,
     "new": new,
     "check": check,

@@ -50,7 +50,7 @@ def export_best(
     if best is None:
         raise CommandError(f"{run.name} has no measured program yet")
     if out:
-        with _writing(Path(out)) as file:
+        with writing(Path(out)) as file:
             file.write(best.source)
         screen.say(f"{Path(out)}: fitness {best.measured.fitness:.6g}")
     elif not screen.json:
@@ -127,7 +127,7 @@ def metrics(
             generations(proposals) if by is MetricsUnit.GENERATION else rows(proposals)
         )
         if out:
-            with _writing(Path(out)) as file:
+            with writing(Path(out)) as file:
                 write(settled, file)
             screen.say(f"wrote {Path(out)}")
             screen.answer({"run": run.name, "format": form.value, "out": str(Path(out))})
@@ -168,7 +168,13 @@ def plot(
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[TextIO]:
+def writing(path: Path) -> Iterator[TextIO]:
+    """Opens a new file for writing.
+
+    Raises:
+      UsageError: It exists.
+      CommandError: It cannot be written.
+    """
     from app.config.layers import UsageError
 
     if path.is_file():

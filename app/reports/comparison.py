@@ -1,7 +1,5 @@
 """Comparison of arms: search methods that spent the same budget on the same problems and seeds."""
 
-import base64
-import html
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -10,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from markdown_it import MarkdownIt
 
 from app.reports.folder import save
 from app.reports.metrics import MetricsRow
+from app.reports.page import page, row, rule
 from app.reports.plots import arms as arms_plot
 
 NORMAL_95 = 1.959964
@@ -104,26 +102,26 @@ def arm_run(name: str, seed: int, budget: int, table: Sequence[MetricsRow]) -> A
       budget: Its proposals.
       table: Its settled proposals, seeds among them, in the order of settling.
     """
-    best = next((row.best_so_far for row in table if row.best_so_far is not None), None)
+    best = next((line.best_so_far for line in table if line.best_so_far is not None), None)
     if best is None:
         return None
     curve: list[float] = []
-    for row in table:
-        if row.ordinal >= 0 and not curve:
+    for line in table:
+        if line.ordinal >= 0 and not curve:
             curve.append(best)
-        best = best if row.best_so_far is None else row.best_so_far
-        if row.ordinal >= 0:
+        best = best if line.best_so_far is None else line.best_so_far
+        if line.ordinal >= 0:
             curve.append(best)
     curve += [best] * (1 + budget - len(curve))
-    children = [row for row in table if row.ordinal >= 0]
-    costs = [row.cost_usd for row in table if row.cost_usd is not None]
+    children = [line for line in table if line.ordinal >= 0]
+    costs = [line.cost_usd for line in table if line.cost_usd is not None]
     return ArmRun(
         run=name,
         seed=seed,
         curve=tuple(curve),
-        evaluated=sum(row.wall_seconds > 0 for row in children),
-        seconds=max(row.seconds for row in table),
-        tokens=sum(row.tokens for row in table),
+        evaluated=sum(line.wall_seconds > 0 for line in children),
+        seconds=max(line.seconds for line in table),
+        tokens=sum(line.tokens for line in table),
         cost_usd=sum(costs) if costs else None,
     )
 
@@ -271,10 +269,10 @@ def markdown(comparison: Comparison) -> str:
         lines += [*_table(problem), "", f"![{problem.problem}]({picture(problem)})", ""]
     if comparison.differing:
         arms = list(next(iter(comparison.differing.values())))
-        lines += ["## Settings that differ", "", _row(("setting", *arms)), _rule(1 + len(arms))]
+        lines += ["## Settings that differ", "", row(("setting", *arms)), rule(1 + len(arms))]
         for key, values in comparison.differing.items():
             cells = ("" if values[arm] is None else json.dumps(values[arm]) for arm in arms)
-            lines.append(_row((key, *cells)))
+            lines.append(row((key, *cells)))
         lines.append("")
     if comparison.unfinished:
         lines += ["## Runs that are left out", ""]
@@ -297,13 +295,13 @@ _NOTES = (
 
 def _table(problem: ProblemComparison) -> Iterator[str]:
     head = ("arm", "runs", "end", "mean of best", "to target", "evaluated", "seconds")
-    yield _row((*head, "tokens", "first arm above it"))
-    yield _rule(len(head) + 2)
+    yield row((*head, "tokens", "first arm above it"))
+    yield rule(len(head) + 2)
     subject = next(iter(problem.measured), "")
     for arm, runs in problem.measured.items():
         low, middle, high = _quartiles(runs)
         reached = problem.to_target(arm)
-        yield _row(
+        yield row(
             (
                 f"{arm} (null arm)" if arm == problem.null else arm,
                 str(len(runs)),
@@ -335,7 +333,7 @@ def write(comparison: Comparison, folder: Path) -> list[Path]:
     texts = {
         "comparison.json": json.dumps(document(comparison), indent=1, allow_nan=False) + "\n",
         "comparison.md": text,
-        "comparison.html": _page(comparison.name, text, pictures),
+        "comparison.html": page(f"Comparison {comparison.name}", text, pictures),
     }
     for name, content in texts.items():
         (folder / name).write_text(content, encoding="utf-8")
@@ -345,31 +343,6 @@ def write(comparison: Comparison, folder: Path) -> list[Path]:
 def picture(problem: ProblemComparison) -> str:
     """Returns the name of a problem's picture."""
     return f"{problem.problem}.png"
-
-
-def _page(title: str, text: str, pictures: Sequence[Path]) -> str:
-    """Returns the Markdown as one HTML file with its pictures inside."""
-    body = str(MarkdownIt("commonmark", {"html": False}).enable("table").render(text))
-    for path in pictures:
-        data = f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"
-        body = body.replace(f'src="{html.escape(path.name)}"', f'src="{data}"')
-    return _PAGE.format(title=html.escape(title), body=body)
-
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>Comparison {title}</title>
-<style>
-:root {{ color-scheme: light dark; }}
-body {{ font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; }}
-table {{ border-collapse: collapse; display: block; overflow-x: auto; }}
-th, td {{ border-bottom: 1px solid #8886; padding: .3rem .8rem; text-align: left; }}
-img {{ background: white; max-width: 100%; }}
-</style>
-{body}</html>
-"""
 
 
 def _percent(share: float) -> str:
@@ -387,11 +360,3 @@ def _quartiles(runs: Sequence[ArmRun]) -> tuple[float, float, float]:
 
 def _middle(values: Sequence[float]) -> float:
     return float(np.median(values))
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
-
-
-def _rule(columns: int) -> str:
-    return f"|{' --- |' * columns}"

@@ -81,7 +81,7 @@ def _nudge(brief: Brief) -> Conversation:
     for draft in brief.drafts:
         parent = brief.known[draft.parents[0]].program
         rng = brief.rng(f"nudge/{draft.ordinal}")
-        x = float(parent.source.split("=")[1])
+        x = float(parent.source.split("=")[1].split("#")[0])
         luck = rng.random()
         if luck < 0.1:
             children.append(Offspring(Program(f"x = crash  # {draft.ordinal}\n")))

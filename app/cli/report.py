@@ -1,0 +1,42 @@
+"""`evoq report`: one HTML file on one run or several."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli.options import Debug, Json
+from app.cli.output import Screen
+
+
+def report(
+    names: Annotated[list[str], typer.Argument(metavar="RUN...", help="Names or numbers of runs.")],
+    out: Annotated[
+        str | None,
+        typer.Option("--out", metavar="FILE", help="The file; report-RUN.html by default."),
+    ] = None,
+    as_json: Json = False,
+    debug: Debug = False,  # noqa: ARG001  read by `status_of`
+) -> None:
+    """Writes a self-contained HTML report: curves, archive, lineage, failures, cost, settings.
+
+    Examples:
+      evoq report online_bin_packing-1
+      evoq report 1 2 --out both.html
+    """
+    from app.cli.export import writing
+    from app.cli.target import find_run, open_run, stored_problem
+    from app.reports.report import report as report_on
+    from app.reports.summary import summarise
+
+    screen = Screen(json=as_json)
+    with open_run(names[0]) as (ledger, first):
+        store, runs = ledger.store, []
+        for run in (first, *(find_run(store, name) for name in names[1:])):
+            problem = stored_problem(store, run)
+            runs.append((summarise(store, run.id, problem), problem))
+        path = Path(out or f"report-{first.name}.html")
+        with writing(path) as file:
+            file.write(report_on(store, runs))
+    screen.say(str(path))
+    screen.answer({"runs": [summary.run.name for summary, _ in runs], "out": str(path)})

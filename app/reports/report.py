@@ -1,0 +1,158 @@
+"""The report on runs: one HTML file with curves, archive, lineage, failures, savings and settings.
+
+What programs, evaluators and models wrote is shown as text, never as markup.
+"""
+
+import difflib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from app.domain.problem import Problem
+from app.domain.secrets import redacted
+from app.ports.protocols import Store
+from app.ports.records import Account, Settled, WorkerTime
+from app.reports.folder import draw, snapshot
+from app.reports.page import code, fenced, page, row, rule
+from app.reports.summary import BestProgram, MeasuredProgram, Summary
+
+MOST_ANCESTORS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A program of the lineage of the best.
+
+    Attributes:
+      settled: Its admission.
+      diff: The lines that it changed of its first parent; the whole text of a seed.
+    """
+
+    settled: Settled
+    diff: str
+
+
+def report(store: Store, runs: Sequence[tuple[Summary, Problem]]) -> str:
+    """Returns the report as one HTML file."""
+    names = ", ".join(summary.run.name for summary, _ in runs)
+    with TemporaryDirectory() as scratch:
+        lines, pictures = [f"# {code(names)}", ""], []
+        for number, (summary, problem) in enumerate(runs):
+            folder = Path(scratch, str(number))
+            folder.mkdir()
+            drawn = draw(store, summary, folder)
+            named = [path.rename(path.with_name(f"{number}-{path.name}")) for path in drawn]
+            pictures += named
+            lines += [*_run(store, summary, problem, named), ""]
+        return page(f"Report on {names}", "\n".join(lines), pictures)
+
+
+def lineage(store: Store, run: int, best: BestProgram) -> list[Step]:
+    """Returns the best program and its ancestors by first parents, oldest first."""
+    with store.begin() as tx:
+        line = tx.history.lineage(run, best.measured.program, MOST_ANCESTORS)
+        programs = [one.program for one in line if one.program]
+        sources = {name: program.source for name, program in tx.programs.get(programs).items()}
+    steps, before = [], ""
+    for settled in reversed(line):
+        source = sources[settled.program or ""]
+        steps.append(Step(settled, _diff(before, source) if before else source))
+        before = source
+    return steps
+
+
+def _diff(before: str, after: str) -> str:
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2)
+    return "\n".join(list(lines)[2:])
+
+
+def _run(
+    store: Store, summary: Summary, problem: Problem, pictures: Sequence[Path]
+) -> Iterator[str]:
+    run, best = summary.run, summary.best
+    yield from (f"## {code(run.name)}", "")
+    yield from _table(
+        ("", ""),
+        [
+            ("problem", f"{code(problem.name)} ({run.problem[:12]}, {problem.format})"),
+            ("state", f"{run.state.value} {code(redacted(run.reason))}"),
+            ("settled", f"{summary.iterations} of {run.budget.proposals} proposals"),
+            ("admitted", str(summary.admitted)),
+            ("took", f"{summary.seconds:.0f} s"),
+            ("best fitness", _number(best.measured.fitness if best else None)),
+            ("not evaluated", summary.savings.text),
+        ],
+    )
+    for path in pictures:
+        yield from (f"![{path.stem}]({path.name})", "")
+    yield from _results(summary)
+    if best is not None:
+        yield from ("### The best program", "", *fenced(best.source, problem.language))
+        yield from ("### Lineage of the best", "")
+        for step in lineage(store, run.id, best):
+            yield from _step(step, problem.language)
+    yield from ("### Failures and cuts", "")
+    counts = [*summary.failures.items(), *((f"cut: {name}", n) for name, n in summary.cuts.items())]
+    yield from _table(("kind", "proposals"), [(code(name), str(n)) for name, n in counts])
+    yield from ("### Cost", "", *_costs(summary))
+    if summary.notices:
+        yield from ("### Notices", "", *fenced("\n".join(map(redacted, summary.notices))))
+    with store.begin() as tx:
+        workers = tx.workers.at_work_for(run.id)
+    yield from ("### Settings", "")
+    yield from fenced(json.dumps(snapshot(summary, problem, workers), indent=2), "json")
+
+
+def _results(summary: Summary) -> Iterator[str]:
+    columns: dict[str, MeasuredProgram] = dict(summary.baselines)
+    if summary.best is not None:
+        columns = {"best": summary.best.measured, **columns}
+    metrics = sorted({name for column in columns.values() for name in column.metrics})
+    lines = [("fitness", *(_number(column.fitness) for column in columns.values()))]
+    for name in metrics:
+        values = (_number(column.metrics.get(name)) for column in columns.values())
+        lines.append((code(name), *values))
+    yield from ("### Results", "", *_table(("", *map(code, columns)), lines))
+
+
+def _step(step: Step, language: str) -> Iterator[str]:
+    settled = step.settled
+    what = "seed" if settled.seed else f"proposal {settled.ordinal}, {settled.operator}"
+    yield f"**Fitness {_number(settled.fitness)}** – {what}, island {settled.island}"
+    yield ""
+    if settled.changes:
+        yield from fenced(redacted(settled.changes))
+    yield from fenced(step.diff, language if settled.seed else "diff")
+
+
+def _costs(summary: Summary) -> list[str]:
+    costs = summary.costs
+    lines = [*map(_of_model, costs.models), *map(_of_workers, costs.workers)]
+    return _table(("", "spent", "cost"), lines)
+
+
+def _of_model(account: Account) -> tuple[str, str, str]:
+    tokens = account.prompt_tokens + account.completion_tokens
+    name = code(f"{account.role} {account.model}")
+    return name, f"{account.completions} completions, {tokens} tokens", _dollars(account.cost_usd)
+
+
+def _of_workers(worker: WorkerTime) -> tuple[str, str, str]:
+    return f"workers: {worker.kind}", f"{worker.seconds:.0f} s", _dollars(worker.cost_usd)
+
+
+def _dollars(amount: float | None) -> str:
+    return "no price" if amount is None else f"${amount:.4f}"
+
+
+def _table(head: Sequence[str], lines: Sequence[Sequence[Any]]) -> list[str]:
+    if not lines:
+        return ["None.", ""]
+    return [row(head), rule(len(head)), *(row(list(map(str, line))) for line in lines), ""]
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.6g}"
