@@ -24,7 +24,7 @@ from app.cli.costs import costs
 from app.cli.dashboard import dashboard
 from app.cli.doctor import doctor
 from app.cli.evaluate import evaluate
-from app.cli.export import export_best, export_programs, metrics, plot
+from app.cli.export import export_best, export_checkpoint, export_programs, metrics, plot
 from app.cli.mock_llm import mock_llm
 from app.cli.new import new
 from app.cli.output import (
@@ -61,6 +61,7 @@ COMMANDS: dict[str, Callable[..., int | None]] = {
     "cancel": cancel,
     "export-best": export_best,
     "export-programs": export_programs,
+    "export-checkpoint": export_checkpoint,
     "metrics": metrics,
     "plot": plot,
     "report": report,

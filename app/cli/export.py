@@ -93,6 +93,43 @@ def export_programs(
     screen.answer({"run": run.name, "programs": programs, "index": INDEX, "out": str(folder)})
 
 
+def export_checkpoint(
+    name: RunName,
+    out: Annotated[str, typer.Option("--out", metavar="DIR", help="A new or empty folder.")],
+    as_json: Json = False,
+    debug: Debug = False,  # noqa: ARG001
+) -> None:
+    """Writes the admitted programs of a run as a checkpoint of OpenEvolve.
+
+    OpenEvolve's visualiser opens the folder, and `--set problem.checkpoint=DIR` begins another run
+    of an OpenEvolve folder with its programs.
+
+    Examples:
+      evoq export-checkpoint online_bin_packing-1 --out openevolve_output
+    """
+    from app.cli.target import open_run, stored_problem
+    from app.config.layers import UsageError
+    from app.reports.checkpoint import write_checkpoint
+    from app.reports.summary import summarise
+
+    screen = Screen(json=as_json)
+    folder = require_writable(Path(out))
+    if there := next(folder.iterdir(), None):
+        raise UsageError(
+            "the folder is not empty",
+            where="--out",
+            value=f"{folder}, with {there.name}",
+            remedy="Name a folder that is new or empty.",
+        )
+    with open_run(name) as (ledger, run):
+        problem = stored_problem(ledger.store, run)
+        summary = summarise(ledger.store, run.id, problem)
+        with _explaining(folder):
+            written = write_checkpoint(ledger.store, summary, problem, folder)
+    screen.say(str(written))
+    screen.answer({"run": run.name, "out": str(written)})
+
+
 def metrics(
     name: RunName,
     form: Annotated[

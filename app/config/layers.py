@@ -26,7 +26,15 @@ ADDRESSES = ("database_url", "redis_url", "home")
 TEMPLATE_FOLDER = "prompts.template_dir"
 """Stands for the templates in a folder, which the reader of the folder puts in its place."""
 
-_PROBLEM_OPTIONS = ("data", "environment", "allow_imports", "deny_imports", "inputs", "scoring")
+_PROBLEM_OPTIONS = (
+    "data",
+    "environment",
+    "allow_imports",
+    "deny_imports",
+    "inputs",
+    "scoring",
+    "checkpoint",
+)
 
 _SECTIONS: dict[str, type[BaseModel] | None] = {
     name: field.annotation

@@ -1,12 +1,13 @@
 """From the disk or from the ledger to a `Problem`: the same bytes make the same problem."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from app.adapters.problems import described, funsearch, inputs, openevolve
 from app.adapters.problems import options as option
 from app.adapters.problems.files import Source, check_size, data_files
+from app.adapters.problems.openevolve import checkpoint
 from app.domain.problem import Problem, ProblemError
 
 
@@ -80,6 +81,10 @@ def load(
         if chosen.get(option.INPUTS) is not None:
             source.add(inputs.FILE, inputs.literal(chosen[option.INPUTS]))
             chosen[option.INPUTS] = inputs.FILE
+        if (named := chosen.pop(option.CHECKPOINT, None)) is not None:
+            suffix = PurePosixPath(source.options[option.INITIAL]).suffix
+            for name, contents in checkpoint.programs(Path(str(named)), suffix).items():
+                source.add(name, contents)
     except OSError as error:
         raise ProblemError(
             "cannot be read",

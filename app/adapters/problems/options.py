@@ -14,6 +14,7 @@ DATA = "problem.data"
 ENVIRONMENT = "problem.environment"
 
 INPUTS = "problem.inputs"
+CHECKPOINT = "problem.checkpoint"
 SCORING = "problem.scoring"
 _SCORINGS = ("last", "mean")
 
@@ -67,7 +68,7 @@ def shaping(options: Mapping[str, Any]) -> dict[str, Any]:
                 "unknown option",
                 where=name,
                 remedy=f"Options of a problem are {DATA}, {ENVIRONMENT}, {ALLOW_IMPORTS}, "
-                f"{DENY_IMPORTS}, {INPUTS} and {SCORING}.",
+                f"{DENY_IMPORTS}, {INPUTS}, {SCORING} and {CHECKPOINT}.",
             )
     return shaping
 

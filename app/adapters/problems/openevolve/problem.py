@@ -27,7 +27,7 @@ from app.domain.source import regions
 from app.domain.source.imports import ImportPolicy
 
 NAME = "openevolve"
-OPTIONS: frozenset[str] = frozenset()
+OPTIONS = frozenset({option.CHECKPOINT})
 SEEDS = "seeds"
 PROMPTS = "prompts"
 INITIAL_NAME = "initial program"

@@ -1,0 +1,108 @@
+"""A run in the layout of OpenEvolve's checkpoints, which its visualiser opens.
+
+Source: OpenEvolve 0.4.0: `checkpoint_N/metadata.json`, and one file a program in `programs/`.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from app.domain.evaluation import COMBINED, Evaluation, merged_metrics
+from app.domain.problem import Problem
+from app.ports.protocols import Store
+from app.ports.records import Settled
+from app.reports.summary import Summary
+
+MOST_PROGRAMS = 100_000
+
+
+def write_checkpoint(store: Store, summary: Summary, problem: Problem, folder: Path) -> Path:
+    """Writes `checkpoints/checkpoint_N` with every admitted program; returns that folder.
+
+    A program is written once, as it was first admitted.  Timestamps are seconds after the run's
+    creation.
+
+    Raises:
+      OSError: The folder cannot be written to.
+    """
+    run = summary.run
+    checkpoint = folder / "checkpoints" / f"checkpoint_{summary.iterations}"
+    (checkpoint / "programs").mkdir(parents=True)
+    with store.begin() as tx:
+        placed = tx.history.placed(run.id, MOST_PROGRAMS)
+        elites = tx.archive.elites(run.id)
+        first = {one.program: (one, evaluations) for one, evaluations in reversed(placed)}
+        sources = tx.programs.get([program for program in first if program])
+    fitness = {str(program): one.fitness for program, (one, _) in first.items()}
+    for program, (one, evaluations) in first.items():
+        source = sources[program or ""].source
+        text = _program(one, evaluations, source, problem.language, fitness)
+        _write(checkpoint / "programs" / f"{program}.json", text)
+    maps: list[dict[str, str]] = [{} for _ in range(run.islands)]
+    members: list[dict[str, None]] = [{} for _ in range(run.islands)]
+    for island, elite in elites:
+        maps[island].setdefault("-".join(map(str, elite.cell)), elite.program)
+        members[island][elite.program] = None
+    best = summary.best.measured.program if summary.best else None
+    metadata = {
+        "island_feature_maps": maps,
+        "islands": [list(programs) for programs in members],
+        "archive": list(dict.fromkeys(elite.program for _, elite in elites)),
+        "best_program_id": best,
+        "island_best_programs": [
+            max(programs, key=lambda program: fitness.get(program) or 0.0, default=None)
+            for programs in members
+        ],
+        "last_iteration": summary.iterations,
+        "current_island": 0,
+        "island_generations": [
+            max((e.generation for i, e in elites if i == island), default=0)
+            for island in range(run.islands)
+        ],
+        "last_migration_generation": 0,
+        "feature_stats": {},
+    }
+    _write(checkpoint / "metadata.json", metadata)
+    if summary.best is not None:
+        (checkpoint / f"best_program{problem.suffix}").write_text(
+            summary.best.source, encoding="utf-8", errors="replace"
+        )
+    return checkpoint
+
+
+def _program(
+    one: Settled,
+    evaluations: list[Evaluation],
+    source: str,
+    language: str,
+    fitness: dict[str, float | None],
+) -> dict[str, Any]:
+    program, parent = str(one.program), next(iter(one.parents), None)
+    artifacts = {name: text for e in evaluations for name, text in e.artifacts.items()}
+    known = parent if parent in fitness and parent != program else None
+    return {
+        "id": program,
+        "code": source,
+        "changes_description": one.changes,
+        "language": language,
+        "parent_id": known,
+        "generation": one.generation,
+        "timestamp": one.seconds,
+        "iteration_found": max(0, one.ordinal + 1),
+        "metrics": {**merged_metrics(program, evaluations), COMBINED: one.fitness},
+        "complexity": 0.0,
+        "diversity": 0.0,
+        "metadata": {
+            "changes": one.changes,
+            "parent_metrics": {COMBINED: fitness[known]} if known else {},
+            "island": one.island,
+        },
+        "prompts": None,
+        "artifacts_json": json.dumps(artifacts) if artifacts else None,
+        "artifact_dir": None,
+        "embedding": None,
+    }
+
+
+def _write(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
