@@ -5,7 +5,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from app import bootstrap
@@ -101,7 +101,7 @@ class Measurement:
             "verified": self.verified,
             "stages": list(self.stages),
             "artifacts": artifacts_document(self.artifacts),
-            "stopped": asdict(self.stopped) if self.stopped else None,
+            "stopped": self.stopped.document() if self.stopped else None,
         }
 
 

@@ -94,6 +94,10 @@ class SearchSettings(Section):
     """What a program needs to go on from each stage to the next, in order: a fitness, `quantile Q
     of N` or `top K of N` of the newest N programs of its island. Without a value, the problem
     decides."""
+    measurements: int = Field(1, ge=1)
+    """Most measurements of a program at the last stage of the problem, for an evaluator with noise.
+    A program is measured again, each time with another seed, until the 95 % confidence interval of
+    its mean excludes the fitness of its island's best, or does not vary."""
     reuse: bool = False
     """Whether a trial takes the result of an equal one of any run, which has the same program,
     evaluator, limits and image. Leave it off where equal trials may differ: an evaluator with

@@ -71,6 +71,20 @@ class Trial:
     players: tuple[ProgramId, ...]
     cases: tuple[CaseId, ...] = ("",)
 
+    @property
+    def measures(self) -> str:
+        """The stage of the problem that it measures: of a repetition, that of the first trial."""
+        return self.stage.partition(REPETITION)[0]
+
+    @property
+    def repetition(self) -> int:
+        """0 for a first measurement, 1 for its first repetition, and so on."""
+        return int(self.stage.partition(REPETITION)[2] or 0)
+
+
+REPETITION = "#"
+"""Stands between the stage and the number of a repetition."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cases:
@@ -81,14 +95,21 @@ class Cases:
         trial, whose one case has no name.
       whole: Whether a program must pass every trial of a stage; otherwise one trial is enough, and
         the cases of those that it fails have no score.
+      repeated: The stage whose trials are repeated, because its evaluator has noise; "" for none.
+      measurements: Most measurements of a program at that stage, the first included.
     """
 
     groups: Mapping[str, tuple[tuple[CaseId, ...], ...]] = field(default_factory=dict)
     whole: bool = True
+    repeated: str = ""
+    measurements: int = 1
 
-    def trials(self, stage: str, players: tuple[ProgramId, ...]) -> tuple[Trial, ...]:
+    def trials(
+        self, stage: str, players: tuple[ProgramId, ...], repetition: int = 0
+    ) -> tuple[Trial, ...]:
         """Returns the trials that measure the players at a stage, at least one."""
-        return tuple(Trial(stage, players, cases) for cases in self.groups.get(stage, (("",),)))
+        name = f"{stage}{REPETITION}{repetition}" if repetition else stage
+        return tuple(Trial(name, players, cases) for cases in self.groups.get(stage, (("",),)))
 
 
 NO_CASES = Cases()
@@ -150,6 +171,15 @@ def fitness(player: ProgramId, evaluations: Iterable[Evaluation]) -> float | Non
     if COMBINED in merged:
         return merged[COMBINED]
     return fmean(merged.values()) if merged else None
+
+
+def mean_scores(player: ProgramId, evaluations: Iterable[Evaluation]) -> Evaluation:
+    """Returns the player's scores with the mean of each case over the evaluations that have it."""
+    known: dict[CaseId, list[float]] = {}
+    for evaluation in evaluations:
+        for case, score in evaluation.scores.get(player, {}).items():
+            known.setdefault(case, []).append(score)
+    return Evaluation({player: {case: fmean(scores) for case, scores in known.items()}})
 
 
 def fitness_names(player: ProgramId, evaluations: Iterable[Evaluation]) -> tuple[CaseId, ...]:

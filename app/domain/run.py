@@ -40,6 +40,7 @@ class SearchRules:
       enforce_blocks: Whether text outside EVOLVE-BLOCK regions is put back; None: as the problem
         says.
       gates: What leads from stage to stage in place of the problem's thresholds; None: those.
+      measurements: Most measurements of a program at the last stage of the problem.
       reuse: Whether trials may take the outcome of an equal job; see `Job.reuse`.
       similarity: Least similarity to a program of its island for which a child is not evaluated;
         None where texts are not compared.
@@ -53,6 +54,7 @@ class SearchRules:
     recipe: Recipe | None
     enforce_blocks: bool | None
     gates: tuple[Gate, ...] | None
+    measurements: int
     reuse: bool
     similarity: float | None
     grid_after: int

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from app.domain.operator import Operator
@@ -92,8 +92,11 @@ class Context:
           Misconfigured: The recipe is not installed here.
         """
         problem, budget = self.problem(run.problem), run.budget.proposals
+        measurements = run.rules.search.measurements
+        repeated = problem.final_stage if measurements > 1 else ""
+        cases = replace(problem.cases, repeated=repeated, measurements=measurements)
         inputs = RecipeInputs(
-            run.axes, self.stages(run), self.gates(run), run.islands, budget, problem.cases
+            run.axes, self.stages(run), self.gates(run), run.islands, budget, cases
         )
         return self.recipe(run).strategy(inputs)
 

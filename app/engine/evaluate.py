@@ -119,14 +119,17 @@ def claim_trials(
 def _evaluations(ctx: Context, run: Run, leased: Sequence[LeasedTrial]) -> Iterator[TrialResult]:
     problem = ctx.problem(run.problem)
     for trial in leased:
-        job = replace(problem.prepare(trial.trial, trial.programs), reuse=run.rules.search.reuse)
+        measured = replace(trial.trial, stage=trial.trial.measures)
+        job = problem.prepare(measured, trial.programs)
+        seed = (job.seed + trial.trial.repetition) % 2**32
+        job = replace(job, seed=seed, reuse=run.rules.search.reuse)
         try:
             outcome = ctx.sandbox.run(job)
         except Starved as error:
             if trial.attempt < ctx.pace.attempts:
                 raise
             outcome = error.outcome
-        evaluation = problem.interpret(trial.trial, trial.programs, outcome)
+        evaluation = problem.interpret(measured, trial.programs, outcome)
         if outcome.reused:
             saved = outcome.wall_seconds
             evaluation = replace(

@@ -4,11 +4,13 @@ import csv
 import json
 from dataclasses import asdict, replace
 from io import StringIO
+from random import Random
 from statistics import fmean
 from typing import Any
 
 import pytest
 
+from app.domain.problem import Job, Outcome
 from app.domain.run import Run
 from app.domain.search.cohort import CutReason, State
 from app.engine.context import Context
@@ -16,7 +18,7 @@ from app.ports.records import Settled
 from app.reports.generations import generations
 from app.reports.metrics import history, write_csv, write_jsonl
 from tests.engine.conftest import new_run, run_to_the_end
-from tests.engine.toy import problem
+from tests.engine.toy import ToySandbox, problem
 
 GENERATION = 8
 STAGES = ("cheap", "full")
@@ -156,3 +158,39 @@ def test_generations_are_written_as_lines(ctx: Context):
     assert json.loads(lines.getvalue()) == asdict(rows[0])
     [row] = csv.DictReader(StringIO(table.getvalue()))
     assert json.loads(row["cut_counts"]) == rows[0].cut_counts
+
+
+class NoisySandbox(ToySandbox):
+    """Measures a number with an error that follows from the seed of the job."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seeds: list[int] = []
+
+    def run(self, job: Job) -> Outcome:
+        outcome = super().run(job)
+        self.seeds.append(job.seed)
+        if outcome.result is None:
+            return outcome
+        x = json.loads(outcome.result)["x"] + Random(f"{job.seed}").gauss(0, 0.2)
+        return Outcome(json.dumps({"x": x}).encode(), None)
+
+
+def test_programs_of_a_noisy_evaluator_are_measured_again_and_have_the_mean(ctx: Context):
+    sandbox = NoisySandbox()
+    order = new_run(problem(), budget=12, measurements=5, islands=1)
+
+    run = run_to_the_end(replace(ctx, sandbox=sandbox), problem(), order)
+
+    with ctx.store.begin() as tx:
+        settled = [one for one in tx.history.settled(run) if one.state is State.ADMITTED]
+        counts = []
+        for one in settled:
+            evaluations = tx.history.evaluations(run, one.program or "")
+            scores = [e.scores[one.program or ""]["near"] for e in evaluations]
+            counts.append(len(scores))
+            assert one.fitness == pytest.approx(fmean(scores))
+            assert len(set(scores)) == len(scores), "each measurement has a seed of its own"
+    assert max(counts) == 5
+    assert min(counts) < 5
+    assert set(counts) <= {2, 3, 4, 5}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from app.domain.evaluation import Evaluation, Failure, Trial, fitness
+from app.domain.evaluation import Evaluation, Failure, Trial, fitness, mean_scores
 from app.domain.operator import Draft, Role
 from app.domain.program import ProgramId
 
@@ -102,14 +102,19 @@ class Cohort:
 
     def waits_at(self, stage: str) -> bool:
         """Returns whether a trial of a stage has no evaluation yet."""
-        return any(t.stage == stage and evaluation is None for t, evaluation in self.trials.items())
+        return any(
+            t.measures == stage and evaluation is None for t, evaluation in self.trials.items()
+        )
 
     def evaluations(self, player: ProgramId, stage: str | None = None) -> tuple[Evaluation, ...]:
-        """Returns the player's evaluations at a stage (None: at all), in the order of trials."""
+        """Returns the player's evaluations at a stage (None: at all), in the order of trials.
+
+        Those of repetitions are among them.
+        """
         return tuple(
             e
             for t, e in self.trials.items()
-            if e and (stage is None or t.stage == stage) and player in t.players
+            if e and (stage is None or t.measures == stage) and player in t.players
         )
 
     def failure(self, player: ProgramId, stage: str) -> Failure | None:
@@ -128,8 +133,20 @@ class Cohort:
         return bool(evaluations) and self.failure(player, stage) is None
 
     def fitness(self, player: ProgramId, stages: tuple[str, ...]) -> float | None:
-        """Returns the player's fitness over the evaluations of `stages`, later ones overriding."""
-        return fitness(player, [e for stage in stages for e in self.evaluations(player, stage)])
+        """Returns the player's fitness over `stages`, later ones overriding.
+
+        What was measured repeatedly at a stage is the mean.
+        """
+        return fitness(player, [mean_scores(player, self.evaluations(player, s)) for s in stages])
+
+    def measurements(self, player: ProgramId, stage: str) -> list[float]:
+        """Returns the player's fitness by each measurement of a stage that has ended, in order."""
+        by_number: dict[int, list[Evaluation]] = {}
+        for trial, evaluation in self.trials.items():
+            if evaluation and trial.measures == stage and player in trial.players:
+                by_number.setdefault(trial.repetition, []).append(evaluation)
+        values = (fitness(player, by_number[n]) for n in sorted(by_number))
+        return [value for value in values if value is not None]
 
     def failed(self, stage: str) -> tuple[ProposalId, ...]:
         return tuple(

@@ -5,9 +5,11 @@ ends.  It is pure, and a trial that is already planned is not planned again, so 
 is harmless.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from statistics import fmean, stdev
+from typing import Any, TypeAlias
 
 from app.domain.evaluation import NO_CASES, Cases, Trial
 from app.domain.program import ProgramId
@@ -28,6 +30,11 @@ class Shortfall:
     stage: str
     fitness: float | None
     gate: Gate
+
+    def document(self) -> dict[str, Any]:
+        """Returns it as JSON values; the threshold is a number, or the text of another gate."""
+        threshold = self.gate.threshold if isinstance(self.gate, AtLeast) else str(self.gate)
+        return {"stage": self.stage, "fitness": self.fitness, "threshold": threshold}
 
     def __str__(self) -> str:
         score = "no fitness" if self.fitness is None else f"fitness {self.fitness:.6g}"
@@ -87,6 +94,11 @@ def cascade(stages: tuple[str, ...], gates: Gates = (), cases: Cases = NO_CASES)
                 if not cohort.passed(member.program, stage, whole=cases.whole):
                     fail.append(member.id)
                     break
+                if stage == cases.repeated and (
+                    more := _repetition(cohort, member.program, cases, field)
+                ):
+                    test += [trial for trial in more if trial not in cohort.trials]
+                    break
                 if begun & {*stages[index + 1 :]}:
                     continue  # it passed the gate, whatever the newest programs are now
                 score = cohort.fitness(member.program, stages[: index + 1])
@@ -101,6 +113,37 @@ def cascade(stages: tuple[str, ...], gates: Gates = (), cases: Cases = NO_CASES)
         return Verdict(tuple(test), tuple(admit), tuple(cut), tuple(fail))
 
     return promotion
+
+
+def _repetition(
+    cohort: Cohort, program: ProgramId, cases: Cases, field: IslandView
+) -> tuple[Trial, ...]:
+    """Returns the trials of the next repetition, which may be under way; () once it is enough."""
+    done = cohort.measurements(program, cases.repeated)
+    last = max(t.repetition for t in cohort.trials if program in t.players)
+    trials = cases.trials(cases.repeated, (program,), last)
+    if any(cohort.trials.get(trial) is None for trial in trials):
+        return trials
+    best = [elite.fitness for elite in field.best(1) if elite.program != program]
+    if len(done) >= cases.measurements or (best and separated(done, best[0])):
+        return ()
+    return cases.trials(cases.repeated, (program,), last + 1)
+
+
+_STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31)
+"""Quantiles of Student's t for a two-sided bound of 95 %, from one degree of freedom on."""
+
+
+def separated(measured: Sequence[float], other: float) -> bool:
+    """Returns whether the 95 % confidence interval of a mean excludes a value.
+
+    Never for a single measurement; measurements that do not differ at all are without noise.
+    """
+    if len(measured) < 2:
+        return False
+    bound = _STUDENT[min(len(measured) - 2, len(_STUDENT) - 1)]
+    half = bound * stdev(measured) / math.sqrt(len(measured))
+    return half == 0 or abs(fmean(measured) - other) > half
 
 
 def top(k: int, stages: tuple[str, ...], gates: Gates = (), cases: Cases = NO_CASES) -> Promotion:
@@ -119,7 +162,7 @@ def top(k: int, stages: tuple[str, ...], gates: Gates = (), cases: Cases = NO_CA
         second = [trial for trial in verdict.test if trial.stage == stages[1]]
         others = tuple(trial for trial in verdict.test if trial.stage != stages[1])
         waits = cohort.pending or cohort.waits_at(stages[0])
-        if waits or any(trial.stage == stages[0] for trial in others):
+        if waits or any(trial.measures == stages[0] for trial in others):
             return replace(verdict, test=others)
         ranked = sorted(
             dict.fromkeys(player for trial in second for player in trial.players),

@@ -181,3 +181,48 @@ def test_who_passed_a_gate_is_not_compared_again_with_newer_programs() -> None:
     assert gated(cohort({CHEAP: scored(0.7), FULL: scored(0.1)}), field) == Verdict(admit=("p",))
     seeds = cohort({CHEAP: scored(0.7)}, seeding=True)
     assert gated(seeds, field) == Verdict(test=(FULL,)), "seeds are compared with no program"
+
+
+NOISY = Cases(repeated="full", measurements=4)
+HELD = Island(0, cells={(): Cell((), (Elite("q", 5.0, 10, 0),))})
+
+
+def measured(*values: float | None) -> Cohort:
+    """Returns a cohort whose only member was measured so often; None: a trial under way."""
+    trials: dict[Trial, Evaluation | None] = {CHEAP: scored(1.0)}
+    for n, value in enumerate(values):
+        [trial] = NOISY.trials("full", ("p",), n)
+        trials[trial] = None if value is None else scored(value)
+    return cohort(trials)
+
+
+def test_a_program_is_measured_until_it_is_apart_from_the_best_of_its_island() -> None:
+    noisy = cascade(("cheap", "full"), (), NOISY)
+    second, third, fourth = (NOISY.trials("full", ("p",), n) for n in (1, 2, 3))
+
+    assert noisy(measured(9.0), HELD) == Verdict(test=second), "one measurement says nothing"
+    assert noisy(measured(9.0, None), HELD) == Verdict()
+    assert noisy(measured(9.0, 3.0), HELD) == Verdict(test=third)
+    assert noisy(measured(9.0, 3.0, 8.0), HELD) == Verdict(test=fourth)
+    assert noisy(measured(9.0, 3.0, 8.0, 4.0), HELD) == Verdict(admit=("p",)), "at most four"
+    assert noisy(measured(9.0, 9.1), HELD) == Verdict(admit=("p",))
+    assert noisy(measured(1.0, 1.1), HELD) == Verdict(admit=("p",)), "apart below it, too"
+    assert noisy(measured(5.0, 5.0), HELD) == Verdict(admit=("p",)), "no noise"
+    assert noisy(measured(9.0, 9.1), Island(0)) == Verdict(test=third), "nothing to be apart from"
+
+
+def test_the_fitness_of_a_program_is_the_mean_of_its_measurements() -> None:
+    state = measured(9.0, 3.0, 6.0)
+
+    assert state.fitness("p", ("cheap", "full")) == 6.0
+    assert state.measurements("p", "full") == [9.0, 3.0, 6.0]
+    assert state.fitness("p", ("cheap",)) == 1.0
+
+
+def test_a_failed_repetition_fails_the_program() -> None:
+    noisy = cascade(("cheap", "full"), (), NOISY)
+    [again] = NOISY.trials("full", ("p",), 1)
+    state = measured(9.0)
+    failed = {**state.trials, again: Evaluation(failure=Failure(FailureKind.RUNTIME))}
+
+    assert noisy(replace(state, trials=failed), HELD) == Verdict(fail=(1,))
