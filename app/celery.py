@@ -6,6 +6,7 @@ when Celery first asks for it.
 # mypy: disallow-untyped-calls=False
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
@@ -25,7 +26,7 @@ from app.adapters.queue.ticks import IDLE_KEY, handled
 from app.adapters.queue.transport import install
 from app.config.places import available_cores, places
 from app.domain.search.shares import NEWCOMERS
-from app.logs import filter_secrets
+from app.logs import filter_secrets, write_json_lines
 
 QUEUES = {
     "generate": "gpu",
@@ -60,9 +61,9 @@ def configuration(environment: Mapping[str, str]) -> dict[str, Any]:
       WrongEnvironment: `EVOQ_REDIS_URL` is not set or no address of a Redis, or another variable
         is wrong.
     """
-    threads(
-        QUEUES.values(), environment
-    )  # here, because Celery logs and forgets what a signal raises
+    # Here, because Celery logs and forgets what a signal raises.
+    threads(QUEUES.values(), environment)
+    _json_lines(environment)
     return {
         "broker_url": _broker(environment),
         "broker_connection_retry_on_startup": True,
@@ -202,9 +203,18 @@ def name_worker(instance: Any, options: Mapping[str, Any], **_: Any) -> None:
         instance.hostname = nodename("-".join(names), host)
 
 
-def _filter_logs(**_: Any) -> None:
+def _shape_logs(logger: logging.Logger, **_: Any) -> None:
     """Keeps secrets out of the logs of workers and beat, once Celery has configured logging."""
     filter_secrets()
+    if _json_lines(os.environ):
+        write_json_lines(logger)
+
+
+def _json_lines(environment: Mapping[str, str]) -> bool:
+    form = environment.get("EVOQ_LOG_FORMAT", "text")
+    if form not in ("text", "json"):
+        raise WrongEnvironment(f"EVOQ_LOG_FORMAT must be text or json, not {form!r}")
+    return form == "json"
 
 
 def modules() -> list[str]:
@@ -221,7 +231,8 @@ def modules() -> list[str]:
 
 def _application() -> Celery:
     install()
-    signals.after_setup_logger.connect(_filter_logs)
+    signals.after_setup_logger.connect(_shape_logs)
+    signals.after_setup_task_logger.connect(_shape_logs)
     signals.celeryd_init.connect(name_worker)
     signals.worker_init.connect(shape_worker)
     application = Celery("evoqueue")

@@ -1,8 +1,16 @@
-"""Log records without secrets."""
+"""Log records without secrets, and as lines of JSON where that is wanted."""
 
+import json
 import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
 
 from app.domain.secrets import redacted
+
+_STEP: ContextVar[dict[str, object]] = ContextVar("evoq_step")
+"""What the present thread works on: `step`, and the ids of its proposals, trials or runs."""
 
 
 class _FilteredRecord(logging.LogRecord):
@@ -24,3 +32,42 @@ class _FilteredRecord(logging.LogRecord):
 def filter_secrets() -> None:
     """Filters every record that this process logs from now on."""
     logging.setLogRecordFactory(_FilteredRecord)
+
+
+@contextmanager
+def at_work_on(step: str, kind: str, subjects: Sequence[int]) -> Iterator[None]:
+    """Says in every JSON line of this thread during the block what it works on.
+
+    Args:
+      step: The step's name.
+      kind: What the subjects are: `proposals`, `trials` or `runs`.
+      subjects: Their ids; () for all.
+    """
+    before = _STEP.set({"step": step, **({kind: list(subjects)} if subjects else {})})
+    try:
+        yield
+    finally:
+        _STEP.reset(before)
+
+
+class _JsonLines(logging.Formatter):
+    """Writes a record as one line of JSON: time, level, logger, message, and what it is of."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_STEP.get({}),
+        }
+        if record.exc_info:
+            record.exc_text = self.formatException(record.exc_info)
+            line["traceback"] = record.exc_text
+        return json.dumps(line, ensure_ascii=False)
+
+
+def write_json_lines(logger: logging.Logger) -> None:
+    """Lets the handlers of a logger write lines of JSON."""
+    for handler in logger.handlers:
+        handler.setFormatter(_JsonLines())

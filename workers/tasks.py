@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from app.celery import app, report_tick
 from app.engine import steps
 from app.engine.context import Context, LeaseKind
+from app.logs import at_work_on
 from app.ports.protocols import Unavailable
 from workers.lifecycle import context
 from workers.metrics import step_metrics
@@ -57,12 +58,14 @@ def _attempt(step: str, subjects: tuple[int, ...], perform: Callable[[], None]) 
     Celery's own retry is not used: it would be a second mechanism, with its messages in a worker's
     memory.  The step has released its lease, so `reap` enqueues it again within seconds.
     """
-    try:
-        with step_metrics.of(step):
-            _pausing(step, subjects, perform)
-    except Unavailable as error:
-        named = ", ".join(map(str, subjects)) or "all"
-        log.warning("%s %s: unavailable: %s", step, named, error)
+    kind = f"{_LEASED[step]}s" if step in _LEASED else "runs"
+    with at_work_on(step, kind, subjects):
+        try:
+            with step_metrics.of(step):
+                _pausing(step, subjects, perform)
+        except Unavailable as error:
+            named = ", ".join(map(str, subjects)) or "all"
+            log.warning("%s %s: unavailable: %s", step, named, error)
 
 
 def _produce_all() -> None:

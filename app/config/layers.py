@@ -51,8 +51,8 @@ _NEAR = 0.7
 """Likeness of two settings from which on one is named as what may have been meant."""
 
 _OTHER_VARIABLES = (
-    "GENERATE_CONCURRENCY", "EVALUATE_CONCURRENCY", "TASK_EVENTS", "HEARTBEAT_FILE", "IMAGE",
-    "PROBLEM_DATA", "PROGRAM_SOURCE", "TEST_VLLM_MODEL",
+    "GENERATE_CONCURRENCY", "EVALUATE_CONCURRENCY", "TASK_EVENTS", "LOG_FORMAT", "HEARTBEAT_FILE",
+    "IMAGE", "PROBLEM_DATA", "PROGRAM_SOURCE", "TEST_VLLM_MODEL",
 )  # fmt: skip
 """Variables of Celery's configuration, the compose file, programs under test and our tests."""
 

@@ -251,6 +251,10 @@ def test_a_worker_without_a_sandbox_leaves_trials_in_the_queue_and_is_not_health
             {"EVOQ_REDIS_URL": "redis://h", "EVOQ_TASK_EVENTS": "perhaps"},
             "EVOQ_TASK_EVENTS must be true or false, not 'perhaps'",
         ),
+        (
+            {"EVOQ_REDIS_URL": "redis://h", "EVOQ_LOG_FORMAT": "xml"},
+            "EVOQ_LOG_FORMAT must be text or json, not 'xml'",
+        ),
     ],
 )
 def test_a_wrong_environment_is_named_in_one_line(
