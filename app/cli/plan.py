@@ -220,6 +220,7 @@ def plan_run(
     """
     resolution = resolved(layers.choices, problem.suggestions, problem.suggested_by)
     notices = [*problem.notices, *resolution.notices]
+    notices += [text for layer in layers.choices for text in layer.notices]
     if no_model:
         resolution = without_models(resolution)
     if not local:

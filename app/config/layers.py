@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from app.config import lite
 from app.config.models import ModelSettings
 from app.config.places import VARIABLES, places
 from app.config.settings import Owner, RunSettings, Section, Settings
@@ -79,10 +80,12 @@ class Choices:
 
     Attributes:
       source: Its name in messages: `--set`, `the environment`, a file's name, `the problem`.
+      notices: Sentences for the user about what the source says without effect.
     """
 
     source: str
     values: Mapping[str, Any] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
 
 
 def from_assignments(assignments: Iterable[str]) -> Choices:
@@ -144,6 +147,11 @@ def from_file(text: str, where: str, *, foreign: Callable[[Any], bool]) -> Choic
       UsageError: The file is not YAML, not a mapping, or names an unknown setting.
     """
     loaded = _parsed(text, where) if text.strip() else {}
+    if lite.recognises(loaded):
+        try:
+            return Choices(where, *lite.settings(loaded))
+        except ValueError as error:
+            raise UsageError(str(error), where=where, remedy="Correct the file.") from error
     if not _of_settings(loaded) and foreign(loaded):
         return None
     if not isinstance(loaded, dict):

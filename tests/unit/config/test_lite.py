@@ -1,0 +1,87 @@
+"""A configuration of FunSearch-Lite: every key is a setting, or is said to have no effect."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from app.adapters.problems import configures_problem
+from app.config.layers import Choices, UsageError, from_file
+from app.config.resolve import resolved
+
+LITE = """\
+run_id: demo
+seed: 42
+max_generations: 20
+population_size: 50
+num_islands: 3
+top_k_for_full_eval: 10
+task_name: bin_packing
+evaluator: {capacity: 100, seed: 42}
+llm_providers:
+  - {provider_id: cheap, provider_type: deepseek, model_name: small, timeout_seconds: 30}
+  - {provider_id: strong, provider_type: openai, model_name: large, max_retries: 3}
+  - {provider_id: none, provider_type: fake, model_name: fake-model}
+generator_provider_id: cheap
+refiner_provider_id: strong
+artifact_dir: artifacts
+save_interval: 5
+"""
+
+
+def read(**changes: Any) -> Choices:
+    text = yaml.safe_dump({**yaml.safe_load(LITE), **changes})
+    choices = from_file(text, "lite.yaml", foreign=configures_problem)
+    assert choices is not None
+    return choices
+
+
+def test_the_keys_become_settings_of_a_run():
+    settings = resolved([read()], {}).settings
+
+    assert settings.search.strategy == "funsearch_lite"
+    assert (settings.search.seed, settings.search.islands) == (42, 3)
+    assert settings.budget.proposals == 20 * 50 * 3
+    assert settings.strategy == {
+        "fresh": 5,
+        "mutations": 43,
+        "refinements": 2,
+        "top_k": 10,
+        "population": 50,
+    }
+    [generator] = settings.llm.models
+    assert (generator.name, generator.provider, generator.timeout_seconds) == (
+        "small",
+        "deepseek",
+        30,
+    )
+    assert "large" in str(settings.llm.roles)
+
+
+def test_a_fake_provider_asks_no_model():
+    settings = resolved(
+        [read(generator_provider_id="none", refiner_provider_id="none")], {}
+    ).settings
+
+    assert settings.llm.models == []
+    assert settings.strategy["refinements"] == 0
+    assert settings.strategy["mutations"] == 45
+
+
+def test_a_key_without_effect_is_named_with_the_reason():
+    assert [text.split("`")[1] for text in read().notices] == [
+        *("run_id", "task_name", "evaluator", "artifact_dir", "save_interval")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_generation": 3}, "`max_generation` is no key of FunSearch-Lite"),
+        ({"population_size": 0}, "`population_size` must be a whole number above 0"),
+        ({"generator_provider_id": "other"}, "no provider is called 'other'"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(changes, message):
+    with pytest.raises(UsageError, match=message):
+        read(**changes)
