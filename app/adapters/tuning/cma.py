@@ -1,7 +1,5 @@
 """CMA-ES behind `tune`, from the library `cmaes`."""
 
-import numpy as np
-
 from app.domain.operators.tune import PointRequest
 
 _SIGMA = 0.5  # first step; one unit is 0.3 of a number's size
@@ -16,7 +14,9 @@ def ask(request: PointRequest) -> tuple[float, ...]:
     generation.  The evolution thus adapts its step and its axes to the asynchronous order of the
     trials, and no state has to be kept or locked.
     """
-    from cmaes import CMA  # seconds where SciPy is installed, and most commands never tune
+    # Seconds where SciPy is installed; most commands and workers never tune.
+    import numpy as np
+    from cmaes import CMA
 
     origin = np.zeros(request.dimensions)
     evolution = CMA(mean=origin, sigma=_SIGMA, seed=request.seed)
