@@ -478,3 +478,13 @@ def test_settings_of_pip_come_from_its_files_and_variables(
     assert found["index_url"] == "https://a.example/simple"
     assert found["retries"] == "7"
     assert "proxy" not in found
+
+
+def test_settings_of_pip_come_from_the_environment_where_the_interpreter_has_no_pip(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "https://index.example/simple")
+    with pytest.raises(Unavailable, match="pip of /bin/false"):
+        pip_settings("/bin/false")
+    found = pip_settings("/bin/false", sys.executable)
+    assert found["index_url"] == "https://index.example/simple"

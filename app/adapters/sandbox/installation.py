@@ -142,7 +142,7 @@ class Installation:
     def _header(
         self, wanted: tuple[str, ...], temporary: Path, scratch: str, channel: int
     ) -> dict[str, object]:
-        pip = pip_settings(self._python)
+        pip = pip_settings(self._python, str(self._home / "bin" / "python"))
         left = max(1.0, self._deadline - time.monotonic())
         self._places = places(pip, self._hosts)
         return {
@@ -246,8 +246,12 @@ class Installation:
                 return
 
 
-def pip_settings(python: str) -> dict[str, str]:
+def pip_settings(python: str, *others: str) -> dict[str, str]:
     """Returns the configuration of pip that an installation needs, by names such as `index_url`.
+
+    Args:
+      python: The interpreter whose pip is configured.
+      others: What to ask in turn where that one has no pip.
 
     Raises:
       Unavailable: pip does not start.
@@ -261,6 +265,8 @@ def pip_settings(python: str) -> dict[str, str]:
     try:
         done = subprocess.run(command, capture_output=True, check=True, timeout=60, env=environment)
     except (OSError, subprocess.SubprocessError) as error:
+        if others:
+            return pip_settings(*others)
         raise Unavailable(f"pip of {python} did not list its settings: {error}") from error
     found: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
     for line in done.stdout.decode("utf-8", "replace").splitlines():
