@@ -243,13 +243,13 @@ def _show_program(name: str, program_id: str, screen: Screen, added: _Added) -> 
 def _more(ledger: Ledger, run: Run, program: ProgramId, added: _Added) -> dict[str, Any]:
     """Returns the replies that made a program, and its difference to its parent, if wanted."""
     from app.cli.target import stored_problem
-    from app.dashboard.reads import Reader
+    from app.dashboard.reads import RunReader
     from app.reports.waiting import QueueState
 
     if not (added.replies or added.difference):
         return {}
     problem = stored_problem(ledger.store, run)
-    reader = Reader(ledger.store, ledger.redis_url, lambda digest: problem, QueueState)  # noqa: ARG005
+    reader = RunReader(ledger.store, ledger.redis_url, lambda digest: problem, QueueState)  # noqa: ARG005
     document = reader.program(run, program)
     more: dict[str, Any] = {}
     if added.replies:

@@ -66,7 +66,7 @@ def loopback(host: str) -> bool:
     return host in LOOPBACK or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
 
 
-class Gate:
+class AccessMiddleware:
     """The outermost layer of the application: refuses, or marks a request and lets it through."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:

@@ -12,13 +12,13 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.websockets import WebSocketDisconnect
 
 from app.dashboard import frames
-from app.dashboard.control import Control, Refused
+from app.dashboard.control import ChangeRefused, Control
 from app.dashboard.metrics import scrape
 from app.dashboard.reads import (
     ArchiveDocument,
     CourseDocument,
     ProgramDocument,
-    Reader,
+    RunReader,
     RunRow,
     SystemDocument,
     course_document,
@@ -34,7 +34,7 @@ After = Annotated[int, Query(ge=0, description="How many to skip.")]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 
 
-def routes(reader: Reader, tails: Tails, control: Control) -> APIRouter:
+def routes(reader: RunReader, tails: Tails, control: Control) -> APIRouter:
     """Returns every route of `/api`, and `/ws`."""
     router = APIRouter(prefix="/api")
 
@@ -132,7 +132,7 @@ def routes(reader: Reader, tails: Tails, control: Control) -> APIRouter:
     return router
 
 
-def add_metrics(app: FastAPI, reader: Reader) -> None:
+def add_metrics(app: FastAPI, reader: RunReader) -> None:
     """Adds `/metrics`."""
 
     @app.get("/metrics", include_in_schema=False)
@@ -140,7 +140,7 @@ def add_metrics(app: FastAPI, reader: Reader) -> None:
         return Response(scrape(reader), media_type=CONTENT_TYPE_LATEST)
 
 
-def add_socket(app: FastAPI, reader: Reader, tails: Tails) -> None:
+def add_socket(app: FastAPI, reader: RunReader, tails: Tails) -> None:
     """Adds `/ws?run=R&after=N`: every event of a run with `seq` > N, then each as it comes."""
 
     @app.websocket("/ws")
@@ -183,8 +183,8 @@ def add_errors(app: FastAPI) -> None:
             raise error
         return JSONResponse({"detail": str(error)}, 404)
 
-    @app.exception_handler(Refused)
-    async def refused(request: Request, error: Refused) -> JSONResponse:  # noqa: ARG001
+    @app.exception_handler(ChangeRefused)
+    async def refused(request: Request, error: ChangeRefused) -> JSONResponse:  # noqa: ARG001
         return JSONResponse({"detail": str(error)}, 409)
 
     @app.exception_handler(Unavailable)

@@ -7,7 +7,7 @@ from app.engine import lifecycle
 from app.engine.context import Context
 
 
-class Refused(Exception):
+class ChangeRefused(Exception):
     """The run's state does not allow the change; the message says why, and what does."""
 
 
@@ -25,28 +25,28 @@ class Control:
         """Pauses a run.
 
         Raises:
-          Refused: It does not run.
+          ChangeRefused: It does not run.
         """
         if not lifecycle.pause(self.ctx, run.id, "paused on the dashboard"):
-            raise Refused(f"{run.name} is {self._state(run)}: there is nothing to pause")
+            raise ChangeRefused(f"{run.name} is {self._state(run)}: there is nothing to pause")
 
     def resume(self, run: Run) -> None:
         """Lets a run go on to its budget.
 
         Raises:
-          Refused: Nothing is left of its budget, it runs already, or no worker is there.
+          ChangeRefused: Nothing is left of its budget, it runs already, or no worker is there.
         """
         with self.ctx.store.begin() as tx:
             present = tx.workers.presence()
         if self._state(run) == "running":
-            raise Refused(f"{run.name} is running already")
+            raise ChangeRefused(f"{run.name} is running already")
         if not (present.generating and present.evaluating):
-            raise Refused(
+            raise ChangeRefused(
                 f"no worker would work on {run.name}: start the workers, or `evoq up`, first; "
                 f"`evoq resume {run.name}` brings its own"
             )
         if not lifecycle.resume(self.ctx, run.id, keep_leases=True):
-            raise Refused(
+            raise ChangeRefused(
                 f"{run.name} has spent its budget: `evoq resume {run.name} --iterations N` "
                 f"gives it a larger one"
             )
@@ -55,10 +55,10 @@ class Control:
         """Ends a run; `resume` may continue it.
 
         Raises:
-          Refused: It has ended before.
+          ChangeRefused: It has ended before.
         """
         if not lifecycle.cancel(self.ctx, run.id, "cancelled on the dashboard"):
-            raise Refused(f"{run.name} is {self._state(run)}: there is nothing to cancel")
+            raise ChangeRefused(f"{run.name} is {self._state(run)}: there is nothing to cancel")
 
     def _state(self, run: Run) -> str:
         with self.ctx.store.begin() as tx:

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from app.adapters.queue.address import client_url
 from app.adapters.queue.ticks import lengths
-from app.dashboard.reads import Reader
+from app.dashboard.reads import RunReader
 from app.domain.run import Run, RunState
 from app.domain.search.cohort import State
 from app.ports.ledger import Transaction
@@ -24,7 +24,7 @@ MOST_RUNS = 20
 _OUTCOMES = (State.ADMITTED, State.CUT, State.FAILED)
 
 
-def scrape(reader: Reader) -> bytes:
+def scrape(reader: RunReader) -> bytes:
     """Returns the metrics in Prometheus's text format; says what cannot be reached, too."""
     registry = CollectorRegistry()
     registry.register(_Collector(reader))
@@ -34,7 +34,7 @@ def scrape(reader: Reader) -> bytes:
 class _Collector:
     """Reads everything anew."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: RunReader) -> None:
         self._reader = reader
 
     def describe(self) -> list[Metric]:
@@ -106,7 +106,7 @@ class _Collector:
 class _Runs:
     """The metrics of the newest runs."""
 
-    def __init__(self, reader: Reader, tx: Transaction) -> None:
+    def __init__(self, reader: RunReader, tx: Transaction) -> None:
         self._reader, self._tx = reader, tx
         self._gauges: dict[str, GaugeMetricFamily] = {}
         self._counters: dict[str, CounterMetricFamily] = {}

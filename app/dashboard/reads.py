@@ -19,7 +19,7 @@ from app.domain.secrets import redacted
 from app.ports.ledger import Transaction
 from app.ports.protocols import Store
 from app.ports.records import WORKER_KINDS
-from app.reports.course import Course, FailureExample, Improvement, MeasuredProposal, Share
+from app.reports.course import Contribution, Course, FailureExample, Improvement, MeasuredProposal
 from app.reports.metrics import MetricsRow, rows
 from app.reports.summary import document, summarise
 from app.reports.waiting import QueueState, endpoints_of, waiting_of
@@ -82,8 +82,8 @@ class CourseDocument:
     failures: dict[str, int]
     improvements: list[Improvement]
     points: list[MeasuredProposal]
-    operators: dict[str, Share]
-    roles: dict[str, Share]
+    operators: dict[str, Contribution]
+    roles: dict[str, Contribution]
     examples: dict[str, list[FailureExample]]
     milestones: list[dict[str, Any]]
 
@@ -204,7 +204,7 @@ class SystemDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class RunReader:
     """Reads documents of one ledger.
 
     Attributes:

@@ -12,10 +12,10 @@ from importlib.metadata import version
 import uvicorn
 from fastapi import FastAPI
 
-from app.dashboard.access import Access, Gate, loopback
+from app.dashboard.access import Access, AccessMiddleware, loopback
 from app.dashboard.api import add_errors, add_metrics, add_socket, routes
 from app.dashboard.control import Control
-from app.dashboard.reads import Reader
+from app.dashboard.reads import RunReader
 from app.dashboard.tail import Tails
 from app.engine.context import Context
 from app.reports.waiting import watched_queue
@@ -71,7 +71,7 @@ def application(ctx: Context, redis_url: str, access: Access, *, pages: bool = T
         redoc_url=None,
         openapi_url="/api/openapi.json",
     )
-    reader = Reader(ctx.store, redis_url, ctx.problem, watched_queue(redis_url))
+    reader = RunReader(ctx.store, redis_url, ctx.problem, watched_queue(redis_url))
     tails, control = Tails(ctx.store), Control(ctx)
     app.include_router(routes(reader, tails, control))
     add_metrics(app, reader)
@@ -81,7 +81,7 @@ def application(ctx: Context, redis_url: str, access: Access, *, pages: bool = T
         from app.dashboard.pages import add_pages
 
         add_pages(app, reader, tails, control)
-    app.add_middleware(Gate, access=access)
+    app.add_middleware(AccessMiddleware, access=access)
     return app
 
 

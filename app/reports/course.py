@@ -80,7 +80,7 @@ class Improvement:
 
 
 @dataclass(slots=True)
-class Share:
+class Contribution:
     """What one operator, or the models of one role, contributed.
 
     Attributes:
@@ -130,8 +130,8 @@ class Course:
         """Begins before the first event."""
         self.progress = Progress()
         self.improvements: list[Improvement] = []
-        self.operators: dict[str, Share] = {}
-        self.roles: dict[str, Share] = {}
+        self.operators: dict[str, Contribution] = {}
+        self.roles: dict[str, Contribution] = {}
         self.examples: dict[str, deque[FailureExample]] = {}
         self.milestones: deque[Milestone] = deque(maxlen=MOST_MILESTONES)
         self.regridded = self.moves = self.resets = 0
@@ -220,8 +220,10 @@ class Course:
             for share in self._shares(operator, role):
                 share.improvements += 1
 
-    def _shares(self, operator: str, role: str) -> tuple[Share, Share]:
-        return self.operators.setdefault(operator, Share()), self.roles.setdefault(role, Share())
+    def _shares(self, operator: str, role: str) -> tuple[Contribution, Contribution]:
+        return self.operators.setdefault(operator, Contribution()), self.roles.setdefault(
+            role, Contribution()
+        )
 
 
 def _words(event: Event) -> str:

@@ -15,7 +15,7 @@ import pytest
 from websockets.sync.client import ClientConnection, connect
 
 from app.adapters.store.sql import SqlStore
-from app.dashboard.reads import Reader
+from app.dashboard.reads import RunReader
 from app.dashboard.server import CannotListen, Place, Serving, serving
 from app.dashboard.tail import HELD, Tail
 from app.domain.events import Noticed
@@ -121,7 +121,7 @@ def test_a_program_is_shown_with_the_replies_that_made_it(ctx: Context):
     model = Answering(lambda prompt: Completion(f"x = {prompt.sample + 1}.5\n", "answering"))
     asked = replace(new_run(problem(), budget=2), operators={"asked": 1.0})
     run_id = run_to_the_end(replace(ctx, model=lambda run: model), problem(), asked)
-    reader = Reader(ctx.store, NO_QUEUE, ctx.problem, QueueState)
+    reader = RunReader(ctx.store, NO_QUEUE, ctx.problem, QueueState)
     run = reader.run(str(run_id))
     [first, *_] = [row for row in reader.proposals(run, 0, 10) if row.ordinal == 0]
     assert first.program is not None

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.adapters.queue.ticks import handled
 from app.adapters.store.sql import SqlStore
 from app.dashboard.metrics import scrape
-from app.dashboard.reads import Reader
+from app.dashboard.reads import RunReader
 from app.engine.context import Context
 from app.ports.protocols import Unavailable
 from app.ports.records import Capacity, Worker
@@ -35,9 +35,9 @@ def samples(text: bytes) -> dict[str, list[tuple[Labels, float]]]:
     return found
 
 
-def reader(ctx: Context, redis_url: str, **state: Any) -> Reader:
+def reader(ctx: Context, redis_url: str, **state: Any) -> RunReader:
     known = QueueState(**state) if state else None
-    return Reader(ctx.store, redis_url, ctx.problem, lambda: known or read_queue(redis_url))
+    return RunReader(ctx.store, redis_url, ctx.problem, lambda: known or read_queue(redis_url))
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_a_scrape_tells_what_a_run_did(
 def test_a_scrape_without_a_ledger_and_a_queue_says_so(ctx: Context):
     away = SqlStore("postgresql+psycopg://nobody@127.0.0.1:9/none")
 
-    found = samples(scrape(Reader(away, "redis://127.0.0.1:9/0", ctx.problem, QueueState)))
+    found = samples(scrape(RunReader(away, "redis://127.0.0.1:9/0", ctx.problem, QueueState)))
 
     assert found["evoq_ledger_up"] == found["evoq_queue_up"] == found["evoq_planning"]
     assert found["evoq_ledger_up"] == [({}, 0.0)]

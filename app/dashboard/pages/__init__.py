@@ -11,11 +11,11 @@ from nicegui import ui
 from app.dashboard.control import Control
 from app.dashboard.pages import archive, compare, lineage, program, run, runs, system
 from app.dashboard.pages.sources import Sources
-from app.dashboard.reads import Reader
+from app.dashboard.reads import RunReader
 from app.dashboard.tail import Tails
 
 
-def add_pages(app: FastAPI, reader: Reader, tails: Tails, control: Control) -> None:
+def add_pages(app: FastAPI, reader: RunReader, tails: Tails, control: Control) -> None:
     """Adds every page to an application."""
     sources = Sources(reader, tails)
     runs.add(sources)

@@ -9,7 +9,7 @@ from nicegui.events import EChartPointClickEventArguments
 from starlette.requests import Request
 
 from app.dashboard.access import AUTHORISED
-from app.dashboard.control import Control, Refused
+from app.dashboard.control import ChangeRefused, Control
 from app.dashboard.pages.charts import curve
 from app.dashboard.pages.layout import (
     Cell,
@@ -25,7 +25,7 @@ from app.dashboard.pages.layout import (
 from app.dashboard.pages.sources import Sources
 from app.dashboard.pages.text import duration, number, shown, usd
 from app.domain.run import Run
-from app.reports.course import Course, Share
+from app.reports.course import Contribution, Course
 
 MOST_SHOWN = 25
 """Improvements and milestones on the page, newest first; `/api` has all of them."""
@@ -122,7 +122,7 @@ class _View:
         async def change() -> None:
             try:
                 await asyncio.to_thread(act, self._run)
-            except Refused as refusal:
+            except ChangeRefused as refusal:
                 ui.notify(str(refusal), type="warning", multi_line=True)
             await self.refresh()
 
@@ -249,7 +249,7 @@ def _shares(name: str, column: str, empty: str) -> Grid:
     )
 
 
-def _share_rows(shares: dict[str, Share]) -> list[list[Cell]]:
+def _share_rows(shares: dict[str, Contribution]) -> list[list[Cell]]:
     improvements = sum(share.improvements for share in shares.values())
     return [
         [

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from app.dashboard.pages.layout import heading, page, say
-from app.dashboard.reads import Reader, RunRow, SystemDocument
+from app.dashboard.reads import RunReader, RunRow, SystemDocument
 from app.dashboard.tail import Tail, Tails
 from app.domain.run import Run
 
@@ -20,7 +20,7 @@ _MOST = 256
 class Sources:
     """The reads of the pages."""
 
-    def __init__(self, reader: Reader, tails: Tails) -> None:
+    def __init__(self, reader: RunReader, tails: Tails) -> None:
         """Reads nothing yet."""
         self.reader = reader
         self._tails = tails
