@@ -4,10 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
 
-import httpx2
-
 RUNNING, WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
-_TIMEOUT_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,25 +29,6 @@ def metrics_url(base_url: str) -> str:
     parts = urlsplit(base_url)
     path = parts.path.rstrip("/").removesuffix("/v1")
     return urlunsplit((parts.scheme, parts.netloc, f"{path}/metrics", "", ""))
-
-
-class EngineQueueReader:
-    """Reads the queue of one endpoint; within one event loop."""
-
-    def __init__(self, base_url: str) -> None:
-        self._url = metrics_url(base_url)
-        self._client = httpx2.AsyncClient(timeout=_TIMEOUT_SECONDS)
-
-    async def read(self) -> EngineQueue | None:
-        """Returns the queue; None where the endpoint has no such metrics or does not answer."""
-        try:
-            response = await self._client.get(self._url)
-        except (httpx2.HTTPError, OSError):
-            return None
-        return parse(response.text) if response.status_code == 200 else None
-
-    async def close(self) -> None:
-        await self._client.aclose()
 
 
 def _sum(lines: Iterable[str], name: str) -> float | None:

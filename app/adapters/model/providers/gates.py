@@ -5,10 +5,11 @@ import contextlib
 from collections.abc import Callable
 from uuid import uuid4
 
+import httpx2
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from app.adapters.model.congestion.engine_queue import EngineQueue, EngineQueueReader
+from app.adapters.model.congestion.engine_queue import EngineQueue, metrics_url, parse
 from app.adapters.model.congestion.gate import AdaptiveGate, Semaphore
 from app.adapters.model.congestion.slots import DeploymentSlots, connected
 from app.adapters.model.congestion.status import publish, without_secrets
@@ -17,6 +18,26 @@ from app.adapters.model.providers.spec import IN_PROCESS, START, ModelSpec, Proc
 
 PUBLISH_SECONDS = 1.0
 _UNLIMITED = 1_000_000
+_METRICS_SECONDS = 2.0
+
+
+class EngineQueueReader:
+    """Reads the queue of one endpoint; within one event loop."""
+
+    def __init__(self, base_url: str) -> None:
+        self._url = metrics_url(base_url)
+        self._client = httpx2.AsyncClient(timeout=_METRICS_SECONDS)
+
+    async def read(self) -> EngineQueue | None:
+        """Returns the queue; None where the endpoint has no such metrics or does not answer."""
+        try:
+            response = await self._client.get(self._url)
+        except (httpx2.HTTPError, OSError):
+            return None
+        return parse(response.text) if response.status_code == 200 else None
+
+    async def close(self) -> None:
+        await self._client.aclose()
 
 
 class Gates:
