@@ -8,7 +8,7 @@ from fastapi import FastAPI, Request, WebSocket
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
-from app.dashboard.access import AUTHORISED, Access, Gate, loopback
+from app.dashboard.access import AUTHORISED, Access, AccessMiddleware, loopback
 
 TOKEN = "correct-token"
 OWN = {"host": "localhost:8642"}
@@ -36,7 +36,7 @@ class Served:
             self.reached.append("WS")
             await websocket.close()
 
-        app.add_middleware(Gate, access=self.access)
+        app.add_middleware(AccessMiddleware, access=self.access)
         return TestClient(app, base_url="http://localhost:8642", follow_redirects=False)
 
 
