@@ -100,13 +100,18 @@ class Deployment:
 
     @contextmanager
     def frozen(self, service: str) -> Iterator[None]:
-        """Freezes every process of a service's container for a while."""
+        """Freezes every process of a service's container for a while, and waits for its health."""
         name = self.container(service)["Id"]
         docker("pause", name)
         try:
             yield
         finally:
             docker("unpause", name)
+        until(
+            lambda: self.inspect(name)["State"]["Health"]["Status"] == "healthy",
+            f"{service} is healthy again",
+            seconds=150,
+        )
 
     @contextmanager
     def follower(self, run: str, file: Path) -> Iterator[None]:
