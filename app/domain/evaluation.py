@@ -173,11 +173,14 @@ def fitness(player: ProgramId, evaluations: Iterable[Evaluation]) -> float | Non
     return fmean(merged.values()) if merged else None
 
 
-def mean_scores(player: ProgramId, evaluations: Iterable[Evaluation]) -> Evaluation:
-    """Returns the player's scores with the mean of each case over the evaluations that have it."""
+def mean_scores(player: ProgramId, repetitions: Iterable[Iterable[Evaluation]]) -> Evaluation:
+    """Returns the player's scores with the mean of each case over the repetitions that have it.
+
+    The evaluations of one repetition are of different cases: they are merged as `fitness` does.
+    """
     known: dict[CaseId, list[float]] = {}
-    for evaluation in evaluations:
-        for case, score in evaluation.scores.get(player, {}).items():
+    for evaluations in repetitions:
+        for case, score in _merged(player, evaluations).items():
             known.setdefault(case, []).append(score)
     return Evaluation({player: {case: fmean(scores) for case, scores in known.items()}})
 

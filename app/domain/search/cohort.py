@@ -137,16 +137,20 @@ class Cohort:
 
         What was measured repeatedly at a stage is the mean.
         """
-        return fitness(player, [mean_scores(player, self.evaluations(player, s)) for s in stages])
+        return fitness(player, [mean_scores(player, self._repetitions(player, s)) for s in stages])
 
     def measurements(self, player: ProgramId, stage: str) -> list[float]:
         """Returns the player's fitness by each measurement of a stage that has ended, in order."""
+        values = (fitness(player, one) for one in self._repetitions(player, stage))
+        return [value for value in values if value is not None]
+
+    def _repetitions(self, player: ProgramId, stage: str) -> list[list[Evaluation]]:
+        """Returns the player's evaluations by each measurement of a stage, in order."""
         by_number: dict[int, list[Evaluation]] = {}
         for trial, evaluation in self.trials.items():
             if evaluation and trial.measures == stage and player in trial.players:
                 by_number.setdefault(trial.repetition, []).append(evaluation)
-        values = (fitness(player, by_number[n]) for n in sorted(by_number))
-        return [value for value in values if value is not None]
+        return [by_number[number] for number in sorted(by_number)]
 
     def failed(self, stage: str) -> tuple[ProposalId, ...]:
         return tuple(
