@@ -65,9 +65,15 @@ def test_a_run_says_what_it_waits_for_and_goes_on(deployment: Deployment, tmp_pa
 
 
 def shown(deployment: Deployment) -> list[str]:
-    """Returns what the run waits for, as two commands show it."""
-    [row] = [row for row in deployment.evoq("list-runs") if row["run"] == "waits"]
-    return [row["waiting"], deployment.evoq("show", "waits")["waiting"]]
+    """Returns what the run waits for, as two commands show it; "" where a command fails.
+
+    Postgres refuses a session now and then while its disk is full.
+    """
+    try:
+        [row] = [row for row in deployment.evoq("list-runs") if row["run"] == "waits"]
+        return [row["waiting"], deployment.evoq("show", "waits")["waiting"]]
+    except AssertionError:
+        return [""]
 
 
 def goes_on(lines: str) -> bool:
