@@ -165,10 +165,12 @@ def evolve_function(
     """
     layers = _layers(settings, iterations, seed)
     source = callables.source_of(function, evaluator)
-    told = instructions or (function.__doc__ or "").strip()
+    stated = instructions or (function.__doc__ or "").strip()
     files = {
         **source.files,
-        "config.yaml": json.dumps({"prompt": {"system_message": told}} if told else {}).encode(),
+        "config.yaml": json.dumps(
+            {"prompt": {"system_message": stated}} if stated else {}
+        ).encode(),
     }
     options = {**problem_options(layers.choices), **source.options, "problem.config": "config.yaml"}
     problem = reload(OPENEVOLVE, source.name, files, options)

@@ -185,7 +185,7 @@ class Problem:
       suffix: File name suffix of a program, with its dot.
       players: How many programs play in one trial.
       stages: Stage names in order; the last one's measurements reach the archive.
-      probe: The stage that tells how a program behaves before it is measured; "" for none.  Of
+      probe: The stage that measures how a program behaves before it is measured; "" for none.  Of
         programs that behave alike only the first is measured.
       thresholds: `thresholds[i]` is the fitness needed to go on from `stages[i]`.
       cases: The trials of each stage.

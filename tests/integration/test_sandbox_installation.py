@@ -18,7 +18,7 @@ import pytest
 from app.adapters.sandbox.engine import engine_client
 from app.adapters.sandbox.environments import Environments
 from app.adapters.sandbox.images import LABEL_OF_PROBLEM, Images
-from app.adapters.sandbox.installation import pip_settings, places
+from app.adapters.sandbox.installation import default_index, pip_settings, places
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.adapters.sandbox.relay import Relay
@@ -455,14 +455,23 @@ def test_an_idle_relay_ends_with_its_listener() -> None:
 
 
 def test_places_of_an_index() -> None:
-    assert places({}) == {("pypi.org", 443), ("files.pythonhosted.org", 443)}
-    assert places({"no_index": "1"}) == frozenset()
+    default = ("https://default.example/packages", "files.example")
+    assert places({}, default) == {("default.example", 443), ("files.example", 443)}
+    assert places({"no_index": "1"}, default) == frozenset()
     pip = {"index_url": "http://me:key@Mirror.example:8080/simple", "find_links": "/opt/wheels"}
-    assert places(pip, ("torch.example", "git.example:8443")) == {
+    assert places(pip, default, ("torch.example", "git.example:8443")) == {
         ("mirror.example", 8080),
         ("torch.example", 443),
         ("git.example", 8443),
     }
+
+
+def test_pip_names_its_default_index() -> None:
+    address, files = default_index(sys.executable)
+    assert address.startswith("https://")
+    assert "." in files
+    with pytest.raises(Unavailable, match="did not name its default index"):
+        default_index("/bin/true")
 
 
 def test_settings_of_pip_come_from_its_files_and_variables(
@@ -470,12 +479,12 @@ def test_settings_of_pip_come_from_its_files_and_variables(
 ) -> None:
     file = tmp_path / "pip.conf"
     file.write_text(
-        "[global]\nindex-url = https://a.example/simple\nproxy = http://p\nretries = 2\n"
+        "[global]\nindex-url = https://a.example/packages\nproxy = http://p\nretries = 2\n"
     )
     monkeypatch.setenv("PIP_CONFIG_FILE", str(file))
     monkeypatch.setenv("PIP_RETRIES", "7")
     found = pip_settings(sys.executable)
-    assert found["index_url"] == "https://a.example/simple"
+    assert found["index_url"] == "https://a.example/packages"
     assert found["retries"] == "7"
     assert "proxy" not in found
 
@@ -483,8 +492,8 @@ def test_settings_of_pip_come_from_its_files_and_variables(
 def test_settings_of_pip_come_from_the_environment_where_the_interpreter_has_no_pip(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("PIP_INDEX_URL", "https://index.example/simple")
+    monkeypatch.setenv("PIP_INDEX_URL", "https://index.example/packages")
     with pytest.raises(Unavailable, match="pip of /bin/false"):
         pip_settings("/bin/false")
     found = pip_settings("/bin/false", sys.executable)
-    assert found["index_url"] == "https://index.example/simple"
+    assert found["index_url"] == "https://index.example/packages"

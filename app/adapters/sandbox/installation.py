@@ -36,7 +36,9 @@ _LOOKING_SECONDS = 1.0
 _LINES_KEPT, _LINE_BYTES, _LOG_BYTES = 100, 4096, 32 << 20
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 
-_INDEX, _FILES_OF_THE_INDEX = "https://pypi.org/simple", "https://files.pythonhosted.org"
+_DEFAULT_INDEX = (
+    "from pip._internal.models.index import PyPI as i; print(i.simple_url, i.file_storage_domain)"
+)
 _CERTIFICATES = ("/etc/ssl", "/etc/pki")
 _FROM_ENVIRONMENT = ("PATH", "HOME", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE")
 _PREFIXES = ("PIP_", "XDG_", "REQUESTS_")
@@ -55,7 +57,7 @@ _REMEDY = (
 
 
 class InstallationFailed(Exception):
-    """A step of the installation ended with an error, which its output tells."""
+    """A step of the installation ended with an error, which is in its output."""
 
 
 class Output:
@@ -144,7 +146,7 @@ class Installation:
     ) -> dict[str, object]:
         pip = pip_settings(self._python, str(self._home / "bin" / "python"))
         left = max(1.0, self._deadline - time.monotonic())
-        self._places = places(pip, self._hosts)
+        self._places = places(pip, default_index(str(self._home / "bin" / "python")), self._hosts)
         return {
             "channel": channel,
             "home": str(self._home),
@@ -280,18 +282,37 @@ def pip_settings(python: str, *others: str) -> dict[str, str]:
     return {key: value for key, value in merged.items() if key not in _NOT_PASSED_ON}
 
 
-def places(pip: Mapping[str, str], hosts: tuple[str, ...] = ()) -> frozenset[Place]:
+def default_index(python: str) -> tuple[str, str]:
+    """Returns the address of pip's own default index, and the host of that index's files.
+
+    Raises:
+      Unavailable: The interpreter's pip does not say.
+    """
+    try:
+        done = subprocess.run(
+            [python, "-c", _DEFAULT_INDEX], capture_output=True, check=True, timeout=60, env={}
+        )
+        address, files = done.stdout.decode().split()
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise Unavailable(f"pip of {python} did not name its default index: {error}") from error
+    return address, files
+
+
+def places(
+    pip: Mapping[str, str], default: tuple[str, str], hosts: tuple[str, ...] = ()
+) -> frozenset[Place]:
     """Returns where an installation may connect to.
 
     Args:
       pip: Its settings.
+      default: As from `default_index`.
       hosts: More hosts, as `name` or `name:port`.
     """
-    index = "" if pip.get("no_index") else pip.get("index_url", _INDEX)
+    index = "" if pip.get("no_index") else pip.get("index_url", default[0])
     named = [index, *(pip.get(key, "") for key in ("extra_index_url", "find_links"))]
     urls = [word for text in named for word in text.split()]
-    if _INDEX in (url.rstrip("/") for url in urls):
-        urls.append(_FILES_OF_THE_INDEX)
+    if default[0] in (url.rstrip("/") for url in urls):
+        urls.append(f"https://{default[1]}")
     urls += [f"https://{host}" for host in hosts]
     return frozenset(place for url in urls if (place := place_of(url)) is not None)
 
