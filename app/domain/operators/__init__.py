@@ -1,6 +1,7 @@
 """Operators, one in each module: how parents become children.  No I/O.
 
-The modules `conversation` and `tree_edits` hold what several operators or edits share.
+The module `conversation` holds what several operators share; the modules `*_edits` hold the changes
+that `mutate` draws from.
 """
 
 from app.domain.operator import Operator

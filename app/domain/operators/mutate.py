@@ -18,8 +18,9 @@ from app.domain.operator import (
     Operator,
     ProgramRecord,
 )
-from app.domain.operators import tree_edits
-from app.domain.operators.tree_edits import Change, EditTarget, TreeEdit, graftable
+from app.domain.operators import data_edits, expression_edits, statement_edits
+from app.domain.operators.expression_edits import graftable
+from app.domain.operators.tree_edits import Change, EditTarget, TreeEdit
 from app.domain.program import Program, fingerprint
 from app.domain.source.regions import enforce
 from app.domain.source.sites import SourceTree, sites
@@ -27,18 +28,18 @@ from app.domain.source.syntax import UNPARSABLE, remembered, syntax_fault, unbou
 
 _ATTEMPTS = 30
 _EDITS: tuple[tuple[TreeEdit, float], ...] = (
-    (tree_edits.perturb_number, 3.0),
-    (tree_edits.swap_numbers, 0.5),
-    (tree_edits.swap_operator, 1.5),
-    (tree_edits.graft, 2.0),
-    (tree_edits.add_term, 3.0),
-    (tree_edits.add_threshold, 3.0),
-    (tree_edits.add_profile, 1.5),
-    (tree_edits.simplify, 1.5),
-    (tree_edits.delete, 0.7),
-    (tree_edits.duplicate, 0.4),
-    (tree_edits.reorder, 0.4),
-    (tree_edits.swap_augmented, 0.4),
+    (expression_edits.perturb_number, 3.0),
+    (expression_edits.swap_numbers, 0.5),
+    (expression_edits.swap_operator, 1.5),
+    (expression_edits.graft, 2.0),
+    (expression_edits.add_term, 3.0),
+    (expression_edits.add_threshold, 3.0),
+    (expression_edits.add_profile, 1.5),
+    (expression_edits.simplify, 1.5),
+    (statement_edits.delete, 0.7),
+    (statement_edits.duplicate, 0.4),
+    (statement_edits.reorder, 0.4),
+    (statement_edits.swap_augmented, 0.4),
 )
 _OF_DATA = 12.0  # weight of edits of texts or lists where a program is made of nothing else
 _INSPIRATIONS = 2  # that offer expressions to one child; more would each be drawn too rarely
@@ -106,10 +107,10 @@ def _edits_of_data(text: str) -> list[tuple[TreeEdit, float]]:
     """
     source = SourceTree.of(text)
     kinds = (
-        (tree_edits.edit_text, tree_edits.texts(source)),
-        (tree_edits.edit_list, tree_edits.lists(source)),
+        (data_edits.edit_text, data_edits.texts(source)),
+        (data_edits.edit_list, data_edits.lists(source)),
     )
-    return [(edit, _OF_DATA * tree_edits.share(source, places)) for edit, places in kinds if places]
+    return [(edit, _OF_DATA * data_edits.share(source, places)) for edit, places in kinds if places]
 
 
 def _target(text: str, donors: list[ast.expr], rng: Random) -> EditTarget:

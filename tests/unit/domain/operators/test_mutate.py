@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Brief, Child, Draft, Offspring, ProgramRecord
-from app.domain.operators import tree_edits
+from app.domain.operators import data_edits, expression_edits, statement_edits
+from app.domain.operators.expression_edits import graftable, perturb_number, swap_numbers
 from app.domain.operators.mutate import MUTATE, mutated
-from app.domain.operators.tree_edits import EditTarget, TreeEdit, graftable
+from app.domain.operators.tree_edits import EditTarget, TreeEdit
 from app.domain.problem import EditRules
 from app.domain.program import Program, fingerprint
 from app.domain.source import syntax
@@ -189,18 +190,18 @@ def test_a_parent_is_read_once_for_all_its_children(monkeypatch: pytest.MonkeyPa
 
 
 EDITS: list[TreeEdit] = [
-    tree_edits.perturb_number,
-    tree_edits.swap_numbers,
-    tree_edits.swap_operator,
-    tree_edits.graft,
-    tree_edits.add_term,
-    tree_edits.add_threshold,
-    tree_edits.add_profile,
-    tree_edits.simplify,
-    tree_edits.delete,
-    tree_edits.duplicate,
-    tree_edits.reorder,
-    tree_edits.swap_augmented,
+    perturb_number,
+    swap_numbers,
+    expression_edits.swap_operator,
+    expression_edits.graft,
+    expression_edits.add_term,
+    expression_edits.add_threshold,
+    expression_edits.add_profile,
+    expression_edits.simplify,
+    statement_edits.delete,
+    statement_edits.duplicate,
+    statement_edits.reorder,
+    statement_edits.swap_augmented,
 ]
 
 
@@ -232,7 +233,7 @@ def test_each_edit_returns_none_for_a_program_without_a_place(edit: TreeEdit) ->
 
 def test_integers_stay_integers() -> None:
     for seed in range(30):
-        change = tree_edits.perturb_number(target_of("def f(x):\n    return x * 7\n"), Random(seed))
+        change = perturb_number(target_of("def f(x):\n    return x * 7\n"), Random(seed))
         assert change is not None
         [factor] = [
             n.value for n in ast.walk(ast.parse(change.text)) if isinstance(n, ast.Constant)
@@ -242,7 +243,7 @@ def test_integers_stay_integers() -> None:
 
 
 def test_two_numbers_are_exchanged() -> None:
-    change = tree_edits.swap_numbers(target_of("def f(x):\n    return x * 2.5 - 7.0\n"), Random(1))
+    change = swap_numbers(target_of("def f(x):\n    return x * 2.5 - 7.0\n"), Random(1))
 
     assert change is not None
     assert change.text == "def f(x):\n    return x * 7.0 - 2.5\n"
@@ -251,7 +252,7 @@ def test_two_numbers_are_exchanged() -> None:
 def test_a_graft_reads_only_names_that_are_bound_there() -> None:
     donors = "def g(x, secret):\n    return secret * x + hidden(x)\n"
     for seed in range(60):
-        change = tree_edits.graft(
+        change = expression_edits.graft(
             target_of("def f(x):\n    return x + 1.5\n", donors), Random(seed)
         )
         if change is not None:
@@ -263,7 +264,7 @@ def test_deleting_leaves_a_body_and_its_return() -> None:
     source = "def f(x):\n    if x:\n        x = 1\n    y = 2\n    return x\n"
     texts = set()
     for seed in range(20):
-        change = tree_edits.delete(target_of(source), Random(seed))
+        change = statement_edits.delete(target_of(source), Random(seed))
         assert change is not None
         texts.add(change.text)
 
@@ -273,8 +274,8 @@ def test_deleting_leaves_a_body_and_its_return() -> None:
 def test_statements_on_a_shared_line_are_not_moved() -> None:
     source = "def f(x):\n    x = 1; y = 2\n    return x\n"
 
-    assert tree_edits.delete(target_of(source), Random(1)) is None
-    assert tree_edits.duplicate(target_of(source), Random(1)) is None
+    assert statement_edits.delete(target_of(source), Random(1)) is None
+    assert statement_edits.duplicate(target_of(source), Random(1)) is None
 
 
 def test_sizes_positions_and_switches_are_structural() -> None:
@@ -370,12 +371,12 @@ def test_the_name_of_a_mode_in_a_program_of_numbers_is_hardly_edited() -> None:
 )
 def test_a_name_in_a_text_is_no_place_for_an_edit_of_texts(source: str) -> None:
     tree = SourceTree.of(source)
-    assert tree_edits.texts(tree) == []
-    assert tree_edits.lists(tree) == []
+    assert data_edits.texts(tree) == []
+    assert data_edits.lists(tree) == []
 
 
 def test_texts_and_lists_outside_the_regions_stay() -> None:
     source = 'A = "keep"\n# EVOLVE-BLOCK-START\nB = "change"\n# EVOLVE-BLOCK-END\n'
-    [site] = tree_edits.texts(SourceTree.of(source))
+    [site] = data_edits.texts(SourceTree.of(source))
     assert ast.unparse(site.node) == "'change'"
     assert all('A = "keep"\n' in child for child in children_of_data(source, 30))

@@ -1,0 +1,315 @@
+"""Tree edits of expressions: numbers, operators, grafts, new terms, and simplification."""
+
+import ast
+import copy
+from random import Random
+
+from app.domain.operators.tree_edits import Change, EditTarget, replaced, shown
+from app.domain.source.sites import Site
+from app.domain.source.syntax import free_names, literal, number
+
+SAFE_BUILTINS = frozenset(
+    ("abs", "min", "max", "sum", "len", "float", "int", "round", "sorted", "pow")
+)
+"""Builtins that a grafted expression may use."""
+_DONOR_NODES = 40  # larger expressions are hard to read after a graft
+_ARITHMETIC: tuple[type[ast.operator], ...] = (ast.Add, ast.Sub, ast.Mult, ast.Div)
+_ORDERINGS: tuple[type[ast.cmpop], ...] = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_TWINS = (
+    ("minimum", "maximum"),
+    ("min", "max"),
+    ("argmin", "argmax"),
+    ("sqrt", "log1p"),
+    ("floor", "ceil"),
+    ("sin", "cos"),
+    ("any", "all"),
+)
+"""Calls with the same kinds of arguments and results."""
+
+
+def perturb_number(target: EditTarget, rng: Random) -> Change | None:
+    """Moves a number by a Gaussian factor or, less often, by a Gaussian step; keeps its type."""
+    places = [
+        site for site in target.sites if number(site.node) is not None and not site.structural
+    ]
+    if not places:
+        return None
+    site = rng.choice(places)
+    before = number(site.node) or 0
+    if isinstance(before, int):
+        step = max(1, round(abs(rng.gauss(0.0, max(1.0, abs(before) * 0.3)))))
+        after: int | float = before + rng.choice((-step, step))
+    elif rng.random() < 0.7:
+        after = _short(before * 2.0 ** rng.gauss(0.0, 0.7) * rng.choice((1, 1, 1, 1, 1, 1, 1, -1)))
+    else:
+        after = _short(before + rng.gauss(0.0, max(0.1, abs(before)) * 0.5))
+    return replaced(target, [(site, literal(after))], f"{before} becomes {after}")
+
+
+def swap_numbers(target: EditTarget, rng: Random) -> Change | None:
+    """Exchanges two different numbers of the same type."""
+    places = [
+        (site, value)
+        for site in target.sites
+        if (value := number(site.node)) is not None and not site.structural
+    ]
+    pairs = [
+        (a, b)
+        for n, (a, x) in enumerate(places)
+        for b, y in places[n + 1 :]
+        if x != y and type(x) is type(y)
+    ]
+    if not pairs:
+        return None
+    a, b = rng.choice(pairs)
+    note = f"{ast.unparse(a.node)} and {ast.unparse(b.node)} change places"
+    return replaced(target, [(a, copy.copy(b.node)), (b, copy.copy(a.node))], note)
+
+
+def swap_operator(target: EditTarget, rng: Random) -> Change | None:
+    """Replaces an operator by another of its kind, or a call by its counterpart."""
+    pairs = [(site, new) for site in target.sites for new in _other_operators(site, rng)]
+    if not pairs:
+        return None
+    site, new = rng.choice(pairs)
+    return replaced(target, [(site, new)], f"{shown(site.node)} becomes {shown(new)}")
+
+
+def graft(target: EditTarget, rng: Random) -> Change | None:
+    """Replaces an expression by another from an inspiration or from elsewhere in the program."""
+    site = _draw_site(target, rng, truths=True)
+    if site is None:
+        return None
+    donor = _draw_donor(target, site, rng, truth=site.truth)
+    if donor is None or ast.dump(donor) == ast.dump(site.node):
+        return None
+    return replaced(target, [(site, donor)], f"{shown(site.node)} becomes {shown(donor)}")
+
+
+def add_term(target: EditTarget, rng: Random) -> Change | None:
+    """Adds a scaled safe function of another expression to an expression, or multiplies by it."""
+    site = _draw_site(target, rng)
+    donor = None if site is None else _draw_donor(target, site, rng)
+    if site is None or donor is None:
+        return None
+    term = _through_safe_function(target, ast.unparse(donor), rng)
+    whole, scale = ast.unparse(site.node), _draw_scale(rng)
+    if rng.random() < 0.75:
+        text = f"({whole}) {rng.choice('+-')} {scale} * {term}"
+    else:
+        text = f"({whole}) * (1.0 {rng.choice('+-')} {scale} * {term})"
+    return replaced(
+        target, [(site, _expression(text))], f"{shown(site.node)} gains {scale} * {term}"
+    )
+
+
+def add_threshold(target: EditTarget, rng: Random) -> Change | None:
+    """Gives an expression another value on one side of a threshold or in a band."""
+    site = _draw_site(target, rng)
+    donor = None if site is None else _draw_donor(target, site, rng)
+    if site is None or donor is None:
+        return None
+    whole = ast.unparse(site.node)
+    drawn = ast.unparse(donor)
+    match rng.randrange(4):
+        case 0:
+            other = f"{_draw_scale(rng)} * ({whole})"
+        case 1:
+            other = f"({whole}) {rng.choice('+-')} {_draw_scale(rng)}"
+        case 2:
+            other = str(_draw_scale(rng) * rng.choice((-1, 1)))
+        case _:
+            graft = _draw_donor(target, site, rng)
+            other = f"({whole})" if graft is None else f"({ast.unparse(graft)})"
+    if rng.random() < 0.5:
+        test = f"({drawn}) {rng.choice('<>')} {_draw_scale(rng)}"
+    else:
+        test = f"abs(({drawn}) - {_draw_scale(rng)}) < {_draw_scale(rng)}"  # a band
+    if target.numpy:
+        text = f"{target.numpy}.where({test}, {other}, {whole})"
+    else:
+        text = f"(({other}) if {test} else ({whole}))"
+    return replaced(target, [(site, _expression(text))], f"{shown(site.node)} splits where {test}")
+
+
+def add_profile(target: EditTarget, rng: Random) -> Change | None:
+    """Adds a random piecewise-linear function of another expression.
+
+    Where two thresholds would help, one alone rarely does; a profile has several, and its numbers
+    can be moved one by one by `tune`.  Needs numpy.
+    """
+    site = _draw_site(target, rng) if target.numpy else None
+    donor = None if site is None else _draw_donor(target, site, rng)
+    if site is None or donor is None:
+        return None
+    top, scale = _draw_scale(rng) * 2.0, _draw_scale(rng)
+    knots = [_short(top * share) for share in (0.0, 0.03, 0.1, 0.2, 0.4, 1.0)]
+    heights = [_short(rng.gauss(0.0, scale)) for _ in knots]
+    term = f"{target.numpy}.interp({ast.unparse(donor)}, {knots}, {heights})"
+    text = f"({ast.unparse(site.node)}) + {term}"
+    return replaced(target, [(site, _expression(text))], f"{shown(site.node)} gains {term}")
+
+
+def simplify(target: EditTarget, rng: Random) -> Change | None:
+    """Replaces an expression by one of its parts, so that programs also get shorter."""
+    pairs = [
+        (site, part)
+        for site in target.sites
+        if not site.structural
+        for part in _parts(site.node, target.numpy)
+    ]
+    if not pairs:
+        return None
+    site, part = rng.choice(pairs)
+    return replaced(target, [(site, part)], f"{shown(site.node)} becomes {shown(part)}")
+
+
+def _draw_site(target: EditTarget, rng: Random, *, truths: bool = False) -> Site | None:
+    """Draws a place for arithmetic; every third time the whole value of a statement."""
+    places = [
+        site
+        for site in target.sites
+        if not site.structural and not site.exponent and (truths or not site.truth)
+    ]
+    whole = [
+        site
+        for site in places
+        if isinstance(site.anchor, ast.Return | ast.Assign) and site.anchor.value is site.node
+    ]
+    if whole and rng.random() < 0.33:
+        places = whole
+    return rng.choice(places) if places else None
+
+
+def _draw_donor(
+    target: EditTarget, site: Site, rng: Random, *, truth: bool = False
+) -> ast.expr | None:
+    """Draws an expression whose names are bound at a site."""
+    names = site.names | SAFE_BUILTINS
+    fitting = [
+        donor
+        for donor in target.donors
+        if _is_truth(donor) is truth
+        and free_names(donor) <= names
+        and (truth or number(donor) is None)
+        and not (isinstance(donor, ast.Name) and donor.id in SAFE_BUILTINS)
+        and graftable(donor)
+    ]
+    return (
+        copy.deepcopy(rng.choice(fitting)) if fitting else None
+    )  # the donor may contain the site itself
+
+
+def graftable(node: ast.expr) -> bool:
+    """Returns whether an expression has the same meaning in another place."""
+    return sum(1 for _ in ast.walk(node)) <= _DONOR_NODES and not any(
+        isinstance(
+            part,
+            ast.Lambda
+            | ast.ListComp
+            | ast.GeneratorExp
+            | ast.SetComp
+            | ast.DictComp
+            | ast.NamedExpr
+            | ast.Starred
+            | ast.Await
+            | ast.Yield
+            | ast.YieldFrom,
+        )
+        for part in ast.walk(node)
+    )
+
+
+def _is_truth(node: ast.expr) -> bool:
+    """Returns whether the form of an expression shows that its value is a truth value."""
+    return isinstance(node, ast.Compare | ast.BoolOp) or (
+        isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
+    )
+
+
+def _draw_scale(rng: Random) -> float:
+    """Draws a positive number, even over three decades: a tenth to a hundred."""
+    return _short(10.0 ** rng.uniform(-1.0, 2.0))
+
+
+def _short(value: float) -> float:
+    """Returns a number rounded to four significant digits."""
+    return float(f"{value:.4g}")
+
+
+def _expression(text: str) -> ast.expr:
+    """Returns the expression of a text."""
+    return ast.parse(text, mode="eval").body
+
+
+def _other_operators(site: Site, rng: Random) -> list[ast.expr]:
+    """Returns at most one replacement, so that long expressions are not drawn more often."""
+    match site.node:
+        case ast.BinOp(left=left, op=op, right=right) if isinstance(op, _ARITHMETIC):
+            others = [kind for kind in _ARITHMETIC if not isinstance(op, kind)]
+            return [ast.BinOp(left, rng.choice(others)(), right)]
+        case ast.BinOp(left=left, op=ast.FloorDiv(), right=right):
+            return [ast.BinOp(left, ast.Mod(), right)]
+        case ast.BinOp(left=left, op=ast.Mod(), right=right):
+            return [ast.BinOp(left, ast.FloorDiv(), right)]
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if isinstance(op, _ORDERINGS):
+            others_ = [kind for kind in _ORDERINGS if not isinstance(op, kind)]
+            return [ast.Compare(left, [rng.choice(others_)()], [right])]
+        case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
+            return [ast.Compare(left, [ast.NotEq()], [right])]
+        case ast.Compare(left=left, ops=[ast.NotEq()], comparators=[right]):
+            return [ast.Compare(left, [ast.Eq()], [right])]
+        case ast.BoolOp(op=ast.And(), values=values):
+            return [ast.BoolOp(ast.Or(), values)]
+        case ast.BoolOp(op=ast.Or(), values=values):
+            return [ast.BoolOp(ast.And(), values)]
+        case ast.UnaryOp(op=ast.USub() | ast.Not(), operand=operand) as node:
+            return [] if number(node) is not None else [operand]
+        case ast.Call():
+            return _twin(site.node)
+    return []
+
+
+def _twin(node: ast.Call) -> list[ast.expr]:
+    for before, after in (*_TWINS, *((b, a) for a, b in _TWINS)):
+        match node.func:
+            case ast.Attribute(value=value, attr=name) if name == before:
+                function: ast.expr = ast.Attribute(value, after, ast.Load())
+                return [ast.Call(function, node.args, node.keywords)]
+            case ast.Name(id=name) if name == before and {before, after} <= SAFE_BUILTINS:
+                return [ast.Call(ast.Name(after, ast.Load()), node.args, node.keywords)]
+    return []
+
+
+def _parts(node: ast.expr, numpy: str) -> list[ast.expr]:
+    match node:
+        case ast.BinOp(left=left, op=op, right=right) if isinstance(op, _ARITHMETIC):
+            return [part for part in (left, right) if number(part) is None]
+        case ast.IfExp(body=body, orelse=orelse):
+            return [body, orelse]
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(id=module), attr="where"), args=[_, body, orelse]
+        ) if module == numpy:
+            return [part for part in (body, orelse) if number(part) is None]
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=module)), args=[argument]) if (
+            module == numpy
+        ):
+            return [argument]
+    return []
+
+
+def _through_safe_function(target: EditTarget, inner: str, rng: Random) -> str:
+    """Returns a call that is finite for every finite argument, except for overflow."""
+    if target.numpy:
+        np = target.numpy
+        forms = [
+            "({x})",
+            np + ".abs({x})",
+            np + ".sqrt(" + np + ".abs({x}))",
+            np + ".log1p(" + np + ".abs({x}))",
+            np + ".square({x})",
+            np + ".exp(-" + np + ".abs({x}))",
+        ]
+    else:
+        forms = ["({x})", "abs({x})", "abs({x}) ** 0.5", "({x}) ** 2", "(1.0 / (1.0 + abs({x})))"]
+    return rng.choice(forms).replace("{x}", inner)
