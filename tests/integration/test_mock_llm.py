@@ -1,4 +1,4 @@
-"""`evoq mock-llm` over its socket, with OpenAI's own client and with this project's."""
+"""`evoq mock-llm` over its socket, with a plain client and with this project's."""
 
 import http.client
 import json
@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
-import openai
 import pytest
 
 from app.cli.application import status_of
@@ -26,17 +26,16 @@ def mock() -> Iterator[Mock]:
         yield running
 
 
-def client(mock: Mock, **options: object) -> openai.OpenAI:
-    return openai.OpenAI(base_url=mock.base_url, api_key="any", max_retries=0, **options)  # type: ignore[arg-type]
+def ask(mock: Mock, text: str = PROMPT, **options: object) -> Any:
+    """Returns the completion of a prompt, as JSON."""
+    body = {"model": "small", "messages": [{"role": "user", "content": text}], **options}
+    answer = fetch(mock.base_url + "/chat/completions", json.dumps(body).encode())
+    assert answer.status == 200, answer.text
+    return answer.json
 
 
-def ask(mock: Mock, text: str = PROMPT, **options: object):
-    with client(mock) as opened:
-        return opened.chat.completions.create(
-            model="small",
-            messages=[{"role": "user", "content": text}],
-            **options,  # type: ignore[call-overload]
-        )
+def texts_of(answer: Any) -> list[str]:
+    return [choice["message"]["content"] for choice in answer["choices"]]
 
 
 def test_every_answer_names_the_simulation(mock: Mock):
@@ -45,8 +44,9 @@ def test_every_answer_names_the_simulation(mock: Mock):
     metrics = fetch(root + "/metrics").text
 
     assert "SIMULATED" in mock.first_line
-    assert answer.model == "simulated/small"
-    assert "SIMULATION" in str(answer.system_fingerprint)
+    assert answer["object"] == "chat.completion"
+    assert answer["model"] == "simulated/small"
+    assert "SIMULATION" in answer["system_fingerprint"]
     models = fetch(mock.base_url + "/models").json["data"]
     assert [model["id"] for model in models] == ["simulated/small"]
     assert "SIMULATION" in fetch(root + "/health").text
@@ -59,29 +59,30 @@ def test_every_answer_names_the_simulation(mock: Mock):
 def test_n_choices_differ_and_the_same_seed_repeats_them(mock: Mock):
     first, again, other = (ask(mock, n=8, seed=seed) for seed in (1, 1, 2))
 
-    texts = [choice.message.content for choice in first.choices]
-    assert [choice.index for choice in first.choices] == list(range(8))
+    texts = texts_of(first)
+    assert [choice["index"] for choice in first["choices"]] == list(range(8))
     assert len(set(texts)) > 4
-    assert texts == [choice.message.content for choice in again.choices]
-    assert texts != [choice.message.content for choice in other.choices]
+    assert texts == texts_of(again)
+    assert texts != texts_of(other)
 
 
 def test_usage_counts_all_choices_and_cached_prompt_tokens(mock: Mock):
     long = "a fixed task, described at length, " * 30 + PROMPT
     ask(mock, long)
-    answer = ask(mock, long, n=2)
+    usage = ask(mock, long, n=2)["usage"]
 
-    assert answer.usage.prompt_tokens == pytest.approx(len(long) / 4, abs=1)
-    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
-    assert answer.usage.prompt_tokens_details.cached_tokens > 200
+    assert usage["prompt_tokens"] == pytest.approx(len(long) / 4, abs=1)
+    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] > 200
     assert mock.gauge("vllm:prefix_cache_hits_total") > 200
 
 
 def test_a_completion_is_cut_at_its_limit(mock: Mock):
-    [choice] = ask(mock, max_tokens=2).choices
+    [choice] = ask(mock, max_tokens=2)["choices"]
 
-    assert choice.finish_reason == "length"
-    assert len(choice.message.content) == 8
+    assert choice["finish_reason"] == "length"
+    assert choice["message"]["role"] == "assistant"
+    assert len(choice["message"]["content"]) == 8
 
 
 @pytest.mark.parametrize(
@@ -195,7 +196,7 @@ def test_a_script_is_answered_in_order(tmp_path: Path):
     script = tmp_path / "replies.jsonl"
     script.write_text('"one"\n"two"\n')
     with mock_llm("--latency", "0", "--replies", script) as scripted:
-        texts = [ask(scripted).choices[0].message.content for _ in range(3)]
+        texts = [texts_of(ask(scripted))[0] for _ in range(3)]
 
     assert texts == ["one", "two", "one"]
 

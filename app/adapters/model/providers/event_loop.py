@@ -11,10 +11,10 @@ from collections.abc import Callable, Coroutine, Hashable
 from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
-import httpx2
-import openai
+import aiohttp
 
 from app.adapters.model.congestion.gate import FixedGate, RequestGate
+from app.adapters.model.providers.http_session import http_session
 from app.adapters.model.providers.spec import ModelSpec
 from app.ports.protocols import Unavailable
 
@@ -31,7 +31,7 @@ _CLOSE_SECONDS = 30.0  # as long: the loop stops at once unless the machine is o
 
 
 class ModelLoop:
-    """Runs coroutines for threads, with a client for each endpoint and key and a gate for each."""
+    """Runs coroutines for threads, with a session for each endpoint and key and a gate for each."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class ModelLoop:
         self._close_gates = close_gates
         self._starting = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._clients: dict[tuple[str, str], openai.AsyncOpenAI] = {}
+        self._sessions: dict[tuple[str, str], aiohttp.ClientSession] = {}
         self._gates: dict[Hashable, RequestGate] = {}
         self._end: weakref.finalize[Any, Any] | None = None
 
@@ -74,20 +74,13 @@ class ModelLoop:
         finally:
             future.cancel()
 
-    def client(self, spec: ModelSpec) -> openai.AsyncOpenAI:
-        """Returns the client of an endpoint, without its own retries: two layers multiply."""
+    def session(self, spec: ModelSpec) -> aiohttp.ClientSession:
+        """Returns the connections to a model's endpoint; called on the loop."""
         key = spec.base_url, spec.api_key
-        if key not in self._clients:
-            # The gate limits the requests in flight, so the pool must not.
-            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
-            self._clients[key] = openai.AsyncOpenAI(
-                base_url=spec.base_url,
-                api_key=spec.api_key or "none",  # the client requires a key, a local server none
-                max_retries=0,
-                timeout=None,  # each attempt is limited as a whole
-                http_client=openai.DefaultAioHttpClient(limits=limits, timeout=None),
-            )
-        return self._clients[key]
+        if key not in self._sessions:
+            authorization = {"Authorization": f"Bearer {spec.api_key}"} if spec.api_key else {}
+            self._sessions[key] = http_session(spec.base_url, authorization)
+        return self._sessions[key]
 
     def gate(self, spec: ModelSpec) -> RequestGate:
         """Returns the gate of a model's endpoint; models of one `gate_key` share it."""
@@ -115,7 +108,7 @@ class ModelLoop:
                 thread = threading.Thread(target=self._loop.run_forever, name="models", daemon=True)
                 thread.start()
                 self._end = weakref.finalize(
-                    self, _end, self._loop, thread, self._clients, self._close_gates
+                    self, _end, self._loop, thread, self._sessions, self._close_gates
                 )
             return self._loop
 
@@ -123,7 +116,7 @@ class ModelLoop:
 def _end(
     loop: asyncio.AbstractEventLoop,
     thread: threading.Thread,
-    clients: dict[tuple[str, str], openai.AsyncOpenAI],
+    sessions: dict[tuple[str, str], aiohttp.ClientSession],
     close_gates: CloseGates | None,
 ) -> None:
     async def close() -> None:
@@ -131,9 +124,9 @@ def _end(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for client in clients.values():
-            await client.close()
-        clients.clear()
+        for session in sessions.values():
+            await session.close()
+        sessions.clear()
         if close_gates is not None:
             await close_gates()
 

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Callable
 from uuid import uuid4
 
-import httpx2
+import aiohttp
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
@@ -14,6 +14,7 @@ from app.adapters.model.congestion.gate import AdaptiveGate, Semaphore
 from app.adapters.model.congestion.slots import DeploymentSlots, connected
 from app.adapters.model.congestion.status import publish, without_secrets
 from app.adapters.model.congestion.window import Bounds
+from app.adapters.model.providers.http_session import http_session
 from app.adapters.model.providers.spec import IN_PROCESS, START, ModelSpec, ProcessLimits
 
 PUBLISH_SECONDS = 1.0
@@ -26,18 +27,21 @@ class EngineQueueReader:
 
     def __init__(self, base_url: str) -> None:
         self._url = metrics_url(base_url)
-        self._client = httpx2.AsyncClient(timeout=_METRICS_SECONDS)
+        self._session = http_session(self._url)
 
     async def read(self) -> EngineQueue | None:
         """Returns the queue; None where the endpoint has no such metrics or does not answer."""
         try:
-            response = await self._client.get(self._url)
-        except (httpx2.HTTPError, OSError):
+            async with (
+                asyncio.timeout(_METRICS_SECONDS),
+                self._session.get(self._url, allow_redirects=False) as response,
+            ):
+                return parse(await response.text()) if response.status == 200 else None
+        except (aiohttp.ClientError, OSError, UnicodeDecodeError):
             return None
-        return parse(response.text) if response.status_code == 200 else None
 
     async def close(self) -> None:
-        await self._client.aclose()
+        await self._session.close()
 
 
 class Gates:

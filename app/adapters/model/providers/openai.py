@@ -9,14 +9,13 @@ from random import Random
 from typing import Any, TypeAlias
 
 import aiohttp
-import httpx2
-import openai
 
 from app.adapters.model.congestion.circuit_breaker import CircuitBreaker
 from app.adapters.model.congestion.gate import Ended, RequestResult
 from app.adapters.model.congestion.timeouts import Attempts
 from app.adapters.model.providers import chat, error_body, refusals
 from app.adapters.model.providers.event_loop import ModelLoop
+from app.adapters.model.providers.http_session import HttpResponse, post_json
 from app.adapters.model.providers.partial_results import merged, partial_results
 from app.adapters.model.providers.refusals import TransientFailure, UnsupportedParameter
 from app.adapters.model.providers.spec import ModelSpec
@@ -56,6 +55,7 @@ class OpenAIModel:
           sleep: Waits so many seconds.
         """
         self._spec = spec
+        self._address = spec.base_url.rstrip("/") + "/chat/completions"
         self._model_loop = model_loop
         self._seed = seed
         self._breaker = breaker
@@ -196,17 +196,14 @@ class OpenAIModel:
         started = loop.time()
         try:
             async with limit:
-                # The typed call would walk the body to rename nothing: a third of a call's time.
-                response = await self._model_loop.client(spec).post(
-                    "/chat/completions", cast_to=httpx2.Response, body=body
-                )
-        except openai.APIStatusError as error:
-            return self._refused(error.response, error.status_code, body, first)
+                response = await post_json(self._model_loop.session(spec), self._address, body)
         except TimeoutError as error:
             reason = f"no answer within {loop.time() - started:.1f} s"
             return TransientFailure(Ended.TIMED_OUT, reason, cause=error, billed=True)
-        except (openai.OpenAIError, aiohttp.ClientError) as error:
+        except aiohttp.ClientError as error:
             return refusals.broken(error)
+        if not 200 <= response.status < 300:
+            return self._refused(response, response.status, body, first)
         seconds = loop.time() - started
         self._attempts.answered(seconds)
         completions = chat.completions(spec, prompts, response.content, seconds)
@@ -218,7 +215,7 @@ class OpenAIModel:
         ]
 
     def _without_completion(
-        self, response: httpx2.Response, body: dict[str, Any], prompt: Prompt
+        self, response: HttpResponse, body: dict[str, Any], prompt: Prompt
     ) -> _AttemptResult:
         """Returns what a 200 without a completion means: the error in its body, or garbage."""
         error = error_body.error_in(error_body.document(response.content))
@@ -230,10 +227,10 @@ class OpenAIModel:
         return TransientFailure(Ended.FAILED, reason, billed=True)
 
     def _refused(
-        self, response: httpx2.Response, status: int, body: dict[str, Any], prompt: Prompt
+        self, response: HttpResponse, status: int, body: dict[str, Any], prompt: Prompt
     ) -> _AttemptResult:
-        if response.request.method != "POST":
-            raise Misconfigured(refusals.moved(self._spec, str(response.url)))
+        if response.method != "POST":
+            raise Misconfigured(refusals.moved(self._spec, response.url))
         error = error_body.read(response.text)
         if refusals.withheld(error.kinds):
             withheld = Completion("", self._spec.name, "content_filter", role=prompt.role)

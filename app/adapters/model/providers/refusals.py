@@ -8,8 +8,6 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 import aiohttp
-import httpx2
-import openai
 
 from app.adapters.model.congestion.gate import Ended
 from app.adapters.model.providers.error_body import ErrorBody
@@ -30,6 +28,7 @@ _UNKNOWN = re.compile(
 )
 _RETRY_DELAY = re.compile(r'"retryDelay"\s*:\s*"([0-9.]+)s"')  # google.rpc.RetryInfo
 _LONGEST_SECONDS = 86_400.0
+_UNMADE = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.InvalidURL)
 _REMEDIES = {
     400: "check the model's name and parameters, and prompts.max_prompt_tokens against its context",
     401: "check the key in the variable that llm.api_key_variable names",
@@ -65,16 +64,15 @@ class UnsupportedParameter:
     message: str
 
 
-def broken(error: openai.OpenAIError | aiohttp.ClientError) -> TransientFailure:
+def broken(error: aiohttp.ClientError) -> TransientFailure:
     """Returns the failure of a connection that was never made, or broke.
 
-    The transport calls all of these time-outs; only their causes tell them apart.
+    A proxy that refuses, and an address that is none, are connections that were never made.
     """
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__) is not None:
         causes.append(cause)
-    unmade = (aiohttp.ClientConnectorError, httpx2.ConnectError, httpx2.UnsupportedProtocol)
-    if any(isinstance(cause, unmade) for cause in causes):
+    if isinstance(error, _UNMADE):
         return TransientFailure(Ended.FAILED, f"cannot be connected to ({causes[-1]})", cause=error)
     reason = f"the connection broke ({causes[-1]!r})"
     return TransientFailure(Ended.FAILED, reason, cause=error, billed=True)
