@@ -19,7 +19,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from app.adapters.sandbox.docker import ContainerSettings, DockerSandbox, profile
-from app.adapters.sandbox.engine import DEFAULT_IMAGE, engine_answers
+from app.adapters.sandbox.engine import DEFAULT_IMAGE
+from app.adapters.sandbox.engine_socket import engine_answers
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.domain.problem import Evaluator, Job, Limits, Mode

@@ -263,7 +263,7 @@ def _sandboxes_elsewhere(workers: list[Worker]) -> Iterator[Finding]:
 
 
 def _docker(target: Target) -> Finding:
-    from app.adapters.sandbox.engine import engine_answers, socket_at_hand, socket_group
+    from app.adapters.sandbox.engine_socket import engine_answers, socket_at_hand, socket_group
 
     if engine_answers(2.0):
         return Finding("Docker", True, "the engine answers")

@@ -317,7 +317,7 @@ def test_an_address_that_is_no_postgres_is_wrong_usage(
 
 
 def test_help_imports_nothing_heavy(repository: Path):
-    heavy = ("matplotlib", "celery", "sqlalchemy", "openai", "docker", "pydantic", "numpy")
+    heavy = ("matplotlib", "celery", "sqlalchemy", "aiohttp", "docker", "pydantic", "numpy")
     script = (
         "import sys; from app.cli.application import status_of; status_of(['--help']); "
         f"sys.exit(' '.join(name for name in {heavy} if name in sys.modules) or None)"

@@ -8,7 +8,8 @@ from uuid import uuid4
 import pytest
 
 from app.adapters.sandbox.docker import ContainerSettings, DockerSandbox, profile
-from app.adapters.sandbox.engine import DEFAULT_IMAGE, engine_answers
+from app.adapters.sandbox.engine import DEFAULT_IMAGE
+from app.adapters.sandbox.engine_socket import engine_answers
 from app.adapters.sandbox.images import Images
 from app.adapters.sandbox.pool import PoolSettings
 from app.ports.protocols import Sandbox

@@ -14,7 +14,7 @@ import pytest
 
 from app.adapters.sandbox.choose import choose, clear_orphans
 from app.adapters.sandbox.docker import DockerSandbox
-from app.adapters.sandbox.engine import engine_answers
+from app.adapters.sandbox.engine_socket import engine_answers
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.config.settings import SandboxSettings

@@ -20,7 +20,7 @@ from app.adapters.sandbox import cgroup
 from app.adapters.sandbox.bundle import BOOTSTRAP
 from app.adapters.sandbox.choose import choose
 from app.adapters.sandbox.docker import DockerSandbox
-from app.adapters.sandbox.engine import engine_answers
+from app.adapters.sandbox.engine_socket import engine_answers
 from app.adapters.sandbox.environments import Environments
 from app.adapters.sandbox.orphans import OwnedContainer, labels, orphaned, remove_orphans
 from app.adapters.sandbox.pool import PoolSettings

@@ -7,11 +7,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.adapters.sandbox.orphans import started
-
 _PREFIX = "evoq"
 _NUMBERS = itertools.count()
 _EMPTYING_SECONDS = 2.0
+_START_TIME_FIELD = 19  # of /proc/PID/stat, counted after the command's closing parenthesis
 _V1_LIMIT, _V2_LIMIT, _V2_SWAP = "memory.limit_in_bytes", "memory.max", "memory.swap.max"
 _COUNTERS = {_V1_LIMIT: "memory.oom_control", _V2_LIMIT: "memory.events"}
 
@@ -141,3 +140,12 @@ def remove_empty(folder: Path) -> None:
         if started(int(pid)) != began:
             with contextlib.suppress(OSError):
                 path.rmdir()
+
+
+def started(pid: int) -> str:
+    """Returns when a process was started, in the kernel's ticks; "" if there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[_START_TIME_FIELD]

@@ -2,19 +2,14 @@
 
 from pathlib import Path
 
-from app.adapters.sandbox.docker import ContainerSettings, DockerSandbox, profile
-from app.adapters.sandbox.engine import engine_answers, socket_at_hand
-from app.adapters.sandbox.environments import Environments
-from app.adapters.sandbox.images import Images, ShowProgress, no_progress
-from app.adapters.sandbox.orphans import remove_orphans
+from app.adapters.sandbox.engine_socket import engine_answers, socket_at_hand
+from app.adapters.sandbox.environments import Environments, ShowProgress, no_progress
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.config.places import LEAST
 from app.config.settings import SandboxSettings
 from app.ports.protocols import Sandbox, Unavailable
 
-ENGINE_SECONDS = 20.0
-"""Longest time the engine may take to answer one request."""
 _ANSWER_SECONDS = 2.0
 
 
@@ -53,37 +48,17 @@ def choose(
                 f"(EVOQ_SANDBOX__BACKEND=process for a worker)"
             )
         return _processes(settings, show_progress)
-    images = Images(
-        settings.image,
-        owner=settings.owner,
-        show_progress=show_progress,
-        engine_seconds=ENGINE_SECONDS,
+    from app.adapters.sandbox import containers
+
+    sandbox = containers.opened(
+        settings,
+        _pool(settings),
+        infra=infra,
         build_seconds=_build_seconds(settings),
+        show_progress=show_progress,
+        may_build=may_build,
     )
-    container = ContainerSettings(
-        settings.runtime,
-        settings.cpus,
-        profile(settings.seccomp, infra / "seccomp.json"),
-        settings.owner,
-    )
-    remove_orphans(ENGINE_SECONDS, settings.owner)
-    if not images.has_default():
-        if settings.backend == "auto" and not may_build:
-            show_progress(
-                f"sandbox: an engine answers, but it has no image {settings.image}: programs "
-                f"run in child processes here; `--set sandbox.backend=docker` builds the image"
-            )
-            return _processes(settings, show_progress)
-        try:
-            images.build_default(infra / "sandbox")
-        except Unavailable as error:
-            if settings.backend == "docker":
-                raise
-            show_progress(f"sandbox: {error}: programs run in child processes here")
-            return _processes(settings, show_progress)
-    return DockerSandbox(
-        _pool(settings), images=images, settings=container, engine_seconds=ENGINE_SECONDS
-    )
+    return _processes(settings, show_progress) if sandbox is None else sandbox
 
 
 def clear_orphans(settings: SandboxSettings) -> int:
@@ -94,6 +69,9 @@ def clear_orphans(settings: SandboxSettings) -> int:
     """
     if settings.backend == "process" or not engine_answers(_ANSWER_SECONDS):
         return 0
+    from app.adapters.sandbox.containers import ENGINE_SECONDS
+    from app.adapters.sandbox.orphans import remove_orphans
+
     return remove_orphans(ENGINE_SECONDS, settings.owner)
 
 

@@ -9,8 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 from app.adapters.sandbox.dependencies import (
     DOCKERFILE,
@@ -19,14 +20,20 @@ from app.adapters.sandbox.dependencies import (
     from_dockerfile,
     from_requirements,
 )
-from app.adapters.sandbox.images import ShowProgress, no_progress
 from app.adapters.sandbox.installation import Installation, InstallationFailed, Output
 from app.domain.problem import Evaluator, EvaluatorBroken
 from app.ports.protocols import Unavailable
 
+ShowProgress: TypeAlias = Callable[[str], None]
+"""Shows a person one line of progress."""
+
 _LOOKING_SECONDS = 0.5
 _REMEMBERED_SECONDS = 60.0
 _PREPARING_SECONDS = 300.0
+
+
+def no_progress(_: str) -> None:
+    """Shows nothing."""
 
 
 def default_folder() -> Path:

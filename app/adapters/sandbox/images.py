@@ -6,9 +6,9 @@ import re
 import tarfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from docker.errors import APIError
 from docker.types import LogConfig
@@ -24,12 +24,10 @@ from app.adapters.sandbox.dependencies import (
     from_requirements,
 )
 from app.adapters.sandbox.engine import DEFAULT_IMAGE, engine_client, has_image, remove
+from app.adapters.sandbox.environments import ShowProgress, no_progress
 from app.adapters.sandbox.orphans import BUILD, LABEL, OWNER, abandoned, labels
 from app.domain.problem import Evaluator, EvaluatorBroken
 from app.ports.protocols import Unavailable
-
-ShowProgress: TypeAlias = Callable[[str], None]
-"""Shows a person one line of progress."""
 
 LABEL_OF_PROBLEM = "evoqueue.problem"
 
@@ -46,10 +44,6 @@ _PIP = (
 _LONGEST_LINE_BYTES = 1 << 16
 _MEMORY_BYTES = 8 << 30
 _PROCESSES = 512
-
-
-def no_progress(_: str) -> None:
-    """Shows nothing."""
 
 
 class Images:

@@ -12,7 +12,9 @@ from typing import Any
 
 from docker.errors import NotFound
 
-from app.adapters.sandbox.engine import engine_client, engine_is_near, remove
+from app.adapters.sandbox.cgroup import started
+from app.adapters.sandbox.engine import engine_client, remove
+from app.adapters.sandbox.engine_socket import engine_is_near
 
 LABEL, OWNER = "evoqueue.sandbox", "evoqueue.owner"
 TRIALS, BUILD = "trials", "build"
@@ -20,7 +22,6 @@ TRIALS, BUILD = "trials", "build"
 _PLACE, _PID, _STARTED = "evoqueue.place", "evoqueue.pid", "evoqueue.started"
 _CONTAINER = "evoqueue.container"
 _SHORT_ID = re.compile(r"[0-9a-f]{12}")
-_START_TIME_FIELD = 19  # of /proc/PID/stat, counted after the command's closing parenthesis
 _STARTING_SECONDS = {TRIALS: 600.0, BUILD: 6 * 3600.0}
 """How long a container that does not run may be about to: a build's never does."""
 
@@ -120,12 +121,3 @@ def _place() -> str:
     """Returns what two processes have in common that see each other under the same numbers."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{boot} {os.readlink('/proc/self/ns/pid')}"
-
-
-def started(pid: int) -> str:
-    """Returns when a process was started, in the kernel's ticks; "" if there is no such process."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return ""
-    return stat.rpartition(")")[2].split()[_START_TIME_FIELD]

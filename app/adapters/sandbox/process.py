@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from app.adapters.sandbox import cgroup
 from app.adapters.sandbox.bundle import BOOTSTRAP, ENVIRONMENT
 from app.adapters.sandbox.cgroup import Cgroup
-from app.adapters.sandbox.engine import socket_files
+from app.adapters.sandbox.engine_socket import socket_files
 from app.adapters.sandbox.environments import Environments, packages
 from app.adapters.sandbox.pool import DEFAULT_POOL, Pool, PoolSettings
 from app.adapters.sandbox.warm_sandbox import (

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.adapters.sandbox import engine
+from app.adapters.sandbox import engine_socket
 from app.cli.doctor import _docker, _sandboxes_elsewhere
 from app.cli.target import Target
 from app.ports.records import Worker
@@ -33,7 +33,7 @@ def test_a_socket_that_this_user_may_not_open_names_its_group(
     def refuse(address: str, seconds: int) -> None:
         raise PermissionError(address)
 
-    monkeypatch.setattr(engine, "_knock", refuse)
+    monkeypatch.setattr(engine_socket, "knock", refuse)
 
     found = _docker(target(deployed=True))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.adapters.sandbox import choose
+from app.adapters.sandbox import choose, containers
 from app.adapters.sandbox.docker import DockerSandbox
 from app.adapters.sandbox.environments import Environments
 from app.adapters.sandbox.process import ProcessSandbox
@@ -77,9 +77,9 @@ def test_settings_of_a_sandbox_reach_its_pool_and_its_containers(
         return object.__new__(DockerSandbox)
 
     monkeypatch.setattr(choose, "engine_answers", lambda seconds: True)
-    monkeypatch.setattr(choose, "remove_orphans", lambda *_: 0)
-    monkeypatch.setattr(choose.Images, "has_default", lambda self: True)
-    monkeypatch.setattr(choose, "DockerSandbox", record)
+    monkeypatch.setattr(containers, "remove_orphans", lambda *_: 0)
+    monkeypatch.setattr(containers.Images, "has_default", lambda self: True)
+    monkeypatch.setattr(containers, "DockerSandbox", record)
 
     def pool(**settings: Any) -> dict[str, Any]:
         choose.choose(SandboxSettings(**settings), infra=INFRA, show_progress=lambda _: None)

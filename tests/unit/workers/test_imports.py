@@ -3,13 +3,27 @@
 import subprocess
 import sys
 
+import pytest
 
-def test_a_worker_imports_no_library_that_only_some_of_its_steps_use() -> None:
-    asked = "import sys, workers.tasks; print(*(m for m in sys.argv[1:] if m in sys.modules))"
-    seldom = ["aiohttp", "cmaes", "matplotlib", "numpy"]
+_SELDOM = ["aiohttp", "cmaes", "docker", "matplotlib", "numpy", "requests"]
+_SANDBOX = """
+from pathlib import Path
+from app.adapters.sandbox.choose import choose, clear_orphans
+from app.config.settings import SandboxSettings
+settings = SandboxSettings(backend="process")
+clear_orphans(settings)
+choose(settings, infra=Path("infra")).close()
+"""
+
+
+@pytest.mark.parametrize("then", ["", _SANDBOX])
+def test_a_worker_imports_no_library_that_only_some_of_its_steps_use(then: str) -> None:
+    code = (
+        f"import sys, workers.tasks\n{then}\nprint(*(m for m in sys.argv[1:] if m in sys.modules))"
+    )
 
     imported = subprocess.run(
-        [sys.executable, "-c", asked, *seldom], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, *_SELDOM], capture_output=True, text=True, check=True
     )
 
     assert imported.stdout.split() == []

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.adapters.sandbox import choose as module
+from app.adapters.sandbox import containers
 from app.adapters.sandbox.docker import DockerSandbox
 from app.adapters.sandbox.process import ProcessSandbox
 from app.config.settings import SandboxSettings
@@ -20,9 +21,11 @@ def test_auto_builds_an_image_only_where_it_may(monkeypatch: pytest.MonkeyPatch,
     built: list[Path] = []
     shown: list[str] = []
     monkeypatch.setattr(module, "engine_answers", lambda seconds: True)
-    monkeypatch.setattr(module, "remove_orphans", lambda *_: 0)
-    monkeypatch.setattr(module.Images, "has_default", lambda self: False)
-    monkeypatch.setattr(module.Images, "build_default", lambda self, folder: built.append(folder))
+    monkeypatch.setattr(containers, "remove_orphans", lambda *_: 0)
+    monkeypatch.setattr(containers.Images, "has_default", lambda self: False)
+    monkeypatch.setattr(
+        containers.Images, "build_default", lambda self, folder: built.append(folder)
+    )
 
     sandbox = module.choose(
         SandboxSettings(), infra=INFRA, show_progress=shown.append, may_build=may_build
@@ -42,9 +45,9 @@ def test_auto_says_why_an_image_that_cannot_be_built_leads_to_child_processes(
 
     shown: list[str] = []
     monkeypatch.setattr(module, "engine_answers", lambda seconds: True)
-    monkeypatch.setattr(module, "remove_orphans", lambda *_: 0)
-    monkeypatch.setattr(module.Images, "has_default", lambda self: False)
-    monkeypatch.setattr(module.Images, "build_default", fail)
+    monkeypatch.setattr(containers, "remove_orphans", lambda *_: 0)
+    monkeypatch.setattr(containers.Images, "has_default", lambda self: False)
+    monkeypatch.setattr(containers.Images, "build_default", fail)
 
     sandbox = module.choose(SandboxSettings(), infra=INFRA, show_progress=shown.append)
 
