@@ -1,0 +1,337 @@
+"""A folder that branches: each branch is the folder of its own files, and one commit wins.
+
+Beside the folder NAME lies `.NAME.branches` while it is in use: a lock, the number of commits, and
+a folder for each open workspace, which holds its branches.  What a killed process left there is
+removed when the folder is next opened.
+"""
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+from app.patterns.errors import BranchStaleError, CommitError, ConflictError, MountError
+from app.patterns.snapshot import Snapshot, differing, settled, snapshot
+from app.patterns.storage import (
+    Storage,
+    choose,
+    commit,
+    create,
+    discard,
+    exchange,
+    lower_layers,
+    mounts_below,
+)
+
+_LOCK, _COMMITS, _SESSION, _ALIVE = "lock", "commits", "session-", "alive"
+
+
+class Workspace:
+    """A folder from which branches are made.
+
+    Attributes:
+      path: The folder.  A commit puts another one in its place: a shell that is in it needs `cd .`.
+      storage: How branches get their files here.
+    """
+
+    def __init__(self, folder: str | Path, *, storage: Storage | None = None) -> None:
+        """Opens a folder and tries what the machine can do.
+
+        Args:
+          folder: The folder; its parent must be writable and on the same file system.
+          storage: Only this kind of branch; None takes the first that works.
+
+        Raises:
+          MountError: The folder cannot be a workspace.
+        """
+        self.path = _checked(Path(folder).resolve())
+        self._state = self.path.parent / f".{self.path.name}.branches"
+        self._branches: list[Branch] = []
+        self._made = 0
+        try:
+            self._session, self._alive = self._open_session()
+        except OSError as error:
+            raise MountError(
+                f"{self._state}: {error.strerror or error}; it must be writable"
+            ) from error
+        try:
+            self._check_exchange()
+            self.storage = choose(self.path, self._session, storage)
+        except BaseException:
+            self.close()
+            raise
+
+    def branch(
+        self,
+        name: str = "",
+        *,
+        on_success: Literal["commit"] | None = "commit",
+        on_error: Literal["abort"] | None = "abort",
+    ) -> "Branch":
+        """Returns a new branch, which a `with` statement ends.
+
+        Args:
+          name: For messages.
+          on_success: What the end of the `with` statement does; None leaves the branch open until
+            its workspace is closed.
+          on_error: The same, when an exception ends it.
+
+        Raises:
+          BranchStaleError: The workspace has been closed.
+          MountError: A file of the folder cannot be copied.
+          OSError: A file cannot be read, or the disk is full.
+        """
+        if self._alive < 0:
+            raise BranchStaleError(f"the workspace {self.path} has been closed")
+        with self._locked():
+            commits = self._commits()
+            self._made += 1
+            folder = self._session / str(self._made)
+            before = settled(self.path)
+            folder.mkdir()
+            try:
+                tree = create(self.storage, self.path, folder)
+            except BaseException:
+                discard(folder)
+                raise
+        branch = Branch(self, name or str(self._made), tree, before, commits, on_success, on_error)
+        self._branches.append(branch)
+        return branch
+
+    def close(self) -> None:
+        """Aborts what is still open and removes what lies beside the folder.  Idempotent."""
+        if self._alive < 0:
+            return
+        for branch in list(self._branches):
+            branch.abort()
+        with self._locked():
+            discard(self._session)
+            os.close(self._alive)
+            self._alive = -1
+            if not any(self._state.glob(f"{_SESSION}*")):
+                discard(self._state)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _open_session(self) -> tuple[Path, int]:
+        with self._locked():
+            for dead in self._state.glob(f"{_SESSION}*"):
+                _sweep(dead)
+            session = Path(tempfile.mkdtemp(prefix=_SESSION, dir=self._state))
+            alive = os.open(session / _ALIVE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fcntl.flock(alive, fcntl.LOCK_EX)
+            return session, alive
+
+    def _check_exchange(self) -> None:
+        pair = [self._session / name for name in ("first", "second")]
+        for folder in pair:
+            folder.mkdir()
+        try:
+            exchange(*pair)
+        except OSError as error:
+            raise MountError(
+                f"{self.path}: its file system cannot exchange two folders ({error}), which a "
+                "commit needs; use a folder of a local disk, such as ext4, XFS, Btrfs or tmpfs"
+            ) from error
+        finally:
+            for folder in pair:
+                folder.rmdir()
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Holds the lock that all workspaces of the folder share, in every process."""
+        while True:
+            self._state.mkdir(mode=0o700, exist_ok=True)
+            try:
+                lock = os.open(self._state / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            except FileNotFoundError:
+                continue  # the last user removed the folder meanwhile
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if _is_at(lock, self._state / _LOCK):
+                break
+            os.close(lock)
+        try:
+            yield
+        finally:
+            fcntl.flock(lock, fcntl.LOCK_UN)  # a child may have inherited the descriptor
+            os.close(lock)
+
+    def _commits(self) -> int:
+        """Returns how many commits the folder has had while it was in use."""
+        try:
+            return (self._state / _COMMITS).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def _commit(self, branch: "Branch", folder: Path, before: Snapshot, commits: int) -> None:
+        with self._locked():
+            since = self._commits()
+            changed = differing(before, snapshot(self.path), copied=since != commits)
+            if changed or since != commits:
+                raise ConflictError(str(self.path), changed)
+            _checked(self.path)
+            with open(self._state / _COMMITS, "ab") as counted:
+                counted.write(b".")  # one byte, which a crash cannot halve
+            try:
+                commit(self.storage, self.path, folder)
+            except OSError as error:
+                raise CommitError(f"branch {branch.name} of {self.path}: {error}") from error
+        self._branches.remove(branch)
+        if not self._branches:  # an open overlay still shows the files of the old base
+            discard(folder)
+
+    def _abort(self, branch: "Branch", folder: Path) -> None:
+        self._branches.remove(branch)
+        discard(folder)
+
+
+class Branch:
+    """A folder with the files of its base, where changes concern nobody until they are committed.
+
+    Attributes:
+      name: For messages.
+      path: The folder.
+      state: "open", "committed" or "aborted".
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        name: str,
+        path: Path,
+        before: Snapshot,
+        commits: int,
+        on_success: Literal["commit"] | None,
+        on_error: Literal["abort"] | None,
+    ) -> None:
+        """Is called by `Workspace.branch`."""
+        self.name, self.path = name, path
+        self.state: Literal["open", "committed", "aborted"] = "open"
+        self._workspace, self._before, self._commits = workspace, before, commits
+        self._on_success, self._on_error = on_success, on_error
+        self._inner: Workspace | None = None
+
+    def branch(
+        self,
+        name: str = "",
+        *,
+        on_success: Literal["commit"] | None = "commit",
+        on_error: Literal["abort"] | None = "abort",
+    ) -> "Branch":
+        """Returns a branch of this branch, which commits into it.
+
+        Raises:
+          BranchStaleError: This branch has ended.
+        """
+        self._check_open()
+        if self._inner is None:
+            self._inner = Workspace(self.path)
+        return self._inner.branch(name, on_success=on_success, on_error=on_error)
+
+    def commit(self) -> None:
+        """Makes the files of this branch those of its base; open branches of it are aborted.
+
+        Does nothing if that has been done.
+
+        Raises:
+          ConflictError: The base has changed since the branch was made.  The branch stays open, so
+            that its files can be looked at.
+          CommitError: The file system refused; the base is as it was.
+          BranchStaleError: The branch has been aborted.
+        """
+        if self.state == "committed":
+            return
+        self._check_open()
+        self._close_inner()
+        self._workspace._commit(self, self.path.parent, self._before, self._commits)
+        self.state = "committed"
+
+    def abort(self) -> None:
+        """Removes the branch.  Does nothing if it has ended."""
+        if self.state != "open":
+            return
+        self._close_inner()
+        self._workspace._abort(self, self.path.parent)
+        self.state = "aborted"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None and self._on_success == "commit" and self.state == "open":
+            try:
+                self.commit()
+            except BaseException:
+                if self._on_error == "abort":
+                    self.abort()
+                raise
+        elif error is not None and self._on_error == "abort":
+            self.abort()
+
+    def _check_open(self) -> None:
+        if self.state != "open":
+            raise BranchStaleError(f"branch {self.name} has been {self.state}")
+
+    def _close_inner(self) -> None:
+        if self._inner is not None:
+            self._inner.close()
+            self._inner = None
+
+
+def _checked(folder: Path) -> Path:
+    """Returns the folder, if a commit can put another one in its place.
+
+    Raises:
+      MountError: It is none, or something is mounted at or below it.
+    """
+    if not folder.is_dir():
+        raise MountError(f"{folder} is no folder")
+    if folder.is_mount() and not lower_layers(folder):
+        raise MountError(
+            f"{folder} is a mount point, which no commit can replace; use a folder in it"
+        )
+    if below := mounts_below(folder):
+        raise MountError(f"{below[0]} is mounted below {folder}; unmount it, or use another folder")
+    return folder
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _sweep(session: Path) -> None:
+    """Removes a session whose process has ended."""
+    try:
+        alive = os.open(session / _ALIVE, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        discard(session)
+        return
+    try:
+        fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return
+    else:
+        discard(session)
+    finally:
+        os.close(alive)
