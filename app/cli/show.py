@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 MOST_TEXT = 1_000_000
 """Characters of an artifact that is shown as a whole."""
+_PROMPT_TEXTS = ("system", "user")
 MAX_LINES = 200
 """Lines of the best program shown on the screen; its file holds all of them."""
 
@@ -48,6 +49,9 @@ ProgramOption = Annotated[
 ]
 Replies = Annotated[
     bool, typer.Option("--reply", help="With --program: what models answered to make it.")
+]
+Prompts = Annotated[
+    bool, typer.Option("--prompt", help="With --program: what models were asked to make it.")
 ]
 Difference = Annotated[
     bool, typer.Option("--diff", help="With --program: its difference to its parent.")
@@ -61,6 +65,7 @@ def show(
     name: RunName,
     program: ProgramOption = None,
     reply: Replies = False,
+    prompt: Prompts = False,
     diff: Difference = False,
     artifacts: Artifacts = False,
     as_json: Json = False,
@@ -69,18 +74,19 @@ def show(
     """Shows a run: its state and why, counts, failures by kind, the best program.
 
     With --program: that program, its metrics and artifacts in each trial, and the wall, CPU and
-    boot time and memory of the trial. --reply, --diff and --artifacts add to it.
+    boot time and memory of the trial. --prompt, --reply, --diff and --artifacts add to it.
 
     Examples:
       evoq show online_bin_packing-1
       evoq show 1 --json
-      evoq show 1 --program 1c44a52c --diff --reply
+      evoq show 1 --program 1c44a52c --diff --prompt --reply
     """
     if program is None:
-        _require_program({"--reply": reply, "--diff": diff, "--artifacts": artifacts})
+        given = {"--reply": reply, "--prompt": prompt, "--diff": diff, "--artifacts": artifacts}
+        _require_program(given)
         _show_run(name, Screen(json=as_json))
         return
-    added = _Added(replies=reply, difference=diff, artifacts=artifacts)
+    added = _Added(replies=reply, prompts=prompt, difference=diff, artifacts=artifacts)
     _show_program(name, program, Screen(json=as_json), added)
 
 
@@ -89,6 +95,7 @@ class _Added:
     """What of a program is shown beside its source and measurements."""
 
     replies: bool
+    prompts: bool
     difference: bool
     artifacts: bool
 
@@ -241,19 +248,26 @@ def _show_program(name: str, program_id: str, screen: Screen, added: _Added) -> 
 
 
 def _more(ledger: Ledger, run: Run, program: ProgramId, added: _Added) -> dict[str, Any]:
-    """Returns the replies that made a program, and its difference to its parent, if wanted."""
+    """Returns the prompts and replies that made a program, and its difference, if wanted."""
     from app.cli.target import stored_problem
     from app.dashboard.reads import RunReader
     from app.reports.waiting import QueueState
 
-    if not (added.replies or added.difference):
+    if not (added.replies or added.prompts or added.difference):
         return {}
     problem = stored_problem(ledger.store, run)
     reader = RunReader(ledger.store, ledger.redis_url, lambda digest: problem, QueueState)  # noqa: ARG005
     document = reader.program(run, program)
     more: dict[str, Any] = {}
+    replies = [asdict(reply) for reply in document.replies]
     if added.replies:
-        more["replies"] = [asdict(reply) for reply in document.replies]
+        more["replies"] = [
+            {name: value for name, value in reply.items() if name not in _PROMPT_TEXTS}
+            for reply in replies
+        ]
+    if added.prompts:
+        names = ("asker", "turn", "model", "prompt", *_PROMPT_TEXTS)
+        more["prompts"] = [{name: reply[name] for name in names} for reply in replies]
     if added.difference:
         parents = document.parents
         more["diff"] = reader.diff(run, parents[0], program) if parents else ""
@@ -263,12 +277,18 @@ def _more(ledger: Ledger, run: Run, program: ProgramId, added: _Added) -> dict[s
 def _print_more(more: Mapping[str, Any], screen: Screen) -> None:
     if "diff" in more:
         screen.say("\n" + (more["diff"] or "no difference: it has no parent in this run") + "\n")
+    for prompt in more.get("prompts", ()):
+        screen.say(f"\nprompt to {prompt['model']} ({prompt['asker']}, turn {prompt['turn'] + 1}):")
+        if prompt["user"] is None:
+            screen.say("not kept: prompts.log_prompts is off in this run\n")
+        else:
+            screen.say(f"\n{prompt['system']}\n\n{prompt['user'].rstrip()}\n")
     for reply in more.get("replies", ()):
         screen.say(
             f"\nreply of {reply['model']} ({reply['asker']}, turn {reply['turn'] + 1}, "
             f"{reply['completion_tokens']} tokens):\n{reply['text'].rstrip()}\n"
         )
-    if more.get("replies") == []:
+    if [] in (more.get("replies"), more.get("prompts")):
         screen.say("no model was asked for it")
 
 

@@ -288,6 +288,10 @@ class PromptSettings(Section):
     functions_per_prompt: int = Field(RULES.functions_per_prompt, ge=0)
     """Versions of the function, the parent's included, that a prompt of the operator `complete`
     contains."""
+    log_prompts: bool = RULES.log_prompts
+    """Whether the ledger keeps the text of each prompt; `evoq show` and the dashboard show it."""
+    max_logged_chars: int = Field(RULES.max_logged_chars, ge=1)
+    """Characters that the ledger keeps of the system text, and of the user text, of a prompt."""
     function: str = RULES.function
     """Name of the function that the operator `complete` evolves. Without a value, the program says
     which."""

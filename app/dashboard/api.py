@@ -14,10 +14,10 @@ from starlette.websockets import WebSocketDisconnect
 from app.dashboard import frames
 from app.dashboard.control import ChangeRefused, Control
 from app.dashboard.metrics import scrape
+from app.dashboard.programs import ProgramDocument
 from app.dashboard.reads import (
     ArchiveDocument,
     CourseDocument,
-    ProgramDocument,
     RunReader,
     RunRow,
     SystemDocument,

@@ -4,14 +4,13 @@ Every function opens one transaction and blocks until it has read: callers run i
 """
 
 import difflib
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from app.adapters.queue.address import client_url
 from app.adapters.queue.ticks import lengths
-from app.domain.evaluation import Evaluation, fitness_names
+from app.dashboard.programs import ProgramDocument, bounded, program_document, program_named
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import ProgramId
 from app.domain.run import Run
@@ -27,12 +26,6 @@ from app.reports.waiting import QueueState, endpoints_of, waiting_of
 MOST_CELLS = 2500
 """Cells of an island that an archive shows, the fittest first."""
 MOST_ANCESTORS = 500
-MOST_CHILDREN = 100
-MOST_PROPOSALS = 20
-"""Proposals with the same child that a program's document names."""
-MOST_REPLIES = 50
-MOST_TEXT = 1_000_000
-"""Characters of a source, an artifact or a reply; what is cut off is said."""
 FAILURES_READ = 500
 """Newest failures of a kind among which the commonest message is looked for."""
 
@@ -112,74 +105,6 @@ class ArchiveDocument:
     axes: list[Axis]
     sizes: list[int]
     cells: list[CellDocument]
-
-
-@dataclass(frozen=True, slots=True)
-class TrialDocument:
-    """One measurement of a program."""
-
-    stage: str
-    scores: dict[str, float]
-    metrics: dict[str, float]
-    features: dict[str, float]
-    artifacts: dict[str, str]
-    failure: str | None
-    detail: str
-    verified: bool
-    wall_seconds: float
-    cpu_seconds: float
-    peak_memory_mib: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class ReplyDocument:
-    """What a model answered while a program was made, or judged."""
-
-    asker: str
-    turn: int
-    prompt: str
-    model: str
-    role: str
-    text: str
-    finish: str
-    prompt_tokens: int
-    completion_tokens: int
-    latency_seconds: float
-    cost_usd: float | None
-    reused: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ChildDocument:
-    """A child of a program."""
-
-    program: ProgramId
-    fitness: float | None
-    changes: str
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramDocument:
-    """A program of a run.
-
-    Attributes:
-      fitness: Of the first proposal that measured it; None where none did.
-      fitness_names: Cases whose mean is the fitness.
-      proposals: The first proposals that made it, oldest first.
-      children: Its admitted children, newest first.
-    """
-
-    run: int
-    program: ProgramId
-    language: str
-    source: str
-    fitness: float | None
-    fitness_names: list[str]
-    proposals: list[MetricsRow]
-    parents: list[ProgramId]
-    trials: list[TrialDocument]
-    replies: list[ReplyDocument]
-    children: list[ChildDocument]
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,48 +225,9 @@ class RunReader:
         Raises:
           LookupError: No program of the run has such an id, or several have.
         """
-        names = self.problem(run.problem).trial_names
+        stages = self.problem(run.problem).trial_names
         with self.store.begin(snapshot=True) as tx:
-            program = _named(tx, run, beginning)
-            stored = tx.programs.get([program])[program]
-            made = tx.history.of_program(run.id, program, MOST_PROPOSALS)
-            tested = tx.history.evaluations(run.id, program)
-            replies = tx.completions.of_program(run.id, program, MOST_REPLIES)
-            children = tx.programs.children(run.id, program, MOST_CHILDREN)
-        return ProgramDocument(
-            run=run.id,
-            program=program,
-            language=stored.language,
-            source=bounded(stored.source),
-            fitness=next((p.fitness for p in made if p.fitness is not None), None),
-            fitness_names=list(fitness_names(program, tested)),
-            proposals=list(rows(made)),
-            parents=list(made[0].parents) if made and not made[0].seed else [],
-            trials=[
-                _trial(program, trial, names[n] if n < len(names) else str(n + 1))
-                for n, trial in enumerate(tested)
-            ],
-            replies=[
-                ReplyDocument(
-                    asker=reply.asker.value,
-                    turn=reply.turn,
-                    prompt=reply.prompt,
-                    model=reply.completion.revision or reply.completion.model,
-                    role=reply.completion.role.value,
-                    text=bounded(redacted(reply.completion.text)),
-                    finish=reply.completion.finish,
-                    prompt_tokens=reply.completion.prompt_tokens,
-                    completion_tokens=reply.completion.completion_tokens,
-                    latency_seconds=reply.completion.latency_seconds,
-                    cost_usd=reply.completion.cost_usd,
-                    reused=reply.completion.reused,
-                )
-                for reply in replies
-            ],
-            children=[
-                ChildDocument(child.program.id, child.fitness, child.changes) for child in children
-            ],
-        )
+            return program_document(tx, run, beginning, stages)
 
     def diff(self, run: Run, old: str, new: str) -> str:
         """Returns the unified difference between two programs of a run.
@@ -350,7 +236,7 @@ class RunReader:
           LookupError: No program of the run has such an id, or several have.
         """
         with self.store.begin() as tx:
-            ids = [_named(tx, run, beginning) for beginning in (old, new)]
+            ids = [program_named(tx, run, beginning) for beginning in (old, new)]
             sources = tx.programs.get(ids)
         before, after = (bounded(sources[program].source).splitlines() for program in ids)
         first, second = (program[:12] for program in ids)
@@ -363,7 +249,7 @@ class RunReader:
           LookupError: No program of the run has such an id, or several have.
         """
         with self.store.begin() as tx:
-            program = _named(tx, run, beginning)
+            program = program_named(tx, run, beginning)
             return list(rows(tx.history.lineage(run.id, program, MOST_ANCESTORS)))
 
     def usual_failures(self, run: Run, kinds: Sequence[str]) -> dict[str, str]:
@@ -427,37 +313,4 @@ def course_document(run: Run, course: Course) -> CourseDocument:
         roles=course.roles,
         examples={kind: list(examples) for kind, examples in course.examples.items()},
         milestones=[asdict(milestone) for milestone in course.milestones],
-    )
-
-
-def bounded(text: str) -> str:
-    """Returns at most `MOST_TEXT` characters, with a note where some were cut off."""
-    if len(text) <= MOST_TEXT:
-        return text
-    return f"{text[:MOST_TEXT]}\n… {len(text) - MOST_TEXT} more characters"
-
-
-def _named(tx: Transaction, run: Run, beginning: str) -> ProgramId:
-    found = []
-    if re.fullmatch(r"[0-9a-f]{4,64}", beginning):
-        found = tx.programs.named(run.id, beginning)
-    if len(found) != 1:
-        many = "more than one" if found else "no"
-        raise LookupError(f"{run.name} has {many} program whose id begins with {beginning!r}")
-    return found[0]
-
-
-def _trial(program: ProgramId, trial: Evaluation, stage: str) -> TrialDocument:
-    return TrialDocument(
-        stage=stage,
-        scores=dict(trial.scores.get(program, {})),
-        metrics=dict(trial.metrics.get(program, {})),
-        features=dict(trial.features.get(program, {})),
-        artifacts={name: bounded(redacted(text)) for name, text in trial.artifacts.items()},
-        failure=trial.failure.kind.value if trial.failure else None,
-        detail=trial.failure.shown if trial.failure else "",
-        verified=trial.verified,
-        wall_seconds=trial.wall_seconds,
-        cpu_seconds=trial.cpu_seconds,
-        peak_memory_mib=trial.peak_memory_mib,
     )

@@ -68,7 +68,8 @@ def ask(
         reason = set_aside(ctx, run, Turn(cohort, asker, number, Charge(), unanswered))
         if reason:
             raise Unaffordable(reason)
-        turn = Turn(cohort, asker, number, Charge(), prompts, drafts=drafts)
+        chars = run.rules.prompts.logged_chars
+        turn = Turn(cohort, asker, number, Charge(), prompts, drafts=drafts, logged_chars=chars)
         try:
             fresh = dict(zip(missing, ctx.model(run).complete(unanswered), strict=True))
             on_answer()

@@ -165,11 +165,14 @@ class StoredReply:
     Attributes:
       turn: From 0 on, within the conversation of its asker.
       prompt: Digest of the prompt.
+      system, user: Its texts, as far as they were kept; None where the run keeps none.
     """
 
     asker: Asker
     turn: int
     prompt: str
+    system: str | None
+    user: str | None
     completion: Completion
 
 
@@ -203,6 +206,7 @@ class Turn:
       prompts: What was asked; () where only the account changes.
       completions: One a prompt; None where there is none yet, or where it is saved already.
       drafts: The parents that were drawn, one a member; () if they are saved already.
+      logged_chars: Characters that are kept of each text of a prompt; 0 keeps none.
     """
 
     cohort: Cohort
@@ -212,6 +216,7 @@ class Turn:
     prompts: Sequence[Prompt] = ()
     completions: Sequence[Completion | None] = ()
     drafts: Sequence[Draft] = ()
+    logged_chars: int = 0
 
     @property
     def proposal(self) -> ProposalId:

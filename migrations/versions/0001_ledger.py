@@ -278,6 +278,8 @@ _UP = (
         prompt TEXT NOT NULL,
         sample INTEGER NOT NULL,
         parameters JSONB NOT NULL,
+        system_text TEXT,
+        user_text TEXT,
         CONSTRAINT completions_key PRIMARY KEY (cohort, proposal, asker, turn, place),
         CONSTRAINT completions_asker_is_known CHECK (asker IN ('operator', 'judges')),
         CONSTRAINT completions_proposal_exists FOREIGN KEY(proposal) REFERENCES proposals (id)

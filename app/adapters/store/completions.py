@@ -15,8 +15,15 @@ from app.domain.program import ProgramId
 from app.domain.search.cohort import ProposalId
 from app.ports.records import Account, Asker, CompletionKey, StoredReply, Turn
 
-_OF_CONVERSATION = """
-    SELECT completions.* FROM proposals JOIN completions ON completions.cohort = proposals.cohort
+_COLUMNS = """
+    completions.turn, completions.place, completions.text, completions.model, completions.finish,
+    completions.prompt_tokens, completions.completion_tokens, completions.latency_seconds,
+    completions.cost_usd, completions.cached_tokens, completions.role, completions.revision,
+    completions.reused, completions.parameters
+"""
+"""What steps read: all but the texts of prompts, which only people read."""
+_OF_CONVERSATION = f"""
+    SELECT {_COLUMNS} FROM proposals JOIN completions ON completions.cohort = proposals.cohort
         AND completions.proposal = proposals.id AND asker = %(asker)s
     WHERE proposals.id = %(proposal)s ORDER BY turn, place
 """
@@ -27,7 +34,7 @@ _SAVE = f"""
             place int, text text, model text, finish text, prompt_tokens int,
             completion_tokens int, latency_seconds float8, cost_usd float8, role text,
             revision text, cached_tokens int, reused bool, prompt text, sample int,
-            parameters jsonb
+            parameters jsonb, system_text text, user_text text
         )
     ), repeated AS (
         SELECT nth FROM given JOIN completions USING (cohort, proposal, asker, turn, place)
@@ -35,10 +42,10 @@ _SAVE = f"""
     ), stored AS (
         INSERT INTO completions (cohort, proposal, asker, turn, place, text, model, finish,
             prompt_tokens, completion_tokens, latency_seconds, cost_usd, role, revision,
-            cached_tokens, reused, prompt, sample, parameters)
+            cached_tokens, reused, prompt, sample, parameters, system_text, user_text)
         SELECT cohort, proposal, asker, turn, place, text, model, finish, prompt_tokens,
             completion_tokens, latency_seconds, cost_usd, role, revision, cached_tokens, reused,
-            prompt, sample, parameters
+            prompt, sample, parameters, system_text, user_text
         FROM given
         WHERE (SELECT count(*) FROM drafted) >= 0 AND nth NOT IN (SELECT nth FROM repeated)
             AND (NOT draws OR proposal IN (SELECT id FROM drafted))
@@ -78,12 +85,12 @@ _OF_PROGRAM = """
     WHERE proposals.run = %(run)s AND proposals.program = %(program)s
     ORDER BY proposals.id, asker DESC, turn, place LIMIT %(limit)s
 """
-_RECALL = """
+_RECALL = f"""
     SELECT asked.place AS asked_place, found.*
     FROM json_to_recordset(CAST(%(asked)s AS json)) AS asked(
         place int, prompt text, sample int, parameters jsonb
     ) CROSS JOIN LATERAL (
-        SELECT * FROM completions
+        SELECT {_COLUMNS} FROM completions
         WHERE completions.prompt = asked.prompt AND completions.sample = asked.sample
             AND completions.parameters = asked.parameters AND NOT completions.reused
         ORDER BY completions.cohort, completions.proposal, completions.asker, completions.turn,
@@ -105,11 +112,11 @@ _ACCOUNTS = """
 """
 
 
-_REPLAY = """
+_REPLAY = f"""
     SELECT asked.place AS asked_place, found.*
     FROM json_to_recordset(CAST(%(asked)s AS json)) AS asked(place int, prompt text, sample int)
     CROSS JOIN LATERAL (
-        SELECT completions.* FROM completions JOIN cohorts ON cohorts.id = completions.cohort
+        SELECT {_COLUMNS} FROM completions JOIN cohorts ON cohorts.id = completions.cohort
         WHERE cohorts.run = %(run)s AND completions.prompt = asked.prompt
             AND completions.sample = asked.sample
         ORDER BY completions.cohort, completions.proposal, completions.asker, completions.turn,
@@ -170,6 +177,8 @@ class _Saving:
                 "place": place,
                 "prompt": prompt.digest,
                 "sample": prompt.sample,
+                "system_text": _kept(prompt.system, turn.logged_chars),
+                "user_text": _kept(prompt.user, turn.logged_chars),
             }
             for place, (prompt, completion) in enumerate(
                 zip(turn.prompts, turn.completions, strict=True)
@@ -185,6 +194,14 @@ class _Saving:
             "cost_usd": booked.cost_usd,
             "longest": booked.longest_prompt_tokens,
         }
+
+
+def _kept(text: str, chars: int) -> str | None:
+    """Returns the beginning of a text, with a note of what was cut off; None to keep nothing."""
+    if not chars:
+        return None
+    cut = len(text) - chars
+    return clean(f"{text[:chars]}\n… {cut} more characters" if cut > 0 else text)
 
 
 def _completion(row: Any) -> Completion:
@@ -251,7 +268,14 @@ class SqlCompletions:
     def of_program(self, run: int, program: ProgramId, limit: int) -> list[StoredReply]:
         params = {"run": run, "program": program, "limit": limit}
         return [
-            StoredReply(Asker(record.asker), record.turn, record.prompt, _completion(record))
+            StoredReply(
+                asker=Asker(record.asker),
+                turn=record.turn,
+                prompt=record.prompt,
+                system=record.system_text,
+                user=record.user_text,
+                completion=_completion(record),
+            )
             for record in rows(self._c, _OF_PROGRAM, params)
         ]
 

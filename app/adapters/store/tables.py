@@ -297,6 +297,8 @@ completions = Table(
     Column("prompt", Text, nullable=False),
     Column("sample", Integer, nullable=False),
     Column("parameters", JSONB, nullable=False),
+    Column("system_text", Text),
+    Column("user_text", Text),
     PrimaryKeyConstraint("cohort", "proposal", "asker", "turn", "place"),
     CheckConstraint("asker IN ('operator', 'judges')", name="asker_is_known"),
     Index("completions_of_prompt", "prompt", "sample", postgresql_where=text("NOT reused")),

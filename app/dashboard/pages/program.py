@@ -18,7 +18,7 @@ from app.dashboard.pages.layout import (
 )
 from app.dashboard.pages.sources import Sources
 from app.dashboard.pages.text import diff_html, number, shown, usd
-from app.dashboard.reads import ProgramDocument, TrialDocument
+from app.dashboard.programs import ProgramDocument, ReplyDocument, TrialDocument
 from app.domain.run import Run
 from app.reports.metrics import MetricsRow
 
@@ -141,7 +141,7 @@ def _trial_cells(trial: TrialDocument) -> list[Cell]:
 def _draw_replies(program: ProgramDocument) -> None:
     if not program.replies:
         return
-    heading("Replies of models")
+    heading("Prompts and replies of models")
     for reply in program.replies:
         title = (
             f"{reply.asker}, turn {reply.turn + 1}: {reply.model} "
@@ -149,4 +149,16 @@ def _draw_replies(program: ProgramDocument) -> None:
             f"{reply.latency_seconds:.1f} s, {usd(reply.cost_usd)})"
         )
         with folded(shown(title)):
+            _draw_prompt(reply)
             text_block(reply.text, name="Reply")
+
+
+def _draw_prompt(reply: ReplyDocument) -> None:
+    if reply.user is None:
+        say("The run keeps no prompts: `prompts.log_prompts` is off.", "grey")
+        return
+    if reply.system:
+        with folded("System text of the prompt"):
+            text_block(reply.system, name="System text")
+    with folded("Prompt"):
+        text_block(reply.user, name="Prompt")

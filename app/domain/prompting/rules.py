@@ -32,6 +32,8 @@ class PromptRules:
         concise, as comprehensive; None for never.
       diff_summary_max_line_len, diff_summary_max_lines: Bounds of edits put into prose.
       functions_per_prompt: Versions of the function that `complete` shows, the parent's included.
+      log_prompts: Whether the ledger keeps the texts of prompts.
+      max_logged_chars: Most characters that it keeps of a system text, and of a user text.
       function: The function that `complete` evolves; "" where the program determines it.
     """
 
@@ -53,7 +55,14 @@ class PromptRules:
     diff_summary_max_line_len: int = 100
     diff_summary_max_lines: int = 30
     functions_per_prompt: int = 2
+    log_prompts: bool = True
+    max_logged_chars: int = 100_000
     function: str = ""
+
+    @property
+    def logged_chars(self) -> int:
+        """Characters that the ledger keeps of each text of a prompt; 0 where it keeps none."""
+        return self.max_logged_chars if self.log_prompts else 0
 
     def check_templates(self) -> None:
         """Checks that each replaced template refers only to its placeholders.

@@ -43,7 +43,7 @@ class Key:
 
 
 _LEDGER = "the ledger keeps every program, evaluation and event, and a run resumes from it"
-_PROMPTS = "the ledger keeps the digest of each prompt and the reply to it, not the prompt's text"
+_PROMPTS = "the ledger keeps each prompt and the reply to it, see `prompts.log_prompts`"
 _LOGS = "a process logs to its standard error, whatever problem it works on"
 _DEAD = "OpenEvolve itself never reads it"
 _WORKERS = "worker processes are set where workers are started, not by a problem"
@@ -140,7 +140,7 @@ KEYS: tuple[Key, ...] = (
     Key("prompt.code_length_threshold", _I, reason="OpenEvolve has retired it", nullable=True),
     Key("database.db_path", _S, reason=_LEDGER, nullable=True),
     Key("database.in_memory", _T, reason=_DEAD),
-    Key("database.log_prompts", _T, reason=_PROMPTS),
+    Key("database.log_prompts", _T, setting="prompts.log_prompts"),
     Key("database.population_size", _I, reason="a cell of the grid holds one program"),
     Key("database.archive_size", _I, setting="search.archive_size"),
     Key("database.num_islands", _I, setting="search.islands"),

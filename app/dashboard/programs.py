@@ -1,0 +1,193 @@
+"""The document of a program: source, measurements, replies with their prompts, children."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.domain.evaluation import Evaluation, fitness_names
+from app.domain.program import ProgramId
+from app.domain.run import Run
+from app.domain.secrets import redacted
+from app.ports.ledger import Transaction
+from app.ports.records import StoredReply
+from app.reports.metrics import MetricsRow, rows
+
+MOST_CHILDREN = 100
+MOST_PROPOSALS = 20
+"""Proposals with the same child that a program's document names."""
+MOST_REPLIES = 50
+MOST_TEXT = 1_000_000
+"""Characters of a source, an artifact or a reply; what is cut off is said."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialDocument:
+    """One measurement of a program."""
+
+    stage: str
+    scores: dict[str, float]
+    metrics: dict[str, float]
+    features: dict[str, float]
+    artifacts: dict[str, str]
+    failure: str | None
+    detail: str
+    verified: bool
+    wall_seconds: float
+    cpu_seconds: float
+    peak_memory_mib: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyDocument:
+    """What a model answered while a program was made, or judged.
+
+    Attributes:
+      prompt: Digest of the prompt.
+      system, user: Its texts, without secrets; None where the run keeps no prompts.
+    """
+
+    asker: str
+    turn: int
+    prompt: str
+    system: str | None
+    user: str | None
+    model: str
+    role: str
+    text: str
+    finish: str
+    prompt_tokens: int
+    completion_tokens: int
+    latency_seconds: float
+    cost_usd: float | None
+    reused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChildDocument:
+    """A child of a program."""
+
+    program: ProgramId
+    fitness: float | None
+    changes: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramDocument:
+    """A program of a run.
+
+    Attributes:
+      fitness: Of the first proposal that measured it; None where none did.
+      fitness_names: Cases whose mean is the fitness.
+      proposals: The first proposals that made it, oldest first.
+      children: Its admitted children, newest first.
+    """
+
+    run: int
+    program: ProgramId
+    language: str
+    source: str
+    fitness: float | None
+    fitness_names: list[str]
+    proposals: list[MetricsRow]
+    parents: list[ProgramId]
+    trials: list[TrialDocument]
+    replies: list[ReplyDocument]
+    children: list[ChildDocument]
+
+
+def program_document(
+    tx: Transaction, run: Run, beginning: str, stages: Sequence[str]
+) -> ProgramDocument:
+    """Returns a program of a run.
+
+    Args:
+      tx: A snapshot of the ledger.
+      run: The run.
+      beginning: Of the program's id.
+      stages: Names of its trials, in order.
+
+    Raises:
+      LookupError: No program of the run has such an id, or several have.
+    """
+    program = program_named(tx, run, beginning)
+    stored = tx.programs.get([program])[program]
+    made = tx.history.of_program(run.id, program, MOST_PROPOSALS)
+    tested = tx.history.evaluations(run.id, program)
+    return ProgramDocument(
+        run=run.id,
+        program=program,
+        language=stored.language,
+        source=bounded(stored.source),
+        fitness=next((p.fitness for p in made if p.fitness is not None), None),
+        fitness_names=list(fitness_names(program, tested)),
+        proposals=list(rows(made)),
+        parents=list(made[0].parents) if made and not made[0].seed else [],
+        trials=[
+            _trial(program, trial, stages[n] if n < len(stages) else str(n + 1))
+            for n, trial in enumerate(tested)
+        ],
+        replies=[
+            _reply(reply) for reply in tx.completions.of_program(run.id, program, MOST_REPLIES)
+        ],
+        children=[
+            ChildDocument(child.program.id, child.fitness, child.changes)
+            for child in tx.programs.children(run.id, program, MOST_CHILDREN)
+        ],
+    )
+
+
+def _reply(reply: StoredReply) -> ReplyDocument:
+    return ReplyDocument(
+        asker=reply.asker.value,
+        turn=reply.turn,
+        prompt=reply.prompt,
+        system=None if reply.system is None else bounded(redacted(reply.system)),
+        user=None if reply.user is None else bounded(redacted(reply.user)),
+        model=reply.completion.revision or reply.completion.model,
+        role=reply.completion.role.value,
+        text=bounded(redacted(reply.completion.text)),
+        finish=reply.completion.finish,
+        prompt_tokens=reply.completion.prompt_tokens,
+        completion_tokens=reply.completion.completion_tokens,
+        latency_seconds=reply.completion.latency_seconds,
+        cost_usd=reply.completion.cost_usd,
+        reused=reply.completion.reused,
+    )
+
+
+def _trial(program: ProgramId, trial: Evaluation, stage: str) -> TrialDocument:
+    return TrialDocument(
+        stage=stage,
+        scores=dict(trial.scores.get(program, {})),
+        metrics=dict(trial.metrics.get(program, {})),
+        features=dict(trial.features.get(program, {})),
+        artifacts={name: bounded(redacted(text)) for name, text in trial.artifacts.items()},
+        failure=trial.failure.kind.value if trial.failure else None,
+        detail=trial.failure.shown if trial.failure else "",
+        verified=trial.verified,
+        wall_seconds=trial.wall_seconds,
+        cpu_seconds=trial.cpu_seconds,
+        peak_memory_mib=trial.peak_memory_mib,
+    )
+
+
+def bounded(text: str) -> str:
+    """Returns at most `MOST_TEXT` characters, with a note where some were cut off."""
+    if len(text) <= MOST_TEXT:
+        return text
+    return f"{text[:MOST_TEXT]}\n… {len(text) - MOST_TEXT} more characters"
+
+
+def program_named(tx: Transaction, run: Run, beginning: str) -> ProgramId:
+    """Returns the program of a run whose id has this beginning.
+
+    Raises:
+      LookupError: No id or several have it.
+    """
+    found = []
+    if re.fullmatch(r"[0-9a-f]{4,64}", beginning):
+        found = tx.programs.named(run.id, beginning)
+    if len(found) != 1:
+        many = "more than one" if found else "no"
+        raise LookupError(f"{run.name} has {many} program whose id begins with {beginning!r}")
+    return found[0]
