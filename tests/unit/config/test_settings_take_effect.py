@@ -1,22 +1,43 @@
 """Settings that had no test of their effect: each, set, changes what it is about."""
 
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sqlalchemy.pool import QueuePool
 
+from app import bootstrap
+from app.adapters.model.congestion.timeouts import FEWEST
+from app.adapters.model.providers.event_loop import ModelLoop
+from app.adapters.model.providers.openai import OpenAIModel
+from app.adapters.model.providers.spec import model_spec
+from app.adapters.problems.loading import load
 from app.adapters.sandbox import choose, containers
 from app.adapters.sandbox.docker import DockerSandbox
 from app.adapters.sandbox.environments import Environments
 from app.adapters.sandbox.process import ProcessSandbox
+from app.adapters.store.sql import SqlStore
+from app.cli import dashboard
+from app.config.layers import from_assignments, problem_options
 from app.config.models import ModelSettings
 from app.config.settings import RunSettings, SandboxSettings
+from app.dashboard import server
+from app.dashboard.server import Place
+from app.domain.evaluation import Trial
 from app.domain.operator import Brief, Draft, ProgramRecord, Role
 from app.domain.operators.conversation import describer
+from app.domain.problem import Limits
 from app.domain.program import Program
 from app.domain.prompting.prompts import diff_prompt
 from app.domain.source.edits import Edit
+from app.ports.records import Worker
 
 INFRA = Path(__file__).resolve().parents[3] / "infra"
 BODY = "    x = 1\n" * 8
@@ -127,3 +148,121 @@ def test_a_model_rests_after_the_failures_and_for_the_time_of_the_settings() -> 
     of_role = ModelSettings.model_validate({"roles": {"judge": own}})
     assert of_role.fail_over(Role.JUDGE) == (5, 7.0)
     assert of_role.fail_over(Role.GENERATOR) == (3, 30.0)
+
+
+@pytest.mark.parametrize(
+    ("setting", "limit"), [("file_bytes", "RLIMIT_FSIZE"), ("open_files", "RLIMIT_NOFILE")]
+)
+def test_a_limit_of_files_binds_the_process_of_a_trial(
+    setting: str, limit: str, tmp_path: Path
+) -> None:
+    (tmp_path / "initial_program.py").write_text("def f():\n    return 1\n")
+    (tmp_path / "evaluator.py").write_text("def evaluate(path):\n    return {'score': 1.0}\n")
+    code = (
+        "import json, resource, sys; from workers.harness import limits\n"
+        "limits.apply(json.loads(sys.argv[1]), 0)\n"
+        "print(resource.getrlimit(getattr(resource, sys.argv[2]))[0])"
+    )
+
+    def in_force(*assignments: str) -> int:
+        options = problem_options([from_assignments(assignments)])
+        problem = load((tmp_path,), options=options)
+        [seed] = problem.seeds
+        job = problem.prepare(Trial("evaluate", (seed.id,)), {seed.id: seed})
+        bounds = json.dumps(asdict(job.limits))
+        arguments = [sys.executable, "-c", code, bounds, limit]
+        return int(subprocess.run(arguments, capture_output=True, check=True).stdout)
+
+    assert in_force(f"sandbox.{setting}=131") == 131
+    assert in_force() == getattr(Limits(), setting)
+
+
+def test_the_time_out_of_an_attempt_falls_to_the_least_of_the_settings_and_no_further() -> None:
+    def after_quick_answers(**settings: float) -> float:
+        section = ModelSettings.model_validate({"model": "m", **settings})
+        [choice] = section.models_of(Role.GENERATOR)
+        model = OpenAIModel(model_spec(choice, lambda _: None), ModelLoop())
+        for _ in range(FEWEST):
+            model._attempts.answered(0.1)
+        return model._attempts._timeout.seconds()
+
+    assert after_quick_answers(min_timeout_seconds=7.0) == 7.0
+    assert after_quick_answers() == 2.0
+
+
+class _WorkerOfTest(Exception):
+    """Ends a test where a worker is recorded; its argument is the worker."""
+
+
+@pytest.mark.parametrize("kind", ["gpu", "cpu", "control"])
+def test_the_price_of_a_kind_is_recorded_with_each_worker_of_it(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def record(store: object, worker: Worker, *places: object, **more: object) -> None:
+        raise _WorkerOfTest(worker)
+
+    def price() -> float | None:
+        ctx: Any = SimpleNamespace(store=None, sandbox=SimpleNamespace(protections=None))
+        with pytest.raises(_WorkerOfTest) as caught:
+            bootstrap.with_worker_time(ctx, {kind}, lambda faults: None)
+        worker = caught.value.args[0]
+        assert worker.kind == kind
+        return worker.usd_per_hour
+
+    monkeypatch.setattr(bootstrap, "WorkerTimeRecorder", record)
+    for variable in ("GPU", "CPU", "CONTROL"):
+        monkeypatch.delenv(f"EVOQ_PRICES__{variable}_USD_PER_HOUR", raising=False)
+    assert price() is None
+    monkeypatch.setenv(f"EVOQ_PRICES__{kind.upper()}_USD_PER_HOUR", "0.25")
+    assert price() == 0.25
+
+
+def test_a_worker_holds_as_many_database_connections_as_the_variable_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened: list[SqlStore] = []
+    open_store = bootstrap.open_store
+
+    def record(url: str, **parts: Any) -> SqlStore:
+        opened.append(open_store(url, **parts))
+        return opened[-1]
+
+    def size() -> int:
+        bootstrap.worker_context()
+        pool = opened[-1]._engine.pool
+        assert isinstance(pool, QueuePool)
+        assert pool._max_overflow == 0
+        return pool.size()
+
+    monkeypatch.setattr(bootstrap, "open_store", record)
+    monkeypatch.setattr(bootstrap, "_require_schema", lambda *_: None)
+    monkeypatch.setattr(bootstrap, "context", lambda *_, **more: None)
+    monkeypatch.setattr(bootstrap, "worker_engine", lambda: None)
+    monkeypatch.setenv("EVOQ_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none")
+    monkeypatch.delenv("EVOQ_DATABASE_CONNECTIONS", raising=False)
+    assert size() == 16
+    monkeypatch.setenv("EVOQ_DATABASE_CONNECTIONS", "3")
+    assert size() == 3
+
+
+def test_a_dashboard_knows_the_hosts_of_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[Place] = []
+
+    @contextmanager
+    def serve(ctx: object, redis_url: str, place: Place) -> Iterator[Any]:
+        served.append(place)
+        yield SimpleNamespace(address="http://localhost:1")
+
+    def known(host: str, *allowed: str) -> bool:
+        screen: Any = SimpleNamespace(say=lambda text: None)
+        ctx: Any = None
+        with dashboard.served(ctx, "redis://nowhere", screen, hosts=allowed):
+            return served[-1].access().knows(host)
+
+    monkeypatch.setattr(server, "serving", serve)
+    monkeypatch.delenv("EVOQ_DASHBOARD_HOSTS", raising=False)
+    assert not known("two.example:443")
+    monkeypatch.setenv("EVOQ_DASHBOARD_HOSTS", "one.example, Two.Example,")
+    assert known("two.example:443")
+    assert known("three.example", "three.example")
+    assert not known("")
