@@ -66,6 +66,7 @@ OPERATORS = operators(ask)
 EDITS: Mapping[str, Mapping[str, float]] = {
     "mutate": {"mutate": 1.0},
     "shipped": WITHOUT_A_MODEL,
+    "quarter": {"tune": 0.25, "mutate": 0.75},
     "model": WITH_A_MODEL,
 }
 SPREAD = 0.3

@@ -19,8 +19,8 @@ LIMITS = Limits(
 )
 
 EVALUATOR = b"""
-import builtins, dataclasses, functools, gc, importlib.util, math, os, random, resource, signal
-import subprocess, sys, tempfile, threading, time, warnings
+import builtins, dataclasses, functools, gc, importlib.util, locale, logging, math, os, random
+import resource, signal, subprocess, sys, tempfile, threading, time, warnings
 
 import numpy
 GENERATOR = random.Random(1)
@@ -66,6 +66,10 @@ def state():
         resource.getrlimit(resource.RLIMIT_NOFILE), os.getpriority(os.PRIO_PROCESS, 0),
         len(warnings.filters), os.getcwd() == os.environ["TMPDIR"], os.listdir("."),
         tempfile.gettempdir() == os.environ["TMPDIR"], sys.stdout is sys.__stdout__, os.umask(0o77),
+        numpy.geterr(), numpy.get_printoptions(), numpy.getbufsize(), locale.setlocale(locale.LC_ALL),
+        logging.getLogger().level, len(logging.getLogger().handlers), logging.getLogger("own").level,
+        logging.getLevelName(35), sys.get_int_max_str_digits(), sys.getswitchinterval(),
+        gc.get_threshold(), time.tzname,
     ]
 
 def evaluate(path):
@@ -111,6 +115,11 @@ CARELESS = {
     "a warning": "warnings.warn(str(answer))",
     "a priority": "os.nice(1)",
     "memory": "numpy.ones(20 << 20, numpy.uint8).nbytes and bytearray(64 << 20)",
+    "the treatment of errors": "numpy.seterr(all='raise')",
+    "how arrays are printed": "numpy.set_printoptions(precision=2)",
+    "a locale": "locale.setlocale(locale.LC_ALL, 'C.UTF-8' if locale.setlocale(locale.LC_ALL) == 'C' else 'C')",
+    "the root logger": "logging.basicConfig(level=logging.DEBUG)",
+    "the digits of an integer": "sys.set_int_max_str_digits(5000)",
     "a generator without end": "globals()['PARTS'] = (part for part in [answer])",
 }
 """Evaluators that keep something of a trial where the next would find it."""

@@ -32,6 +32,7 @@ from .evaluator_state import (
     packages,
 )
 from .forks import ForkFilter
+from .library_state import LibraryState
 from .sandbox_layout import NESTED, UIDS, SandboxLayout, become
 from .syscall_filter import SyscallFilter
 
@@ -350,10 +351,11 @@ class EvaluatorProcess:
         self, request: dict[str, Any], results: int, imported: ModuleState, channel: socket.socket
     ) -> None:
         before, spent = ProcessState(self._layout.work), CpuAndMemory.now()
+        libraries = LibraryState()
         while True:
             if not (self._measure(request, results) and before.unchanged_but_for_the_trial()):
                 return
-            if not imported.unchanged():
+            if not (imported.unchanged() and libraries.unchanged()):
                 return
             os.chdir("/")
             os.close(results)

@@ -6,7 +6,8 @@ else that can be read is compared with what it was after the import: the evaluat
 all values in them, the names of the modules that it uses, signals, limits.  A process in which
 anything differs, or that has threads, children or descriptors left, ends.
 
-What only compiled code holds, or a module that the evaluator does not name, is not seen.
+What only compiled code holds, or a module that the evaluator does not name, is not seen here; see
+`library_state` for what libraries are asked.
 """
 
 from __future__ import annotations
