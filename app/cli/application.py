@@ -41,6 +41,7 @@ from app.cli.report import report
 from app.cli.run import resume, run
 from app.cli.runs import cancel, list_runs, pause, watch
 from app.cli.show import show
+from app.cli.transfer import export_run, import_run
 from app.cli.up import up
 from app.logs import filter_secrets
 
@@ -62,6 +63,8 @@ COMMANDS: dict[str, Callable[..., int | None]] = {
     "export-best": export_best,
     "export-programs": export_programs,
     "export-checkpoint": export_checkpoint,
+    "export": export_run,
+    "import": import_run,
     "metrics": metrics,
     "plot": plot,
     "report": report,

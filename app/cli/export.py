@@ -1,5 +1,6 @@
 """`evoq export-best`, `export-programs`, `metrics` and `plot`: files from the ledger."""
 
+import io
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -7,7 +8,7 @@ from dataclasses import asdict, fields
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated, BinaryIO, TextIO
 
 import typer
 
@@ -206,6 +207,16 @@ def plot(
 
 @contextmanager
 def writing(path: Path) -> Iterator[TextIO]:
+    """Opens a new file for text; see `new_file`."""
+    with (
+        new_file(path) as file,
+        io.TextIOWrapper(file, "utf-8", errors="replace", newline="") as text,
+    ):
+        yield text
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
     """Opens a new file for writing.
 
     Raises:
@@ -221,10 +232,7 @@ def writing(path: Path) -> Iterator[TextIO]:
             value=str(path),
             remedy="Name another file, or move this one away.",
         )
-    with (
-        _explaining(path),
-        path.open("w", encoding="utf-8", errors="replace", newline="") as file,
-    ):
+    with _explaining(path), path.open("wb") as file:
         yield file
 
 

@@ -127,7 +127,7 @@ def run(
     from app.engine import lifecycle
 
     screen, results = Screen(json=as_json), Path(out) if out else None
-    _require_name(name)
+    require_name(name)
     options = {
         "budget.proposals": iterations,
         "search.seed": seed,
@@ -255,7 +255,8 @@ def changed_budget(
     return replace(before, **{name: checked[name] for name in changes}) if changes else None
 
 
-def _require_name(name: str | None) -> None:
+def require_name(name: str | None) -> None:
+    """Raises `UsageError` unless a run may have that name; None is the default."""
     from app.config.layers import UsageError
 
     if name is not None and (not _NAME.fullmatch(name) or name.isdigit()):

@@ -7,7 +7,7 @@ events are buffered and written last, under the run's row lock, so that the even
 gaps and their order is commit order.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from app.domain.evaluation import FailureKind, Trial
@@ -35,6 +35,7 @@ from app.ports.records import (
     NewRun,
     Plan,
     Presence,
+    Row,
     StoredProblem,
     StoredReply,
     TrialQueue,
@@ -310,6 +311,32 @@ class Outcomes(Protocol):
         ...
 
 
+class Copies(Protocol):
+    """Copies of runs, which travel from one ledger to another."""
+
+    def rows(self, run: int) -> Iterator[Row]:
+        """Yields every row of a run, those of its problem and programs too, in a fixed order.
+
+        They have to be read before the transaction ends.
+        """
+        ...
+
+    def add(self, rows: Iterable[Row], name: str) -> int:
+        """Adds a run from its rows, and returns its number.
+
+        A run that was going on is paused.  Programs and problems that are there already stay.
+
+        Args:
+          rows: As `rows` yields them.
+          name: The run's name in this ledger.
+
+        Raises:
+          BadCopy: They are not the rows of a run, or of another version of the ledger.
+          ValueError: The name is taken.
+        """
+        ...
+
+
 class Leases(Protocol):
     """Leases of proposals whose children are generated, and of trials that are evaluated."""
 
@@ -517,6 +544,7 @@ class Transaction(Protocol):
     proposals: Proposals
     trials: Trials
     outcomes: Outcomes
+    copies: Copies
     leases: Leases
     archive: Archive
     completions: Completions

@@ -16,6 +16,22 @@ from app.domain.search.cohort import Cohort, CohortId, CutReason, ProposalId, St
 from app.domain.search.shares import Claimant
 
 
+class BadCopy(ValueError):
+    """A copy of a run is damaged, or of another version of the ledger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a table of the ledger.
+
+    Attributes:
+      values: JSON values by column, every column.
+    """
+
+    table: str
+    values: Mapping[str, Any]
+
+
 @dataclass(frozen=True, slots=True)
 class StoredProblem:
     """What the ledger keeps of a problem, enough to load it again.

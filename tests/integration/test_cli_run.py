@@ -131,6 +131,16 @@ def test_a_run_ends_with_its_document_and_files_and_can_be_shown(evoq: Evoq, pla
     again = evoq("export-programs", "first", "--out", programs)
     assert (again.code, "is not empty" in again.err) == (2, True)
 
+    ledger = place / "first.ledger.gz"
+    assert evoq("export", "first", "--out", ledger).code == 0
+    taken = evoq("import", ledger)
+    assert (taken.code, "a run named 'first' exists" in taken.err) == (1, True)
+    assert evoq("import", ledger, "--name", "travelled", "--json").json["state"] == "finished"
+    assert evoq("show", "travelled", "--json").json["best"] == document["best"]
+    ledger.write_bytes(ledger.read_bytes()[:1000])
+    broken = evoq("import", ledger, "--name", "broken")
+    assert (broken.code, "cannot be imported" in broken.err) == (2, True)
+
     lines = [json.loads(line) for line in evoq("metrics", "first").out.splitlines()]
     assert sorted(line["ordinal"] for line in lines) == list(range(-1, 12))
     table = list(csv.DictReader(io.StringIO(evoq("metrics", "first", "--format", "csv").out)))

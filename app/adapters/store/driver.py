@@ -6,7 +6,7 @@ statement: see `docs/decisions/hot-statements.md`.
 """
 
 import select
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -44,6 +44,14 @@ def values(c: Connection, statement: str, params: Mapping[str, Any]) -> list[Any
     """Returns the first column of every row; see `rows`."""
     with _driver(c).cursor() as cursor:
         return [record[0] for record in cursor.execute(statement, params)]
+
+
+def stream(c: Connection, statement: str, params: Mapping[str, Any]) -> Iterator[Any]:
+    """Yields the first column of every row, of which few are held at once; see `rows`."""
+    with _driver(c).cursor("streamed") as cursor:
+        cursor.itersize = 500
+        for record in cursor.execute(statement, params):
+            yield record[0]
 
 
 def write(c: Connection, statement: str, params: Mapping[str, Any]) -> int:

@@ -7,6 +7,7 @@ from sqlalchemy import Connection
 from app.adapters.store.archive import SqlArchive
 from app.adapters.store.cohorts import SqlCohorts
 from app.adapters.store.completions import SqlCompletions
+from app.adapters.store.copies import SqlCopies
 from app.adapters.store.events import SqlEvents
 from app.adapters.store.history import SqlHistory
 from app.adapters.store.leases import SqlLeases
@@ -40,6 +41,7 @@ class SqlTransaction:
         self.archive: ledger.Archive = SqlArchive(connection)
         self.completions: ledger.Completions = SqlCompletions(connection, self._last.append)
         self.outcomes: ledger.Outcomes = SqlOutcomes(connection)
+        self.copies: ledger.Copies = SqlCopies(connection)
         self.events: ledger.Events = self._events
         self.workers: ledger.Workers = SqlWorkers(connection)
         self.history: History = SqlHistory(connection)
