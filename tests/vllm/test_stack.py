@@ -20,7 +20,7 @@ from tests.ports import free_port
 from tests.vllm.engine_arguments import SOUND
 from tests.vllm.server import gauge, healthy, vllm_server
 
-PROPOSALS = 300
+PROPOSALS = 450
 RUNNING = "vllm:num_requests_running"
 
 
