@@ -24,7 +24,7 @@ from app.ports.protocols import Misconfigured, Sandbox, Unavailable
 from tests.contracts.attack_outcomes import HONEST, WRONG, Outcomes, same
 from tests.contracts.attacks import Attack
 from tests.contracts.sandbox import IMPATIENT, LIMITS, SQUARE, SandboxContract, metrics, problem
-from tests.contracts.sandbox_attacks import SampledAttackContract
+from tests.contracts.sandbox_attacks import WHOLE_CORPUS, SampledAttackContract
 from tests.integration.own_engine import OwnEngine, own_engine
 from tests.integration.test_sandbox_docker import INFRA, OWNER, docker_sandbox, require_engine
 
@@ -222,6 +222,15 @@ def gvisor(started: OwnEngine) -> Iterator[Sandbox]:
 @pytest.mark.docker
 @pytest.mark.usefixtures("engine")
 class TestContainersOfGvisor(SandboxContract):
+    """In guarded mode, and in both by `make attacks`: gVisor is several times slower."""
+
+    @pytest.fixture(
+        params=list(Mode) if WHOLE_CORPUS else [Mode.GUARDED], ids=lambda mode: str(mode.value)
+    )
+    def mode(self, request: pytest.FixtureRequest) -> Mode:
+        mode: Mode = request.param
+        return mode
+
     @pytest.fixture
     def sandbox(self, gvisor: Sandbox) -> Sandbox:
         return gvisor
