@@ -28,14 +28,11 @@ class LibraryState:
     """What the imported libraries hold now."""
 
     def __init__(self) -> None:
-        self._values = _read()
+        self._values = _read_or_none()
 
     def unchanged(self) -> bool:
         """Returns whether they hold the same; False, too, where one does not say what it holds."""
-        try:
-            return _read() == self._values
-        except Exception:  # a library whose functions were replaced
-            return False
+        return self._values is not None and _read_or_none() == self._values
 
 
 class _Same:
@@ -52,16 +49,20 @@ class _Same:
     __hash__ = None  # type: ignore[assignment]  # compared only
 
 
-def _read() -> dict[str, Any]:
-    return {
-        "interpreter": _interpreter(),
-        "context": _context(),
-        **{
-            name: reader(module)
-            for name, reader in _READERS.items()
-            if (module := sys.modules.get(name)) is not None
-        },
-    }
+def _read_or_none() -> dict[str, Any] | None:
+    """Returns what each holds; None where one does not say: a stand-in of that name."""
+    try:
+        return {
+            "interpreter": _interpreter(),
+            "context": _context(),
+            **{
+                name: reader(module)
+                for name, reader in _READERS.items()
+                if (module := sys.modules.get(name)) is not None
+            },
+        }
+    except Exception:
+        return None
 
 
 def _interpreter() -> tuple[Any, ...]:

@@ -3,8 +3,11 @@
 import json
 import subprocess
 import sys
+from types import ModuleType
 
 import pytest
+
+from workers.harness.library_state import LibraryState
 
 CHANGES = {
     "treatment of errors": "numpy.seterr(all='raise')",
@@ -72,3 +75,9 @@ def test_a_change_of_a_library_is_seen(seen: dict[str, int], what: str) -> None:
 @pytest.mark.parametrize("what", HARMLESS)
 def test_what_leaves_no_trace_is_no_change(seen: dict[str, int], what: str) -> None:
     assert seen[what] == 0
+
+
+def test_a_library_that_says_nothing_keeps_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "networkx", ModuleType("networkx"))
+
+    assert not LibraryState().unchanged()
