@@ -215,7 +215,7 @@ class SandboxSettings(Section):
     """Processes of one trial at once. Without a value, 64."""
     unbounded_processes: Annotated[bool, Owner.WORKER] = False
     """Whether child processes isolate programs even where nothing bounds the number of processes
-    that a program starts."""
+    that a program starts, or what it writes."""
     open_files: int | None = Field(None, ge=3)
     """Open files of one process of a trial. Without a value, 256."""
 

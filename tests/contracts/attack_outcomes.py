@@ -187,4 +187,31 @@ OUTCOMES: dict[str, Outcomes] = {
     "memory shared without a name": same({Kind.MEMORY, Kind.TIMEOUT}),
     "memory of sockets": same({Kind.MEMORY, Kind.TIMEOUT}),
     "memory of pipes": same({Kind.RUNTIME, Kind.MEMORY, Kind.TIMEOUT}),
+    "many small files": same({Kind.OUTPUT_LIMIT}),
+    "one large file by parts": same({Kind.OUTPUT_LIMIT}),
+    "files of many processes": same({Kind.OUTPUT_LIMIT, Kind.TIMEOUT}),
+    "files without a name": same({Kind.OUTPUT_LIMIT}),
+    "mapped files without a name": same({Kind.OUTPUT_LIMIT}),
+    "files in flight": same({Kind.OUTPUT_LIMIT}),
+    "a closed directory": same({Kind.OUTPUT_LIMIT}),
+    "shared memory of many processes": same({Kind.MEMORY}),
+    "shared memory of processes that have ended": same({Kind.MEMORY}),
+    "shared memory unmapped but for a page": same({Kind.MEMORY}),
+    "one large block of shared memory": same({Kind.MEMORY}),
+    "tables of pages": same({Kind.MEMORY}),
+    "asynchronous contexts": same(HONEST),
+    "buffers of many processes": same({Kind.MEMORY, Kind.TIMEOUT}),
+    "a process that cannot be read": same({Kind.TIMEOUT}),
 }
+
+IN_THE_ZYGOTE: dict[str, Outcomes] = {
+    "files of many processes": same({Kind.OUTPUT_LIMIT}),
+    "files in flight": same({Kind.RUNTIME}),
+    "a closed directory": same({Kind.OUTPUT_LIMIT, Kind.SANDBOX_VIOLATION}),
+    "buffers of many processes": same({Kind.MEMORY}),
+    "a process that cannot be read": same({Kind.TIMEOUT, Kind.SANDBOX_VIOLATION}),
+}
+"""Where neither a cgroup nor a file system of its own bounds a trial, and its zygote does.
+
+A zygote with all rights of root can read any process, which then ends at its deadline.
+"""

@@ -13,11 +13,14 @@ from app.ports.protocols import Sandbox
 from tests.contracts.attack_outcomes import OUTCOMES, AttackResult, Outcomes
 from tests.contracts.attacks import ATTACKS as PROGRAMS
 from tests.contracts.attacks import HONEST, Attack
+from tests.contracts.attacks_on_limits import ON_LIMITS
 from tests.contracts.attacks_on_machine import MACHINE
 from tests.contracts.attacks_on_protocol import HARNESS
 from tests.contracts.sandbox import last_outcome
 
-ATTACKS = (*PROGRAMS, *HARNESS, *MACHINE)
+WHOLE_CORPUS = os.environ.get("SANDBOX_ATTACKS") == "whole"
+"""Whether every attack is tried behind each isolation but bare processes, as by `make attacks`."""
+ATTACKS = (*PROGRAMS, *HARNESS, *MACHINE, *(ON_LIMITS if WHOLE_CORPUS else ()))
 
 SAMPLE = {
     "a score by protocol": ("forged answers on the socket", "an answer to the next request"),
@@ -41,8 +44,6 @@ SAMPLE = {
 """One attack or more on each mechanism: what is tried on every push behind the kinds of isolation
 that the whole corpus is not tried behind."""
 SAMPLED = {name for names in SAMPLE.values() for name in names}
-WHOLE_CORPUS = os.environ.get("SANDBOX_ATTACKS") == "whole"
-"""Whether every attack is tried behind each isolation but bare processes, as by `make attacks`."""
 
 SECRET = b"marmot-7431-hidden"
 LIMITS = Limits(
@@ -57,7 +58,8 @@ BRIEF = replace(LIMITS, wall_seconds=4.0)
 WAITING = (
     "fork bomb", "fork bomb that leaves its session", "fork bomb of another program",
     "CPU time of children", "stop itself", "a callback nobody passed",
-    "a callback that is no number", "a frame that never comes whole",
+    "a callback that is no number", "a frame that never comes whole", "files of many processes",
+    "buffers of many processes", "a process that cannot be read",
 )  # fmt: skip
 COMPUTING = ("inode fill",)
 """What computes for longer than any other attack that ends by itself: half a minute in gVisor."""
@@ -99,6 +101,10 @@ class AttackContract:
         """Returns the permitted results of an attack here."""
         return OUTCOMES[attack.name]
 
+    def limits(self, attack: Attack) -> Limits:
+        """Returns the limits of an attack here, and of the honest program that follows it."""
+        return limits_of(attack.name)
+
     @staticmethod
     def attack(sandbox: Sandbox, mode: Mode, source: str, limits: Limits) -> Outcome:
         program = source.encode("utf-8", "surrogatepass")
@@ -107,7 +113,7 @@ class AttackContract:
     def test_an_attack_gains_nothing_in_guarded_mode(
         self, sandbox: Sandbox, attack: Attack
     ) -> None:
-        limits = limits_of(attack.name)
+        limits = self.limits(attack)
         outcome = self.attack(sandbox, Mode.GUARDED, attack.source, limits)
         assert attack_result(outcome) in self.outcomes(attack).guarded, outcome
         seen = repr(replace(outcome, boot_seconds=0.0)).encode()
@@ -119,7 +125,7 @@ class AttackContract:
     def test_an_attack_is_contained_in_compatible_mode(
         self, sandbox: Sandbox, attack: Attack
     ) -> None:
-        limits = limits_of(attack.name)
+        limits = self.limits(attack)
         outcome = self.attack(sandbox, Mode.COMPATIBLE, attack.source, limits)
         assert attack_result(outcome) in self.outcomes(attack).compatible, outcome
         after = self.attack(sandbox, Mode.COMPATIBLE, HONEST, limits)
@@ -133,7 +139,7 @@ class SampledAttackContract(AttackContract):
 
 
 def limits_of(name: str) -> Limits:
-    """Returns the limits of an attack, and of the honest program that follows it in its sandbox."""
+    """Returns the limits that end an attack behind any isolation."""
     if name in WAITING:
         return BRIEF
     expected = OUTCOMES[name]

@@ -7,12 +7,21 @@ from collections.abc import Iterator
 
 import pytest
 
+from app.adapters.sandbox import cgroup
 from app.adapters.sandbox.process import ProcessSandbox
 from app.domain.evaluation import FailureKind
+from app.domain.problem import Limits
 from app.ports.protocols import Sandbox
-from tests.contracts.attack_outcomes import HONEST, Outcomes, same
+from tests.contracts.attack_outcomes import HONEST, IN_THE_ZYGOTE, Outcomes, same
 from tests.contracts.attacks import Attack
-from tests.contracts.sandbox_attacks import ATTACKS, SAMPLED, AttackContract, SampledAttackContract
+from tests.contracts.attacks_on_limits import ON_LIMITS
+from tests.contracts.sandbox_attacks import (
+    ATTACKS,
+    LIMITS,
+    SAMPLED,
+    AttackContract,
+    SampledAttackContract,
+)
 from tests.contracts.sandbox_neighbours import NeighbourContract
 from tests.integration.test_sandbox_docker import docker_sandbox
 from tests.integration.test_sandbox_process import sandbox_behind
@@ -38,7 +47,9 @@ def unprivileged() -> Iterator[Sandbox]:
 
 @pytest.fixture(scope="module")
 def bare() -> Iterator[Sandbox]:
-    sandbox = sandbox_behind("bare")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(cgroup, "parent", lambda: None)
+        sandbox = sandbox_behind("bare")
     yield sandbox
     sandbox.close()
 
@@ -64,16 +75,9 @@ class TestUnprivilegedProcessesUnderAttack(SampledAttackContract, NeighbourContr
 
 
 class TestBareProcessesUnderAttack(AttackContract):
-    """Without namespaces: the sample, but for what fills a disk.
+    """Without namespaces and without a cgroup: the sample, and what the zygote bounds itself."""
 
-    There nothing bounds the size of all files together, and the disk is the machine's.
-    """
-
-    attacks = tuple(
-        attack
-        for attack in ATTACKS
-        if attack.name in SAMPLED and attack.name not in ("disk fill", "inode fill")
-    )
+    attacks = (*(attack for attack in ATTACKS if attack.name in SAMPLED), *ON_LIMITS)
 
     @pytest.fixture
     def sandbox(self, bare: Sandbox) -> Sandbox:
@@ -84,7 +88,10 @@ class TestBareProcessesUnderAttack(AttackContract):
             return Outcomes({FailureKind.RUNTIME})  # Landlock hides /proc
         if attack.name == "become root":
             return same({FailureKind.RUNTIME} | HONEST)  # a worker's root without capabilities
-        return super().outcomes(attack)
+        return IN_THE_ZYGOTE.get(attack.name) or super().outcomes(attack)
+
+    def limits(self, attack: Attack) -> Limits:
+        return LIMITS if attack in ON_LIMITS[:-1] else super().limits(attack)
 
 
 @pytest.mark.slow

@@ -186,6 +186,26 @@ def test_a_sandbox_in_which_nothing_bounds_processes_does_not_boot(
     assert "sandbox.unbounded_processes=true" in str(caught.value)
 
 
+def without_landlock() -> bytes:
+    """Returns the harness as it is on a kernel without Landlock."""
+    texts = json.loads(harness_frame()[4:])
+    texts["landlock.py"] += "\ndef version():\n    return 0\n"
+    body = json.dumps(texts).encode()
+    return len(body).to_bytes(4, "big") + body
+
+
+def test_a_sandbox_in_which_nothing_bounds_files_does_not_boot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(warm_sandbox, "harness_frame", without_landlock)
+    sandbox = ProcessSandbox(POOL, levels=("bare",), engine=())
+    with pytest.raises(Misconfigured) as caught:
+        run(sandbox, HONEST, Mode.GUARDED)
+    sandbox.close()
+    assert "Landlock" in str(caught.value)
+    assert "sandbox.unbounded_processes=true" in str(caught.value)
+
+
 def test_unbounded_processes_are_permitted_by_a_setting_and_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

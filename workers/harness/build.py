@@ -91,7 +91,12 @@ def _become_the_command(
             landlock.restrict(landlock.ruleset_of_paths(readable, (wanted["home"],)))
         SyscallFilter(
             FilterPermissions(
-                internet=True, local=layout.own_root, counted_memory=True, others=True, locks=True
+                internet=True,
+                local=layout.own_root,
+                counted_memory=True,
+                passing=True,
+                others=True,
+                locks=True,
             )
         ).install()
         os.execve(wanted["command"][0], wanted["command"], environment)

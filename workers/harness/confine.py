@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,8 +55,12 @@ def confine(
     confinement: Confinement,
     bounds: dict[str, Any],
     program_filter: SyscallFilter,
+    answer_forks: Callable[[], None],
 ) -> None:
-    """Makes this process the program's own, irrevocably."""
+    """Makes this process the program's own, irrevocably.
+
+    `answer_forks` sends a descriptor, if anything, which the filter may forbid.
+    """
     if layout.identities == UIDS and os.geteuid() != 0:
         os.seteuid(0)
         os.setegid(0)
@@ -72,7 +77,8 @@ def confine(
     os.umask(0o077)
     os.chdir(confinement.directory)
     kernel.no_new_privileges()
-    kernel.hide_memory()
+    # To the zygote, that is: Landlock or namespaces hide it from all others.
+    kernel.show_memory() if layout.measured else kernel.hide_memory()
     readable = (*layout.readable, *confinement.read_only)
     if not layout.own_root:
         landlock.restrict(landlock.ruleset_of_paths(readable, (confinement.directory,)))
@@ -83,6 +89,7 @@ def confine(
         landlock.restrict(landlock.ruleset_of_paths(readable, writable))
     elif confinement.apart:
         landlock.scope_sockets()
+    answer_forks()
     program_filter.install()
 
 

@@ -21,7 +21,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any
 
-from . import confine, frames, kernel, landlock, limits, result
+from . import confine, forks, frames, kernel, landlock, limits, result
 from .confine import Confinement
 from .evaluator_state import (
     CpuAndMemory,
@@ -337,14 +337,13 @@ class EvaluatorProcess:
         os.setsid()
         limits.take_streams(os.open("/dev/null", os.O_RDWR), out, err)
         limits.close_all_but((results, *channels))
-        _confine(self._layout, self._mode, request, self._filters)
-        if request["trials"] > 1 and imported is not None:
-            with socket.socket(fileno=channels[0]) as channel:
-                self._run_several(request, results, imported, channel)
+        channel = socket.socket(fileno=channels[0]) if channels else None
+        _confine(self._layout, self._mode, request, self._filters, channel)
+        if channel is not None and request["trials"] > 1 and imported is not None:
+            self._run_several(request, results, imported, channel)
             return
-        if self._filters.fork_filter is not None:
-            with socket.socket(fileno=channels[0]) as channel:
-                self._filters.fork_filter.install_for(channel)
+        if channel is not None:
+            channel.close()
         self._measure(request, results)
 
     def _run_several(
@@ -395,18 +394,24 @@ class EvaluatorProcess:
 
 
 def _confine(
-    layout: SandboxLayout, mode: str, request: dict[str, Any], filters: TrialFilters
+    layout: SandboxLayout,
+    mode: str,
+    request: dict[str, Any],
+    filters: TrialFilters,
+    channel: socket.socket | None,
 ) -> None:
     """Takes from this process what the evaluator, or the program in it, must not have."""
     bounds = request["limits"]
+    answer_forks = forks.installation(filters.fork_filter, channel)
     if mode == "compatible":
         files = (layout.evaluator, layout.temporary, layout.library)
         confinement = Confinement(request["uid"], request["directory"], (), files, apart=False)
-        confine.confine(layout, confinement, bounds, filters.program)
+        confine.confine(layout, confinement, bounds, filters.program, answer_forks)
         return
     kernel.die_with_parent()
     limits.apply(bounds, 0, request["trials"])
-    kernel.hide_memory()
+    kernel.show_memory() if layout.measured else kernel.hide_memory()
+    answer_forks()
     if layout.identities != NESTED:
         filters.evaluator.install()
 

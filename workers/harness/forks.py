@@ -19,6 +19,7 @@ import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from . import kernel
 
@@ -90,6 +91,19 @@ class ForkFilter:
         listener = self.install()
         socket.send_fds(channel, [b"."], [listener])
         os.close(listener)
+
+
+def installation(
+    fork_filter: ForkFilter | None, channel: socket.socket | None
+) -> Callable[[], None]:
+    """Returns a function that installs the filter for `channel`, if there is a filter."""
+    if fork_filter is None or channel is None:
+        return _no_filter
+    return partial(fork_filter.install_for, channel)
+
+
+def _no_filter() -> None:
+    pass
 
 
 class ForkGate:

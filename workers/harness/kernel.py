@@ -49,8 +49,14 @@ def hide_memory() -> None:
 
 
 def show_memory() -> None:
-    """Undoes `hide_memory`, which a write to our own /proc/self/uid_map needs."""
+    """Undoes `hide_memory`, which a write to our own /proc/self/uid_map and measuring need."""
     prctl(_DUMPABLE, 1)
+
+
+def file_user(uid: int) -> None:
+    """Makes `uid` and its group the identity with which this thread opens files."""
+    libc.setfsgid(uid)
+    libc.setfsuid(uid)
 
 
 def adopt_orphans() -> None:

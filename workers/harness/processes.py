@@ -188,14 +188,27 @@ def as_identity(uid: int, action: Callable[[], None]) -> None:
     os.waitpid(helper, 0)
 
 
-def resident_bytes(pids: list[int], baseline_bytes: int) -> int:
+@dataclass(frozen=True)
+class ResidentBytes:
+    """Memory of several processes.
+
+    Attributes:
+      private: With the tables of their pages.
+      shared: That of the process with the most, which is the least that all have together.
+    """
+
+    private: int
+    shared: int
+
+
+def resident_bytes(pids: list[int], baseline_bytes: int) -> ResidentBytes:
     """Returns the memory of the given processes, less what each shares with the zygote."""
     private, shared = 0, 0
     for pid in pids:
-        anonymous, shmem = _resident(pid)
-        private += max(0, anonymous - baseline_bytes)
+        own, shmem = _resident(pid)
+        private += max(0, own - baseline_bytes)
         shared = max(shared, shmem)
-    return private + shared
+    return ResidentBytes(private, shared)
 
 
 def own_baseline_bytes() -> int:
@@ -203,7 +216,7 @@ def own_baseline_bytes() -> int:
 
 
 def _resident(pid: int) -> tuple[int, int]:
-    sizes = {b"RssAnon:": 0, b"RssShmem:": 0, b"VmRSS:": 0}
+    sizes = {b"RssAnon:": 0, b"RssShmem:": 0, b"VmRSS:": 0, b"VmPTE:": 0}
     has_anonymous = False
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
@@ -215,7 +228,8 @@ def _resident(pid: int) -> tuple[int, int]:
     except (OSError, ValueError, IndexError):
         pass  # it has ended meanwhile
     # gVisor reports all memory in one number.
-    return (sizes[b"RssAnon:"] if has_anonymous else sizes[b"VmRSS:"]), sizes[b"RssShmem:"]
+    private = sizes[b"RssAnon:"] if has_anonymous else sizes[b"VmRSS:"]
+    return private + sizes[b"VmPTE:"], sizes[b"RssShmem:"]
 
 
 def waited_seconds(pids: Iterable[int]) -> dict[int, float]:

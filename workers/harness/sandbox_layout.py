@@ -81,6 +81,11 @@ class SandboxLayout:
         return self.memory_counter >= 0
 
     @property
+    def measured(self) -> bool:
+        """Whether the zygote measures what a trial holds, because the kernel does not bound it."""
+        return not (self.counted_memory and self.own_root)
+
+    @property
     def temporary(self) -> str:
         """The evaluator's directory for temporary files while it is imported."""
         return os.path.join(os.path.dirname(self.evaluator), "tmp")

@@ -87,6 +87,13 @@ _REFUSED: dict[str, tuple[int, int]] = {
     "inotify_init1": (294, 26),
     "process_madvise": (440, 440),
     "process_mrelease": (448, 448),
+    "io_setup": (206, 0),
+}
+
+# What the zygote could not measure: descriptors in a message that nobody has received.
+_PASSING: dict[str, tuple[int, int]] = {
+    "sendmsg": (46, 211),
+    "sendmmsg": (307, 269),
 }
 
 # Of another process these fail with EPERM: number, and which argument names the process.
@@ -104,6 +111,11 @@ _OF_OTHERS: dict[str, tuple[int, int, int]] = {
 
 _FCNTL = (72, 25)
 _LEASE, _NOTIFY = 1024, 1026  # of a file that others open, too
+_PIPE_SIZE = 1031
+_PRCTL = (157, 167)
+_SET_DUMPABLE = 4
+_MMAP = (9, 222)
+_SHARED, _ANONYMOUS = 1, 32
 _FLOCK = (73, 32)
 _CLONE = (56, 220)
 _CLONE3 = (435, 435)
@@ -112,6 +124,10 @@ _SET_OPTION = (54, 208)
 _OF_SOCKETS, _SEND_BUFFER, _RECEIVE_BUFFER = 1, 7, 8
 _MEMORY_FILE = (319, 279)
 _NAMESPACE_FLAGS = 0x7E020000
+
+LARGEST_SHARED_BYTES = 1 << 24
+"""Of a block of shared memory without a name, where no cgroup counts it: most of a block can be
+unmapped, and is kept nevertheless, so that a measurement counts each block as this large."""
 _UNIX, _INET, _INET6 = 1, 2, 10
 
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
@@ -130,8 +146,10 @@ class FilterPermissions:
     Attributes:
       internet: Sockets of the internet: a network namespace has no peer.
       local: Named sockets of the machine: its files are out of sight.
-      counted_memory: Files in memory, and buffers of sockets larger than the machine's default: a
-        cgroup counts them, which nothing else does.
+      counted_memory: Files in memory, large blocks of shared memory, and buffers of sockets and
+        pipes larger than the machine's default: a cgroup counts them, which nothing else does.
+      passing: Descriptors in messages, which no process has: a file system of its own bounds the
+        files that they hold.
       others: Settings of other processes: they have another identity.
       locks: Locks of whole files, which need no write access: no process outside uses these files.
     """
@@ -139,6 +157,7 @@ class FilterPermissions:
     internet: bool
     local: bool
     counted_memory: bool
+    passing: bool
     others: bool
     locks: bool
 
@@ -164,6 +183,7 @@ def rules(machine: str, permissions: FilterPermissions) -> list[Instruction]:
         add(_AT_LEAST, _X32_BIT, 0, 1)
         add(_RETURN, _KILL)
     refused = {**_REFUSED, **({} if permissions.counted_memory else {"memfd_create": _MEMORY_FILE})}
+    refused |= {} if permissions.passing else _PASSING
     for table, verdict in ((_KILLED, _KILL), (refused, _ERRNO | errno.EPERM)):
         for numbers in table.values():
             if numbers[column] >= 0:
@@ -182,7 +202,9 @@ def rules(machine: str, permissions: FilterPermissions) -> list[Instruction]:
     add(_EQUAL, _NOTIFY, 0, 1)
     add(_RETURN, _ERRNO | errno.EPERM)
     add(_LOAD, _NUMBER_AT)
+    lines += [] if permissions.passing and permissions.counted_memory else _measured_rules(column)
     if not permissions.counted_memory:
+        lines += _memory_rules(column)
         add(_EQUAL, _SET_OPTION[column], 0, 7)
         add(_LOAD, _FIRST_ARGUMENT_AT + _ARGUMENT_BYTES)
         add(_EQUAL, _OF_SOCKETS, 0, 4)
@@ -203,6 +225,39 @@ def rules(machine: str, permissions: FilterPermissions) -> list[Instruction]:
     lines += _socket_rules(column, permissions)
     add(_RETURN, _ALLOW)
     return lines
+
+
+def _measured_rules(column: int) -> list[Instruction]:
+    """Returns the rules that keep a process readable for the zygote."""
+    return [
+        (_EQUAL, 0, 4, _PRCTL[column]),
+        (_LOAD, 0, 0, _FIRST_ARGUMENT_AT),
+        (_EQUAL, 0, 1, _SET_DUMPABLE),
+        (_RETURN, 0, 0, _ERRNO | errno.EPERM),
+        (_LOAD, 0, 0, _NUMBER_AT),
+    ]
+
+
+def _memory_rules(column: int) -> list[Instruction]:
+    """Returns the rules that refuse large pipes, and large blocks of shared memory."""
+    length, flags = (_FIRST_ARGUMENT_AT + index * _ARGUMENT_BYTES for index in (1, 3))
+    return [
+        (_EQUAL, 0, 4, _FCNTL[column]),
+        (_LOAD, 0, 0, _FIRST_ARGUMENT_AT + _ARGUMENT_BYTES),
+        (_EQUAL, 0, 1, _PIPE_SIZE),
+        (_RETURN, 0, 0, _ERRNO | errno.EPERM),
+        (_LOAD, 0, 0, _NUMBER_AT),
+        (_EQUAL, 0, 9, _MMAP[column]),
+        (_LOAD, 0, 0, flags),
+        (_ANY_BIT, 0, 6, _SHARED),
+        (_ANY_BIT, 0, 5, _ANONYMOUS),
+        (_LOAD, 0, 0, length + 4),
+        (_EQUAL, 0, 2, 0),
+        (_LOAD, 0, 0, length),
+        (_AT_LEAST, 0, 1, LARGEST_SHARED_BYTES + 1),
+        (_RETURN, 0, 0, _ERRNO | errno.ENOMEM),
+        (_LOAD, 0, 0, _NUMBER_AT),
+    ]
 
 
 def _socket_rules(column: int, permissions: FilterPermissions) -> list[Instruction]:

@@ -11,9 +11,10 @@ import time
 import traceback
 from typing import Any
 
-from . import cleanup, confine, frames, limits, processes
+from . import cleanup, confine, forks, frames, limits, processes
 from .evaluator_process import KeptEvaluator
 from .forks import ForkGate, TaskCount
+from .holdings import MEMORY, HoldingsWatch
 from .pipes import TrialPipes
 from .program_server import ProgramServer
 from .sandbox_layout import NESTED
@@ -25,6 +26,8 @@ _EVALUATOR_END_SECONDS = 5.0
 _PASSING_ON_SECONDS = 0.2
 _DYING_SECONDS = 1.0
 _STALL_SECONDS = 0.5
+_LOOKING_SHARE = 4
+"""A look at what a trial holds is followed by a pause at least this many times as long."""
 _KIB = 1024
 
 
@@ -59,8 +62,22 @@ class TrialRun:
         self._waited_before: dict[int, float] = {}
         self._stalled_seconds = 0.0
         self._peak_kib = 0
+        self._holdings = self._watch_of_holdings()
         self._null = os.open("/dev/null", os.O_RDWR)
         self._pipes = TrialPipes(state.results, state.streams)
+
+    def _watch_of_holdings(self) -> HoldingsWatch | None:
+        """Returns what measures the trial, where the kernel does not bound it as a whole."""
+        layout = self._state.layout
+        if not layout.measured:
+            return None
+        shared = [(place, layout.first_uid) for place in layout.shared_places]
+        places = [(program.confinement.directory, program.confinement.uid)
+                  for program in self._programs]  # fmt: skip
+        if self._state.mode == "guarded":
+            places.append((self._request["directory"], layout.first_uid))
+        file_bytes = int(self._bounds["file_bytes"])
+        return HoldingsWatch(layout, file_bytes, tuple(dict.fromkeys([*places, *shared])))
 
     def run(self) -> None:
         """Runs the trial to its end and sends the report, which lists what could not be removed."""
@@ -104,8 +121,9 @@ class TrialRun:
                 self._waited_seconds = self._waited()
                 return
             if now >= quiet_until:
-                self._check_memory()
-                quiet_until = now + _POLL_SECONDS
+                self._check_usage()
+                checked = time.monotonic()
+                quiet_until = checked + max(_POLL_SECONDS, _LOOKING_SHARE * (checked - now))
             wait = min(deadline - now, _POLL_SECONDS)
             if self._gate is not None:
                 self._gate.answer()
@@ -263,9 +281,10 @@ class TrialRun:
         limits.close_all_but(tuple({channel.fileno(), state.layout.ruleset} - {-1}))
         limits.default_signals()
         limits.set_environment(confine.program_environment(program.confinement.directory))
-        confine.confine(state.layout, program.confinement, self._bounds, state.program_filter)
-        if state.fork_filter is not None:
-            state.fork_filter.install_for(channel)
+        confine.confine(
+            state.layout, program.confinement, self._bounds, state.program_filter,
+            forks.installation(state.fork_filter, channel),
+        )  # fmt: skip
         confine.reseed(self._header["seed"])
         _, fds, _, _ = socket.recv_fds(channel, 1, 1)
         channel.close()
@@ -282,18 +301,25 @@ class TrialRun:
             default=0.0,
         )
 
-    def _check_memory(self) -> None:
-        """Ends a trial that uses too much memory: a full cgroup slows down the zygote as well."""
+    def _check_usage(self) -> None:
+        """Ends a trial that uses too much memory: a full cgroup slows down the zygote as well.
+
+        Where the kernel bounds no sum, it also ends one with too many files, or too large ones.
+        """
         state = self._state
-        if state.layout.counted_memory:
-            if processes.oom_kills(state.layout) > self._oom_before:
-                self._stopped_by = "memory"
+        if state.layout.counted_memory and processes.oom_kills(state.layout) > self._oom_before:
+            self._stopped_by = MEMORY
+        if self._holdings is None or self._stopped_by:
             return
         alive = processes.others(state.layout, frozenset((state.evaluator_zygote.pid,)))
-        held = processes.resident_bytes(alive, state.baseline_bytes)
-        if held > (int(self._bounds["memory_mib"]) << 20):
-            self._stopped_by = "memory"
-        self._peak_kib = max(self._peak_kib, held // _KIB)
+        resident = processes.resident_bytes(alive, state.baseline_bytes)
+        left = (int(self._bounds["memory_mib"]) << 20) - resident.private
+        exceeded, shared = self._holdings.look(alive, left)
+        if not state.layout.counted_memory:
+            shared = max(shared, resident.shared)
+            self._peak_kib = max(self._peak_kib, (resident.private + shared) // _KIB)
+            exceeded = MEMORY if shared > left else exceeded
+        self._stopped_by = exceeded
 
     def _reap(self) -> None:
         """Takes the status of each process that has ended.

@@ -43,7 +43,8 @@ _PRELOADED = (
 )  # fmt: skip
 _PACKAGE = "evoq_harness"
 _ENTERED = "entered"  # the kind of a sandbox whose process has isolated itself
-_UNBOUNDED, _UNISOLATED, _ENGINE = "unbounded", "unisolated", "engine"
+_UNBOUNDED, _WRITABLE = "unbounded", "writable"
+_UNISOLATED, _ENGINE = "unisolated", "engine"
 """Why a sandbox refuses to serve: the worker knows the words."""
 
 
@@ -92,8 +93,11 @@ def main(modules: dict[str, str]) -> None:
     filters = _filters(layout, boot["mode"], fork_filter)
     started = evaluator_process.start(layout, boot["mode"], host_in, filters)
     answer = _import_report(started, host_in, layout, time.monotonic() + boot["boot_seconds"])
-    if boot["kind"] != "container" and not layout.bounded_by and not boot["unbounded_processes"]:
-        answer = {"refused": _UNBOUNDED}
+    if boot["kind"] != "container" and not boot["unbounded_processes"]:
+        if not layout.bounded_by:
+            answer = {"refused": _UNBOUNDED}
+        elif not _files_bounded(layout):
+            answer = {"refused": _WRITABLE}
     if "broken" in answer or "refused" in answer:
         frames.write_frame(host_out, answer)
         processes.abandon(layout, started.pid)
@@ -179,9 +183,15 @@ def _filters(
     for_programs = FilterPermissions(
         internet=layout.network_closed and shared, local=layout.own_root, locks=layout.own_files,
         counted_memory=layout.counted_memory, others=layout.identities == UIDS,
+        passing=layout.own_root,
     )  # fmt: skip
     for_evaluator = FilterPermissions(
-        internet=layout.network_closed, local=True, locks=True, counted_memory=True, others=True
+        internet=layout.network_closed,
+        local=True,
+        locks=True,
+        counted_memory=True,
+        passing=True,
+        others=True,
     )
     return evaluator_process.TrialFilters(
         SyscallFilter(for_programs),
@@ -275,6 +285,11 @@ def _evaluator_hidden(layout: SandboxLayout, program_filter: SyscallFilter) -> b
     return processes and sockets
 
 
+def _files_bounded(layout: SandboxLayout) -> bool:
+    """Returns whether a program can write only where its files have a size or are measured."""
+    return layout.own_root or landlock.version() > 0
+
+
 def _describe(layout: SandboxLayout, program_filter: SyscallFilter) -> dict[str, Any]:
     return {
         "identities": layout.identities,
@@ -284,6 +299,7 @@ def _describe(layout: SandboxLayout, program_filter: SyscallFilter) -> dict[str,
         "counted_memory": layout.counted_memory,
         "filter": program_filter.available,
         "bounded_by": layout.bounded_by,
+        "files_bounded": _files_bounded(layout),
         "landlock": landlock.version() > 0,
         "evaluator_hidden": _evaluator_hidden(layout, program_filter),
         "scopes": landlock.has_scopes(),

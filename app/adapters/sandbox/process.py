@@ -44,7 +44,7 @@ class ProcessSandbox:
       boot_seconds: Longest time a boot, with the evaluator's import, may take.
       levels: Isolation to try, strongest first; "bare" has no namespaces.
       unbounded_processes: Whether programs run also where nothing bounds how many processes they
-        start; elsewhere no sandbox boots there (`Misconfigured`).
+        start, or what they write; elsewhere no sandbox boots there (`Misconfigured`).
       engine: Socket files of a Docker engine: where an evaluator could open one, no sandbox boots
         (`Misconfigured`).  None for those of this machine.
     """

@@ -19,6 +19,7 @@ def protections_of(isolation: Mapping[str, Any]) -> list[Protection]:
     rows = (
         ("limits of CPU, memory, files and output, and a deadline", isolation["limits"], _LIMITS),
         ("a bound on the processes of a trial", isolation["bounded_by"], _PROCESSES),
+        ("a bound on all files of a trial", isolation["files_bounded"], _NAMESPACES),
         (
             "memory limit of all processes together by a cgroup",
             isolation["counted_memory"],

@@ -20,6 +20,14 @@ _DETAIL_CHARS = 4000
 _DEEPEST = 40
 _DENIED, _CROWDED = 0.5, 0.25
 """Shares of a trial's time: without a processor, and on one."""
+_STOPPED = {
+    "files": Failure(
+        FailureKind.OUTPUT_LIMIT, "files of more than 128 MiB together, or more than 2000 of them"
+    ),
+    "concealed": Failure(
+        FailureKind.SANDBOX_VIOLATION, "a process or a directory that cannot be measured"
+    ),
+}
 _OF_A_TRIAL = frozenset(
     {
         FailureKind.SYNTAX, FailureKind.IMPORT_BLOCKED, FailureKind.RUNTIME, FailureKind.MEMORY,
@@ -89,6 +97,8 @@ def _seen_from_outside(job: Job, report: TrialReport) -> Failure | None:
         return Failure(FailureKind.TIMEOUT, detail)
     if stopped_by == "output_limit":
         return Failure(FailureKind.OUTPUT_LIMIT, f"more than {limits.output_bytes} bytes of output")
+    if stopped_by in _STOPPED:
+        return _STOPPED[stopped_by]
     signals = _signals(job, report)
     if signal.SIGSYS in signals:
         return Failure(FailureKind.SANDBOX_VIOLATION, "a system call that no program may make")

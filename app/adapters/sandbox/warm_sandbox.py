@@ -30,6 +30,12 @@ _UNBOUNDED = (
     "EVOQ_SANDBOX__UNBOUNDED_PROCESSES=true for a worker) accepts that one program may fill the "
     "machine with processes"
 )
+_WRITABLE = (
+    "nothing here bounds what a program writes: namespaces cannot be had, and the kernel has no "
+    "Landlock, which Linux has since 5.13 (it may be switched off: lsm= of its command line). Use "
+    "the docker sandbox, or start the worker as root; sandbox.unbounded_processes=true (or "
+    "EVOQ_SANDBOX__UNBOUNDED_PROCESSES=true for a worker) accepts that a program may fill a disk"
+)
 _UNISOLATED = (
     "the problem's environment holds packages that run code when their interpreter starts, and "
     "namespaces cannot be had here. Use the docker sandbox, or start the worker as root; "
@@ -42,7 +48,12 @@ _ENGINE = (
     "namespaces cannot be had here. Use the docker sandbox (start the engine if it does not "
     "answer), or take that socket, or its group, away from the worker (in a deployment, DOCKER_GID)"
 )
-_REFUSALS = {"unbounded": _UNBOUNDED, "unisolated": _UNISOLATED, "engine": _ENGINE}
+_REFUSALS = {
+    "unbounded": _UNBOUNDED,
+    "writable": _WRITABLE,
+    "unisolated": _UNISOLATED,
+    "engine": _ENGINE,
+}
 
 
 class SandboxLost(Exception):
@@ -97,7 +108,7 @@ class BootSettings:
       offset: Distinguishes the identities of the sandboxes of one machine.
       boot_seconds: Longest time a boot, with the evaluator's import, may take.
       unbounded_processes: Whether a process sandbox also boots where nothing bounds the number of
-        a program's processes.
+        a program's processes, or what it writes.
       trials_per_evaluator: Most trials of one process of the evaluator.
       interpreter: The problem's own, which a process sandbox starts once it has isolated itself.
       unisolated_builds: Whether it does so also where nothing isolates it.

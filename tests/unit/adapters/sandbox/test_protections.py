@@ -9,7 +9,7 @@ from app.adapters.sandbox.protection import protections_of
 ALL_ON: dict[str, Any] = {
     "limits": True, "bounded_by": "fork_filter", "counted_memory": True, "identities": "uids",
     "filter": True, "landlock": True, "scopes": True, "evaluator_hidden": True,
-    "own_processes": True, "own_root": True, "network_closed": True,
+    "own_processes": True, "own_root": True, "network_closed": True, "files_bounded": True,
 }  # fmt: skip
 NONE_ON = {name: "one" if name == "identities" else "" for name in ALL_ON}
 
@@ -25,7 +25,9 @@ def test_no_protection_is_claimed_that_was_not_reported() -> None:
     assert all(row.remedy for row in rows)
 
 
-@pytest.mark.parametrize(("report", "word"), [("limits", "CPU"), ("bounded_by", "processes")])
+@pytest.mark.parametrize(
+    ("report", "word"), [("limits", "CPU"), ("bounded_by", "processes"), ("files_bounded", "files")]
+)
 def test_a_limit_that_is_not_in_force_is_missing(report: str, word: str) -> None:
     missing = [row.name for row in protections_of({**ALL_ON, report: ""}) if not row.on]
 

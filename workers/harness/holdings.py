@@ -1,0 +1,203 @@
+"""What a trial holds that no limit of a process bounds in sum: files, shared memory, buffers.
+
+Where a cgroup counts the memory of a sandbox, or a file system of its own has a size, the kernel
+bounds these.  Elsewhere the zygote measures them, and ends a trial that holds too much.  What can
+be held out of sight is refused by the system call filter: descriptors in a message, and large
+blocks of shared memory, most of which could be unmapped and kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from . import kernel
+from .sandbox_layout import UIDS, SandboxLayout
+from .syscall_filter import LARGEST_SHARED_BYTES
+
+MOST_BYTES, MOST_ENTRIES = 128 << 20, 2000
+"""Of all files of a trial together, as in a root of its own; and of files and directories, which
+also have to be removed within seconds."""
+MEMORY, FILES, CONCEALED = "memory", "files", "concealed"
+
+_BLOCK_BYTES = 512
+_SOCKET_BYTES, _PIPE_BYTES = 212_992, 65_536  # a sending buffer as the kernel sizes it; 16 pages
+_MAPPED = re.compile(rb"^[0-9a-f]+-[0-9a-f]+ .... [0-9a-f]+ (\S+) (\d+) +(.*) \(deleted\)$", re.M)
+_WITHOUT_A_NAME = (b"/dev/zero", b"/memfd:", b"/SYSV")
+_FILTERS, _SIZE = b"Seccomp_filters:", b"VmSize:"
+
+_FileId = tuple[int, int]
+
+
+@dataclass
+class Holdings:
+    """What one look found.
+
+    Attributes:
+      shared: Objects of memory that are mapped and have no name.
+      deleted: Bytes of each file that has no name any more and is still in use.
+      sockets: Names of the open ones.
+      pipes: Names of the open ones.
+      named_bytes: Bytes of all files in the trial's directories.
+      entries: Files and directories there.
+      concealed: Processes and directories that could not be looked into.
+    """
+
+    shared: set[_FileId] = field(default_factory=set)
+    deleted: dict[_FileId, int] = field(default_factory=dict)
+    sockets: set[str] = field(default_factory=set)
+    pipes: set[str] = field(default_factory=set)
+    named_bytes: int = 0
+    entries: int = 0
+    concealed: set[str] = field(default_factory=set)
+
+    @property
+    def memory_bytes(self) -> int:
+        """The most memory that shared objects and buffers can take."""
+        buffers = len(self.sockets) * _SOCKET_BYTES + len(self.pipes) * _PIPE_BYTES
+        return len(self.shared) * LARGEST_SHARED_BYTES + buffers
+
+    @property
+    def file_bytes(self) -> int:
+        return self.named_bytes + sum(self.deleted.values())
+
+
+class HoldingsWatch:
+    """Measures what one trial holds.
+
+    Args:
+      layout: The sandbox's.
+      file_bytes: Most bytes of one file.
+      places: Directories of the trial, each with the identity that may look into it.
+    """
+
+    def __init__(
+        self, layout: SandboxLayout, file_bytes: int, places: tuple[tuple[str, int], ...]
+    ) -> None:
+        self._layout = layout
+        self._file_bytes = file_bytes
+        self._places = () if layout.own_root else places
+        self._present = layout.kept | layout.imported
+        self._filters = _status(os.getpid()).get(_FILTERS, 0)
+        self._concealed: set[str] = set()
+
+    def look(self, pids: Iterable[int], memory_bytes: int) -> tuple[str, int]:
+        """Returns which bound the trial exceeds, "" if none, and the memory it shares.
+
+        Args:
+          pids: Its processes.
+          memory_bytes: What it may still have in shared memory and buffers.
+        """
+        found = Holdings()
+        for pid in pids:
+            self._look_at_process(pid, found)
+        if not self._layout.own_root:
+            for path, uid in self._places:
+                with self._as_file_user(uid):
+                    self._look_at_directory(path, found)
+        concealed = self._concealed & found.concealed  # at two looks: no process that just ends
+        self._concealed = found.concealed
+        shared_bytes = 0 if self._layout.counted_memory else found.memory_bytes
+        if shared_bytes > memory_bytes:
+            return MEMORY, shared_bytes
+        if not self._layout.own_root and (
+            found.file_bytes > MOST_BYTES or found.entries > MOST_ENTRIES
+        ):
+            return FILES, shared_bytes
+        return CONCEALED if concealed else "", shared_bytes
+
+    def _look_at_process(self, pid: int, found: Holdings) -> None:
+        folder = f"/proc/{pid}"
+        try:
+            with self._as_file_user(os.stat(folder).st_uid):
+                self._look_at_descriptors(folder + "/fd", found)
+                with open(folder + "/maps", "rb") as file:
+                    maps = file.read()
+        except PermissionError:
+            status = _status(pid)
+            # One that the zygote has only just forked has fewer filters; one that ends, no size.
+            if status.get(_SIZE) and status.get(_FILTERS, 0) > self._filters:
+                found.concealed.add(folder)
+            return
+        except OSError:
+            return  # it has ended
+        for device, inode, path in _MAPPED.findall(maps):
+            if int(inode) and path.startswith(_WITHOUT_A_NAME):
+                found.shared.add((_device(device), int(inode)))
+            elif int(inode):
+                found.deleted.setdefault((_device(device), int(inode)), self._file_bytes)
+
+    @staticmethod
+    def _look_at_descriptors(folder: str, found: Holdings) -> None:
+        for name in os.listdir(folder):
+            path = f"{folder}/{name}"
+            try:
+                target = os.readlink(path)
+                if target.startswith("socket:"):
+                    found.sockets.add(target)
+                elif target.startswith("pipe:"):
+                    found.pipes.add(target)
+                elif target.endswith(" (deleted)"):
+                    status = os.stat(path)
+                    if stat.S_ISREG(status.st_mode):
+                        key = status.st_dev, status.st_ino
+                        found.deleted[key] = status.st_blocks * _BLOCK_BYTES
+            except FileNotFoundError:
+                continue  # closed meanwhile
+
+    def _look_at_directory(self, top: str, found: Holdings) -> None:
+        waiting = [top]
+        while waiting and found.entries <= MOST_ENTRIES:
+            path = waiting.pop()
+            try:
+                with os.scandir(path) as entries:
+                    for entry in entries:
+                        if entry.path not in self._present:
+                            self._look_at_entry(entry, found, waiting)
+            except OSError as error:
+                if error.errno in (errno.EACCES, errno.ENAMETOOLONG):
+                    found.concealed.add(path)
+
+    @staticmethod
+    def _look_at_entry(entry: os.DirEntry[str], found: Holdings, directories: list[str]) -> None:
+        found.entries += 1
+        with contextlib.suppress(FileNotFoundError):
+            found.named_bytes += entry.stat(follow_symlinks=False).st_blocks * _BLOCK_BYTES
+            if entry.is_dir(follow_symlinks=False):
+                directories.append(entry.path)
+
+    @contextlib.contextmanager
+    def _as_file_user(self, uid: int) -> Iterator[None]:
+        """Looks as `uid` inside the block, where programs have identities of their own.
+
+        The right to look into any process would be more than the zygote has.
+        """
+        if self._layout.identities != UIDS or not uid:
+            yield
+            return
+        kernel.file_user(uid)
+        try:
+            yield
+        finally:
+            kernel.file_user(0)
+
+
+def _device(text: bytes) -> int:
+    major, _, minor = text.partition(b":")
+    return os.makedev(int(major, 16), int(minor, 16))
+
+
+def _status(pid: int) -> dict[bytes, int]:
+    """Returns numbers of a process that anyone may read."""
+    numbers: dict[bytes, int] = {}
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as file:
+        for line in file:
+            name, _, rest = line.partition(b"\t")
+            if name in (_FILTERS, _SIZE):
+                numbers[name] = int(rest.split()[0])
+    return numbers
