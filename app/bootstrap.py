@@ -23,6 +23,8 @@ from app.adapters.queue.address import client_url
 from app.adapters.queue.celery import CeleryExecutor
 from app.adapters.sandbox.cached import CachedSandbox
 from app.adapters.sandbox.choose import choose
+from app.adapters.sandbox.docker import DockerSandbox
+from app.adapters.sandbox.process import ProcessSandbox
 from app.adapters.store.group_commit import GroupCommit
 from app.adapters.store.leases import LeaseRenewer
 from app.adapters.store.sql import SqlStore
@@ -195,7 +197,7 @@ def open_sandbox(
     tell: Callable[[str], None] | None = None,
     *,
     may_build: bool = True,
-) -> Sandbox:
+) -> DockerSandbox | ProcessSandbox:
     """Returns the backend of the settings, or the strongest that works here.
 
     Args:
@@ -274,7 +276,8 @@ class LazySandbox:
     def __init__(self, settings: SandboxSettings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
-        self._opened: Sandbox | None = None
+        self._opened: DockerSandbox | ProcessSandbox | None = None
+        self._summary = ""
 
     def run(self, job: Job) -> Outcome:
         """See `app.ports.protocols.Sandbox.run`."""
@@ -289,10 +292,15 @@ class LazySandbox:
         return self._open().surroundings(evaluator)
 
     def protections(self) -> list[Protection]:
-        """See `app.ports.protocols.Sandbox.protections`."""
-        return self._open().protections()
+        """See `app.ports.protocols.Sandbox.protections`; logs them in one line if they changed."""
+        sandbox = self._open()
+        found = sandbox.protections()
+        before, self._summary = self._summary, sandbox.summary()
+        if self._summary != before:
+            log.warning("%s", self._summary)
+        return found
 
-    def _open(self) -> Sandbox:
+    def _open(self) -> DockerSandbox | ProcessSandbox:
         with self._lock:
             if self._opened is None:
                 self._opened = open_sandbox(self._settings)

@@ -8,7 +8,7 @@ from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.config.places import LEAST
 from app.config.settings import SandboxSettings
-from app.ports.protocols import Sandbox, Unavailable
+from app.ports.protocols import Unavailable
 
 _ANSWER_SECONDS = 2.0
 
@@ -19,7 +19,7 @@ def choose(
     infra: Path,
     show_progress: ShowProgress = no_progress,
     may_build: bool = True,
-) -> Sandbox:
+) -> DockerSandbox | ProcessSandbox:
     """Returns the sandbox of the settings; "auto" is Docker if it is ready, else child processes.
 
     "auto" is Docker if an engine answers within two seconds and has the image, or can build it.  An

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from app.adapters.sandbox.bundle import beyond_the_library
-from app.adapters.sandbox.protection import protections_of
+from app.adapters.sandbox.protection import protections_of, summary
 from app.adapters.sandbox.verdict import more_than, outcome, starved
 from app.adapters.sandbox.warm_sandbox import SandboxLost, SandboxOverdue, WarmSandbox
 from app.domain.evaluation import Failure, FailureKind
@@ -136,11 +136,19 @@ class Pool:
         Raises:
           Unavailable: No sandbox could be booted.
         """
-        if self._isolation is None:
+        return protections_of(self._reported())
+
+    def summary(self, backend: str) -> str:
+        """Returns one line on the isolation in force; see `protections`."""
+        return summary(backend, self._reported())
+
+    def _reported(self) -> dict[str, Any]:
+        isolation = self._isolation
+        if isolation is None:
             sandbox = self._start(_PROBE_JOB, False)
-            self._isolation = sandbox.isolation
+            self._isolation = isolation = sandbox.isolation
             sandbox.close()
-        return protections_of(self._isolation)
+        return isolation
 
     def ready_sandboxes(self) -> int:
         """Returns how many booted sandboxes wait for a trial."""

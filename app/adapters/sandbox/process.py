@@ -95,6 +95,10 @@ class ProcessSandbox:
         """Returns which protections are in force; see `Pool.protections`."""
         return self._pool.protections()
 
+    def summary(self) -> str:
+        """Returns one line on the isolation in force; see `Pool.protections`."""
+        return self._pool.summary("child processes")
+
     def ready_sandboxes(self) -> int:
         """Returns how many booted sandboxes wait for a trial."""
         return self._pool.ready_sandboxes()

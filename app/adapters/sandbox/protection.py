@@ -37,3 +37,20 @@ def protections_of(isolation: Mapping[str, Any]) -> list[Protection]:
         ("system call filter", isolation["filter"], "run on x86_64 or aarch64"),
     )
     return [Protection(name, bool(on), "" if on else remedy) for name, on, remedy in rows]
+
+
+def summary(backend: str, isolation: Mapping[str, Any]) -> str:
+    """Returns one line: the isolation, what is missing of it with the remedies, and what remains.
+
+    Args:
+      backend: What a sandbox is, in the plural.
+      isolation: As a sandbox reported it.
+    """
+    kind = f"{backend} without namespaces"
+    if isolation["own_root"]:
+        own = "an identity" if isolation["identities"] == "uids" else "namespaces"
+        kind = f"{backend}, each program with {own} of its own"
+    rows = protections_of(isolation)
+    missing = "; ".join(f"{row.name} ({row.remedy})" for row in rows if not row.on)
+    remaining = "; ".join(row.name for row in rows if row.on)
+    return f"sandbox: {kind}. Missing: {missing or 'nothing'}. In force: {remaining or 'nothing'}"

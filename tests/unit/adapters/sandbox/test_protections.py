@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.adapters.sandbox.protection import protections_of
+from app.adapters.sandbox.protection import protections_of, summary
 
 ALL_ON: dict[str, Any] = {
     "limits": True, "bounded_by": "fork_filter", "counted_memory": True, "identities": "uids",
@@ -33,3 +33,16 @@ def test_a_limit_that_is_not_in_force_is_missing(report: str, word: str) -> None
 
     assert len(missing) == 1
     assert word in missing[0]
+
+
+def test_one_line_names_the_isolation_what_is_missing_and_what_remains() -> None:
+    bare = {**ALL_ON, "own_root": False, "counted_memory": False, "identities": "one"}
+
+    line = summary("child processes", bare)
+
+    assert "\n" not in line
+    kind, missing, in_force = line.split(". ")
+    assert kind == "sandbox: child processes without namespaces"
+    assert missing.startswith("Missing: memory limit of all processes together by a cgroup (")
+    assert in_force.startswith("In force: limits of CPU")
+    assert summary("containers", ALL_ON).count("Missing: nothing") == 1
