@@ -22,9 +22,7 @@ from app.adapters.problems.loading import load, reload
 from app.adapters.queue.address import client_url
 from app.adapters.queue.celery import CeleryExecutor
 from app.adapters.sandbox.cached import CachedSandbox
-from app.adapters.sandbox.choose import choose
-from app.adapters.sandbox.docker import DockerSandbox
-from app.adapters.sandbox.process import ProcessSandbox
+from app.adapters.sandbox.choose import MachineSandbox, choose
 from app.adapters.store.group_commit import GroupCommit
 from app.adapters.store.leases import LeaseRenewer
 from app.adapters.store.sql import SqlStore
@@ -197,7 +195,7 @@ def open_sandbox(
     tell: Callable[[str], None] | None = None,
     *,
     may_build: bool = True,
-) -> DockerSandbox | ProcessSandbox:
+) -> MachineSandbox:
     """Returns the backend of the settings, or the strongest that works here.
 
     Args:
@@ -276,7 +274,7 @@ class LazySandbox:
     def __init__(self, settings: SandboxSettings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
-        self._opened: DockerSandbox | ProcessSandbox | None = None
+        self._opened: MachineSandbox | None = None
         self._summary = ""
 
     def run(self, job: Job) -> Outcome:
@@ -300,7 +298,7 @@ class LazySandbox:
             log.warning("%s", self._summary)
         return found
 
-    def _open(self) -> DockerSandbox | ProcessSandbox:
+    def _open(self) -> MachineSandbox:
         with self._lock:
             if self._opened is None:
                 self._opened = open_sandbox(self._settings)

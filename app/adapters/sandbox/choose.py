@@ -1,6 +1,7 @@
 """Picks the sandbox of this machine."""
 
 from pathlib import Path
+from typing import Protocol
 
 from app.adapters.sandbox.engine_socket import engine_answers, socket_at_hand
 from app.adapters.sandbox.environments import Environments, ShowProgress, no_progress
@@ -8,9 +9,17 @@ from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.config.places import LEAST
 from app.config.settings import SandboxSettings
-from app.ports.protocols import Unavailable
+from app.ports.protocols import Sandbox, Unavailable
 
 _ANSWER_SECONDS = 2.0
+
+
+class MachineSandbox(Sandbox, Protocol):
+    """A sandbox of this machine, whichever backend it has."""
+
+    def summary(self) -> str:
+        """Returns one line on the isolation in force; see `Pool.protections`."""
+        ...
 
 
 def choose(
@@ -19,7 +28,7 @@ def choose(
     infra: Path,
     show_progress: ShowProgress = no_progress,
     may_build: bool = True,
-) -> DockerSandbox | ProcessSandbox:
+) -> MachineSandbox:
     """Returns the sandbox of the settings; "auto" is Docker if it is ready, else child processes.
 
     "auto" is Docker if an engine answers within two seconds and has the image, or can build it.  An
