@@ -21,6 +21,7 @@ from app.dashboard.reads import (
     RunReader,
     RunRow,
     SystemDocument,
+    TreeDocument,
     course_document,
 )
 from app.dashboard.tail import Tails
@@ -102,6 +103,14 @@ def routes(reader: RunReader, tails: Tails, control: Control) -> APIRouter:
     def lineage(run: Name, program: Program) -> list[MetricsRow]:
         """The admissions of a program and its ancestors, the program first."""
         return reader.lineage(reader.run(run), program)
+
+    @router.get("/runs/{run}/tree")
+    async def tree(run: Name) -> TreeDocument:
+        """The programs that became the best of the run and their ancestors, parents first."""
+        row = await found(run)
+        tail = tails.of(row.id)
+        await tail.complete()
+        return await asyncio.to_thread(reader.tree, row, list(tail.course.improvements))
 
     @router.get("/system")
     def system() -> SystemDocument:

@@ -14,11 +14,13 @@ from app.dashboard.programs import ProgramDocument, bounded, program_document, p
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import ProgramId
 from app.domain.run import Run
+from app.domain.search.cohort import State
 from app.domain.secrets import redacted
 from app.ports.ledger import Transaction
 from app.ports.protocols import Store
 from app.ports.records import WORKER_KINDS
 from app.reports.course import Contribution, Course, FailureExample, Improvement, MeasuredProposal
+from app.reports.lineage import TreeNode, tree
 from app.reports.metrics import MetricsRow, rows
 from app.reports.summary import document, summarise
 from app.reports.waiting import QueueState, endpoints_of, waiting_of
@@ -26,6 +28,8 @@ from app.reports.waiting import QueueState, endpoints_of, waiting_of
 MOST_CELLS = 2500
 """Cells of an island that an archive shows, the fittest first."""
 MOST_ANCESTORS = 500
+MOST_IMPROVEMENTS = 500
+"""New bests of a run whose branches are in its tree, the newest."""
 FAILURES_READ = 500
 """Newest failures of a kind among which the commonest message is looked for."""
 
@@ -105,6 +109,25 @@ class ArchiveDocument:
     axes: list[Axis]
     sizes: list[int]
     cells: list[CellDocument]
+
+
+@dataclass(frozen=True, slots=True)
+class TreeDocument:
+    """The programs that became the best of a run, and their ancestors.
+
+    Attributes:
+      admitted: Proposals that a cell took, seeds not counted.
+      improvements: How often the run had a new best; the tree has the newest
+        `MOST_IMPROVEMENTS`.
+      best: The newest; None before there is one.
+      nodes: Parents before their children.
+    """
+
+    run: int
+    admitted: int
+    improvements: int
+    best: ProgramId | None
+    nodes: list[TreeNode]
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +274,25 @@ class RunReader:
         with self.store.begin() as tx:
             program = program_named(tx, run, beginning)
             return list(rows(tx.history.lineage(run.id, program, MOST_ANCESTORS)))
+
+    def tree(self, run: Run, improvements: Sequence[Improvement]) -> TreeDocument:
+        """Returns the tree of a run.
+
+        Args:
+          run: The run.
+          improvements: The programs that became its best, in order.
+        """
+        best = [improvement.program for improvement in improvements[-MOST_IMPROVEMENTS:]]
+        with self.store.begin(snapshot=True) as tx:
+            births = tx.history.ancestry(run.id, best)
+            admitted = tx.history.states(run.id).get(State.ADMITTED, 0)
+        return TreeDocument(
+            run=run.id,
+            admitted=admitted,
+            improvements=len(improvements),
+            best=best[-1] if best else None,
+            nodes=tree(births, frozenset(best)),
+        )
 
     def usual_failures(self, run: Run, kinds: Sequence[str]) -> dict[str, str]:
         """Returns the commonest message among the newest failures of each kind."""

@@ -8,7 +8,7 @@ from app.domain.program import ProgramId
 from app.domain.run import Run
 from app.domain.search.archive import Quality
 from app.domain.search.cohort import ProposalId, State
-from app.ports.records import DetailCount, Reused, Settled, Spent
+from app.ports.records import Birth, DetailCount, Reused, Settled, Spent
 
 
 class History(Protocol):
@@ -41,6 +41,13 @@ class History(Protocol):
         """Returns the admission of a program, of its first parent, of that one's parent and so on.
 
         Newest first.  Of a program that was admitted more than once, the first time counts.
+        """
+        ...
+
+    def ancestry(self, run: int, programs: Sequence[ProgramId]) -> list[Birth]:
+        """Returns the first admissions of programs and of all their ancestors by first parents.
+
+        Parents come before their children.  A program that was never admitted is left out.
         """
         ...
 

@@ -193,6 +193,25 @@ class StoredReply:
 
 
 @dataclass(frozen=True, slots=True)
+class Birth:
+    """The first admission of a program.
+
+    Attributes:
+      parent: Its first parent; None of a seed.
+      ordinal: From 0; of seeds from -1 down.
+      children: Programs whose first parent it is, in whatever admission of theirs.
+    """
+
+    program: ProgramId
+    parent: ProgramId | None
+    fitness: float
+    operator: str
+    island: int
+    ordinal: int
+    children: int
+
+
+@dataclass(frozen=True, slots=True)
 class LeasedProposals:
     """Proposals this process has leased: one, or those whose children one conversation makes.
 

@@ -99,6 +99,17 @@ def test_a_finished_run_is_read_in_every_way(served: Serving, finished: int, ctx
         child["parent"] == parent["program"] for child, parent in itertools.pairwise(lineage)
     )
 
+    tree = get(served, f"/api/runs/{finished}/tree")
+    nodes = {node["program"]: node for node in tree["nodes"]}
+    assert tree["best"] == best.program
+    marked = {node["program"] for node in tree["nodes"] if node["improvement"]}
+    assert marked == {improvement["program"] for improvement in course["improvements"]}
+    for child, parent in itertools.pairwise(lineage):
+        assert nodes[child["program"]]["parent"] == parent["program"]
+    leaf = next(name for name in marked if name not in {n["parent"] for n in tree["nodes"]})
+    children = get(served, f"/api/runs/{finished}/programs/{leaf}")["children"]
+    assert nodes[leaf]["others"] == len({child["program"] for child in children})
+
     program = get(served, f"/api/runs/{finished}/programs/{best.program[:12]}")
     assert program["source"].startswith("x = ")
     assert program["fitness"] == best.fitness

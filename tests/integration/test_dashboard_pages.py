@@ -309,6 +309,73 @@ def test_twenty_thousand_proposals_are_drawn_and_the_page_answers(
     expect(main.get_by_role("region", name="Operators")).to_contain_text(str(LONG + 41))
 
 
+def breed(store: SqlStore, run: Run, count: int) -> str:
+    """Writes a long run: each program has one of the 40 before it as parent, and every hundredth
+    was the best of the run; returns the last of these."""
+    with psycopg.connect(address_of(store)) as c:
+        c.execute(
+            """
+            CREATE TEMP TABLE bred ON COMMIT DROP AS
+            SELECT n, encode(sha256(n::text::bytea), 'hex') AS program,
+                encode(sha256((n - 1 - least(n - 1, n * 7919 %% 40))::text::bytea), 'hex') AS parent
+            FROM generate_series(0, %(count)s) AS n;
+            """,
+            {"count": count},
+        )
+        c.execute("INSERT INTO programs SELECT program, 'x = ' || n, 'python', 5 FROM bred")
+        c.execute(
+            """
+            WITH planned AS (
+                INSERT INTO cohorts (run, island, operator, size)
+                SELECT %(run)s::bigint, n %% 2, 'tune', 1 FROM bred ORDER BY n RETURNING id
+            ), numbered AS (SELECT id, row_number() OVER (ORDER BY id) - 1 AS n FROM planned)
+            INSERT INTO proposals (run, cohort, island, ordinal, seed, state, fitness, program,
+                settled_at, parents, generation)
+            SELECT %(run)s::bigint, id, n %% 2, CASE WHEN n = 0 THEN -99 ELSE n END, n = 0,
+                'admitted', n / 100.0, program, now() + n * interval '1 ms',
+                CASE WHEN n = 0 THEN '{}' ELSE ARRAY[parent] END, 1
+            FROM numbered JOIN bred USING (n)
+            """,
+            {"run": run.id},
+        )
+        c.execute(
+            """
+            INSERT INTO events (run, seq, kind, data)
+            SELECT %(run)s::bigint, %(before)s + 1 + n / 100, 'improved',
+                jsonb_build_object('program', program, 'fitness', n / 100.0, 'settled', n)
+            FROM bred WHERE n %% 100 = 0
+            """,
+            {"run": run.id, "before": events_of(store, run)},
+        )
+        c.execute(
+            "UPDATE runs SET proposals = %s, events = events + 1 + %s / 100 WHERE id = %s",
+            (count, count, run.id),
+        )
+        [best] = c.execute("SELECT program FROM bred WHERE n = %s", (count,)).fetchone() or [""]
+    return str(best)
+
+
+def test_the_tree_of_twenty_thousand_programs_shows_what_led_to_improvements(
+    visit: Visit, store: SqlStore, run: Run
+):
+    best = breed(store, run, LONG)
+
+    main = visit.open(f"/run/{run.id}/tree")
+
+    tree = main.get_by_role("region", name="Tree")
+    expect(tree.get_by_role("link", name=best[:12])).to_be_visible()
+    assert tree.locator("li.best").count() == 1 + LONG // 100
+    expect(main).to_contain_text("of 20,000 that were admitted: the 201 that were the best")
+    branch = tree.locator("summary").first
+    branch.press("Enter")
+    expect(tree.locator("details[open] li").first).to_be_visible()
+    with store.begin() as tx:
+        tx.events.emit(run.id, Improved(program=best, fitness=300.0, settled=LONG))
+    expect(main).to_contain_text("1 new since this page was drawn")
+    tree.get_by_role("link", name=best[:12]).click()
+    expect(visit.page).to_have_url(re.compile(f"/program/{best[:12]}"))
+
+
 @pytest.mark.parametrize("width", [1280, 400])
 def test_every_page_fits_the_screen_and_loads_nothing_from_elsewhere(
     browser: Browser, served: str, store: SqlStore, run: Run, width: int
@@ -316,7 +383,13 @@ def test_every_page_fits_the_screen_and_loads_nothing_from_elsewhere(
     program = offer(store, run, "def f():\n    return " + " + ".join("1" * 200) + "\n", -1.0, 0)
     base = f"/run/{run.id}"
     paths = ("/", base, f"{base}/archive?island=0", f"{base}/program/{program}")
-    more = (f"{base}/lineage/{program}", f"/compare?runs={run.id}", "/system", "/run/nobody")
+    more = (
+        f"{base}/lineage/{program}",
+        f"{base}/tree",
+        f"/compare?runs={run.id}",
+        "/system",
+        "/run/nobody",
+    )
 
     with visiting(browser, served, color_scheme="dark" if width == 400 else "light") as visited:
         visited.page.set_viewport_size({"width": width, "height": 900})

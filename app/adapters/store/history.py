@@ -14,7 +14,7 @@ from app.domain.run import Run
 from app.domain.search.archive import Quality
 from app.domain.search.cohort import ProposalId, State
 from app.domain.search.strategy import Ranking
-from app.ports.records import DetailCount, Reused, Settled, Spent
+from app.ports.records import Birth, DetailCount, Reused, Settled, Spent
 
 _SETTLED = """
     SELECT proposals.*, cohorts.operator,
@@ -91,6 +91,30 @@ _LINEAGE = (
     + "ORDER BY proposals.settled_at DESC, proposals.id DESC LIMIT %(limit)s"
 )
 """By the first admission of each program, which is later than that of its parent: no circles."""
+_ANCESTRY = """
+    WITH RECURSIVE kept AS (
+        SELECT unnest(CAST(%(programs)s AS text[])) AS program
+        UNION
+        SELECT born.parent FROM kept CROSS JOIN LATERAL (
+            SELECT parents[1] AS parent FROM proposals
+            WHERE run + 0 = %(run)s AND program = kept.program AND state = 'admitted'
+            ORDER BY settled_at, id LIMIT 1
+        ) AS born
+        WHERE born.parent IS NOT NULL
+    )
+    SELECT born.program, CASE WHEN born.parents[1] <> born.program THEN born.parents[1] END
+            AS parent, born.fitness, cohorts.operator, born.island, born.ordinal, (
+            SELECT count(DISTINCT child.program) FROM proposals AS child
+            WHERE child.run + 0 = %(run)s AND child.parents[1] = born.program
+                AND child.state = 'admitted' AND child.program <> born.program
+        ) AS children
+    FROM kept CROSS JOIN LATERAL (
+        SELECT * FROM proposals
+        WHERE run + 0 = %(run)s AND program = kept.program AND state = 'admitted'
+        ORDER BY settled_at, id LIMIT 1
+    ) AS born JOIN cohorts ON cohorts.id = born.cohort
+    ORDER BY born.settled_at, born.id
+"""
 _EVALUATED = """
     SELECT cohort, evaluation FROM trials
     WHERE cohort = ANY(%(cohorts)s) AND evaluation IS NOT NULL ORDER BY id
@@ -171,6 +195,10 @@ class SqlHistory:
     def lineage(self, run: int, program: ProgramId, limit: int) -> list[Settled]:
         params = {"run": run, "program": program, "limit": limit}
         return [settled_of(record) for record in rows(self._c, _LINEAGE, params)]
+
+    def ancestry(self, run: int, programs: Sequence[ProgramId]) -> list[Birth]:
+        params = {"run": run, "programs": list(programs)}
+        return [Birth(**record._asdict()) for record in rows(self._c, _ANCESTRY, params)]
 
     def placed(self, run: int, limit: int) -> list[tuple[Settled, list[Evaluation]]]:
         result = rows(self._c, _PLACED, {"run": run, "limit": limit})

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from nicegui import ui
 
 from app.dashboard.control import Control
-from app.dashboard.pages import archive, compare, lineage, program, run, runs, system
+from app.dashboard.pages import archive, compare, lineage, program, run, runs, system, tree
 from app.dashboard.pages.sources import Sources
 from app.dashboard.reads import RunReader
 from app.dashboard.tail import Tails
@@ -23,6 +23,7 @@ def add_pages(app: FastAPI, reader: RunReader, tails: Tails, control: Control) -
     archive.add(sources)
     program.add(sources)
     lineage.add(sources)
+    tree.add(sources)
     compare.add(sources)
     system.add(sources)
     ui.run_with(

@@ -51,6 +51,13 @@ pre.text { margin: .25rem 0; padding: .6rem; background: var(--soft); border-rad
 pre.text ins { color: var(--add); text-decoration: none; }
 pre.text del { color: var(--del); text-decoration: none; }
 details { margin: .4rem 0; } summary { cursor: pointer; font-weight: 500; display: list-item; }
+ol.tree { list-style: none; margin: .25rem 0; padding: 0; }
+ol.tree li { padding: .2rem 0 .2rem 1.4rem; position: relative; border-left: 2px solid var(--line);
+  margin-left: .4rem; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
+ol.tree li::before { content: ""; position: absolute; left: -.3rem; top: .7rem; width: .5rem;
+  height: .5rem; border-radius: 50%; background: var(--grey); }
+ol.tree li.best::before { background: #d9822b; }
+ol.tree details { margin: .2rem 0; }
 .chart { height: 360px; width: 100%; }
 .actions { display: flex; flex-wrap: wrap; gap: .5rem; margin: .5rem 0; }
 .links { display: flex; flex-wrap: wrap; gap: .25rem 1rem; margin: .35rem 0; }

@@ -21,7 +21,7 @@ def add(sources: Sources) -> None:
             return
         with page(f"Lineage in {run.name}"):
             heading("Lineage", 1)
-            links([Link(run.name, f"/run/{run.id}")])
+            links([Link(run.name, f"/run/{run.id}"), Link("Tree", f"/run/{run.id}/tree")])
             try:
                 line = await asyncio.to_thread(sources.reader.lineage, run, program)
             except LookupError as error:

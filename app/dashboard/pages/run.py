@@ -65,6 +65,7 @@ class _View:
             ui.link("Archive", f"{base}/archive")
             self._best = ui.link("Best program", base)
             self._lineage = ui.link("Lineage of the best", base)
+            ui.link("Tree", f"{base}/tree")
             ui.link("Compare with others", f"/compare?runs={run.id}")
             ui.link("Events", f"/api/runs/{run.id}/events")
         if authorised:

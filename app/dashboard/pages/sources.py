@@ -2,14 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from app.dashboard.pages.layout import heading, page, say
-from app.dashboard.reads import RunReader, RunRow, SystemDocument
+from app.dashboard.reads import RunReader, RunRow, SystemDocument, TreeDocument
 from app.dashboard.tail import Tail, Tails
 from app.domain.run import Run
+from app.reports.course import Improvement
 
 _T = TypeVar("_T")
 FRESH_SECONDS = 2.0
@@ -50,6 +51,11 @@ class Sources:
 
     async def system(self) -> SystemDocument:
         return await self._fresh("system", self.reader.system)
+
+    async def tree(self, run: Run, improvements: Sequence[Improvement]) -> TreeDocument:
+        """Returns the tree of a run; see `RunReader.tree`."""
+        key = ("tree", run.id, len(improvements))
+        return await self._fresh(key, lambda: self.reader.tree(run, improvements))
 
     async def tail(self, run: Run) -> Tail:
         """Returns the tail of a run, complete up to now."""
