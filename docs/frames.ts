@@ -105,6 +105,26 @@ export type CutFrame = {
 
 export type CutReason = "below_threshold" | "duplicate" | "similar" | "same_behaviour" | "cancelled";
 
+export type Directed = {
+  proposal: number;
+  island: number;
+  category: string;
+  text: string;
+  by: string;
+};
+
+export type DirectedEvent = {
+  run: number;
+  seq: number;
+  seconds: number;
+  kind: "directed";
+  data: Directed;
+};
+
+export type DirectedFrame = {
+  event: DirectedEvent;
+};
+
 export type Failed = {
   proposal: number;
   island: number;
@@ -293,7 +313,7 @@ export type ResumedFrame = {
   event: ResumedEvent;
 };
 
-export type Role = "generator" | "refiner" | "judge";
+export type Role = "generator" | "refiner" | "judge" | "strategist" | "adversary";
 
 export type Started = {
   seed: number;
@@ -313,4 +333,4 @@ export type StartedFrame = {
   event: StartedEvent;
 };
 
-export type Frame = StartedFrame | ResumedFrame | PausedFrame | AdmittedFrame | RefusedFrame | CutFrame | FailedFrame | FoundedFrame | ImprovedFrame | CrownedFrame | NoticedFrame | MovedFrame | RegriddedFrame | FinishedFrame | CancelledFrame | BrokenFrame;
+export type Frame = StartedFrame | ResumedFrame | PausedFrame | DirectedFrame | AdmittedFrame | RefusedFrame | CutFrame | FailedFrame | FoundedFrame | ImprovedFrame | CrownedFrame | NoticedFrame | MovedFrame | RegriddedFrame | FinishedFrame | CancelledFrame | BrokenFrame;

@@ -2,7 +2,7 @@
 
 A mutating reply edits the program as the operator `mutate` does, in the form that the prompt asks
 for: it finds the program, edits its syntax tree, and answers as a model would.  Of a program that
-failed it removes the line that the prompt names.
+failed it removes the line that the prompt names.  A strategist's prompt gets directions.
 """
 
 import itertools
@@ -20,6 +20,7 @@ from app.domain.operator import Brief, Draft, Offspring, ProgramRecord
 from app.domain.operators.mutate import mutated
 from app.domain.problem import EditRules
 from app.domain.program import Program
+from app.domain.prompting.directions import PACKAGED, shown
 from app.domain.replies.edit_blocks import parse_edits
 from app.domain.replies.fences import Fence, fences
 from app.domain.source.edits import apply_edits
@@ -28,6 +29,7 @@ from mock_llm.chat_request import ChatRequest
 from mock_llm.engine import CHARS_A_TOKEN
 
 _HEADING = re.compile(r"(?im)^#+ .*\b(?:current program|parent program|program to improve)\b.*$")
+_DIRECTIONS = re.compile(r"(?m)^Propose (\d+) direction\(s\)")
 _FAILED = re.compile(r"(?im)^#+ .*\bcurrent program, which failed\b.*$")
 _FAILED_LINE = re.compile(r"(?m)^line (\d+): ")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])")
@@ -126,6 +128,9 @@ def mutating_reply(prompt: str, last: str, rng: Random) -> str:
       last: The text of the user's last message, which holds the program.
       rng: Draws the edit.
     """
+    if wanted := _DIRECTIONS.search(last):
+        drawn = rng.sample(PACKAGED, min(int(wanted[1]), len(PACKAGED)))
+        return "".join(f"{n}. {shown(direction)}\n" for n, direction in enumerate(drawn, 1))
     program = program_in(last)
     if program is None:
         return "I see no program in this prompt, so there is nothing to change."

@@ -233,7 +233,8 @@ def plan_run(
     mix = _mix(resolution.settings)
     known = every_operator(ask)
     asks = any(known[name].asks_model for name in mix)
-    resolution, added = with_asked_roles(resolution, asks=asks)
+    advisers = {role for name in mix for role in known[name].advisers}
+    resolution, added = with_asked_roles(resolution, asks=asks, advisers=advisers)
     notices += added
     settings = resolution.settings
     if asks or settings.llm.feedback:

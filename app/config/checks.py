@@ -1,6 +1,6 @@
 """Checks between the settings of a run that is to begin, and what follows from them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -137,12 +137,15 @@ def require_refining(settings: RunSettings) -> None:
         )
 
 
-def with_asked_roles(run: Resolved, *, asks: bool) -> tuple[Resolved, list[str]]:
+def with_asked_roles(
+    run: Resolved, *, asks: bool, advisers: Collection[Role] = ()
+) -> tuple[Resolved, list[str]]:
     """Drops roles that the problem's configuration names and that no step of the run asks.
 
     Args:
       run: The settings.
       asks: Whether an operator of the run asks a model.
+      advisers: The roles that operators of the run ask where they are named.
 
     Returns:
       The settings, and a sentence for each role that was dropped.
@@ -152,7 +155,7 @@ def with_asked_roles(run: Resolved, *, asks: bool) -> tuple[Resolved, list[str]]
     """
     roles = dict(run.settings.llm.roles)
     notices = []
-    for role, why in _why_unasked(run.settings.llm, asks=asks).items():
+    for role, why in _why_unasked(run.settings.llm, asks=asks, advisers=advisers).items():
         if role not in roles:
             continue
         name = f"llm.roles.{role}"
@@ -173,7 +176,7 @@ def with_asked_roles(run: Resolved, *, asks: bool) -> tuple[Resolved, list[str]]
     return (_with_models(run, {"roles": roles}), notices) if notices else (run, [])
 
 
-def _why_unasked(llm: ModelSettings, *, asks: bool) -> dict[Role, str]:
+def _why_unasked(llm: ModelSettings, *, asks: bool, advisers: Collection[Role]) -> dict[Role, str]:
     """Returns the roles that no step of a run asks, each with the reason."""
     rules = refining_of(llm)
     why: dict[Role, str] = {}
@@ -185,12 +188,17 @@ def _why_unasked(llm: ModelSettings, *, asks: bool) -> dict[Role, str]:
         why[Role.REFINER] = "`llm.refiner_top` and `llm.refiner_stalled` are 0"
     if not llm.feedback:
         why[Role.JUDGE] = "`llm.feedback` is false"
+    for role in {Role.STRATEGIST, Role.ADVERSARY}.difference(advisers):
+        why[role] = "no operator of the run asks it; `directed` does"
     return why
 
 
 _ASKING = "Set llm.model, and search.operators to some that ask a model, or leave the role out."
+_DIRECTING = "Give `directed` a weight in search.operators, or leave the role out."
 _REMEDIES = {
     Role.GENERATOR: _ASKING,
+    Role.STRATEGIST: _DIRECTING,
+    Role.ADVERSARY: _DIRECTING,
     Role.REFINER: f"{_ASKING} The refiner also takes a share of the children that are due: "
     f"llm.refiner_share, llm.refiner_top, llm.refiner_stalled.",
     Role.JUDGE: "Set llm.feedback=true and a model of the role, or leave the role out.",

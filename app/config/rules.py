@@ -47,7 +47,13 @@ def rules_of(strategy: str, settings: Mapping[str, Any]) -> Rules:
             stop_threshold=search.stop_threshold,
         ),
         run.prompts.rules(search),
-        AskingRules(llm.repair_turns, refining_of(llm), judges_of(llm), llm.price_ceiling),
+        AskingRules(
+            llm.repair_turns,
+            frozenset(llm.roles),
+            refining_of(llm),
+            judges_of(llm),
+            llm.price_ceiling,
+        ),
         Caps(queue.generating, queue.evaluating, queue.trials_at_once),
     )
 

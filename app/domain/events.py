@@ -24,6 +24,7 @@ class EventKind(enum.StrEnum):
     RESUMED = "resumed"
     PAUSED = "paused"
 
+    DIRECTED = "directed"
     ADMITTED = "admitted"
     REFUSED = "refused"
     CUT = "cut"
@@ -103,6 +104,23 @@ class Noticed:
 
     kind: ClassVar = EventKind.NOTICED
     text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Directed:
+    """A proposal was given a direction for its child, before the child was asked for.
+
+    Attributes:
+      proposal: Ordinal of the proposal.
+      category, text, by: See `Direction`.
+    """
+
+    kind: ClassVar = EventKind.DIRECTED
+    proposal: int
+    island: int
+    category: str
+    text: str
+    by: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +254,7 @@ Fact: TypeAlias = (
     Started
     | Resumed
     | Paused
+    | Directed
     | Settling
     | Founded
     | Improved

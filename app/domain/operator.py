@@ -25,6 +25,38 @@ class Role(enum.StrEnum):
     GENERATOR = "generator"  # writes children; cheap, for breadth
     REFINER = "refiner"  # writes children where the search is stuck or at its best; strong
     JUDGE = "judge"  # rates a measured program
+    STRATEGIST = "strategist"  # gives the children of a cohort a direction each
+    ADVERSARY = "adversary"  # criticises a child before it is evaluated
+
+
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """What a child is to try.
+
+    Attributes:
+      category: One to three words; "" for none.
+      by: Name of the model that gave it; "" for the packaged list.
+    """
+
+    category: str
+    text: str
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TriedDirection:
+    """A direction that a proposal of the run was given, and how its child fared.
+
+    Attributes:
+      fitness: The child's; None where it was not measured, or not yet.
+      parent_fitness: The parent's; None where it is not known.
+      failure: How the child failed; None where it did not.
+    """
+
+    direction: Direction
+    fitness: float | None = None
+    parent_fitness: float | None = None
+    failure: FailureKind | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +68,7 @@ class Prompt:
       role: The models that may reply are those of this role.
       model: Name of the model that replies; "" draws a model by weight.
       left_out: What was cut to stay within the budget of tokens, a few words each.
+      direction: What it asks the child of its proposal to try; None where it leaves that open.
     """
 
     system: str
@@ -44,6 +77,7 @@ class Prompt:
     role: Role = Role.GENERATOR
     left_out: tuple[str, ...] = ()
     model: str = ""
+    direction: Direction | None = None
 
     @property
     def digest(self) -> str:
@@ -188,6 +222,8 @@ class Brief:
         as many as `Operator.points`.
       ancestry: That of the first draft's first parent, within the bounds of the operator.
       failed: The failed child that the first draft's first inspiration is; None where it is none.
+      tried: The newest directions of the run, newest first, within the bounds of the operator.
+      roles: The roles that the run's settings name.
       prompts: The rules by which prompts are written.
       repair_turns: Most repair turns after an unusable reply.
       seed: Text that seeds every random choice of the operator.
@@ -202,6 +238,8 @@ class Brief:
     points: tuple[MeasuredPoint, ...] = ()
     ancestry: Ancestry = Ancestry()
     failed: FailedChild | None = None
+    tried: tuple[TriedDirection, ...] = ()
+    roles: frozenset[Role] = frozenset()
     prompts: PromptRules = field(default_factory=PromptRules)
     repair_turns: int = 0
     seed: str = ""
@@ -273,7 +311,10 @@ class Operator:
       mends: Whether its briefs say how the first inspiration failed.
       siblings, points: Most siblings, and most points of the parent's family, in its briefs.
       ancestors, failures: Most ancestors and failed children in the ancestry of its briefs.
+      directions: Most directions that were tried before, in its briefs.
       completions: Most completions for a draft, repair turns not included.
+      advisers: Roles that it asks only where the run's settings name them, each with the most
+        further completions for a draft.
       repairs: Whether it has repair turns.
       together: Whether one conversation makes the children of a whole cohort; otherwise each draft
         has a conversation of its own, and its child is tested as soon as it is there.
@@ -289,10 +330,18 @@ class Operator:
     points: int = 0
     ancestors: int = 0
     failures: int = 0
+    directions: int = 0
     completions: int = 1
+    advisers: Mapping[Role, int] = field(default_factory=dict)
     repairs: bool = False
     together: bool = False
 
-    def most_completions(self, repair_turns: int) -> int:
-        """Returns the most completions for a draft, which budgets reserve."""
-        return self.completions * (1 + repair_turns if self.repairs else 1)
+    def most_completions(self, repair_turns: int, roles: Collection[Role]) -> int:
+        """Returns the most completions for a draft, which budgets reserve.
+
+        Args:
+          repair_turns: Most repair turns after an unusable reply.
+          roles: The roles that the run's settings name.
+        """
+        advice = sum(most for role, most in self.advisers.items() if role in roles)
+        return self.completions * (1 + repair_turns if self.repairs else 1) + advice

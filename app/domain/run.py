@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from app.domain.operator import Role
 from app.domain.problem import Axis, ProblemDigest
 from app.domain.prompting.judging import Judges
 from app.domain.prompting.rules import PromptRules
@@ -70,11 +71,13 @@ class AskingRules:
 
     Attributes:
       repair_turns: How often an unusable reply may be asked for again.
+      roles: The roles that the settings name.
       judges: The models that judge measured programs; None where no model does.
       price_ceiling: The most that one completion may take.
     """
 
     repair_turns: int
+    roles: frozenset[Role]
     refining: Refining
     judges: Judges | None
     price_ceiling: PriceCeiling

@@ -87,7 +87,10 @@ def brief_of(
     failed = None
     if operator.mends and drafts[0].inspirations:
         failed = tx.programs.failed_child(run.id, drafts[0].inspirations[0])
-    return replace(brief, siblings=siblings, points=points, ancestry=ancestry, failed=failed)
+    tried = tx.programs.directions(run.id, operator.directions) if operator.directions else ()
+    return replace(
+        brief, siblings=siblings, points=points, ancestry=ancestry, failed=failed, tried=tried
+    )
 
 
 def unmeasured_brief(
@@ -137,6 +140,7 @@ def _brief(
         known=records,
         edit=problem.edit if enforce is None else replace(problem.edit, enforce_blocks=enforce),
         prompts=rules.prompts,
+        roles=rules.asking.roles,
         repair_turns=rules.asking.repair_turns,
         seed=seed,
     )

@@ -123,5 +123,6 @@ def _judges(run: Run) -> int:
 def _completions(ctx: Context, run: Run, operator: str, judges: int) -> int:
     """Returns the most completions a draft of an operator may ask for, those of judges included."""
     chosen = ctx.operators[operator]
-    turns = run.rules.asking.repair_turns
-    return judges + (chosen.most_completions(turns) if chosen.asks_model else 0)
+    rules = run.rules.asking
+    most = chosen.most_completions(rules.repair_turns, rules.roles)
+    return judges + (most if chosen.asks_model else 0)

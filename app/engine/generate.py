@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from app.domain.evaluation import Failure
+from app.domain.events import Directed
 from app.domain.operator import Brief, Child, Completion, Draft, Prompt
 from app.domain.program import ProgramId
 from app.domain.run import Run
@@ -141,29 +142,57 @@ def converse(ctx: Context, briefed: Briefed) -> list[Child]:
     runs again, so that none is paid for twice.
     """
     operator = ctx.operators[briefed.leased.cohort.operator]
-    conversation = operator.converse(briefed.brief)
-    most = operator.most_completions(briefed.brief.repair_turns) * len(briefed.brief.drafts)
+    brief = briefed.brief
+    conversation = operator.converse(brief)
+    most = operator.most_completions(brief.repair_turns, brief.roles) * len(brief.drafts)
     turn, total, replies = 0, 0, None
     while True:
         try:
             prompts = conversation.send(replies) if replies is not None else next(conversation)
         except StopIteration as finished:
             children: list[Child] = finished.value
-            if len(children) != len(briefed.brief.drafts):
+            if len(children) != len(brief.drafts):
                 raise ValueError(
                     f"operator {operator.name!r} returned {len(children)} children for "
-                    f"{len(briefed.brief.drafts)} drafts"
+                    f"{len(brief.drafts)} drafts"
                 ) from None
             return children
-        prompts = assigned(briefed.brief, prompts)
+        prompts = assigned(brief, prompts)
         total += len(prompts)
         if total > most:
             raise ValueError(
                 f"operator {operator.name!r} asks for {total} completions; it declares at most "
                 f"{most} for its drafts, and budgets set aside no more"
             )
+        _direct(ctx, briefed, prompts)
         replies = _turn(ctx, briefed, turn, prompts)
         turn += 1
+
+
+def _direct(ctx: Context, briefed: Briefed, prompts: Sequence[Prompt]) -> None:
+    """Records the directions of prompts before they are asked; a proposal keeps its first one."""
+    by_ordinal = {prompt.sample: prompt.direction for prompt in prompts if prompt.direction}
+    cohort = briefed.leased.cohort
+    members = [member for member in cohort.members if member.ordinal in by_ordinal]
+    if not members:
+        return
+    with ctx.store.begin() as tx:
+        _, planned = tx.cohorts.lock_planned([member.id for member in members])
+        given = {m.id: by_ordinal[m.ordinal] for m in members if m.id in planned}
+        new = tx.proposals.direct(given)
+        for member in members:
+            if member.id in new:
+                direction = given[member.id]
+                tx.events.emit(
+                    cohort.run,
+                    Directed(
+                        proposal=member.ordinal,
+                        island=cohort.island,
+                        category=direction.category,
+                        text=direction.text,
+                        by=direction.by,
+                    ),
+                )
 
 
 def _turn(ctx: Context, briefed: Briefed, turn: int, prompts: list[Prompt]) -> list[Completion]:

@@ -12,7 +12,16 @@ from typing import Protocol
 
 from app.domain.evaluation import FailureKind, Trial
 from app.domain.events import Event, EventKind, Fact
-from app.domain.operator import Aim, Ancestry, Completion, FailedChild, MeasuredPoint, ProgramRecord
+from app.domain.operator import (
+    Aim,
+    Ancestry,
+    Completion,
+    Direction,
+    FailedChild,
+    MeasuredPoint,
+    ProgramRecord,
+    TriedDirection,
+)
 from app.domain.problem import Axis, Outcome, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
 from app.domain.run import Run, RunState
@@ -176,6 +185,10 @@ class Programs(Protocol):
         """Returns the points of a run's admitted programs of a family, newest first."""
         ...
 
+    def directions(self, run: int, limit: int) -> tuple[TriedDirection, ...]:
+        """Returns the newest directions of a run's proposals with their outcome, newest first."""
+        ...
+
     def claim_fingerprints(
         self, run: int, claims: Sequence[tuple[int, str]]
     ) -> set[tuple[int, str]]:
@@ -221,6 +234,14 @@ class Cohorts(Protocol):
 
 class Proposals(Protocol):
     """Proposals: their leases, how many of a run are where, and how fast they pass."""
+
+    def direct(self, directions: Mapping[ProposalId, Direction]) -> set[ProposalId]:
+        """Records the directions of proposals that this transaction has locked.
+
+        Returns:
+          The proposals that had none; every other one keeps its own.
+        """
+        ...
 
     def claim(
         self, proposals: Sequence[ProposalId], lease_seconds: float, *, attempts: int

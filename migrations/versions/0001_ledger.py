@@ -132,6 +132,7 @@ _UP = (
         settled_at TIMESTAMP WITH TIME ZONE,
         family TEXT,
         numbers FLOAT(53)[],
+        direction JSONB,
         CONSTRAINT proposals_key PRIMARY KEY (id),
         CONSTRAINT proposals_run_once UNIQUE (run, ordinal),
         CONSTRAINT proposals_state_is_known CHECK (state IN ('planned', 'testing', 'admitted',
@@ -169,6 +170,7 @@ _UP = (
     """,
     "CREATE INDEX proposals_of_family ON proposals (run, family, id) WHERE family IS NOT NULL",
     "CREATE INDEX proposals_of_cohort ON proposals (cohort)",
+    "CREATE INDEX proposals_directed ON proposals (run, id) WHERE direction IS NOT NULL",
     "CREATE INDEX proposals_of_parent ON proposals ((parents[1]), (run + 0), id)",
     "CREATE INDEX proposals_of_program ON proposals (program, id) WHERE state = 'admitted'",
     """

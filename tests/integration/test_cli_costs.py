@@ -80,6 +80,22 @@ def test_a_warm_run_asks_no_model_and_finds_the_same_programs(
     assert best["costs"]["models_usd"] == first["models_usd"]
 
 
+def test_a_generation_asks_one_strategist_and_an_adversary_of_every_child(
+    evoq: Evoq, mock: Mock, tmp_path: Path
+) -> None:
+    folder = problem_folder(tmp_path / "sum")
+    team = ["search.operators={directed: 1}", "search.strategy=funsearch_lite", "search.islands=1"]
+    team += ["strategy.mutations=2", "strategy.fresh=1", "llm.roles.strategist.temperature=1"]
+    command = ["run", folder, "--iterations", 6, "--reproducible", "--json"]
+
+    result = evoq(*command, *settings(mock, *team, "llm.roles.adversary.max_tokens=300"))
+
+    assert (result.code, result.json["state"]) == (0, "finished"), result.err
+    counts = {one["role"]: one["completions"] for one in result.json["costs"]["models"]}
+    assert counts["strategist"] == 2
+    assert 0 < counts["adversary"] <= 6 <= counts["generator"]
+
+
 def test_a_run_ends_at_its_tokens_and_resume_continues_with_more(
     evoq: Evoq, mock: Mock, tmp_path: Path
 ) -> None:

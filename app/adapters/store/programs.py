@@ -9,7 +9,15 @@ from app.adapters.store import tables as t
 from app.adapters.store.codec import evaluation_of
 from app.adapters.store.driver import row, rows, value, values, write
 from app.domain.evaluation import Evaluation, Failure, FailureKind, merged_metrics
-from app.domain.operator import Aim, Ancestry, FailedChild, MeasuredPoint, ProgramRecord
+from app.domain.operator import (
+    Aim,
+    Ancestry,
+    Direction,
+    FailedChild,
+    MeasuredPoint,
+    ProgramRecord,
+    TriedDirection,
+)
 from app.domain.program import Program, ProgramId
 
 _PUT = (
@@ -79,6 +87,18 @@ _POINTS = """
     SELECT numbers, fitness FROM proposals
     WHERE run = %(run)s AND family = %(family)s AND state = 'admitted'
     ORDER BY id DESC LIMIT %(limit)s
+"""
+_DIRECTIONS = """
+    SELECT tried.direction, tried.fitness, tried.failure_kind, parent.fitness AS parent_fitness
+    FROM (
+        SELECT id, direction, fitness, failure_kind, parents FROM proposals
+        WHERE run = %(run)s AND direction IS NOT NULL ORDER BY id DESC LIMIT %(limit)s
+    ) AS tried LEFT JOIN LATERAL (
+        SELECT fitness FROM proposals
+        WHERE run + 0 = %(run)s AND program = tried.parents[1] AND state = 'admitted'
+        ORDER BY id DESC LIMIT 1
+    ) AS parent ON true
+    ORDER BY tried.id DESC
 """
 _NAMED = """
     SELECT DISTINCT program FROM proposals
@@ -219,6 +239,17 @@ class SqlPrograms:
     def points(self, run: int, family: str, limit: int) -> tuple[MeasuredPoint, ...]:
         result = rows(self._c, _POINTS, {"run": run, "family": family, "limit": limit})
         return tuple(MeasuredPoint(tuple(record.numbers), record.fitness) for record in result)
+
+    def directions(self, run: int, limit: int) -> tuple[TriedDirection, ...]:
+        return tuple(
+            TriedDirection(
+                Direction(**record.direction),
+                record.fitness,
+                record.parent_fitness,
+                FailureKind(record.failure_kind) if record.failure_kind else None,
+            )
+            for record in rows(self._c, _DIRECTIONS, {"run": run, "limit": limit})
+        )
 
     def claim_fingerprints(
         self, run: int, claims: Sequence[tuple[int, str]]

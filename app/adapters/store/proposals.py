@@ -1,12 +1,14 @@
 """Proposals: their leases, and their counts and speed, which planning and reports read."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
 from sqlalchemy import Connection
 
 from app.adapters.store.cohorts import MEMBERS, cohort_of
-from app.adapters.store.driver import row, rows, value
-from app.adapters.store.runs import RUN_COLUMNS, run_of
+from app.adapters.store.driver import row, rows, value, values
+from app.adapters.store.runs import RUN_COLUMNS, as_json, run_of
+from app.domain.operator import Direction
 from app.domain.run import Run
 from app.domain.search.back_pressure import Flow
 from app.domain.search.cohort import ProposalId
@@ -43,6 +45,12 @@ _CLAIM = f"""
         SELECT run, json_agg(described ORDER BY proposal) AS claimed FROM described GROUP BY run
     ) AS mine
     JOIN runs ON runs.id = mine.run
+"""
+_DIRECT = """
+    UPDATE proposals SET direction = given.direction
+    FROM json_to_recordset(CAST(%(given)s AS json)) AS given(id bigint, direction jsonb)
+    WHERE proposals.id = given.id AND proposals.id = ANY(%(ids)s) AND proposals.direction IS NULL
+    RETURNING proposals.id
 """
 _BACKLOG = """
     SELECT island, state, seed, count(*) AS n FROM proposals
@@ -120,6 +128,13 @@ class SqlProposals:
                 cohort = cohort_of(record, record["members"], ())
                 claimed.append((run, LeasedProposals(cohort, record["size"])))
         return claimed
+
+    def direct(self, directions: Mapping[ProposalId, Direction]) -> set[ProposalId]:
+        given = [
+            {"id": proposal, "direction": asdict(direction)}
+            for proposal, direction in directions.items()
+        ]
+        return set(values(self._c, _DIRECT, {"ids": list(directions), "given": as_json(given)}))
 
     def backlog(self, run: int) -> Backlog:
         states = {"planned": 0, "testing": 0}

@@ -154,6 +154,7 @@ proposals = Table(
     Column("settled_at", DateTime(timezone=True)),
     Column("family", Text),
     Column("numbers", ARRAY(Float(53))),
+    Column("direction", JSONB),
     UniqueConstraint("run", "ordinal"),
     CheckConstraint(
         "state IN ('planned', 'testing', 'admitted', 'cut', 'failed')", name="state_is_known"
@@ -188,6 +189,7 @@ proposals = Table(
         "id",
         postgresql_where=text("settled_at IS NOT NULL"),
     ),
+    Index("proposals_directed", "run", "id", postgresql_where=text("direction IS NOT NULL")),
     Index("proposals_of_parent", text("(parents[1])"), text("(run + 0)"), "id"),
     Index("proposals_of_program", "program", "id", postgresql_where=text("state = 'admitted'")),
     Index(

@@ -7,6 +7,7 @@ that `mutate` draws from.
 from app.domain.operator import Operator
 from app.domain.operators.complete import COMPLETE
 from app.domain.operators.diff import DIFF
+from app.domain.operators.directed import DIRECTED
 from app.domain.operators.mend import MEND
 from app.domain.operators.mutate import MUTATE
 from app.domain.operators.rewrite import REWRITE
@@ -18,5 +19,5 @@ def operators(optimiser: Optimiser) -> dict[str, Operator]:
     """Returns every operator by its name; `tune` asks `optimiser` for its points."""
     return {
         operator.name: operator
-        for operator in (SEED, REWRITE, DIFF, COMPLETE, MEND, MUTATE, tuner(optimiser))
+        for operator in (SEED, REWRITE, DIFF, COMPLETE, MEND, DIRECTED, MUTATE, tuner(optimiser))
     }

@@ -9,7 +9,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from app.domain.evaluation import Failure
-from app.domain.operator import Brief, Completion, Draft, FailedChild, ProgramRecord, Prompt
+from app.domain.operator import (
+    Brief,
+    Completion,
+    Direction,
+    Draft,
+    FailedChild,
+    ProgramRecord,
+    Prompt,
+    Role,
+)
+from app.domain.program import Program
+from app.domain.prompting.directions import shown as shown_direction
+from app.domain.prompting.directions import tried_text
 from app.domain.prompting.sections import (
     Sections,
     TemplateFiller,
@@ -41,6 +53,56 @@ def rewrite_prompt(brief: Brief, draft: Draft) -> Prompt:
     return within_budget(
         brief, draft, lambda shown, filler: _user("full_rewrite_user", shown, filler)
     )
+
+
+def strategist_prompt(brief: Brief) -> Prompt:
+    """Returns the prompt that asks for a direction for each draft of a cohort."""
+    first = brief.drafts[0]
+
+    def write(shown: Sections, filler: TemplateFiller) -> str:
+        tried = tried_text(brief.tried) or "None yet.\n"
+        return _user("strategist_user", shown, filler, count=str(len(brief.drafts)), tried=tried)
+
+    return replace(within_budget(brief, first, write), role=Role.STRATEGIST)
+
+
+def directed_prompt(brief: Brief, draft: Draft, direction: Direction) -> Prompt:
+    """Returns the prompt that asks for the whole program, improved in a direction."""
+
+    def write(shown: Sections, filler: TemplateFiller) -> str:
+        user = _user("full_rewrite_user", shown, filler)
+        return user + filler.filled("direction_user", {"direction": shown_direction(direction)})
+
+    return replace(within_budget(brief, draft, write), direction=direction)
+
+
+def critique_prompt(brief: Brief, draft: Draft, child: Program, direction: Direction) -> Prompt:
+    """Returns the prompt that asks for the faults of a child."""
+    return replace(_about(brief, draft, child, direction, "critique_user"), role=Role.ADVERSARY)
+
+
+def fix_prompt(
+    brief: Brief, draft: Draft, child: Program, direction: Direction, critique: str
+) -> Prompt:
+    """Returns the prompt that asks for a child without the faults that its critique names."""
+    return _about(brief, draft, child, direction, "fix_user", critique=critique)
+
+
+def _about(
+    brief: Brief, draft: Draft, child: Program, direction: Direction, name: str, **more: str
+) -> Prompt:
+    """Returns a prompt about a child, with no other program."""
+
+    def write(shown: Sections, filler: TemplateFiller) -> str:
+        values = {
+            "language": filler.language,
+            "current_program": child.source.rstrip("\n"),
+            "direction": shown_direction(direction),
+            "left_out": left_out(shown),
+        }
+        return filler.filled(name, values | more)
+
+    return within_budget(brief, draft, write, Sections(brief.known[draft.parents[0]]))
 
 
 def complete_prompt(
@@ -157,7 +219,7 @@ def _filler(brief: Brief, purpose: str) -> TemplateFiller:
     return TemplateFiller(brief.prompts, brief.rng(purpose), brief.language)
 
 
-def _user(name: str, shown: Sections, filler: TemplateFiller) -> str:
+def _user(name: str, shown: Sections, filler: TemplateFiller, **more: str) -> str:
     parent, rules = shown.parent, filler.rules
     history = {
         "top_programs": filler.top(shown.top),
@@ -179,7 +241,7 @@ def _user(name: str, shown: Sections, filler: TemplateFiller) -> str:
         "left_out": left_out(shown),
     }
     values["top_programs"] = values["top_programs"] or "None yet.\n"
-    return filler.filled(name, values)
+    return filler.filled(name, values | more)
 
 
 def _evolution_history(

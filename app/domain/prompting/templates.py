@@ -85,6 +85,68 @@ to be found once. The blocks are applied in order, all or none.
 ```
 {{failures}}{{left_out}}"""
 
+STRATEGIST_USER = """\
+# Task
+Propose {count} direction(s) in which the current program below could be improved. They must differ
+from each other and from what was tried, unless that paid; another programmer follows each of them
+on its own. Answer with a numbered list and nothing else, one line a direction, each exactly so:
+
+1. category in one or two words: what to try, and why it should raise the fitness
+
+# The fittest other programs of this search
+{top_programs}
+# The current program
+```{language}
+{current_program}
+```
+- Fitness: {fitness_score}
+- Metrics: {metrics}
+{artifacts}
+# Directions that were tried, newest first
+{tried}{left_out}"""
+
+DIRECTION_USER = """\
+
+# The direction
+Improve the program in this direction, and in no other: {direction}
+"""
+
+CRITIQUE_USER = """\
+# Task
+Find what is wrong with the program below before it is run: faults that would make it fail, cases
+that it handles badly, and where it does not follow the direction that was given. Answer in a few
+sentences that say what to change. Where nothing is to be changed, answer only: NO FAULT
+
+# The direction
+{direction}
+
+# The current program
+```{language}
+{current_program}
+```
+{left_out}"""
+
+FIX_USER = f"""\
+# Task
+Write the current program below anew without what its critique finds wrong. Keep what the program
+tries. Answer with the complete program in one fence:
+
+```{{language}}
+the whole program
+```
+{_BLOCKS_NOTE}
+
+# The direction
+{{direction}}
+
+# The current program
+```{{language}}
+{{current_program}}
+```
+# Its critique
+{{critique}}
+{{left_out}}"""
+
 COMPLETE_USER = """\
 # Task
 The file below holds versions of the function `{function}`, each with a higher score than the one
@@ -172,6 +234,10 @@ TEMPLATES: Mapping[str, str] = {
     "full_rewrite_user": FULL_REWRITE_USER,
     "complete_user": COMPLETE_USER,
     "mend_user": MEND_USER,
+    "strategist_user": STRATEGIST_USER,
+    "direction_user": DIRECTION_USER,
+    "critique_user": CRITIQUE_USER,
+    "fix_user": FIX_USER,
     "repair_user": REPAIR_USER,
     "evaluation": EVALUATION,
     "evolution_history": EVOLUTION_HISTORY,
@@ -198,6 +264,10 @@ PLACEHOLDERS: Mapping[str, frozenset[str]] = {
     "full_rewrite_user": _USER,
     "complete_user": frozenset(("language", "versions", "function", "failures", "left_out")),
     "mend_user": frozenset(("language", "failed_program", "failures", "left_out")),
+    "strategist_user": _USER | {"count", "tried"},
+    "direction_user": frozenset(("direction",)),
+    "critique_user": frozenset(("language", "current_program", "direction", "left_out")),
+    "fix_user": frozenset(("language", "current_program", "direction", "critique", "left_out")),
     "repair_user": frozenset(("reply", "failure", "detail")),
     "evaluation": frozenset(("current_program", "language", "metrics")),
     "evolution_history": _HISTORY,

@@ -62,6 +62,8 @@ def test_islands_and_bins_follow_from_the_budget_and_are_stored(
         ),
         (("llm.roles.refiner.model=big",), "refiner", "no operator"),
         (("llm.roles.generator.model=big",), "generator", "no operator"),
+        (("llm.model=m", "llm.roles.strategist.model=big"), "strategist", "`directed` does"),
+        (("llm.model=m", "llm.roles.adversary.top_p=0.5"), "adversary", "`directed` does"),
         (
             ("llm.model=m", "search.operators={mutate: 1}", "llm.roles.refiner.model=big"),
             "refiner",
@@ -87,6 +89,8 @@ def test_a_role_that_no_step_asks_is_refused_by_name(
         ("llm.roles.generator.temperature=1",),
         ("llm.roles.judge.model=strict", "llm.feedback=true"),
         ("llm.roles.judge.model=strict", "llm.feedback=true", "search.operators={tune: 1}"),
+        ("llm.roles.strategist.temperature=1", "search.operators={directed: 1}"),
+        ("llm.roles.adversary.model=strict", "search.operators={directed: 1, mutate: 1}"),
     ],
 )
 def test_a_role_that_a_step_asks_is_kept(assignments: tuple[str, ...]) -> None:

@@ -11,6 +11,7 @@ from app.domain.events import (
     Cancelled,
     Crowned,
     Cut,
+    Directed,
     EventKind,
     Fact,
     Failed,
@@ -53,6 +54,10 @@ STORED: list[tuple[Fact, dict[str, object]]] = [
     (Cancelled(reason="asked"), {"reason": "asked"}),
     (Broken(reason="no seed"), {"reason": "no seed"}),
     (Noticed(text="a text"), {"text": "a text"}),
+    (
+        Directed(proposal=7, island=2, category="search", text="Look ahead.", by="wise"),
+        {"proposal": 7, "island": 2, "category": "search", "text": "Look ahead.", "by": "wise"},
+    ),
     (
         Improved(program=PROGRAM, fitness=0.5, settled=4),
         {"program": PROGRAM, "fitness": 0.5, "settled": 4},

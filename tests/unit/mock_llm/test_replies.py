@@ -1,5 +1,6 @@
 """The replies, faults and amounts of the simulated model."""
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -22,6 +23,8 @@ from app.domain.operators.diff import DIFF
 from app.domain.operators.rewrite import REWRITE
 from app.domain.problem import EditRules
 from app.domain.program import Program
+from app.domain.prompting.directions import read_directions
+from app.domain.prompting.prompts import strategist_prompt
 from app.domain.replies.edit_blocks import parse_edits
 from app.domain.source.edits import apply_edits
 from mock_llm.draws import FaultRates, InjectedFault, read_amount
@@ -92,6 +95,15 @@ def test_the_program_is_below_the_heading_and_no_example():
 
     assert found is not None
     assert found.text == "a = 1\nb = 2\n"
+
+
+def test_a_strategist_gets_as_many_different_directions_as_it_asks_for():
+    [draft] = brief().drafts
+    prompt = strategist_prompt(replace(brief(), drafts=(draft, draft, draft)))
+
+    reply = mutating_reply(prompt.system + prompt.user, prompt.user, Random(1))
+
+    assert len({one.text for one in read_directions(Completion(reply), 9)}) == 3
 
 
 def test_a_prompt_without_a_program_gets_a_reply_without_code():

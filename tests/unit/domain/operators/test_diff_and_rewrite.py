@@ -88,11 +88,21 @@ def test_seeding_sends_no_prompt_and_returns_the_parents() -> None:
 def test_every_operator_is_registered_by_its_name() -> None:
     known = operators(ask)
 
-    assert set(known) == {"seed", "rewrite", "diff", "complete", "mend", "mutate", "tune"}
+    assert set(known) == {
+        "seed",
+        "rewrite",
+        "diff",
+        "complete",
+        "mend",
+        "directed",
+        "mutate",
+        "tune",
+    }
     assert all(operator.name == name for name, operator in known.items())
     assert {name for name, operator in known.items() if operator.asks_model} == {
         "rewrite",
         "diff",
         "complete",
         "mend",
+        "directed",
     }
