@@ -32,7 +32,12 @@ def others(layout: SandboxLayout, known: frozenset[int]) -> list[int]:
     me = os.getpid()
     if layout.own_processes:
         return [pid for pid in _all_pids() if pid != me and pid not in known]
-    return sorted(_below({me, *known}, _all_entries()) - known)
+    return sorted(descendants({me, *known}) - known)
+
+
+def descendants(roots: set[int]) -> set[int]:
+    """Returns every process below `roots`, without these, zombies included."""
+    return _below(roots, _all_entries())
 
 
 def tasks(layout: SandboxLayout, evaluator_zygote_pid: int, shared: bool) -> forks.TaskCount:
@@ -99,7 +104,7 @@ def _entry(pid: int) -> _ProcessEntry | None:
 
 
 def end_all(
-    layout: SandboxLayout, known: frozenset[int], uids: tuple[int, ...], reap: Callable[[], None]
+    layout: SandboxLayout, known: frozenset[int], uids: tuple[int, ...], reap: Callable[[], object]
 ) -> list[int]:
     """Kills all processes but this one and `known`; returns those that survived.
 
