@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.answer import answer
+from app.cli.branch import branch
 from app.cli.check import check
 from app.cli.compare import compare
 from app.cli.costs import costs
@@ -74,6 +75,7 @@ COMMANDS: dict[str, Callable[..., int | None]] = {
     "prompt": prompt,
     "answer": answer,
     "evaluate": evaluate,
+    "branch": branch,
     "doctor": doctor,
     "up": up,
     "dashboard": dashboard,

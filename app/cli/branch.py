@@ -1,0 +1,356 @@
+"""`evoq branch`: commands as candidates that work on copies of a folder, of which one commits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from app.cli.options import Debug, Json
+from app.cli.output import DONE, FAILED, CommandError, Screen, number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from app.patterns.commands import Command
+    from app.patterns.group import Target
+    from app.patterns.outcomes import SpeculationOutcome
+
+PATTERNS = (
+    "speculate",
+    "best-of-n",
+    "cascaded",
+    "reflexion",
+    "tree-of-thoughts",
+    "beam",
+    "tournament",
+)
+_ONLY_FOR = {
+    "--fan-out": ("cascaded",),
+    "--retries": ("reflexion",),
+    "--critique": ("reflexion",),
+    "--evaluate": ("best-of-n", "tree-of-thoughts", "beam"),
+    "--no-commit": ("best-of-n",),
+    "--all": ("speculate",),
+    "--depth": ("tree-of-thoughts", "beam"),
+    "--width": ("beam",),
+    "--judge": ("tournament",),
+    "-n": ("speculate", "best-of-n", "tree-of-thoughts", "beam", "tournament"),
+    "--max-parallel": tuple(name for name in PATTERNS if name != "reflexion"),
+}
+"""Options that have no effect on other patterns, which is wrong usage."""
+_COPIES, _ATTEMPTS, _WIDTH, _DEPTH = 3, 3, 3, 2
+
+PatternName = Annotated[
+    str, typer.Argument(metavar="PATTERN", help=", ".join(PATTERNS[:-1]) + " or tournament.")
+]
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="COMMAND...", help="After `--`: what each candidate runs."),
+]
+Shells = Annotated[
+    list[str] | None,
+    typer.Option("-c", metavar="TEXT", help="A candidate, for the shell; may be repeated."),
+]
+Copies = Annotated[
+    int | None, typer.Option("-n", metavar="N", min=1, help="Candidates that run COMMAND; 3.")
+]
+Folder = Annotated[str, typer.Option("--folder", metavar="DIR", help="The folder to work on.")]
+Timeout = Annotated[
+    float | None, typer.Option("--timeout", metavar="SECONDS", help="For each candidate.")
+]
+AtOnce = Annotated[
+    int | None, typer.Option("--max-parallel", metavar="N", min=1, help="Candidates at one time.")
+]
+Processes = Annotated[
+    int | None, typer.Option("--processes", metavar="N", min=1, help="Of all together.")
+]
+Memory = Annotated[
+    int | None, typer.Option("--memory-mib", metavar="MIB", min=1, help="Of all together.")
+]
+Seconds = Annotated[
+    float | None, typer.Option("--seconds", metavar="SECONDS", help="For the whole command.")
+]
+Evaluate = Annotated[
+    str | None,
+    typer.Option("--evaluate", metavar="TEXT", help="Prints the score of a folder, for the shell."),
+]
+Critique = Annotated[
+    str | None,
+    typer.Option("--critique", metavar="TEXT", help="Prints what to do better, for the shell."),
+]
+Judge = Annotated[
+    str | None,
+    typer.Option(
+        "--judge",
+        metavar="TEXT",
+        help="Prints 0 or 1: is $BRANCHING_FIRST or $BRANCHING_SECOND better?",
+    ),
+]
+FanOut = Annotated[
+    str | None, typer.Option("--fan-out", metavar="N,N,…", help="Candidates of each wave; 1,2,4.")
+]
+Retries = Annotated[int | None, typer.Option("--retries", metavar="N", min=1, help="Attempts; 3.")]
+Width = Annotated[int | None, typer.Option("--width", metavar="N", min=1, help="Beams; 3.")]
+Depth = Annotated[int | None, typer.Option("--depth", metavar="N", min=1, help="Levels; 2.")]
+NoCommit = Annotated[bool, typer.Option("--no-commit", help="Print scores, change nothing.")]
+All = Annotated[
+    bool, typer.Option("--all", help="Let all run to their end; the first in order wins.")
+]
+
+
+def branch(
+    pattern: PatternName,
+    command: Words = None,
+    shells: Shells = None,
+    n: Copies = None,
+    folder: Folder = ".",
+    timeout: Timeout = None,
+    max_parallel: AtOnce = None,
+    processes: Processes = None,
+    memory_mib: Memory = None,
+    seconds: Seconds = None,
+    evaluate: Evaluate = None,
+    critique: Critique = None,
+    judge: Judge = None,
+    fan_out: FanOut = None,
+    retries: Retries = None,
+    width: Width = None,
+    depth: Depth = None,
+    no_commit: NoCommit = False,
+    all_: All = False,
+    as_json: Json = False,
+    debug: Debug = False,  # noqa: ARG001  read by `status_of`
+) -> int:
+    """Runs commands side by side, each on a copy of a folder of its own, and keeps one copy.
+
+    A command succeeds by the exit status 0, and may write a score on descriptor 3. It runs as you,
+    in no sandbox. BRANCHING_ATTEMPT is its number, BRANCHING_DEPTH its level, BRANCHING_FEEDBACK
+    what was said of failures before it. The exit status is 0 if a copy was kept.
+
+    Examples:
+      evoq branch speculate -c "make fast" -c "make safe" --timeout 600
+      evoq branch best-of-n -n 8 --evaluate "./score" -- ./improve
+      evoq branch reflexion --critique "cat test.log" -- ./agent
+      evoq branch beam -n 4 --width 2 --depth 3 --evaluate "./score" -- ./improve
+    """
+    given = {
+        "--fan-out": fan_out,
+        "--retries": retries,
+        "--critique": critique,
+        "--evaluate": evaluate,
+        "--no-commit": no_commit or None,
+        "--all": all_ or None,
+        "--depth": depth,
+        "--width": width,
+        "--judge": judge,
+        "-n": n,
+        "--max-parallel": max_parallel,
+    }
+    _check(pattern, given, command, shells)
+    from app.patterns.errors import BranchingError
+    from app.patterns.group import GroupLimits
+
+    options = _Options(
+        [["/bin/sh", "-c", text] for text in shells] if shells else [list(command or ())],
+        len(shells) if shells else n or _COPIES,
+        given,
+        {"timeout": timeout, "limits": GroupLimits(processes, memory_mib, seconds)}
+        | ({} if pattern == "reflexion" else {"max_parallel": max_parallel}),
+    )
+    screen = Screen(json=as_json)
+    try:
+        outcome = _PATTERNS[pattern](options)(folder)
+    except (BranchingError, TimeoutError) as error:
+        raise CommandError(str(error)) from error
+    return _report(pattern, outcome, no_commit, screen)
+
+
+def _check(
+    pattern: str, given: dict[str, Any], command: list[str] | None, shells: list[str] | None
+) -> None:
+    from app.config.layers import UsageError
+
+    if pattern not in PATTERNS:
+        remedy = f"Choose one of {', '.join(PATTERNS)}."
+        raise UsageError("unknown pattern", where="PATTERN", value=pattern, remedy=remedy)
+    for name, value in given.items():
+        if value is not None and pattern not in _ONLY_FOR[name]:
+            remedy = f"It belongs to {', '.join(_ONLY_FOR[name])}."
+            raise UsageError(f"has no effect on {pattern}", where=name, remedy=remedy)
+    if bool(command) == bool(shells):
+        what = "both are given" if command else "no candidate is given"
+        remedy = "Give `-- COMMAND`, or -c TEXT once for each candidate."
+        raise UsageError(what, where="COMMAND and -c", remedy=remedy)
+    if shells and given["-n"] is not None:
+        remedy = "Repeat -c, or give `-- COMMAND`."
+        raise UsageError("has no effect beside -c", where="-n", remedy=remedy)
+    if shells and len(shells) > 1 and pattern in ("cascaded", "reflexion"):
+        remedy = "Give one candidate, which runs again and again."
+        raise UsageError(f"{pattern} has one command", where="-c", remedy=remedy)
+    if pattern == "tournament" and not given["--judge"]:
+        raise UsageError("is missing", where="--judge", remedy="A tournament needs a judge.")
+    widths = (given["--fan-out"] or "1").split(",")
+    if not all(width.isdecimal() and int(width) for width in widths):
+        remedy = "Give numbers above 0, as 1,2,4."
+        raise UsageError(
+            "is no list of numbers", where="--fan-out", value=given["--fan-out"], remedy=remedy
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """What was given.
+
+    Attributes:
+      commands: The arguments of each candidate, or those of one that runs several times.
+      n: Candidates of a level.
+      given: Options of single patterns; None stands for the default.
+      terms: Of every pattern.
+    """
+
+    commands: list[list[str]]
+    n: int
+    given: dict[str, Any]
+    terms: dict[str, Any]
+
+    def command(self, number: int, feedback: str = "", depth: int = 0) -> Command:
+        from app.patterns.commands import Command
+
+        variables = {
+            "BRANCHING_ATTEMPT": str(number),
+            "BRANCHING_FEEDBACK": feedback,
+            "BRANCHING_DEPTH": str(depth),
+        }
+        return Command(self.commands[number % len(self.commands)], variables)
+
+    def candidates(self, depth: int = 0) -> list[Command]:
+        return [self.command(number, depth=depth) for number in range(self.n)]
+
+    def shell(self, option: str) -> Command | None:
+        from app.patterns.commands import Command
+
+        text = self.given[option]
+        return Command(["/bin/sh", "-c", text]) if text else None
+
+    def levels(self) -> dict[str, Any]:
+        """Returns the terms of a pattern with levels."""
+        return {
+            **self.terms,
+            **self.evaluated(),
+            "expand": lambda path, depth: self.candidates(depth),  # noqa: ARG005
+            "max_depth": self.given["--depth"] or _DEPTH,
+        }
+
+    def evaluated(self) -> dict[str, Any]:
+        score = self.shell("--evaluate")
+        return {"evaluate": score.number} if score else {}
+
+
+def _speculate(options: _Options) -> Callable[[Target], SpeculationOutcome]:
+    from app.patterns.racing import Speculate
+
+    first_wins = not options.given["--all"]
+    return Speculate(options.candidates(), first_wins=first_wins, **options.terms)
+
+
+def _best_of_n(options: _Options) -> Callable[[Target], SpeculationOutcome]:
+    from app.patterns.racing import BestOfN
+
+    commit = not options.given["--no-commit"]
+    return BestOfN(options.candidates(), commit=commit, **options.evaluated(), **options.terms)
+
+
+def _cascaded(options: _Options) -> Callable[[Target], SpeculationOutcome]:
+    from app.patterns.racing import Cascaded
+
+    def task(path: Path, errors: Sequence[str]) -> Any:
+        return options.command(0, "\n".join(errors))(path)
+
+    widths = [int(width) for width in (options.given["--fan-out"] or "1,2,4").split(",")]
+    return Cascaded(task, fan_out=widths, **options.terms)
+
+
+def _reflexion(options: _Options) -> Callable[[Target], SpeculationOutcome]:
+    from app.patterns.racing import Reflexion
+
+    def task(path: Path, attempt: int, feedback: str) -> Any:
+        return options.command(attempt, feedback)(path)
+
+    critique = options.shell("--critique")
+    return Reflexion(
+        task,
+        max_retries=options.given["--retries"] or _ATTEMPTS,
+        critique=critique.text if critique else None,
+        **options.terms,
+    )
+
+
+def _tree_of_thoughts(options: _Options) -> Callable[[Target], SpeculationOutcome]:
+    from app.patterns.levels import TreeOfThoughts
+
+    return TreeOfThoughts(options.candidates(), **options.levels())
+
+
+def _beam(options: _Options) -> Callable[[Target], SpeculationOutcome]:
+    from app.patterns.levels import BeamSearch
+
+    width = options.given["--width"] or _WIDTH
+    return BeamSearch(options.candidates(), beam_width=width, **options.levels())
+
+
+def _tournament(options: _Options) -> Callable[[Target], SpeculationOutcome]:
+    from app.patterns.commands import Command
+    from app.patterns.levels import Tournament
+
+    arguments = ["/bin/sh", "-c", options.given["--judge"]]
+
+    def judge(first: Path, second: Path) -> int:
+        variables = {"BRANCHING_FIRST": str(first), "BRANCHING_SECOND": str(second)}
+        return int(Command(arguments, variables).number(first))
+
+    return Tournament(options.candidates(), judge, **options.terms)
+
+
+_PATTERNS: dict[str, Callable[[_Options], Callable[[Target], SpeculationOutcome]]] = {
+    "speculate": _speculate,
+    "best-of-n": _best_of_n,
+    "cascaded": _cascaded,
+    "reflexion": _reflexion,
+    "tree-of-thoughts": _tree_of_thoughts,
+    "beam": _beam,
+    "tournament": _tournament,
+}
+
+
+def _report(pattern: str, outcome: SpeculationOutcome, no_commit: bool, screen: Screen) -> int:
+    for result in outcome.all_results:
+        mark = "*" if outcome.winner and result.branch_index == outcome.winner.branch_index else " "
+        state = f"score {number(result.score)}" if result.success else "failed"
+        said = str(result.exception or result.error).strip().splitlines()
+        screen.say(f"{mark} {result.branch_index}: {state}{': ' + said[-1] if said else ''}")
+    if outcome.committed and outcome.winner:
+        screen.say(f"committed: candidate {outcome.winner.branch_index}; shells need `cd .` now")
+    else:
+        screen.say("committed: nothing")
+    screen.answer(
+        {
+            "pattern": pattern,
+            "winner": outcome.winner.branch_index if outcome.winner else None,
+            "committed": outcome.committed,
+            "results": [
+                {
+                    "index": result.branch_index,
+                    "success": result.success,
+                    "score": result.score,
+                    "error": str(result.exception or result.error),
+                    "value": result.return_value,
+                }
+                for result in outcome.all_results
+            ],
+        }
+    )
+    succeeded = outcome.winner is not None if no_commit else outcome.committed
+    return DONE if succeeded else FAILED
