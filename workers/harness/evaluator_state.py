@@ -36,7 +36,7 @@ from . import limits
 _MOST_LEAVES = 5000
 _MOST_HASHED_BYTES = 1 << 20
 _DEEPEST = 60
-_STAND_INS = frozenset({"openevolve", "funsearch"})
+_STAND_INS = frozenset({"openevolve", "funsearch", "shinka"})
 _GROWTH_KIB = 32 << 10
 """Memory beyond which a trial ends its process, so that no garbage of it is left to the next."""
 

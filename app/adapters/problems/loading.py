@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
-from app.adapters.problems import described, funsearch, inputs, openevolve
+from app.adapters.problems import described, funsearch, inputs, openevolve, shinka
 from app.adapters.problems import options as option
 from app.adapters.problems.files import Source, check_size, data_files
 from app.adapters.problems.openevolve import checkpoint
@@ -44,7 +44,7 @@ class Format(Protocol):
         """
 
 
-FORMATS: tuple[Format, ...] = (described, funsearch, openevolve)
+FORMATS: tuple[Format, ...] = (described, shinka, funsearch, openevolve)
 """Every format; the first that recognises the paths reads them, and the last reads the rest."""
 
 

@@ -12,7 +12,7 @@ from importlib import resources
 from app.domain.source.syntax import syntax_tree
 
 _PACKAGE = "workers.harness"
-_LIBRARIES = ("openevolve", "funsearch")
+_LIBRARIES = ("openevolve", "funsearch", "shinka")
 """Packages that evaluators and programs may import: stand-ins with what they need of them."""
 
 # Small, imported by evaluators and programs alike, and safe to fork after importing.

@@ -1,0 +1,168 @@
+"""A task folder as a `Problem`: one stage, whose evaluator calls the task's `main`."""
+
+import ast
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from app.adapters.problems import options as option
+from app.adapters.problems.building import (
+    PYTHON_SUFFIX,
+    Jobs,
+    default_mode,
+    evaluator_of,
+    language_of,
+    problem_digest,
+)
+from app.adapters.problems.evaluator_result import Reader
+from app.adapters.problems.files import Source, content, decoded, source_text, tree
+from app.domain.problem import Axis, EditRules, Mode, Problem, ProblemError
+from app.domain.program import Program
+from app.domain.search.features import COMPLEXITY, DIVERSITY
+from app.domain.source.imports import ImportPolicy
+from app.domain.source.syntax import UNPARSABLE, syntax_tree
+
+NAME = "shinka"
+OPTIONS: frozenset[str] = frozenset()
+
+EVALUATE = "evaluate.py"
+MAIN = "main"
+INITIAL = "initial"
+DRIVER = "evoq_driver.py"
+LAUNCHERS = ("run_evo.py", "run_evo_async.py")
+"""Scripts of a task that begin a search; they are read for its instructions, never run."""
+_INSTRUCTIONS = ("task_sys_msg", "search_task_sys_msg")
+_OTHERS = ("evaluator.py", "problem.yaml")
+"""Files of a folder that is of another format."""
+TRIAL_SECONDS = 300.0
+MAX_CHARS = 100_000
+ARTIFACT_CHARS = 20_480
+
+
+def recognises(paths: Sequence[Path]) -> bool:
+    """Returns whether this is a task folder, or one of its two files."""
+    if len(paths) != 1:
+        return False
+    folder = paths[0] if paths[0].is_dir() else paths[0].parent
+    if not paths[0].is_dir() and paths[0].name != EVALUATE and paths[0].stem != INITIAL:
+        return False
+    if any((folder / other).exists() for other in _OTHERS) or len(_initials(folder)) != 1:
+        return False
+    return (folder / EVALUATE).is_file() and _defines_main(content(folder / EVALUATE))
+
+
+def configures(loaded: Any) -> bool:  # noqa: ARG001  its configuration is of another search
+    return False
+
+
+def read(paths: Sequence[Path], config: Path | None = None, *, strict: bool = False) -> Source:  # noqa: ARG001
+    """Reads a task folder.
+
+    Raises:
+      ProblemError: A configuration was given, or the folder is too large.
+      OSError: A path cannot be read.
+    """
+    if config is not None:
+        raise ProblemError(
+            "a ShinkaEvolve task has no configuration that Evoqueue reads",
+            where=str(config),
+            remedy="Leave --config out, or give a file of Evoqueue's settings.",
+        )
+    folder = paths[0] if paths[0].is_dir() else paths[0].parent
+    [initial] = _initials(folder)
+    return Source(folder.resolve().name, tree(folder), {option.INITIAL: initial.name})
+
+
+def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> Problem:
+    """Returns the problem of a task folder.
+
+    Raises:
+      ProblemError: A file of it is no text.
+    """
+    initial = options[option.INITIAL]
+    suffix = PurePosixPath(initial).suffix
+    seed = Program(source_text(files[initial], initial), language_of(suffix))
+    mode = Mode(options.get(option.MODE, default_mode(suffix).value))
+    cpu = 2 * float(options.get("sandbox.wall_seconds", TRIAL_SECONDS))
+    limits = option.overridden({"wall_seconds": TRIAL_SECONDS, "cpu_seconds": cpu}, options)
+    code = resources.files(__package__).joinpath("driver.py").read_bytes()
+    driven = {**files, DRIVER: code + b"\n\nload()\n"}
+    reader = Reader(
+        stages=("evaluate",),
+        axes=(COMPLEXITY, DIVERSITY),
+        seeds=(seed,),
+        flags_count=True,
+        artifact_chars=ARTIFACT_CHARS,
+        redact=True,
+        keep_artifacts=True,
+        verified=mode is Mode.GUARDED,
+    )
+    return Problem(
+        name=name,
+        digest=problem_digest(NAME, files, options),
+        format=NAME,
+        files=files,
+        options=options,
+        instructions=_instructions(files),
+        seeds=(seed,),
+        prepare=Jobs(
+            evaluator_of(driven, DRIVER, options), suffix, mode, {"evaluate": limits}
+        ).prepare,
+        interpret=reader.interpret,
+        language=seed.language,
+        suffix=suffix,
+        axes=(Axis(COMPLEXITY, scaled=True), Axis(DIVERSITY, scaled=True)),
+        edit=EditRules(max_code_chars=MAX_CHARS),
+        imports=ImportPolicy(
+            tuple(options[option.ALLOW_IMPORTS]) if option.ALLOW_IMPORTS in options else None,
+            tuple(options.get(option.DENY_IMPORTS, ())),
+        ),
+        baselines={"initial program": seed.id},
+        notices=() if suffix == PYTHON_SUFFIX or option.MODE in options else (_UNVERIFIED,),
+    )
+
+
+_UNVERIFIED = (
+    "The task's evaluator reads or runs programs itself: they are measured in compatible mode, and "
+    "scores are unverified."
+)
+
+
+def _initials(folder: Path) -> list[Path]:
+    """Returns the files that may be the initial program."""
+    if not folder.is_dir():
+        return []
+    return [path for path in sorted(folder.glob(f"{INITIAL}.*")) if path.is_file()]
+
+
+def _defines_main(contents: bytes) -> bool:
+    try:
+        tree = syntax_tree(contents)
+    except UNPARSABLE:
+        return False
+    return any(isinstance(node, ast.FunctionDef) and node.name == MAIN for node in tree.body)
+
+
+def _instructions(files: Mapping[str, bytes]) -> str:
+    """Returns the task's system message, where its launcher has it as a literal; else ""."""
+    for name in LAUNCHERS:
+        if name not in files:
+            continue
+        try:
+            tree = syntax_tree(decoded(files[name], name))
+        except UNPARSABLE:
+            continue
+        for node in ast.walk(tree):
+            if (text := _message(node)) is not None:
+                return text.strip()
+    return ""
+
+
+def _message(node: ast.AST) -> str | None:
+    match node:
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(text))):
+            return text if name in _INSTRUCTIONS else None
+        case ast.keyword(arg=str(name), value=ast.Constant(value=str(text))):
+            return text if name in _INSTRUCTIONS else None
+    return None
