@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -24,7 +24,7 @@ from app.adapters.queue.celery import CeleryExecutor
 from app.adapters.sandbox.cached import CachedSandbox
 from app.adapters.sandbox.choose import MachineSandbox, choose
 from app.adapters.store.group_commit import GroupCommit
-from app.adapters.store.leases import LeaseRenewer
+from app.adapters.store.leases import CHANNEL, LeaseRenewer
 from app.adapters.store.sql import SqlStore
 from app.adapters.store.worker_time import WorkerTimeRecorder
 from app.adapters.tuning.cma import ask
@@ -38,11 +38,13 @@ from app.domain.run import Run
 from app.domain.search.shares import NEWCOMERS
 from app.engine.context import Context, Pace
 from app.ports.protocols import (
+    NEVER,
     Executor,
     LanguageModel,
     Misconfigured,
     Protection,
     Sandbox,
+    Stop,
     Store,
 )
 from app.ports.records import WORKER_KINDS, Capacity, Worker
@@ -57,6 +59,9 @@ LEDGER_PATIENCE_SECONDS = 20.0
 
 LEDGER_IDLE_SECONDS = 60.0
 """How long the locks of a frozen worker last: no transaction of a step is idle for so long."""
+
+LOOK_SECONDS = 5.0
+"""How often the thread that waits for withdrawals looks whether its process goes on."""
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +94,7 @@ def worker_context(settings: Settings | None = None) -> Context:
         queue=settings.queue,
         engine=worker_engine(),
         settings=settings,
+        listen=partial(store.listen, CHANNEL, LOOK_SECONDS),
     )
 
 
@@ -226,6 +232,7 @@ def context(
     engine: VllmEngine | None = None,
     settings: Settings | None = None,
     keep_leases: bool = True,
+    listen: Callable[[], Iterator[bool]] | None = None,
 ) -> Context:
     """Wires a context.
 
@@ -237,6 +244,7 @@ def context(
       engine: Answers the runs that ask for its model; None: there is none in this process.
       settings: This process's share of the models' limits; None: no limits of its own.
       keep_leases: Whether a thread renews leases; not needed without other workers.
+      listen: Yields whenever steps may have been withdrawn; see `LeaseRenewer`.
     """
     pace = queue or QueueSettings()
     models = Models(store, engine, settings)
@@ -253,7 +261,7 @@ def context(
         wait=time.sleep,
     )
     if keep_leases:
-        return replace(built, keep=LeaseRenewer(store, pace.lease_seconds).keep)
+        return replace(built, keep=LeaseRenewer(store, pace.lease_seconds, listen).keep)
     return built
 
 
@@ -277,9 +285,9 @@ class LazySandbox:
         self._opened: MachineSandbox | None = None
         self._summary = ""
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
         """See `app.ports.protocols.Sandbox.run`."""
-        return self._open().run(job)
+        return self._open().run(job, stop)
 
     def prepare(self, evaluator: Evaluator) -> None:
         """See `app.ports.protocols.Sandbox.prepare`."""

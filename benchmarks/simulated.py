@@ -32,7 +32,7 @@ from app.domain.problem import Axis, Evaluator, Job, Outcome, Problem
 from app.domain.program import Program, ProgramId
 from app.domain.run import Run
 from app.engine.context import Context
-from app.ports.protocols import LanguageModel, Protection
+from app.ports.protocols import NEVER, LanguageModel, Protection, Stop
 
 DIGEST = "51" * 32
 SOURCE = "# EVOLVE-BLOCK-START\nx = {x:.6f}\ny = {y:.6f}\n# EVOLVE-BLOCK-END\n"
@@ -58,7 +58,7 @@ class SimulatedModel:
     def parameters(self, prompt: Prompt) -> Mapping[str, Any]:
         return {}
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
         if self._seconds:
             with self._slots:
                 time.sleep(self._seconds)
@@ -76,7 +76,7 @@ class SimulatedSandbox:
         self._seconds = seconds
         self._slots = threading.BoundedSemaphore(slots)
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
         if self._seconds:
             with self._slots:
                 time.sleep(self._seconds)
@@ -183,7 +183,7 @@ class RecordingModel:
     def parameters(self, prompt: Prompt) -> Mapping[str, Any]:
         return self._model.parameters(prompt)
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
         texts = [f"{prompt.system}\n{prompt.user}" for prompt in prompts]
         with self._path.open("a") as file:
             file.write("".join(json.dumps({"prompt": text}) + "\n" for text in texts))

@@ -103,7 +103,7 @@ export type CutFrame = {
   event: CutEvent;
 };
 
-export type CutReason = "below_threshold" | "duplicate" | "similar" | "same_behaviour" | "cancelled";
+export type CutReason = "below_threshold" | "duplicate" | "similar" | "same_behaviour" | "withdrawn" | "cancelled";
 
 export type Directed = {
   proposal: number;

@@ -68,6 +68,8 @@ def advance(
         admit(ctx, tx, run, offers)
     added = tx.trials.add(tests, redeliver_seconds=ctx.pace.redeliver_seconds) if tests else []
     settled = {child.proposal for child in children}
+    if unwanted := [cohort.id for cohort in cohorts if cohort.in_flight(settled)]:
+        tx.leases.withdraw(unwanted)
     return {
         cohort.id: Advance(
             run,
@@ -146,19 +148,25 @@ def _notice_shortfalls(ctx: Context, tx: Transaction, run: Run, seeds: Sequence[
 def _cut(
     ctx: Context, tx: Transaction, run: Run, cohort: Cohort, verdict: Verdict
 ) -> list[MemberResult]:
-    """Returns how members settle that are not promoted, with the fitness that was measured."""
+    """Returns how members settle that are not promoted, with the fitness that was measured.
+
+    Those that are cut before their end are withdrawn.
+    """
     by_id = {member.id: member for member in (*cohort.living, *cohort.pending)}
     results = []
     for proposal in verdict.cut:
         program = by_id[proposal].program
-        emit_cut(tx, run, cohort, by_id[proposal], CutReason.BELOW_THRESHOLD, "not promoted")
+        why, reason = CutReason.BELOW_THRESHOLD, "not promoted"
+        if cohort.in_flight([proposal]):
+            why, reason = CutReason.WITHDRAWN, "withdrawn"
+        emit_cut(tx, run, cohort, by_id[proposal], why, reason)
         fitness, left = rated(ctx, run, cohort, program) if program else (None, 0)
         results.append(
             MemberResult(
                 proposal,
                 State.CUT,
                 program,
-                cut=CutReason.BELOW_THRESHOLD,
+                cut=why,
                 fitness=fitness,
                 stages_left=left,
             )

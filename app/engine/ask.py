@@ -11,7 +11,7 @@ from app.domain.search.budget import NOTHING, Charge, Price, charge
 from app.domain.search.cohort import Cohort
 from app.engine.budget import lost, price_ceiling, set_aside
 from app.engine.context import Context
-from app.ports.protocols import Unavailable
+from app.ports.protocols import NEVER, Stop, Stopped, Unavailable
 from app.ports.records import Asker, Turn
 
 TRIES = 15
@@ -42,6 +42,7 @@ def ask(
     known: Mapping[int, Completion],
     drafts: Sequence[Draft] = (),
     on_answer: Callable[[], None] = lambda: None,
+    stop: Stop = NEVER,
 ) -> list[Completion]:
     """Asks the prompts of one turn of a cohort's conversation; returns an answer each, in order.
 
@@ -55,8 +56,10 @@ def ask(
       known: What was answered when this step ran before, by place; it is not asked again.
       drafts: The parents that were drawn for it, one a member, to be saved with the answers.
       on_answer: Called once the model has answered, before the answers are saved.
+      stop: Drops what is not answered yet.
 
     Raises:
+      Stopped: It was; what was answered is saved, and what may be billed is booked.
       Unaffordable: A prompt is longer than was foreseen, and the budget has no room for it.
       Overtaken: Other answers to this turn are stored.
       Unavailable: The model cannot be reached; what it answered all the same is saved, and what may
@@ -64,6 +67,8 @@ def ask(
     """
     missing = [place for place in range(len(prompts)) if place not in known]
     if missing:
+        if stop.asked:
+            raise Stopped("the proposal was withdrawn before its model was asked")
         unanswered = [prompts[place] for place in missing]
         reason = set_aside(ctx, run, Turn(cohort, asker, number, Charge(), unanswered))
         if reason:
@@ -71,7 +76,7 @@ def ask(
         chars = run.rules.prompts.logged_chars
         turn = Turn(cohort, asker, number, Charge(), prompts, drafts=drafts, logged_chars=chars)
         try:
-            fresh = dict(zip(missing, ctx.model(run).complete(unanswered), strict=True))
+            fresh = dict(zip(missing, ctx.model(run).complete(unanswered, stop), strict=True))
             on_answer()
         except Unavailable as error:
             answered = {missing[place]: completion for place, completion in error.answered.items()}

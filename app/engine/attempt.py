@@ -11,7 +11,7 @@ from app.domain.run import Run, RunState
 from app.domain.secrets import redacted
 from app.engine.context import Context, LeaseKind, Pace
 from app.ports.ledger import Exhausted, Transaction
-from app.ports.protocols import Misconfigured, Starved, Unavailable
+from app.ports.protocols import Misconfigured, Starved, Stop, Unavailable
 
 
 class Subject(Protocol):
@@ -31,14 +31,15 @@ def attempt(
     kind: LeaseKind,
     ids: Sequence[int],
     claim: Callable[[Transaction, Sequence[int], Pace], Sequence[tuple[Run, S]]],
-    perform: Callable[[Context, Run, Sequence[S]], Iterator[Result | None]],
+    perform: Callable[[Context, Run, Sequence[S], Sequence[Stop]], Iterator[Result | None]],
     save: Callable[[Context, Run, Sequence[Result]], None],
 ) -> None:
     """Leases subjects that are free, performs the step on each and saves the results together.
 
     Leases are renewed meanwhile.  Where the step cannot go on, what was performed is saved, and the
-    leases of the rest are given back.  The run is paused where a person has to act; it fails where
-    its evaluator cannot be used, or where a subject was attempted too often.
+    leases of the rest are given back; so are those of what was withdrawn.  The run is paused where
+    a person has to act; it fails where its evaluator cannot be used, or where a subject was
+    attempted too often.
 
     Args:
       ctx: The process's context.
@@ -46,6 +47,7 @@ def attempt(
       ids: Subjects of one run.
       claim: Leases them in a transaction.
       perform: Yields a result for each subject, in order; None where there is nothing to save.
+        It is given what asks it to stop, for each subject, and goes on with the next one then.
       save: Saves the results; idempotent.
 
     Raises:
@@ -65,19 +67,24 @@ def carry_out(
     ctx: Context,
     kind: LeaseKind,
     leased: Sequence[tuple[Run, S]],
-    perform: Callable[[Context, Run, Sequence[S]], Iterator[Result | None]],
+    perform: Callable[[Context, Run, Sequence[S], Sequence[Stop]], Iterator[Result | None]],
     save: Callable[[Context, Run, Sequence[Result]], None],
 ) -> None:
     """Performs a step on subjects of one run that are leased; see `attempt`."""
     run, subjects = leased[0][0], [subject for _, subject in leased]
     with ctx.work(run.id):
-        left, fault = _performed(ctx, kind, run, subjects, perform, save)
+        left, withdrawn, fault = _performed(ctx, kind, run, subjects, perform, save)
+        if withdrawn:
+            proposals, trials = _by_kind(kind, withdrawn)
+            with ctx.store.begin() as tx:
+                tx.leases.release(proposals, trials, ctx.pace.retry_seconds)
         if fault is None:
             return
         with ctx.store.begin() as tx:
             # The attempt of a starved trial counts: the last one is recorded, whatever came of it.
             tried = left[:1] if isinstance(fault, Starved) else []
-            _release(tx, kind, left[len(tried) :], ctx.pace)
+            proposals, trials = _by_kind(kind, left[len(tried) :])
+            tx.leases.release(proposals, trials, ctx.pace.retry_seconds)
             tx.leases.release([], tried, ctx.pace.retry_seconds, counted=True)
             if isinstance(fault, Unavailable):
                 explain(tx, run.id, fault)
@@ -106,24 +113,26 @@ def _performed(
     kind: LeaseKind,
     run: Run,
     subjects: Sequence[S],
-    perform: Callable[[Context, Run, Sequence[S]], Iterator[Result | None]],
+    perform: Callable[[Context, Run, Sequence[S], Sequence[Stop]], Iterator[Result | None]],
     save: Callable[[Context, Run, Sequence[Result]], None],
-) -> tuple[list[int], Unavailable | EvaluatorBroken | None]:
-    """Returns the subjects that were not performed, and why the step cannot go on."""
+) -> tuple[list[int], list[int], Unavailable | EvaluatorBroken | None]:
+    """Returns subjects that are left, those that were withdrawn, and why the step cannot go on."""
     results: list[Result] = []
     left = [subject.id for subject in subjects]
+    withdrawn: list[int] = []
     fault: Unavailable | EvaluatorBroken | None = None
     with ExitStack() as kept:
-        for subject in subjects:
-            kept.enter_context(ctx.keep(kind, subject.id))
+        stops = [kept.enter_context(ctx.keep(kind, subject.id)) for subject in subjects]
         try:
             ctx.recipe(
                 run
             )  # a run whose recipe is not installed is paused before it costs anything
-            for result in perform(ctx, run, subjects):
-                left.pop(0)
+            for withdrawal, result in zip(stops, perform(ctx, run, subjects, stops), strict=True):
+                subject = left.pop(0)
                 if result is not None:
                     results.append(result)
+                elif withdrawal.asked:
+                    withdrawn.append(subject)
         except (Unavailable, EvaluatorBroken) as error:
             fault = error
         if results:
@@ -134,12 +143,12 @@ def _performed(
                 # Not at once where replies were paid for: another worker may have the lease now.
                 if kind == "trial":
                     left = [subject.id for subject in subjects]
-    return left, fault
+    return left, withdrawn, fault
 
 
-def _release(tx: Transaction, kind: LeaseKind, ids: Sequence[int], pace: Pace) -> None:
-    proposals, trials = (ids, []) if kind == "proposal" else ([], ids)
-    tx.leases.release(proposals, trials, pace.retry_seconds)
+def _by_kind(kind: LeaseKind, ids: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
+    """Returns proposals and trials."""
+    return (ids, ()) if kind == "proposal" else ((), ids)
 
 
 def explain(tx: Transaction, run: int, fault: Unavailable) -> None:
@@ -155,3 +164,5 @@ def stop(ctx: Context, run: int, state: RunState, reason: str) -> None:
     with ctx.store.begin() as tx:
         if tx.runs.set_state(run, before, state, reason):
             tx.events.emit(run, fact)
+            if state.final:
+                tx.leases.withdraw()

@@ -13,7 +13,15 @@ from app.domain.search.promotion import Gates
 from app.domain.search.strategy import Recipe, RecipeInputs, Strategy
 from app.engine.drawn import Drawn
 from app.engine.sharing import Share, alone
-from app.ports.protocols import Executor, LanguageModel, Misconfigured, Sandbox, Store
+from app.ports.protocols import (
+    NEVER,
+    Executor,
+    LanguageModel,
+    Misconfigured,
+    Sandbox,
+    Stop,
+    Store,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +46,8 @@ class Pace:
 LeaseKind: TypeAlias = Literal["proposal", "trial"]
 
 
-def _not_kept(kind: LeaseKind, subject: int) -> AbstractContextManager[None]:  # noqa: ARG001
-    return nullcontext()
+def _not_kept(kind: LeaseKind, subject: int) -> AbstractContextManager[Stop]:  # noqa: ARG001
+    return nullcontext(NEVER)
 
 
 def _no_place(run: Run) -> AbstractContextManager[Callable[[], None]]:  # noqa: ARG001
@@ -62,7 +70,8 @@ class Context:
       model: Returns the language model a run asks, built from its settings; called only for
         operators that ask a model.
       problem: Returns a problem by digest; cached by its provider.
-      keep: Renews a lease for as long as the context manager is open.
+      keep: Renews a lease for as long as the context manager is open, and yields what asks the
+        step to stop once it was withdrawn.
       work: Counts a step for a run for as long as the context manager is open.
       place: Waits until the model of a run takes one more conversation, and yields what gives the
         place back before the context manager ends.
@@ -78,7 +87,7 @@ class Context:
     problem: Callable[[ProblemDigest], Problem]
     operators: Mapping[str, Operator]
     pace: Pace = Pace()
-    keep: Callable[[LeaseKind, int], AbstractContextManager[None]] = _not_kept
+    keep: Callable[[LeaseKind, int], AbstractContextManager[Stop]] = _not_kept
     work: Callable[[int], AbstractContextManager[None]] = _not_counted
     place: Callable[[Run], AbstractContextManager[Callable[[], None]]] = _no_place
     share: Share = alone

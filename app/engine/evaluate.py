@@ -12,7 +12,7 @@ from app.engine.attempt import carry_out, stop
 from app.engine.context import Context, Pace
 from app.engine.enqueue import enqueue
 from app.ports.ledger import Exhausted, Transaction
-from app.ports.protocols import Starved
+from app.ports.protocols import Starved, Stop, Stopped
 from app.ports.records import LeasedTrial, TrialQueue, TrialResult
 
 TURNS = 3
@@ -116,26 +116,35 @@ def claim_trials(
     return tx.trials.claim(trials, pace.lease_seconds, attempts=pace.attempts)
 
 
-def _evaluations(ctx: Context, run: Run, leased: Sequence[LeasedTrial]) -> Iterator[TrialResult]:
-    problem = ctx.problem(run.problem)
-    for trial in leased:
-        measured = replace(trial.trial, stage=trial.trial.measures)
-        job = problem.prepare(measured, trial.programs)
-        seed = (job.seed + trial.trial.repetition) % 2**32
-        job = replace(job, seed=seed, reuse=run.rules.search.reuse)
+def _evaluations(
+    ctx: Context, run: Run, leased: Sequence[LeasedTrial], stops: Sequence[Stop]
+) -> Iterator[TrialResult | None]:
+    for trial, withdrawal in zip(leased, stops, strict=True):
         try:
-            outcome = ctx.sandbox.run(job)
-        except Starved as error:
-            if trial.attempt < ctx.pace.attempts:
-                raise
-            outcome = error.outcome
-        evaluation = problem.interpret(measured, trial.programs, outcome)
-        if outcome.reused:
-            saved = outcome.wall_seconds
-            evaluation = replace(
-                evaluation, saved_seconds=saved, wall_seconds=0.0, cpu_seconds=0.0, boot_seconds=0.0
-            )
-        yield TrialResult(trial.id, trial.cohort, evaluation)
+            yield None if withdrawal.asked else _evaluation(ctx, run, trial, withdrawal)
+        except Stopped:
+            yield None
+
+
+def _evaluation(ctx: Context, run: Run, trial: LeasedTrial, stop: Stop) -> TrialResult:
+    problem = ctx.problem(run.problem)
+    measured = replace(trial.trial, stage=trial.trial.measures)
+    job = problem.prepare(measured, trial.programs)
+    seed = (job.seed + trial.trial.repetition) % 2**32
+    job = replace(job, seed=seed, reuse=run.rules.search.reuse)
+    try:
+        outcome = ctx.sandbox.run(job, stop)
+    except Starved as error:
+        if trial.attempt < ctx.pace.attempts:
+            raise
+        outcome = error.outcome
+    evaluation = problem.interpret(measured, trial.programs, outcome)
+    if outcome.reused:
+        saved = outcome.wall_seconds
+        evaluation = replace(
+            evaluation, saved_seconds=saved, wall_seconds=0.0, cpu_seconds=0.0, boot_seconds=0.0
+        )
+    return TrialResult(trial.id, trial.cohort, evaluation)
 
 
 def record(ctx: Context, run: Run, results: Sequence[TrialResult]) -> None:

@@ -19,6 +19,7 @@ from app.engine.briefing import brief_of, draft_of
 from app.engine.context import Context, Pace
 from app.engine.enter import GeneratedChildren, Unasked, enter
 from app.ports.ledger import Transaction
+from app.ports.protocols import NEVER, Stop, Stopped
 from app.ports.records import Asker, LeasedProposals
 
 
@@ -46,6 +47,7 @@ class Briefed:
     Attributes:
       answers: What a model answered when this step ran before, by turn and place.
       answered: Gives the place at the model back.
+      stop: Asks the conversation to end.
     """
 
     run: Run
@@ -53,6 +55,7 @@ class Briefed:
     brief: Brief
     answers: Mapping[int, Mapping[int, Completion]]
     answered: Callable[[], None] = lambda: None
+    stop: Stop = NEVER
 
     @property
     def drafted(self) -> LeasedProposals:
@@ -64,7 +67,7 @@ class Briefed:
 
 
 def _children(
-    ctx: Context, run: Run, leased: Sequence[LeasedProposals]
+    ctx: Context, run: Run, leased: Sequence[LeasedProposals], stops: Sequence[Stop]
 ) -> Iterator[GeneratedChildren | None]:
     """Yields the children of proposals, in order.
 
@@ -75,14 +78,14 @@ def _children(
     with place as answered, ctx.drawn.counting(run.id) as count:
         with ctx.store.begin() as tx:
             briefed = [_briefed(ctx, tx, run, proposals, count) for proposals in leased]
-        for work in briefed:
-            yield _bred(ctx, replace(work, answered=answered))
+        for work, stop in zip(briefed, stops, strict=True):
+            yield _bred(ctx, replace(work, answered=answered, stop=stop))
 
 
 def _bred(ctx: Context, work: Briefed) -> GeneratedChildren | None:
     try:
         return GeneratedChildren.of(work.drafted, _importable(ctx, work, converse(ctx, work)))
-    except Overtaken:
+    except (Overtaken, Stopped):
         return None
     except Unaffordable as error:
         return GeneratedChildren.of(work.drafted, [Unasked(str(error)) for _ in work.brief.drafts])
@@ -211,4 +214,5 @@ def _turn(ctx: Context, briefed: Briefed, turn: int, prompts: list[Prompt]) -> l
         answers,
         drafts,
         on_answer=briefed.answered,
+        stop=briefed.stop,
     )

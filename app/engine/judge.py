@@ -17,6 +17,7 @@ from app.engine.ask import Overtaken, Unaffordable, ask
 from app.engine.attempt import attempt
 from app.engine.context import Context
 from app.engine.evaluate import claim_trials, record
+from app.ports.protocols import Stop, Stopped
 from app.ports.records import Asker, LeasedTrial, TrialResult
 
 
@@ -32,23 +33,23 @@ def judge(ctx: Context, trial: TrialId) -> None:
 
 
 def _opinions(
-    ctx: Context, run: Run, leased: Sequence[LeasedTrial]
+    ctx: Context, run: Run, leased: Sequence[LeasedTrial], stops: Sequence[Stop]
 ) -> Iterator[TrialResult | None]:
     judges = run.rules.asking.judges
     if judges is None:
         raise ValueError(
             f"trial {leased[0].id} asks for an opinion, and run {run.id} has no judges"
         )
-    for leased_trial in leased:
+    for leased_trial, stop in zip(leased, stops, strict=True):
         try:
             yield TrialResult(
-                leased_trial.id, leased_trial.cohort, _opinion(ctx, run, judges, leased_trial)
+                leased_trial.id, leased_trial.cohort, _opinion(ctx, run, judges, leased_trial, stop)
             )
-        except Overtaken:
+        except (Overtaken, Stopped):
             yield None
 
 
-def _opinion(ctx: Context, run: Run, judges: Judges, leased: LeasedTrial) -> Evaluation:
+def _opinion(ctx: Context, run: Run, judges: Judges, leased: LeasedTrial, stop: Stop) -> Evaluation:
     """Returns the judges' opinion; a judge whose answer is stored is not asked again.
 
     No judge is asked where the budget has no room for the prompts.
@@ -65,7 +66,8 @@ def _opinion(ctx: Context, run: Run, judges: Judges, leased: LeasedTrial) -> Eva
     prompts = judge_prompts(judges, judged, run.rules.prompts, instructions)
     try:
         conversation = replace(cohort, members=(member,))
-        replies = ask(ctx, run, conversation, Asker.JUDGES, 0, prompts, answers.get(0, {}))
+        known = answers.get(0, {})
+        replies = ask(ctx, run, conversation, Asker.JUDGES, 0, prompts, known, stop=stop)
     except Unaffordable as error:
         return without_judgement(judged, str(error))
     return judgement(judges, judged, replies)

@@ -88,14 +88,15 @@ def resume(
 def cancel(ctx: Context, run: int, reason: str = "cancelled") -> bool:
     """Ends a run now; False if it had ended before.
 
-    What is in flight is withdrawn: no step begins, no result is recorded, and what was paid for is
-    kept for a `resume`, which goes on with the whole rest of the budget.
+    What is in flight is withdrawn: no step begins, those in progress stop, no result is recorded,
+    and what was paid for is kept for a `resume`, which goes on with the whole rest of the budget.
     """
     going = (RunState.RUNNING, RunState.PAUSED)
     with ctx.store.begin() as tx:
         if not tx.runs.set_state(run, going, RunState.CANCELLED, reason):
             return False
         tx.events.emit(run, Cancelled(reason=reason))
+        tx.leases.withdraw()
     return True
 
 
@@ -118,3 +119,4 @@ def cut(ctx: Context, cohort_id: CohortId, reason: str) -> None:
             MemberResult(m.id, State.CUT, m.program, cut=CutReason.CANCELLED) for m in open_members
         ]
         tx.cohorts.enter([cohort], results)
+        tx.leases.withdraw([cohort_id])

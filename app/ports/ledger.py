@@ -365,6 +365,20 @@ class Leases(Protocol):
         self, proposals: Sequence[ProposalId], trials: Sequence[TrialId], lease_seconds: float
     ) -> None: ...
 
+    def withdraw(self, cohorts: Sequence[CohortId] = ()) -> None:
+        """Makes the holders of leases look, once this commits, which steps are to stop.
+
+        Trials of these cohorts that nobody wants any more are leased no more: without a member that
+        is not settled, or with settled members only among their players.
+        """
+        ...
+
+    def withdrawn(
+        self, proposals: Sequence[ProposalId], trials: Sequence[TrialId]
+    ) -> tuple[list[ProposalId], list[TrialId]]:
+        """Returns those whose step is to stop: they are settled, or their run has ended."""
+        ...
+
     def release(
         self,
         proposals: Sequence[ProposalId],

@@ -5,8 +5,8 @@ Machinery that is down raises `Unavailable`, and the step that met it is tried a
 program's own misbehaviour never raises: it is a `Failure` inside an `Evaluation`.
 """
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeAlias
@@ -54,8 +54,40 @@ class Starved(Unavailable):
         self.outcome = outcome
 
 
+class Stopped(Unavailable):
+    """The work of a port was asked to stop before its end: its result is not wanted any more."""
+
+
 class Misconfigured(Unavailable):
     """Retrying will not help until a person acts; the message says what, where, and the remedy."""
+
+
+class Stop(Protocol):
+    """Whether a piece of work is to stop because its result is not wanted any more."""
+
+    @property
+    def asked(self) -> bool: ...
+
+    def then(self, act: Callable[[], None]) -> AbstractContextManager[None]:
+        """Has `act` called, once, when the work is asked to stop while the context is open.
+
+        It is called by any thread, at once if that was asked before, and never after the context.
+        It must neither block nor raise.
+        """
+        ...
+
+
+class Never:
+    """The stop of work that nobody withdraws."""
+
+    asked = False
+
+    def then(self, act: Callable[[], None]) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Calls nothing."""
+        return nullcontext()
+
+
+NEVER = Never()
 
 
 class LanguageModel(Protocol):
@@ -73,10 +105,11 @@ class LanguageModel(Protocol):
         """Returns what `Completion.parameters` of the prompt's completion will be."""
         ...
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
         """Returns one completion a prompt, in order.
 
         Raises:
+          Stopped: It was asked to stop; requests in flight were dropped.
           Unavailable: The model cannot be reached, or refuses every prompt.  Raised
             once no request is in flight any more, with the completions that were `answered`.
         """
@@ -101,10 +134,11 @@ class Protection:
 class Sandbox(Protocol):
     """Runs one job in isolation."""
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
         """Returns how the job ended, whatever the program did.
 
         Raises:
+          Stopped: It was asked to stop; nothing of the job goes on.
           Unavailable: The isolation itself could not be set up or answered no more.
         """
         ...

@@ -195,6 +195,7 @@ _UP = (
         visible_at TIMESTAMP WITH TIME ZONE NOT NULL,
         attempts INTEGER DEFAULT '0' NOT NULL,
         evaluation JSONB,
+        withdrawn BOOLEAN DEFAULT false NOT NULL,
         score FLOAT(53),
         wall_seconds FLOAT(53) DEFAULT '0' NOT NULL,
         cpu_seconds FLOAT(53) DEFAULT '0' NOT NULL,
@@ -204,7 +205,10 @@ _UP = (
         CONSTRAINT trials_cohort_exists FOREIGN KEY(cohort) REFERENCES cohorts (id)
     )
     """,
-    "CREATE INDEX trials_waiting ON trials (run, visible_at) WHERE evaluation IS NULL",
+    """
+    CREATE INDEX trials_waiting ON trials (run, visible_at) WHERE evaluation IS NULL AND NOT
+        withdrawn
+    """,
     "CREATE INDEX trials_recent ON trials (run, island, stage, id) WHERE score IS NOT NULL",
     """
     CREATE TABLE outcomes (

@@ -1,15 +1,17 @@
 """What every sandbox promises, whatever its isolation consists of."""
 
 import json
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from app.adapters.store.leases import Withdrawal
 from app.domain.evaluation import FailureKind
 from app.domain.problem import Evaluator, EvaluatorBroken, Job, Limits, Mode, Outcome
-from app.ports.protocols import Sandbox, Starved
+from app.ports.protocols import Sandbox, Starved, Stopped
 
 LIMITS = Limits(
     wall_seconds=60.0, cpu_seconds=10.0, memory_mib=256, output_bytes=200_000, result_bytes=100_000
@@ -160,6 +162,23 @@ class SandboxContract:
         return Job(
             problem() if evaluator is None else evaluator, function, programs, limits, mode, seed
         )
+
+    # What is not wanted any more.
+
+    def test_a_withdrawn_job_stops_and_gives_its_place_back(
+        self, sandbox: Sandbox, mode: Mode
+    ) -> None:
+        """It would run until its time-out, which is a failure, if nothing stopped it."""
+        endless = self.job(mode, b"def solve(x):\n    while True: pass\n")
+        withdrawal = Withdrawal()
+        timer = threading.Timer(0.2, withdrawal.ask)
+        timer.start()
+        with pytest.raises(Stopped):
+            sandbox.run(endless, withdrawal)
+        timer.join()
+        with pytest.raises(Stopped):
+            sandbox.run(endless, withdrawal)
+        assert metrics(sandbox.run(self.job(mode, SQUARE))) == {"combined_score": 25}
 
     # What a result is.
 

@@ -15,7 +15,7 @@ from app.domain.search.cohort import ProposalId
 from app.engine import lifecycle, steps
 from app.engine.context import Context
 from app.ports.ledger import Transaction
-from app.ports.protocols import Step, Unavailable
+from app.ports.protocols import NEVER, Step, Stop, Unavailable
 from app.ports.records import Asker
 from tests.engine.conftest import new_run, table
 from tests.engine.toy import problem
@@ -135,7 +135,7 @@ class Numbers:
         self.away = away
         self.text = text
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
         self.asked += 1
         if self.asked - 1 == self.away:
             raise Unavailable("the model is away")

@@ -8,7 +8,7 @@ from app.domain.problem import EvaluatorBroken, Job, Outcome
 from app.domain.run import RunState
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
-from app.ports.protocols import Unavailable
+from app.ports.protocols import NEVER, Stop, Unavailable
 from app.reports.summary import run_load
 from tests.engine.conftest import new_run, table
 from tests.engine.executors import Numbers, RecordedMessages, planned, settled
@@ -25,7 +25,7 @@ class Wavering(ToySandbox):
         self.fails = -1
         self.error = error
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
         if self.runs == self.fails:
             self.runs += 1
             raise self.error

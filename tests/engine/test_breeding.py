@@ -17,6 +17,7 @@ from app.domain.search.archive import Cell
 from app.domain.search.recipes.map_elites import default_patience
 from app.engine import steps
 from app.engine.context import Context
+from app.ports.protocols import NEVER, Stop
 from tests.engine.executors import Numbers, RecordedMessages, planned
 
 
@@ -76,7 +77,7 @@ class Held(Numbers):
         self.next = threading.Semaphore(1)
         self.all = threading.Barrier(conversations)
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
         self.next.release()
         self.all.wait(30)
         return super().complete(prompts)

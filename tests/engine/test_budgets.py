@@ -18,7 +18,7 @@ from app.domain.search.budget import PROMPT_GROWTH, Budget
 from app.domain.search.cohort import State
 from app.engine import lifecycle, steps
 from app.engine.context import Context
-from app.ports.protocols import Unavailable
+from app.ports.protocols import NEVER, Stop, Unavailable
 from app.ports.records import NewRun
 from app.reports.costs import read_costs
 from tests.engine.conftest import new_run, table
@@ -37,7 +37,7 @@ class Metered:
         self.asked = 0
         self.counts = counts
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
         replies = []
         for prompt in prompts:
             self.asked += 1
@@ -178,7 +178,7 @@ def _growing(brief: Brief) -> Conversation:
 class Counting(Metered):
     """Counts a prompt's tokens as they are, and says the longest that is allowed."""
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
         return [
             replace(one, prompt_tokens=len(prompt.user.split()), completion_tokens=MAX_TOKENS)
             for prompt, one in zip(prompts, super().complete(prompts), strict=True)
@@ -206,7 +206,7 @@ def test_a_prompt_much_longer_than_all_before_exceeds_no_cap(ctx: Context, token
 class Judged(Counting):
     """Writes a program that is much longer than all before, every seventh time."""
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
         return [
             one if prompt.role is Role.JUDGE or prompt.sample % 7 != 6 else replace(one, text=LONG)
             for prompt, one in zip(prompts, super().complete(prompts), strict=True)
@@ -246,7 +246,7 @@ def test_a_judges_prompt_much_longer_than_all_before_exceeds_no_cap(
 
 def test_a_judge_that_never_answered_counts_as_paid(ctx: Context) -> None:
     class DeafJudge(Metered):
-        def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
             if prompts[0].role is Role.JUDGE:
                 raise Unavailable("no answer within 2 s", unanswered=1)
             return super().complete(prompts)
@@ -263,7 +263,7 @@ def test_a_judge_that_never_answered_counts_as_paid(ctx: Context) -> None:
 
 def test_requests_that_nobody_answered_count_as_paid(ctx: Context) -> None:
     class Deaf(Metered):
-        def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
             if self.asked == 3:
                 self.asked += 1
                 raise Unavailable("no answer within 2 s", unanswered=2)

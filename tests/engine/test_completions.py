@@ -13,6 +13,7 @@ from app.adapters.store.sql import SqlStore
 from app.domain.operator import Completion, Prompt, Role
 from app.domain.search.budget import Charge
 from app.ports.ledger import Transaction
+from app.ports.protocols import NEVER, Stop
 from app.ports.records import Asker, CompletionKey, Plan, Turn
 from tests.contracts.language_model import LanguageModelContract, PartialAnswersContract, Serve
 from tests.engine.conftest import new_run
@@ -144,7 +145,7 @@ class Small:
     def parameters(self, prompt: Prompt) -> dict[str, object]:
         return {"model": "small", "seed": prompt.sample}
 
-    def complete(self, prompts: list[Prompt]) -> list[Completion]:
+    def complete(self, prompts: list[Prompt], stop: Stop = NEVER) -> list[Completion]:
         self.asked += prompts
         return [
             replace(ANSWER, text=f"fresh {one.sample}", parameters=self.parameters(one))
@@ -182,7 +183,7 @@ class Nobody:
     def parameters(self, prompt: Prompt) -> dict[str, object]:
         return {"model": self.name}
 
-    def complete(self, prompts: list[Prompt]) -> list[Completion]:
+    def complete(self, prompts: list[Prompt], stop: Stop = NEVER) -> list[Completion]:
         assert not prompts, "the ledger answers these"
         return []
 
@@ -197,7 +198,7 @@ class Answered:
         self._turns = itertools.count()
         self.name = self._cached.name
 
-    def complete(self, prompts: list[Prompt]) -> list[Completion]:
+    def complete(self, prompts: list[Prompt], stop: Stop = NEVER) -> list[Completion]:
         replies = [
             replace(ANSWER, text=self._said(one.user), parameters=self._nobody.parameters(one))
             for one in prompts

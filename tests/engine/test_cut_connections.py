@@ -19,7 +19,7 @@ from app.domain.run import RunState
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
 from app.ports.ledger import Transaction
-from app.ports.protocols import Store, Unavailable
+from app.ports.protocols import NEVER, Stop, Store, Unavailable
 from tests.engine.conftest import new_run, table
 from tests.engine.executors import Numbers, RecordedMessages, UnreliableQueue, planned, settled
 from tests.engine.toy import problem
@@ -105,7 +105,7 @@ class Paid:
         self.asked = 0
         self._lock = threading.Lock()
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
         time.sleep(0.01)
         with self._lock:
             self.asked += len(prompts)

@@ -21,7 +21,7 @@ from app.domain.prompting.directions import packaged
 from app.domain.run import Run, RunState
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
-from app.ports.protocols import Unavailable
+from app.ports.protocols import NEVER, Stop, Unavailable
 from app.ports.records import NewRun
 from tests.engine.conftest import new_run, table
 from tests.engine.executors import UnreliableQueue, served
@@ -54,7 +54,7 @@ class Team:
         self.dies = dies
         self.down: set[int] = set()
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
         self.calls.append(list(prompts))
         if len(self.calls) - 1 == self.dies:
             raise Killed
@@ -226,7 +226,7 @@ def test_a_direction_is_an_event_before_its_child_is_asked_for(ctx: Context) -> 
     class Watching(Team):
         seen: int | None = None
 
-        def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
             if prompts[0].role is Role.GENERATOR and self.seen is None:
                 with ctx.store.begin() as tx:
                     self.seen = len(tx.events.read(run.id, kinds=[EventKind.DIRECTED]))
@@ -249,7 +249,7 @@ class Unsteady(Team):
         self._rng = Random(1)
         self._lock = threading.Lock()
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
         with self._lock:
             takes = self._rng.uniform(0.0, 0.06)
             down = {prompt.sample for prompt in prompts if self._rng.random() < 0.2}

@@ -14,7 +14,7 @@ from app.domain.problem import Job, Outcome
 from app.domain.program import Program
 from app.engine import lifecycle, steps
 from app.engine.context import Context
-from app.ports.protocols import Store
+from app.ports.protocols import NEVER, Stop, Store
 from tests.engine.conftest import new_run, table
 from tests.engine.executors import RecordedMessages, planned
 from tests.engine.toy import ToySandbox, problem
@@ -60,7 +60,7 @@ def test_a_proposal_that_settles_during_a_read_is_counted_once(ctx: Context) -> 
 
 def test_a_run_whose_proposals_fail_alike_says_what_is_wrong_with_them(ctx: Context) -> None:
     class Strict(ToySandbox):
-        def run(self, job: Job) -> Outcome:
+        def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
             outcome = super().run(job)
             if self.runs == 1:
                 return outcome

@@ -14,6 +14,7 @@ from app.domain.problem import Job, Outcome
 from app.domain.run import Run
 from app.domain.search.cohort import CutReason, State
 from app.engine.context import Context
+from app.ports.protocols import NEVER, Stop
 from app.ports.records import Settled
 from app.reports.generations import generations
 from app.reports.metrics import history, write_csv, write_jsonl
@@ -167,7 +168,7 @@ class NoisySandbox(ToySandbox):
         super().__init__()
         self.seeds: list[int] = []
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
         outcome = super().run(job)
         self.seeds.append(job.seed)
         if outcome.result is None:

@@ -35,6 +35,7 @@ from app.domain.search.strategy import Barrier, Lineage, RecipeInputs, Strategy,
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
 from app.engine.sharing import alone
+from app.ports.protocols import NEVER, Stop
 from tests.engine.conftest import new_run, table
 from tests.engine.toy import NUDGE, ToySandbox, interpret, prepare, problem
 
@@ -128,11 +129,11 @@ class Network:
             self._depth -= 1
 
     @contextmanager
-    def keep(self, kind: str, subject: int) -> Iterator[None]:
+    def keep(self, kind: str, subject: int) -> Iterator[Stop]:
         self._interrupted()
-        yield
+        yield NEVER
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
         self._interrupted()
         texts = [self._program() for _ in prompts]
         crashing = self._rng.random() < 0.1
@@ -142,7 +143,7 @@ class Network:
         """Returns a program; many have the metrics of another one that is longer or shorter."""
         return f"{'x' * self._rng.randint(1, 9)} = {self._rng.randint(-4, 8)}.0\n"
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
         self._interrupted()
         return self._sandbox.run(job)
 

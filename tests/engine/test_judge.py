@@ -15,7 +15,7 @@ from app.domain.search.budget import Budget
 from app.domain.search.cohort import State
 from app.engine import lifecycle, steps
 from app.engine.context import Context
-from app.ports.protocols import Misconfigured, Unavailable
+from app.ports.protocols import NEVER, Misconfigured, Stop, Unavailable
 from tests.engine.conftest import new_run, run_to_the_end, table
 from tests.engine.toy import ASKED, NUDGE, problem
 
@@ -29,7 +29,7 @@ class Bench:
         self.worth, self.fault = worth, fault
         self.asked: list[Prompt] = []
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
         if self.fault is not None and prompts[0].role is Role.JUDGE:
             raise self.fault
         self.asked += prompts

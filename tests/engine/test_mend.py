@@ -16,6 +16,7 @@ from app.domain.problem import Job, Outcome
 from app.domain.program import Program
 from app.domain.search.cohort import State
 from app.engine.context import Context
+from app.ports.protocols import NEVER, Stop
 from app.ports.records import Settled
 from mock_llm.replies import mutating_reply
 from tests.engine.conftest import new_run, run_to_the_end
@@ -34,7 +35,7 @@ class Faulty(ToySandbox):
         super().__init__()
         self._failure = Failure(kind, detail)
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
         [(suffix, source)] = job.programs
         if FAULT.encode() in source:
             return Outcome(None, self._failure)

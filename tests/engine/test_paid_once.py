@@ -15,6 +15,7 @@ from app.domain.search.budget import Charge
 from app.domain.search.cohort import Cohort
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
+from app.ports.protocols import NEVER, Stop
 from app.ports.records import Asker, Turn
 from app.reports.costs import read_costs
 from tests.engine.conftest import table
@@ -41,7 +42,7 @@ class Slow:
         self.asked = 0
         self.meanwhile: Callable[[], None] = lambda: None
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
         self.asked += 1
         mine = self.asked
         if mine == 1:
@@ -93,7 +94,7 @@ class TwoJudges:
         self.opinions = 0
         self.meanwhile: Callable[[], None] = lambda: None
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
         if prompts[0].role is not Role.JUDGE:
             return [Completion(f"x = {one.sample}\n", self.name) for one in prompts]
         self.opinions += 1

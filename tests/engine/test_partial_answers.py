@@ -20,7 +20,7 @@ from app.domain.search.budget import Budget, unanswered_price
 from app.engine import lifecycle, steps
 from app.engine.budget import price_ceiling
 from app.engine.context import Context, Pace
-from app.ports.protocols import Unavailable
+from app.ports.protocols import NEVER, Stop, Unavailable
 from tests.engine.conftest import new_run, table
 from tests.engine.executors import (
     RecordedMessages,
@@ -55,7 +55,7 @@ class Failing:
         self.down = set(down)
         self.unanswered = unanswered
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
         self.asked += [one.user for one in prompts]
         said = {"whole": "5", "half": "0.", "sign": "-"}
         answered = {
@@ -145,7 +145,7 @@ def test_what_was_answered_and_what_may_be_billed_are_booked_together(ctx: Conte
 
 def test_of_several_judges_those_that_answered_are_not_asked_again(ctx: Context) -> None:
     class OneJudge(Failing):
-        def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
             if prompts[0].role is not Role.JUDGE:
                 return [Completion(f"x = {one.sample}\n", self.name) for one in prompts]
             self.asked += [one.model for one in prompts]
@@ -189,7 +189,7 @@ class Unsteady:
         self._rng = Random(1)
         self._lock = threading.Lock()
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
         with self._lock:
             takes, down = self._rng.uniform(0.0, 0.1), [self._rng.random() < 0.2 for _ in prompts]
         time.sleep(takes)

@@ -10,6 +10,7 @@ from app.domain.problem import Job, Outcome
 from app.domain.run import Run, RunState
 from app.engine import lifecycle
 from app.engine.context import Context
+from app.ports.protocols import NEVER, Stop
 from tests.engine.conftest import new_run
 from tests.engine.toy import ToySandbox, problem
 from workers import tasks
@@ -73,7 +74,7 @@ class Faulty(ToySandbox):
         super().__init__()
         self.broken = True
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
         if self.broken:
             raise KeyError("a defect of this package")
         return super().run(job)

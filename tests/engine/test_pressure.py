@@ -15,6 +15,7 @@ from app.domain.search.back_pressure import LARGEST_SHARE, LEAST, SMALL, Flow, I
 from app.engine import lifecycle, steps
 from app.engine.back_pressure import pressure
 from app.engine.context import Context
+from app.ports.protocols import NEVER, Stop
 from app.reports.summary import run_load
 from tests.engine.conftest import new_run, table
 from tests.engine.toy import problem
@@ -28,7 +29,7 @@ class Slow:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
 
-    def complete(self, prompts: list[Prompt]) -> list[Completion]:
+    def complete(self, prompts: list[Prompt], stop: Stop = NEVER) -> list[Completion]:
         return [
             Completion(
                 f"x = {prompt.sample / 100:.4f}\n",

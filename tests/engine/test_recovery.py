@@ -14,7 +14,7 @@ from app.domain.run import RunState
 from app.engine import lifecycle, steps
 from app.engine.attempt import stop
 from app.engine.context import Context, Pace
-from app.ports.protocols import Misconfigured, Starved, Unavailable
+from app.ports.protocols import NEVER, Misconfigured, Starved, Stop, Unavailable
 from tests.engine.conftest import new_run, run_to_the_end, table
 from tests.engine.toy import problem
 
@@ -62,7 +62,7 @@ class Busy:
     def __init__(self) -> None:
         self.asked = 0
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
         if b"0.0\n" in job.programs[0][1]:
             return Outcome(b'{"x": 0.0}', None)
         self.asked += 1
@@ -146,7 +146,7 @@ class Poison:
     def __init__(self) -> None:
         self.deaths = 0
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
         if b"0.0\n" in job.programs[0][1]:
             return Outcome(b'{"x": 0.0}', None)
         self.deaths += 1
@@ -187,7 +187,7 @@ class Counting:
         self.asked = 0
         self.error = error
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
         if self.error is not None:
             raise self.error
         self.asked += len(prompts)
@@ -302,7 +302,7 @@ def test_a_model_that_refuses_the_key_pauses_the_run_and_spends_nothing(ctx: Con
 class Broken:
     """A sandbox that finds the evaluator unusable."""
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
         raise EvaluatorBroken("evaluator.py:3: NameError: nope")
 
     def close(self) -> None: ...

@@ -13,6 +13,7 @@ from app.domain.run import RunState
 from app.domain.search.budget import Charge
 from app.engine import lifecycle
 from app.engine.context import Context
+from app.ports.protocols import NEVER, Stop
 from app.ports.records import Asker, NewRun, Turn
 from tests.contracts.language_model import LanguageModelContract, Serve
 from tests.engine.conftest import new_run, run_to_the_end
@@ -28,7 +29,7 @@ class Recorded:
         self._replay = ReplayModel(str(run), store)
         self.name = self._replay.name
 
-    def complete(self, prompts: list[Prompt]) -> list[Completion]:
+    def complete(self, prompts: list[Prompt], stop: Stop = NEVER) -> list[Completion]:
         answers = [Completion(self._said(one.user), "recorded", prompt_tokens=3) for one in prompts]
         with self._store.begin() as tx:
             _, cohort = tx.cohorts.lock(self._cohort)

@@ -17,6 +17,7 @@ from app.domain.search.budget import Budget
 from app.domain.search.cohort import State
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
+from app.ports.protocols import NEVER, Stop
 from tests.engine.conftest import new_run, run_to_the_end, table
 from tests.engine.toy import ToySandbox, problem
 
@@ -32,7 +33,7 @@ class Answering:
         self.answer = answer
         self.asked: list[Prompt] = []
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
         self.asked += prompts
         return [self.answer(prompt) for prompt in prompts]
 
@@ -44,7 +45,7 @@ class Recording(ToySandbox):
         super().__init__()
         self.ran: set[bytes] = set()
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
         self.ran |= {source for _, source in job.programs}
         return super().run(job)
 
@@ -141,7 +142,7 @@ class Dying(Answering):
 
     died = False
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
         if not self.died and "# Your reply came to nothing" in prompts[0].user:
             self.died = True
             raise SystemExit("killed")

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from app.domain.operator import Completion, Prompt, Role
 from app.engine.context import Context
+from app.ports.protocols import NEVER, Stop
 from tests.engine.conftest import new_run, run_to_the_end
 from tests.engine.toy import ASKED, problem
 
@@ -18,7 +19,7 @@ class Heard:
     def __init__(self) -> None:
         self.asked: list[Prompt] = []
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
         self.asked += prompts
         return [
             Completion(f"x = {one.sample / 7:.6f}\n", "heard", role=one.role) for one in prompts

@@ -17,7 +17,7 @@ from app.domain.problem import Evaluator, Job, Limits, Mode, Outcome
 from app.domain.program import Program
 from app.domain.search.cohort import CutReason
 from app.engine.context import Context
-from app.ports.protocols import Unavailable
+from app.ports.protocols import NEVER, Stop, Unavailable
 from app.reports.summary import Savings, document, summarise
 from tests.engine.conftest import new_run, run_to_the_end
 from tests.engine.toy import ToySandbox, problem
@@ -34,7 +34,7 @@ class CountingSandbox(ToySandbox):
     def surroundings(self, evaluator: Evaluator) -> str:
         return self.image
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
         self.stages[job.function] += 1
         return replace(super().run(job), wall_seconds=0.5)
 
@@ -191,7 +191,7 @@ class Failing(CountingSandbox):
         super().__init__()
         self.failure: Exception | FailureKind | None = failure
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
         failure, self.failure = self.failure, None
         if isinstance(failure, Exception):
             raise failure

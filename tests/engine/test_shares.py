@@ -15,6 +15,7 @@ from app.domain.run import Run, RunState
 from app.engine import lifecycle, steps
 from app.engine.back_pressure import shared_capacity
 from app.engine.context import Context, Pace
+from app.ports.protocols import NEVER, Stop
 from app.ports.records import Capacity, Worker
 from app.reports.summary import read_places
 from tests.engine.conftest import new_run, table
@@ -31,7 +32,7 @@ class Slow(ToySandbox):
         self.at_once = self.most_at_once = 0
         self._lock = threading.Lock()
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
         with self._lock:
             self.at_once += 1
             self.most_at_once = max(self.most_at_once, self.at_once)

@@ -8,6 +8,7 @@ from app.domain.evaluation import Evaluation, Failure, FailureKind, Trial
 from app.domain.operator import Brief, Conversation, Offspring, Operator, Prompt
 from app.domain.problem import Axis, Evaluator, Job, Outcome, Problem
 from app.domain.program import Program, ProgramId
+from app.ports.protocols import NEVER, Stop
 
 DIGEST = "70" * 32
 
@@ -39,7 +40,7 @@ class ToySandbox:
     def __init__(self) -> None:
         self.runs = 0
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
         self.runs += 1
         text = job.programs[0][1].decode().split("=")[1].split("#")[0].strip()
         if text == "crash":

@@ -15,7 +15,7 @@ from app.adapters.model.providers.openai import OpenAIModel
 from app.adapters.model.providers.scripted import ScriptedModel
 from app.adapters.model.providers.spec import ModelSpec
 from app.domain.operator import Completion, Prompt, Role
-from app.ports.protocols import LanguageModel, Misconfigured, Unavailable
+from app.ports.protocols import NEVER, LanguageModel, Misconfigured, Stop, Unavailable
 from tests.contracts.language_model import PartialAnswersContract, Serve
 from tests.integration.test_model_openai import Endpoint, Pauses, Reply, in_turn, refused, said
 
@@ -29,7 +29,7 @@ class Named:
     def parameters(self, prompt: Prompt) -> dict[str, Any]:
         return {"model": self.name}
 
-    def complete(self, prompts: Any) -> list[Completion]:
+    def complete(self, prompts: Any, stop: Stop = NEVER) -> list[Completion]:
         self.asked += 1
         if self.fault is not None:
             raise self.fault
@@ -100,7 +100,7 @@ def test_a_prompt_for_one_of_the_models_goes_to_that_one_while_it_is_up() -> Non
 class Half(Named):
     """Answers every other prompt, and one request more may be billed."""
 
-    def complete(self, prompts: Any) -> list[Completion]:
+    def complete(self, prompts: Any, stop: Stop = NEVER) -> list[Completion]:
         answered = dict(list(enumerate(super().complete(prompts)))[::2])
         raise Unavailable("half", unanswered=1, answered=answered)
 

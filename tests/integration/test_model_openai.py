@@ -20,9 +20,10 @@ from app.adapters.model.providers.openai import OpenAIModel
 from app.adapters.model.providers.presets import PRESETS
 from app.adapters.model.providers.scripted import ScriptedModel
 from app.adapters.model.providers.spec import ModelSpec
+from app.adapters.store.leases import Withdrawal
 from app.config.models import Provider
 from app.domain.operator import Prompt
-from app.ports.protocols import Misconfigured, Unavailable
+from app.ports.protocols import Misconfigured, Stopped, Unavailable
 from tests.contracts.language_model import PartialAnswersContract, Serve
 
 KEY = "sk-test-0123456789abcdef"
@@ -565,3 +566,21 @@ def test_a_closed_exchange_leaves_no_caller_behind_and_opens_again() -> None:
 
 def test_the_key_is_not_shown_with_the_model() -> None:
     assert KEY not in repr(ModelSpec("echo", api_key=KEY))
+
+
+def test_a_stopped_call_keeps_its_answers_and_gives_its_place_back() -> None:
+    withdrawal = Withdrawal()
+
+    def answer(body: dict[str, Any]) -> Reply:
+        if body["messages"][-1]["content"] != "endless":
+            return said("x")
+        withdrawal.ask()
+        return Reply(hang_seconds=1e-6)
+
+    with conversation(answer, max_in_flight=1) as (model, endpoint, _):
+        with pytest.raises(Stopped) as stopped:
+            model.complete([Prompt("", "short"), Prompt("", "endless")], withdrawal)
+        assert {place: reply.text for place, reply in stopped.value.answered.items()} == {0: "x"}
+        assert stopped.value.unanswered == 1, "the request that was dropped may be billed"
+        assert [reply.text for reply in model.complete([Prompt("", "short")])] == ["x"]
+    assert len(endpoint.asked) == 3

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from app.adapters.sandbox.bundle import harness_frame
 from app.domain.problem import Evaluator, Job, Outcome
-from app.ports.protocols import Protection, Sandbox, Store, Unavailable
+from app.ports.protocols import NEVER, Protection, Sandbox, Stop, Store, Unavailable
 
 
 class CachedSandbox:
@@ -21,20 +21,21 @@ class CachedSandbox:
         self._sandbox = sandbox
         self._store = store
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
         """Returns how the job ended, or how an equal one did; see `Job.reuse`.
 
         Raises:
+          Stopped: It was asked to stop.
           Unavailable: The ledger or the sandbox cannot be reached.
         """
         if not job.reuse:
-            return self._sandbox.run(job)
+            return self._sandbox.run(job, stop)
         key = digest(job, self._sandbox.surroundings(job.evaluator))
         with self._store.begin() as tx:
             known = tx.outcomes.recall(key)
         if known is not None:
             return known
-        outcome = self._sandbox.run(job)
+        outcome = self._sandbox.run(job, stop)
         if outcome.result is not None:
             with suppress(Unavailable), self._store.begin() as tx:
                 tx.outcomes.keep(key, outcome)

@@ -92,6 +92,10 @@ class ContainerConnection:
         # What came while this process was itself held up is read also after the deadline.
         self._socket.settimeout(max(left, _LATE_SECONDS))
 
+    def interrupt(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)  # the zygote reads the end of its input and exits
+
     def silent(self) -> bool:
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)

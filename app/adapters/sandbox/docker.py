@@ -23,7 +23,7 @@ from app.adapters.sandbox.orphans import labels
 from app.adapters.sandbox.pool import DEFAULT_POOL, Pool, PoolSettings
 from app.adapters.sandbox.warm_sandbox import BootSettings, WarmSandbox, sandbox_memory_mib
 from app.domain.problem import Evaluator, Job, Limits, Outcome
-from app.ports.protocols import Misconfigured, Protection
+from app.ports.protocols import NEVER, Misconfigured, Protection, Stop
 
 ENGINES_OWN = "engine"
 """Names the seccomp profile that the engine gives to every container."""
@@ -94,8 +94,8 @@ class DockerSandbox:
         self._engine_seconds = engine_seconds
         self._pool = Pool(self._start, pool)
 
-    def run(self, job: Job) -> Outcome:
-        return self._pool.run(job)
+    def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
+        return self._pool.run(job, stop)
 
     def close(self) -> None:
         self._pool.close()

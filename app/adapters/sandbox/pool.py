@@ -13,7 +13,7 @@ from app.adapters.sandbox.verdict import more_than, outcome, starved
 from app.adapters.sandbox.warm_sandbox import SandboxLost, SandboxOverdue, WarmSandbox
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.problem import Evaluator, EvaluatorBroken, Job, Limits, Mode, Outcome
-from app.ports.protocols import Protection, Starved, Unavailable
+from app.ports.protocols import NEVER, Protection, Starved, Stop, Stopped, Unavailable
 
 _ATTEMPTS = 3  # a job whose sandbox is lost is repeated in a fresh one
 _KEYS_REMEMBERED = 64
@@ -98,21 +98,25 @@ class Pool:
         self._background = BackgroundTasks()
         self._closed = False
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
         """Returns how the job ended; a sandbox lost on the way is replaced twice.
 
         Raises:
+          Stopped: It was asked to stop; its sandbox is not used again, and its place is free.
           Unavailable: A sandbox could not be had, or the machinery between went away.
           Starved: The machine had no time for the trial.
           EvaluatorBroken: The evaluator cannot be imported or lacks the function.
         """
         reason = ""
         for attempt in range(_ATTEMPTS):
-            warm = self._take(job, fresh=attempt > 0)
+            warm = self._take(job, stop, fresh=attempt > 0)
             fit = False
             try:
-                report = warm.sandbox.run(job)
-                fit = warm.sandbox.clean
+                if fit := stop.asked:
+                    raise Stopped("the trial was withdrawn before it began")
+                with stop.then(warm.sandbox.interrupt):
+                    report = warm.sandbox.run(job)
+                fit = warm.sandbox.clean and not stop.asked  # else it may be interrupted yet
                 if report.header["evaluator_lost"] and not report.result:
                     raise SandboxLost("the evaluator's zygote ended")
                 ended = outcome(job, report, warm.boot_seconds)
@@ -120,6 +124,8 @@ class Pool:
                     raise Starved(ended)
                 return ended
             except SandboxLost as error:
+                if stop.asked:
+                    raise Stopped("the trial was withdrawn") from error
                 reason = str(error)
                 if warm.sandbox.starved():
                     return _failed(FailureKind.MEMORY, more_than(job.limits), job)
@@ -166,9 +172,10 @@ class Pool:
             self._end(warm)
         self._background.finish()
 
-    def _take(self, job: Job, *, fresh: bool) -> _PooledSandbox:
+    def _take(self, job: Job, stop: Stop, *, fresh: bool) -> _PooledSandbox:
         key = self._key(job)
-        idle = self._reserve(key, fresh)
+        with stop.then(self._wake):
+            idle = self._reserve(key, fresh, stop)
         if idle is not None:
             self._top_up(job, idle)
             return idle
@@ -200,17 +207,24 @@ class Pool:
             numpy = digest in self._with_numpy
         return _PoolKey(digest, job.evaluator.image, job.mode, job.limits, numpy)
 
-    def _reserve(self, key: _PoolKey, fresh: bool) -> _PooledSandbox | None:
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _reserve(self, key: _PoolKey, fresh: bool, stop: Stop) -> _PooledSandbox | None:
         """Returns an idle sandbox, or None for the right to boot one.
 
         Args:
           key: What the sandbox is for.
           fresh: Whether an idle one is not acceptable, because one has just been lost.
+          stop: Ends the wait for a place.
         """
         with self._changed:
             while True:
                 if self._closed:
                     raise Unavailable("the sandbox is closed")
+                if stop.asked:
+                    raise Stopped("the trial was withdrawn before it had a place")
                 self._retire(lambda warm: not self._usable(warm))
                 if self._lent < self._settings.max_sandboxes:
                     self._lent += 1

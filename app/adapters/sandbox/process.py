@@ -26,7 +26,7 @@ from app.adapters.sandbox.warm_sandbox import (
     sandbox_memory_mib,
 )
 from app.domain.problem import Evaluator, Job, Limits, Outcome
-from app.ports.protocols import Protection, Unavailable
+from app.ports.protocols import NEVER, Protection, Stop, Unavailable
 
 _FOLDER = "evoq-sandbox-"
 _PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -71,8 +71,8 @@ class ProcessSandbox:
             cgroup.remove_empty(self._cgroups)
         self._pool = Pool(self._start, pool)
 
-    def run(self, job: Job) -> Outcome:
-        return self._pool.run(job)
+    def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
+        return self._pool.run(job, stop)
 
     def close(self) -> None:
         self._pool.close()
@@ -217,12 +217,13 @@ class _PipeConnection:
         self._to, self._from = self._child.stdin.fileno(), self._child.stdout.fileno()
         os.set_blocking(self._to, False)
         os.set_blocking(self._from, False)
+        self._interrupted = os.eventfd(0)
 
     def send(self, parts: Sequence[bytes], deadline: float) -> None:
         for part in parts:
             view = memoryview(part)
             while view:
-                _wait(self._to, select.POLLOUT, deadline)
+                self._wait(self._to, select.POLLOUT, deadline)
                 try:
                     view = view[os.write(self._to, view) :]
                 except BlockingIOError:
@@ -233,7 +234,7 @@ class _PipeConnection:
     def receive(self, size: int, deadline: float) -> bytes:
         received = bytearray()
         while len(received) < size:
-            _wait(self._from, select.POLLIN, deadline)
+            self._wait(self._from, select.POLLIN, deadline)
             try:
                 piece = os.read(self._from, min(size - len(received), 1 << 20))
             except BlockingIOError:
@@ -242,6 +243,20 @@ class _PipeConnection:
                 raise SandboxLost("the sandbox has ended")
             received += piece
         return bytes(received)
+
+    def _wait(self, fd: int, event: int, deadline: float) -> None:
+        poll = select.poll()
+        poll.register(fd, event)
+        poll.register(self._interrupted, select.POLLIN)
+        # What came while this process was itself held up is read also after the deadline.
+        ready = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
+        if not ready:
+            raise SandboxOverdue("the sandbox does not answer")
+        if any(each == self._interrupted for each, _ in ready):
+            raise SandboxLost("the trial was interrupted")
+
+    def interrupt(self) -> None:
+        os.eventfd_write(self._interrupted, 1)
 
     def silent(self) -> bool:
         poll = select.poll()
@@ -278,6 +293,7 @@ class _PipeConnection:
             self._child.kill()
             self._child.wait()
         self._child.stdout.close()
+        os.close(self._interrupted)
         self._remove()
 
     def _remove(self) -> None:
@@ -285,11 +301,3 @@ class _PipeConnection:
         self._scratch.remove()
         if self._group is not None:
             self._group.remove()
-
-
-def _wait(fd: int, event: int, deadline: float) -> None:
-    poll = select.poll()
-    poll.register(fd, event)
-    # What came while this process was itself held up is read also after the deadline.
-    if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-        raise SandboxOverdue("the sandbox does not answer")

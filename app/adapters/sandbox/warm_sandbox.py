@@ -75,6 +75,10 @@ class SandboxConnection(Protocol):
         """Returns exactly `size` bytes; raises SandboxLost or SandboxOverdue."""
         ...
 
+    def interrupt(self) -> None:
+        """Makes a `receive` of another thread, now or later, raise SandboxLost; does not wait."""
+        ...
+
     def silent(self) -> bool:
         """Returns whether nothing has come since the last frame, not even the stream's end."""
         ...
@@ -267,6 +271,10 @@ class WarmSandbox:
             raise SandboxLost(f"a frame of {header_bytes} + {raw_bytes} bytes")
         header: dict[str, Any] = json.loads(self._connection.receive(header_bytes, deadline))
         return header, self._connection.receive(raw_bytes, deadline) if raw_bytes else b""
+
+    def interrupt(self) -> None:
+        """Ends the trial of another thread, whose `run` raises SandboxLost."""
+        self._connection.interrupt()
 
     def silent(self) -> bool:
         """Returns whether nothing has arrived since the last trial, not even the stream's end."""

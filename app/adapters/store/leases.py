@@ -1,32 +1,87 @@
-"""Leases: their rows, and the thread that renews those of this process while its steps run."""
+"""Leases: their rows, and the threads that renew those of this process and stop its steps."""
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Literal, TypeAlias
 
 from sqlalchemy import Connection
 
 from app.adapters.store.driver import rows, value, values, write
 from app.adapters.store.trials import waiting
-from app.domain.search.cohort import ProposalId, TrialId
+from app.domain.search.cohort import CohortId, ProposalId, TrialId
 from app.ports.protocols import Store, Unavailable
 from app.ports.records import WaitingTrial
 
 LeaseKind: TypeAlias = Literal["proposal", "trial"]
 
+CHANNEL = "evoq_withdrawn"
+"""What Postgres notifies of withdrawals on."""
+
+_AGAIN_SECONDS = 1.0
+"""Between two attempts to listen."""
+
+_ENDING_SECONDS = 30.0
+"""Longest wait for a thread that is to end: the ledger may not answer."""
+
 _LOG = logging.getLogger(__name__)
 
 _RENEW = """
     UPDATE {table} SET leased_until = now() + %(lease)s * interval '1 second'
-    WHERE id IN (SELECT id FROM {table} WHERE id = ANY(%(ids)s) ORDER BY id FOR NO KEY UPDATE)
-        AND leased_until IS NOT NULL
+    WHERE id IN (
+        SELECT id FROM {table} WHERE id = ANY(%(ids)s) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+    ) AND leased_until IS NOT NULL
 """
-_RELEASE = """
-    UPDATE {table} SET leased_until = NULL, visible_at = now() + %(retry)s * interval '1 second',
+"""It waits for no lock, because it takes those of proposals before those of trials; a lease whose
+row is locked now is renewed the next time."""
+_UNWANTED = """
+    NOT EXISTS (
+        SELECT FROM proposals AS awaited
+        WHERE awaited.cohort = trials.cohort AND awaited.settled_at IS NULL AND (
+            awaited.program = ANY(trials.players) OR NOT EXISTS (
+                SELECT FROM proposals AS gone WHERE gone.cohort = trials.cohort
+                    AND gone.settled_at IS NOT NULL AND gone.program = ANY(trials.players)
+            )
+        )
+    )
+"""
+"""Whether a trial serves no member of its cohort any more; one without a player among them serves
+all that are not settled."""
+_WITHDRAW = f"""
+    UPDATE trials SET withdrawn = true WHERE id IN (
+        SELECT id FROM trials WHERE cohort = ANY(%(cohorts)s) AND evaluation IS NULL
+            AND NOT withdrawn AND {_UNWANTED}
+        ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+    )
+"""
+"""It waits for no lock: the transaction may hold those of other trials.  A trial that is locked is
+being leased or renewed; its worker learns of the withdrawal, and marks it as it gives it back."""
+_NOTIFY = "SELECT pg_notify(%(channel)s, '')"
+_ENDED = """
+    (SELECT runs.state IN ('finished', 'cancelled', 'failed') FROM runs WHERE runs.id = {table}.run)
+"""
+_WITHDRAWN = {
+    "proposals": f"""
+        SELECT id FROM proposals WHERE id = ANY(%(ids)s)
+            AND (state <> 'planned' OR {_ENDED.format(table="proposals")})
+    """,
+    "trials": f"""
+        SELECT id FROM trials WHERE id = ANY(%(ids)s)
+            AND (withdrawn OR {_ENDED.format(table="trials")} OR {_UNWANTED})
+    """,
+}
+_RELEASE_PROPOSALS = """
+    UPDATE proposals SET leased_until = NULL, visible_at = now() + %(retry)s * interval '1 second',
         attempts = greatest(attempts - %(uncounted)s, 0)
-    WHERE id IN (SELECT id FROM {table} WHERE id = ANY(%(ids)s) ORDER BY id FOR NO KEY UPDATE)
+    WHERE id IN (SELECT id FROM proposals WHERE id = ANY(%(ids)s) ORDER BY id FOR NO KEY UPDATE)
+"""
+_RELEASE_TRIALS = f"""
+    UPDATE trials SET leased_until = NULL, visible_at = now() + %(retry)s * interval '1 second',
+        attempts = greatest(attempts - %(uncounted)s, 0),
+        withdrawn = evaluation IS NULL AND {_UNWANTED}
+    WHERE id IN (SELECT id FROM trials WHERE id = ANY(%(ids)s) ORDER BY id FOR NO KEY UPDATE)
 """
 _RUNS = """
     SELECT run FROM proposals WHERE id = ANY(%(proposals)s)
@@ -55,61 +110,134 @@ _REPEATED = """
         UNION ALL SELECT attempts FROM trials WHERE run = %(run)s
     ) AS begun WHERE attempts > 1
 """
-_WAITING = {"proposals": "state = 'planned'", "trials": "evaluation IS NULL"}
+_WAITING = {"proposals": "state = 'planned'", "trials": "evaluation IS NULL AND NOT withdrawn"}
 _COLUMNS = {"proposals": "id", "trials": "id, cohort, stage"}
 
 
-class LeaseRenewer:
-    """Renews what this process holds, a third into each lease.
+class Withdrawal:
+    """The stop of one leased step; see `app.ports.protocols.Stop`."""
 
-    The thread starts with the first lease and is a daemon: a process that dies renews nothing,
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._acts: list[Callable[[], None]] = []
+        self.asked = False
+
+    def ask(self) -> None:
+        """Asks the step to stop, in whatever it does now.  Idempotent."""
+        with self._lock:
+            if not self.asked:
+                self.asked = True
+                for act in self._acts:
+                    act()
+
+    @contextmanager
+    def then(self, act: Callable[[], None]) -> Iterator[None]:
+        """See `app.ports.protocols.Stop.then`."""
+        with self._lock:
+            self._acts.append(act)
+            if self.asked:
+                act()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._acts.remove(act)
+
+
+class LeaseRenewer:
+    """Renews what this process holds, a third into each lease, and stops what was withdrawn.
+
+    A notice of the ledger makes it look at once which steps are to stop; it looks at each renewal,
+    too, because notices are lost with their connection.
+
+    The threads start with the first lease and are daemons: a process that dies renews nothing,
     which is how its work is found again.
 
     Args:
       store: The ledger that holds the leases.
       lease_seconds: Length of a lease; > 0.
+      listen: Yields whenever something may have been withdrawn, and often enough in between to end
+        with the process; None: withdrawals are found at renewals only.
     """
 
-    def __init__(self, store: Store, lease_seconds: float) -> None:
+    def __init__(
+        self,
+        store: Store,
+        lease_seconds: float,
+        listen: Callable[[], Iterator[bool]] | None = None,
+    ) -> None:
         self._store = store
         self._lease_seconds = lease_seconds
-        self._held: dict[Literal["proposal", "trial"], set[int]] = {
-            "proposal": set(),
-            "trial": set(),
-        }
+        self._listen = listen
+        self._held: dict[Withdrawal, tuple[LeaseKind, int]] = {}
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
         self._closed = threading.Event()
 
     @contextmanager
-    def keep(self, kind: LeaseKind, subject: int) -> Iterator[None]:
-        """Keeps a lease alive while the context is open."""
+    def keep(self, kind: LeaseKind, subject: int) -> Iterator[Withdrawal]:
+        """Keeps a lease alive while the context is open; yields the stop of its step."""
+        withdrawal = Withdrawal()
         with self._lock:
-            self._held[kind].add(subject)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._renew, name="leases", daemon=True)
-                self._thread.start()
+            self._held[withdrawal] = kind, subject
+            if not self._threads:
+                self._begin(self._renew, "leases")
+                if self._listen is not None:
+                    self._begin(partial(self._wait, self._listen), "withdrawals")
         try:
-            yield
+            yield withdrawal
         finally:
             with self._lock:
-                self._held[kind].discard(subject)
+                del self._held[withdrawal]
 
     def close(self) -> None:
-        """Stops renewing.  Idempotent."""
+        """Stops renewing, and waits for the threads to end.  Idempotent."""
         self._closed.set()
+        for thread in self._threads:
+            thread.join(_ENDING_SECONDS)
+
+    def _begin(self, work: Callable[[], None], name: str) -> None:
+        thread = threading.Thread(target=work, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def _renew(self) -> None:
         while not self._closed.wait(self._lease_seconds / 3):
-            with self._lock:
-                proposals, trials = sorted(self._held["proposal"]), sorted(self._held["trial"])
-            if not proposals and not trials:
-                continue
             try:
-                with self._store.begin() as tx:
-                    tx.leases.renew(proposals, trials, self._lease_seconds)
+                self._look(renewing=True)
             except Unavailable as error:
                 _LOG.warning("leases not renewed, trying again: %s", error)
+
+    def _wait(self, listen: Callable[[], Iterator[bool]]) -> None:
+        """Looks whenever the ledger notifies, and each time it is connected anew."""
+        while not self._closed.is_set():
+            try:
+                for notified in listen():
+                    if self._closed.is_set():
+                        return
+                    if notified:
+                        self._look()
+            except Unavailable as error:
+                _LOG.warning("withdrawals are found at renewals, until it works: %s", error)
+                self._closed.wait(_AGAIN_SECONDS)
+
+    def _look(self, *, renewing: bool = False) -> None:
+        """Asks the steps that were withdrawn to stop; may renew all leases before."""
+        with self._lock:
+            held = dict(self._held)
+        proposals = sorted({subject for kind, subject in held.values() if kind == "proposal"})
+        trials = sorted({subject for kind, subject in held.values() if kind == "trial"})
+        if not held:
+            return
+        with self._store.begin() as tx:
+            if renewing:
+                tx.leases.renew(proposals, trials, self._lease_seconds)
+            found = dict(
+                zip(("proposal", "trial"), tx.leases.withdrawn(proposals, trials), strict=True)
+            )
+        for withdrawal, (kind, subject) in held.items():
+            if subject in found[kind]:
+                withdrawal.ask()
 
 
 class SqlLeases:
@@ -137,13 +265,28 @@ class SqlLeases:
         *,
         counted: bool = False,
     ) -> None:
-        for table, ids in (("proposals", proposals), ("trials", trials)):
+        for release, ids in ((_RELEASE_PROPOSALS, proposals), (_RELEASE_TRIALS, trials)):
             if ids:
                 write(
                     self._c,
-                    _RELEASE.format(table=table),
+                    release,
                     {"ids": sorted(ids), "retry": retry_seconds, "uncounted": 0 if counted else 1},
                 )
+
+    def withdraw(self, cohorts: Sequence[CohortId] = ()) -> None:
+        if cohorts:
+            write(self._c, _WITHDRAW, {"cohorts": list(cohorts)})
+        value(self._c, _NOTIFY, {"channel": CHANNEL})
+
+    def withdrawn(
+        self, proposals: Sequence[ProposalId], trials: Sequence[TrialId]
+    ) -> tuple[list[ProposalId], list[TrialId]]:
+        held = {"proposals": list(proposals), "trials": list(trials)}
+        found = {
+            table: values(self._c, _WITHDRAWN[table], {"ids": ids}) if ids else []
+            for table, ids in held.items()
+        }
+        return found["proposals"], found["trials"]
 
     def runs(self, proposals: Sequence[ProposalId], trials: Sequence[TrialId]) -> list[int]:
         return values(self._c, _RUNS, {"proposals": list(proposals), "trials": list(trials)})

@@ -94,7 +94,7 @@ _FLOW = """
     SELECT extract(epoch FROM clock_timestamp() - (SELECT settled_at FROM first))::float8 AS span,
         avg(asked.seconds) AS generating, avg(tested.seconds) AS evaluating,
         (SELECT count(*) FROM trials WHERE run = %(run)s AND evaluation IS NULL
-            AND leased_until > now()) AS testing
+            AND NOT withdrawn AND leased_until > now()) AS testing
     FROM sampled CROSS JOIN LATERAL (
         SELECT coalesce(sum(turn.seconds), 0) AS seconds FROM (
             SELECT max(latency_seconds) AS seconds FROM completions

@@ -2,7 +2,7 @@
 
 import select
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, NoReturn
 
 import psycopg
@@ -114,6 +114,34 @@ class SqlStore:
             if isinstance(error.orig, _OURS):
                 raise
             raise Unavailable(f"the database: {_first_line(error.orig)}") from error
+        except PoolTimeout as error:
+            raise Unavailable(f"no database connection became free: {error}") from error
+
+    def listen(self, channel: str, seconds: float) -> Iterator[bool]:
+        """Yields True once it listens, and then after each notice on a channel of the database.
+
+        It has a connection of its own.  Notices that come together are one.
+
+        Args:
+          channel: An identifier.
+          seconds: After so long without a notice it yields False.
+
+        Raises:
+          Unavailable: The database cannot be reached, or ended the connection.
+        """
+        try:
+            pooled = self._engine.raw_connection()
+            driver = pooled.driver_connection
+            assert isinstance(driver, psycopg.Connection)
+            pooled.detach()
+            with closing(driver):
+                driver.autocommit = True
+                driver.execute(f"LISTEN {channel}".encode())
+                yield True
+                while True:
+                    yield bool(list(driver.notifies(timeout=seconds, stop_after=1)))
+        except (OperationalError, InterfaceError, *_GONE) as error:
+            raise Unavailable(f"the database: {_first_line(error)}") from error
         except PoolTimeout as error:
             raise Unavailable(f"no database connection became free: {error}") from error
 

@@ -217,11 +217,16 @@ trials = Table(
     Column("visible_at", DateTime(timezone=True), nullable=False),
     Column("attempts", Integer, nullable=False, server_default="0"),
     Column("evaluation", JSONB(none_as_null=True)),
+    Column("withdrawn", Boolean, nullable=False, server_default=text("false")),
     Column("score", Float(53)),
     Column("wall_seconds", Float(53), nullable=False, server_default="0"),
     Column("cpu_seconds", Float(53), nullable=False, server_default="0"),
     UniqueConstraint("cohort", "stage", "players", "cases"),
-    Index("trials_waiting", "run", "visible_at", postgresql_where=text("evaluation IS NULL")),
+    Index(
+        "trials_waiting",
+        *("run", "visible_at"),
+        postgresql_where=text("evaluation IS NULL AND NOT withdrawn"),
+    ),
     Index(
         "trials_recent",
         *("run", "island", "stage", "id"),

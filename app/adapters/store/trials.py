@@ -38,7 +38,8 @@ _QUEUES = """
         FROM runs WHERE state IN ('running', 'paused')
     ) AS runs JOIN LATERAL (
         SELECT id, leased_until IS NULL OR leased_until < now() AS waits FROM trials
-        WHERE trials.run = runs.id AND evaluation IS NULL AND stage <> %(judged)s
+        WHERE trials.run = runs.id AND evaluation IS NULL AND NOT withdrawn
+            AND stage <> %(judged)s
             AND (runs.state = 'running' OR leased_until > now())
     ) AS trials ON true
     GROUP BY runs.id, runs.weight, runs.trials_at_once, runs.batch ORDER BY runs.id
@@ -57,7 +58,7 @@ _CLAIM = f"""
         FROM runs
         WHERE trials.id = ANY(%(trials)s) AND trials.id IN (
             SELECT id FROM trials WHERE id = ANY(%(trials)s) ORDER BY id FOR NO KEY UPDATE
-        ) AND trials.evaluation IS NULL AND runs.id = trials.run
+        ) AND trials.evaluation IS NULL AND NOT trials.withdrawn AND runs.id = trials.run
             AND runs.state = 'running'
             AND (trials.leased_until IS NULL OR trials.leased_until < now())
         RETURNING trials.run, trials.id, trials.cohort, trials.stage, trials.players, trials.cases,

@@ -5,7 +5,7 @@ level and a tournament are larger cohorts under other promotion rules.
 """
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -39,6 +39,7 @@ class CutReason(enum.StrEnum):
     DUPLICATE = "duplicate"  # its program, by fingerprint, is in the run already
     SIMILAR = "similar"  # it is nearly the text of a program of its island
     SAME_BEHAVIOUR = "same_behaviour"  # its probe gave what that of another program gave
+    WITHDRAWN = "withdrawn"  # in flight when its cohort was decided without it, or was overdue
     CANCELLED = "cancelled"  # in flight when its run's time was spent, or not affordable
 
 
@@ -99,6 +100,19 @@ class Cohort:
     @property
     def running(self) -> bool:
         return any(evaluation is None for evaluation in self.trials.values())
+
+    def in_flight(self, settled: Collection[ProposalId]) -> bool:
+        """Returns whether steps of these members, which settle now, may be in progress.
+
+        They are where a member has no child, or a trial without an evaluation has no other player
+        who is not settled.
+        """
+        left = {m.program for m in self.living if m.id not in settled}
+        gone = {m.program for m in self.living if m.id in settled}
+        waiting = (trial for trial, evaluation in self.trials.items() if evaluation is None)
+        return any(m.id in settled for m in self.pending) or any(
+            gone & {*trial.players} and not left & {*trial.players} for trial in waiting
+        )
 
     def waits_at(self, stage: str) -> bool:
         """Returns whether a trial of a stage has no evaluation yet."""

@@ -7,6 +7,7 @@ from typing import Any
 from app.cli.measurement import compared, measure
 from app.domain.evaluation import Failure, FailureKind, Trial
 from app.domain.problem import Job, Mode, Outcome
+from app.ports.protocols import NEVER, Stop
 from tests.engine.toy import ToySandbox, problem
 
 
@@ -18,7 +19,7 @@ class TwoFaced(ToySandbox):
         self.modes: list[Mode] = []
         self._results = {Mode.GUARDED: iter(guarded), Mode.COMPATIBLE: iter(compatible)}
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
         self.modes.append(job.mode)
         result = next(self._results[job.mode])
         if isinstance(result, FailureKind):

@@ -4,13 +4,15 @@ import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import repeat
 from random import Random
 from typing import Any
 
 from app.adapters.model.congestion.circuit_breaker import CircuitBreaker
 from app.adapters.model.providers.partial_results import PartialResult, merged, partial_result
 from app.domain.operator import Completion, Prompt, Role
-from app.ports.protocols import LanguageModel, Misconfigured, Unavailable
+from app.ports.protocols import NEVER, LanguageModel, Misconfigured, Stop, Stopped, Unavailable
 
 _THREADS = 32  # for the texts of one call; further calls have threads of their own
 
@@ -42,17 +44,19 @@ class RoleModels:
         """Returns the parameters of the model of the prompt's role."""
         return self._model(prompt.role).parameters(prompt)
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
         """Returns a completion for each prompt, in order; roles are asked side by side."""
         positions: dict[Role, list[int]] = {}
         for position, prompt in enumerate(prompts):
             positions.setdefault(prompt.role, []).append(position)
         if len(positions) == 1:
-            return self._model(prompts[0].role).complete(prompts)
+            return self._model(prompts[0].role).complete(prompts, stop)
         with ThreadPoolExecutor(max(1, len(positions))) as pool:
             parts = [
                 pool.submit(
-                    partial_result, self._model(role).complete, [prompts[place] for place in part]
+                    partial_result,
+                    partial(self._model(role).complete, stop=stop),
+                    [prompts[place] for place in part],
                 )
                 for role, part in positions.items()
             ]
@@ -114,7 +118,7 @@ class Ensemble:
         """Returns the parameters of the model that is drawn for a prompt."""
         return self._models[self._drawn(prompt)].model.parameters(prompt)
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
         """Returns a completion for each prompt, in order.
 
         Raises:
@@ -128,10 +132,10 @@ class Ensemble:
         drawn = [number for number, _, _ in positions]
         parts = [[prompts[place] for place in part] for part in positions.values()]
         if len(parts) == 1:
-            results = [self._result(drawn[0], parts[0])]
+            results = [self._result(drawn[0], parts[0], stop)]
         else:
             with ThreadPoolExecutor(max(1, min(len(parts), _THREADS))) as pool:
-                results = list(pool.map(self._result, drawn, parts))
+                results = list(pool.map(self._result, drawn, parts, repeat(stop)))
         return merged(list(positions.values()), results)
 
     def _rng(self, prompt: Prompt) -> Random:
@@ -145,7 +149,7 @@ class Ensemble:
         weights = [each.weight for each in self._models]
         return self._rng(prompt).choices(range(len(weights)), weights)[0]
 
-    def _result(self, drawn: int, prompts: Sequence[Prompt]) -> PartialResult:
+    def _result(self, drawn: int, prompts: Sequence[Prompt], stop: Stop) -> PartialResult:
         """Asks the drawn model, then the others, then the reserves, each for what is missing."""
         faults: list[Unavailable] = []
         reasons = []
@@ -158,11 +162,14 @@ class Ensemble:
                 continue
             missing = [place for place in range(len(prompts)) if place not in answered]
             try:
-                completions = member.model.complete([prompts[place] for place in missing])
+                completions = member.model.complete([prompts[place] for place in missing], stop)
             except Unavailable as error:
                 answered |= {missing[place]: answer for place, answer in error.answered.items()}
-                self._failed(member, error)
                 faults.append(error)
+                if isinstance(error, Stopped):
+                    lost = sum(fault.unanswered for fault in faults)
+                    return Stopped(*error.args, unanswered=lost, answered=answered)
+                self._failed(member, error)
                 reasons.append(str(error))
                 continue
             if not member.reports:

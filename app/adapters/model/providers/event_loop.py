@@ -16,7 +16,7 @@ import aiohttp
 from app.adapters.model.congestion.gate import FixedGate, RequestGate
 from app.adapters.model.providers.http_session import http_session
 from app.adapters.model.providers.spec import ModelSpec
-from app.ports.protocols import Unavailable
+from app.ports.protocols import NEVER, Stop, Stopped, Unavailable
 
 _Result = TypeVar("_Result")
 
@@ -52,17 +52,21 @@ class ModelLoop:
         self._gates: dict[Hashable, RequestGate] = {}
         self._end: weakref.finalize[Any, Any] | None = None
 
-    def run(self, work: Coroutine[Any, Any, _Result], seconds: float) -> _Result:
+    def run(
+        self, work: Coroutine[Any, Any, _Result], seconds: float, stop: Stop = NEVER
+    ) -> _Result:
         """Runs `work` on the loop and returns its result; called from any other thread.
 
         Args:
           work: Limits itself to `seconds`.
           seconds: Time after which, with an allowance, the work is cancelled.
+          stop: Cancels the work, which may raise `Stopped` with what it has.
 
         Raises:
+          Stopped: The work was asked to stop.
           Unavailable: The work did not end in time.
         """
-        future = asyncio.run_coroutine_threadsafe(work, self._started())
+        future = asyncio.run_coroutine_threadsafe(_stoppable(work, stop), self._started())
         try:
             return future.result(seconds + _DELAY_SECONDS)
         except CancelledError as error:
@@ -111,6 +115,30 @@ class ModelLoop:
                     self, _end, self._loop, thread, self._sessions, self._close_gates
                 )
             return self._loop
+
+
+async def _stoppable(work: Coroutine[Any, Any, _Result], stop: Stop) -> _Result:
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+
+    def drop() -> None:
+        loop.call_soon_threadsafe(task.cancel)
+
+    try:
+        with stop.then(drop):
+            return await work
+    except asyncio.CancelledError:
+        if stop.asked:
+            raise Stopped("the requests were dropped") from None
+        raise
+    except Stopped as error:
+        if stop.asked:
+            raise
+        raise Unavailable(
+            "the connections to the models were closed meanwhile",
+            unanswered=error.unanswered,
+            answered=error.answered,
+        ) from error
 
 
 def _end(

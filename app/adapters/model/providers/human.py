@@ -12,7 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 from app.domain.operator import Completion, Prompt
-from app.ports.protocols import Misconfigured, Unavailable
+from app.ports.protocols import NEVER, Misconfigured, Stop, Stopped, Unavailable
 
 PROMPT, REPLY = ".prompt.md", ".reply.md"
 _LOOK_SECONDS = 0.5
@@ -67,10 +67,11 @@ class HumanModel:
         """Returns who answers."""
         return {"provider": "human", "model": self._name}
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
         """Returns the replies, in order.
 
         Raises:
+          Stopped: It was asked to stop; `answered` holds the replies so far.
           Misconfigured: The folder cannot be written.
           Unavailable: A reply is missing; `answered` holds the others.
         """
@@ -83,6 +84,8 @@ class HumanModel:
                 answered = {n: reply for n, reply in enumerate(replies) if reply is not None}
                 if len(answered) == len(prompts):
                     return list(answered.values())
+                if stop.asked:
+                    raise Stopped("the prompts were withdrawn", answered=answered)
                 if self._clock() - started >= self._wait_seconds:
                     break
                 self._sleep(_LOOK_SECONDS)

@@ -20,7 +20,7 @@ from app.adapters.model.providers.partial_results import merged, partial_results
 from app.adapters.model.providers.refusals import TransientFailure, UnsupportedParameter
 from app.adapters.model.providers.spec import ModelSpec
 from app.domain.operator import Completion, Prompt
-from app.ports.protocols import Misconfigured, Unavailable
+from app.ports.protocols import NEVER, Misconfigured, Stop, Stopped, Unavailable
 
 _LONGEST_PAUSE_SECONDS = 60.0
 _MOST_SAMPLES = 8  # Google's limit on candidates; more take several requests
@@ -84,12 +84,13 @@ class OpenAIModel:
         body = chat.request(self._spec, prompt, chat.seed_of(self._seed, prompt))
         return chat.parameters(self._spec, body)
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
         """Returns a completion for each prompt, in order; all are asked side by side.
 
         Prompts that differ in `sample` alone are one request, where the endpoint takes `n`.
 
         Raises:
+          Stopped: It was asked to stop; the connections of its requests are closed.
           Misconfigured: The endpoint refuses what no retry will change.
           Unavailable: The endpoint did not answer within the deadline and the allowed attempts.
         """
@@ -102,7 +103,7 @@ class OpenAIModel:
         if not prompts:
             return []
         # Twice the deadline: the wait for a slot may be as long as the wait for an answer.
-        return self._model_loop.run(self._complete(prompts), 2 * spec.deadline_seconds)
+        return self._model_loop.run(self._complete(prompts), 2 * spec.deadline_seconds, stop)
 
     async def _complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
         if len(prompts) == 1:
@@ -134,7 +135,11 @@ class OpenAIModel:
             started = loop.time()
             earlier = None if attempt == spec.retries else timeouts
             limit = self._attempts.limited(min(spec.timeout_seconds, left), earlier)
-            result = await self._attempt(prompts, limit)
+            try:
+                result = await self._attempt(prompts, limit)
+            except asyncio.CancelledError:
+                lost = (unanswered + 1) * len(prompts)
+                raise Stopped("a request was dropped", unanswered=lost) from None
             left -= loop.time() - started
             if isinstance(result, list):
                 return [replace(completion, unanswered=unanswered) for completion in result]

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import TypeAlias
 
 from app.domain.operator import Completion, Prompt
-from app.ports.protocols import Misconfigured, Unavailable
+from app.ports.protocols import Misconfigured, Stopped, Unavailable
 
 PartialResult: TypeAlias = list[Completion] | Unavailable
 """Result of a part: a completion for each of its prompts, or why there are not that many."""
@@ -22,12 +23,22 @@ def partial_result(
 
 
 async def partial_results(parts: Sequence[Awaitable[list[Completion]]]) -> list[PartialResult]:
-    """Waits until every part has ended, and returns the results in order."""
+    """Waits until every part has ended, and returns the results in order.
+
+    Where it is cancelled, so is every part that has not ended, which counts as stopped.
+    """
+    tasks = [asyncio.ensure_future(part) for part in parts]
+    with suppress(asyncio.CancelledError):  # it comes once all parts have ended
+        await asyncio.gather(*tasks, return_exceptions=True)
     results: list[PartialResult] = []
-    for result in await asyncio.gather(*parts, return_exceptions=True):
-        if isinstance(result, BaseException) and not isinstance(result, Unavailable):
-            raise result
-        results.append(result)
+    for task in tasks:
+        fault = Stopped("the requests were dropped") if task.cancelled() else task.exception()
+        if fault is None:
+            results.append(task.result())
+        elif isinstance(fault, Unavailable):
+            results.append(fault)
+        else:
+            raise fault
     return results
 
 
@@ -41,6 +52,7 @@ def merged(
       results: One for each part.
 
     Raises:
+      Stopped: A part was asked to stop.
       Unavailable: A part failed.  The message is that of the first failure, or of the first that
         needs a person; `answered` holds the completions of all parts.
     """
@@ -54,7 +66,8 @@ def merged(
             answered |= zip(part, result, strict=True)
     if not faults:
         return [answered[place] for place in range(len(answered))]
-    fault = next((each for each in faults if isinstance(each, Misconfigured)), faults[0])
+    first = (each for kind in (Stopped, Misconfigured) for each in faults if isinstance(each, kind))
+    fault = next(first, faults[0])
     unanswered = sum(each.unanswered for each in faults)
     if (fault.unanswered, fault.answered) == (unanswered, answered):
         raise fault

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from app.adapters.model.providers.partial_results import merged, partial_result
 from app.domain.operator import Completion, Prompt
-from app.ports.protocols import LanguageModel, Misconfigured, Store
+from app.ports.protocols import NEVER, LanguageModel, Misconfigured, Stop, Store
 from app.ports.records import CompletionKey
 
 
@@ -34,10 +35,11 @@ class CachedModel:
         """Returns the parameters of the model behind the cache."""
         return self._model.parameters(prompt)
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
         """Returns a completion for each prompt, in order; those of the ledger are marked `reused`.
 
         Raises:
+          Stopped: It was asked to stop.
           Unavailable: The ledger or the model cannot be reached.
         """
         keys = [
@@ -54,7 +56,8 @@ class CachedModel:
         missing = [position for position in range(len(prompts)) if position not in known]
         if not missing:
             return list(known.values())
-        fresh = partial_result(self._model.complete, [prompts[place] for place in missing])
+        ask = partial(self._model.complete, stop=stop)
+        fresh = partial_result(ask, [prompts[place] for place in missing])
         return merged([list(known), missing], [list(known.values()), fresh])
 
 
@@ -84,7 +87,11 @@ class ReplayModel:
         """Returns which run is replayed."""
         return {"provider": "replay", "model": self._run}
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def complete(
+        self,
+        prompts: Sequence[Prompt],
+        stop: Stop = NEVER,  # noqa: ARG002
+    ) -> list[Completion]:
         """Returns the recorded completions, in order, free of charge.
 
         Raises:

@@ -5,6 +5,7 @@ from typing import Any
 
 from app.adapters.model.providers.partial_results import merged, partial_result
 from app.domain.operator import Completion, Prompt
+from app.ports.protocols import NEVER, Stop
 
 
 class ScriptedModel:
@@ -26,7 +27,11 @@ class ScriptedModel:
         """Returns nothing: the answer follows from the prompt alone."""
         return {}
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def complete(
+        self,
+        prompts: Sequence[Prompt],
+        stop: Stop = NEVER,  # noqa: ARG002
+    ) -> list[Completion]:
         """Returns a completion for each prompt, in order; the function may raise `Unavailable`."""
         results = [partial_result(self._completed, [prompt]) for prompt in prompts]
         return merged([[position] for position in range(len(prompts))], results)

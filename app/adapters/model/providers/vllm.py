@@ -13,7 +13,7 @@ from app.adapters.model.providers.partial_results import merged, partial_results
 from app.adapters.model.providers.spec import ModelSpec
 from app.adapters.model.providers.vllm_engine import EngineRequest, GeneratedText, GeneratedTexts
 from app.domain.operator import Completion, Prompt
-from app.ports.protocols import Misconfigured, Unavailable
+from app.ports.protocols import NEVER, Misconfigured, Stop, Unavailable
 
 _SAMPLING = ("max_tokens", "temperature", "top_p", "seed", "n")
 """Fields of a chat request that are fields of vLLM's SamplingParams."""
@@ -57,16 +57,17 @@ class VllmModel:
         """See `LanguageModel.places`."""
         return self._model_loop.places(self._spec)
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
         """Returns a completion for each prompt, in order; prompts of one text are one request.
 
         Raises:
+          Stopped: It was asked to stop.
           Misconfigured: The engine refuses what is asked.
           Unavailable: The engine died over it, or gave no answer within the deadline.
         """
         if not prompts:
             return []
-        return self._model_loop.run(self._complete(prompts), 2 * self._spec.deadline_seconds)
+        return self._model_loop.run(self._complete(prompts), 2 * self._spec.deadline_seconds, stop)
 
     def parameters(self, prompt: Prompt) -> dict[str, Any]:
         """Returns what shapes the answer to a prompt; see `Completion.parameters`."""
