@@ -107,6 +107,26 @@ def test_every_service_is_bounded(services: dict[str, Any], limit: str):
     assert unbounded <= ({"vllm"} if limit != "pids" else set())
 
 
+def test_every_root_but_that_of_vllm_is_read_only(services: dict[str, Any]):
+    writable = {name for name, service in services.items() if not service.get("read_only")}
+
+    assert writable == {"vllm"}
+
+
+def test_health_is_checked_every_five_or_ten_seconds(services: dict[str, Any]):
+    intervals = {
+        name: service["healthcheck"]["interval"]
+        for name, service in services.items()
+        if "healthcheck" in service
+    }
+
+    assert {name for name, interval in intervals.items() if interval == "5s"} == {
+        "postgres",
+        "redis",
+    }
+    assert set(intervals.values()) == {"5s", "10s"}
+
+
 def test_one_service_builds_the_image_that_the_others_run(services: dict[str, Any]):
     builders = [name for name, service in services.items() if "build" in service]
 
