@@ -52,7 +52,7 @@ def choose(
     if settings.backend == "auto" and not engine_answers(_ANSWER_SECONDS):
         if socket := socket_at_hand():
             raise Unavailable(
-                f"no Docker engine answers at {socket}, a socket that this process may open. Start "
+                f"no Docker engine answers at {socket}, where this process can connect. Start "
                 f"Docker, or choose child processes with sandbox.backend=process "
                 f"(EVOQ_SANDBOX__BACKEND=process for a worker)"
             )

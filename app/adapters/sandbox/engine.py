@@ -18,6 +18,8 @@ DEFAULT_IMAGE = "evoqueue-sandbox:1"
 
 _CONFLICT = 409
 _ANY_VERSION = "1.41"  # for the question of the version
+_FIRST_ANSWER_SECONDS = 10
+"""The version costs an engine nothing; other answers may take longer."""
 
 
 @contextlib.contextmanager
@@ -39,7 +41,9 @@ def engine_client(seconds: float) -> Iterator[Any]:
     except APIError as error:
         raise Unavailable(f"the Docker engine refuses: {error.explanation}") from error
     except (DockerException, RequestException, HTTPError, OSError) as error:
-        raise Unavailable(f"the Docker engine does not answer: {error}") from error
+        raise Unavailable(
+            f"the Docker engine at {engine_socket.address()} does not answer: {error}"
+        ) from error
     finally:
         if engine is not None:
             engine.close()
@@ -53,7 +57,9 @@ def _connected(seconds: int) -> Any:
     """
     place = kwargs_from_env()
     engine_socket.knock(engine_socket.address(), seconds)
-    first = docker.APIClient(version=_ANY_VERSION, timeout=seconds, **place)
+    first = docker.APIClient(
+        version=_ANY_VERSION, timeout=min(seconds, _FIRST_ANSWER_SECONDS), **place
+    )
     try:
         version = first.version(api_version=False)["ApiVersion"]
     finally:

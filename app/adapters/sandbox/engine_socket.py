@@ -8,10 +8,12 @@ import os
 import socket
 import stat
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from app.ports.protocols import Unavailable
 
 _UNIX, _SOCKET = "unix://", "/var/run/docker.sock"
+_PORT, _ACCEPTING_SECONDS = 2375, 2.0
 
 
 def knock(place: str, seconds: int) -> None:
@@ -35,13 +37,29 @@ def socket_files() -> tuple[str, ...]:
 
 
 def socket_at_hand() -> str:
-    """Returns the file of the engine's socket; "" if there is none or this user may not open it."""
+    """Returns where this process can connect to the engine, whether or not that answers; or "".
+
+    That is a socket's file that it may open, or an address at which a connection is accepted.
+    """
+    if not engine_is_near():
+        return address() if _accepts(address()) else ""
     path = address().removeprefix(_UNIX)
     try:
         there = stat.S_ISSOCK(os.stat(path).st_mode)
     except OSError:
         return ""
     return path if there and os.access(path, os.W_OK) else ""
+
+
+def _accepts(place: str) -> bool:
+    parts = urlsplit(place)
+    if parts.scheme not in ("tcp", "http", "https") or not parts.hostname:
+        return False
+    try:
+        with socket.create_connection((parts.hostname, parts.port or _PORT), _ACCEPTING_SECONDS):
+            return True
+    except (OSError, ValueError):
+        return False
 
 
 def socket_group() -> int | None:

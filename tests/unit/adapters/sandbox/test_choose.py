@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.adapters.sandbox import choose as module
-from app.adapters.sandbox import containers
+from app.adapters.sandbox import containers, engine_socket
 from app.adapters.sandbox.docker import DockerSandbox
 from app.adapters.sandbox.process import ProcessSandbox
 from app.config.settings import SandboxSettings
@@ -67,6 +67,19 @@ def test_auto_does_not_replace_an_engine_that_is_silent(
     with pytest.raises(Unavailable, match=rf"{address}.*sandbox.backend=process"):
         module.choose(SandboxSettings(), infra=INFRA)
     module.choose(SandboxSettings(backend="process"), infra=INFRA).close()
+
+
+def test_auto_does_not_replace_an_engine_that_accepts_and_is_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+        monkeypatch.setenv("DOCKER_HOST", address)
+
+        with pytest.raises(Unavailable, match=rf"no Docker engine answers at {address}"):
+            module.choose(SandboxSettings(), infra=INFRA)
+        assert engine_socket.socket_at_hand() == address
+    assert engine_socket.socket_at_hand() == ""
 
 
 @pytest.mark.parametrize("there", ["nothing", "no socket", "a socket of others"])
