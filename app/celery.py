@@ -19,9 +19,10 @@ from celery.utils.nodenames import NODENAME_DEFAULT, nodename, nodesplit
 from click.core import ParameterSource
 from kombu.entity import Exchange, Queue
 from kombu.exceptions import KombuError
-from redis.exceptions import RedisError
+from redis import Redis
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
-from app.adapters.queue.address import broker_url
+from app.adapters.queue.address import broker_url, client_url
 from app.adapters.queue.ticks import IDLE_KEY, handled
 from app.adapters.queue.transport import install
 from app.config.places import available_cores, places
@@ -120,6 +121,32 @@ class Tick(schedule):  # type: ignore[misc]  # Celery has no types
         with contextlib.suppress(KombuError, RedisError), _redis(self.app) as client:
             return bool(client.exists(IDLE_KEY))
         return False  # the publication that follows reports what is wrong
+
+
+def refusal(application: Celery) -> str:
+    """Returns why the queue's Redis refuses this process; "" where it is right, or away.
+
+    Celery would try to connect for ever.
+    """
+    transport = application.conf.broker_transport_options
+    timeouts = {name: transport[name] for name in ("socket_timeout", "socket_connect_timeout")}
+    try:
+        with Redis.from_url(client_url(application.conf.broker_url), **timeouts) as client:
+            client.ping()
+    except (AuthenticationError, NoPermissionError) as error:
+        return f"the queue (EVOQ_REDIS_URL) refuses this process: {error}"
+    except (RedisError, OSError):
+        pass  # it may come back, and Celery waits for it
+    return ""
+
+
+@signals.beat_init.connect
+@signals.worker_init.connect
+def _end_if_refused(sender: Any, **_: Any) -> None:
+    """Ends a worker, or beat, with one line if the queue's address will not become right."""
+    reason = refusal(sender.app)
+    if reason:
+        raise SystemExit(f"this process cannot work: {reason}")
 
 
 def report_tick(application: Celery, *, idle: bool) -> None:

@@ -34,6 +34,24 @@ def test_an_outage_that_lasts_raises_the_error_of_the_server() -> None:
         Outage(0.05, again_seconds=0.01).outlast(Away(1000))
 
 
+@pytest.mark.parametrize("wrong", ["password", "database"])
+def test_a_server_that_refuses_the_address_is_not_waited_for(postgres: str, wrong: str) -> None:
+    address = make_url(postgres).set(**{wrong: "nobody-of-ours"})
+    store = SqlStore(address.render_as_string(hide_password=False))
+    attempts = 0
+
+    def connect() -> object:
+        nonlocal attempts
+        attempts += 1
+        return store._engine.connect()
+
+    with pytest.raises(OperationalError, match=r"password authentication failed|does not exist"):
+        Outage(3600.0, again_seconds=0.0).outlast(connect)
+    store.close()
+
+    assert attempts == 1
+
+
 def test_without_patience_no_step_waits() -> None:
     away = Away(1)
 

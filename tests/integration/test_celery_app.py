@@ -24,6 +24,7 @@ from app.celery import (
     client,
     configuration,
     modules,
+    refusal,
     report_tick,
     threads,
 )
@@ -182,6 +183,26 @@ def test_a_worker_whose_database_has_no_schema_ends_with_one_line(
     assert done.returncode == 1
     assert "this worker cannot work: the database's schema is at nothing" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", [("worker", "-Q", "control"), ("beat",)])
+def test_a_process_that_the_queue_refuses_ends_with_one_line(
+    tmp_path: Path, valkey: str, command: tuple[str, ...]
+) -> None:
+    scheme, _, place = valkey.partition("://")
+    refused = f"{scheme}://nobody:wrong@{place.rpartition('@')[2]}"
+    environment = install(tmp_path, EVOQ_REDIS_URL=refused)
+    done = subprocess.run(
+        [*CELERY, *command], env=environment, cwd=tmp_path, capture_output=True, text=True,
+        timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "this process cannot work: the queue (EVOQ_REDIS_URL) refuses" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_queue_that_is_away_is_waited_for() -> None:
+    assert refusal(client("redis://127.0.0.1:1/0")) == ""
 
 
 def test_a_ledger_that_refuses_the_worker_ends_it_before_it_takes_a_step(

@@ -1,6 +1,7 @@
 """Short outages of the database, as while its server restarts."""
 
 import logging
+import re
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -13,6 +14,12 @@ AGAIN_SECONDS = 0.5
 """Between two attempts to connect."""
 CONNECT_SECONDS = 15
 """For one attempt: on a busy machine a server may take seconds to accept a connection."""
+
+_REFUSAL = re.compile(
+    r"password authentication failed|no password supplied|no pg_hba\.conf entry"
+    r'|(?:role|database) ".*" does not exist'
+)
+"""The server's answer to an address that will not become right; the driver has no code for it."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -37,14 +44,16 @@ class Outage:
         """Returns what `connect` returns, once it succeeds.
 
         Raises:
-          OperationalError, InterfaceError: It did not succeed within the patience.
+          OperationalError, InterfaceError: It did not succeed within the patience, or the server
+            answered that it refuses this address.
         """
         ends = time.monotonic() + self._patience_seconds
         while True:
             try:
                 connected = connect()
             except (OperationalError, InterfaceError) as error:
-                if time.monotonic() + self._again_seconds > ends:
+                ended = time.monotonic() + self._again_seconds > ends
+                if ended or _REFUSAL.search(str(error.orig)):
                     raise
                 self._log(error)
             else:
