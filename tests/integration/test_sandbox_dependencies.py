@@ -18,6 +18,7 @@ from app.adapters.sandbox.orphans import remove_orphans
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.domain.problem import Evaluator, EvaluatorBroken, Job, Mode
+from app.ports.protocols import Misconfigured
 from tests.contracts.sandbox import LIMITS, SQUARE, metrics
 from tests.integration.test_sandbox_docker import OWNER, require_engine
 
@@ -86,6 +87,15 @@ def environments(
 ) -> tuple[Environments, list[str]]:
     said: list[str] = []
     return Environments(folder=tmp_path_factory.mktemp("cache"), show_progress=said.append), said
+
+
+def test_no_environment_is_begun_where_nothing_would_isolate_it(tmp_path: Path) -> None:
+    made = Environments(folder=tmp_path)
+    sandbox = ProcessSandbox(POOL, environments=made, levels=("bare",), engine=())
+    with pytest.raises(Misconfigured, match=r"sandbox\.unisolated_builds=true"):
+        sandbox.prepare(TOMLI_W)
+    sandbox.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

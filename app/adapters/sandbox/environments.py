@@ -92,6 +92,19 @@ class Environments:
                     self._known[evaluator.digest] = self._ensured(evaluator)
         return self._known[evaluator.digest]
 
+    def missing(self, evaluator: Evaluator) -> bool:
+        """Returns whether `interpreter` would make an environment.
+
+        Raises:
+          Unavailable: The interpreter that it would be made with does not start.
+        """
+        if evaluator.image or evaluator.digest in self._known:
+            return False
+        wanted = from_requirements(evaluator.files)
+        return wanted is not None and not _complete(
+            self._folder / wanted.digest(_version(self.python))
+        )
+
     def _ensured(self, evaluator: Evaluator) -> str:
         wanted = from_requirements(evaluator.files)
         if wanted is None:
@@ -120,16 +133,15 @@ class Environments:
         return str(home / "bin" / "python")
 
     def _make_once(self, wanted: Dependencies, home: Path) -> None:
-        complete = Path(f"{home}.complete")  # beside it, where no installation can write
-        if complete.exists() and home.is_dir():
+        if _complete(home):
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         with self._locked(home):
-            if complete.exists() and home.is_dir():
+            if _complete(home):
                 return
             shutil.rmtree(home, ignore_errors=True)  # what a killed worker left unfinished
             self._make(wanted, home)
-            complete.touch()
+            _mark(home).touch()
 
     @contextlib.contextmanager
     def _locked(self, home: Path) -> Iterator[None]:
@@ -177,6 +189,15 @@ class Environments:
                 shutil.rmtree(home, ignore_errors=True)
                 raise
         self._show_progress(f"sandbox: made {home} in {time.monotonic() - began:.0f} s")
+
+
+def _complete(home: Path) -> bool:
+    return _mark(home).exists() and home.is_dir()
+
+
+def _mark(home: Path) -> Path:
+    """Returns the file that exists once an environment does, where no installation can write."""
+    return Path(f"{home}.complete")
 
 
 def _prepare(python: str, home: Path) -> None:

@@ -60,6 +60,14 @@ class InstallationFailed(Exception):
     """A step of the installation ended with an error, which is in its output."""
 
 
+def not_isolated(reason: str) -> Misconfigured:
+    """Returns the error of a machine that isolates no installation."""
+    return Misconfigured(
+        f"nothing here isolates what the problem's dependencies run while they are installed: "
+        f"{reason}. {_REMEDY}"
+    )
+
+
 class Output:
     """What an installation prints: in a log, and its last lines.
 
@@ -132,10 +140,7 @@ class Installation:
             shutil.rmtree(scratch, ignore_errors=True)
         shutil.rmtree(temporary, ignore_errors=True)
         if self._refused:
-            raise Misconfigured(
-                f"nothing here isolates what the problem's dependencies run while they are "
-                f"installed: {self._refused}. {_REMEDY}"
-            )
+            raise not_isolated(self._refused)
         if self._overdue:
             raise Unavailable(self._overdue)
         if status != 0:

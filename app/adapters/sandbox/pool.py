@@ -142,13 +142,14 @@ class Pool:
         Raises:
           Unavailable: No sandbox could be booted.
         """
-        return protections_of(self._reported())
+        return protections_of(self.isolation())
 
     def summary(self, backend: str) -> str:
         """Returns one line on the isolation in force; see `protections`."""
-        return summary(backend, self._reported())
+        return summary(backend, self.isolation())
 
-    def _reported(self) -> dict[str, Any]:
+    def isolation(self) -> dict[str, Any]:
+        """Returns what a sandbox reported when it booted; see `protections`."""
         isolation = self._isolation
         if isolation is None:
             sandbox = self._start(_PROBE_JOB, False)

@@ -17,6 +17,7 @@ from app.adapters.sandbox.bundle import BOOTSTRAP, ENVIRONMENT
 from app.adapters.sandbox.cgroup import Cgroup
 from app.adapters.sandbox.engine_socket import socket_files
 from app.adapters.sandbox.environments import Environments, packages
+from app.adapters.sandbox.installation import not_isolated
 from app.adapters.sandbox.pool import DEFAULT_POOL, Pool, PoolSettings
 from app.adapters.sandbox.warm_sandbox import (
     BootSettings,
@@ -85,11 +86,11 @@ class ProcessSandbox:
           Misconfigured: This machine isolates no installation.
           Unavailable: It takes too long.
         """
-        self._environments.interpreter(evaluator)
+        self._interpreter(evaluator)
 
     def surroundings(self, evaluator: Evaluator) -> str:
         """Returns the version of a problem's interpreter and of all its packages."""
-        return f"process {packages(self._environments.interpreter(evaluator))}"
+        return f"process {packages(self._interpreter(evaluator))}"
 
     def protections(self) -> list[Protection]:
         """Returns which protections are in force; see `Pool.protections`."""
@@ -103,8 +104,16 @@ class ProcessSandbox:
         """Returns how many booted sandboxes wait for a trial."""
         return self._pool.ready_sandboxes()
 
+    def _interpreter(self, evaluator: Evaluator) -> str:
+        """Returns the interpreter of a problem; without isolation, none is made for minutes."""
+        if self._environments.missing(evaluator):
+            isolation = self._pool.isolation()
+            if not (isolation["own_root"] or self._environments.unisolated):
+                raise not_isolated("; ".join(isolation["reasons"]) or "namespaces cannot be had")
+        return self._environments.interpreter(evaluator)
+
     def _start(self, job: Job, numpy: bool) -> WarmSandbox:
-        base, python = self._environments.python, self._environments.interpreter(job.evaluator)
+        base, python = self._environments.python, self._interpreter(job.evaluator)
         group = self._cgroup(job.limits)
         scratch = _Scratch()
         connection = _PipeConnection(base, scratch, group)
