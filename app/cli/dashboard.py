@@ -130,7 +130,10 @@ def served(
     )
     try:
         with serving(ctx, redis_url, place) as dashboard:
-            screen.say(f"dashboard: {dashboard.address}")
+            address = dashboard.address
+            if token:  # of the environment: whoever may have it has it, and a log need not
+                address = f"{address.partition('?')[0]} (its token is EVOQ_DASHBOARD_TOKEN)"
+            screen.say(f"dashboard: {address}")
             yield dashboard.address
     except CannotListen as error:
         raise CommandError(str(error)) from error

@@ -31,21 +31,38 @@ _PRIVATE_KEY = re.compile(
     r"(?s)-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
     r".*?(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)"
 )
-_KEY = re.compile(
-    r"\b(?:(?:sk|pk|ghp|github_pat|hf|xox[abp])[-_][\w-]{8,}|AKIA[A-Z0-9]{16}|AIza[\w-]{16,})"
+_KEY_WITHOUT_A_BEGINNING = re.compile(
+    r"(?m)(?:^[ \t|>│]{0,8}[A-Za-z0-9+/]{16,76}={0,2}[ \t\r]*\n)++"
+    r"[ \t|>│]{0,8}-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 )
+_KEY = re.compile(
+    r"\b(?:(?:sk|pk|gh[oprsu]|github_pat|glpat|hf|xox[abep])[-_][\w-]{8,}|A[KS]IA[A-Z0-9]{16}"
+    r"|AIza[\w-]{16,}|npm_[A-Za-z0-9]{36}|pypi-AgE[\w-]{16,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,})"
+)
+_QUERY = re.compile(
+    r"""(?ix)([?&\#](?:key|auth|jwt|sig|signature|x-(?:amz|goog)-[\w-]+
+        |[\w-]*(?:token|secret|password|api[_-]?key))=)[^&\s"'<>\#]+"""
+)
+"""A parameter of an address that is a secret, or signs the address."""
+_KEY_LINE = re.compile(
+    r"(?m)^([ \t|>│]{0,8})(?=[^\n]*[0-9])(?=[^\n]*[A-Z])(?=[^\n]*[a-z])[A-Za-z0-9+/]{60,76}={0,2}"
+    r"(?=[ \t\r]*$)"
+)
+"""A whole line of base64, as private keys have: what prints one by lines is filtered by lines."""
 
 
 def redacted(text: str) -> str:
     """Returns a text without terminal codes and without what looks like a secret.
 
     Source: OpenEvolve 0.4.0's artifact filter; common forms of API keys, private keys (RFC 7468,
-    also one that is cut off), names that end like a secret's, quoted or not, and credentials of
-    requests and addresses are added.
+    also one that is cut off at either end, or printed by lines), parameters of addresses, names
+    that end like a secret's, quoted or not, and credentials of requests and addresses are added.
     """
     text = without_keys(_ANSI.sub("", text))
+    text = _QUERY.sub(rf"\1{REDACTED}", text)
     text = _ASSIGNED.sub(rf"\1\2{REDACTED}", text)
     text = _HEADER.sub(rf"\1{REDACTED}", text)
+    text = _KEY_LINE.sub(r"\1<REDACTED_TOKEN>", text)
     return _LONG_TOKEN.sub("<REDACTED_TOKEN>", text)
 
 
@@ -55,6 +72,7 @@ def without_keys(text: str) -> str:
     The rest of an address stays.
     """
     text = _PRIVATE_KEY.sub("<REDACTED_PRIVATE_KEY>", text)
+    text = _KEY_WITHOUT_A_BEGINNING.sub("<REDACTED_PRIVATE_KEY>", text)
     text = _KEY.sub("<REDACTED_KEY>", text)
     return _CREDENTIALS.sub(f"{REDACTED}@", text)
 

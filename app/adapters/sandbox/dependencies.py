@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from app.domain.problem import EvaluatorBroken
+from app.domain.secrets import redacted
 
 DOCKERFILE, REQUIREMENTS = "Dockerfile", "requirements.txt"
 
@@ -117,8 +118,8 @@ def failed(entry: str, where: str, lines: list[str]) -> EvaluatorBroken:
       where: What it was to be installed into.
       lines: What the installation printed.
     """
-    printed = "\n  ".join(line for line in lines if line.strip()[:1]).splitlines()[-_LAST_LINES:]
-    last = "\n".join(printed)
+    printed = redacted("\n".join(line for line in lines if line.strip()))
+    last = "\n  ".join(printed.splitlines()[-_LAST_LINES:])
     return EvaluatorBroken(
         f"the dependencies cannot be installed into {where}. It ended with:\n  {last}",
         where=entry,

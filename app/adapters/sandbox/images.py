@@ -27,6 +27,7 @@ from app.adapters.sandbox.engine import DEFAULT_IMAGE, engine_client, has_image,
 from app.adapters.sandbox.environments import ShowProgress, no_progress
 from app.adapters.sandbox.orphans import BUILD, LABEL, OWNER, abandoned, labels
 from app.domain.problem import Evaluator, EvaluatorBroken
+from app.domain.secrets import redacted
 from app.ports.protocols import Unavailable
 
 LABEL_OF_PROBLEM = "evoqueue.problem"
@@ -285,7 +286,7 @@ class Images:
             error = str(line.get("error", error)).strip()
             for text in _COLOUR.sub("", str(line.get("stream", ""))).splitlines():
                 if text.strip():
-                    output.append(text.rstrip())
+                    output.append(redacted(text.rstrip()))
                     self._show_progress(f"sandbox: {output[-1]}")
             del output[:-100]
             if time.monotonic() > deadline:

@@ -25,6 +25,7 @@ from typing import IO
 from app.adapters.sandbox import cgroup
 from app.adapters.sandbox.bundle import BUILD_BOOTSTRAP, ENVIRONMENT, harness_frame
 from app.adapters.sandbox.relay import Place, Relay, place_of
+from app.domain.secrets import redacted
 from app.ports.protocols import Misconfigured, Unavailable
 
 _ALWAYS = ("numpy", "scipy")  # as in the default image
@@ -81,7 +82,7 @@ class Output:
         self.last_lines: list[str] = []
 
     def add(self, line: str | bytes) -> None:
-        text = line.decode("utf-8", "replace") if isinstance(line, bytes) else line
+        text = redacted(line.decode("utf-8", "replace") if isinstance(line, bytes) else line)
         self.last_lines.append(text.rstrip())
         del self.last_lines[:-_LINES_KEPT]
         written = f"{self.last_lines[-1]}\n".encode("utf-8", "replace")

@@ -15,7 +15,7 @@ from app.cli.measurement import failure_document
 from app.config.settings import RunSettings
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.search.cohort import State
-from app.domain.secrets import REDACTED, redacted_values
+from app.domain.secrets import REDACTED, redacted, redacted_values
 from app.logs import filter_secrets
 from app.ports.records import Settled
 from app.reports.folder import snapshot
@@ -35,8 +35,18 @@ KEYS = (
     "AIzaSyA1234567890abcdef",
     "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----",
     "https://me:hunter2@models.example/v1",
+    "glpat-abcdefgh1234",
+    "gho_abcdefgh1234",
+    "pypi-AgEIcHlwaS5vcmcCJDk4",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl",
 )
-GUESSES = ("password = hunter2", "Authorization: Bearer abc.def-ghi", "a1" * 20)
+GUESSES = (
+    *(
+        f"https://models.example/v1?a=b&{name}=hunter2&c=d"
+        for name in ("key", "token", "dashboard_token", "sig", "X-Amz-Signature", "apikey")
+    ),
+    *("password = hunter2", "Authorization: Bearer abc.def-ghi", "a1" * 20),
+)
 """What may be a secret: removed from what is shown, and kept in files that are used afterwards."""
 
 
@@ -148,6 +158,31 @@ def test_a_setting_with_the_name_of_a_secret_loses_its_value(name: str):
 )
 def test_a_setting_without_a_secret_stays(settings):
     assert redacted_values(settings) == settings
+
+
+def test_a_key_whose_beginning_is_cut_off_is_removed():
+    text = redacted(
+        "pip says\n  " + "vQ9+" * 16 + "\n  hkiG9w0BAQEFAASC\n  -----END PRIVATE KEY-----"
+    )
+
+    assert text == "pip says\n<REDACTED_PRIVATE_KEY>"
+
+
+def test_a_key_that_is_printed_line_by_line_is_removed():
+    lines = ["-----BEGIN RSA PRIVATE KEY-----", "  " + "MIIE" + "vQ9+" * 15, "  | " + "Aa1/" * 16]
+
+    assert not any(part in redacted(line) for line in lines for part in ("vQ9+", "Aa1/"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://models.example/v1?page=2&monkey=banana#sha256=0123",
+        "A" * 12 + "/" + "b/" * 26 + "c1",
+    ],
+)
+def test_an_address_without_a_secret_and_a_path_stay(text: str):
+    assert redacted(f"at {text} there") == f"at {text} there"
 
 
 def test_an_address_loses_its_password_only():
