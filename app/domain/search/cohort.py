@@ -39,7 +39,7 @@ class CutReason(enum.StrEnum):
     DUPLICATE = "duplicate"  # its program, by fingerprint, is in the run already
     SIMILAR = "similar"  # it is nearly the text of a program of its island
     SAME_BEHAVIOUR = "same_behaviour"  # its probe gave what that of another program gave
-    WITHDRAWN = "withdrawn"  # in flight when its cohort was decided without it, or was overdue
+    WITHDRAWN = "withdrawn"  # in flight when its cohort was decided without it
     CANCELLED = "cancelled"  # in flight when its run's time was spent, or not affordable
 
 
