@@ -34,7 +34,13 @@ from typing import Any
 import numpy as np
 
 from app.adapters.tuning.cma import ask
-from app.config.checks import WITH_A_MODEL, WITHOUT_A_MODEL, axes_of, islands_of
+from app.config.checks import (
+    OF_FEW_NUMBERS,
+    WITH_A_MODEL,
+    WITHOUT_A_MODEL,
+    axes_of,
+    islands_of,
+)
 from app.config.rules import rules_of
 from app.config.settings import RunSettings
 from app.domain.evaluation import COMBINED, Evaluation, Failure, FailureKind, Trial
@@ -57,6 +63,7 @@ from app.domain.search.archive import Cell, Entrant, Island, IslandView, learnt
 from app.domain.search.back_pressure import InFlightLimits, most_in_flight
 from app.domain.search.budget import Budget
 from app.domain.search.features import COMPLEXITY, DIVERSITY, built_in
+from app.domain.search.promotion import separated
 from app.domain.search.strategy import RecipeInputs, Strategy
 from app.engine.admission import Admission
 from app.engine.briefing import brief_of, draft_of
@@ -66,7 +73,7 @@ OPERATORS = operators(ask)
 EDITS: Mapping[str, Mapping[str, float]] = {
     "mutate": {"mutate": 1.0},
     "shipped": WITHOUT_A_MODEL,
-    "quarter": {"tune": 0.25, "mutate": 0.75},
+    "quarter": OF_FEW_NUMBERS,
     "model": WITH_A_MODEL,
 }
 SPREAD = 0.3
@@ -229,12 +236,21 @@ TASKS = {
 }  # fmt: skip
 
 
+Repeat = Callable[[Sequence[float]], bool]
+"""Returns whether a program with these measurements is measured once more."""
+
+
 def stuck(signum: int, frame: object) -> None:
     raise TimeoutError(f"more than {LONGEST_SECONDS} s")
 
 
-def evaluated(task: Task, program: Program, seed: int, seeds: Sequence[Program]) -> Evaluation:
-    """Returns what a program measures; with noise, the true fitness is the metric `truth`."""
+def evaluated(
+    task: Task, program: Program, seed: int, seeds: Sequence[Program], more: Repeat
+) -> tuple[Evaluation, int]:
+    """Returns what a program measures, and how often it was measured.
+
+    With noise, fitness is the mean of the measurements, and the true one is an artifact.
+    """
     names: dict[str, Any] = {}
     signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST_SECONDS)
     try:
@@ -246,19 +262,25 @@ def evaluated(task: Task, program: Program, seed: int, seeds: Sequence[Program])
         if not math.isfinite(truth) or isinstance(truth, complex):
             raise ValueError(f"no fitness: {truth}")
     except Exception as error:
-        return Evaluation(failure=Failure(FailureKind.RUNTIME, f"{type(error).__name__}: {error}"))
-    noise = Random(f"{seed}/{program.id}").gauss(0.0, task.noise) if task.noise else 0.0
+        failure = Failure(FailureKind.RUNTIME, f"{type(error).__name__}: {error}")
+        return Evaluation(failure=failure), 1
+    rng = Random(f"{seed}/{program.id}")
+    measured = [truth + rng.gauss(0.0, task.noise)]
+    while more(measured):
+        measured.append(truth + rng.gauss(0.0, task.noise))
+    fitness = fmean(measured)
     own = {
         axis.name: value
         for axis in task.axes
-        if (value := built_in(axis.name, program, truth + noise, seeds)) is not None
+        if (value := built_in(axis.name, program, fitness, seeds)) is not None
     }
-    return Evaluation(
-        {program.id: {COMBINED: truth + noise}},
-        {program.id: {COMBINED: truth + noise}},
+    evaluation = Evaluation(
+        {program.id: {COMBINED: fitness}},
+        {program.id: {COMBINED: fitness}},
         {program.id: {**features, **own}},
         {"truth": repr(truth)},
     )
+    return evaluation, len(measured)
 
 
 @dataclass
@@ -413,6 +435,7 @@ class Outcomes:
       first: Children of the initial programs.
       failed, duplicates: Children that failed, and that were cut as duplicates.
       cells: Occupied cells at the end.
+      trials: Measurements, those of the initial program included.
     """
 
     curve: Mapping[str, float]
@@ -421,6 +444,7 @@ class Outcomes:
     failed: int
     duplicates: int
     cells: int
+    trials: int
 
 
 class Search:
@@ -445,7 +469,7 @@ class Search:
         )  # fmt: skip
         self.memory = Memory((self.start,), [Island(n) for n in range(islands)])
         self.taken = {(0, fingerprint(self.start))}
-        self.measured = self.failed = self.duplicates = self.first = self.deepest = 0
+        self.measured = self.failed = self.duplicates = self.first = self.deepest = self.trials = 0
         self.truth: dict[ProgramId, float] = {}
         self._enter(self.start, -1, Draft(-1, 0, 0, 0, ()))
 
@@ -469,7 +493,9 @@ class Search:
             if settled in (30, 100, 200, 300, 1000, 2000) or settled == self.budget:
                 curve[str(settled)] = self.truth[self.memory.best().program]
         cells = sum(island.size for island in self.memory.islands)
-        return Outcomes(curve, self.deepest, self.first, self.failed, self.duplicates, cells)
+        return Outcomes(
+            curve, self.deepest, self.first, self.failed, self.duplicates, cells, self.trials
+        )
 
     def _bred(self, ordinal: int) -> tuple[Draft, Child]:
         strategy = self.strategy()
@@ -522,7 +548,16 @@ class Search:
         self._enter(child.program, draft.ordinal, draft)
 
     def _enter(self, program: Program, ordinal: int, draft: Draft) -> None:
-        evaluation = evaluated(self.task, program, self.seed, (self.start,))
+        best = self.memory.islands[draft.island].best(1)
+        most = self.run.rules.search.measurements
+        evaluation, times = evaluated(
+            self.task,
+            program,
+            self.seed,
+            (self.start,),
+            lambda done: len(done) < most and not (best and separated(done, best[0].fitness)),
+        )
+        self.trials += times
         self.memory.known[program.id] = program
         if evaluation.failure:
             self.failed += 1
@@ -583,6 +618,8 @@ ARMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "random": {"search": {"strategy": "random"}},
     "before": {"search": OPENEVOLVE},
     "uniform": {"search": FIVE},
+    **{f"measured{n}": {"search": {"measurements": n}} for n in (3, 5, 10)},
+    "random5": {"search": {"strategy": "random", "measurements": 5}},
     **{f"patience{n}": {"search": {}, "strategy": {"patience": n}} for n in (5, 10, 40)},
 }
 """Settings that an arm has in place of the defaults."""

@@ -39,6 +39,7 @@ from app.config.settings import RunSettings
 from app.domain.operator import Offspring
 from app.domain.operators import operators as every_operator
 from app.domain.operators.complete import COMPLETE
+from app.domain.operators.tune import tunable_numbers
 from app.domain.problem import Axis, Problem
 from app.domain.prompting.templates import TEMPLATES
 from app.domain.search.back_pressure import SMALL, InFlightLimits
@@ -230,7 +231,7 @@ def plan_run(
         resolution, added = adjust(resolution)
         notices += added
     resolution = replace(resolution, settings=_without_operators_of_models(resolution))
-    mix = _mix(resolution.settings)
+    mix = _mix(resolution.settings, problem)
     known = every_operator(ask)
     asks = any(known[name].asks_model for name in mix)
     advisers = {role for name in mix for role in known[name].advisers}
@@ -281,16 +282,18 @@ def _without_operators_of_models(resolution: Resolved) -> RunSettings:
     return settings.model_copy(update={"search": search})
 
 
-def _mix(settings: RunSettings) -> dict[str, float]:
+def _mix(settings: RunSettings, problem: Problem) -> dict[str, float]:
     known = every_operator(ask)
     asking = [name for name, operator in known.items() if operator.asks_model]
-    return operators(settings, asking, known=[name for name in known if name != SEEDING])
+    names = [name for name in known if name != SEEDING]
+    most = max((tunable_numbers(seed) for seed in problem.seeds), default=0)
+    return operators(settings, asking, known=names, numbers=most)
 
 
 def _unchangeable(problem: Problem, settings: RunSettings) -> str:
     """Tries each operator on each seed until a child is made, as in a run's first proposals."""
     known = every_operator(ask)
-    mixed = [known[name] for name in sorted(_mix(settings))]  # `mutate`, then `tune`
+    mixed = [known[name] for name in sorted(_mix(settings, problem))]  # `mutate`, then `tune`
     if any(operator.asks_model for operator in mixed):
         return ""
     rules = rules_of(settings.search.strategy, settings.model_dump(mode="json"))

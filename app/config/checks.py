@@ -18,6 +18,9 @@ from app.domain.search.strategy import RecipeInputs, Strategy
 
 WITH_A_MODEL = {"diff": 0.45, "rewrite": 0.45, "mend": 0.1}
 WITHOUT_A_MODEL = {"tune": 0.75, "mutate": 0.25}
+FEW_NUMBERS = 10
+"""Tunable numbers of an initial program below which its expressions have to change first."""
+OF_FEW_NUMBERS = {"tune": 0.25, "mutate": 0.75}
 
 
 def require_bounds(budget: Budget, llm: ModelSettings) -> None:
@@ -212,7 +215,7 @@ def without_models(run: Resolved) -> Resolved:
 
 
 def operators(
-    settings: RunSettings, asking: Iterable[str], *, known: Iterable[str]
+    settings: RunSettings, asking: Iterable[str], *, known: Iterable[str], numbers: int
 ) -> dict[str, float]:
     """Returns the weight of each operator of a run: the settings', else what suits it.
 
@@ -222,6 +225,7 @@ def operators(
       settings: The run's.
       asking: The operators that need a model.
       known: Every operator a run may name.
+      numbers: Tunable numbers of the initial program that has most.
 
     Raises:
       UsageError: An operator is unknown, has no weight, or asks a model where there is none.
@@ -229,7 +233,7 @@ def operators(
     weights = settings.search.operators
     if weights is None:
         if not settings.llm.mix:
-            return dict(WITHOUT_A_MODEL)
+            return dict(OF_FEW_NUMBERS if numbers < FEW_NUMBERS else WITHOUT_A_MODEL)
         return dict(_strategy_of(settings, 1).model_mix or WITH_A_MODEL)
     names = sorted(known)
     for name, weight in weights.items():

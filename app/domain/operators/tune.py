@@ -140,6 +140,12 @@ def tuned(brief: Brief, draft: Draft, optimiser: Optimiser) -> Child:
     return mutated(brief, draft)
 
 
+def tunable_numbers(program: Program) -> int:
+    """Returns how many numbers of a program may be tuned; 0 for one that is not Python."""
+    readable = program.language == "python" and syntax_fault(program.source) is None
+    return len(numbers(program)) if readable else 0
+
+
 def numbers(program: Program) -> list[int | float]:
     """Returns the numbers that may be tuned, in the order of the text."""
     return [_value(site) for site in _tunable(SourceTree.of(program.source))]

@@ -183,13 +183,20 @@ def test_a_suggestion_without_a_setting_is_a_notice_and_not_an_error():
 
 
 def test_without_a_model_the_mix_is_tune_and_mutate():
-    assert operators(resolved([], {}).settings, ASKING, known=KNOWN) == WITHOUT_A_MODEL
+    assert operators(resolved([], {}).settings, ASKING, known=KNOWN, numbers=20) == WITHOUT_A_MODEL
+
+
+@pytest.mark.parametrize(("numbers", "tune"), [(0, 0.25), (9, 0.25), (10, 0.75)])
+def test_without_a_model_an_initial_program_of_few_numbers_is_mutated_more(numbers, tune):
+    mix = operators(resolved([], {}).settings, ASKING, known=KNOWN, numbers=numbers)
+
+    assert mix == {"tune": tune, "mutate": 1 - tune}
 
 
 def test_with_a_model_the_mix_is_diff_and_rewrite():
     settings = resolved([from_assignments(["llm.model=m"])], {}).settings
 
-    assert operators(settings, ASKING, known=KNOWN) == WITH_A_MODEL
+    assert operators(settings, ASKING, known=KNOWN, numbers=20) == WITH_A_MODEL
 
 
 def test_a_recipe_may_have_a_mix_of_its_own_for_runs_with_a_model():
@@ -198,9 +205,9 @@ def test_a_recipe_may_have_a_mix_of_its_own_for_runs_with_a_model():
     silent = resolved([from_assignments(lines[:1])], {}).settings
     named = resolved([from_assignments([*lines, "search.operators={tune: 1}"])], {}).settings
 
-    assert operators(asking, ASKING, known=KNOWN) == {"complete": 1.0}
-    assert operators(silent, ASKING, known=KNOWN) == WITHOUT_A_MODEL
-    assert operators(named, ASKING, known=KNOWN) == {"tune": 1.0}
+    assert operators(asking, ASKING, known=KNOWN, numbers=20) == {"complete": 1.0}
+    assert operators(silent, ASKING, known=KNOWN, numbers=20) == WITHOUT_A_MODEL
+    assert operators(named, ASKING, known=KNOWN, numbers=20) == {"tune": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -216,7 +223,7 @@ def test_a_mix_that_cannot_work_is_refused_with_a_remedy(mix, says):
     settings = resolved([from_assignments([f"search.operators={mix}"])], {}).settings
 
     with pytest.raises(UsageError) as refused:
-        operators(settings, ASKING, known=KNOWN)
+        operators(settings, ASKING, known=KNOWN, numbers=20)
 
     assert says in refused.value.remedy
 
