@@ -178,6 +178,7 @@ def _without_secrets(row: Row) -> dict[str, Any]:
         case "proposals":
             values["changes"] = redacted(values["changes"])
             values["failure_detail"] = _redacted(values["failure_detail"])
+            values["direction"] = redacted_values(values["direction"])
         case "trials" if values["evaluation"]:
             values["evaluation"] = _shown(values["evaluation"])
         case "completions":

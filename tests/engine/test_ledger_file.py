@@ -1,11 +1,14 @@
 """A run as a file: the same run comes out of it, and nothing comes out of a broken one."""
 
 import gzip
+import io
 import json
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +29,8 @@ from tests.engine.toy import problem
 
 NOT_COPIED = {"outcomes"}
 """What later runs may reuse belongs to no run."""
+
+SECRET = "sk-abcdefghijklmnop"
 
 Lines = list[Any]
 
@@ -157,12 +162,39 @@ def test_a_name_that_is_taken_adds_nothing(ctx: Context, path: Path):
 def test_what_looks_like_a_secret_stays_at_home(ctx: Context, tmp_path: Path):
     toy = problem()
     new = new_run(toy, budget=2)
-    secret = "sk-abcdefghijklmnop"
-    new = replace(new, settings={**new.settings, "llm": {"model": secret}})
+    new = replace(new, settings={**new.settings, "llm": {"model": SECRET}})
 
     path = exported(ctx.store, run_to_the_end(ctx, toy, new), tmp_path)
 
-    assert secret not in gzip.decompress(path.read_bytes()).decode()
+    assert SECRET not in gzip.decompress(path.read_bytes()).decode()
+
+
+@pytest.mark.parametrize(
+    ("table", "values"),
+    [
+        ("runs", {"settings": {"note": SECRET}, "reason": SECRET}),
+        ("workers", {"settings": {"image": SECRET}, "fault": SECRET}),
+        (
+            "proposals",
+            {"changes": SECRET, "failure_detail": SECRET, "direction": {"text": SECRET}},
+        ),
+        ("trials", {"evaluation": {"artifacts": {"stderr": SECRET}}}),
+        ("trials", {"evaluation": {"failure": {"kind": "runtime", "detail": SECRET}}}),
+        ("completions", {"text": SECRET, "system_text": SECRET, "user_text": None}),
+        ("events", {"data": {"reason": SECRET, "text": SECRET}}),
+    ],
+)
+def test_no_text_of_a_table_has_a_secret(table: str, values: dict[str, Any]):
+    transaction = SimpleNamespace(
+        copies=SimpleNamespace(rows=lambda run: iter([Row(table, values)]))
+    )
+    ledger: Any = SimpleNamespace(begin=lambda snapshot: nullcontext(transaction))
+    run: Any = SimpleNamespace(id=1, name="named")
+    file = io.BytesIO()
+
+    assert write_ledger(ledger, run, file) == 1
+
+    assert SECRET not in gzip.decompress(file.getvalue()).decode()
 
 
 def refused(path: Path, reason: str) -> None:
