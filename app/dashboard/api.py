@@ -12,6 +12,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.websockets import WebSocketDisconnect
 
 from app.dashboard import frames
+from app.dashboard.comparisons import ComparisonDocument, comparison, comparisons
 from app.dashboard.control import ChangeRefused, Control
 from app.dashboard.metrics import scrape
 from app.dashboard.programs import ProgramDocument
@@ -27,6 +28,7 @@ from app.dashboard.reads import (
 from app.dashboard.tail import Tails
 from app.domain.run import Run
 from app.ports.protocols import Unavailable
+from app.ports.records import ComparedRuns
 from app.reports.metrics import MetricsRow
 
 Name = Annotated[str, Path(alias="run", description="Name or number of a run.")]
@@ -111,6 +113,16 @@ def routes(reader: RunReader, tails: Tails, control: Control) -> APIRouter:
         tail = tails.of(row.id)
         await tail.complete()
         return await asyncio.to_thread(reader.tree, row, list(tail.course.improvements))
+
+    @router.get("/comparisons")
+    def comparisons_() -> list[ComparedRuns]:
+        """The newest hundred comparisons (`evoq compare`), newest first."""
+        return comparisons(reader.store)
+
+    @router.get("/comparisons/{name}")
+    def comparison_(name: str) -> ComparisonDocument:
+        """A comparison: the quartiles of its arms, the settings that differ."""
+        return comparison(reader.store, name)
 
     @router.get("/system")
     def system() -> SystemDocument:

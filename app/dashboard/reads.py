@@ -300,12 +300,6 @@ class RunReader:
             found = {kind: tx.history.usual_failure(run.id, kind, FAILURES_READ) for kind in kinds}
         return {kind: redacted(usual.detail) for kind, usual in found.items() if usual}
 
-    def settings(self, runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
-        """Returns the settings that are not the same in all runs, by key, then by run."""
-        from app.reports.comparison import differing  # matplotlib: nothing else here needs it
-
-        return differing({run.name: run.settings for run in runs})
-
     def system(self) -> SystemDocument:
         """Returns the workers, queues and endpoints of the deployment."""
         queue = self.queue()

@@ -37,6 +37,7 @@ from app.ports.records import (
     Asker,
     Backlog,
     Capacity,
+    ComparedRuns,
     CompletionKey,
     LeasedProposals,
     LeasedTrial,
@@ -97,6 +98,14 @@ class Runs(Protocol):
 
     def newest(self, limit: int = 100) -> list[Run]:
         """Returns the newest runs, newest first."""
+        ...
+
+    def comparisons(self, limit: int = 100) -> list[ComparedRuns]:
+        """Returns the newest comparisons, newest first."""
+        ...
+
+    def of_comparison(self, name: str, limit: int = 1000) -> list[Run]:
+        """Returns the first runs of a comparison, in the order in which they began."""
         ...
 
     def running(self) -> list[int]:

@@ -193,6 +193,21 @@ class StoredReply:
 
 
 @dataclass(frozen=True, slots=True)
+class ComparedRuns:
+    """The runs of one `evoq compare`, which are named COMPARISON.PROBLEM.ARM.SEED.
+
+    Attributes:
+      runs: How many have begun; `finished` of them have finished.
+    """
+
+    name: str
+    problems: Sequence[str]
+    arms: Sequence[str]
+    runs: int
+    finished: int
+
+
+@dataclass(frozen=True, slots=True)
 class Birth:
     """The first admission of a program.
 

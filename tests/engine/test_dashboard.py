@@ -258,3 +258,35 @@ def test_the_interface_is_documented(served: Serving):
     assert {"CourseDocument", "ProgramDocument"} <= set(described["components"]["schemas"])
     assert "export type Frame" in get(served, "/api/frames.ts")
     assert get(served, "/api/frames.json")["title"] == "Frame"
+
+
+def compared(ctx: Context) -> None:
+    """Runs two arms with two seeds each; a third run of the first arm has not finished."""
+    for arm, islands in (("wide", 2), ("small", 1)):
+        for seed in (1, 2):
+            order = new_run(problem(), budget=10, islands=islands, seed=seed)
+            run_to_the_end(ctx, problem(), replace(order, name=f"islands.toy.{arm}.{seed}"))
+    toy = problem()
+    late = replace(new_run(toy, budget=10), name="islands.toy.wide.3")
+    lifecycle.start(replace(ctx, problem=lambda digest: toy), toy, late)
+
+
+def test_a_comparison_is_read_with_the_bands_of_its_arms(served: Serving, ctx: Context):
+    compared(ctx)
+
+    [row] = get(served, "/api/comparisons")
+    found = get(served, "/api/comparisons/islands")
+
+    assert (row["name"], row["runs"], row["finished"]) == ("islands", 5, 4)
+    assert (sorted(row["arms"]), row["problems"]) == (["small", "wide"], ["toy"])
+    [of_problem] = found["problems"]
+    wide, small = of_problem["arms"]
+    assert (wide["arm"], wide["runs"], wide["first_above"]) == ("wide", 2, "")
+    assert (small["arm"], small["runs"]) == ("small", 2)
+    assert "[" in small["first_above"]
+    ends = [get(served, f"/api/runs/islands.toy.wide.{seed}/course")["best"] for seed in (1, 2)]
+    assert wide["band"][-1]["middle"] == sum(ends) / 2
+    assert wide["band"][-1]["settled"] == of_problem["budget"] == 10
+    assert found["differing"]["search.islands"] == {"wide": 2, "small": 1}
+    assert found["unfinished"] == {"islands.toy.wide.3": "running"}
+    assert refusal(lambda: get(served, "/api/comparisons/nobody"))[0] == 404

@@ -19,7 +19,7 @@ from app.adapters.problems.loading import load
 from app.adapters.queue.inline import InlineExecutor
 from app.adapters.store.sql import SqlStore
 from app.bootstrap import LazySandbox, context
-from app.config.settings import RunSettings, SandboxSettings
+from app.config.settings import RunSettings, SandboxSettings, SearchSettings
 from app.domain.events import Admitted, Improved
 from app.domain.problem import Axis
 from app.domain.program import Program
@@ -135,17 +135,21 @@ AXES = (Axis("length", 10, 0.0, 100.0), Axis("speed", 10, 0.0, 1.0))
 @pytest.fixture
 def run(store: SqlStore, repository: Path) -> Run:
     """A run of a real problem that nobody works on."""
+    return started(store, repository, "shown")
+
+
+def started(store: SqlStore, repository: Path, name: str, islands: int = 2) -> Run:
     problem = load([repository / "examples" / "online_bin_packing"], config=None)
     ctx = context(store, InlineExecutor(), LazySandbox(SandboxSettings()), keep_leases=False)
     new = NewRun(
-        name="shown",
+        name=name,
         problem=problem.digest,
         strategy="map_elites",
-        settings=RunSettings().model_dump(mode="json"),
+        settings=RunSettings(search=SearchSettings(islands=islands)).model_dump(mode="json"),
         operators={"tune": 1.0},
         axes=AXES,
         seed=1,
-        islands=2,
+        islands=islands,
         budget=Budget(2 * LONG),
         limits=InFlightLimits(4, 4),
     )
@@ -309,6 +313,40 @@ def test_twenty_thousand_proposals_are_drawn_and_the_page_answers(
     expect(main.get_by_role("region", name="Operators")).to_contain_text(str(LONG + 41))
 
 
+def compare(store: SqlStore, repository: Path) -> None:
+    """Writes a comparison of two arms with three finished runs each, and one that goes on."""
+    for arm, islands, gain in (("wide", 4, 2.0), ("small", 1, 1.0)):
+        for seed in (1, 2, 3):
+            one = started(store, repository, f"arms.bins.{arm}.{seed}", islands)
+            with store.begin() as tx:
+                for n in range(20):
+                    fitness = -50 + n * gain + seed
+                    best = Improved(program="ab" * 32, fitness=fitness, settled=n * 400 * seed)
+                    tx.events.emit(one.id, best)
+            with psycopg.connect(address_of(store)) as c:
+                c.execute("UPDATE runs SET state = 'finished' WHERE id = %s", (one.id,))
+    started(store, repository, "arms.bins.wide.4", 4)
+
+
+def test_the_arms_of_a_comparison_are_drawn_with_what_differs(
+    visit: Visit, store: SqlStore, repository: Path
+):
+    compare(store, repository)
+
+    main = visit.open("/compare")
+    main.get_by_role("link", name="arms (small, wide)").click()
+
+    expect(visit.page).to_have_url(f"{visit.base}/compare?of=arms")
+    arms = main.get_by_role("region", name="Arms on")
+    expect(arms).to_contain_text("-29")
+    expect(arms).to_contain_text("1.00 [")
+    expect(main.get_by_role("region", name="Settings that differ")).to_contain_text(
+        "search.islands"
+    )
+    expect(main.get_by_role("region", name="Runs that are left out")).to_contain_text("running")
+    expect(main.locator(".chart canvas").first).to_be_visible()
+
+
 def breed(store: SqlStore, run: Run, count: int) -> str:
     """Writes a long run: each program has one of the 40 before it as parent, and every hundredth
     was the best of the run; returns the last of these."""
@@ -378,8 +416,9 @@ def test_the_tree_of_twenty_thousand_programs_shows_what_led_to_improvements(
 
 @pytest.mark.parametrize("width", [1280, 400])
 def test_every_page_fits_the_screen_and_loads_nothing_from_elsewhere(
-    browser: Browser, served: str, store: SqlStore, run: Run, width: int
+    browser: Browser, served: str, store: SqlStore, run: Run, repository: Path, width: int
 ):
+    compare(store, repository)
     program = offer(store, run, "def f():\n    return " + " + ".join("1" * 200) + "\n", -1.0, 0)
     base = f"/run/{run.id}"
     paths = ("/", base, f"{base}/archive?island=0", f"{base}/program/{program}")
@@ -387,6 +426,7 @@ def test_every_page_fits_the_screen_and_loads_nothing_from_elsewhere(
         f"{base}/lineage/{program}",
         f"{base}/tree",
         f"/compare?runs={run.id}",
+        "/compare?of=arms",
         "/system",
         "/run/nobody",
     )

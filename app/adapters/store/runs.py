@@ -19,7 +19,7 @@ from app.domain.run import Run, RunState
 from app.domain.search.back_pressure import InFlightLimits
 from app.domain.search.budget import Budget
 from app.domain.search.strategy import Ranking
-from app.ports.records import NewRun, StoredProblem
+from app.ports.records import ComparedRuns, NewRun, StoredProblem
 
 ELAPSED = "extract(epoch FROM clock_timestamp() - runs.created_at)::float8 AS elapsed_seconds"
 _NEVER_CHANGES = ("name", "problem", "strategy", "settings", "operators", "seed", "islands")
@@ -43,6 +43,19 @@ _RUN = f"SELECT {RUN_COLUMNS} FROM runs"
 _ONE = f"{_RUN} WHERE runs.id = %(run)s"
 _NAMED = f"{_RUN} WHERE runs.name = %(name)s OR runs.id = %(id)s ORDER BY runs.name = %(name)s DESC"
 _NEWEST = f"{_RUN} ORDER BY runs.id DESC LIMIT %(limit)s"
+_COMPARED = r"'^[^.]+\.[^.]+\.[^.]+\.[0-9]+$'"
+"""Names of runs of comparisons; see `app.ports.records.ComparedRuns`."""
+_COMPARISONS = f"""
+    SELECT split_part(name, '.', 1) AS name,
+        array_agg(DISTINCT split_part(name, '.', 2)) AS problems,
+        array_agg(DISTINCT split_part(name, '.', 3)) AS arms,
+        count(*) AS runs, count(*) FILTER (WHERE state = 'finished') AS finished
+    FROM runs WHERE name ~ {_COMPARED} GROUP BY 1 ORDER BY max(id) DESC LIMIT %(limit)s
+"""
+_OF_COMPARISON = f"""
+    {_RUN} WHERE starts_with(name, %(name)s || '.') AND name ~ {_COMPARED}
+    ORDER BY runs.id LIMIT %(limit)s
+"""
 _EXCLUSIVE = "SELECT pg_try_advisory_xact_lock(%(space)s, %(run)s)"
 _EXPLAIN = """
     UPDATE runs SET reason = %(reason)s
@@ -190,6 +203,16 @@ class SqlRuns:
 
     def newest(self, limit: int = 100) -> list[Run]:
         return runs_of(self._c, rows(self._c, _NEWEST, {"limit": limit}))
+
+    def comparisons(self, limit: int = 100) -> list[ComparedRuns]:
+        return [
+            ComparedRuns(**record._asdict())
+            for record in rows(self._c, _COMPARISONS, {"limit": limit})
+        ]
+
+    def of_comparison(self, name: str, limit: int = 1000) -> list[Run]:
+        params = {"name": name, "limit": limit}
+        return runs_of(self._c, rows(self._c, _OF_COMPARISON, params))
 
     def running(self) -> list[int]:
         query = select(t.runs.c.id).where(t.runs.c.state == RunState.RUNNING).order_by(t.runs.c.id)

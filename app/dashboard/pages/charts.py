@@ -1,9 +1,11 @@
 """Options of the charts: pure functions of what is shown."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle
 from statistics import quantiles
 from typing import Any
 
+from app.dashboard.comparisons import ArmDocument
 from app.dashboard.reads import ArchiveDocument, CellDocument
 from app.domain.problem import Axis
 from app.reports.course import Improvement, MeasuredProposal
@@ -109,6 +111,37 @@ def curves(runs: Mapping[str, Iterable[Improvement]], ends: Mapping[str, int]) -
         )
     y = _axis("best fitness so far", scale=True, nameGap=48)
     return _chart(series, _axis("settled proposals", min=0, minInterval=1), y)
+
+
+def bands(arms: Sequence[ArmDocument]) -> dict[str, Any]:
+    """Returns the best so far of arms: medians over runs, in bands between the quartiles."""
+    series: list[dict[str, Any]] = []
+    drawn = [arm for arm in arms if arm.band]
+    for arm, colour in zip(drawn, cycle(COLOURS), strict=False):
+        line = {"type": "line", "step": "end", "showSymbol": False, "color": colour}
+        edge: dict[str, Any] = {
+            "lineStyle": {"opacity": 0},
+            "stack": arm.arm,
+            "stackStrategy": "all",
+        }
+        edge |= {"silent": True, "tooltip": {"show": False}}
+        low = [[point.settled, point.low] for point in arm.band]
+        width = [[point.settled, point.high - point.low] for point in arm.band]
+        middle = [[point.settled, point.middle] for point in arm.band]
+        area = {"areaStyle": {"opacity": 0.18}}
+        series += [
+            {**line, **edge, "name": f"{arm.arm}: lower quartile", "data": low},
+            {**line, **edge, **area, "name": f"{arm.arm}: upper quartile", "data": width},
+            {**line, "name": arm.arm, "data": middle},
+        ]
+    lows = [point.low for arm in drawn for point in arm.band]
+    begin = lowest_shown(lows, max((arm.band[-1].high for arm in drawn), default=None))
+    y = _axis(
+        "best fitness so far", scale=True, nameGap=48, **({} if begin is None else {"min": begin})
+    )
+    options = _chart(series, _axis("settled proposals", min=0, minInterval=1), y)
+    options["legend"]["data"] = [arm.arm for arm in drawn]
+    return options
 
 
 def grid_map(

@@ -1,16 +1,20 @@
-"""The page that compares runs: their curves in one chart, and the settings that differ."""
+"""The page that compares: arms of an `evoq compare` as bands, or runs as curves in one chart."""
 
 import asyncio
 import json
+from collections.abc import Mapping, Sequence
+from urllib.parse import urlencode
 
 from nicegui import ui
 
-from app.dashboard.pages.charts import curves
+from app.dashboard.comparisons import ArmDocument, ProblemDocument, settings_that_differ
+from app.dashboard.pages.charts import bands, curves
 from app.dashboard.pages.layout import Cell, Grid, Link, heading, keep_live, links, page, say
 from app.dashboard.pages.sources import Sources
 from app.dashboard.pages.text import duration, number, shown
 from app.dashboard.reads import RunRow
 from app.domain.run import Run
+from app.ports.records import ComparedRuns
 
 MOST_RUNS = 8
 """As many as there are colours that can be told apart."""
@@ -20,17 +24,112 @@ def add(sources: Sources) -> None:
     """Adds the page."""
 
     @ui.page("/compare", response_timeout=30)
-    async def compare_page(runs: str = "") -> None:
+    async def compare_page(runs: str = "", of: str = "") -> None:
+        if of:
+            await _comparison_page(sources, of)
+            return
         rows = await sources.runs()
         wanted = [part for part in runs.split(",") if part][:MOST_RUNS]
         chosen = [row for row in rows if str(row.id) in wanted or row.name in wanted]
         with page("Compare runs"):
             heading("Compare runs", 1)
+            _comparisons(await sources.comparisons())
             _choose(rows, chosen)
             if chosen:
                 await _draw(sources, [row.id for row in chosen])
             else:
                 say("Choose runs above: their curves are drawn in one chart.", "grey")
+
+
+async def _comparison_page(sources: Sources, name: str) -> None:
+    try:
+        found = await sources.comparison(name)
+    except LookupError:
+        with page("No such comparison"):
+            heading("No such comparison", 1)
+            say(shown(f"This ledger has no comparison {name!r}. The page “Compare” lists them."))
+        return
+    with page(f"Comparison {name}"):
+        heading(f"Comparison {shown(name)}", 1)
+        views = [_ProblemView(problem) for problem in found.problems]
+        heading("Settings that differ")
+        arms = list(dict.fromkeys(arm.arm for each in found.problems for arm in each.arms))
+        empty = "The settings of the arms are the same."
+        settings = Grid(("setting", *arms), name="Settings that differ", empty=empty)
+        _show_settings(settings, found.differing, arms)
+        heading("Runs that are left out")
+        left_out = Grid(("run", "state"), name="Runs that are left out", empty="None.")
+
+        async def refresh() -> None:
+            current = await sources.comparison(name)
+            for view, problem in zip(views, current.problems, strict=False):
+                view.show(problem)
+            left_out.show(
+                [[Link(run, f"/run/{run}"), state] for run, state in current.unfinished.items()]
+            )
+
+        await keep_live(refresh, 5.0)
+
+
+class _ProblemView:
+    """The arms of a comparison on one problem."""
+
+    def __init__(self, problem: ProblemDocument) -> None:
+        """Draws them without values."""
+        heading(shown(problem.problem))
+        say(
+            f"Each run has {problem.budget:,} proposals. A line is the median of the best so far "
+            f"over the finished runs of an arm, its band reaches from quartile to quartile.",
+            "grey",
+        )
+        self._chart = ui.echart(bands([])).classes("chart")
+        self._chart.props('role=img aria-label="Best fitness so far of each arm"')
+        columns = ("arm", "finished runs", "median", "quartiles", "first arm above it")
+        self._grid = Grid(columns, name=f"Arms on {problem.problem}", empty="")
+        self._drawn: ProblemDocument | None = None
+
+    def show(self, problem: ProblemDocument) -> None:
+        """Changes what has changed."""
+        if problem == self._drawn:
+            return
+        self._drawn = problem
+        self._chart.options.clear()
+        self._chart.options.update(bands(problem.arms))
+        self._chart.update()
+        self._grid.show([_arm_cells(arm) for arm in problem.arms])
+
+
+def _arm_cells(arm: ArmDocument) -> list[Cell]:
+    end = arm.band[-1] if arm.band else None
+    return [
+        arm.arm,
+        str(arm.runs),
+        number(end.middle if end else None),
+        f"{number(end.low)} to {number(end.high)}" if end else "–",
+        arm.first_above,
+    ]
+
+
+def _show_settings(
+    grid: Grid, differing: Mapping[str, Mapping[str, object]], columns: Sequence[str]
+) -> None:
+    grid.show(
+        [
+            [key, *(shown(json.dumps(values[name], default=str))[:200] for name in columns)]
+            for key, values in differing.items()
+        ]
+    )
+
+
+def _comparisons(found: Sequence[ComparedRuns]) -> None:
+    """Draws a link for each comparison."""
+    if found:
+        say("Comparisons by `evoq compare`:", "grey")
+        links([Link(f"{each.name} ({', '.join(each.arms)})", _address(each)) for each in found])
+
+
+def _address(compared: ComparedRuns) -> str:
+    return f"/compare?{urlencode({'of': compared.name})}"
 
 
 def _choose(rows: list[RunRow], chosen: list[RunRow]) -> None:
@@ -63,13 +162,8 @@ async def _draw(sources: Sources, ids: list[int]) -> None:
         name="Settings that differ",
         empty="The settings of these runs are the same.",
     )
-    found = await asyncio.to_thread(sources.reader.settings, runs)
-    settings.show(
-        [
-            [key, *(shown(json.dumps(values[run.name], default=str))[:200] for run in runs)]
-            for key, values in found.items()
-        ]
-    )
+    by_name = {run.name: run for run in runs}
+    _show_settings(settings, await asyncio.to_thread(settings_that_differ, by_name), list(by_name))
     drawn = -1
 
     async def refresh() -> None:

@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from app.dashboard.comparisons import ComparisonDocument, comparison, comparisons
 from app.dashboard.pages.layout import heading, page, say
 from app.dashboard.reads import RunReader, RunRow, SystemDocument, TreeDocument
 from app.dashboard.tail import Tail, Tails
 from app.domain.run import Run
+from app.ports.records import ComparedRuns
 from app.reports.course import Improvement
 
 _T = TypeVar("_T")
@@ -56,6 +58,12 @@ class Sources:
         """Returns the tree of a run; see `RunReader.tree`."""
         key = ("tree", run.id, len(improvements))
         return await self._fresh(key, lambda: self.reader.tree(run, improvements))
+
+    async def comparisons(self) -> list[ComparedRuns]:
+        return await self._fresh("comparisons", lambda: comparisons(self.reader.store))
+
+    async def comparison(self, name: str) -> ComparisonDocument:
+        return await self._fresh(("comparison", name), lambda: comparison(self.reader.store, name))
 
     async def tail(self, run: Run) -> Tail:
         """Returns the tail of a run, complete up to now."""

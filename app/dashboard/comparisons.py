@@ -1,0 +1,170 @@
+"""Documents of comparisons: the arms of an `evoq compare`, and runs that somebody chose.
+
+Importing `app.reports.comparison` brings matplotlib, so only the functions that need it do.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import quantiles
+from typing import Any
+
+from app.domain.events import EventKind, Improved
+from app.domain.run import Run, RunState
+from app.ports.ledger import Transaction
+from app.ports.protocols import Store
+from app.ports.records import ComparedRuns
+
+MOST_POINTS = 400
+"""Points of a band; of a longer one every n-th."""
+MOST_IMPROVEMENTS = 1000
+
+Steps = Sequence[tuple[int, float]]
+"""The best fitness of a run from a number of settled proposals on, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class BandPoint:
+    """The best so far of an arm's runs after so many settled proposals: quartiles and median."""
+
+    settled: int
+    low: float
+    middle: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class ArmDocument:
+    """The finished runs of an arm on one problem.
+
+    Attributes:
+      band: From the first number of settled proposals at which all of them have a fitness.
+      first_above: How probably a run of the problem's first arm ends above one of this arm, with
+        its 95 % interval; "" of the first arm itself.
+    """
+
+    arm: str
+    runs: int
+    band: list[BandPoint]
+    first_above: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemDocument:
+    """The arms on one problem, in the order in which they began."""
+
+    problem: str
+    budget: int
+    arms: list[ArmDocument]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonDocument:
+    """A comparison.
+
+    Attributes:
+      differing: Settings that are not the same in all arms, with the value that each arm has.
+      unfinished: Runs that the bands leave out, with their states.
+    """
+
+    name: str
+    problems: list[ProblemDocument]
+    differing: dict[str, dict[str, Any]]
+    unfinished: dict[str, str]
+
+
+def comparisons(store: Store) -> list[ComparedRuns]:
+    """Returns the newest comparisons, newest first."""
+    with store.begin() as tx:
+        return tx.runs.comparisons()
+
+
+def comparison(store: Store, name: str) -> ComparisonDocument:
+    """Returns the comparison of that name.
+
+    Raises:
+      LookupError: There is none.
+    """
+    with store.begin(snapshot=True) as tx:
+        runs = tx.runs.of_comparison(name)
+        if not runs:
+            raise LookupError(f"there is no comparison {name!r}: /api/comparisons names them")
+        steps = {run.name: _steps(tx, run) for run in runs if run.state is RunState.FINISHED}
+    arms: dict[str, dict[str, list[Run]]] = {}
+    for run in runs:
+        arms.setdefault(run.problem_name, {}).setdefault(_arm(run), []).append(run)
+    return ComparisonDocument(
+        name=name,
+        problems=[_problem(problem, of_arm, steps) for problem, of_arm in arms.items()],
+        differing=settings_that_differ({_arm(run): run for run in reversed(runs)}),
+        unfinished={run.name: run.state.value for run in runs if not steps.get(run.name)},
+    )
+
+
+def settings_that_differ(runs: dict[str, Run]) -> dict[str, dict[str, Any]]:
+    """Returns the settings that are not the same in all runs, by key, then by the run's label."""
+    from app.reports.comparison import differing
+
+    return differing({label: run.settings for label, run in runs.items()})
+
+
+def band(runs: Sequence[Steps], budget: int) -> list[BandPoint]:
+    """Returns the quartiles of the best so far, where any of them changes, up to the budget.
+
+    Args:
+      runs: At least one, each with at least one step.
+      budget: Proposals of each run.
+    """
+    first = max(steps[0][0] for steps in runs)
+    changes = {settled for steps in runs for settled, _ in steps if settled > first}
+    at = sorted({first, *changes, max(first, budget)})
+    at = at[:: -(-len(at) // MOST_POINTS)] + at[-1:]
+    return [_point(runs, settled) for settled in dict.fromkeys(at)]
+
+
+def _point(runs: Sequence[Steps], settled: int) -> BandPoint:
+    found = [steps[bisect_right(steps, settled, key=_settled) - 1][1] for steps in runs]
+    low, middle, high = quantiles(found, n=4, method="inclusive") if found[1:] else found * 3
+    return BandPoint(settled, low, middle, high)
+
+
+def _settled(step: tuple[int, float]) -> int:
+    return step[0]
+
+
+def _steps(tx: Transaction, run: Run) -> Steps:
+    kinds = (EventKind.IMPROVED,)
+    events = tx.events.read(run.id, limit=MOST_IMPROVEMENTS, kinds=kinds)
+    facts = [event.fact for event in events]
+    return [(fact.settled, fact.fitness) for fact in facts if isinstance(fact, Improved)]
+
+
+def _arm(run: Run) -> str:
+    """Returns the arm that a run's name gives: COMPARISON.PROBLEM.ARM.SEED."""
+    return run.name.split(".")[2]
+
+
+def _problem(name: str, arms: dict[str, list[Run]], steps: dict[str, Steps]) -> ProblemDocument:
+    from app.reports.comparison import superiority
+
+    measured = {
+        arm: [steps[run.name] for run in runs if steps.get(run.name)] for arm, runs in arms.items()
+    }
+    ends = {arm: [each[-1][1] for each in found] for arm, found in measured.items()}
+    budget = max(run.budget.proposals for runs in arms.values() for run in runs)
+    subject = next(iter(measured))
+    return ProblemDocument(
+        problem=name,
+        budget=budget,
+        arms=[
+            ArmDocument(
+                arm=arm,
+                runs=len(found),
+                band=band(found, budget) if found else [],
+                first_above=superiority(ends[subject], ends[arm]).text
+                if arm != subject and found and ends[subject]
+                else "",
+            )
+            for arm, found in measured.items()
+        ],
+    )
