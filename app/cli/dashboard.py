@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -115,7 +116,9 @@ def served(
       CommandError: It cannot listen there.
     """
     from app import bootstrap
+    from app.cli.doctor import quick_findings
     from app.cli.output import CommandError
+    from app.cli.target import find_target
     from app.dashboard.server import CannotListen, Place, serving
 
     settings = bootstrap.own_settings()
@@ -129,7 +132,9 @@ def served(
         protect,
     )
     try:
-        with serving(ctx, redis_url, place) as dashboard:
+        target = find_target()
+        home, findings = target.home, partial(quick_findings, target)
+        with serving(ctx, redis_url, place, home=home, installation=findings) as dashboard:
             address = dashboard.address
             if token:  # of the environment: whoever may have it has it, and a log need not
                 address = f"{address.partition('?')[0]} (its token is EVOQ_DASHBOARD_TOKEN)"

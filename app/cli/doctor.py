@@ -7,7 +7,7 @@ import shutil
 import socket
 import sys
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from app.cli.options import Debug, Json
 from app.cli.output import DONE, FAILED, CommandError, Screen
@@ -66,6 +66,12 @@ def doctor(as_json: Json = False, debug: Debug = False) -> int:  # noqa: ARG001 
     screen.answer([asdict(finding) for finding in findings])
     works = all(finding.ok for finding in findings if finding.required)
     return DONE if works else FAILED
+
+
+def quick_findings(target: Target) -> list[dict[str, Any]]:
+    """Returns what can be checked within seconds, without booting a sandbox."""
+    found = [_python(), _packages(PACKAGES), _model(target), _disk(target), _gpu()]
+    return [asdict(finding) for finding in found]
 
 
 def _findings(screen: Screen) -> Iterator[Finding]:

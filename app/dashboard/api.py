@@ -21,10 +21,10 @@ from app.dashboard.reads import (
     CourseDocument,
     RunReader,
     RunRow,
-    SystemDocument,
     TreeDocument,
     course_document,
 )
+from app.dashboard.system import SystemDocument
 from app.dashboard.tail import Tails
 from app.domain.run import Run
 from app.ports.protocols import Unavailable
@@ -126,8 +126,13 @@ def routes(reader: RunReader, tails: Tails, control: Control) -> APIRouter:
 
     @router.get("/system")
     def system() -> SystemDocument:
-        """Workers, queues and endpoints."""
+        """Workers, queues, endpoints, leases and disk."""
         return reader.system()
+
+    @router.get("/installation")
+    def installation() -> list[dict[str, Any]]:
+        """What `evoq doctor` finds where the dashboard runs; sandboxes are not booted for it."""
+        return [dict(finding) for finding in reader.installation()]
 
     def change(verb: str, act: Callable[[Run], None], summary: str) -> None:
         @router.post(f"/runs/{{run}}/{verb}", name=verb, description=summary)

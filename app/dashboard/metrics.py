@@ -158,6 +158,9 @@ class _Runs:
             "evoq_repeated_steps", "Steps begun again, as after a lost worker.", run, repeated
         )
         if not run.state.final:
+            for kept, leases in (("held", tx.leases.held), ("lapsed", tx.leases.lapsed)):
+                text = "Steps in progress, and unfinished ones whose lease has run out."
+                self._set("evoq_leases", text, run, leases(run.id), state=kept)
             load = run_load(tx, run, tx.proposals.backlog(run.id))
             for stage, found in (("generating", load.generating), ("evaluating", load.evaluating)):
                 text = "Proposals in the stage."

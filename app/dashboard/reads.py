@@ -6,11 +6,11 @@ Every function opens one transaction and blocks until it has read: callers run i
 import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from app.adapters.queue.address import client_url
-from app.adapters.queue.ticks import lengths
 from app.dashboard.programs import ProgramDocument, bounded, program_document, program_named
+from app.dashboard.system import Installation, SystemDocument, system_document
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import ProgramId
 from app.domain.run import Run
@@ -18,7 +18,6 @@ from app.domain.search.cohort import State
 from app.domain.secrets import redacted
 from app.ports.ledger import Transaction
 from app.ports.protocols import Store
-from app.ports.records import WORKER_KINDS
 from app.reports.course import Contribution, Course, FailureExample, Improvement, MeasuredProposal
 from app.reports.lineage import TreeNode, tree
 from app.reports.metrics import MetricsRow, rows
@@ -131,39 +130,22 @@ class TreeDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class SystemDocument:
-    """Workers, queues and endpoints.
-
-    Attributes:
-      model_places, sandbox_places: Of all live workers; None where none has reported.
-      queues: Messages that wait, by queue; empty where Redis does not answer.
-      fault: Why the queue is not known; "" where it is.
-      in_flight: Running runs with their unsettled proposals by stage.
-    """
-
-    workers: list[dict[str, Any]]
-    model_places: int | None
-    sandbox_places: int | None
-    queues: dict[str, int]
-    planning: bool
-    endpoints: list[dict[str, Any]]
-    fault: str
-    in_flight: list[dict[str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
 class RunReader:
     """Reads documents of one ledger.
 
     Attributes:
       problem: Returns a problem by digest.
       queue: Returns what the queue's server shows; see `watched_queue`.
+      home: The folder whose disk is shown.
+      installation: Returns what `evoq doctor` finds where the dashboard runs.
     """
 
     store: Store
     redis_url: str
     problem: Callable[[ProblemDigest], Problem]
     queue: Callable[[], QueueState]
+    home: Path = Path()
+    installation: Installation = list
 
     def run(self, name: str) -> Run:
         """Returns the run with that name or number.
@@ -301,35 +283,8 @@ class RunReader:
         return {kind: redacted(usual.detail) for kind, usual in found.items() if usual}
 
     def system(self) -> SystemDocument:
-        """Returns the workers, queues and endpoints of the deployment."""
-        queue = self.queue()
-        with self.store.begin() as tx:
-            workers, capacity = tx.workers.live(), tx.workers.capacity()
-            in_flight = tx.proposals.in_flight()
-        fault = queue.fault
-        try:
-            waiting = lengths(client_url(self.redis_url), sorted(WORKER_KINDS))
-        except OSError as error:
-            waiting, fault = {}, str(error)
-        return SystemDocument(
-            workers=[
-                {
-                    "id": worker.id,
-                    "kind": worker.kind,
-                    "fault": worker.fault,
-                    "usd_per_hour": worker.usd_per_hour,
-                    "protections": dict(worker.protections or ()),
-                }
-                for worker in workers
-            ],
-            model_places=capacity.model,
-            sandbox_places=capacity.sandbox,
-            queues=waiting,
-            planning=queue.planning,
-            endpoints=[{**asdict(each), "text": each.text} for each in queue.endpoints],
-            fault=fault,
-            in_flight=[asdict(run) for run in in_flight],
-        )
+        """Returns the workers, queues, leases and endpoints of the deployment."""
+        return system_document(self.store, self.redis_url, self.queue(), self.home)
 
 
 def course_document(run: Run, course: Course) -> CourseDocument:

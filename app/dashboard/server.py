@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
@@ -16,6 +17,7 @@ from app.dashboard.access import Access, AccessMiddleware, loopback
 from app.dashboard.api import add_errors, add_metrics, add_socket, routes
 from app.dashboard.control import Control
 from app.dashboard.reads import RunReader
+from app.dashboard.system import Installation
 from app.dashboard.tail import Tails
 from app.engine.context import Context
 from app.reports.waiting import watched_queue
@@ -55,7 +57,15 @@ class Place:
         )
 
 
-def application(ctx: Context, redis_url: str, access: Access, *, pages: bool = True) -> FastAPI:
+def application(
+    ctx: Context,
+    redis_url: str,
+    access: Access,
+    *,
+    pages: bool = True,
+    home: Path = Path(),
+    installation: Installation = list,
+) -> FastAPI:
     """Returns the whole application.
 
     Args:
@@ -63,6 +73,8 @@ def application(ctx: Context, redis_url: str, access: Access, *, pages: bool = T
       redis_url: The queue's address.
       access: Who may read and change.
       pages: False leaves out the pages: they belong to one application a process.
+      home: The folder whose disk is shown.
+      installation: Returns what `evoq doctor` finds here.
     """
     app = FastAPI(
         title="Evoqueue",
@@ -71,7 +83,8 @@ def application(ctx: Context, redis_url: str, access: Access, *, pages: bool = T
         redoc_url=None,
         openapi_url="/api/openapi.json",
     )
-    reader = RunReader(ctx.store, redis_url, ctx.problem, watched_queue(redis_url))
+    queue = watched_queue(redis_url)
+    reader = RunReader(ctx.store, redis_url, ctx.problem, queue, home, installation)
     tails, control = Tails(ctx.store), Control(ctx)
     app.include_router(routes(reader, tails, control))
     add_metrics(app, reader)
@@ -99,7 +112,15 @@ class Serving:
 
 
 @contextmanager
-def serving(ctx: Context, redis_url: str, place: Place, *, pages: bool = True) -> Iterator[Serving]:
+def serving(
+    ctx: Context,
+    redis_url: str,
+    place: Place,
+    *,
+    pages: bool = True,
+    home: Path = Path(),
+    installation: Installation = list,
+) -> Iterator[Serving]:
     """Serves the dashboard from a thread of this process during the block; see `application`.
 
     Raises:
@@ -108,7 +129,7 @@ def serving(ctx: Context, redis_url: str, place: Place, *, pages: bool = True) -
     access = place.access()
     listener = _listener(place)
     port = listener.getsockname()[1]
-    app = application(ctx, redis_url, access, pages=pages)
+    app = application(ctx, redis_url, access, pages=pages, home=home, installation=installation)
     config = uvicorn.Config(
         app,
         log_config=None,

@@ -89,6 +89,10 @@ class History(Protocol):
         """Returns how many trials of a run were not run, because an equal one had been."""
         ...
 
+    def ledger_bytes(self) -> int:
+        """Returns the size of the ledger's database."""
+        ...
+
     def spent(self) -> Spent:
         """Returns the totals of all runs together."""
         ...

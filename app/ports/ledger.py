@@ -413,6 +413,10 @@ class Leases(Protocol):
         """Returns how many steps of a run are in progress: those whose lease has not run out."""
         ...
 
+    def lapsed(self, run: int) -> int:
+        """Returns how many unfinished steps of a run have a lease that has run out."""
+        ...
+
     def repeated(self, run: int) -> int:
         """Returns how often steps of a run were begun again after an attempt without an end."""
         ...

@@ -2,6 +2,9 @@
 
 import json
 import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +18,18 @@ from app.adapters.queue.ticks import handled
 from app.adapters.store.sql import SqlStore
 from app.dashboard.metrics import scrape
 from app.dashboard.reads import RunReader
+from app.domain.evaluation import Failure, FailureKind
+from app.domain.operator import Completion, Prompt
+from app.domain.problem import Job, Outcome
+from app.engine import lifecycle
+from app.engine import steps as steps_of_engine
 from app.engine.context import Context
 from app.ports.protocols import Unavailable
 from app.ports.records import Capacity, Worker
 from app.reports.waiting import EndpointStatus, QueueState, read_queue
-from tests.engine.conftest import new_run, run_to_the_end
-from tests.engine.toy import problem
+from tests.engine.conftest import new_run, run_to_the_end, table
+from tests.engine.test_replies import Answering
+from tests.engine.toy import ToySandbox, problem
 from workers.metrics import StepMetrics
 
 Labels = dict[str, str]
@@ -33,6 +42,10 @@ def samples(text: bytes) -> dict[str, list[tuple[Labels, float]]]:
         for sample in family.samples:
             found.setdefault(sample.name, []).append((sample.labels, sample.value))
     return found
+
+
+def address_of(store: SqlStore) -> str:
+    return store._engine.url.set(drivername="postgresql").render_as_string(False)
 
 
 def reader(ctx: Context, redis_url: str, **state: Any) -> RunReader:
@@ -107,9 +120,14 @@ def scraped(
 ) -> dict[str, list[tuple[Labels, float]]]:
     """All that is scraped of a deployment that has done a little of everything."""
     endpoint = EndpointStatus("http://model", 4, 8, 1, 2, silent_seconds=1.0)
-    address = store._engine.url.set(drivername="postgresql").render_as_string(False)
-    with psycopg.connect(address) as connection:
+    with psycopg.connect(address_of(store)) as connection:
         connection.execute("UPDATE runs SET state = 'running', budget_cost_usd = 1")
+        for kind in ("timeout", "memory"):
+            connection.execute(
+                "UPDATE proposals SET state = 'failed', failure_kind = %s, cut_reason = NULL"
+                " WHERE id = (SELECT max(id) FROM proposals WHERE state = 'cut')",
+                (kind,),
+            )
         connection.execute(
             "INSERT INTO completions (cohort, proposal, asker, turn, place, text, model, finish,"
             " prompt_tokens, completion_tokens, latency_seconds, prompt, sample, parameters)"
@@ -149,3 +167,120 @@ def test_every_expression_asks_for_metrics_and_labels_that_are_scraped(
                 any(each in labels for metric in metrics for labels, _ in scraped[metric])
                 for each in names
             ), (name, label)
+
+
+class Killed(BaseException):
+    """Ends a step as the end of its process does: nothing is released."""
+
+
+class FaultySandbox(ToySandbox):
+    """Kills its worker, is away, and ends two trials; then it works."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._faults: list[BaseException | Failure] = [
+            Killed(),
+            Unavailable("the sandbox is away"),
+            Failure(FailureKind.TIMEOUT, "no result after 10 s"),
+            Failure(FailureKind.MEMORY, "killed at 256 MiB"),
+        ]
+
+    def run(self, job: Job) -> Outcome:
+        if job.programs[0][1] == b"x = 0.0\n" or not self._faults:  # seeds are spared
+            return super().run(job)
+        fault = self._faults.pop(0)
+        if isinstance(fault, BaseException):
+            raise fault
+        return Outcome(None, fault)
+
+
+class RefusingModel(Answering):
+    """Refuses the first request, as an endpoint without capacity does."""
+
+    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        if not self.asked:
+            self.asked += prompts
+            raise Unavailable("status 429")
+        return super().complete(prompts)
+
+
+def worked_off(ctx: Context, store: SqlStore, metrics: StepMetrics) -> None:
+    """Runs a search to its end as workers, beat and `reap` do, however its steps end."""
+    toy = problem()
+    asked = replace(new_run(toy, budget=8), operators={"asked": 1.0})
+    run = lifecycle.start(ctx, toy, asked).id
+    messages = ctx.executor._messages  # type: ignore[attr-defined]
+    for _ in range(200):
+        if not messages:
+            with psycopg.connect(address_of(store)) as connection:  # as when time has passed
+                for table_name in ("proposals", "trials"):
+                    connection.execute(
+                        f"UPDATE {table_name} SET visible_at = now() - interval '1 s',"
+                        f" leased_until = leased_until - interval '1 h'"
+                    )
+            steps_of_engine.reap(ctx, run)
+            steps_of_engine.produce(ctx, run)
+        if messages:
+            step, subject = messages.popleft()
+            with suppress(Unavailable), metrics.of(step), suppress(Killed):
+                table(ctx)[step](subject)
+        with ctx.store.begin() as tx:
+            if tx.runs.get(run).state.final:
+                return
+    raise AssertionError("the run has not ended")
+
+
+def shown_by(rule: str, found: dict[str, list[tuple[Labels, float]]]) -> float:
+    """Returns the sum of the samples that the first metric of a rule selects."""
+    metric, selector = OF_ALERTS.findall(rule)[0]
+    wanted = re.findall(r'(\w+)=~?"([^"]*)"', selector)
+    return sum(
+        value
+        for labels, value in found.get(metric, ())
+        if all(labels.get(label) in values.split("|") for label, values in wanted)
+    )
+
+
+@pytest.mark.parametrize(
+    ("alert", "faults"),
+    [
+        ("EvoqueueStepsRepeated", 1),  # the killed worker: its lease was lost, the step begun again
+        ("EvoqueueTrialsKilled", 2),  # the trial that timed out, and the one that was killed
+        ("EvoqueueStepsUnavailable", 2),  # the refused request, and the sandbox that was away
+    ],
+)
+def test_each_fault_of_a_run_shows_in_a_metric_of_an_alert(
+    ctx: Context, store: SqlStore, repository: Path, valkey: str, alert: str, faults: int
+):
+    rule = expressions(repository)[alert]
+    toy, metrics = problem(), StepMetrics()
+
+    def answer(prompt: Prompt) -> Completion:
+        return Completion(f"x = {prompt.sample + 1}.5\n", "answering")
+
+    model = RefusingModel(answer)
+    faulty = replace(
+        ctx, sandbox=FaultySandbox(), model=lambda run: model, problem=lambda digest: toy
+    )
+
+    worked_off(faulty, store, metrics)
+
+    found = samples(scrape(reader(ctx, valkey))) | samples(generate_latest(metrics.registry))
+    assert shown_by(rule, found) == faults
+
+
+def test_a_lost_lease_shows_until_the_step_is_begun_again(
+    ctx: Context, store: SqlStore, valkey: str
+):
+    toy = problem()
+    run = lifecycle.start(replace(ctx, problem=lambda digest: toy), toy, new_run(toy)).id
+    with psycopg.connect(address_of(store)) as connection:
+        connection.execute(
+            "UPDATE proposals SET leased_until = now() - interval '1 s', state = 'planned'"
+        )
+
+    found = samples(scrape(reader(ctx, valkey)))["evoq_leases"]
+    [leases] = reader(ctx, valkey).system().leases
+
+    assert {labels["state"]: n for labels, n in found} == {"held": 0.0, "lapsed": 1.0}
+    assert (leases.run, leases.held, leases.lapsed, leases.repeated) == (run, 0, 1, 0)

@@ -439,6 +439,18 @@ def test_every_page_fits_the_screen_and_loads_nothing_from_elsewhere(
             assert wide <= width, path
 
 
+def test_the_system_shows_leases_disk_and_what_the_installation_lacks(visit: Visit, run: Run):
+    main = visit.open("/system")
+
+    flight = main.get_by_role("region", name="In flight")
+    expect(flight.get_by_role("link", name=f"run {run.id}")).to_be_visible()
+    expect(flight).to_contain_text("run out")
+    expect(main).to_contain_text("iB of ")
+    checks = main.get_by_role("region", name="Installation")
+    expect(checks).to_contain_text("Python")
+    expect(checks).to_contain_text("free for")
+
+
 def test_a_cell_of_the_archive_opens_its_elite(visit: Visit, store: SqlStore, run: Run):
     program = offer(store, run, "x = 4\n", -1.0, 0)
     main = visit.open(f"/run/{run.id}/archive")

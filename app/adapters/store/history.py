@@ -241,6 +241,9 @@ class SqlHistory:
         totals = row(self._c, _REUSED, {"run": run})
         return Reused(totals.trials, totals.seconds)
 
+    def ledger_bytes(self) -> int:
+        return int(value(self._c, "SELECT pg_database_size(current_database())", {}))
+
     def spent(self) -> Spent:
         totals = row(self._c, _SPENT, {})
         return Spent(totals.runs, totals.tokens, totals.cost_usd)

@@ -104,6 +104,7 @@ _FORGET = """
     )
 """
 _HELD = "SELECT count(*) FROM {table} WHERE run = %(run)s AND {waiting} AND leased_until > now()"
+_LAPSED = "SELECT count(*) FROM {table} WHERE run = %(run)s AND {waiting} AND leased_until <= now()"
 _REPEATED = """
     SELECT coalesce(sum(attempts - 1), 0) FROM (
         SELECT attempts FROM proposals WHERE run = %(run)s
@@ -305,6 +306,12 @@ class SqlLeases:
     def held(self, run: int) -> int:
         return sum(
             value(self._c, _HELD.format(table=table, waiting=waiting_if), {"run": run})
+            for table, waiting_if in _WAITING.items()
+        )
+
+    def lapsed(self, run: int) -> int:
+        return sum(
+            value(self._c, _LAPSED.format(table=table, waiting=waiting_if), {"run": run})
             for table, waiting_if in _WAITING.items()
         )
 

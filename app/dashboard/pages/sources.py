@@ -2,13 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from app.dashboard.comparisons import ComparisonDocument, comparison, comparisons
 from app.dashboard.pages.layout import heading, page, say
-from app.dashboard.reads import RunReader, RunRow, SystemDocument, TreeDocument
+from app.dashboard.reads import RunReader, RunRow, TreeDocument
+from app.dashboard.system import SystemDocument
 from app.dashboard.tail import Tail, Tails
 from app.domain.run import Run
 from app.ports.records import ComparedRuns
@@ -17,6 +18,8 @@ from app.reports.course import Improvement
 _T = TypeVar("_T")
 FRESH_SECONDS = 2.0
 """Age up to which a document that costs many statements is shown again."""
+CHECKED_SECONDS = 60.0
+"""The same of the checks of the installation, which ask model endpoints."""
 _MOST = 256
 
 
@@ -54,6 +57,9 @@ class Sources:
     async def system(self) -> SystemDocument:
         return await self._fresh("system", self.reader.system)
 
+    async def installation(self) -> Sequence[Mapping[str, Any]]:
+        return await self._fresh("installation", self.reader.installation, CHECKED_SECONDS)
+
     async def tree(self, run: Run, improvements: Sequence[Improvement]) -> TreeDocument:
         """Returns the tree of a run; see `RunReader.tree`."""
         key = ("tree", run.id, len(improvements))
@@ -71,11 +77,13 @@ class Sources:
         await tail.complete()
         return tail
 
-    async def _fresh(self, key: object, read: Callable[[], _T]) -> _T:
-        """Returns what `read` returned at most `FRESH_SECONDS` ago; viewers at once read once."""
+    async def _fresh(
+        self, key: object, read: Callable[[], _T], seconds: float = FRESH_SECONDS
+    ) -> _T:
+        """Returns what `read` returned at most `seconds` ago; viewers at once read once."""
         async with self._locks.setdefault(key, asyncio.Lock()):
-            at, document = self._read.get(key, (-FRESH_SECONDS, None))
-            if time.monotonic() - at > FRESH_SECONDS:
+            at, document = self._read.get(key, (-seconds, None))
+            if time.monotonic() - at > seconds:
                 document = await asyncio.to_thread(read)
                 self._read[key] = time.monotonic(), document
                 if len(self._read) > _MOST:

@@ -1,11 +1,24 @@
-"""The page of the system: workers, queues, endpoints, and what is in flight."""
+"""The page of the system: workers, queues, endpoints, leases, disk, and the installation."""
+
+from collections.abc import Mapping
+from typing import Any
 
 from nicegui import ui
 
-from app.dashboard.pages.layout import Grid, Link, Tiles, heading, keep_live, page, say, set_text
-from app.dashboard.pages.sources import Sources
+from app.dashboard.pages.layout import (
+    Cell,
+    Grid,
+    Link,
+    Tiles,
+    heading,
+    keep_live,
+    page,
+    say,
+    set_text,
+)
+from app.dashboard.pages.sources import CHECKED_SECONDS, Sources
 from app.dashboard.pages.text import shown
-from app.dashboard.reads import SystemDocument
+from app.dashboard.system import LeasesDocument, SystemDocument
 
 
 def add(sources: Sources) -> None:
@@ -16,7 +29,9 @@ def add(sources: Sources) -> None:
         with page("System"):
             heading("System", 1)
             fault = say("", "notice")
-            tiles = Tiles(("places at models", "places in sandboxes", "planning"))
+            tiles = Tiles(
+                ("places at models", "places in sandboxes", "planning", "ledger", "disk free")
+            )
             heading("Workers")
             workers = Grid(
                 ("worker", "queue", "sandbox protections", "fault"),
@@ -35,10 +50,16 @@ def add(sources: Sources) -> None:
                 empty="No endpoint was used in the last 10 s.",
             )
             heading("In flight")
-            flight = Grid(
-                ("run", "weight", "generating", "evaluating"),
-                name="In flight",
-                empty="No run is running.",
+            columns = ("run", "weight", "generating", "evaluating", "leases held", "run out")
+            flight = Grid((*columns, "begun again"), name="In flight", empty="No run is running.")
+            heading("Installation")
+            say(
+                "What `evoq doctor` finds where the dashboard runs, each minute; for sandboxes see "
+                "the workers above.",
+                "grey",
+            )
+            checks = Grid(
+                ("check", "", "detail", "remedy"), name="Installation", empty="Not checked."
             )
 
             async def refresh() -> None:
@@ -47,24 +68,41 @@ def add(sources: Sources) -> None:
                 tiles.show(
                     places_at_models=_places(system.model_places),
                     places_in_sandboxes=_places(system.sandbox_places),
-                    planning="at work" if system.planning else "nothing plans",
+                    planning=_PLANNING[system.planning],
+                    ledger=_size(system.ledger_bytes),
+                    disk_free=f"{_size(system.disk_free_bytes)} of {_size(system.disk_bytes)}",
                 )
                 _show_workers(workers, system)
                 queues.show([[name, str(n)] for name, n in system.queues.items()])
                 models.show([[each["endpoint"], each["text"]] for each in system.endpoints])
-                flight.show(
-                    [
-                        [
-                            Link(f"run {each['run']}", f"/run/{each['run']}"),
-                            f"{each['weight']:g}",
-                            str(each["generating"]),
-                            str(each["evaluating"]),
-                        ]
-                        for each in system.in_flight
-                    ]
-                )
+                flight.show([_lease_cells(each) for each in system.leases])
+
+            async def check() -> None:
+                checks.show([_check_cells(found) for found in await sources.installation()])
 
             await keep_live(refresh, 2.0)
+            ui.timer(0.1, check, once=True)
+            ui.timer(CHECKED_SECONDS, check, immediate=False)
+
+
+_PLANNING = {True: "at work", False: "nothing plans", None: "not known"}
+
+
+def _lease_cells(leases: LeasesDocument) -> list[Cell]:
+    numbers = (leases.generating, leases.evaluating, leases.held, leases.lapsed, leases.repeated)
+    link = Link(f"run {leases.run}", f"/run/{leases.run}")
+    return [link, f"{leases.weight:g}", *map(str, numbers)]
+
+
+def _check_cells(found: Mapping[str, Any]) -> list[Cell]:
+    mark = "ok" if found["ok"] else ("missing" if found["required"] else "note")
+    return [found["name"], mark, shown(found["detail"]), shown(found["remedy"])]
+
+
+def _size(count: int) -> str:
+    """Returns a number of bytes in MiB or GiB."""
+    mib = count / 2**20
+    return f"{mib:,.0f} MiB" if mib < 10_000 else f"{mib / 1024:,.0f} GiB"
 
 
 def _show_workers(grid: Grid, system: SystemDocument) -> None:

@@ -249,7 +249,7 @@ def test_a_dashboard_knows_the_hosts_of_the_variable(monkeypatch: pytest.MonkeyP
     served: list[Place] = []
 
     @contextmanager
-    def serve(ctx: object, redis_url: str, place: Place) -> Iterator[Any]:
+    def serve(ctx: object, redis_url: str, place: Place, **shown: object) -> Iterator[Any]:
         served.append(place)
         yield SimpleNamespace(address="http://localhost:1")
 

@@ -1,0 +1,118 @@
+"""The document of the system: workers, queues, endpoints, leases, disk."""
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from app.adapters.queue.address import client_url
+from app.adapters.queue.ticks import lengths
+from app.ports.protocols import Store
+from app.ports.records import WORKER_KINDS
+from app.reports.waiting import QueueState
+
+Installation: TypeAlias = Callable[[], Sequence[Mapping[str, Any]]]
+"""Returns findings of `evoq doctor`, each as `name`, `ok`, `detail`, `remedy` and `required`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeasesDocument:
+    """The steps of a running run.
+
+    Attributes:
+      generating, evaluating: Its unsettled proposals by stage.
+      held: Steps in progress: their leases are renewed.
+      lapsed: Unfinished steps whose lease has run out: their worker was lost, or hangs.
+      repeated: How often steps were begun again.
+    """
+
+    run: int
+    weight: float
+    generating: int
+    evaluating: int
+    held: int
+    lapsed: int
+    repeated: int
+
+
+@dataclass(frozen=True, slots=True)
+class SystemDocument:
+    """Workers, queues, endpoints, leases and disk.
+
+    Attributes:
+      model_places, sandbox_places: Of all live workers; None where none has reported.
+      queues: Messages that wait, by queue; empty where Redis does not answer.
+      planning: Whether beat and a worker that plans are at work; None where it is not known.
+      fault: Why the queue is not known; "" where it is.
+      leases: Of running runs.
+      ledger_bytes: Size of the database.
+      disk_free_bytes, disk_bytes: Of the disk of the machine or container of the dashboard; an
+        embedded ledger is on it.
+    """
+
+    workers: list[dict[str, Any]]
+    model_places: int | None
+    sandbox_places: int | None
+    queues: dict[str, int]
+    planning: bool | None
+    endpoints: list[dict[str, Any]]
+    fault: str
+    leases: list[LeasesDocument]
+    ledger_bytes: int
+    disk_free_bytes: int
+    disk_bytes: int
+
+
+def system_document(
+    store: Store, redis_url: str, queue: QueueState, folder: Path
+) -> SystemDocument:
+    """Returns the document of the deployment.
+
+    Args:
+      store: The ledger.
+      redis_url: The queue's address.
+      queue: What the queue's server shows.
+      folder: Its disk is described; where it does not exist, that of the nearest one above it.
+    """
+    with store.begin() as tx:
+        workers, capacity = tx.workers.live(), tx.workers.capacity()
+        leases = [
+            LeasesDocument(
+                **asdict(each),
+                held=tx.leases.held(each.run),
+                lapsed=tx.leases.lapsed(each.run),
+                repeated=tx.leases.repeated(each.run),
+            )
+            for each in tx.proposals.in_flight()
+        ]
+        ledger_bytes = tx.history.ledger_bytes()
+    fault = queue.fault
+    try:
+        waiting = lengths(client_url(redis_url), sorted(WORKER_KINDS))
+    except OSError as error:
+        waiting, fault = {}, str(error)
+    folder = folder.absolute()
+    disk = shutil.disk_usage(next(each for each in (folder, *folder.parents) if each.exists()))
+    return SystemDocument(
+        workers=[
+            {
+                "id": worker.id,
+                "kind": worker.kind,
+                "fault": worker.fault,
+                "usd_per_hour": worker.usd_per_hour,
+                "protections": dict(worker.protections or ()),
+            }
+            for worker in workers
+        ],
+        model_places=capacity.model,
+        sandbox_places=capacity.sandbox,
+        queues=waiting,
+        planning=None if fault else queue.planning,
+        endpoints=[{**asdict(each), "text": each.text} for each in queue.endpoints],
+        fault=fault,
+        leases=leases,
+        ledger_bytes=ledger_bytes,
+        disk_free_bytes=disk.free,
+        disk_bytes=disk.total,
+    )
