@@ -56,7 +56,7 @@ def check(
     layers = read_layers(assignments, config)
     loaded = load_problem([Path(path) for path in problem], layers, strict=strict)
     resolution = resolved(layers.choices, loaded.suggestions, loaded.suggested_by)
-    compare = resolution.settings.sandbox.compare_modes
+    compare = resolution.settings.sandbox.compare_modes and loaded.players == 1
     with open_sandbox(resolution.settings.sandbox, screen) as sandbox:
         protections = sandbox.protections()
         seeds = [measure(loaded, sandbox, seed, loaded.thresholds) for seed in loaded.seeds]

@@ -222,18 +222,21 @@ def measure(
     for index, stage in enumerate(problem.stages):
         measured = _measured(problem, sandbox, program, stage)
         done |= measured
-        failure = _failure(problem, measured.values())
+        failure = _failure(problem, program, measured.values())
         if failure is not None:
             break
         stopped = shortfall(problem.stages, thresholds, index, fitness(program.id, done.values()))
         if stopped:
             break
     evaluations = tuple(done.values())
+    # The points of games and what was measured before do not add up.
+    games = problem.players > 1 and stage == problem.final_stage
+    scored = tuple(measured.values()) if games else evaluations
     features: dict[str, float] = {}
     for evaluation in measured.values():
         features.update(evaluation.features.get(program.id, {}))
     return Measurement(
-        fitness=None if failure else fitness(program.id, evaluations),
+        fitness=None if failure else fitness(program.id, scored),
         metrics=merged_metrics(program.id, evaluations),
         features=features,
         failure=failure,
@@ -242,7 +245,7 @@ def measure(
         verified=all(evaluation.verified for evaluation in evaluations),
         stages=tuple(dict.fromkeys(trial.stage for trial in done)),
         trials=done,
-        fitness_names=() if failure else fitness_names(program.id, evaluations),
+        fitness_names=() if failure else fitness_names(program.id, scored),
         stopped=stopped,
     )
 
@@ -252,7 +255,7 @@ def _measured(
 ) -> dict[Trial, Evaluation]:
     """Runs the trials of a stage, up to the first failure where a program must pass all."""
     done: dict[Trial, Evaluation] = {}
-    players = {program.id: program}
+    players = {seed.id: seed for seed in problem.seeds} | {program.id: program}
     for trial in problem.trials_of(program.id, stage):
         outcome = sandbox.run(problem.prepare(trial, players))
         done[trial] = problem.interpret(trial, players, outcome)
@@ -261,9 +264,14 @@ def _measured(
     return done
 
 
-def _failure(problem: Problem, evaluations: Iterable[Evaluation]) -> Failure | None:
+def _failure(
+    problem: Problem, program: Program, evaluations: Iterable[Evaluation]
+) -> Failure | None:
     """Returns why a program failed at a stage; None where it goes on."""
-    failures = [evaluation.failure for evaluation in evaluations]
+    blamed = (None, program.id)
+    failures = [
+        e.failure if e.failure and e.failure.culprit in blamed else None for e in evaluations
+    ]
     if problem.cases.whole or all(failures):
         return next(filter(None, failures), None)
     return None

@@ -19,6 +19,7 @@ from app.config.checks import (
     require_bounds,
     require_gates,
     require_owned_by_run,
+    require_players,
     require_refining,
     with_asked_roles,
     without_judges,
@@ -242,6 +243,7 @@ def plan_run(
         require_bounds(Budget(**settings.budget.model_dump()), settings.llm)
         require_refining(settings)
     require_gates(settings, problem)
+    require_players(settings, problem)
     if COMPLETE.name in mix:
         _require_function(problem, settings.prompts.function)
     if reason := _unchangeable(problem, settings):

@@ -84,6 +84,21 @@ def require_gates(settings: RunSettings, problem: Problem) -> None:
         )
 
 
+def require_players(settings: RunSettings, problem: Problem) -> None:
+    """Makes sure that the recipe can rank the programs of the problem.
+
+    Raises:
+      UsageError: The problem is a game, and the recipe measures programs one by one.
+    """
+    if problem.players > 1:
+        raise UsageError(
+            f"the programs of `{problem.name}` play each other, not alone",
+            where="search.strategy",
+            value=settings.search.strategy,
+            remedy="`evoq check` and `evoq evaluate` measure its programs.",
+        )
+
+
 _READERS = {"sandbox": "cpu", "prices": "gpu, cpu or control", "queue": "gpu, cpu and control"}
 """Section to the queues whose workers read it."""
 

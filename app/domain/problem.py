@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from app.domain.evaluation import NO_CASES, Cases, Evaluation, Failure, Trial
+from app.domain.games import match
 from app.domain.program import Program, ProgramId
 from app.domain.source.imports import EVERYTHING, ImportPolicy
 
@@ -66,6 +67,21 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class GameLimits:
+    """What each player of a game may use.  Only the player that is to move runs.
+
+    Attributes:
+      move_seconds: Real time of one move.
+      game_seconds: Real time of all its moves, and of loading it.
+      memory_mib: Memory of all processes of the player.
+    """
+
+    move_seconds: float = 2.0
+    game_seconds: float = 30.0
+    memory_mib: int = 256
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluator:
     """The trusted side of a trial: the problem's own scoring code and the files beside it.
 
@@ -96,6 +112,7 @@ class Job:
       cases: Names of the cases to be measured, which the function is given as its argument `cases`;
         empty for a function that has no such argument.
       reuse: Whether the outcome of an equal job, of this run or another, may take its place.
+      game: The limits of each player, where the function is a game; only in guarded mode.
     """
 
     evaluator: Evaluator
@@ -106,6 +123,7 @@ class Job:
     seed: int = 0
     cases: tuple[str, ...] = ()
     reuse: bool = False
+    game: GameLimits | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +133,11 @@ class Outcome:
     Attributes:
       result: The value of the stage function, as strict JSON with the keys `metrics` (name to
         number, bool, string, list, object or null) and `artifacts` (name to string); None after a
-        failure.  Not yet checked for meaning: `Problem.interpret` does that.
+        failure, but of a game with its `moves` until then.  Not yet checked for meaning:
+        `Problem.interpret` does that.
       failure: The reason why there is no result; None when there is one.
+      culprit: Of a game, the place of the player that failed, from 0; None where it is not known
+        to be the fault of a player.
       stdout, stderr: Bounded head and tail of what was printed, before secrets are filtered.
       boot_seconds: Time this job waited for its sandbox to start; 0.0 in a warm one.
       reused: Whether an equal job ended so earlier; nothing was run.
@@ -131,6 +152,7 @@ class Outcome:
     peak_memory_mib: float | None = None
     boot_seconds: float = 0.0
     reused: bool = False
+    culprit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +205,7 @@ class Problem:
       seeds: The programs every island starts from, at least one.
       baselines: Name to seed program, which results are compared with.
       suffix: File name suffix of a program, with its dot.
-      players: How many programs play in one trial.
+      players: How many programs play in one trial of the last stage; those before have one.
       stages: Stage names in order; the last one's measurements reach the archive.
       probe: The stage that measures how a program behaves before it is measured; "" for none.  Of
         programs that behave alike only the first is measured.
@@ -231,8 +253,10 @@ class Problem:
         return self.stages[-1]
 
     def trials_of(self, program: ProgramId, stage: str) -> tuple[Trial, ...]:
-        """Returns the trials that measure one program alone: of a match, against itself."""
-        return self.cases.trials(stage, (program,) * self.players)
+        """Returns the trials that measure one program: of a game, those against the first seed."""
+        if self.players > 1 and stage == self.final_stage:
+            return match(stage, (program, self.seeds[0].id), 1)
+        return self.cases.trials(stage, (program,))
 
     @property
     def trial_names(self) -> tuple[str, ...]:

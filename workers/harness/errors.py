@@ -24,6 +24,10 @@ class ProgramCrashed(RuntimeError):
     """The program's process ended during a call."""
 
 
+class ClockExpired(RuntimeError):
+    """A player of a game has used the time of its move, or of its game."""
+
+
 class InvalidValue(ValueError):
     """The program returned something that cannot cross as plain values."""
 
@@ -38,13 +42,23 @@ class ProgramRemark:
     Attributes:
       kind: A FailureKind's value, or "" where the exception decides.
       trace: The frames inside the program, innermost last, as text.
+      seat: The place of the program among those of a game, from 0; None outside games.
     """
 
-    __slots__ = ("kind", "trace")
+    __slots__ = ("kind", "seat", "trace")
 
-    def __init__(self, kind: str, trace: str) -> None:
+    def __init__(self, kind: str, trace: str, seat: int | None = None) -> None:
         self.kind = kind
         self.trace = trace
+        self.seat = seat
+
+
+def blamed(error: Exception, kind: str, seat: int) -> Exception:
+    """Returns an exception that a player of a game caused, marked with its seat."""
+    remark = error.__dict__.get("evoq_remark")
+    trace = remark.trace if isinstance(remark, ProgramRemark) else ""
+    error.__dict__["evoq_remark"] = ProgramRemark(kind, trace, seat)
+    return error
 
 
 def exception(name: str, message: str, kind: str, trace: str) -> Exception:

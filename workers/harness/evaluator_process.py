@@ -419,16 +419,19 @@ def _confine(
 def _call(module: Any, request: dict[str, Any], shared: bool, root: str) -> bytes:
     asked_pid, paths = os.getpid(), request["paths"]
     named = {"cases": request["cases"]} if request["cases"] else {}
+    moves: list[str] = []
     try:
         returned = vars(module)[request["function"]](*paths, **named)
         if inspect.isawaitable(returned):
             returned = asyncio.run(_awaited(returned))
+        if inspect.isgenerator(returned):
+            returned = result.played(returned, moves)
         return result.document(returned, int(request["limits"]["result_bytes"]))
     except BaseException as error:
         if os.getpid() != asked_pid:
             raise  # a forked child ends of its exception, as it would without the harness
         try:
-            return result.raised(error, tuple(paths), root, shared)
+            return result.raised(error, tuple(paths), root, shared, moves)
         except BaseException:
             return result.failure("runtime", "an exception that cannot be described")
 

@@ -9,7 +9,10 @@ import os
 
 from . import frames
 
-_RESULT, _EVALUATOR_OUT, _EVALUATOR_ERR, _PROGRAM_OUT, _PROGRAM_ERR = range(5)
+_RESULT, _EVALUATOR_OUT, _EVALUATOR_ERR, _FIRST_PROGRAM_OUT = range(4)
+_PER_PROCESS = 2
+MOST_PROGRAMS = 2
+"""Programs of a trial whose output is kept apart."""
 _MOST_READS = 64
 HEAD_BYTES, TAIL_BYTES = 8192, 24_576
 _CUT = b"\n[... cut ...]\n"
@@ -107,18 +110,25 @@ class Collector:
 
 
 class TrialPipes:
-    """Five pipes, from the moment they are made until what is left in them has been read.
+    """A pipe for the result, and two for the evaluator and for each program of a trial.
+
+    They exist from the moment they are made until what is left in them has been read.
 
     Attributes:
       sinks: What each pipe's reading end goes into.
+      streams: The output and errors of the evaluator, then those of each program.
     """
 
-    def __init__(self, results: Collector, streams: tuple[Capture, ...]) -> None:
-        self._pipes = [os.pipe() for _ in range(1 + len(streams))]
-        self._results, self._streams = results, streams
+    def __init__(
+        self, results: Collector, streams: tuple[Capture, ...], programs: int, *, apart: bool
+    ) -> None:
+        kept = min(programs, MOST_PROGRAMS) if apart else 1
+        self.streams = streams[: _PER_PROCESS * (1 + max(1, kept))]
+        self._pipes = [os.pipe() for _ in range(1 + len(self.streams))]
+        self._results = results
         readers = [pipe[0] for pipe in self._pipes]
         self.sinks: dict[int, Capture | Collector] = dict(
-            zip(readers, (results, *streams), strict=True)
+            zip(readers, (results, *self.streams), strict=True)
         )
         for reader in readers:
             os.set_blocking(reader, False)
@@ -127,9 +137,10 @@ class TrialPipes:
         """Returns the writing ends for a result, output and errors."""
         return [self._pipes[which][1] for which in (_RESULT, _EVALUATOR_OUT, _EVALUATOR_ERR)]
 
-    def program_writers(self) -> tuple[int, int]:
-        """Returns the writing ends for output and errors."""
-        return self._pipes[_PROGRAM_OUT][1], self._pipes[_PROGRAM_ERR][1]
+    def program_writers(self, index: int) -> tuple[int, int]:
+        """Returns the writing ends for output and errors of a program."""
+        place = min(_FIRST_PROGRAM_OUT + _PER_PROCESS * index, len(self.streams) - 1)
+        return self._pipes[place][1], self._pipes[place + 1][1]
 
     def close_evaluator_writers(self) -> None:
         """Closes the zygote's copies of the evaluator's ends, so that end of file is seen."""
@@ -145,16 +156,21 @@ class TrialPipes:
 
     def overflowing(self, output_bytes: int) -> bool:
         """Returns whether more was written than is allowed."""
-        printed = sum(stream.total for stream in self._streams)
+        printed = sum(stream.total for stream in self.streams)
         return printed > output_bytes or self._results.overflowed
+
+    def printed(self, index: int) -> int:
+        """Returns the bytes that a program whose output is kept apart has written."""
+        start = _PER_PROCESS * (1 + index)
+        return sum(stream.total for stream in self.streams[start : start + _PER_PROCESS])
 
     def finish(self) -> None:
         """Reads what ended writers have left, and closes all pipes."""
         for reader, sink in self.sinks.items():
             _read_rest(reader, sink)
             os.close(reader)
-        for fd in self.program_writers():
-            os.close(fd)
+        for _, writer in self._pipes[_FIRST_PROGRAM_OUT:]:
+            os.close(writer)
 
 
 def _read_rest(fd: int, sink: Capture | Collector) -> None:

@@ -71,6 +71,24 @@ class _ProcessEntry:
     threads: int
 
 
+def descendants(roots: set[int]) -> set[int]:
+    """Returns every process that descends from `roots`, without these."""
+    return _below(roots, _all_entries())
+
+
+def owners() -> dict[int, int]:
+    """Returns the identity of every process in sight."""
+    found = {}
+    for pid in _all_pids():
+        with (
+            contextlib.suppress(OSError, IndexError, ValueError),
+            open(f"/proc/{pid}/status", "rb") as file,
+        ):
+            line = next(line for line in file if line.startswith(b"Uid:"))
+            found[pid] = int(line.split()[1])
+    return found
+
+
 def _all_entries() -> dict[int, _ProcessEntry]:
     return {pid: entry for pid in _all_pids() if (entry := _entry(pid)) is not None}
 

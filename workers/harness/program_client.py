@@ -10,10 +10,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import wire
-from .errors import REMEDY, CannotCross, ProgramCrashed, exception
+from .errors import REMEDY, CannotCross, ProgramCrashed, blamed, exception
+from .turns import PlayerClock
 
 _READING = frozenset({"global", "attribute", "isinstance", "import"})
 _RUNNING = frozenset({"__next__", "__setitem__", "__enter__", "__exit__"})
+_KINDS_OF_A_CALL = frozenset(
+    {
+        "runtime", "memory", "syntax", "output_limit", "import_blocked", "invalid_result",
+        "invalid_signature",
+    }
+)  # fmt: skip
 
 
 class ProgramClient:
@@ -28,8 +35,9 @@ class ProgramClient:
       own_iterators: Numbers of objects that are their own iterators.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, clock: PlayerClock | None = None) -> None:
         self._address = address
+        self._clock = clock
         self._lock = threading.RLock()
         self._sock: socket.socket | None = None
         self._owner = os.getpid()
@@ -65,10 +73,8 @@ class ProgramClient:
                 self._cached.clear()
             whole = False
             try:
-                answer = self._exchange(request)
+                answer = self._timed(self._clock, request) if self._clock else self._answer(request)
                 whole = True
-            except (EOFError, OSError):
-                raise ProgramCrashed("the program ended during the call") from None
             finally:
                 if not whole:
                     self._hang_up()
@@ -79,10 +85,38 @@ class ProgramClient:
         if answer[1] == "stopped":
             # Only where iteration can end: elsewhere it would end a loop of the evaluator early.
             if request[0] != "special" or request[2] != "__next__":
-                raise wire.WireError("not an answer to this request")
+                error = wire.WireError("not an answer to this request")
+                raise self.blame(error, "invalid_result")
             raise StopIteration
         name, message, kind, trace = (str(part) for part in answer[2:6])
-        raise exception(name, message + _about_paths(name, request), kind, trace)
+        raised = exception(name, message + _about_paths(name, request), kind, trace)
+        raise self.blame(raised, kind if kind in _KINDS_OF_A_CALL else "runtime")
+
+    def blame(self, error: Exception, kind: str) -> Exception:
+        """Returns an error that the program caused; of a player of a game, marked with its seat."""
+        return blamed(error, kind, self._clock.seat) if self._clock else error
+
+    def _answer(self, request: tuple[Any, ...]) -> list[Any]:
+        try:
+            return self._exchange(request)
+        except TimeoutError:
+            raise  # only a player of a game has a clock
+        except (EOFError, OSError):
+            raise ProgramCrashed("the program ended during the call") from None
+
+    def _timed(self, clock: PlayerClock, request: tuple[Any, ...]) -> list[Any]:
+        """Returns the answer of a player of a game, which alone is to blame for a wrong one."""
+        clock.begin(loads=request[0] == "import")
+        try:
+            return self._answer(request)
+        except TimeoutError:
+            raise clock.expired() from None
+        except ProgramCrashed as error:
+            raise blamed(error, "runtime", clock.seat) from None
+        except wire.WireError as error:
+            raise blamed(error, "invalid_result", clock.seat) from None
+        finally:
+            clock.end()
 
     def _forget_after_fork(self) -> None:
         if (
@@ -99,11 +133,15 @@ class ProgramClient:
             for known in (self._cached, self.ended, self.own_iterators):
                 known.clear()
         number = next(self._numbers)
+        left_seconds = self._clock.left_seconds if self._clock else None
+        if left_seconds is not None:
+            self._sock.settimeout(left_seconds())
         wire.send_frame(self._sock, self._request([number, *request]))
         if request[0] == "main":
             socket.send_fds(self._sock, [b"."], [0, 1, 2])
         while True:
-            answer = wire.decode(wire.receive_frame(self._sock), self._resolve)
+            frame = wire.receive_frame(self._sock, left_seconds=left_seconds)
+            answer = wire.decode(frame, self._resolve)
             if not isinstance(answer, list) or len(answer) < 2:
                 raise wire.WireError("not an answer")
             if answer[0] == "call" and len(answer) == 4:

@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import traceback
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .arity import refused_by_program
@@ -21,6 +22,7 @@ _MAX_DEPTH = 32
 _MAX_NODES = 200_000
 _MAX_DETAIL = 4000
 _MAX_NAME = 500
+_MAX_MOVES, _MAX_MOVE = 2000, 80
 _LONGEST_INTEGER_BITS = 13_000  # Python refuses to read back more than 4,300 digits
 
 
@@ -50,12 +52,42 @@ def is_result(document: bytes) -> bool:
     return document.startswith(b'{"result"')
 
 
-def failure(kind: str, detail: str) -> bytes:
-    return json.dumps({"failure": {"kind": kind, "detail": clean(detail)[:_MAX_DETAIL]}}).encode()
+def failure(kind: str, detail: str, seat: int | None = None, moves: Sequence[str] = ()) -> bytes:
+    body: dict[str, Any] = {"kind": kind, "detail": clean(detail)[:_MAX_DETAIL]}
+    if seat is not None:
+        body |= {"seat": seat, "moves": list(moves)}
+    return json.dumps({"failure": body}).encode()
+
+
+def played(game: Iterator[object], moves: list[str]) -> Any:
+    """Returns the result of a game that yields its moves, with the moves.
+
+    Args:
+      game: What the evaluator's function returned.
+      moves: Filled while the game goes on.
+
+    Raises:
+      NotAResult: The game has too many moves, or returned no dict.
+      Exception: What a player or the evaluator raised.
+    """
+    while True:
+        try:
+            move = next(game)
+        except StopIteration as end:
+            if not isinstance(end.value, dict):
+                raise NotAResult(f"the game returned {_article(end.value)}, not a dict") from None
+            return {**end.value, "moves": moves}
+        if len(moves) == _MAX_MOVES:
+            raise NotAResult(f"a game of more than {_MAX_MOVES} moves")
+        moves.append(_text(move)[:_MAX_MOVE])
 
 
 def raised(
-    error: BaseException, paths: tuple[str, ...], evaluator_root: str, shared: bool
+    error: BaseException,
+    paths: tuple[str, ...],
+    evaluator_root: str,
+    shared: bool,
+    moves: Sequence[str] = (),
 ) -> bytes:
     """Returns the document for an exception that left the stage function.
 
@@ -64,6 +96,7 @@ def raised(
       paths: What the stage function was given: the programs' files or their stand-ins.
       evaluator_root: Frames in files under it are the evaluator's.
       shared: Whether the programs run in this process.
+      moves: Of a game, those until then.
     """
     program_paths = paths if shared else ()
     try:
@@ -72,10 +105,12 @@ def raised(
         remark = None
     frames = traceback.extract_tb(error.__traceback__)
     if remark is not None:
-        return failure(remark.kind, _detail(error, remark.trace))
+        return failure(remark.kind, _detail(error, remark.trace), remark.seat, moves)
     inside = [frame for frame in frames if frame.filename in program_paths]
     kind = "runtime"
-    if inside or _about(error, program_paths):
+    if isinstance(error, NotAResult):
+        kind = "invalid_result"
+    elif inside or _about(error, program_paths):
         kind = kind_of(error, importing=False)
     elif _is_null_source(error, frames, program_paths):
         kind = "syntax"

@@ -16,6 +16,7 @@ from typing import Any
 from . import wire
 from .errors import exception
 from .program_client import ProgramClient
+from .turns import PlayerClock
 
 SOURCE = """\
 # This file stands in for the program, which runs in another process: the sandbox is in guarded
@@ -24,7 +25,7 @@ import sys as _sys
 if {library!r} not in _sys.path:
     _sys.path.append({library!r})
 from evoq_harness.stub import bind as _bind
-_bind(globals(), locals(), {path!r}, {source!r}, {address!r})
+_bind(globals(), locals(), {path!r}, {source!r}, {address!r}, {clock!r})
 """
 
 _MOST_LINES = 100_000
@@ -33,7 +34,12 @@ _VAR_POSITIONAL, _VAR_KEYWORD = 4, 8  # as in `co_flags`
 
 
 def bind(
-    place: dict[str, Any], names: dict[str, Any], path: str, source: str, address: str
+    place: dict[str, Any],
+    names: dict[str, Any],
+    path: str,
+    source: str,
+    address: str,
+    clock: tuple[int, str, float, float] | None = None,
 ) -> None:
     """Fills a namespace with the program's names.
 
@@ -46,20 +52,24 @@ def bind(
       path: The stub's.
       source: Path of the program's text, which `inspect.getsource` shows.
       address: The program's.
+      clock: What the clock of a player is made from; None for a program that plays no game.
     """
-    session = ProgramClient(address)
+    session = ProgramClient(address, PlayerClock(*clock) if clock else None)
     executed = sys._getframe(1).f_code.co_filename
     own_file = os.path.abspath(place.get("__file__") or "/") == os.path.abspath(executed)
     if place.get("__name__") == "__main__" and vars(sys.modules["__main__"]) is place and own_file:
         _run(session)
-    known = _sketches(session.ask("import"))
+    try:
+        known = _sketches(session.ask("import"))
+    except wire.WireError as error:
+        raise session.blame(error, "invalid_result") from None
     _show_source(path, source)
 
     def fetch(name: str) -> Any:
         if name not in known:
-            raise exception(
-                "AttributeError", f"the program defines no {name!r}", "invalid_signature", ""
-            )
+            text = f"the program defines no {name!r}"
+            missing = exception("AttributeError", text, "invalid_signature", "")
+            raise session.blame(missing, "invalid_signature")
         return session.read("global", name)
 
     whole = own_file and place.get("__spec__") is not None

@@ -19,6 +19,7 @@ from .pipes import TrialPipes
 from .program_server import ProgramServer
 from .sandbox_layout import NESTED
 from .trial_files import PreparedProgram, prepare
+from .turns import Turns, held_bytes
 from .zygote_state import ZygoteState
 
 _POLL_SECONDS = 0.05
@@ -64,7 +65,15 @@ class TrialRun:
         self._peak_kib = 0
         self._holdings = self._watch_of_holdings()
         self._null = os.open("/dev/null", os.O_RDWR)
-        self._pipes = TrialPipes(state.results, state.streams)
+        self._game: dict[str, Any] | None = header["game"] if files.turns is not None else None
+        self._turns: Turns | None = None
+        if files.turns is not None:
+            self._turns = Turns(state.layout, self._seats(), files.turns)
+        self._blamed: int | None = None
+        self._largest: int | None = None
+        self._pipes = TrialPipes(
+            state.results, state.streams, len(sources), apart=self._turns is not None
+        )
 
     def _watch_of_holdings(self) -> HoldingsWatch | None:
         """Returns what measures the trial, where the kernel does not bound it as a whole."""
@@ -107,7 +116,8 @@ class TrialRun:
         poll.register(state.evaluator_zygote.channel, select.POLLIN)
         kept = state.evaluator_zygote.kept
         listeners = {p.listener.fileno(): p for p in self._programs if p.listener is not None}
-        for fd in (*self._pipes.sinks, *listeners):
+        asking = () if self._turns is None else (self._turns.listener.fileno(),)
+        for fd in (*self._pipes.sinks, *listeners, *asking):
             poll.register(fd, select.POLLIN)
         woken = time.monotonic()
         quiet_until = woken + _POLL_SECONDS
@@ -144,11 +154,31 @@ class TrialRun:
                     self._receive_fork(self._gate, fd, event)
                 elif fd in listeners:
                     self._start_program(listeners[fd])
+                elif self._turns is not None and self._is_of(self._turns, fd):
+                    self._serve_turns(self._turns, fd)
                 else:
                     if not self._pipes.read(fd):
                         poll.unregister(fd)
-                    if self._pipes.overflowing(self._bounds["output_bytes"]):
-                        self._stopped_by = "output_limit"
+                    self._check_output()
+
+    @staticmethod
+    def _is_of(turns: Turns, fd: int) -> bool:
+        return fd == turns.listener.fileno() or turns.listens(fd)
+
+    def _serve_turns(self, turns: Turns, fd: int) -> None:
+        if fd != turns.listener.fileno():
+            if not turns.answer(fd, self._children):
+                self._poll.unregister(fd)
+        elif (accepted := turns.accept()) is not None:
+            self._poll.register(accepted, select.POLLIN)
+
+    def _check_output(self) -> None:
+        """Ends a trial that prints too much; each player of a game may print as much as allowed."""
+        most = int(self._bounds["output_bytes"])
+        seats = range(0 if self._turns is None else len(self._programs))
+        flooding = next((seat for seat in seats if self._pipes.printed(seat) > most), None)
+        if flooding is not None or self._pipes.overflowing(most * (1 + len(seats))):
+            self._stopped_by, self._blamed = "output_limit", flooding
 
     def _start_evaluator(self) -> None:
         """Starts the evaluator's process, with a channel for its listener if forks are answered."""
@@ -277,12 +307,16 @@ class TrialRun:
     def _run_program(self, program: PreparedProgram, channel: socket.socket) -> None:
         state = self._state
         os.setsid()
-        limits.take_streams(self._null, *self._pipes.program_writers())
+        index = self._programs.index(program)
+        limits.take_streams(self._null, *self._pipes.program_writers(index))
         limits.close_all_but(tuple({channel.fileno(), state.layout.ruleset} - {-1}))
         limits.default_signals()
         limits.set_environment(confine.program_environment(program.confinement.directory))
+        bounds = self._bounds
+        if self._game is not None:
+            bounds = {**bounds, "memory_mib": self._game["memory_mib"]}
         confine.confine(
-            state.layout, program.confinement, self._bounds, state.program_filter,
+            state.layout, program.confinement, bounds, state.program_filter,
             forks.installation(state.fork_filter, channel),
         )  # fmt: skip
         confine.reseed(self._header["seed"])
@@ -307,6 +341,12 @@ class TrialRun:
         Where the kernel bounds no sum, it also ends one with too many files, or too large ones.
         """
         state = self._state
+        if self._game is not None:
+            held = held_bytes(state.layout, self._seats(), self._children, state.baseline_bytes)
+            self._largest = held.index(max(held))
+            if max(held) > (int(self._game["memory_mib"]) << 20):
+                self._stopped_by, self._blamed = MEMORY, self._largest
+                return
         if state.layout.counted_memory and processes.oom_kills(state.layout) > self._oom_before:
             self._stopped_by = MEMORY
         if self._holdings is None or self._stopped_by:
@@ -320,6 +360,8 @@ class TrialRun:
             self._peak_kib = max(self._peak_kib, (resident.private + shared) // _KIB)
             exceeded = MEMORY if shared > left else exceeded
         self._stopped_by = exceeded
+        if exceeded and self._turns is not None:  # only the player that is to move runs
+            self._blamed = self._largest if exceeded == MEMORY else self._turns.moving
 
     def _reap(self) -> None:
         """Takes the status of each process that has ended.
@@ -363,6 +405,8 @@ class TrialRun:
             *(channel for channel, _ in self._listener_channels.values()),
         ):
             channel.close()
+        if state.layout.identities == NESTED and self._turns is not None:
+            self._turns.release(self._children)
         if state.layout.identities == NESTED and self._report is not None:
             # Two processes pass on the exit status of a program before it arrives here.
             self._wait_for_programs(_PASSING_ON_SECONDS)
@@ -391,6 +435,8 @@ class TrialRun:
             for pid in processes.end_all(state.layout, known_pids, self._program_uids(), self._reap)
         ]
         self._pipes.finish()
+        if self._turns is not None:
+            self._turns.close()
         os.close(self._null)
         for program in self._programs:
             if program.listener is not None:
@@ -407,6 +453,10 @@ class TrialRun:
             _drain(self._state.wake)
             self._reap()
 
+    def _seats(self) -> tuple[int, ...]:
+        """Returns the identity of each program, in order."""
+        return tuple(program.confinement.uid for program in self._programs)
+
     def _program_uids(self) -> tuple[int, ...]:
         return tuple(sorted({program.confinement.uid for program in self._programs}))
 
@@ -418,7 +468,7 @@ class TrialRun:
 
     def _send(self, wall_seconds: float, oom_kills: int, left: list[str]) -> None:
         state = self._state
-        blobs = [[state.results.view()], *(stream.views() for stream in state.streams)]
+        blobs = [[state.results.view()], *(stream.views() for stream in self._pipes.streams)]
         report = {
             "stopped_by": self._stopped_by,
             "statuses": self._statuses,
@@ -428,6 +478,8 @@ class TrialRun:
             "stalled_seconds": self._stalled_seconds,
             "peak_kib": self._peak_kib,
             "oom_kills": oom_kills,
+            "blamed": self._blamed,
+            "largest": self._largest,
             "evaluator_lost": self._evaluator_lost,
             "left": left[:20],
             "sizes": [sum(len(view) for view in views) for views in blobs],

@@ -28,11 +28,16 @@ class PreparedProgram:
 
 @dataclass(frozen=True)
 class TrialFiles:
-    """A trial's directory, its programs, and the request for the evaluator's zygote."""
+    """A trial's directory, its programs, and the request for the evaluator's zygote.
+
+    Attributes:
+      turns: Where the evaluator's process asks for turns; None where no game is played.
+    """
 
     directory: str
     programs: list[PreparedProgram]
     request: dict[str, Any]
+    turns: socket.socket | None
 
 
 def prepare(
@@ -48,17 +53,27 @@ def prepare(
       layout: The sandbox's.
       mode: "guarded" or "compatible".
       numbers: The trial's in this sandbox, and its first program's.
-      header: The worker's, with `suffixes`, `function`, `cases`, `limits`, `seed`.
+      header: The worker's, with `suffixes`, `function`, `cases`, `limits`, `seed`, `game`.
       sources: The programs' bytes, in the order of the programs.
     """
     trial, first = numbers
     directory = f"{layout.work}/{trial}"
     os.mkdir(directory, 0o711)
     names = _names(header["suffixes"])
-    place = _shared if mode == "compatible" else _guarded
-    programs, request = place(layout, directory, (trial, first), names, sources)
+    turns = None
+    if mode == "compatible":
+        programs, request = _shared(layout, directory, (trial, first), names, sources)
+    else:
+        game = header["game"]
+        turns = (
+            _listener(layout, f"{layout.rpc}/{trial}.turns", socket.SOCK_SEQPACKET)
+            if game
+            else None
+        )
+        clock = (game["move_seconds"], game["game_seconds"]) if game else None
+        programs, request = _guarded(layout, directory, (trial, first), names, sources, clock)
     request.update({name: header[name] for name in ("function", "cases", "limits", "seed")})
-    return TrialFiles(directory, programs, request)
+    return TrialFiles(directory, programs, request, turns)
 
 
 def _shared(
@@ -87,6 +102,7 @@ def _guarded(
     numbers: tuple[int, int],
     names: list[str],
     sources: list[memoryview],
+    clock: tuple[float, float] | None,
 ) -> tuple[list[PreparedProgram], dict[str, Any]]:
     """Puts each program into a directory of its own, and its stub into the evaluator's."""
     trial, first = numbers
@@ -109,6 +125,7 @@ def _guarded(
         text = stub.SOURCE.format(
             library=layout.library, address=address, path=f"{evaluator}/{name}",
             source=f"{evaluator}/source/{name}",
+            clock=(index, f"{layout.rpc}/{trial}.turns", *clock) if clock else None,
         ).encode()  # fmt: skip
         _write(layout, f"{evaluator}/{name}", memoryview(text), layout.first_uid)
         others = tuple(home for home in homes if home != homes[index])
@@ -148,9 +165,11 @@ def _write(layout: SandboxLayout, path: str, contents: memoryview, uid: int) -> 
             os.close(fd)
 
 
-def _listener(layout: SandboxLayout, address: str) -> socket.socket:
+def _listener(
+    layout: SandboxLayout, address: str, kind: socket.SocketKind = socket.SOCK_STREAM
+) -> socket.socket:
     """Returns a socket that the evaluator's identity alone can connect to."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = socket.socket(socket.AF_UNIX, kind)
     old = os.umask(0o117)
     try:
         with group_of(layout, layout.first_uid):

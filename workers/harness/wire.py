@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from .decoding import Resolve, decode
 from .encoding import Buffer, Export, encode
@@ -51,23 +51,35 @@ def send_frame(sock: socket.socket, parts: Sequence[Buffer]) -> None:
             sock.sendall(part, socket.MSG_NOSIGNAL)
 
 
-def receive_frame(sock: socket.socket, limit_bytes: int = MAX_FRAME_BYTES) -> bytearray:
+def receive_frame(
+    sock: socket.socket,
+    limit_bytes: int = MAX_FRAME_BYTES,
+    left_seconds: Callable[[], float] | None = None,
+) -> bytearray:
     """Returns one frame's contents.
+
+    Args:
+      sock: Where it comes from.
+      limit_bytes: Largest frame.
+      left_seconds: Returns the time that the peer has left, above 0; None for one without a clock.
 
     Raises:
       EOFError: The peer is gone.
+      TimeoutError: The peer has used its time.
       WireError: The frame is larger than `limit_bytes`.
     """
-    (size,) = _FRAME.unpack(_receive(sock, _FRAME.size))
+    (size,) = _FRAME.unpack(_receive(sock, _FRAME.size, left_seconds))
     if size > limit_bytes:
         raise WireError(f"a value of {size} bytes is over the limit of {limit_bytes}")
-    return _receive(sock, size)
+    return _receive(sock, size, left_seconds)
 
 
-def _receive(sock: socket.socket, size: int) -> bytearray:
+def _receive(sock: socket.socket, size: int, left_seconds: Callable[[], float] | None) -> bytearray:
     buffer = bytearray(size)
     view, done = memoryview(buffer), 0
     while done < size:
+        if left_seconds is not None:
+            sock.settimeout(left_seconds())
         count = sock.recv_into(view[done:], min(size - done, 1 << 20))
         if not count:
             raise EOFError("the peer is gone")

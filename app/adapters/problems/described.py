@@ -5,6 +5,7 @@ The keys are the fields of `Description`; `schema` returns their JSON Schema.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
@@ -29,8 +30,9 @@ from app.adapters.problems.building import (
 )
 from app.adapters.problems.evaluator_result import Reader
 from app.adapters.problems.files import Source, decoded, source_text, tree
+from app.adapters.problems.games import SLACK_SECONDS, GameJobs, GameReader, LostGames
 from app.domain.evaluation import Cases
-from app.domain.problem import Axis, EditRules, Mode, Problem, ProblemError
+from app.domain.problem import Axis, EditRules, GameLimits, Limits, Mode, Problem, ProblemError
 from app.domain.program import Program
 from app.domain.search.gates import gate
 from app.domain.secrets import without_keys
@@ -77,6 +79,19 @@ class StageSection(_Section):
         return given
 
 
+class GameSection(_Section):
+    """What each player of a game may use, and what a game counts that no player lost."""
+
+    move_seconds: float = Field(2.0, gt=0)
+    """Real time of one move. Only the player that is to move runs."""
+    game_seconds: float = Field(30.0, gt=0)
+    """Real time of all moves of a player, and of loading it."""
+    memory_mib: int = Field(256, gt=0)
+    """Memory of all processes of a player."""
+    lost_games: LostGames = "draw"
+    """Whether a game that ended by the fault of no player is a draw or does not count."""
+
+
 class AxisSection(_Section):
     """An axis of the feature grid."""
 
@@ -118,6 +133,10 @@ class Description(_Section):
     """The file that defines the functions of the stages."""
     stages: Annotated[list[StageSection], Field(min_length=1)]
     """The stages in order. A case that two stages share counts with its later score."""
+    players: Literal[1, 2] = 1
+    """Programs of a trial of the last stage. With 2 it is a game, called with two paths."""
+    game: GameSection = Field(default_factory=GameSection)
+    """Limits of each player, where there are two."""
     every_case: bool = True
     """Whether a program fails if one of its cases fails; otherwise that case has no score."""
     axes: list[AxisSection] = Field(default_factory=lambda: [AxisSection(name="complexity")])
@@ -150,6 +169,10 @@ class Description(_Section):
                 raise ValueError(f"two {what} are called {twice[0]!r}")
         if self.stages[-1].gate is not None:
             raise ValueError("the last stage has a gate, which leads nowhere")
+        if self.players > 1 and self.stages[-1].cases:
+            raise ValueError("the cases of a game are its numbers: leave `cases` out")
+        if self.players == 1 and "game" in self.model_fields_set:
+            raise ValueError("`game` needs `players: 2`")
         return self
 
 
@@ -247,6 +270,15 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
         keep_artifacts=True,
         verified=mode is Mode.GUARDED,
     )
+    game = described.stages[-1].name if described.players > 1 else ""
+    if game and mode is not Mode.GUARDED:
+        raise ProblemError(
+            "the players of a game would share one process in compatible mode",
+            where=_place(places, "players"),
+            value=str(described.players),
+            remedy="Measure in guarded mode; its programs are Python.",
+        )
+    jobs = Jobs(evaluator, suffix, mode, _with_time(limits, described))
     groups = {stage.name: _groups(stage) for stage in described.stages if stage.cases}
     thresholds, suggested = _gates(described.stages)
     return Problem(
@@ -257,8 +289,11 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
         options=options,
         instructions=described.instructions,
         seeds=tuple(dict.fromkeys(seeds.values())),
-        prepare=Jobs(evaluator, suffix, mode, limits).prepare,
-        interpret=reader.interpret,
+        prepare=_players(described, jobs).prepare if game else jobs.prepare,
+        interpret=GameReader(reader, game, described.game.lost_games).interpret
+        if game
+        else reader.interpret,
+        players=described.players,
         language=language,
         suffix=suffix,
         stages=stages,
@@ -270,6 +305,27 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
         baselines={title: seed.id for title, seed in seeds.items()},
         suggestions={**suggested, **described.settings},
     )
+
+
+def _players(described: Description, jobs: Jobs) -> GameJobs:
+    each = described.game
+    limits = GameLimits(each.move_seconds, each.game_seconds, each.memory_mib)
+    return GameJobs(jobs, described.stages[-1].name, described.players, limits)
+
+
+def _with_time(limits: dict[str, Limits], described: Description) -> dict[str, Limits]:
+    """Returns the limits of each stage: of a game, with the time and memory of all its players."""
+    if described.players == 1:
+        return limits
+    each, stage = described.game, described.stages[-1].name
+    seconds = described.players * each.game_seconds + SLACK_SECONDS
+    game = replace(
+        limits[stage],
+        wall_seconds=max(seconds, limits[stage].wall_seconds),
+        cpu_seconds=max(2 * seconds, limits[stage].cpu_seconds),
+        memory_mib=limits[stage].memory_mib + described.players * each.memory_mib,
+    )
+    return {**limits, stage: game}
 
 
 def _described(path: Path) -> Path:

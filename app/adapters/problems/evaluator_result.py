@@ -70,7 +70,7 @@ class Reader:
         try:
             returned = _returned(outcome.result)
             if trial.stage not in self.stages and ERROR not in returned.metrics:
-                return replace(self._unscored(outcome, {}), behaviour=_digest(returned.metrics))
+                return replace(self.unscored(outcome, {}), behaviour=_digest(returned.metrics))
             measured = _by_kind(returned.metrics, flags_count=self.flags_count)
             if failure := _declared_failure(measured):
                 return self._failed(outcome, failure, returned.artifacts | measured.texts)
@@ -84,7 +84,7 @@ class Reader:
             return self._failed(outcome, failure, {})
         texts = returned.artifacts | measured.texts
         return replace(
-            self._unscored(outcome, texts),
+            self.unscored(outcome, texts),
             scores={player: scores},
             metrics={player: measured.numbers},
             features={player: features},
@@ -100,11 +100,12 @@ class Reader:
         if self.redact:
             detail = redacted(detail)
         return replace(
-            self._unscored(outcome, {**printed, **texts}),
+            self.unscored(outcome, {**printed, **texts}),
             failure=Failure(failure.kind, detail, failure.culprit),
         )
 
-    def _unscored(self, outcome: Outcome, texts: Mapping[str, str]) -> Evaluation:
+    def unscored(self, outcome: Outcome, texts: Mapping[str, str]) -> Evaluation:
+        """Returns what a job cost and its texts, bounded; without a score."""
         return Evaluation(
             artifacts=bounded_artifacts(
                 texts if self.keep_artifacts else {}, chars=self.artifact_chars, redact=self.redact

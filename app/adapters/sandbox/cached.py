@@ -36,7 +36,7 @@ class CachedSandbox:
         if known is not None:
             return known
         outcome = self._sandbox.run(job, stop)
-        if outcome.result is not None:
+        if outcome.result is not None and outcome.failure is None:
             with suppress(Unavailable), self._store.begin() as tx:
                 tx.outcomes.keep(key, outcome)
         return outcome
@@ -66,5 +66,6 @@ def digest(job: Job, surroundings: str) -> str:
         "mode": job.mode,
         "seed": job.seed,
         "cases": job.cases,
+        **({"game": asdict(job.game)} if job.game else {}),
     }
     return hashlib.sha256(json.dumps(shaping, sort_keys=True).encode()).hexdigest()

@@ -8,6 +8,7 @@ import json
 import math
 import signal
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from app.adapters.sandbox.warm_sandbox import TrialReport
@@ -39,28 +40,52 @@ _OF_A_TRIAL = frozenset(
 def outcome(job: Job, report: TrialReport, boot_seconds: float) -> Outcome:
     """Returns the outcome of `job` from the report of the sandbox that ran it."""
     failure = _seen_from_outside(job, report)
+    culprit = None if failure is None else _culprit(job, report, failure)
     result: bytes | None = None
     if failure is None:
         try:
-            result, failure = _result_or_failure(report.result, job)
+            ended = _result_or_failure(report.result, job)
+            result, failure, culprit = ended.result, ended.failure, ended.culprit
         except ValueError as reason:
             failure = Failure(
                 FailureKind.INVALID_RESULT, f"the result is not strict JSON: {reason}"
             )
-    if failure is None:
+    if failure is None and job.game is None:  # of a game, the referee has judged the crash
         failure = _crash_despite_result(job, report)
         result = None if failure is not None else result
     header = report.header
     return Outcome(
         result=result,
         failure=failure,
-        stdout=_joined(report.streams[0], report.streams[2]),
-        stderr=_joined(report.streams[1], report.streams[3]),
+        stdout=_joined(report.streams[0], b"".join(report.streams[2::2])),
+        stderr=_joined(report.streams[1], b"".join(report.streams[3::2])),
         wall_seconds=header["wall_seconds"],
         cpu_seconds=header["cpu_seconds"],
         peak_memory_mib=header["peak_kib"] / _KIB_PER_MIB,
         boot_seconds=boot_seconds,
+        culprit=culprit,
     )
+
+
+def _culprit(job: Job, report: TrialReport, failure: Failure) -> int | None:
+    """Returns the player of a game that caused a failure seen from outside; None if none did.
+
+    The kernel's ending of a process names the player, and what the zygote measured does.
+    """
+    if job.game is None:
+        return None
+    header = report.header
+    if header["blamed"] is not None:
+        return int(header["blamed"])
+    ended = {
+        process
+        for process, status, ended_by_zygote in header["statuses"]
+        if process != "evaluator" and not ended_by_zygote and status & 0x7F
+    }
+    if len(ended) == 1:
+        return int(ended.pop())
+    largest = header["largest"]
+    return int(largest) if failure.kind is FailureKind.MEMORY and largest is not None else None
 
 
 def starved(job: Job, report: TrialReport) -> bool:
@@ -158,7 +183,16 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _result_or_failure(document: bytes, job: Job) -> tuple[bytes | None, Failure | None]:
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """What the evaluator's process reported: a result, or a failure and who caused it."""
+
+    result: bytes | None
+    failure: Failure | None = None
+    culprit: int | None = None
+
+
+def _result_or_failure(document: bytes, job: Job) -> _Ended:
     """Returns the result's bytes, or the failure that the evaluator's process reported.
 
     Raises:
@@ -173,9 +207,14 @@ def _result_or_failure(document: bytes, job: Job) -> tuple[bytes | None, Failure
     ((key, body),) = tree.items()
     if key == "failure" and isinstance(body, dict):
         kind = FailureKind(str(body.get("kind")))
-        if kind not in _OF_A_TRIAL:
+        allowed = _OF_A_TRIAL | {FailureKind.TIMEOUT} if job.game else _OF_A_TRIAL
+        if kind not in allowed:
             raise ValueError(f"a trial cannot fail by {kind.value}")
-        return None, Failure(kind, str(body.get("detail", ""))[:_DETAIL_CHARS])
+        failure = Failure(kind, str(body.get("detail", ""))[:_DETAIL_CHARS])
+        if job.game is None or "seat" not in body:
+            return _Ended(None, failure)
+        moves = {"metrics": {"moves": body["moves"]}, "artifacts": {}}
+        return _Ended(json.dumps(moves).encode(), failure, int(body["seat"]))
     if key != "result" or not isinstance(body, dict) or set(body) != {"metrics", "artifacts"}:
         raise ValueError("neither a result nor a failure")
     metrics, artifacts = body["metrics"], body["artifacts"]
@@ -188,7 +227,7 @@ def _result_or_failure(document: bytes, job: Job) -> tuple[bytes | None, Failure
     encoded = json.dumps(body, allow_nan=False).encode()
     if len(encoded) > 2 * job.limits.result_bytes:
         raise ValueError(f"{len(encoded)} bytes")
-    return encoded, None
+    return _Ended(encoded)
 
 
 def _strict(document: bytes) -> Any:

@@ -14,7 +14,7 @@ from app.ports.protocols import Misconfigured, Unavailable
 
 _LENGTHS = struct.Struct(">IQ")
 _LARGEST_HEADER = 1 << 20
-_CAPTURED_BYTES = 5 << 16  # four streams of bounded head and tail
+_CAPTURED_BYTES = 7 << 16  # six streams of bounded head and tail
 _RESULT_OVERHEAD_BYTES = 65_536  # as in the harness's `zygote_state`
 _EXTRA_MEMORY_MIB = 128
 _BACKSTOP_SECONDS = 5.0  # after the deadline: ending and cleaning inside the sandbox
@@ -134,11 +134,15 @@ class BootSettings:
 
 @dataclass(frozen=True, slots=True)
 class TrialReport:
-    """The zygote's report on a trial, and the raw bytes that the trial wrote."""
+    """The zygote's report on a trial, and the raw bytes that the trial wrote.
+
+    Attributes:
+      streams: Output and errors of the evaluator, then those of the programs.
+    """
 
     header: dict[str, Any]
     result: bytes
-    streams: tuple[bytes, bytes, bytes, bytes]
+    streams: tuple[bytes, ...]
 
 
 class WarmSandbox:
@@ -242,6 +246,7 @@ class WarmSandbox:
             "limits": asdict(job.limits),
             "seed": job.seed,
             "cases": list(job.cases),
+            "game": asdict(job.game) if job.game else None,
         }
         self.clean = False
         deadline = time.monotonic() + job.limits.wall_seconds + _BACKSTOP_SECONDS
@@ -263,7 +268,7 @@ class WarmSandbox:
             parts.append(raw[position : position + size])
             position += size
         result, *streams = parts
-        return TrialReport(report, result, (streams[0], streams[1], streams[2], streams[3]))
+        return TrialReport(report, result, tuple(streams))
 
     def _receive(self, deadline: float, most_raw: int) -> tuple[dict[str, Any], bytes]:
         header_bytes, raw_bytes = _LENGTHS.unpack(self._connection.receive(_LENGTHS.size, deadline))

@@ -1,0 +1,262 @@
+"""What every sandbox promises of a game: the blame is the attacker's, and its opponent plays on."""
+
+import json
+from dataclasses import dataclass
+
+import pytest
+
+from app.domain.evaluation import FailureKind
+from app.domain.problem import Evaluator, GameLimits, Job, Limits, Outcome
+from app.ports.protocols import Sandbox
+
+REFEREE = b'''
+"""Six moves, each from 1 to 9; the larger sum wins.  The referee keeps a secret."""
+import importlib.util
+import os
+
+SECRET = "the referee's secret"
+
+def load(path):
+    spec = importlib.util.spec_from_file_location("player", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+def match(first, second, cases=None):
+    players, sums = [load(first), load(second)], [0, 0]
+    with open(os.path.join(os.environ["TMPDIR"], "secret"), "w") as file:
+        file.write(SECRET)
+    for ply in range(6):
+        value = players[ply % 2].move(ply)
+        if type(value) is not int or not 1 <= value <= 9:
+            loser = ("first", "second")[ply % 2]
+            scores = {"first": float(ply % 2), "second": float(1 - ply % 2)}
+            return {**scores, "termination": "illegal_move", "culprit": loser}
+        sums[ply % 2] += value
+        yield f"{value}"
+    score = 0.5 if sums[0] == sums[1] else float(sums[0] > sums[1])
+    return {"first": score, "second": 1.0 - score, "termination": "sum"}
+'''
+
+HONEST = b"def move(ply):\n    return 5\n"
+LIMITS = Limits(
+    wall_seconds=120.0, cpu_seconds=60.0, memory_mib=640, output_bytes=100_000, file_bytes=1 << 22
+)
+PLAYER = GameLimits(move_seconds=20.0, game_seconds=40.0, memory_mib=160)
+HURRIED = GameLimits(move_seconds=2.0, game_seconds=40.0, memory_mib=160)
+
+PRE = b"import os, signal, socket, sys, time, threading\n"
+NOT_BARE = "needs identities or namespaces of the programs' own"
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A player that does not play by the rules.
+
+    Attributes:
+      kinds: How it may fail; empty where the attack is without effect and the game goes on.
+      limits: The limits of the players.
+      apart: Whether it is only prevented where programs have identities or namespaces.
+    """
+
+    source: bytes
+    kinds: tuple[FailureKind, ...] = ()
+    limits: GameLimits = PLAYER
+    apart: bool = False
+
+
+def tried(body: str) -> bytes:
+    """Returns a player that attacks at each move, whatever comes of it, and moves 4."""
+    lines = "\n".join("        " + line for line in body.strip().splitlines())
+    text = f"def attack(ply):\n    try:\n{lines}\n    except OSError:\n        pass\n"
+    return PRE + text.encode() + b"def move(ply):\n    attack(ply)\n    return 4\n"
+
+
+RUNTIME, TIMEOUT = FailureKind.RUNTIME, FailureKind.TIMEOUT
+VIOLATION, INVALID = FailureKind.SANDBOX_VIOLATION, FailureKind.INVALID_RESULT
+
+ATTACKS = {
+    "raises": Attack(b"def move(ply):\n    raise ValueError('no')\n", (RUNTIME,)),
+    "exits": Attack(PRE + b"def move(ply):\n    os._exit(0)\n", (RUNTIME,)),
+    "aborts": Attack(PRE + b"def move(ply):\n    os.abort()\n", (RUNTIME,)),
+    "does not import": Attack(b"1 / 0\ndef move(ply):\n    return 5\n", (RUNTIME,)),
+    "is no Python": Attack(b"def move(\n", (FailureKind.SYNTAX,)),
+    "has no move": Attack(b"def other(ply):\n    return 5\n", (FailureKind.INVALID_SIGNATURE,)),
+    "hangs": Attack(b"def move(ply):\n    while True: pass\n", (TIMEOUT,), HURRIED),
+    "sleeps": Attack(PRE + b"def move(ply):\n    time.sleep(1e6)\n", (TIMEOUT,), HURRIED),
+    "uses the time of the game": Attack(
+        PRE + b"def move(ply):\n    time.sleep(1.2)\n    return 9\n", (TIMEOUT,),
+        GameLimits(20.0, 2.0, 160),
+    ),
+    "hangs on import": Attack(
+        PRE + b"time.sleep(1e6)\n", (TIMEOUT,), GameLimits(20.0, 2.0, 160)
+    ),
+    "fills the memory": Attack(
+        b"kept = []\ndef move(ply):\n    while True: kept.append(bytearray(1 << 20))\n",
+        (FailureKind.MEMORY,),
+    ),
+    "fills the memory in children": Attack(
+        PRE + b"def move(ply):\n    for _ in range(8):\n        if os.fork() == 0:\n"
+        b"            kept = bytearray(b'x') * (60 << 20)\n            time.sleep(1e6)\n"
+        b"    time.sleep(1e6)\n",
+        (FailureKind.MEMORY,),
+    ),
+    "floods its output": Attack(
+        b"def move(ply):\n    while True: print('x' * 1000)\n", (FailureKind.OUTPUT_LIMIT,)
+    ),
+    "fills the disk": Attack(
+        PRE + b"def move(ply):\n    with open('f', 'wb') as file:\n"
+        b"        while True: file.write(bytes(1 << 20))\n",
+        (FailureKind.OUTPUT_LIMIT,),
+    ),
+    "traces a process": Attack(
+        PRE + b"import ctypes\ndef move(ply):\n    ctypes.CDLL(None).ptrace(0, 0, 0, 0)\n"
+        b"    return 9\n",
+        (VIOLATION, RUNTIME),
+    ),
+    "answers twice": Attack(
+        PRE + b"def move(ply):\n    for fd in range(3, 64):\n        try:\n"
+        b"            s = socket.socket(fileno=os.dup(fd))\n"
+        b"            s.send(b'\\0\\0\\0\\4true')\n        except OSError: pass\n    return 9\n",
+        (INVALID, RUNTIME),
+    ),
+    "claims a forged kind of failure": Attack(
+        PRE + b"import sys\ndef move(ply):\n"
+        b"    frame = sys._getframe()\n    while frame:\n"
+        b"        if 'kind_of' in frame.f_globals:\n"
+        b"            frame.f_globals['kind_of'] = lambda *a: 'sandbox_violation'\n"
+        b"        frame = frame.f_back\n    raise ValueError('no')\n",
+        (RUNTIME,),
+    ),
+    "returns an object that is every number": Attack(
+        b"class Any(int):\n    def __le__(self, o): return True\n    __ge__ = __le__\n"
+        b"class Other:\n    def __eq__(self, o): return True\n"
+        b"def move(ply):\n    return 4 if ply < 4 else Any(4)\n"
+    ),
+    "signals every process": Attack(
+        tried("for pid in range(2, 5000):\n    if pid not in (os.getpid(), os.getppid()):\n"
+              "        try: os.kill(pid, signal.SIGKILL)\n        except OSError: pass"),
+        apart=True,
+    ),
+    "stops its opponent": Attack(
+        tried("for pid in range(2, 5000):\n    if pid not in (os.getpid(), os.getppid()):\n"
+              "        try: os.kill(pid, signal.SIGSTOP)\n        except OSError: pass"),
+        apart=True,
+    ),
+    "writes over its opponent": Attack(
+        tried("here = os.getcwd()\nfor name in ('p0', 'p1', 'e'):\n"
+              "    for file in ('program.py', 'program_0.py', 'program_1.py'):\n"
+              "        path = os.path.join(here, '..', name, file)\n"
+              "        if os.path.realpath(path).startswith(os.path.realpath(here) + '/'):\n"
+              "            continue\n"
+              "        try:\n"
+              "            os.chmod(path, 0o666)\n        except OSError: pass\n"
+              "        try:\n"
+              "            open(path, 'w').write('def move(ply): return 1')\n"
+              "        except OSError: pass"),
+        apart=True,
+    ),
+    "reads its opponent and the referee": Attack(
+        tried("found = []\nfor place, _, files in os.walk('/'):\n"
+              "    if place.startswith(('/proc', '/sys', '/usr', '/lib')): continue\n"
+              "    if place.count('/') > 5: continue\n"
+              "    for file in files:\n"
+              "        if file in ('program_0.py', 'program_1.py', 'secret', 'evaluator.py'):\n"
+              "            try: found.append(open(os.path.join(place, file)).read())\n"
+              "            except OSError: pass\n"
+              "if any('secret' in text or 'bind(' in text for text in found):\n"
+              "    sys.modules['program'].__dict__['attack'] = lambda ply: os._exit(3)"),
+        apart=True,
+    ),
+    "connects to its opponent": Attack(
+        tried("import glob\nfor path in glob.glob('/**/rpc/*', recursive=False) + "
+              "[f'/sandbox/rpc/{n}.{s}' for n in range(50) for s in ('0', '1', 'turns')]:\n"
+              "    try:\n        s = socket.socket(socket.AF_UNIX)\n        s.connect(path)\n"
+              "        s.send(b'\\0')\n        os._exit(3)\n    except OSError: pass"),
+        apart=True,
+    ),
+    "leaves a child that answers for it": Attack(
+        PRE + b"def move(ply):\n    if os.fork() == 0:\n        return 9\n    os.wait()\n"
+        b"    return 4\n",
+    ),
+}  # fmt: skip
+
+WATCHING = (
+    PRE
+    + b"""
+stamps = []
+def watch():
+    while True:
+        stamps.append(time.monotonic())
+        time.sleep(0.005)
+def move(ply):
+    if ply < 2:
+        threading.Thread(target=watch, daemon=True).start()
+        time.sleep(0.1)
+        return 4
+    gap = max(b - a for a, b in zip(stamps, stamps[1:]))
+    return 9 if gap > 0.8 else 1
+"""
+)
+SLOW = PRE + b"def move(ply):\n    if ply < 4:\n        time.sleep(1.0)\n    return 1\n"
+
+
+def game(first: bytes, second: bytes, limits: GameLimits = PLAYER) -> Job:
+    evaluator = Evaluator("referee", {"evaluator.py": REFEREE})
+    return Job(evaluator, "match", ((".py", first), (".py", second)), LIMITS, game=limits)
+
+
+def result(outcome: Outcome) -> dict[str, object]:
+    assert outcome.failure is None, outcome.failure
+    assert outcome.result is not None
+    return dict(json.loads(outcome.result)["metrics"])
+
+
+class GameContract:
+    """Each backend offers `sandbox`.
+
+    Attributes:
+      apart: Whether programs have identities or namespaces of their own.
+    """
+
+    apart = True
+
+    def test_an_honest_game_has_its_moves_and_its_result(self, sandbox: Sandbox) -> None:
+        ended = result(sandbox.run(game(HONEST, b"def move(ply):\n    return 3\n")))
+        assert ended["moves"] == ["5", "3"] * 3
+        assert (ended["first"], ended["second"]) == (1.0, 0.0)
+
+    @pytest.mark.parametrize("name", ATTACKS)
+    def test_only_the_attacker_is_blamed(self, sandbox: Sandbox, name: str) -> None:
+        attack, seat = ATTACKS[name], len(name) % 2
+        if attack.apart and not self.apart:
+            pytest.skip(NOT_BARE)
+        players = (attack.source, HONEST) if seat == 0 else (HONEST, attack.source)
+        outcome = sandbox.run(game(*players, attack.limits))
+        if attack.kinds:
+            assert outcome.failure is not None
+            assert (outcome.failure.kind in attack.kinds, outcome.culprit) == (True, seat), outcome
+        else:
+            ended = result(outcome)
+            assert ended["moves"] == (["4", "5"] if seat == 0 else ["5", "4"]) * 3
+            assert ended["second" if seat == 0 else "first"] == 1.0
+
+    def test_an_illegal_move_is_a_result_of_the_referee(self, sandbox: Sandbox) -> None:
+        ended = result(sandbox.run(game(HONEST, b"def move(ply):\n    return 99\n")))
+        assert (ended["first"], ended["culprit"], ended["moves"]) == (1.0, "second", ["5"])
+
+    def test_the_moves_until_a_failure_are_kept(self, sandbox: Sandbox) -> None:
+        late = b"def move(ply):\n    return 7 if ply < 4 else 1 / 0\n"
+        outcome = sandbox.run(game(late, HONEST))
+        assert outcome.culprit == 0
+        assert outcome.result is not None
+        moves = json.loads(outcome.result)["metrics"]["moves"]
+        assert moves == ["7", "5", "7", "5"]
+
+    def test_a_player_does_not_run_while_its_opponent_moves(self, sandbox: Sandbox) -> None:
+        ended = result(sandbox.run(game(WATCHING, SLOW)))
+        assert ended["moves"][2] == "9"  # type: ignore[index]
+
+    def test_a_sandbox_serves_the_next_game_after_an_attack(self, sandbox: Sandbox) -> None:
+        sandbox.run(game(ATTACKS["hangs"].source, HONEST, HURRIED))
+        assert result(sandbox.run(game(HONEST, HONEST)))["first"] == 0.5

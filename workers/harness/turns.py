@@ -1,0 +1,190 @@
+"""Turns of a game: only the player that is to move runs, and its clock alone goes down.
+
+The evaluator's side asks the zygote for a turn before each request to a player.  The zygote stops
+every process of the other player first, so that none can use up the time of its opponent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterable
+
+from . import processes
+from .errors import ClockExpired, blamed
+from .sandbox_layout import UIDS, SandboxLayout
+
+_GRANTED = b"."
+_LEAST_SECONDS = 0.001
+
+
+class PlayerClock:
+    """The clock of one player, kept by the evaluator's side.
+
+    Attributes:
+      seat: The player's, 0 for whoever is first.
+    """
+
+    def __init__(self, seat: int, address: str, move_seconds: float, game_seconds: float) -> None:
+        self.seat = seat
+        self._address = address
+        self._move_seconds = move_seconds
+        self._left_seconds = game_seconds
+        self._channel: socket.socket | None = None
+        self._started = self._deadline = 0.0
+
+    def begin(self, *, loads: bool) -> None:
+        """Asks for the turn and starts the clock.
+
+        Args:
+          loads: Whether the player's module is being loaded, which takes time of the game alone.
+        """
+        if self._channel is None:
+            self._channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._channel.connect(self._address)
+        self._channel.send(bytes((self.seat,)))
+        if self._channel.recv(1) != _GRANTED:
+            raise RuntimeError("the sandbox has ended the game")
+        most = self._left_seconds if loads else min(self._left_seconds, self._move_seconds)
+        self._started = time.monotonic()
+        self._deadline = self._started + most
+
+    def left_seconds(self) -> float:
+        """Returns the time that is left of this move.
+
+        Raises:
+          TimeoutError: None is left.
+        """
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return max(left, _LEAST_SECONDS)
+
+    def end(self) -> None:
+        """Stops the clock."""
+        self._left_seconds -= time.monotonic() - self._started
+
+    def expired(self) -> Exception:
+        """Returns the error of a player whose time is used up."""
+        whole = self._left_seconds <= _LEAST_SECONDS
+        what = "the game" if whole else f"a move of {self._move_seconds:g} s"
+        error = ClockExpired(f"player {self.seat + 1} has used all time of {what}")
+        return blamed(error, "timeout", self.seat)
+
+
+class Turns:
+    """Grants turns to the evaluator's process, on the zygote's side.
+
+    Attributes:
+      listener: Where the evaluator's side connects.
+      moving: The seat of the player that has the turn; None before the first.
+    """
+
+    def __init__(
+        self, layout: SandboxLayout, uids: tuple[int, ...], listener: socket.socket
+    ) -> None:
+        self.listener = listener
+        self._layout = layout
+        self._uids = uids
+        self._channels: dict[int, socket.socket] = {}
+        self.moving: int | None = None
+
+    def accept(self) -> int | None:
+        """Returns the descriptor of a new connection, which `answer` serves; None without one."""
+        try:
+            channel, _ = self.listener.accept()
+        except BlockingIOError:
+            return None
+        channel.setblocking(False)
+        self._channels[channel.fileno()] = channel
+        return channel.fileno()
+
+    def listens(self, fd: int) -> bool:
+        return fd in self._channels
+
+    def answer(self, fd: int, children: dict[int, int]) -> bool:
+        """Gives the turn that is asked for; returns whether the connection is still open.
+
+        Args:
+          fd: The connection's.
+          children: The processes that the zygote has forked, with the seat of each.
+        """
+        channel = self._channels[fd]
+        try:
+            asked = channel.recv(1)
+        except BlockingIOError:
+            return True
+        except OSError:
+            asked = b""
+        if not asked or asked[0] >= len(self._uids):
+            del self._channels[fd]
+            channel.close()
+            return False
+        self._give(asked[0], children)
+        with contextlib.suppress(OSError):
+            channel.send(_GRANTED)
+        return True
+
+    def _give(self, seat: int, children: dict[int, int]) -> None:
+        if seat == self.moving:
+            return
+        for other in range(len(self._uids)):
+            if other != seat:
+                self._signal(other, children, signal.SIGSTOP)
+        self._signal(seat, children, signal.SIGCONT)
+        self.moving = seat
+
+    def _signal(self, seat: int, children: dict[int, int], number: int) -> None:
+        """Sends a signal to every process of a player."""
+        if self._layout.identities == UIDS:
+            _as_all_of(self._uids[seat], number)
+            return
+        roots = {pid for pid, of in children.items() if of == seat}
+        sent: set[int] = set()
+        while found := (roots | processes.descendants(roots)) - sent:
+            for pid in found:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
+            sent |= found
+
+    def release(self, children: dict[int, int]) -> None:
+        """Lets every player run again, so that one whose connection is closed ends by itself."""
+        for seat in range(len(self._uids)):
+            self._signal(seat, children, signal.SIGCONT)
+
+    def close(self) -> None:
+        """Closes all connections, and removes the address."""
+        for channel in (*self._channels.values(), self.listener):
+            if channel is self.listener:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(channel.getsockname())
+            channel.close()
+        self._channels.clear()
+
+
+def _as_all_of(uid: int, number: int) -> None:
+    """Has the kernel send a signal to all processes of an identity but the sender, at once."""
+
+    def send() -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, number)
+
+    processes.as_identity(uid, send)
+
+
+def held_bytes(
+    layout: SandboxLayout, uids: Iterable[int], children: dict[int, int], baseline_bytes: int
+) -> list[int]:
+    """Returns the memory of each player's processes, in the order of the seats."""
+    held = []
+    owners = processes.owners() if layout.identities == UIDS else {}
+    for seat, uid in enumerate(uids):
+        roots = {pid for pid, of in children.items() if of == seat}
+        mine = {pid for pid, owner in owners.items() if owner == uid}
+        pids = mine or roots | processes.descendants(roots)
+        resident = processes.resident_bytes(sorted(pids), baseline_bytes)
+        held.append(resident.private + resident.shared)
+    return held
