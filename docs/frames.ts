@@ -63,6 +63,24 @@ export type CancelledFrame = {
   event: CancelledEvent;
 };
 
+export type Closed = {
+  cohort: number;
+  island: number;
+  podium: (string)[];
+};
+
+export type ClosedEvent = {
+  run: number;
+  seq: number;
+  seconds: number;
+  kind: "closed";
+  data: Closed;
+};
+
+export type ClosedFrame = {
+  event: ClosedEvent;
+};
+
 export type Crowned = {
   program: string;
   fitness: number;
@@ -125,6 +143,26 @@ export type DirectedFrame = {
   event: DirectedEvent;
 };
 
+export type Entered = {
+  cohort: number;
+  island: number;
+  proposal: number;
+  program: string;
+  parents: (string)[];
+};
+
+export type EnteredEvent = {
+  run: number;
+  seq: number;
+  seconds: number;
+  kind: "entered";
+  data: Entered;
+};
+
+export type EnteredFrame = {
+  event: EnteredEvent;
+};
+
 export type Failed = {
   proposal: number;
   island: number;
@@ -185,6 +223,25 @@ export type FoundedEvent = {
 
 export type FoundedFrame = {
   event: FoundedEvent;
+};
+
+export type GateTested = {
+  cohort: number;
+  program: string;
+  stage: string;
+  failure: FailureKind | null;
+};
+
+export type GateTestedEvent = {
+  run: number;
+  seq: number;
+  seconds: number;
+  kind: "tested";
+  data: GateTested;
+};
+
+export type GateTestedFrame = {
+  event: GateTestedEvent;
 };
 
 export type Improved = {
@@ -258,6 +315,30 @@ export type PausedFrame = {
   event: PausedEvent;
 };
 
+export type Played = {
+  cohort: number;
+  first: string;
+  second: string;
+  game: number;
+  score: number | null;
+  moves: (string)[];
+  termination: string;
+  failure: FailureKind | null;
+  culprit: string | null;
+};
+
+export type PlayedEvent = {
+  run: number;
+  seq: number;
+  seconds: number;
+  kind: "played";
+  data: Played;
+};
+
+export type PlayedFrame = {
+  event: PlayedEvent;
+};
+
 export type Refused = {
   proposal: number | null;
   program: string;
@@ -315,6 +396,25 @@ export type ResumedFrame = {
 
 export type Role = "generator" | "refiner" | "judge" | "strategist" | "adversary";
 
+export type Scored = {
+  cohort: number;
+  island: number;
+  points: Record<string, number>;
+  games: Record<string, number>;
+};
+
+export type ScoredEvent = {
+  run: number;
+  seq: number;
+  seconds: number;
+  kind: "scored";
+  data: Scored;
+};
+
+export type ScoredFrame = {
+  event: ScoredEvent;
+};
+
 export type Started = {
   seed: number;
   budget: number;
@@ -333,4 +433,4 @@ export type StartedFrame = {
   event: StartedEvent;
 };
 
-export type Frame = StartedFrame | ResumedFrame | PausedFrame | DirectedFrame | AdmittedFrame | RefusedFrame | CutFrame | FailedFrame | FoundedFrame | ImprovedFrame | CrownedFrame | NoticedFrame | MovedFrame | RegriddedFrame | FinishedFrame | CancelledFrame | BrokenFrame;
+export type Frame = StartedFrame | ResumedFrame | PausedFrame | DirectedFrame | AdmittedFrame | RefusedFrame | CutFrame | FailedFrame | EnteredFrame | GateTestedFrame | PlayedFrame | ScoredFrame | ClosedFrame | FoundedFrame | ImprovedFrame | CrownedFrame | NoticedFrame | MovedFrame | RegriddedFrame | FinishedFrame | CancelledFrame | BrokenFrame;

@@ -88,15 +88,19 @@ def require_players(settings: RunSettings, problem: Problem) -> None:
     """Makes sure that the recipe can rank the programs of the problem.
 
     Raises:
-      UsageError: The problem is a game, and the recipe measures programs one by one.
+      UsageError: The problem is a game and the recipe measures each program alone, or the reverse.
     """
-    if problem.players > 1:
-        raise UsageError(
-            f"the programs of `{problem.name}` play each other, not alone",
-            where="search.strategy",
-            value=settings.search.strategy,
-            remedy="`evoq check` and `evoq evaluate` measure its programs.",
-        )
+    plays = _strategy_of(settings, 1).plays
+    if plays == (problem.players > 1):
+        return
+    raise UsageError(
+        f"`{problem.name}` is no game, and this recipe ranks programs by games"
+        if plays
+        else f"the programs of `{problem.name}` play each other, and this recipe ranks each alone",
+        where="search.strategy",
+        value=settings.search.strategy,
+        remedy="Choose another recipe." if plays else "Set search.strategy=tournament.",
+    )
 
 
 _READERS = {"sandbox": "cpu", "prices": "gpu, cpu or control", "queue": "gpu, cpu and control"}

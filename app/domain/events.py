@@ -30,6 +30,12 @@ class EventKind(enum.StrEnum):
     CUT = "cut"
     FAILED = "failed"
 
+    ENTERED = "entered"
+    TESTED = "tested"
+    PLAYED = "played"
+    SCORED = "scored"
+    CLOSED = "closed"
+
     FOUNDED = "founded"
     IMPROVED = "improved"
     CROWNED = "crowned"
@@ -248,6 +254,92 @@ class Failed(Dropped):
     failure: FailureKind
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entered:
+    """A child is a candidate for the games of its generation.
+
+    Attributes:
+      cohort: The generation.
+      parents: The programs it was bred from.
+    """
+
+    kind: ClassVar = EventKind.ENTERED
+    cohort: int
+    island: int
+    proposal: int
+    program: ProgramId
+    parents: tuple[ProgramId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateTested:
+    """A candidate was measured at a stage before the games.
+
+    Attributes:
+      failure: None where it passed.
+    """
+
+    kind: ClassVar = EventKind.TESTED
+    cohort: int
+    program: ProgramId
+    stage: str
+    failure: FailureKind | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """A game ended.
+
+    Attributes:
+      game: Number of the game between these two.
+      score: Points of `first`, whose opponent has the rest of 1; None for a game that is void.
+      moves: As the referee writes them.
+      failure: Why the game was cut short; None where it was played out.
+      culprit: The player to blame for that; None where none is.
+    """
+
+    kind: ClassVar = EventKind.PLAYED
+    cohort: int
+    first: ProgramId
+    second: ProgramId
+    game: int
+    score: float | None
+    moves: tuple[str, ...]
+    termination: str
+    failure: FailureKind | None
+    culprit: ProgramId | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """All games of a generation ended.
+
+    Attributes:
+      points: Of each player.
+      games: Games of each player that count.
+    """
+
+    kind: ClassVar = EventKind.SCORED
+    cohort: int
+    island: int
+    points: Mapping[ProgramId, float]
+    games: Mapping[ProgramId, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closed:
+    """A generation ended.
+
+    Attributes:
+      podium: The champion and the runner-up, from which the next generation is bred.
+    """
+
+    kind: ClassVar = EventKind.CLOSED
+    cohort: int
+    island: int
+    podium: tuple[ProgramId, ...]
+
+
 Settling: TypeAlias = Admitted | Refused | Cut | Failed
 """Every proposal settles with exactly one of these."""
 Fact: TypeAlias = (
@@ -256,6 +348,11 @@ Fact: TypeAlias = (
     | Paused
     | Directed
     | Settling
+    | Entered
+    | GateTested
+    | Played
+    | Scored
+    | Closed
     | Founded
     | Improved
     | Crowned
@@ -273,7 +370,10 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "cell": lambda cell: None if cell is None else tuple(cell),
     "axes": lambda axes: tuple(Axis(**axis) for axis in axes),
     "role": Role,
-    "failure": FailureKind,
+    "failure": lambda kind: None if kind is None else FailureKind(kind),
+    "parents": tuple,
+    "moves": tuple,
+    "podium": tuple,
     "why": CutReason,
 }
 """Fields whose values are not JSON values, and how each is read from one."""

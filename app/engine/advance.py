@@ -13,6 +13,7 @@ from app.domain.search.promotion import shortfall
 from app.domain.search.strategy import Barrier, Strategy
 from app.engine.admission import Offer, admit
 from app.engine.context import Context
+from app.engine.games import emit_closed, emit_entered, emit_recorded
 from app.engine.probing import probed
 from app.ports.ledger import Transaction
 from app.ports.records import MemberResult, WaitingTrial
@@ -42,12 +43,13 @@ def advance(
 
     Programs are offered to the archive last, one island after the other.
     """
-    strategy = ctx.strategy(run)
+    strategy, problem = ctx.strategy(run), ctx.problem(run.problem)
     children: list[MemberResult] = []
     offers: list[Offer] = []
     tests: list[tuple[Cohort, Trial]] = []
-    seen = probed(tx, run, ctx.problem(run.problem), cohorts)
+    seen = probed(tx, run, problem, cohorts)
     for cohort, probe in zip(cohorts, seen, strict=True):
+        emit_recorded(tx, run, problem, cohort)
         verdict = strategy.promotion(probe.cohort, tx.archive.island(run.id, cohort.island))
         verdict = replace(
             verdict, test=(*probe.test, *verdict.test), fail=(*probe.fail, *verdict.fail)
@@ -67,9 +69,14 @@ def advance(
     if offers:
         admit(ctx, tx, run, offers)
     added = tx.trials.add(tests, redeliver_seconds=ctx.pace.redeliver_seconds) if tests else []
+    emit_entered(tx, run, problem, tests)
     settled = {child.proposal for child in children}
     if unwanted := [cohort.id for cohort in cohorts if cohort.in_flight(settled)]:
         tx.leases.withdraw(unwanted)
+    for cohort in cohorts:
+        last = any(member.id in settled for member in cohort.members)
+        if last and closes(strategy, cohort, settled):
+            emit_closed(tx, run, problem, cohort)
     return {
         cohort.id: Advance(
             run,
@@ -109,8 +116,11 @@ def rated(ctx: Context, run: Run, cohort: Cohort, player: ProgramId) -> tuple[fl
     all of them, of whatever was measured.
     """
     stages = ctx.stages(run)
-    left = sum(not cohort.evaluations(player, stage) for stage in stages)
-    fitness = cohort.fitness(player, ctx.strategy(run).rated or stages)
+    rated = ctx.strategy(run).rated or stages
+    # An incumbent that is rated anew was measured at the other stages in an earlier cohort.
+    due = stages if cohort.member(player) else rated
+    left = sum(not cohort.evaluations(player, stage) for stage in due)
+    fitness = cohort.fitness(player, rated)
     if fitness is None and left:
         fitness = cohort.fitness(player, stages)
     return fitness, left

@@ -14,6 +14,7 @@ from app.domain.source.similarity import similarity
 from app.engine.advance import Advance, advance, closes, emit_cut, emit_failed
 from app.engine.context import Context
 from app.engine.enqueue import enqueue
+from app.engine.games import emit_closed
 from app.ports.ledger import Transaction
 from app.ports.records import LeasedProposals, MemberResult
 
@@ -179,6 +180,9 @@ def _entered(
     complete = _complete(tx, cohorts, sizes)
     going = [cohort for cohort in complete.values() if cohort.living]
     advances = advance(ctx, tx, run, going) if going else {}
+    for cohort in complete.values():
+        if not cohort.living and closes(ctx.strategy(run), cohort, ()):
+            emit_closed(tx, run, ctx.problem(run.problem), cohort)
     return {
         cohort: _with_settled(
             advances.get(cohort)

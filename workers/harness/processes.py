@@ -71,11 +71,6 @@ class _ProcessEntry:
     threads: int
 
 
-def descendants(roots: set[int]) -> set[int]:
-    """Returns every process that descends from `roots`, without these."""
-    return _below(roots, _all_entries())
-
-
 def owners() -> dict[int, int]:
     """Returns the identity of every process in sight."""
     found = {}

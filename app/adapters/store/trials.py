@@ -1,6 +1,7 @@
 """Trials and their evaluations."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection
@@ -203,4 +204,5 @@ def _with(
 ) -> Cohort:
     """Returns a cohort with what was just recorded in the place of what was not known before."""
     new = [(trial_of(record), evaluations[record["id"]]) for record in held.recorded]
-    return cohort_of(locked[held.id], held.members, [*tested(held), *new])
+    cohort = cohort_of(locked[held.id], held.members, [*tested(held), *new])
+    return replace(cohort, recorded=tuple(trial for trial, _ in new))

@@ -70,7 +70,11 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Cohort:
-    """A cohort in flight: its members, and every trial made for it (None while it runs)."""
+    """A cohort in flight: its members, and every trial made for it (None while it runs).
+
+    Attributes:
+      recorded: The trials whose evaluations were recorded just now.
+    """
 
     id: CohortId
     run: int
@@ -78,6 +82,7 @@ class Cohort:
     operator: str
     members: tuple[Member, ...]
     trials: Mapping[Trial, Evaluation | None]
+    recorded: tuple[Trial, ...] = ()
 
     @property
     def living(self) -> tuple[Member, ...]:

@@ -134,6 +134,7 @@ class Strategy:
         and never places its programs anew.
       ranking: Whether fitness of different times is comparable.  Where it is not, the best program
         of a run is the fittest that leads a cell now.
+      plays: Whether programs are ranked by games between them, for which a problem has players.
       phases: What a generation consists of, where its proposals differ in their selection or in the
         role of their model; see `phase`.
     """
@@ -152,6 +153,7 @@ class Strategy:
     rated: tuple[str, ...] = ()
     gridded: bool = True
     ranking: Ranking = Ranking.ABSOLUTE
+    plays: bool = False
     phases: tuple[Phase, ...] = ()
 
     def phase(self, turn: int) -> Phase:

@@ -11,6 +11,7 @@ from app.domain.search.recipes.funsearch_lite import FunSearchLite
 from app.domain.search.recipes.greedy import Greedy
 from app.domain.search.recipes.map_elites import MapElites
 from app.domain.search.recipes.random_search import RandomSearch
+from app.domain.search.recipes.tournament import Tournament
 from app.domain.search.strategy import Recipe
 
 RECIPES: Mapping[str, type[Recipe]] = {
@@ -19,6 +20,15 @@ RECIPES: Mapping[str, type[Recipe]] = {
     "greedy": Greedy,
     "map_elites": MapElites,
     "random": RandomSearch,
+    "tournament": Tournament,
 }
 
-__all__ = ["RECIPES", "FunSearch", "FunSearchLite", "Greedy", "MapElites", "RandomSearch"]
+__all__ = [
+    "RECIPES",
+    "FunSearch",
+    "FunSearchLite",
+    "Greedy",
+    "MapElites",
+    "RandomSearch",
+    "Tournament",
+]

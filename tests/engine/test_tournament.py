@@ -1,0 +1,217 @@
+"""The recipe `tournament` on a real ledger: games, ratings, podium and their events."""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from app.adapters.queue.inline import InlineExecutor
+from app.dashboard.frames import adapter, encode
+from app.domain.evaluation import Evaluation, Failure, FailureKind, Trial
+from app.domain.events import Closed, Entered, EventKind, GateTested, Played, Scored
+from app.domain.games import Game, bradley_terry, elo
+from app.domain.problem import Job, Outcome, Problem
+from app.domain.program import Program, ProgramId
+from app.domain.run import RunState
+from app.engine import lifecycle, steps
+from app.engine.context import Context, Pace
+from tests.engine.conftest import new_run, run_to_the_end, table
+from tests.engine.toy import ToySandbox, problem
+
+SEEDS = ("x = 0.0\n", "x = 1.0\n", "x = -1.0\n")
+
+
+def number(program: Program) -> float:
+    return float(program.source.split("=")[1].split("#")[0])
+
+
+def interpret(trial: Trial, programs: Mapping[ProgramId, Program], outcome: Outcome) -> Evaluation:
+    """The larger number wins; the smoke stage fails as the sandbox does."""
+    if outcome.failure is not None:
+        return Evaluation(failure=outcome.failure, verified=True)
+    if trial.stage == "smoke":
+        [player] = trial.players
+        return Evaluation(scores={player: {"smoke": 1.0}}, verified=True)
+    first, second = (number(programs[player]) for player in trial.players)
+    score = 0.5 if first == second else float(first > second)
+    scores = {
+        player: {f"{other[:12]} {seat} {trial.cases[0]}": points}
+        for player, other, seat, points in zip(
+            trial.players, trial.players[::-1], ("first", "second"), (score, 1 - score), strict=True
+        )
+    }
+    artifacts = {"moves": "up down", "termination": "larger"}
+    return Evaluation(scores=scores, artifacts=artifacts, verified=True)
+
+
+def game(**changes: Any) -> Problem:
+    toy = problem(seeds=SEEDS, stages=("smoke", "match"), axes=())
+    return replace(toy, players=2, interpret=interpret, **changes)
+
+
+def played(ctx: Context, toy: Problem, *, budget: int = 12, **strategy: Any) -> int:
+    new = new_run(toy, islands=1, budget=budget, in_flight=16)
+    settings = {**new.settings, "strategy": {"entrants": 4, **strategy}}
+    return run_to_the_end(ctx, toy, replace(new, strategy="tournament", settings=settings))
+
+
+def facts(ctx: Context, run: int, kind: EventKind) -> list[Any]:
+    with ctx.store.begin() as tx:
+        return [event.fact for event in tx.events.read(run, limit=5000, kinds=(kind,))]
+
+
+def test_champion_and_runner_up_found_the_next_generation(ctx: Context) -> None:
+    run = played(ctx, game())
+
+    closed: list[Closed] = facts(ctx, run, EventKind.CLOSED)
+    entered: list[Entered] = facts(ctx, run, EventKind.ENTERED)
+    assert len(closed) == 4  # the seeds, and three generations of four
+    podiums = {one.cohort: set(one.podium) for one in closed}
+    cohorts = sorted(podiums)
+    for before, after in pairwise(cohorts):
+        parents = {p for one in entered if one.cohort == after for p in one.parents}
+        assert parents <= podiums[before]
+    with ctx.store.begin() as tx:
+        assert tx.runs.get(run).state is RunState.FINISHED
+        champion = tx.history.best(run)
+    assert champion is not None
+    assert champion.program == closed[-1].podium[0]
+
+
+def test_the_podium_is_the_two_largest_numbers_of_all(ctx: Context) -> None:
+    run = played(ctx, game(), budget=20)
+
+    with ctx.store.begin() as tx:
+        ids = {p for g in facts(ctx, run, EventKind.PLAYED) for p in (g.first, g.second)}
+        numbers = {program: number(tx.programs.get([program])[program]) for program in ids}
+    best = sorted(numbers.values(), reverse=True)[:2]
+    podium = facts(ctx, run, EventKind.CLOSED)[-1].podium
+    assert [numbers[program] for program in podium] == best
+
+
+def test_every_pair_of_a_generation_plays_from_both_sides(ctx: Context) -> None:
+    run = played(ctx, game(), budget=4, games=2)
+
+    games: list[Played] = facts(ctx, run, EventKind.PLAYED)
+    for cohort in {one.cohort for one in games}:
+        mine = [one for one in games if one.cohort == cohort]
+        players = {p for one in mine for p in (one.first, one.second)}
+        seatings = [(one.first, one.second) for one in mine]
+        assert len(mine) == len(players) * (len(players) - 1) * 2
+        assert all(seatings.count(one) == 2 for one in seatings)
+    assert {one.moves for one in games} == {("up", "down")}
+
+
+def test_newcomers_play_the_podium_alone_where_that_is_asked(ctx: Context) -> None:
+    run = played(ctx, game(), budget=4, pairing="podium")
+
+    founders, closed = facts(ctx, run, EventKind.CLOSED)
+    podium = set(founders.podium)
+    games = [one for one in facts(ctx, run, EventKind.PLAYED) if one.cohort == closed.cohort]
+    assert games
+    assert all(podium & {one.first, one.second} for one in games)
+
+
+def test_incumbents_are_rerated_before_newcomers_enter(ctx: Context) -> None:
+    run = played(ctx, game(), budget=4)
+
+    with ctx.store.begin() as tx:
+        events = [event.fact for event in tx.events.read(run, limit=5000)]
+    generation = [fact for fact in events if isinstance(fact, Scored)][-1]
+    offered = [f for f in events if f.kind in (EventKind.ADMITTED, EventKind.REFUSED)]
+    incumbents = [fact for fact in offered if fact.proposal is None]  # type: ignore[union-attr]
+    assert len(incumbents) == 2
+    assert offered[:2] == incumbents
+    for fact in incumbents:
+        share = generation.points[fact.program] / generation.games[fact.program]  # type: ignore
+        assert fact.fitness == pytest.approx(share)  # type: ignore[union-attr]
+
+
+def test_a_candidate_that_fails_its_test_plays_no_game(ctx: Context) -> None:
+    run = played(ctx, game(), budget=40)
+
+    tested: list[GateTested] = facts(ctx, run, EventKind.TESTED)
+    failed = {one.program for one in tested if one.failure is not None}
+    players = {p for g in facts(ctx, run, EventKind.PLAYED) for p in (g.first, g.second)}
+    assert failed, "one child in ten crashes"
+    assert not failed & players
+
+
+def test_a_void_game_does_not_count_and_blames_nobody(ctx: Context) -> None:
+    lost = Failure(FailureKind.TIMEOUT, "no result")
+
+    def void(trial: Trial, programs: Mapping[ProgramId, Program], outcome: Outcome) -> Evaluation:
+        if trial.stage == "match" and trial.cases == ("0",):
+            return Evaluation(failure=lost, verified=True)
+        return interpret(trial, programs, outcome)
+
+    run = played(ctx, replace(game(), interpret=void), budget=4)
+
+    games: list[Played] = facts(ctx, run, EventKind.PLAYED)
+    assert {one.score is None for one in games if one.game == 0} == {True}
+    scored: list[Scored] = facts(ctx, run, EventKind.SCORED)
+    assert all(2 * n == len(one.games) - 1 or n for one in scored for n in one.games.values())
+    assert sum(sum(one.games.values()) for one in scored) == 2 * sum(g.game == 1 for g in games)
+
+
+def test_ratings_are_reproducible_from_the_ledger(ctx: Context) -> None:
+    run = played(ctx, game(), budget=20)
+
+    def rated() -> tuple[Any, Any]:
+        games: list[Played] = facts(ctx, run, EventKind.PLAYED)
+        counted = [g for g in games if g.score is not None]
+        results = [Game(g.first, g.second, g.score) for g in counted if g.score is not None]
+        periods: dict[ProgramId, float] = {}
+        for cohort in dict.fromkeys(g.cohort for g in counted):
+            mine = [r for r, g in zip(results, counted, strict=True) if g.cohort == cohort]
+            periods = elo(mine, periods)
+        return periods, bradley_terry(results)
+
+    assert rated() == rated()
+    podium = facts(ctx, run, EventKind.CLOSED)[-1].podium
+    by_strength = rated()[1]
+    assert max(by_strength, key=lambda player: by_strength[player].value) == podium[0]
+
+
+class _Interrupted(ToySandbox):
+    """Ends the process of a worker, as it were, at every fifth job."""
+
+    def run(self, job: Job) -> Outcome:
+        outcome = super().run(job)
+        if self.runs % 5 == 0:
+            raise KeyboardInterrupt
+        return outcome
+
+
+def test_a_game_that_a_worker_lost_is_played_again_and_settled_once(ctx: Context) -> None:
+    ctx = replace(ctx, sandbox=_Interrupted(), pace=Pace(lease_seconds=0.0, redeliver_seconds=0.0))
+    toy = game()
+    ctx = replace(ctx, problem=lambda digest: toy)
+    new = new_run(toy, islands=1, budget=8, in_flight=16)
+    settings = {**new.settings, "strategy": {"entrants": 4}}
+    run = lifecycle.start(ctx, toy, replace(new, strategy="tournament", settings=settings))
+    assert isinstance(ctx.executor, InlineExecutor)
+    for _ in range(300):
+        with suppress(KeyboardInterrupt):
+            ctx.executor.drain(table(ctx), lambda: False)
+        steps.reap(ctx, run.id)
+        with ctx.store.begin() as tx:
+            if tx.runs.get(run.id).state is RunState.FINISHED:
+                break
+    games: list[Played] = facts(ctx, run.id, EventKind.PLAYED)
+    seatings = [(g.cohort, g.first, g.second, g.game) for g in games]
+    assert len(seatings) == len(set(seatings))
+    assert len(facts(ctx, run.id, EventKind.CLOSED)) == 3
+
+
+def test_the_events_of_a_tournament_are_frames(ctx: Context) -> None:
+    run = played(ctx, game(), budget=4)
+
+    with ctx.store.begin() as tx:
+        frames = [encode(run, event) for event in tx.events.read(run, limit=5000)]
+    for frame in frames:
+        adapter().validate_python(json.loads(frame))
