@@ -37,7 +37,9 @@ from app.cli.output import (
     error_report,
     print_error,
 )
+from app.cli.play import play
 from app.cli.prompt import prompt
+from app.cli.replay import replay
 from app.cli.report import report
 from app.cli.run import resume, run
 from app.cli.runs import cancel, list_runs, pause, watch
@@ -74,6 +76,8 @@ COMMANDS: dict[str, Callable[..., int | None]] = {
     "check": check,
     "prompt": prompt,
     "answer": answer,
+    "replay": replay,
+    "play": play,
     "evaluate": evaluate,
     "branch": branch,
     "doctor": doctor,

@@ -330,9 +330,13 @@ BUSY: dict[str, dict[str, int]] = {
 STEADY = {"steady": True}
 
 
+ALONE = [name for name in RECIPES if name != "tournament"]
+"""The recipes that measure each program alone; test_tournament.py has games."""
+
+
 @pytest.mark.parametrize(
     ("recipe_name", "parameters"),
-    [*((name, BUSY.get(name, {})) for name in RECIPES), ("funsearch_lite", STEADY)],
+    [*((name, BUSY.get(name, {})) for name in ALONE), ("funsearch_lite", STEADY)],
 )
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])

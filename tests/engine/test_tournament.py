@@ -19,6 +19,7 @@ from app.domain.program import Program, ProgramId
 from app.domain.run import RunState
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
+from app.ports.protocols import NEVER, Stop
 from tests.engine.conftest import new_run, run_to_the_end, table
 from tests.engine.toy import ToySandbox, problem
 
@@ -180,8 +181,8 @@ def test_ratings_are_reproducible_from_the_ledger(ctx: Context) -> None:
 class _Interrupted(ToySandbox):
     """Ends the process of a worker, as it were, at every fifth job."""
 
-    def run(self, job: Job) -> Outcome:
-        outcome = super().run(job)
+    def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
+        outcome = super().run(job, stop)
         if self.runs % 5 == 0:
             raise KeyboardInterrupt
         return outcome
