@@ -62,15 +62,15 @@ def on_each_storage(
     parent = request.getfixturevalue("xfs") if storage is Storage.REFLINK else tmp_path
     folder = filled(parent / request.node.name.translate(str.maketrans("[]:,", "----")))
     opened: list[Workspace] = []
+    try:
+        Workspace(folder, storage=storage).close()
+    except MountError as error:
+        pytest.skip(f"this machine has no {storage}: {error}")
 
     def open_() -> Workspace:
         opened.append(Workspace(folder, storage=storage))
         return opened[-1]
 
-    try:
-        yield open_
-    except MountError:
-        pytest.skip(f"this machine has no {storage}")
-    finally:
-        for workspace in opened:
-            workspace.close()
+    yield open_
+    for workspace in opened:
+        workspace.close()
