@@ -105,7 +105,7 @@ def served(migrated_database: str, tmp_path_factory: pytest.TempPathFactory) -> 
     ) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
-        found = re.search(r"(http://127\.0\.0\.1:\d+)/\?token=", line)
+        found = re.search(r"(http://127\.0\.0\.1:\d+)/", line)
         assert found, line
         yield found.group(1)
         process.terminate()
