@@ -24,7 +24,7 @@ from app.domain.problem import Job, Outcome
 from app.engine import lifecycle
 from app.engine import steps as steps_of_engine
 from app.engine.context import Context
-from app.ports.protocols import Unavailable
+from app.ports.protocols import NEVER, Stop, Unavailable
 from app.ports.records import Capacity, Worker
 from app.reports.waiting import EndpointStatus, QueueState, read_queue
 from tests.engine.conftest import new_run, run_to_the_end, table
@@ -185,7 +185,7 @@ class FaultySandbox(ToySandbox):
             Failure(FailureKind.MEMORY, "killed at 256 MiB"),
         ]
 
-    def run(self, job: Job) -> Outcome:
+    def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
         if job.programs[0][1] == b"x = 0.0\n" or not self._faults:  # seeds are spared
             return super().run(job)
         fault = self._faults.pop(0)
@@ -197,7 +197,7 @@ class FaultySandbox(ToySandbox):
 class RefusingModel(Answering):
     """Refuses the first request, as an endpoint without capacity does."""
 
-    def complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
+    def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
         if not self.asked:
             self.asked += prompts
             raise Unavailable("status 429")
