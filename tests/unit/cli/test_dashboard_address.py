@@ -17,7 +17,7 @@ def test_a_token_is_printed_only_where_it_was_made_for_this_start(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], variable: str | None
 ) -> None:
     @contextmanager
-    def serving(_ctx: Any, _url: str, place: server.Place) -> Iterator[Any]:
+    def serving(_ctx: Any, _url: str, place: server.Place, **_shown: object) -> Iterator[Any]:
         yield SimpleNamespace(address=f"http://here:1/?token={place.token or 'random'}")
 
     monkeypatch.setattr(server, "serving", serving)
