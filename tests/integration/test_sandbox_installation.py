@@ -237,7 +237,7 @@ def test_a_build_backend_reaches_nothing_of_the_worker(
 
 
 INSTALL = """
-import json, os, shutil, sys
+import encodings.idna, json, os, shutil, sys  # once it is another user, it can import nothing
 from pathlib import Path
 from app.adapters.sandbox import bundle, environments
 from app.domain.problem import Evaluator
