@@ -23,8 +23,9 @@ from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
 from app.ports.protocols import NEVER, Stop, Unavailable
 from app.ports.records import NewRun
-from tests.engine.conftest import new_run, table
+from tests.engine.conftest import new_run, run_to_the_end, table
 from tests.engine.executors import UnreliableQueue, served
+from tests.engine.test_tournament import game, number
 from tests.engine.toy import problem
 
 SIZE = 3
@@ -72,7 +73,7 @@ class Team:
         text = "It is not exact."
         if prompt.role is Role.STRATEGIST:
             # A strategist that is asked again answers something else.
-            values = [len(self.calls) + n / 16 for n in range(SIZE)]
+            values = [len(self.calls) + n / 16 for n in range(1, SIZE + 1)]
             text = "".join(f"{n}. value: Set x to {x:.4f}.\n" for n, x in enumerate(values, 1))
         elif prompt.role is Role.GENERATOR:
             fixed = "# Its critique" in prompt.user
@@ -132,7 +133,8 @@ def followed(ctx: Context, run: Run) -> None:
         programs = tx.programs.get([one.program for one in proposals if one.program])
         budget = tx.runs.get(run.id).budget.proposals
     ordinals = list(range(budget))
-    assert sorted(e.data["proposal"] for e in events if e.kind in SETTLING) == ordinals
+    settled = [e.data["proposal"] for e in events if e.kind in SETTLING]
+    assert sorted(n for n in settled if n is not None) == ordinals  # None: incumbents rated anew
     told = {fact.proposal: fact.text for fact in directed(ctx, run)}
     assert sorted(fact.proposal for fact in directed(ctx, run)) == ordinals
     for one in proposals:
@@ -162,7 +164,7 @@ def test_a_strategist_knows_how_the_directions_before_fared(ctx: Context) -> Non
 
     first, second = (call[0].user for call in team.calls if call[0].role is Role.STRATEGIST)
     assert "None yet." in first
-    for n in range(SIZE):
+    for n in range(1, SIZE + 1):
         x = 1 + n / 16
         fitness, rise = x - 3.141592653589793, x  # the parent is x = 0.0
         assert f"value: Set x to {x:.4f}. → fitness {fitness:.6g}, +{rise:.3g} to" in second
@@ -239,6 +241,26 @@ def test_a_direction_is_an_event_before_its_child_is_asked_for(ctx: Context) -> 
     working.executor.drain(table(working), lambda: False)  # type: ignore[attr-defined]
 
     assert team.seen == SIZE
+
+
+def test_a_generation_of_games_follows_the_directions_of_one_question(ctx: Context) -> None:
+    team = Team()
+    working = with_team(ctx, team)
+    new = order(2 * SIZE, ADVISED)
+    settings = {**new.settings, "strategy": {"entrants": SIZE}}
+
+    run = run_to_the_end(working, game(), replace(new, strategy="tournament", settings=settings))
+
+    roles = [[prompt.role for prompt in call] for call in team.calls]
+    team_of_three = [[Role.GENERATOR] * SIZE, [Role.ADVERSARY] * SIZE, [Role.GENERATOR] * SIZE]
+    assert roles == [[Role.STRATEGIST], *team_of_three] * 2
+    with ctx.store.begin() as tx:
+        generations, champion = tx.runs.get(run), tx.history.best(run)
+        assert champion is not None
+        [program] = tx.programs.get([champion.program or ""]).values()
+    followed(ctx, generations)
+    told = [float(VALUE.findall(fact.text)[0]) for fact in directed(ctx, generations)]
+    assert number(program) == max(told), "the largest number wins"
 
 
 class Unsteady(Team):

@@ -199,13 +199,17 @@ def test_with_a_model_the_mix_is_diff_and_rewrite():
     assert operators(settings, ASKING, known=KNOWN, numbers=20) == WITH_A_MODEL
 
 
-def test_a_recipe_may_have_a_mix_of_its_own_for_runs_with_a_model():
-    lines = ["search.strategy=funsearch", "llm.model=m"]
+@pytest.mark.parametrize(
+    ("recipe", "operator"),
+    [("funsearch", "complete"), ("funsearch_lite", "rewrite"), ("tournament", "directed")],
+)
+def test_a_recipe_may_have_a_mix_of_its_own_for_runs_with_a_model(recipe: str, operator: str):
+    lines = [f"search.strategy={recipe}", "llm.model=m"]
     asking = resolved([from_assignments(lines)], {}).settings
     silent = resolved([from_assignments(lines[:1])], {}).settings
     named = resolved([from_assignments([*lines, "search.operators={tune: 1}"])], {}).settings
 
-    assert operators(asking, ASKING, known=KNOWN, numbers=20) == {"complete": 1.0}
+    assert operators(asking, ASKING, known=KNOWN, numbers=20) == {operator: 1.0}
     assert operators(silent, ASKING, known=KNOWN, numbers=20) == WITHOUT_A_MODEL
     assert operators(named, ASKING, known=KNOWN, numbers=20) == {"tune": 1.0}
 

@@ -132,6 +132,7 @@ class Tournament:
             occupancy=best(PODIUM),
             selection=selection,
             promotion=by_games(inputs.stages, inputs.thresholds, self.pairing, self.games),
+            model_mix={"directed": 1.0},
             size=fixed(self.entrants),
             barrier=Barrier.ISLAND,
             rated=inputs.stages[-1:],
