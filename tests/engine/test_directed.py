@@ -135,12 +135,12 @@ def followed(ctx: Context, run: Run) -> None:
     ordinals = list(range(budget))
     settled = [e.data["proposal"] for e in events if e.kind in SETTLING]
     assert sorted(n for n in settled if n is not None) == ordinals  # None: incumbents rated anew
-    told = {fact.proposal: fact.text for fact in directed(ctx, run)}
+    facts = {fact.proposal: fact.text for fact in directed(ctx, run)}
     assert sorted(fact.proposal for fact in directed(ctx, run)) == ordinals
     for one in proposals:
         assert one.program is not None
         source = programs[one.program].source
-        assert VALUE.findall(told[one.ordinal]) == [source.split("x = ")[1].split()[0]]
+        assert VALUE.findall(facts[one.ordinal]) == [source.split("x = ")[1].split()[0]]
 
 
 def test_every_cohort_asks_once_and_every_child_follows_its_own_direction(ctx: Context) -> None:
@@ -176,9 +176,9 @@ def test_without_a_strategist_the_directions_are_packaged_and_are_events_too(ctx
 
     run = driven(ctx, 2 * SIZE, [])
 
-    told = sorted(directed(ctx, run), key=lambda fact: fact.proposal)
+    facts = sorted(directed(ctx, run), key=lambda fact: fact.proposal)
     expected = [packaged(n) for n in range(2 * SIZE)]
-    assert [(f.category, f.text, f.by) for f in told] == [
+    assert [(f.category, f.text, f.by) for f in facts] == [
         (one.category, one.text, "") for one in expected
     ]
     shown = {prompt.sample: prompt.user for call in team.calls for prompt in call}
@@ -259,8 +259,8 @@ def test_a_generation_of_games_follows_the_directions_of_one_question(ctx: Conte
         assert champion is not None
         [program] = tx.programs.get([champion.program or ""]).values()
     followed(ctx, generations)
-    told = [float(VALUE.findall(fact.text)[0]) for fact in directed(ctx, generations)]
-    assert number(program) == max(told), "the largest number wins"
+    facts = [float(VALUE.findall(fact.text)[0]) for fact in directed(ctx, generations)]
+    assert number(program) == max(facts), "the largest number wins"
 
 
 class Unsteady(Team):

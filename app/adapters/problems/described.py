@@ -29,7 +29,7 @@ from app.adapters.problems.building import (
     problem_digest,
 )
 from app.adapters.problems.evaluator_result import Reader
-from app.adapters.problems.files import Source, decoded, source_text, tree
+from app.adapters.problems.files import Source, decoded, refuse_configuration, source_text, tree
 from app.adapters.problems.games import SLACK_SECONDS, GameJobs, GameReader, LostGames
 from app.domain.evaluation import Cases
 from app.domain.problem import Axis, EditRules, GameLimits, Limits, Mode, Problem, ProblemError
@@ -200,12 +200,7 @@ def read(paths: Sequence[Path], config: Path | None = None, *, strict: bool = Fa
       ProblemError: A configuration was given, or the folder is too large.
       OSError: A path cannot be read.
     """
-    if config is not None:
-        raise ProblemError(
-            "a problem.yaml takes no other configuration",
-            where=str(config),
-            remedy="Leave --config out, or give a file of Evoqueue's settings.",
-        )
+    refuse_configuration(config, "a problem.yaml takes no other configuration")
     folder = _described(paths[0]).parent
     files = tree(folder)
     files[FILE] = without_keys(decoded(files[FILE], FILE)).encode()

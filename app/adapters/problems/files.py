@@ -51,6 +51,16 @@ class Source:
             )
 
 
+def refuse_configuration(config: Path | None, what: str) -> None:
+    """Raises a ProblemError, which begins with `what`, where a configuration was given."""
+    if config is not None:
+        raise ProblemError(
+            what,
+            where=str(config),
+            remedy="Leave --config out, or give a file of Evoqueue's settings.",
+        )
+
+
 def tree(folder: Path) -> dict[str, bytes]:
     """Returns the folder's files by relative POSIX path, in path order.
 

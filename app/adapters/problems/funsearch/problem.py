@@ -10,7 +10,14 @@ from app.adapters.problems import inputs
 from app.adapters.problems import options as option
 from app.adapters.problems.building import PYTHON_SUFFIX, Jobs, evaluator_of, problem_digest
 from app.adapters.problems.evaluator_result import Reader
-from app.adapters.problems.files import Source, content, decoded, source_text, tree
+from app.adapters.problems.files import (
+    Source,
+    content,
+    decoded,
+    refuse_configuration,
+    source_text,
+    tree,
+)
 from app.adapters.problems.funsearch import driver
 from app.adapters.problems.funsearch.specification import (
     Specification,
@@ -53,12 +60,7 @@ def read(paths: Sequence[Path], config: Path | None = None, *, strict: bool = Fa
       ProblemError: A configuration was given, or a file is too large.
       OSError: A path cannot be read.
     """
-    if config is not None:
-        raise ProblemError(
-            "a specification has no configuration of its own",
-            where=str(config),
-            remedy="Leave --config out, or give a file of Evoqueue's settings.",
-        )
+    refuse_configuration(config, "a specification has no configuration of its own")
     path = _found(paths[0])
     assert path is not None
     folder = paths[0] if paths[0].is_dir() else None

@@ -16,8 +16,15 @@ from app.adapters.problems.building import (
     problem_digest,
 )
 from app.adapters.problems.evaluator_result import Reader
-from app.adapters.problems.files import Source, content, decoded, source_text, tree
-from app.domain.problem import Axis, EditRules, Mode, Problem, ProblemError
+from app.adapters.problems.files import (
+    Source,
+    content,
+    decoded,
+    refuse_configuration,
+    source_text,
+    tree,
+)
+from app.domain.problem import Axis, EditRules, Mode, Problem
 from app.domain.program import Program
 from app.domain.search.features import COMPLEXITY, DIVERSITY
 from app.domain.source.imports import ImportPolicy
@@ -63,12 +70,7 @@ def read(paths: Sequence[Path], config: Path | None = None, *, strict: bool = Fa
       ProblemError: A configuration was given, or the folder is too large.
       OSError: A path cannot be read.
     """
-    if config is not None:
-        raise ProblemError(
-            "a ShinkaEvolve task has no configuration that Evoqueue reads",
-            where=str(config),
-            remedy="Leave --config out, or give a file of Evoqueue's settings.",
-        )
+    refuse_configuration(config, "a ShinkaEvolve task has no configuration that Evoqueue reads")
     folder = paths[0] if paths[0].is_dir() else paths[0].parent
     [initial] = _initials(folder)
     return Source(folder.resolve().name, tree(folder), {option.INITIAL: initial.name})
