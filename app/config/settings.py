@@ -345,7 +345,8 @@ class Settings(BaseSettings):
     home: str = ".evoq"
     """Folder of the embedded stack and of what this machine remembers."""
     database_connections: int = Field(16, ge=1)
-    """Most database connections of one process."""
+    """Most database connections of one process; a worker has one more, for notices of
+    withdrawn steps."""
     sandbox: SandboxSettings = SandboxSettings()
     prices: PriceSettings = PriceSettings()
     queue: QueueSettings = QueueSettings()
