@@ -13,6 +13,7 @@ from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.adapters.sandbox.warm_sandbox import WarmSandbox
 from app.domain.problem import EvaluatorBroken, Job, Limits, Mode
+from app.ports.protocols import NEVER
 from tests.contracts.sandbox import LIMITS, SQUARE, metrics, problem
 
 JOB = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
@@ -117,7 +118,7 @@ def test_a_spare_is_booted_when_a_sandbox_nears_its_end() -> None:
 def test_a_spare_is_kept_ready_for_a_problem_that_lost_a_sandbox() -> None:
     sandbox = ProcessSandbox(PoolSettings(max_sandboxes=1, spares=1))
     sandbox.run(JOB)
-    sandbox._pool._give_back(sandbox._pool._take(JOB, fresh=False), fit=False)
+    sandbox._pool._give_back(sandbox._pool._take(JOB, fresh=False, stop=NEVER), fit=False)
     sandbox.run(JOB)
     wait_for_ready(sandbox, 2)
     sandbox.close()

@@ -1,6 +1,7 @@
 """The provider `vllm` with the real engine inside this process."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -122,22 +123,26 @@ def test_a_limit_on_tokens_is_kept_and_reported(engine: Steered, provider: Ask):
 
 
 def test_many_conversations_run_in_one_batch(engine: Steered, provider: Ask):
-    seen: list[int] = []
+    """The window of the endpoint grows at the machine's pace: they are asked until it suffices."""
+    most = 0
     over = threading.Event()
 
     def watch() -> None:
+        nonlocal most
         while not over.wait(0.02):
-            seen.append(int(engine.health().split(": ")[1].split(" running")[0]))
+            most = max(most, int(engine.health().split(": ")[1].split(" running")[0]))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     asked = provider(max_tokens=256)
+    until = time.monotonic() + 240.0
     with ThreadPoolExecutor(96) as pool:
-        list(pool.map(lambda n: asked.complete([Prompt("", f"{n}", sample=n)]), range(128)))
+        while most < 64 and time.monotonic() < until:
+            list(pool.map(lambda n: asked.complete([Prompt("", f"{n}", sample=n)]), range(128)))
     over.set()
     watcher.join()
 
-    assert max(seen) >= 64
+    assert most >= 64
 
 
 def test_a_prompt_that_does_not_fit_is_refused_with_the_remedy(engine: Steered, provider: Ask):

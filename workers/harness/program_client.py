@@ -11,7 +11,7 @@ from typing import Any
 
 from . import wire
 from .errors import REMEDY, CannotCross, ProgramCrashed, blamed, exception
-from .turns import PlayerClock
+from .player_clock import PlayerClock
 
 _READING = frozenset({"global", "attribute", "isinstance", "import"})
 _RUNNING = frozenset({"__next__", "__setitem__", "__enter__", "__exit__"})

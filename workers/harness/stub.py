@@ -15,8 +15,8 @@ from typing import Any
 
 from . import wire
 from .errors import exception
+from .player_clock import PlayerClock
 from .program_client import ProgramClient
-from .turns import PlayerClock
 
 SOURCE = """\
 # This file stands in for the program, which runs in another process: the sandbox is in guarded
