@@ -40,7 +40,7 @@ SETTINGS = {
     "max_wal_senders": "0",
     "max_wal_size": "2GB",
     "synchronous_commit": "off",
-    "wal_writer_delay": "10ms",
+    "wal_writer_delay": "100ms",
     "checkpoint_timeout": "15min",
     "autovacuum_naptime": "10s",
     "io_method": "sync",
@@ -51,7 +51,7 @@ SETTINGS = {
 """For one machine, many small transactions and no replicas; what is off costs processes or memory.
 
 Commits do not wait for the disk, because the commits of a run follow one another under its row
-lock. A power cut loses the last hundredths of a second, whole transactions in commit order, and the
+lock. A power cut loses the last tenths of a second, whole transactions in commit order, and the
 run repeats their steps.  See `docs/decisions/embedded-postgres.md`.
 """
 VOLATILE = {"fsync": "off", "full_page_writes": "off"}

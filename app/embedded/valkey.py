@@ -96,4 +96,5 @@ appendfsync everysec
 save ""
 maxmemory-policy noeviction
 daemonize no
+hz 2
 """
