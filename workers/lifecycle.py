@@ -3,8 +3,10 @@
 import functools
 import gc
 import logging
+import os
 import sys
 import threading
+from dataclasses import replace
 from typing import Any
 
 from celery import concurrency, signals
@@ -18,6 +20,7 @@ from app.engine.context import Context
 from app.ports.protocols import Unavailable
 from workers.intake import intake
 from workers.metrics import serve
+from workers.tracing import tracing
 
 _PREFORK = concurrency.get_implementation("prefork")
 _building = threading.Lock()
@@ -32,7 +35,9 @@ worker's threads."""
 
 @functools.cache
 def _build() -> tuple[Context, WorkerTimeRecorder]:
-    built = with_worker_time(worker_context(), app.amqp.queues.consume_from, intake.report)
+    ctx = worker_context()
+    ctx = replace(ctx, tracing=tracing(os.environ, ctx.store, _print))
+    built = with_worker_time(ctx, app.amqp.queues.consume_from, intake.report)
     gc.collect()
     gc.freeze()  # what a worker has imported by now stays until its end
     gc.set_threshold(*_COLLECTED_AFTER)
@@ -136,6 +141,14 @@ def write_worker_time(**_: Any) -> None:
     with _building:
         if _build.cache_info().currsize:
             _build()[1].close()
+
+
+@signals.worker_shutdown.connect
+def send_spans(**_: Any) -> None:
+    """Sends the spans that are left, if this process ever had a context; the last of its work."""
+    with _building:
+        if _build.cache_info().currsize:
+            _build()[0].tracing.close()
 
 
 def _print(line: str) -> None:

@@ -53,7 +53,7 @@ _NEAR = 0.7
 
 _OTHER_VARIABLES = (
     "GENERATE_CONCURRENCY", "EVALUATE_CONCURRENCY", "TASK_EVENTS", "LOG_FORMAT", "HEARTBEAT_FILE",
-    "IMAGE", "PROBLEM_DATA", "PROGRAM_SOURCE", "TEST_VLLM_MODEL",
+    "IMAGE", "EXTRAS", "PROBLEM_DATA", "PROGRAM_SOURCE", "TEST_VLLM_MODEL",
 )  # fmt: skip
 """Variables of Celery's configuration, the compose file, programs under test and our tests."""
 

@@ -74,9 +74,19 @@ def ask(
         if reason:
             raise Unaffordable(reason)
         chars = run.rules.prompts.logged_chars
+        proposals = [member.id for member in cohort.members]
         turn = Turn(cohort, asker, number, Charge(), prompts, drafts=drafts, logged_chars=chars)
         try:
-            fresh = dict(zip(missing, ctx.model(run).complete(unanswered, stop), strict=True))
+            with ctx.tracing.span(
+                "ask", run, proposals=proposals, asker=asker, turn=number, prompts=len(missing)
+            ) as note:
+                completions = ctx.model(run).complete(unanswered, stop)
+                fresh = dict(zip(missing, completions, strict=True))
+                note(
+                    model=completions[0].model,
+                    prompt_tokens=sum(each.prompt_tokens for each in completions),
+                    completion_tokens=sum(each.completion_tokens for each in completions),
+                )
             on_answer()
         except Unavailable as error:
             answered = {missing[place]: completion for place, completion in error.answered.items()}

@@ -13,6 +13,7 @@ from app.domain.search.promotion import Gates
 from app.domain.search.strategy import Recipe, RecipeInputs, Strategy
 from app.engine.drawn import Drawn
 from app.engine.sharing import Share, alone
+from app.engine.tracing import UNTRACED, Tracing
 from app.ports.protocols import (
     NEVER,
     Executor,
@@ -78,6 +79,7 @@ class Context:
       share: Lets threads of this process that want the same transaction run it together.
       wait: Waits for so many seconds.
       drawn: The parents of the children that are being made.
+      tracing: Takes in what steps do for which proposals.
     """
 
     store: Store
@@ -93,6 +95,7 @@ class Context:
     share: Share = alone
     wait: Callable[[float], None] = _not_waited
     drawn: Drawn = field(default_factory=Drawn)
+    tracing: Tracing = UNTRACED
 
     def strategy(self, run: Run) -> Strategy:
         """Builds the run's strategy from its recipe, its problem and its present grid.

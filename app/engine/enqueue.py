@@ -20,6 +20,7 @@ def enqueue(ctx: Context, advances: Sequence[Advance | None]) -> None:
     trials = [trial for advance in made for trial in advance.trials]
     enqueue_trials(ctx, trials, run.limits.evaluate_batch)
     settled = [member for advance in made for member in advance.settled]
+    ctx.tracing.settled(run, [member.id for member in settled])
     closed = any(advance.closed for advance in made)
     if closed or (settled and due_to_produce(run, settled)):
         ctx.executor.submit("produce", [run.id])

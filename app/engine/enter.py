@@ -87,7 +87,9 @@ def enter(ctx: Context, run: Run, generated: Sequence[GeneratedChildren]) -> Non
     """Enters the children of proposals of a run, each once, and advances their cohorts."""
     if run.rules.search.similarity is not None:
         generated = _compared(ctx, run, generated, run.rules.search.similarity)
-    ctx.share(("enter", run.id), generated, partial(_enter, ctx), partial(enqueue, ctx))
+    proposals = [member.id for each in generated for member in each.members]
+    with ctx.tracing.span("enter", run, proposals=proposals):
+        ctx.share(("enter", run.id), generated, partial(_enter, ctx), partial(enqueue, ctx))
 
 
 def _compared(

@@ -132,13 +132,18 @@ def _evaluation(ctx: Context, run: Run, trial: LeasedTrial, stop: Stop) -> Trial
     job = problem.prepare(measured, trial.programs)
     seed = (job.seed + trial.trial.repetition) % 2**32
     job = replace(job, seed=seed, reuse=run.rules.search.reuse)
-    try:
-        outcome = ctx.sandbox.run(job, stop)
-    except Starved as error:
-        if trial.attempt < ctx.pace.attempts:
-            raise
-        outcome = error.outcome
-    evaluation = problem.interpret(measured, trial.programs, outcome)
+    stage, attempt = trial.trial.stage, trial.attempt
+    with ctx.tracing.span("evaluate", run, trials=[trial.id], stage=stage, attempt=attempt) as note:
+        try:
+            outcome = ctx.sandbox.run(job, stop)
+        except Starved as error:
+            if trial.attempt < ctx.pace.attempts:
+                raise
+            outcome = error.outcome
+        note(wall_seconds=outcome.wall_seconds, reused=outcome.reused)
+        evaluation = problem.interpret(measured, trial.programs, outcome)
+        if evaluation.failure is not None:
+            note(failure=evaluation.failure.kind)
     if outcome.reused:
         saved = outcome.wall_seconds
         evaluation = replace(
@@ -149,7 +154,8 @@ def _evaluation(ctx: Context, run: Run, trial: LeasedTrial, stop: Stop) -> Trial
 
 def record(ctx: Context, run: Run, results: Sequence[TrialResult]) -> None:
     """Records the first result of each trial, and advances the cohorts."""
-    ctx.share(("record", run.id), results, partial(_recorded, ctx), partial(enqueue, ctx))
+    with ctx.tracing.span("record", run, trials=[result.id for result in results]):
+        ctx.share(("record", run.id), results, partial(_recorded, ctx), partial(enqueue, ctx))
 
 
 def _recorded(ctx: Context, results: Sequence[TrialResult]) -> list[Advance | None]:

@@ -83,8 +83,12 @@ def _children(
 
 
 def _bred(ctx: Context, work: Briefed) -> GeneratedChildren | None:
+    cohort = work.leased.cohort
+    proposals = [member.id for member in cohort.members]
     try:
-        return GeneratedChildren.of(work.drafted, _importable(ctx, work, converse(ctx, work)))
+        with ctx.tracing.span("generate", work.run, proposals=proposals, operator=cohort.operator):
+            children = _importable(ctx, work, converse(ctx, work))
+            return GeneratedChildren.of(work.drafted, children)
     except (Overtaken, Stopped):
         return None
     except Unaffordable as error:

@@ -42,9 +42,9 @@ def _opinions(
         )
     for leased_trial, stop in zip(leased, stops, strict=True):
         try:
-            yield TrialResult(
-                leased_trial.id, leased_trial.cohort, _opinion(ctx, run, judges, leased_trial, stop)
-            )
+            with ctx.tracing.span("judge", run, trials=[leased_trial.id]):
+                opinion = _opinion(ctx, run, judges, leased_trial, stop)
+            yield TrialResult(leased_trial.id, leased_trial.cohort, opinion)
         except (Overtaken, Stopped):
             yield None
 

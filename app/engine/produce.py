@@ -36,14 +36,16 @@ def produce(ctx: Context, run_id: int) -> None:
     Harmless to call at any time, from any number of workers: one worker plans, the others return.
     """
     try:
-        with ctx.work(run_id), ctx.store.begin() as tx:
-            if not tx.runs.lock_planning(run_id):
-                return
-            run = tx.runs.get(run_id)
-            if run.state is not RunState.RUNNING:
-                return
-            late = overtime(run.budget, run.elapsed_seconds) and tx.cohorts.unsettled(run.id)
-            planned = [] if late else _plan(ctx, tx, run)
+        with ctx.work(run_id), ctx.tracing.planning() as trace:
+            with ctx.store.begin() as tx:
+                if not tx.runs.lock_planning(run_id):
+                    return
+                run = tx.runs.get(run_id)
+                if run.state is not RunState.RUNNING:
+                    return
+                late = overtime(run.budget, run.elapsed_seconds) and tx.cohorts.unsettled(run.id)
+                planned = [] if late else _plan(ctx, tx, run)
+            trace(run, planned)
     except Misconfigured as error:
         stop(ctx, run_id, RunState.PAUSED, str(error))
         return

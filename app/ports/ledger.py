@@ -48,6 +48,7 @@ from app.ports.records import (
     Row,
     StoredProblem,
     StoredReply,
+    TracedProposal,
     TrialQueue,
     TrialResult,
     Turn,
@@ -286,6 +287,12 @@ class Proposals(Protocol):
 
     def mean_seconds(self, run: int, over: int = 32) -> float:
         """Returns the mean from planning to settling of the newest proposals; 0.0 before any."""
+        ...
+
+    def traced(
+        self, proposals: Sequence[ProposalId], trials: Sequence[TrialId] = ()
+    ) -> list[TracedProposal]:
+        """Returns these proposals and those whose children are tried in these trials, by id."""
         ...
 
 

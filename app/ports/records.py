@@ -83,6 +83,25 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
+class TracedProposal:
+    """What a trace says of a proposal.
+
+    Attributes:
+      planned_us: Microseconds since 1970 when it was planned, by the database's clock.
+      outcome: The reason of a cut or the kind of a failure; "" without one.
+    """
+
+    id: ProposalId
+    ordinal: int
+    island: int
+    operator: str
+    planned_us: int
+    state: State
+    program: ProgramId | None
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
 class Backlog:
     """Unsettled proposals of a run.
 

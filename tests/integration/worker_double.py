@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 STARTUP = """
-import os, sys, time, types
+import dataclasses, os, sys, time, types
 
 def client():
     import redis
@@ -41,8 +41,11 @@ class Sandbox:
         except Exception:
             pass
 
+@dataclasses.dataclass
 class Context:
-    sandbox = Sandbox()
+    sandbox: object = dataclasses.field(default_factory=Sandbox)
+    store: object = None
+    tracing: object = None
 
 def worker_context():
     if os.environ.get("DOUBLE_FAULT"):

@@ -11,10 +11,10 @@ from app.adapters.store.runs import RUN_COLUMNS, as_json, run_of
 from app.domain.operator import Direction
 from app.domain.run import Run
 from app.domain.search.back_pressure import Flow
-from app.domain.search.cohort import ProposalId
+from app.domain.search.cohort import ProposalId, State, TrialId
 from app.domain.search.shares import InFlight
 from app.ports.ledger import Exhausted
-from app.ports.records import Backlog, LeasedProposals
+from app.ports.records import Backlog, LeasedProposals, TracedProposal
 
 _CLAIMED = """claimed.cohort
             AND (proposals.id = claimed.proposal OR proposals.visible_at IS NULL)"""
@@ -109,6 +109,20 @@ _FLOW = """
 """The prompts of one turn are asked side by side: a turn takes as long as its slowest."""
 
 
+_TRACED = """
+    SELECT proposals.id, proposals.ordinal, proposals.island, cohorts.operator,
+        (extract(epoch FROM cohorts.planned_at) * 1000000)::bigint AS planned_us, proposals.state,
+        proposals.program, coalesce(proposals.cut_reason, proposals.failure_kind, '') AS outcome
+    FROM proposals JOIN cohorts ON cohorts.id = proposals.cohort
+    WHERE proposals.id = ANY(ARRAY(
+        SELECT unnest(CAST(%(proposals)s AS bigint[]))
+        UNION SELECT tried.id FROM trials JOIN proposals AS tried ON tried.cohort = trials.cohort
+            AND tried.program = ANY(trials.players)
+        WHERE trials.id = ANY(%(trials)s)
+    )) ORDER BY proposals.id
+"""
+
+
 class SqlProposals:
     """See `app.ports.ledger.Proposals`."""
 
@@ -172,3 +186,21 @@ class SqlProposals:
 
     def mean_seconds(self, run: int, over: int = 32) -> float:
         return float(value(self._c, _MEAN_SECONDS, {"run": run, "over": over}))
+
+    def traced(
+        self, proposals: Sequence[ProposalId], trials: Sequence[TrialId] = ()
+    ) -> list[TracedProposal]:
+        found = rows(self._c, _TRACED, {"proposals": list(proposals), "trials": list(trials)})
+        return [
+            TracedProposal(
+                record.id,
+                record.ordinal,
+                record.island,
+                record.operator,
+                record.planned_us,
+                State(record.state),
+                record.program,
+                record.outcome,
+            )
+            for record in found
+        ]
