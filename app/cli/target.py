@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.cli.local_state import is_worked_on
-from app.cli.output import CommandError
+from app.cli.output import CommandError, Screen
 from app.config.layers import Choices, UsageError, addresses, from_environment
 from app.domain.problem import Problem
 from app.domain.run import Run, RunState
@@ -95,6 +95,8 @@ def open_ledger(
 ) -> Iterator[Ledger]:
     """Opens the ledger; starts or joins the embedded stack where there is no deployment.
 
+    A server that is silent meanwhile is noted on standard error.
+
     Args:
       target: Where it is.
       workers: Whether the embedded stack needs its workers; False is enough to read.
@@ -106,10 +108,13 @@ def open_ledger(
       CommandError: The database's schema is not the one this version needs.
       UsageError: An environment variable, which the workers would inherit, cannot be used.
     """
+    from app.adapters.store.outage import silence_noted
+
     if target.database_url is not None and target.redis_url is not None:
-        require_current_schema(target.database_url)
-        with _store(target.database_url) as store:
-            yield Ledger(store, target.home, target.redis_url, lambda: None)
+        with silence_noted(target.database_url, Screen(json=True).note):
+            require_current_schema(target.database_url)
+            with _store(target.database_url) as store:
+                yield Ledger(store, target.home, target.redis_url, lambda: None)
         return
     from app.adapters.store.schema import upgrade
     from app.config.layers import wrong_variables
@@ -120,7 +125,10 @@ def open_ledger(
     stack = EmbeddedStack(target.home, upgrade, environment=environment)
     try:
         servers = stack.start(workers=workers)
-        with _store(servers.database_url) as store:
+        with (
+            silence_noted(servers.database_url, Screen(json=True).note),
+            _store(servers.database_url) as store,
+        ):
             yield Ledger(store, target.home, servers.redis_url, stack.check)
     finally:
         stack.stop()

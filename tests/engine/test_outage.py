@@ -1,14 +1,18 @@
 """A ledger that is away for a moment: steps wait for it instead of losing their messages."""
 
 import logging
+import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import OperationalError
 
-from app.adapters.store.outage import Outage
+from app.adapters.store import outage
+from app.adapters.store.outage import Outage, silence_noted
 from app.adapters.store.sql import SqlStore
 
 
@@ -100,3 +104,59 @@ def test_a_transaction_waits_for_a_server_that_is_not_there_yet(
 
 def _at(address: URL, sockets: Path) -> str:
     return address.set(query={"host": str(sockets)}).render_as_string(hide_password=False)
+
+
+@contextmanager
+def frozen() -> Iterator[str]:
+    """A server that accepts connections and says nothing, as a frozen one; gives its address."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"postgresql+psycopg://evoqueue:secret@127.0.0.1:{server.getsockname()[1]}/evoqueue"
+
+
+def test_a_silent_server_is_noted_while_a_command_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outage, "LOOK_SECONDS", 0.01)
+    lines: list[str] = []
+    noted = threading.Event()
+
+    def note(line: str) -> None:
+        lines.append(line)
+        noted.set()
+
+    with frozen() as address, silence_noted(address, note):
+        assert noted.wait(120.0)
+
+    assert lines == ["the database does not answer: waiting for it"]
+
+
+def test_a_server_that_answers_or_refuses_is_not_noted(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = make_url(postgres).set(database="nobody-of-ours")
+
+    for address in (make_url(postgres), refused):
+        conninfo = address.set(drivername="postgresql").render_as_string(hide_password=False)
+        assert not outage._silent(conninfo)
+
+
+def test_a_server_that_answers_again_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    states = iter([False, True, True, False, False])
+    done = threading.Event()
+    lines: list[str] = []
+
+    def silent(conninfo: str) -> bool:
+        state = next(states, None)
+        if state is None:
+            done.set()
+        return bool(state)
+
+    monkeypatch.setattr(outage, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(outage, "_silent", silent)
+
+    outage._look("", lines.append, done)
+
+    assert lines == [
+        "the database does not answer: waiting for it",
+        "the database answers again",
+    ]

@@ -1,11 +1,15 @@
-"""Short outages of the database, as while its server restarts."""
+"""Outages of the database: a short one is outlasted, and a server that is silent is noted."""
 
 import logging
 import re
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
+import psycopg
+from sqlalchemy import make_url
 from sqlalchemy.exc import InterfaceError, OperationalError
 
 Connection = TypeVar("Connection")
@@ -14,6 +18,10 @@ AGAIN_SECONDS = 0.5
 """Between two attempts to connect."""
 CONNECT_SECONDS = 15
 """For one attempt: on a busy machine a server may take seconds to accept a connection."""
+
+LOOK_SECONDS, SILENT_SECONDS = 3.0, 3
+"""Between two looks at a server, and how long each waits for it: it is noted within ten seconds,
+also where a host has two addresses."""
 
 _REFUSAL = re.compile(
     r"password authentication failed|no password supplied|no pg_hba\.conf entry"
@@ -71,3 +79,43 @@ class Outage:
         if self._logged:
             self._logged = False
             _LOG.warning("the database answers again")
+
+
+@contextmanager
+def silence_noted(database_url: str, note: Callable[[str], None]) -> Iterator[None]:
+    """Notes, while the block lasts, that the server is silent, and that it answers again.
+
+    Nothing else shows a frozen server: it accepts connections, and a statement waits for ever.
+
+    Args:
+      database_url: Its address.
+      note: Receives a line; called by another thread.
+    """
+    done = threading.Event()
+    address = make_url(database_url).set(drivername="postgresql")
+    conninfo = address.render_as_string(hide_password=False)
+    threading.Thread(target=_look, args=(conninfo, note, done), daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
+
+
+def _look(conninfo: str, note: Callable[[str], None], done: threading.Event) -> None:
+    silent = False
+    while not done.wait(LOOK_SECONDS):
+        found = _silent(conninfo)
+        if found != silent and not done.is_set():
+            silent = found
+            note(f"the database {'does not answer: waiting for it' if silent else 'answers again'}")
+
+
+def _silent(conninfo: str) -> bool:
+    """Returns whether a server says nothing to a client; one that refuses it answers."""
+    try:
+        psycopg.connect(conninfo, connect_timeout=SILENT_SECONDS).close()
+    except psycopg.errors.ConnectionTimeout:
+        return True
+    except psycopg.Error:
+        return False
+    return False
