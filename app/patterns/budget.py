@@ -9,7 +9,7 @@ from app.patterns.errors import LimitError
 _COUNT = struct.Struct("=q")
 
 
-class Budget:
+class CandidateBudget:
     """A number of candidates, which processes share that were forked after it was made."""
 
     def __init__(self, candidates: int) -> None:
@@ -28,7 +28,7 @@ class Budget:
         """How many candidates may still be started."""
         return int(_COUNT.unpack_from(self._left)[0])
 
-    def reserve(self, candidates: int) -> "Budget":
+    def reserve(self, candidates: int) -> "CandidateBudget":
         """Takes candidates out and returns them as a budget of their own.
 
         Raises:
@@ -39,9 +39,9 @@ class Budget:
                 f"a candidate needs {candidates} of the budget, and {self.left} are left"
             )
         self._write(self.left - candidates)
-        return Budget(candidates)
+        return CandidateBudget(candidates)
 
-    def give_back(self, part: "Budget") -> None:
+    def give_back(self, part: "CandidateBudget") -> None:
         """Puts back what is left of a reserved part, which is empty then."""
         self._write(self.left + part.left)
         part._write(0)
@@ -50,5 +50,5 @@ class Budget:
         _COUNT.pack_into(self._left, 0, candidates)
 
 
-INHERITED: ContextVar[Budget | None] = ContextVar("inherited budget", default=None)
+INHERITED: ContextVar[CandidateBudget | None] = ContextVar("inherited budget", default=None)
 """In a candidate's process: what was reserved for the patterns inside it."""

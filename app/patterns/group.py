@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from app.patterns.budget import INHERITED, Budget
+from app.patterns.budget import INHERITED, CandidateBudget
 from app.patterns.errors import BranchingError, ConflictError, LimitError
 from app.patterns.outcomes import (
     Answer,
@@ -69,7 +69,7 @@ class Terms(Protocol):
     @property
     def limits(self) -> GroupLimits: ...
     @property
-    def budget(self) -> Budget | None: ...
+    def budget(self) -> CandidateBudget | None: ...
     @property
     def reserved(self) -> int: ...
     @property
@@ -85,7 +85,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedCandidate:
     """A candidate that has ended, with its branch, which the pattern commits or aborts.
 
     The branch is None where the candidate was never started.
@@ -107,7 +107,7 @@ class _Task:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ended:
+class _EndedCandidate:
     index: int
     returned: Any
     exception: Exception | None
@@ -160,7 +160,7 @@ class Group:
         *,
         evaluate: Callable[[Path], float] | None = None,
         seconds: float | None = None,
-    ) -> Generator[Finished, None, None]:
+    ) -> Generator[FinishedCandidate, None, None]:
         """Yields candidates as they end; closing the iterator ends the others.
 
         Args:
@@ -170,7 +170,7 @@ class Group:
         """
         first = len(self.results)
         branches: list[Branch | None] = [None] * len(entries)
-        parts: list[Budget | None] = [None] * len(entries)
+        parts: list[CandidateBudget | None] = [None] * len(entries)
         roots: dict[int, Branch] = {}
 
         def begin(number: int) -> Callable[[], Any]:
@@ -184,13 +184,13 @@ class Group:
             branches[number] = branch
             return partial(_attempt, entry.candidate, evaluate, branch.path, parts[number])
 
-        def finished(ended: _Ended) -> Finished:
+        def finished(ended: _EndedCandidate) -> FinishedCandidate:
             part, branch = parts[ended.index], branches[ended.index]
             if part is not None and self._budget is not None:
                 self._budget.give_back(part)
             result = _result(first + ended.index, ended, branch)
             self.results.append(result)
-            return Finished(entries[ended.index], result, branch)
+            return FinishedCandidate(entries[ended.index], result, branch)
 
         tasks = [_Task(number, partial(begin, number)) for number in range(len(entries))]
         with contextlib.closing(self._ended(tasks, seconds)) as all_ended:
@@ -212,7 +212,7 @@ class Group:
                 returned[ended.index] = ended.returned
         return [returned[n] for n in range(len(functions))]
 
-    def commit(self, finished: Finished, *more: Branch) -> bool:
+    def commit(self, finished: FinishedCandidate, *more: Branch) -> bool:
         """Commits a candidate's branch, then each branch around it; returns whether all were.
 
         A conflict becomes the exception of the candidate's result.
@@ -231,7 +231,9 @@ class Group:
         self._branches.append(branch)
         return branch
 
-    def outcome(self, winner: Finished | None, *, committed: bool = False) -> SpeculationOutcome:
+    def outcome(
+        self, winner: FinishedCandidate | None, *, committed: bool = False
+    ) -> SpeculationOutcome:
         """Returns the outcome of the pattern."""
         results = sorted(self.results, key=lambda result: result.branch_index)
         return SpeculationOutcome(winner.result if winner else None, tuple(results), committed)
@@ -243,7 +245,7 @@ class Group:
 
     def _ended(
         self, tasks: Sequence[_Task], seconds: float | None
-    ) -> Generator[_Ended, None, None]:
+    ) -> Generator[_EndedCandidate, None, None]:
         waiting, at_work = deque(tasks), dict[int, _Task]()
         most = self._terms.max_parallel or len(tasks)
         until = _earliest(self._until, None if seconds is None else self._clock() + seconds)
@@ -255,7 +257,7 @@ class Group:
                         try:
                             self._start(task)
                         except BranchingError as error:
-                            yield _Ended(task.index, None, error)
+                            yield _EndedCandidate(task.index, None, error)
                             continue
                         assert task.running is not None
                         at_work[task.index] = task
@@ -279,7 +281,7 @@ class Group:
                     _end(late)
                     for task in late:
                         late_error = TimeoutError(f"no end within {self._terms.timeout} s")
-                        yield _Ended(task.index, None, over or late_error)
+                        yield _EndedCandidate(task.index, None, over or late_error)
         finally:
             _end(list(at_work.values()))
 
@@ -319,7 +321,7 @@ class Group:
         return None
 
 
-def best(finished: Sequence[Finished]) -> list[Finished]:
+def best(finished: Sequence[FinishedCandidate]) -> list[FinishedCandidate]:
     """Returns the successes, the best first; of equal scores the earlier candidate is first."""
     successes = [one for one in finished if one.result.success]
     return sorted(successes, key=lambda one: (-one.result.score, one.result.branch_index))
@@ -333,12 +335,12 @@ def _earliest(*moments: float | None) -> float | None:
     return min((moment for moment in moments if moment is not None), default=None)
 
 
-def _closed(task: _Task) -> _Ended:
+def _closed(task: _Task) -> _EndedCandidate:
     assert task.running is not None
     try:
-        return _Ended(task.index, task.running.result(), None)
+        return _EndedCandidate(task.index, task.running.result(), None)
     except BranchingError as error:
-        return _Ended(task.index, None, error)
+        return _EndedCandidate(task.index, None, error)
     finally:
         task.running.close()
 
@@ -356,7 +358,7 @@ def _attempt(
     candidate: Candidate,
     evaluate: Callable[[Path], float] | None,
     path: Path,
-    part: Budget | None,
+    part: CandidateBudget | None,
 ) -> dict[str, Any]:
     """Runs in the candidate's process."""
     INHERITED.set(part)
@@ -372,7 +374,7 @@ def _attempt(
     }
 
 
-def _result(index: int, ended: _Ended, branch: Branch | None) -> SpeculationResult:
+def _result(index: int, ended: _EndedCandidate, branch: Branch | None) -> SpeculationResult:
     path = branch.path if branch else None
     if ended.exception is not None:
         said = str(ended.exception)

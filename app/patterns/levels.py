@@ -6,9 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from app.patterns.budget import Budget
+from app.patterns.budget import CandidateBudget
 from app.patterns.errors import ProcessBranchError
-from app.patterns.group import Entry, Finished, Group, GroupLimits, Target, best, opened
+from app.patterns.group import Entry, FinishedCandidate, Group, GroupLimits, Target, best, opened
 from app.patterns.outcomes import Candidate, SpeculationOutcome
 from app.patterns.running import Runner
 from app.patterns.workspace import Branch
@@ -42,7 +42,7 @@ class TreeOfThoughts:
     max_parallel: int | None = field(default=None, kw_only=True)
     timeout: float | None = field(default=None, kw_only=True)
     limits: GroupLimits = field(default=GroupLimits(), kw_only=True)
-    budget: Budget | None = field(default=None, kw_only=True)
+    budget: CandidateBudget | None = field(default=None, kw_only=True)
     reserved: int = field(default=0, kw_only=True)
     runner: Runner | None = field(default=None, kw_only=True)
 
@@ -50,7 +50,7 @@ class TreeOfThoughts:
         """Runs the pattern on a workspace, a branch or the path of a folder."""
         with opened(target) as base, Group(self) as group:
             root = group.keep(base.branch("thoughts"))
-            winner: Finished | None = None
+            winner: FinishedCandidate | None = None
             candidates = self.strategies
             for depth in range(max(1, self.max_depth)):
                 if depth:
@@ -71,7 +71,7 @@ class TreeOfThoughts:
 class _Beam:
     """A surviving candidate, and the branches around its own, innermost first."""
 
-    finished: Finished
+    finished: FinishedCandidate
     around: tuple[Branch, ...]
 
     @property
@@ -108,7 +108,7 @@ class BeamSearch:
     max_parallel: int | None = field(default=None, kw_only=True)
     timeout: float | None = field(default=None, kw_only=True)
     limits: GroupLimits = field(default=GroupLimits(), kw_only=True)
-    budget: Budget | None = field(default=None, kw_only=True)
+    budget: CandidateBudget | None = field(default=None, kw_only=True)
     reserved: int = field(default=0, kw_only=True)
     runner: Runner | None = field(default=None, kw_only=True)
 
@@ -165,7 +165,7 @@ class Tournament:
     max_parallel: int | None = field(default=None, kw_only=True)
     timeout: float | None = field(default=None, kw_only=True)
     limits: GroupLimits = field(default=GroupLimits(), kw_only=True)
-    budget: Budget | None = field(default=None, kw_only=True)
+    budget: CandidateBudget | None = field(default=None, kw_only=True)
     reserved: int = field(default=0, kw_only=True)
     runner: Runner | None = field(default=None, kw_only=True)
 
@@ -189,7 +189,7 @@ class Tournament:
                 return group.outcome(None)
             return group.outcome(left[0], committed=True)
 
-    def _compare(self, first: Finished, second: Finished) -> int:
+    def _compare(self, first: FinishedCandidate, second: FinishedCandidate) -> int:
         """Runs in the judge's process."""
         assert first.branch is not None
         assert second.branch is not None

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from app.patterns.budget import Budget
-from app.patterns.group import Entry, Finished, Group, GroupLimits, Target, best, opened
+from app.patterns.budget import CandidateBudget
+from app.patterns.group import Entry, FinishedCandidate, Group, GroupLimits, Target, best, opened
 from app.patterns.outcomes import Answer, Candidate, SpeculationOutcome, answer_of
 from app.patterns.running import Runner
 
@@ -32,7 +32,7 @@ class Speculate:
     max_parallel: int | None = field(default=None, kw_only=True)
     timeout: float | None = field(default=None, kw_only=True)
     limits: GroupLimits = field(default=GroupLimits(), kw_only=True)
-    budget: Budget | None = field(default=None, kw_only=True)
+    budget: CandidateBudget | None = field(default=None, kw_only=True)
     reserved: int = field(default=0, kw_only=True)
     runner: Runner | None = field(default=None, kw_only=True)
 
@@ -46,7 +46,7 @@ class Speculate:
             return _first_commit(group, ended)
 
 
-def _first_commit(group: Group, ended: Iterable[Finished]) -> SpeculationOutcome:
+def _first_commit(group: Group, ended: Iterable[FinishedCandidate]) -> SpeculationOutcome:
     """Commits the first success that can be committed, and ends the others."""
     with contextlib.ExitStack() as stack:
         if isinstance(ended, Generator):
@@ -76,7 +76,7 @@ class BestOfN:
     max_parallel: int | None = field(default=None, kw_only=True)
     timeout: float | None = field(default=None, kw_only=True)
     limits: GroupLimits = field(default=GroupLimits(), kw_only=True)
-    budget: Budget | None = field(default=None, kw_only=True)
+    budget: CandidateBudget | None = field(default=None, kw_only=True)
     reserved: int = field(default=0, kw_only=True)
     runner: Runner | None = field(default=None, kw_only=True)
 
@@ -127,7 +127,7 @@ class Cascaded:
     max_parallel: int | None = field(default=None, kw_only=True)
     timeout: float | None = field(default=None, kw_only=True)
     limits: GroupLimits = field(default=GroupLimits(), kw_only=True)
-    budget: Budget | None = field(default=None, kw_only=True)
+    budget: CandidateBudget | None = field(default=None, kw_only=True)
     reserved: int = field(default=0, kw_only=True)
     runner: Runner | None = field(default=None, kw_only=True)
 
@@ -165,7 +165,7 @@ class Reflexion:
     critique: Callable[[Path], str] | None = field(default=None, kw_only=True)
     timeout: float | None = field(default=None, kw_only=True)
     limits: GroupLimits = field(default=GroupLimits(), kw_only=True)
-    budget: Budget | None = field(default=None, kw_only=True)
+    budget: CandidateBudget | None = field(default=None, kw_only=True)
     reserved: int = field(default=0, kw_only=True)
     runner: Runner | None = field(default=None, kw_only=True)
 

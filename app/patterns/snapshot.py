@@ -16,7 +16,7 @@ _ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PathState:
     """A file, folder or link.
 
     A folder's size and times are left out: its entries say what changed in it.
@@ -35,13 +35,13 @@ class Entry:
     inode: int
     changed_ns: int
 
-    def resembles(self, other: "Entry") -> bool:
+    def resembles(self, other: "PathState") -> bool:
         """Returns whether the two look alike to whoever copies a file with its times."""
         mine = (self.mode, self.owner, self.size, self.modified_ns, self.target)
         return mine == (other.mode, other.owner, other.size, other.modified_ns, other.target)
 
 
-Snapshot: TypeAlias = Mapping[str, Entry]
+Snapshot: TypeAlias = Mapping[str, PathState]
 """Entries by path relative to the folder."""
 
 
@@ -61,14 +61,14 @@ def settled(folder: Path) -> Snapshot:
 
 
 def snapshot(folder: Path) -> Snapshot:
-    found: dict[str, Entry] = {}
+    found: dict[str, PathState] = {}
     waiting = [(str(folder), "")]
     while waiting:
         path, prefix = waiting.pop()
         with os.scandir(path) as entries:
             for entry in entries:
                 try:
-                    found[prefix + entry.name] = _entry(entry)
+                    found[prefix + entry.name] = _path_state(entry)
                 except FileNotFoundError:
                     continue  # removed meanwhile
                 if entry.is_dir(follow_symlinks=False):
@@ -76,13 +76,13 @@ def snapshot(folder: Path) -> Snapshot:
     return found
 
 
-def _entry(entry: "os.DirEntry[str]") -> Entry:
+def _path_state(entry: "os.DirEntry[str]") -> PathState:
     status = entry.stat(follow_symlinks=False)
     owner = (status.st_uid, status.st_gid)
     if stat.S_ISDIR(status.st_mode):
-        return Entry(status.st_mode, owner, 0, 0, "", 0, 0)
+        return PathState(status.st_mode, owner, 0, 0, "", 0, 0)
     target = os.readlink(entry.path) if stat.S_ISLNK(status.st_mode) else ""
-    return Entry(
+    return PathState(
         status.st_mode,
         owner,
         status.st_size,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.patterns.budget import Budget
+from app.patterns.budget import CandidateBudget
 from app.patterns.errors import ConflictError, LimitError, ProcessBranchError
 from app.patterns.group import GroupLimits
 from app.patterns.levels import BeamSearch, Tournament, TreeOfThoughts
@@ -347,7 +347,7 @@ def test_a_pattern_inside_a_candidate_spends_its_slice_and_gives_the_rest_back(
     base: Path, inner_takes: int
 ):
     inner = Speculate([add("in", False)] * (inner_takes - 1) + [add("in")], max_parallel=1)
-    budget = Budget(10)
+    budget = CandidateBudget(10)
 
     outcome = BestOfN([inner, add("out", False)], budget=budget, reserved=4)(base)
 
@@ -357,7 +357,7 @@ def test_a_pattern_inside_a_candidate_spends_its_slice_and_gives_the_rest_back(
 
 def test_a_pattern_inside_a_candidate_cannot_take_more_than_its_slice(base: Path):
     inner = BestOfN([add("a", (True, 1)), add("b", (True, 2)), add("c", (True, 3))])
-    budget = Budget(9)
+    budget = CandidateBudget(9)
 
     outcome = Speculate([inner], budget=budget, reserved=2)(base)
 
@@ -367,7 +367,7 @@ def test_a_pattern_inside_a_candidate_cannot_take_more_than_its_slice(base: Path
 
 
 def test_candidates_beyond_the_budget_are_not_started(base: Path):
-    budget = Budget(2)
+    budget = CandidateBudget(2)
 
     outcome = BestOfN([add("a"), add("b"), add("c")], budget=budget)(base)
 
@@ -378,7 +378,7 @@ def test_candidates_beyond_the_budget_are_not_started(base: Path):
     ]
     assert budget.left == 0
     with pytest.raises(ValueError, match="-1 candidates"):
-        Budget(-1)
+        CandidateBudget(-1)
 
 
 def test_a_killed_candidate_gives_back_what_it_did_not_spend(base: Path):
@@ -387,7 +387,7 @@ def test_a_killed_candidate_gives_back_what_it_did_not_spend(base: Path):
         os.kill(os.getpid(), signal.SIGKILL)
         return True
 
-    budget = Budget(10)
+    budget = CandidateBudget(10)
 
     Speculate([dies], budget=budget, reserved=5)(base)
 

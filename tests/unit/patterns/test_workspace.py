@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from app.patterns import storage as storage_module
 from app.patterns.errors import BranchStaleError, ConflictError, MountError
-from app.patterns.snapshot import Entry, differing
+from app.patterns.snapshot import PathState, differing
 from app.patterns.storage import Storage, choose
 from app.patterns.workspace import Workspace
 
@@ -411,8 +411,8 @@ def test_folders_that_may_not_be_written_can_be_branched_and_removed(on_each_sto
 
 
 def test_differences_name_what_was_added_removed_and_changed():
-    entry = Entry(0o100644, (0, 0), 3, 1, "", 5, 1)
-    copied = Entry(0o100644, (0, 0), 3, 1, "", 6, 2)
+    entry = PathState(0o100644, (0, 0), 3, 1, "", 5, 1)
+    copied = PathState(0o100644, (0, 0), 3, 1, "", 6, 2)
     before, after = (
         {"a": entry, "b": entry, "same": entry},
         {"b": copied, "c": entry, "same": entry},

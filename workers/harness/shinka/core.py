@@ -24,7 +24,7 @@ sys.modules[f"{__name__}.wrap_eval"] = sys.modules[__name__]  # where the origin
 
 
 @dataclass
-class _Runs:
+class _Results:
     """What the runs of one program gave."""
 
     results: list[Any] = field(default_factory=list)
@@ -82,7 +82,7 @@ def run_shinka_eval(
     Returns:
       The metrics, whether all runs were valid, and the first error.
     """
-    runs, error = _Runs(), ""
+    runs, error = _Results(), ""
     metrics: dict[str, Any]
     try:
         function = getattr(load_program(program_path), experiment_fn_name)
@@ -112,13 +112,13 @@ def run_shinka_eval(
     return metrics, not error, error or None
 
 
-def _run(runs: _Runs, function: Any, arguments: dict[str, Any]) -> None:
+def _run(runs: _Results, function: Any, arguments: dict[str, Any]) -> None:
     started = time.perf_counter()
     runs.results.append(function(**arguments))
     runs.seconds.append(time.perf_counter() - started)
 
 
-def _validate(runs: _Runs, validate_fn: Validate) -> None:
+def _validate(runs: _Results, validate_fn: Validate) -> None:
     valid, why = validate_fn(runs.results[-1])
     if valid:
         runs.valid += 1
