@@ -433,4 +433,22 @@ export type StartedFrame = {
   event: StartedEvent;
 };
 
-export type Frame = StartedFrame | ResumedFrame | PausedFrame | DirectedFrame | AdmittedFrame | RefusedFrame | CutFrame | FailedFrame | EnteredFrame | GateTestedFrame | PlayedFrame | ScoredFrame | ClosedFrame | FoundedFrame | ImprovedFrame | CrownedFrame | NoticedFrame | MovedFrame | RegriddedFrame | FinishedFrame | CancelledFrame | BrokenFrame;
+export type Validated = {
+  program: string;
+  fitness: number | null;
+  failure: FailureKind | null;
+};
+
+export type ValidatedEvent = {
+  run: number;
+  seq: number;
+  seconds: number;
+  kind: "validated";
+  data: Validated;
+};
+
+export type ValidatedFrame = {
+  event: ValidatedEvent;
+};
+
+export type Frame = StartedFrame | ResumedFrame | PausedFrame | DirectedFrame | AdmittedFrame | RefusedFrame | CutFrame | FailedFrame | EnteredFrame | GateTestedFrame | PlayedFrame | ScoredFrame | ClosedFrame | FoundedFrame | ImprovedFrame | CrownedFrame | NoticedFrame | MovedFrame | RegriddedFrame | ValidatedFrame | FinishedFrame | CancelledFrame | BrokenFrame;

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 NULL_ARM = "random"
 """The recipe that every comparison has an arm of: it selects nothing."""
+NO_VALIDATION = "search.validate_best=0"
+"""The arms are compared by what the search sees; --set overrides it."""
 FIXED = ("budget.", "search.seed")
 """Beginnings of settings that are the same in all arms."""
 
@@ -252,7 +254,7 @@ def _planned(
             runs = []
             for seed in seeds:
                 options = {"budget.proposals": iterations, "search.seed": seed}
-                layers = read_layers([*assignments, *own], config, options)
+                layers = read_layers([NO_VALIDATION, *assignments, *own], config, options)
                 problem = load_problem([Path(path)], layers, strict=strict)
                 plan = plan_run(problem, layers, local=local, no_model=no_model)
                 runs.append(_PlannedRun(problem.name, arm, seed, plan))

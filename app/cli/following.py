@@ -239,6 +239,7 @@ def _first_progress(tx: Transaction, run: Run) -> Progress:
         cuts=tx.history.cuts(run.id),
         failures=tx.history.failures(run.id),
         best=best.fitness if best else None,
+        validated=sum(not one.waiting for one in tx.history.validations(run.id)),
         notices=notices(tx, run.id),
     )
 
@@ -398,6 +399,7 @@ def line(status: RunStatus) -> str:
         f"rate {_rate(status)}",
         *([f"cut {counted(progress.cuts)}"] if progress.cuts else []),
         f"failed {counted(progress.failures)}",
+        *([f"validated {progress.validated}"] if progress.validated else []),
         f"ETA {_eta(status)}",
     ]
     return f"{run.name} {run.state.value}: " + ", ".join(parts)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from app.domain.program import ProgramId
     from app.domain.run import Run
     from app.ports.ledger import Transaction
-    from app.reports.summary import Summary
+    from app.reports.summary import MeasuredProgram, Summary
 
 MOST_TEXT = 1_000_000
 """Characters of an artifact that is shown as a whole."""
@@ -166,6 +166,9 @@ def _show_run(name: str, screen: Screen) -> None:
     screen.out.print(table)
     if not screen.json:
         print_best(summary, problem, screen)
+        if summary.validated:
+            screen.say("")
+            screen.out.print(_validated(summary))
     screen.answer(answer)
 
 
@@ -205,6 +208,51 @@ def print_best(summary: Summary, problem: Problem, screen: Screen) -> None:
     screen.out.print(table)
     if mean := mean_of(best.measured.fitness_names):
         screen.say(mean)
+    if best.validation is not None:
+        _print_validation(summary, best.validation, problem, screen)
+
+
+def _print_validation(
+    summary: Summary, best: MeasuredProgram, problem: Problem, screen: Screen
+) -> None:
+    """Prints the result on validation data, beside the programs that have a name."""
+    named = {name: one.measured for one in summary.validated for name in one.names}
+    shown = (*problem.baselines, *problem.references)
+    columns = {"best": best, **{name: named[name] for name in shown if name in named}}
+    table = Table(box=None, padding=(0, 3, 0, 0))
+    table.add_column("")
+    for name in columns:
+        table.add_column(name, justify="right")
+    table.add_row("fitness", *(number(one.fitness) for one in columns.values()), style="bold")
+    for metric in sorted(best.metrics):
+        table.add_row(metric, *(number(one.metrics.get(metric)) for one in columns.values()))
+    searched = [one for one in summary.validated if one.admitted]
+    screen.say(
+        f"\nvalidation, on data that the search never saw: the best of {len(searched)} programs of "
+        f"the search\n"
+    )
+    screen.out.print(table)
+    for one in searched:
+        if one.failure:
+            who, detail = one.measured.program[:8], one.failure.shown.strip().splitlines()[:1]
+            screen.say(f"left out: {who}: {': '.join([one.failure.kind.value, *detail])}")
+
+
+def _validated(summary: Summary) -> Table:
+    """Returns a table of all validated programs, with both scores."""
+    table = Table(box=None, padding=(0, 3, 0, 0))
+    table.add_column("validated")
+    for column in ("by search", "by validation"):
+        table.add_column(column, justify="right")
+    table.add_column("")
+    for one in summary.validated:
+        table.add_row(
+            one.measured.program[:8],
+            number(one.admitted.fitness if one.admitted else None),
+            one.failure.kind.value if one.failure else number(one.measured.fitness),
+            ", ".join(one.names),
+        )
+    return table
 
 
 def _show_program(name: str, program_id: str, screen: Screen, added: _Added) -> None:

@@ -38,6 +38,7 @@ def rules_of(strategy: str, settings: Mapping[str, Any]) -> Rules:
             enforce_blocks=search.enforce_blocks,
             gates=None if search.gates is None else tuple(map(gate, search.gates)),
             measurements=search.measurements,
+            validate_best=search.validate_best,
             reuse=search.reuse,
             similarity=search.similarity,
             grid_after=search.grid_after or learnt_after(run.budget.proposals),

@@ -98,6 +98,9 @@ class SearchSettings(Section):
     """Most measurements of a program at the last stage of the problem, for an evaluator with noise.
     A program is measured again, each time with another seed, until the 95 % confidence interval of
     its mean excludes the fitness of its island's best, or does not vary."""
+    validate_best: int = Field(10, ge=0)
+    """Number of fittest programs that a problem's validation measures at the end of the run, on
+    data that the search never saw; the best of them by that data is the result. 0 for none."""
     reuse: bool = False
     """Whether a trial takes the result of an equal one of any run, which has the same program,
     evaluator, limits and image. Leave it off where equal trials may differ: an evaluator with

@@ -43,6 +43,7 @@ class EventKind(enum.StrEnum):
     MOVED = "moved"
     REGRIDDED = "regridded"
 
+    VALIDATED = "validated"
     FINISHED = "finished"
     CANCELLED = "cancelled"
     BROKEN = "broken"
@@ -173,6 +174,21 @@ class Regridded:
 
     kind: ClassVar = EventKind.REGRIDDED
     axes: tuple[Axis, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validated:
+    """A program was measured on validation data, after the last proposal.
+
+    Attributes:
+      fitness: By that data; None after a failure.
+      failure: None where it was measured.
+    """
+
+    kind: ClassVar = EventKind.VALIDATED
+    program: ProgramId
+    fitness: float | None
+    failure: FailureKind | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -359,6 +375,7 @@ Fact: TypeAlias = (
     | Noticed
     | Moved
     | Regridded
+    | Validated
     | Finished
     | Cancelled
     | Broken

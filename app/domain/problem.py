@@ -209,6 +209,9 @@ class Problem:
       stages: Stage names in order; the last one's measurements reach the archive.
       probe: The stage that measures how a program behaves before it is measured; "" for none.  Of
         programs that behave alike only the first is measured.
+      validation: The stage that measures the best programs at the end of a run, on data that the
+        search never saw; "" for none.
+      references: Name to program that validation measures beside the best; it never breeds.
       thresholds: `thresholds[i]` is the fitness needed to go on from `stages[i]`.
       cases: The trials of each stage.
       calls: A function of the evaluator that returns how many calls of the program (`calls`) and
@@ -237,6 +240,8 @@ class Problem:
     players: int = 1
     stages: tuple[str, ...] = ("evaluate",)
     probe: str = ""
+    validation: str = ""
+    references: Mapping[str, Program] = field(default_factory=dict)
     thresholds: tuple[float, ...] = ()
     cases: Cases = NO_CASES
     calls: str = ""

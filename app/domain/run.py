@@ -42,6 +42,7 @@ class SearchRules:
         says.
       gates: What leads from stage to stage in place of the problem's thresholds; None: those.
       measurements: Most measurements of a program at the last stage of the problem.
+      validate_best: Programs that validation measures at the end; 0 for none.
       reuse: Whether trials may take the outcome of an equal job; see `Job.reuse`.
       similarity: Least similarity to a program of its island for which a child is not evaluated;
         None where texts are not compared.
@@ -56,6 +57,7 @@ class SearchRules:
     enforce_blocks: bool | None
     gates: tuple[Gate, ...] | None
     measurements: int
+    validate_best: int
     reuse: bool
     similarity: float | None
     grid_after: int

@@ -11,9 +11,10 @@ from app.engine.advance import Advance, advance
 from app.engine.attempt import carry_out, stop
 from app.engine.context import Context, Pace
 from app.engine.enqueue import enqueue
+from app.engine.validation import validated
 from app.ports.ledger import Exhausted, Transaction
 from app.ports.protocols import Starved, Stop, Stopped
-from app.ports.records import LeasedTrial, TrialQueue, TrialResult
+from app.ports.records import VALIDATE, LeasedTrial, TrialQueue, TrialResult
 
 TURNS = 3
 """How often a step looks for a trial that may begin before its message is sent again: for half a
@@ -164,7 +165,11 @@ def _recorded(ctx: Context, results: Sequence[TrialResult]) -> list[Advance | No
         if recorded is None:
             return [None for _ in results]
         run, cohorts = recorded
-        advances = advance(ctx, tx, run, cohorts)
+        validating = [cohort for cohort in cohorts if cohort.operator == VALIDATE]
+        searching = [cohort for cohort in cohorts if cohort.operator != VALIDATE]
+        advances = dict(validated(tx, run, validating))
+        if searching:
+            advances |= advance(ctx, tx, run, searching)
         if run.reason:
             tx.runs.explain(run.id, "")
     return [advances.pop(result.cohort, None) for result in results]

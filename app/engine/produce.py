@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 
 from app.domain.events import (
@@ -23,11 +23,13 @@ from app.engine.attempt import explain, stop
 from app.engine.back_pressure import pressure, resized, room
 from app.engine.budget import account, affordable
 from app.engine.context import Context
+from app.engine.enqueue import enqueue_trials
 from app.engine.lifecycle import cut_unsettled
 from app.engine.regrid import regrid
+from app.engine.validation import validate
 from app.ports.ledger import Transaction
 from app.ports.protocols import Misconfigured, Unavailable
-from app.ports.records import Backlog, Plan
+from app.ports.records import Backlog, Plan, WaitingTrial
 
 
 def produce(ctx: Context, run_id: int) -> None:
@@ -44,8 +46,8 @@ def produce(ctx: Context, run_id: int) -> None:
                 if run.state is not RunState.RUNNING:
                     return
                 late = overtime(run.budget, run.elapsed_seconds) and tx.cohorts.unsettled(run.id)
-                planned = [] if late else _plan(ctx, tx, run)
-            trace(run, planned)
+                planned = _Planned() if late else _plan(ctx, tx, run)
+            trace(run, planned.proposals)
     except Misconfigured as error:
         stop(ctx, run_id, RunState.PAUSED, str(error))
         return
@@ -56,21 +58,29 @@ def produce(ctx: Context, run_id: int) -> None:
     if late:
         cut_unsettled(ctx, run_id, f"budget of {run.budget.wall_seconds:g} s spent")
         ctx.executor.submit("produce", [run_id])
-    if planned:
-        ctx.executor.submit("generate", planned, together=run.limits.generate_batch)
+    if planned.proposals:
+        ctx.executor.submit("generate", planned.proposals, together=run.limits.generate_batch)
+    enqueue_trials(ctx, planned.trials)
 
 
-def _plan(ctx: Context, tx: Transaction, run: Run) -> list[int]:
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """What one planning added: proposals to generate, or trials of the validation."""
+
+    proposals: Sequence[int] = ()
+    trials: Sequence[WaitingTrial] = ()
+
+
+def _plan(ctx: Context, tx: Transaction, run: Run) -> _Planned:
     backlog = tx.proposals.backlog(run.id)
     if backlog.seeding:
-        return []
+        return _Planned()
     if overtime(run.budget, run.elapsed_seconds):
-        _finish(tx, run, spent(run.budget, account(run)))
-        return []
+        return _finish(ctx, tx, run, spent(run.budget, account(run)))
     islands = tx.archive.islands(run.id)
     if not any(island.size for island in islands):
         _fail_without_seeds(tx, run)
-        return []
+        return _Planned()
     if any(axis.provisional for axis in run.axes):
         run = regrid(ctx, tx, run)
     strategy = ctx.strategy(run)
@@ -83,16 +93,16 @@ def _plan(ctx: Context, tx: Transaction, run: Run) -> list[int]:
         fits = affordable(ctx, tx, run, plans)
         plans, reason = plans[: fits.cohorts], fits.reason
     if not plans:
-        if reason and not backlog.unsettled:
-            _finish(tx, run, reason)
-        return []
+        ended = reason and not backlog.unsettled
+        return _finish(ctx, tx, run, reason) if ended else _Planned()
     for ahead in range(len(plans)):
         if strategy.upkeep.due(run.cohorts + ahead):
             _upkeep(tx, run, strategy, run.rng(run.cohorts + ahead, "upkeep"))
             if strategy.barrier is Barrier.RUN:  # once between two generations
                 break
     plans = [replace(plan, together=ctx.operators[plan.operator].together) for plan in plans]
-    return tx.cohorts.add(run.id, plans, redeliver_seconds=ctx.pace.redeliver_seconds)
+    added = tx.cohorts.add(run.id, plans, redeliver_seconds=ctx.pace.redeliver_seconds)
+    return _Planned(proposals=added)
 
 
 def _plans(
@@ -170,9 +180,14 @@ def _stalled(tx: Transaction, run: Run, backlog: Backlog) -> str:
     return f"no improvement in {patience} proposals"
 
 
-def _finish(tx: Transaction, run: Run, reason: str) -> None:
+def _finish(ctx: Context, tx: Transaction, run: Run, reason: str) -> _Planned:
+    """Finishes a run, once its best programs are validated."""
+    trials = validate(ctx, tx, run)
+    if trials is not None:
+        return _Planned(trials=trials)
     if tx.runs.set_state(run.id, (RunState.RUNNING,), RunState.FINISHED, reason):
         tx.events.emit(run.id, Finished(proposals=run.proposals, reason=reason))
+    return _Planned()
 
 
 def _fail_without_seeds(tx: Transaction, run: Run) -> None:

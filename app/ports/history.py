@@ -8,7 +8,7 @@ from app.domain.program import ProgramId
 from app.domain.run import Run
 from app.domain.search.archive import Quality
 from app.domain.search.cohort import ProposalId, State
-from app.ports.records import Birth, DetailCount, Reused, Settled, Spent
+from app.ports.records import Birth, DetailCount, Reused, Settled, Spent, Validation
 
 
 class History(Protocol):
@@ -20,6 +20,17 @@ class History(Protocol):
         Ties: the older.  Of a run whose ranking is relative: the proposal of its champion, with the
         fitness that the champion has now.
         """
+        ...
+
+    def fittest(self, run: int, limit: int) -> list[tuple[Settled, list[Evaluation]]]:
+        """Returns the admitted proposals of the best quality with their evaluations, best first.
+
+        Ties: the older.
+        """
+        ...
+
+    def validations(self, run: int) -> list[Validation]:
+        """Returns what was measured on validation data, in the order in which it was planned."""
         ...
 
     def best_quality(self, run: Run, besides: Sequence[ProposalId] = ()) -> Quality | None:

@@ -217,6 +217,10 @@ class Cohorts(Protocol):
         """
         ...
 
+    def add_without_members(self, run: int, operator: str) -> Cohort:
+        """Adds a cohort whose trials are those of no proposal."""
+        ...
+
     def lock(self, cohort: CohortId) -> tuple[Run, Cohort]:
         """Returns a cohort and its run, locking the cohort until the transaction ends."""
         ...

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.domain.evaluation import Evaluation, Failure, Trial
+from app.domain.evaluation import Evaluation, Failure, Trial, fitness
 from app.domain.operator import Completion, Draft, Point, Prompt, Role
 from app.domain.problem import Axis, ProblemDigest
 from app.domain.program import Program, ProgramId
@@ -447,6 +447,37 @@ class Spent:
     runs: int
     tokens: int
     cost_usd: float
+
+
+VALIDATE = "validate"
+"""The operator of a cohort without members, whose trials measure programs on validation data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """What was measured of a program on validation data.
+
+    Attributes:
+      evaluations: Of its trials that have ended, in order.
+      waiting: Trials that have not.
+    """
+
+    program: ProgramId
+    evaluations: tuple[Evaluation, ...]
+    waiting: int
+
+    @property
+    def failure(self) -> Failure | None:
+        """The first failure of a trial, which leaves the program out."""
+        failures = (one.failure for one in self.evaluations if one.failure)
+        return next(failures, None)
+
+    @property
+    def fitness(self) -> float | None:
+        """The fitness by validation data; None while trials wait, and after a failure."""
+        if self.waiting or self.failure:
+            return None
+        return fitness(self.program, self.evaluations)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ def write_best(summary: Summary, problem: Problem, folder: Path) -> None:
     _write_text(program, lambda out: out.write(source))
     whole = document(summary, None)
     best = {**best_document(summary.best), "run": summary.run.name, "file": program.name}
-    best |= {name: whole[name] for name in ("baselines", "costs")}
+    best |= {name: whole[name] for name in ("baselines", "validated", "costs")}
     _write_json(folder / "best.json", best)
 
 

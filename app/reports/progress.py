@@ -12,6 +12,7 @@ from app.domain.events import (
     Noticed,
     Refused,
     Settling,
+    Validated,
 )
 
 WINDOW = 100
@@ -34,6 +35,7 @@ class Progress:
       best: Fitness of the best program, seeds included; None before the first.
       best_at: Number of proposals settled when the best program was found.
       improvements: How often the best fitness rose.
+      validated: Programs that validation has measured.
       notices: Texts for the user since the fold began.
       recent: When each of the last `WINDOW` proposals settled, in seconds after the run's creation.
     """
@@ -48,6 +50,7 @@ class Progress:
     best_at: int = 0
     improvements: int = 0
     recent: tuple[float, ...] = ()
+    validated: int = 0
     notices: tuple[str, ...] = ()
 
     def rate(self, now_seconds: float) -> float | None:
@@ -91,6 +94,8 @@ def _after(before: Progress, event: Event) -> Progress:
                 improvements=improvements,
                 failures_since_best={},
             )
+        case Validated():
+            return replace(before, validated=before.validated + 1)
         case Noticed(text=text):
             return replace(before, notices=(*before.notices, text))
         case Admitted() | Refused() | Cut() | Failed() as fact if _of_budget(fact):

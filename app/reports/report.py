@@ -17,7 +17,7 @@ from app.ports.protocols import Store
 from app.ports.records import Account, Settled, WorkerTime
 from app.reports.folder import draw, snapshot
 from app.reports.page import code, fenced, page, row, rule
-from app.reports.summary import BestProgram, MeasuredProgram, Summary
+from app.reports.summary import BestProgram, MeasuredProgram, Summary, ValidatedProgram
 
 MOST_ANCESTORS = 100
 
@@ -83,6 +83,11 @@ def _run(
             ("admitted", str(summary.admitted)),
             ("took", f"{summary.seconds:.0f} s"),
             ("best fitness", _number(best.measured.fitness if best else None)),
+            *(
+                [("by validation", _number(best.validation.fitness))]
+                if best and best.validation
+                else []
+            ),
             ("not evaluated", summary.savings.text),
         ],
     )
@@ -116,6 +121,20 @@ def _results(summary: Summary) -> Iterator[str]:
         values = (_number(column.metrics.get(name)) for column in columns.values())
         lines.append((code(name), *values))
     yield from ("### Results", "", *_table(("", *map(code, columns)), lines))
+    if summary.validated:
+        head = ("program", "", "by search", "by validation")
+        validated = [_validated(one) for one in summary.validated]
+        yield from ("### Validation", "", *_table(head, validated))
+
+
+def _validated(validated: ValidatedProgram) -> tuple[str, ...]:
+    by_search = validated.admitted.fitness if validated.admitted else None
+    outcome = _number(validated.measured.fitness)
+    if validated.failure is not None:
+        detail = redacted(validated.failure.detail).strip().splitlines()[:1]
+        outcome = code(": ".join([validated.failure.kind.value, *detail]))
+    names = code(", ".join(validated.names)) if validated.names else ""
+    return code(validated.measured.program[:8]), names, _number(by_search), outcome
 
 
 def _step(step: Step, language: str) -> Iterator[str]:

@@ -1,14 +1,15 @@
 """Summary of a run: counts, load, costs, the best program and the baselines to compare it with."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from app.domain.evaluation import fitness_names, merged_metrics
+from app.domain.evaluation import Failure, fitness_names, merged_metrics
 from app.domain.events import EventKind, Noticed
 from app.domain.problem import Problem
 from app.domain.program import ProgramId
-from app.domain.run import Run
+from app.domain.run import Run, RunState
 from app.domain.search.back_pressure import reason
 from app.domain.search.cohort import CutReason, State
 from app.engine.back_pressure import pressure
@@ -98,16 +99,35 @@ class MeasuredProgram:
 
 
 @dataclass(frozen=True, slots=True)
+class ValidatedProgram:
+    """A program that was measured on validation data.
+
+    Attributes:
+      names: Baselines and references that it is; () for others.
+      admitted: Its proposal; None for a reference, which is none of the search.
+      measured: By validation data; without a fitness after a failure.
+      failure: Why it is left out; None where it was measured.
+    """
+
+    names: tuple[str, ...]
+    admitted: Settled | None
+    measured: MeasuredProgram
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class BestProgram:
-    """The fittest program of a run.
+    """The result of a run: the fittest program by validation, where it has ended, else by search.
 
     Attributes:
       settled: Its proposal; the ordinal of a seed is negative.
+      validation: What validation measured of it; None where it did not choose it.
     """
 
     measured: MeasuredProgram
     source: str
     settled: Settled
+    validation: MeasuredProgram | None = None
 
 
 UNMEASURED = (CutReason.DUPLICATE, CutReason.SIMILAR, CutReason.SAME_BEHAVIOUR)
@@ -145,6 +165,7 @@ class Summary:
       savings: What was not evaluated.
       best: None while no program has been measured.
       baselines: Named seeds, in the problem's order; a failed one has no fitness.
+      validated: What validation measured, the fittest by it first, those that failed last.
       seconds: From the run's creation to its last event.
       notices: Texts for the user, oldest first.
       load: Proposals in flight; None once the run has ended.
@@ -158,6 +179,7 @@ class Summary:
     failures: Mapping[str, int]
     best: BestProgram | None
     baselines: Mapping[str, MeasuredProgram] = field(default_factory=dict)
+    validated: tuple[ValidatedProgram, ...] = ()
     seconds: float = 0.0
     notices: tuple[str, ...] = ()
     savings: Savings = field(default_factory=Savings)
@@ -172,6 +194,7 @@ def summarise(store: Store, run: int, problem: Problem) -> Summary:
         row = tx.runs.get(run)
         states, failures = tx.history.states(run), tx.history.failures(run)
         admitted, cuts = states.get(State.ADMITTED, 0), tx.history.cuts(run)
+        validated = _validated(tx, run, problem)
         last = tx.events.read(run, after=row.events - 1, limit=1) if row.events else []
         return Summary(
             run=row,
@@ -179,8 +202,9 @@ def summarise(store: Store, run: int, problem: Problem) -> Summary:
             admitted=admitted,
             cuts=cuts,
             failures=failures,
-            best=_best(tx, run),
+            best=_best(tx, row, validated),
             baselines=_baselines(tx, run, problem),
+            validated=validated,
             seconds=last[0].seconds if last else 0.0,
             notices=notices(tx, run),
             savings=Savings(
@@ -218,12 +242,55 @@ def notices(tx: Transaction, run: int) -> tuple[str, ...]:
     return tuple(event.fact.text for event in events if isinstance(event.fact, Noticed))
 
 
-def _best(tx: Transaction, run: int) -> BestProgram | None:
-    best = tx.history.best(run)
+def _best(tx: Transaction, run: Run, validated: Sequence[ValidatedProgram]) -> BestProgram | None:
+    """Returns the result of a run; validation chooses it once the run has finished."""
+    chosen = next((one for one in validated if one.admitted and not one.failure), None)
+    if chosen is not None and run.state is not RunState.FINISHED:
+        chosen = None
+    best = chosen.admitted if chosen else tx.history.best(run.id)
     if best is None or best.program is None:
         return None
     source = tx.programs.get([best.program])[best.program].source
-    return BestProgram(_measured(tx, run, best.program, best), source, best)
+    measured = _measured(tx, run.id, best.program, best)
+    return BestProgram(measured, source, best, chosen.measured if chosen else None)
+
+
+_FIRST = 20
+"""Proposals of one program among which its admission is looked for."""
+
+
+def _validated(tx: Transaction, run: int, problem: Problem) -> tuple[ValidatedProgram, ...]:
+    """Returns what validation has measured; the fitter by the search first of those that tie."""
+    named: dict[ProgramId, list[str]] = {}
+    references = {name: program.id for name, program in problem.references.items()}
+    for name, program in (*problem.baselines.items(), *references.items()):
+        named.setdefault(program, []).append(name)
+    validated = []
+    for one in tx.history.validations(run):
+        if one.waiting:
+            continue
+        settled = tx.history.of_program(run, one.program, _FIRST)
+        admitted = next((s for s in settled if s.state is State.ADMITTED), None)
+        measured = MeasuredProgram(
+            one.program,
+            one.fitness,
+            merged_metrics(one.program, one.evaluations),
+            all(evaluation.verified for evaluation in one.evaluations),
+            fitness_names(one.program, one.evaluations),
+        )
+        names = tuple(named.get(one.program, ()))
+        validated.append(ValidatedProgram(names, admitted, measured, one.failure))
+    return tuple(sorted(validated, key=_rank, reverse=True))
+
+
+def _rank(validated: ValidatedProgram) -> tuple[float, float]:
+    by_data, by_search = validated.measured.fitness, None
+    if validated.admitted is not None:
+        by_search = validated.admitted.fitness
+    return (
+        -math.inf if by_data is None else by_data,
+        -math.inf if by_search is None else by_search,
+    )
 
 
 def _baselines(tx: Transaction, run: int, problem: Problem) -> dict[str, MeasuredProgram]:
@@ -280,6 +347,7 @@ def document(summary: Summary, out: str | None) -> dict[str, Any]:
         "costs": costs_document(summary.costs),
         "best": best_document(best) if best else None,
         "baselines": {name: _measurements(seed) for name, seed in summary.baselines.items()},
+        "validated": [validated_document(one) for one in summary.validated],
         "verified": best.measured.verified if best else None,
         "notices": list(summary.notices),
         "wall_seconds": round(summary.seconds, 3),
@@ -291,11 +359,24 @@ def best_document(best: BestProgram) -> dict[str, Any]:
     """Returns the best program as JSON values; `program` is its id and `source` its text."""
     return {
         **_measurements(best.measured),
+        "validation": _measurements(best.validation) if best.validation else None,
         "ordinal": best.settled.ordinal,
         "generation": best.settled.generation,
         "operator": best.settled.operator,
         "island": best.settled.island,
         "source": best.source,
+    }
+
+
+def validated_document(validated: ValidatedProgram) -> dict[str, Any]:
+    """Returns a validated program as JSON values; `search_fitness` is what the search saw."""
+    failure, admitted = validated.failure, validated.admitted
+    return {
+        **_measurements(validated.measured),
+        "names": list(validated.names),
+        "search_fitness": admitted.fitness if admitted else None,
+        "ordinal": admitted.ordinal if admitted else None,
+        "failure": {"kind": failure.kind.value, "detail": failure.shown} if failure else None,
     }
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from app.adapters.problems import options as option
@@ -66,6 +66,7 @@ class Jobs:
     Attributes:
       limits: The limits of each stage.
       runnable: Turns the source of a program into what the sandbox imports.
+      others: The evaluators of stages that have one of their own.
     """
 
     evaluator: Evaluator
@@ -73,6 +74,7 @@ class Jobs:
     mode: Mode
     limits: Mapping[str, Limits]
     runnable: Callable[[str], str] = _as_it_is
+    others: Mapping[str, Evaluator] = field(default_factory=dict)
 
     def prepare(self, trial: Trial, programs: Mapping[ProgramId, Program]) -> Job:
         """Returns the job of one trial.
@@ -87,7 +89,7 @@ class Jobs:
         program = programs[trial.players[0]]
         source = self.runnable(program.source)
         return Job(
-            evaluator=self.evaluator,
+            evaluator=self.others.get(trial.stage, self.evaluator),
             function=trial.stage,
             programs=((self.suffix, source.encode("utf-8", "surrogatepass")),),
             limits=self.limits[trial.stage],

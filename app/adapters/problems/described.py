@@ -55,13 +55,9 @@ class _Section(BaseModel):
 Name: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
-class StageSection(_Section):
-    """A stage: one function of the evaluator."""
-
+class _Measuring(_Section):
     name: Name
     """The function, called with the path of the program; with `cases` too where there are any."""
-    gate: float | str | None = None
-    """The fitness that leads to the next stage, or `quantile Q of N`, or `top K of N`."""
     cases: list[str] = Field(default_factory=list)
     """Names of the cases. The function returns a dict with a score for each one it is given."""
     together: bool | None = None
@@ -71,12 +67,28 @@ class StageSection(_Section):
     memory_mib: int = Field(1024, gt=0)
     """Memory of a trial."""
 
+
+class StageSection(_Measuring):
+    """A stage: one function of the evaluator."""
+
+    gate: float | str | None = None
+    """The fitness that leads to the next stage, or `quantile Q of N`, or `top K of N`."""
+
     @field_validator("gate")
     @classmethod
     def _readable(cls, given: float | str | None) -> float | str | None:
         if given is not None:
             gate(given)
         return given
+
+
+class ValidationSection(_Measuring):
+    """What measures the best programs at the end of a run, on data that the search never saw."""
+
+    evaluator: str | None = None
+    """The file that defines the function. Without a value, that of the stages."""
+    references: dict[str, str] = Field(default_factory=dict)
+    """Names of programs and their files, which are measured beside the best and never breed."""
 
 
 class GameSection(_Section):
@@ -133,6 +145,8 @@ class Description(_Section):
     """The file that defines the functions of the stages."""
     stages: Annotated[list[StageSection], Field(min_length=1)]
     """The stages in order. A case that two stages share counts with its later score."""
+    validation: ValidationSection | None = None
+    """What measures the best programs after the last proposal; the best by it is the result."""
     players: Literal[1, 2] = 1
     """Programs of a trial of the last stage. With 2 it is a game, called with two paths."""
     game: GameSection = Field(default_factory=GameSection)
@@ -160,10 +174,11 @@ class Description(_Section):
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
+        measuring = [*self.stages, *filter(None, [self.validation])]
         for what, names in (
-            ("stages", [stage.name for stage in self.stages]),
+            ("stages", [one.name for one in measuring]),
             ("axes", [axis.name for axis in self.axes]),
-            *((f"cases of {stage.name}", stage.cases) for stage in self.stages),
+            *((f"cases of {one.name}", one.cases) for one in measuring),
         ):
             if twice := [name for name in names if names.count(name) > 1]:
                 raise ValueError(f"two {what} are called {twice[0]!r}")
@@ -171,6 +186,8 @@ class Description(_Section):
             raise ValueError("the last stage has a gate, which leads nowhere")
         if self.players > 1 and self.stages[-1].cases:
             raise ValueError("the cases of a game are its numbers: leave `cases` out")
+        if self.players > 1 and self.validation:
+            raise ValueError("`validation` measures programs alone: a game has none")
         if self.players == 1 and "game" in self.model_fields_set:
             raise ValueError("`game` needs `players: 2`")
         return self
@@ -238,11 +255,16 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
             value=", ".join(described.hidden),
             remedy="Measure in guarded mode, or leave `hidden` out.",
         )
-    stages = tuple(stage.name for stage in described.stages)
-    evaluator = evaluator_of(
-        _with_requirements(described, files, places),
-        described.evaluator,
-        {**options, option.ENVIRONMENT: {**described.environment, **_given(options)}},
+    stages, validation = tuple(stage.name for stage in described.stages), described.validation
+    measuring: list[_Measuring] = [*described.stages, *filter(None, [validation])]
+    files_of_evaluator = _with_requirements(described, files, places)
+    environment = {**described.environment, **_given(options)}
+    given = {**options, option.ENVIRONMENT: environment}
+    evaluator = evaluator_of(files_of_evaluator, described.evaluator, given)
+    others = (
+        {validation.name: evaluator_of(files_of_evaluator, validation.evaluator, given)}
+        if validation and validation.evaluator
+        else {}
     )
     limits = {
         stage.name: option.overridden(
@@ -253,7 +275,7 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
             },
             options,
         )
-        for stage in described.stages
+        for stage in measuring
     }
     reader = Reader(
         stages=stages,
@@ -264,6 +286,7 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
         redact=True,
         keep_artifacts=True,
         verified=mode is Mode.GUARDED,
+        validation=validation.name if validation else "",
     )
     game = described.stages[-1].name if described.players > 1 else ""
     if game and mode is not Mode.GUARDED:
@@ -273,8 +296,8 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
             value=str(described.players),
             remedy="Measure in guarded mode; its programs are Python.",
         )
-    jobs = Jobs(evaluator, suffix, mode, _with_time(limits, described))
-    groups = {stage.name: _groups(stage) for stage in described.stages if stage.cases}
+    jobs = Jobs(evaluator, suffix, mode, _with_time(limits, described), others=others)
+    groups = {stage.name: _groups(stage) for stage in measuring if stage.cases}
     thresholds, suggested = _gates(described.stages)
     return Problem(
         name=name,
@@ -292,6 +315,11 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
         language=language,
         suffix=suffix,
         stages=stages,
+        validation=validation.name if validation else "",
+        references={
+            title: Program(source_text(files[file], file), language)
+            for title, file in (validation.references if validation else {}).items()
+        },
         thresholds=thresholds,
         cases=Cases(groups, whole=described.every_case),
         axes=tuple(_axis(axis) for axis in described.axes),
@@ -393,6 +421,11 @@ def _place(places: Mapping[str, int], key: str) -> str:
 def _files(described: Description) -> Iterator[tuple[str, str]]:
     yield "evaluator", described.evaluator
     yield from ((f"seeds.{title}", file) for title, file in described.seeds.items())
+    if (validation := described.validation) is not None:
+        if validation.evaluator is not None:
+            yield "validation.evaluator", validation.evaluator
+        named = validation.references.items()
+        yield from ((f"validation.references.{title}", file) for title, file in named)
     yield from ((f"hidden.{index}", file) for index, file in enumerate(described.hidden))
 
 
@@ -414,7 +447,7 @@ def _with_requirements(
     return {**files, _REQUIREMENTS: "\n".join([*described.requirements, ""]).encode()}
 
 
-def _groups(stage: StageSection) -> tuple[tuple[str, ...], ...]:
+def _groups(stage: _Measuring) -> tuple[tuple[str, ...], ...]:
     together = len(stage.cases) > MOST_TRIALS if stage.together is None else stage.together
     return (tuple(stage.cases),) if together else tuple((case,) for case in stage.cases)
 

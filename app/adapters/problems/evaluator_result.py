@@ -37,13 +37,14 @@ class Reader:
 
     Attributes:
       stages: Names of the stages; features are required of the last one only.  A trial of another
-        stage is a probe.
+        stage, but the validation, is a probe.
       axes: Names of the grid's axes.
       flags_count: Whether booleans are the numbers 1 and 0, as OpenEvolve's cascades have it.
       artifact_chars: Longest artifact that is kept.
       redact: Whether artifacts are searched for secrets.
       keep_artifacts: Whether artifacts of a success are kept at all.
       verified: Whether evaluator and program are separate processes.
+      validation: Name of the stage that validates; "" for none.
     """
 
     stages: tuple[str, ...]
@@ -54,6 +55,7 @@ class Reader:
     redact: bool
     keep_artifacts: bool
     verified: bool
+    validation: str = ""
 
     def interpret(
         self, trial: Trial, programs: Mapping[ProgramId, Program], outcome: Outcome
@@ -69,7 +71,8 @@ class Reader:
             return self._failed(outcome, outcome.failure, {})
         try:
             returned = _returned(outcome.result)
-            if trial.stage not in self.stages and ERROR not in returned.metrics:
+            measures = trial.stage in (*self.stages, self.validation)
+            if not measures and ERROR not in returned.metrics:
                 return replace(self.unscored(outcome, {}), behaviour=_digest(returned.metrics))
             measured = _by_kind(returned.metrics, flags_count=self.flags_count)
             if failure := _declared_failure(measured):

@@ -12,7 +12,7 @@ from app.adapters.store.codec import (
     member_of,
     trial_of,
 )
-from app.adapters.store.driver import row, rows, values, write
+from app.adapters.store.driver import row, rows, value, values, write
 from app.adapters.store.runs import RUN_COLUMNS, as_json, count_planned, run_of
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.operator import Draft, Role
@@ -48,6 +48,10 @@ _DRAFT = """
     UPDATE proposals SET epoch = %(epoch)s, generation = %(generation)s, parents = %(parents)s,
         inspirations = %(inspirations)s
     WHERE cohort = %(cohort)s AND ordinal = %(ordinal)s
+"""
+_ADD_WITHOUT_MEMBERS = """
+    INSERT INTO cohorts (run, island, operator, size)
+    VALUES (%(run)s, 0, %(operator)s, 0) RETURNING id
 """
 _UNSETTLED = """
     SELECT DISTINCT cohort FROM proposals
@@ -128,7 +132,7 @@ the proposals where it did; part of a statement, whose parameters `drafted` retu
 
 def cohort_of(
     result: Mapping[str, Any],
-    members: Iterable[Mapping[str, Any]],
+    members: Iterable[Mapping[str, Any]] | None,
     trials: Iterable[tuple[Trial, Evaluation | None]],
 ) -> Cohort:
     return Cohort(
@@ -136,7 +140,7 @@ def cohort_of(
         run=result["run"],
         island=result["island"],
         operator=result["operator"],
-        members=tuple(member_of(member) for member in members),
+        members=tuple(member_of(member) for member in members or ()),
         trials=dict(trials),
     )
 
@@ -233,6 +237,10 @@ class SqlCohorts:
         if counted:
             count_planned(self._c, run, len(counted), sum(len(plan.ordinals) for plan in counted))
         return sorted(proposal.id for proposal in proposals if proposal.leads)
+
+    def add_without_members(self, run: int, operator: str) -> Cohort:
+        number = value(self._c, _ADD_WITHOUT_MEMBERS, {"run": run, "operator": operator})
+        return Cohort(int(number), run, 0, operator, (), {})
 
     def lock(self, cohort: CohortId) -> tuple[Run, Cohort]:
         result = row(self._c, LOCK, {"cohorts": [cohort]})

@@ -14,7 +14,7 @@ from app.domain.run import Run
 from app.domain.search.archive import Quality
 from app.domain.search.cohort import ProposalId, State
 from app.domain.search.strategy import Ranking
-from app.ports.records import Birth, DetailCount, Reused, Settled, Spent
+from app.ports.records import VALIDATE, Birth, DetailCount, Reused, Settled, Spent, Validation
 
 _SETTLED = """
     SELECT proposals.*, cohorts.operator,
@@ -51,6 +51,21 @@ _BEST_QUALITY = """
     SELECT stages_left, fitness FROM proposals
     WHERE run = %(run)s AND state = 'admitted' AND NOT id = ANY(%(besides)s)
     ORDER BY stages_left, fitness DESC LIMIT 1
+"""
+_MOST_FIT = (
+    _SETTLED.format(
+        which="""proposals.id IN (
+            SELECT id FROM proposals WHERE run = %(run)s AND state = 'admitted'
+            ORDER BY stages_left, fitness DESC, ordinal LIMIT %(limit)s
+        )"""
+    )
+    + "ORDER BY proposals.stages_left, proposals.fitness DESC, proposals.ordinal"
+)
+_VALIDATIONS = """
+    SELECT trials.players[1] AS program, json_agg(evaluation ORDER BY trials.id) AS evaluations
+    FROM cohorts JOIN trials ON trials.cohort = cohorts.id
+    WHERE cohorts.run = %(run)s AND cohorts.operator = %(operator)s
+    GROUP BY cohorts.id, program ORDER BY min(trials.id)
 """
 _OF_CHAMPION = (
     _SETTLED.format(which="proposals.state = 'admitted' AND proposals.program = %(program)s")
@@ -201,7 +216,15 @@ class SqlHistory:
         return [Birth(**record._asdict()) for record in rows(self._c, _ANCESTRY, params)]
 
     def placed(self, run: int, limit: int) -> list[tuple[Settled, list[Evaluation]]]:
-        result = rows(self._c, _PLACED, {"run": run, "limit": limit})
+        return self._with_evaluations(_PLACED, {"run": run, "limit": limit})
+
+    def fittest(self, run: int, limit: int) -> list[tuple[Settled, list[Evaluation]]]:
+        return self._with_evaluations(_MOST_FIT, {"run": run, "limit": limit})
+
+    def _with_evaluations(
+        self, query: str, params: dict[str, object]
+    ) -> list[tuple[Settled, list[Evaluation]]]:
+        result = rows(self._c, query, params)
         tested: dict[int, list[Evaluation]] = {}
         for record in rows(
             self._c, _EVALUATED, {"cohorts": sorted({record.cohort for record in result})}
@@ -215,6 +238,16 @@ class SqlHistory:
                 [e for e in tested.get(record.cohort, []) if record.program in e.scores],
             )
             for record in result
+        ]
+
+    def validations(self, run: int) -> list[Validation]:
+        return [
+            Validation(
+                record.program,
+                tuple(one for one in map(evaluation_of, record.evaluations) if one is not None),
+                record.evaluations.count(None),
+            )
+            for record in rows(self._c, _VALIDATIONS, {"run": run, "operator": VALIDATE})
         ]
 
     def evaluations(self, run: int, program: ProgramId) -> list[Evaluation]:

@@ -37,7 +37,7 @@ _RENEW = """
 """It waits for no lock, because it takes those of proposals before those of trials; a lease whose
 row is locked now is renewed the next time."""
 _UNWANTED = """
-    NOT EXISTS (
+    EXISTS (SELECT FROM proposals AS member WHERE member.cohort = trials.cohort) AND NOT EXISTS (
         SELECT FROM proposals AS awaited
         WHERE awaited.cohort = trials.cohort AND awaited.settled_at IS NULL AND (
             awaited.program = ANY(trials.players) OR NOT EXISTS (
@@ -48,7 +48,7 @@ _UNWANTED = """
     )
 """
 """Whether a trial serves no member of its cohort any more; one without a player among them serves
-all that are not settled."""
+all that are not settled.  A trial of a cohort without members serves its run."""
 _WITHDRAW = f"""
     UPDATE trials SET withdrawn = true WHERE id IN (
         SELECT id FROM trials WHERE cohort = ANY(%(cohorts)s) AND evaluation IS NULL

@@ -123,6 +123,7 @@ cohorts = Table(
     Column("operator", Text, nullable=False),
     Column("size", Integer, nullable=False),
     _moment("planned_at"),
+    Index("cohorts_validated", "run", postgresql_where=text("operator = 'validate'")),
 )
 _FAILED_IN_A_TRIAL = text("state = 'failed' AND program IS NOT NULL")
 proposals = Table(

@@ -30,6 +30,7 @@ from app.domain.events import (
     Resumed,
     Scored,
     Started,
+    Validated,
     document,
     read_fact,
     stalled_for,
@@ -121,6 +122,10 @@ STORED: list[tuple[Fact, dict[str, object]]] = [
             "cell": [3, "x"],
             "reset": True,
         },
+    ),
+    (
+        Validated(program=PROGRAM, fitness=None, failure=FailureKind.TIMEOUT),
+        {"program": PROGRAM, "fitness": None, "failure": "timeout"},
     ),
     (
         Regridded(axes=(Axis("x", 5, 0.0, 1.0),)),

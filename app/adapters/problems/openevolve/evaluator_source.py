@@ -9,11 +9,12 @@ from app.domain.source.syntax import syntax_tree
 
 EVALUATE = "evaluate"
 PROBE = "probe_behaviour"
+VALIDATION = "evaluate_validation"
 STAGES = ("evaluate_stage1", "evaluate_stage2", "evaluate_stage3")
 
 
 def defined_functions(text: str, where: str) -> frozenset[str]:
-    """Returns those of `evaluate`, the stage functions and the probe that the module defines.
+    """Returns those of `evaluate`, the stage functions, probe and validation that it defines.
 
     A definition, an assignment and an import at module level all count, inside `if`, `try` and
     `with` too; `from x import *` may define any of them, and is taken to define `evaluate`.
@@ -25,7 +26,7 @@ def defined_functions(text: str, where: str) -> frozenset[str]:
     defined: set[str] = set()
     for node in _top_level(tree.body):
         names = _bound(node)
-        defined |= names & {EVALUATE, PROBE, *STAGES}
+        defined |= names & {EVALUATE, PROBE, VALIDATION, *STAGES}
         if "*" in names:
             defined.add(EVALUATE)
     return frozenset(defined)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import PurePosixPath
 from typing import Any
@@ -29,6 +30,7 @@ from app.domain.source.imports import ImportPolicy
 NAME = "openevolve"
 OPTIONS = frozenset({option.CHECKPOINT})
 SEEDS = "seeds"
+REFERENCES = "references"
 PROMPTS = "prompts"
 INITIAL_NAME = "initial program"
 
@@ -58,6 +60,7 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
     cascade = values.get("evaluator.cascade_evaluation", True)
     stages = evaluator_source.stages(defined, cascade=cascade, thresholds=thresholds, where=entry)
     probe = evaluator_source.PROBE if evaluator_source.PROBE in defined else ""
+    validation = evaluator_source.VALIDATION if evaluator_source.VALIDATION in defined else ""
     suffix = _suffix(options[option.INITIAL], config)
     language = values.get("language", language_of(suffix))
     named = _seeds(files, options[option.INITIAL], language)
@@ -65,7 +68,7 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
     imports = translation.imports(config, options)
     mode = Mode(options.get(option.MODE, default_mode(suffix).value))
     evaluator = evaluator_of(files, entry, options)
-    limits = translation.limits(config, options)
+    limits = dict.fromkeys((*stages, probe, validation), translation.limits(config, options))
     templates = _templates(files, options)
     return Problem(
         name=name,
@@ -75,12 +78,16 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
         options=options,
         instructions=_instructions(values, templates),
         seeds=tuple(named.values()),
-        prepare=Jobs(evaluator, suffix, mode, dict.fromkeys((*stages, probe), limits)).prepare,
-        interpret=_reader(config, stages, axes, tuple(named.values()), mode).interpret,
+        prepare=Jobs(evaluator, suffix, mode, limits).prepare,
+        interpret=replace(
+            _reader(config, stages, axes, tuple(named.values()), mode), validation=validation
+        ).interpret,
         language=language,
         suffix=suffix,
         stages=stages,
         probe=probe,
+        validation=validation,
+        references=_programs(files, REFERENCES, options[option.INITIAL], language),
         thresholds=thresholds[: len(stages) - 1],
         axes=axes,
         edit=edit,
@@ -139,17 +146,24 @@ def _seeds(files: Mapping[str, bytes], initial: str, language: str) -> dict[str,
     """
     first = Program(source_text(files[initial], initial), language)
     named = {INITIAL_NAME: first}
-    for path in sorted(map(PurePosixPath, files)):
-        same_kind = path.suffix == PurePosixPath(initial).suffix
-        if path.parent != PurePosixPath(SEEDS) or not same_kind:
-            continue
-        seed = Program(source_text(files[str(path)], str(path)), language)
-        title = path.stem.replace("_", " ")
+    for title, seed in _programs(files, SEEDS, initial, language).items():
         if seed == first:
             named = {title: first} | {key: kept for key, kept in named.items() if kept != first}
         elif seed not in named.values():
             named[title] = seed
     return named
+
+
+def _programs(
+    files: Mapping[str, bytes], folder: str, initial: str, language: str
+) -> dict[str, Program]:
+    """Returns the programs of a folder by name, those with the suffix of the initial program."""
+    suffix = PurePosixPath(initial).suffix
+    return {
+        path.stem.replace("_", " "): Program(source_text(files[str(path)], str(path)), language)
+        for path in sorted(map(PurePosixPath, files))
+        if path.parent == PurePosixPath(folder) and path.suffix == suffix
+    }
 
 
 def _templates(files: Mapping[str, bytes], options: Mapping[str, Any]) -> dict[str, str]:

@@ -10,7 +10,7 @@ import yaml
 from app.adapters.problems import load
 from app.adapters.problems.described import FILE, Description, schema
 from app.domain.evaluation import Trial
-from app.domain.problem import Mode, Problem, ProblemError
+from app.domain.problem import Mode, Outcome, Problem, ProblemError
 
 ROOT = Path(__file__).resolve().parents[4]
 LEAST = """\
@@ -105,6 +105,24 @@ def test_the_rest_of_the_description_shapes_the_problem(described):
     assert problem.edit.enforce_blocks is False
 
 
+def test_validation_has_an_evaluator_cases_and_limits_of_its_own(described):
+    problem = described(
+        "validation: {name: unseen, evaluator: b.py, cases: [u, v], seconds: 7,\n"
+        "  references: {published: b.py}}\n"
+    )
+
+    [published] = problem.references.values()
+    trials = problem.trials_of(published.id, problem.validation)
+    job = problem.prepare(trials[1], {published.id: published})
+    assert (problem.stages, list(problem.references)) == (("evaluate",), ["published"])
+    assert published not in problem.seeds
+    assert (job.function, job.cases, job.limits.wall_seconds) == ("unseen", ("v",), 7.0)
+    assert (job.evaluator.entry, problem.first_job().evaluator.entry) == ("b.py", "evaluator.py")
+    result = Outcome(b'{"metrics": {"v": 2.0}, "artifacts": {}}', None)
+    evaluation = problem.interpret(trials[1], {published.id: published}, result)
+    assert evaluation.scores == {published.id: {"v": 2.0}}
+
+
 def test_hidden_files_keep_a_problem_out_of_compatible_mode(described):
     assert described("hidden: [secret.json]\n").first_job().mode is Mode.GUARDED
 
@@ -127,6 +145,10 @@ def test_hidden_files_keep_a_problem_out_of_compatible_mode(described):
         ("seeds: {first: a.py}\nstages: [{name: a, gate: x}, {name: b}]\n", "`stages.0.gate`"),
         ("seeds: {first: a.py}\nstages: [{name: a, gate: 1}]\n", "the last stage has a gate"),
         ("seeds: {first: a.py}\nstages: [{name: a}, {name: a}]\n", "two stages are called 'a'"),
+        ("validation: {name: evaluate}\n", "two stages are called 'evaluate'"),
+        ("validation: {name: v, evaluator: v.py}\n", r"yaml:4: `validation.evaluator` names"),
+        ("validation: {name: v, references: {a: c.py}}\n", "`validation.references.a` names"),
+        ("validation: {name: v}\nplayers: 2\n", "`validation` measures programs alone"),
         ("seeds: {first: a.py}\n", "problem.yaml: `stages`: field required"),
         ("axes: [\n", r"problem.yaml:\d: not YAML"),
     ],

@@ -4,7 +4,7 @@ import pytest
 
 from app.adapters.problems import files, load, reload
 from app.domain.evaluation import Trial
-from app.domain.problem import Limits, Mode, ProblemError
+from app.domain.problem import Limits, Mode, Outcome, ProblemError
 
 PROGRAM = "# EVOLVE-BLOCK-START\nx = 1\n# EVOLVE-BLOCK-END\n"
 EVALUATOR = "def evaluate(program_path):\n    return {'combined_score': 1.0}\n"
@@ -457,6 +457,35 @@ def test_configurations_that_are_not_in_use_are_named(tmp_path):
 
     assert notice == ("No config.yaml, so the defaults hold: `--config` takes config_phase_1.yaml.")
     assert used == ()
+
+
+def test_a_validation_is_no_stage_and_its_references_are_no_seeds(tmp_path):
+    validation = "def evaluate_validation(path):\n    return {'combined_score': 2}\n"
+    published = "x = 'published'\n"
+
+    problem = load(
+        [
+            toy(
+                tmp_path,
+                **{
+                    "evaluator.py": EVALUATOR + validation,
+                    "references/by_hand.py": published,
+                    "references/notes.txt": "no program",
+                },
+            )
+        ]
+    )
+
+    assert (problem.stages, problem.validation) == (("evaluate",), "evaluate_validation")
+    assert {name: one.source for name, one in problem.references.items()} == {"by hand": published}
+    assert published not in [seed.source for seed in problem.seeds]
+    [trial] = problem.trials_of(problem.seeds[0].id, problem.validation)
+    seed = problem.seeds[0]
+    assert problem.prepare(trial, {seed.id: seed}).function == "evaluate_validation"
+    result = Outcome(b'{"metrics": {"combined_score": 2}, "artifacts": {}}', None)
+    assert problem.interpret(trial, {seed.id: seed}, result).scores == {
+        seed.id: {"combined_score": 2.0}
+    }
 
 
 def test_a_probe_is_no_stage(tmp_path):
