@@ -46,6 +46,13 @@ def test_a_game_has_a_job_with_both_programs_and_their_limits(
     assert connect_four.first_job().game == job.game
 
 
+def test_chess_requires_its_package_and_loads_without_it() -> None:
+    chess = load([EXAMPLE.parent / "chess"], strict=True)
+    assert chess.first_job().evaluator.files["requirements.txt"] == b"chess==1.11.2\n"
+    assert (chess.players, chess.stages, chess.notices) == (2, ("smoke", "match"), ())
+    assert chess.suggestions["search.strategy"] == "tournament"
+
+
 def test_a_game_of_another_number_has_another_seed(connect_four: Problem, trial: Trial) -> None:
     programs = {seed.id: seed for seed in connect_four.seeds}
     other = Trial("match", trial.players, ("3",))
