@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from app.domain.evaluation import Failure, FailureKind
+from app.domain.problem import Outcome
 from app.domain.run import Run, RunState
 from app.domain.search.cohort import TrialId
 from app.domain.search.shares import next_run
@@ -19,6 +21,7 @@ from app.ports.records import VALIDATE, LeasedTrial, TrialQueue, TrialResult
 TURNS = 3
 """How often a step looks for a trial that may begin before its message is sent again: for half a
 second its thread is not free for another step, such as planning."""
+_LOST = "the game was begun {} times and never ended"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,10 @@ def _evaluations(
 def _evaluation(ctx: Context, run: Run, trial: LeasedTrial, stop: Stop) -> TrialResult:
     problem = ctx.problem(run.problem)
     measured = replace(trial.trial, stage=trial.trial.measures)
+    if trial.attempt > ctx.pace.attempts:
+        lost = Outcome(None, Failure(FailureKind.TIMEOUT, _LOST.format(ctx.pace.attempts)))
+        evaluation = problem.interpret(measured, trial.programs, lost)
+        return TrialResult(trial.id, trial.cohort, evaluation)
     job = problem.prepare(measured, trial.programs)
     seed = (job.seed + trial.trial.repetition) % 2**32
     job = replace(job, seed=seed, reuse=run.rules.search.reuse)

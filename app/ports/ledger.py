@@ -321,8 +321,10 @@ class Trials(Protocol):
     ) -> list[tuple[Run, LeasedTrial]]:
         """Leases those trials of runs that have no evaluation and that nobody else has leased.
 
+        A game is leased once more after its last attempt, to be recorded as lost.
+
         Raises:
-          Exhausted: A trial was attempted `attempts` times and never finished.
+          Exhausted: A trial of one program was attempted `attempts` times and never finished.
         """
         ...
 

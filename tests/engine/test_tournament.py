@@ -209,6 +209,45 @@ def test_a_game_that_a_worker_lost_is_played_again_and_settled_once(ctx: Context
     assert len(facts(ctx, run.id, EventKind.CLOSED)) == 3
 
 
+class _Deadly(ToySandbox):
+    """Ends the process of a worker, as it were, whenever it runs a game of one pair of programs."""
+
+    begun = 0
+
+    def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
+        if [text for _, text in job.programs] == [SEEDS[0].encode(), SEEDS[1].encode()]:
+            self.begun += 1
+            raise KeyboardInterrupt
+        return super().run(job, stop)
+
+
+def test_a_game_that_never_ends_is_settled_as_void_and_the_run_goes_on(ctx: Context) -> None:
+    deadly = _Deadly()
+    ctx = replace(ctx, sandbox=deadly, pace=Pace(lease_seconds=0.0, redeliver_seconds=0.0))
+    toy = game()
+    ctx = replace(ctx, problem=lambda digest: toy)
+    new = new_run(toy, islands=1, budget=4, in_flight=16)
+    settings = {**new.settings, "strategy": {"entrants": 4}}
+    run = lifecycle.start(ctx, toy, replace(new, strategy="tournament", settings=settings))
+    assert isinstance(ctx.executor, InlineExecutor)
+    for _ in range(100):
+        with suppress(KeyboardInterrupt):
+            ctx.executor.drain(table(ctx), lambda: False)
+        steps.reap(ctx, run.id)
+        with ctx.store.begin() as tx:
+            if tx.runs.get(run.id).state is not RunState.RUNNING:
+                break
+
+    with ctx.store.begin() as tx:
+        assert tx.runs.get(run.id).state is RunState.FINISHED
+    games: list[Played] = facts(ctx, run.id, EventKind.PLAYED)
+    void = [one for one in games if one.failure is not None]
+    cursed = {(Program(SEEDS[0]).id, Program(SEEDS[1]).id)}
+    assert {(one.first, one.second) for one in void} == cursed
+    assert {(one.score, one.culprit) for one in void} == {(None, None)}
+    assert len(void) * ctx.pace.attempts == deadly.begun
+
+
 def test_the_events_of_a_tournament_are_frames(ctx: Context) -> None:
     run = played(ctx, game(), budget=4)
 
