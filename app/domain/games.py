@@ -11,8 +11,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import TypeAlias
 
-from app.domain.evaluation import Trial
+from app.domain.evaluation import Evaluation, Trial, fitness
 from app.domain.program import ProgramId
 
 WIN, DRAW, LOSS = 1.0, 0.5, 0.0
@@ -20,6 +21,9 @@ BASE, K = 1500.0, 32.0
 _SCALE = 400.0 / math.log(10.0)
 _ROUNDS, _PRECISION = 10_000, 1e-9
 _NORMAL_95 = 1.96
+
+Games: TypeAlias = Mapping[Trial, Evaluation | None]
+"""Trials, games among them, with their evaluations; None for one that has not ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +78,95 @@ def against(
     return (*pairings(stage, podium, games), *crossed)
 
 
-def match(stage: str, pair: tuple[ProgramId, ProgramId], games: int) -> tuple[Trial, ...]:
-    """Returns the games of a pair: 2 * `games`, of which each program begins half."""
+def match(
+    stage: str, pair: tuple[ProgramId, ProgramId], games: int, turn: int = 0
+) -> tuple[Trial, ...]:
+    """Returns the games of a pair: 2 * `games`, of which each program begins half.
+
+    Args:
+      stage: That of the games.
+      pair: Who begins the first of them, and the other program.
+      games: Games that each of the two begins.
+      turn: The round of a bracket, whose games have numbers of their own.
+    """
+    first = 2 * games * turn
     return tuple(
         Trial(stage, pair if number % 2 == 0 else pair[::-1], (str(number),))
-        for number in range(2 * games)
+        for number in range(first, first + 2 * games)
     )
+
+
+def bracket(
+    stage: str, players: Sequence[ProgramId], games: int, played: Games
+) -> tuple[Trial, ...]:
+    """Returns the games of a single elimination, up to the first round that has not ended.
+
+    The two highest players can meet in the final alone; where the players are no power of two, the
+    highest ones have no opponent in the first round.  Who has more points in a match goes on, with
+    as many points the higher one.
+
+    Args:
+      stage: That of the games.
+      players: By rating, the highest first.
+      games: Games of a match that each of the two begins.
+      played: The games until now.
+    """
+    trials: list[Trial] = []
+    turn, places = 0, list(_places(len(players)))
+    while len(places) > 1:
+        ended, winners = True, []
+        for two in zip(places[::2], places[1::2], strict=True):
+            higher, lower = sorted(two)
+            if lower >= len(players):
+                winners.append(higher)
+                continue
+            one = match(stage, (players[higher], players[lower]), games, turn)
+            trials += one
+            ended = ended and all(played.get(game) is not None for game in one)
+            winners.append(higher if _ahead(one, played) == players[higher] else lower)
+        if not ended:
+            break
+        turn, places = turn + 1, winners
+    return tuple(trials)
+
+
+def rounds_won(stage: str, player: ProgramId, games: int, played: Games) -> float | None:
+    """Returns the share of a bracket's rounds that a player won, or had no opponent in.
+
+    Args:
+      stage: That of the games.
+      player: One of the players of the bracket.
+      games: Games of a match that each of the two begins.
+      played: All games of the bracket.
+
+    Returns:
+      None where the player has no game.
+    """
+    turns = {trial: int(trial.cases[0]) // (2 * games) for trial in played if trial.stage == stage}
+    mine = [turn for trial, turn in turns.items() if player in trial.players]
+    if not mine:
+        return None
+    last = [t for t, turn in turns.items() if turn == max(mine) and player in t.players]
+    last.sort(key=lambda trial: int(trial.cases[0]))
+    won = max(mine) + (_ahead(last, played) == player)
+    return won / (1 + max(turns.values()))
+
+
+def _places(players: int) -> Sequence[int]:
+    """Returns the ranks of the first round, from 0, pair by pair; a power of two of them."""
+    places = [0]
+    while len(places) < players:
+        last = 2 * len(places) - 1
+        places = [rank for higher in places for rank in (higher, last - higher)]
+    return places
+
+
+def _ahead(one: Sequence[Trial], played: Games) -> ProgramId:
+    """Returns who has more points in the games of a match; whoever began it, where both do."""
+    first, second = one[0].players
+    evaluations = [evaluation for game in one if (evaluation := played.get(game)) is not None]
+    points = {player: fitness(player, evaluations) or 0.0 for player in (first, second)}
+    return second if points[second] > points[first] else first
 
 
 def elo(

@@ -115,12 +115,14 @@ def rated(ctx: Context, run: Run, cohort: Cohort, player: ProgramId) -> tuple[fl
     Fitness is made of the scores of the strategy's rated stages; of a program that stopped before
     all of them, of whatever was measured.
     """
-    stages = ctx.stages(run)
-    rated = ctx.strategy(run).rated or stages
+    stages, strategy = ctx.stages(run), ctx.strategy(run)
+    rated = strategy.rated or stages
     # An incumbent that is rated anew was measured at the other stages in an earlier cohort.
     due = stages if cohort.member(player) else rated
     left = sum(not cohort.evaluations(player, stage) for stage in due)
     fitness = cohort.fitness(player, rated)
+    if fitness is not None and strategy.placing is not None:
+        fitness = strategy.placing(cohort, player)
     if fitness is None and left:
         fitness = cohort.fitness(player, stages)
     return fitness, left

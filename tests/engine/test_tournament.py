@@ -117,6 +117,24 @@ def test_newcomers_play_the_podium_alone_where_that_is_asked(ctx: Context) -> No
     assert all(podium & {one.first, one.second} for one in games)
 
 
+def test_the_finalists_of_a_bracket_are_its_podium(ctx: Context) -> None:
+    run = played(ctx, game(), budget=16, pairing="bracket")
+
+    closed: list[Closed] = facts(ctx, run, EventKind.CLOSED)
+    assert len(closed) == 5
+    for one in closed:
+        games = [g for g in facts(ctx, run, EventKind.PLAYED) if g.cohort == one.cohort]
+        players = {p for g in games for p in (g.first, g.second)}
+        assert len(games) == 2 * (len(players) - 1)
+        last = max(games, key=lambda g: g.game)
+        assert set(one.podium) == {last.first, last.second}
+        assert (last.score == 1.0) == (one.podium[0] == last.first) or last.score == 0.5
+    with ctx.store.begin() as tx:
+        champion = tx.history.best(run)
+    assert champion is not None
+    assert (champion.program, champion.fitness) == (closed[-1].podium[0], 1.0)
+
+
 def test_incumbents_are_rerated_before_newcomers_enter(ctx: Context) -> None:
     run = played(ctx, game(), budget=4)
 

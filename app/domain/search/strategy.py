@@ -9,7 +9,9 @@ from typing import Protocol, TypeAlias
 from app.domain.evaluation import NO_CASES, Cases
 from app.domain.operator import Draft, Role
 from app.domain.problem import Axis
+from app.domain.program import ProgramId
 from app.domain.search.archive import Elite, IslandView, Niche, Occupancy
+from app.domain.search.cohort import Cohort
 from app.domain.search.promotion import Gates, Promotion
 
 
@@ -93,6 +95,8 @@ class Ranking(enum.StrEnum):
     RELATIVE = "relative"  # measured against other programs: comparable within a podium, now
 
 
+Placing: TypeAlias = Callable[[Cohort, ProgramId], float | None]
+
 Size: TypeAlias = Callable[[IslandView], int]
 """Returns how many proposals an island's next cohort has; 0 where the island is finished.
 
@@ -130,6 +134,8 @@ class Strategy:
         any case.
       operators_aim: Whether an operator that chooses its parent may do so; see `Operator.aim`.
       rated: The stages whose scores make the fitness; () for every stage.
+      placing: The fitness of a program that was measured at the rated stages, by its whole cohort;
+        None for the mean of its scores.
       gridded: Whether the niche depends on the axes of the run.  A run without a grid has no axes,
         and never places its programs anew.
       ranking: Whether fitness of different times is comparable.  Where it is not, the best program
@@ -151,6 +157,7 @@ class Strategy:
     refuse_clones: bool = False
     operators_aim: bool = False
     rated: tuple[str, ...] = ()
+    placing: Placing | None = None
     gridded: bool = True
     ranking: Ranking = Ranking.ABSOLUTE
     plays: bool = False

@@ -8,11 +8,12 @@ Source: the architecture of Darwin.  Departures: docs/games.md.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import Literal
 
 from app.domain.evaluation import Trial
-from app.domain.games import against, pairings
+from app.domain.games import against, bracket, pairings, rounds_won
 from app.domain.program import ProgramId
 from app.domain.search.archive import IslandView, best, everyone_together
 from app.domain.search.cohort import Cohort, Verdict
@@ -31,7 +32,7 @@ from app.domain.search.strategy import (
 PODIUM = 2
 """The champion and the runner-up."""
 
-Pairing = Literal["round_robin", "podium"]
+Pairing = Literal["round_robin", "podium", "bracket"]
 
 
 def from_podium(island: IslandView, rng: Random) -> Lineage:
@@ -51,7 +52,7 @@ def by_games(stages: tuple[str, ...], gates: Gates, pairing: Pairing, games: int
     Args:
       stages: Of the problem; the last one is the game.
       gates: Between the stages before the game.
-      pairing: Whether newcomers play everyone, or the incumbents alone.
+      pairing: See `Tournament`.
       games: Games of a pair in which each of the two begins.
     """
     *before, game = stages
@@ -66,7 +67,11 @@ def by_games(stages: tuple[str, ...], gates: Gates, pairing: Pairing, games: int
             return gate
         incumbents = _incumbents(cohort, field)
         players = (*incumbents, *newcomers)
-        trials = _trials(game, players, incumbents, pairing, games)
+        if pairing == "bracket":
+            ranked = sorted(newcomers, key=lambda p: -(cohort.fitness(p, tuple(before)) or 0.0))
+            trials = bracket(game, (*incumbents, *ranked), games, cohort.trials)
+        else:
+            trials = _trials(game, players, incumbents, pairing, games)
         missing = tuple(trial for trial in trials if trial not in cohort.trials)
         if missing or cohort.waits_at(game):
             return replace(gate, test=missing, admit=())
@@ -85,10 +90,10 @@ def _all_pass(cohort: Cohort, field: IslandView) -> Verdict:  # noqa: ARG001  th
 
 
 def _incumbents(cohort: Cohort, field: IslandView) -> tuple[ProgramId, ...]:
-    """Returns the podium that the cohort was drawn from, and that still has its place."""
+    """Returns the podium that the cohort was drawn from, and that still has its place, in order."""
     drafts = [member.draft for member in cohort.members if member.draft is not None]
-    drawn = [program for draft in drafts for program in (*draft.parents, *draft.inspirations)]
-    return tuple(program for program in dict.fromkeys(drawn) if field.elite(program) is not None)
+    drawn = {program for draft in drafts for program in (*draft.parents, *draft.inspirations)}
+    return tuple(elite.program for elite in field.best(PODIUM) if elite.program in drawn)
 
 
 def _trials(
@@ -103,6 +108,10 @@ def _trials(
     return against(game, incumbents, players, games)
 
 
+def _placing(game: str, games: int, cohort: Cohort, player: ProgramId) -> float | None:
+    return rounds_won(game, player, games, cohort.trials)
+
+
 @dataclass(frozen=True, slots=True)
 class Tournament:
     """The recipe, for problems that are games.
@@ -110,8 +119,9 @@ class Tournament:
     Attributes:
       entrants: Children of a generation.
       games: Games of a pair of programs in which each of the two begins, so it plays twice as many.
-      pairing: Who plays whom: everyone everyone (`round_robin`), or the newcomers only the champion
-        and the runner-up, who play each other (`podium`).
+      pairing: Who plays whom: everyone everyone (`round_robin`), the newcomers only the champion
+        and the runner-up, who play each other (`podium`), or who has not lost a match yet
+        (`bracket`, a single elimination, whose fitness is the share of the rounds that were won).
 
     Raises:
       ValueError: A parameter is out of range.
@@ -136,6 +146,9 @@ class Tournament:
             size=fixed(self.entrants),
             barrier=Barrier.ISLAND,
             rated=inputs.stages[-1:],
+            placing=partial(_placing, inputs.stages[-1], self.games)
+            if self.pairing == "bracket"
+            else None,
             gridded=False,
             ranking=Ranking.RELATIVE,
             plays=True,
