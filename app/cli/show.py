@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from app.domain.program import ProgramId
     from app.domain.run import Run
     from app.ports.ledger import Transaction
+    from app.reports.ratings import RatedProgram
     from app.reports.summary import MeasuredProgram, Summary
 
 MOST_TEXT = 1_000_000
@@ -42,6 +43,8 @@ MOST_TEXT = 1_000_000
 _PROMPT_TEXTS = ("system", "user")
 MAX_LINES = 200
 """Lines of the best program shown on the screen; its file holds all of them."""
+MOST_RATINGS = 10
+"""Rated programs of a game that are shown on the screen; --json has all of them."""
 
 ProgramOption = Annotated[
     str | None,
@@ -71,7 +74,7 @@ def show(
     as_json: Json = False,
     debug: Debug = False,  # noqa: ARG001  read by `status_of`
 ) -> None:
-    """Shows a run: its state and why, counts, failures by kind, the best program.
+    """Shows a run: its state and why, counts, failures by kind, the best program; ratings of games.
 
     With --program: that program, its metrics and artifacts in each trial, and the wall, CPU and
     boot time and memory of the trial. --prompt, --reply, --diff and --artifacts add to it.
@@ -114,6 +117,7 @@ def _require_program(given: Mapping[str, bool]) -> None:
 
 def _show_run(name: str, screen: Screen) -> None:
     from app.cli.target import find_target, open_run, stored_problem, worked_on
+    from app.reports.ratings import read_ratings
     from app.reports.summary import document, summarise
     from app.reports.waiting import endpoints_of, read_queue, waiting_of
 
@@ -124,13 +128,16 @@ def _show_run(name: str, screen: Screen) -> None:
         queue = read_queue(ledger.redis_url)
         endpoints = endpoints_of(run, queue.endpoints)
         at_work = worked_on(target, run)
-        waiting = ""
-        if at_work is not False:
-            with ledger.store.begin() as tx:
+        waiting, ratings = "", None
+        with ledger.store.begin() as tx:
+            if at_work is not False:
                 waiting = waiting_of(tx, run, queue)
+            if problem.players > 1:
+                ratings = read_ratings(tx, run.id)
     folder = Path(read_local_state(ledger.home, run.name).out)
     answer = document(summary, str(folder) if folder.is_dir() else None)
     answer |= {"worked_on": at_work, "waiting": waiting}
+    answer["ratings"] = None if ratings is None else [one.document() for one in ratings]
     abandoned = f"nobody is at work on it: `evoq resume {run.name}` continues it"
     rows = {
         "run": f"{run.name} (number {run.id})",
@@ -169,7 +176,21 @@ def _show_run(name: str, screen: Screen) -> None:
         if summary.validated:
             screen.say("")
             screen.out.print(_validated(summary))
+        if ratings:
+            shown = f"{min(len(ratings), MOST_RATINGS)} of {len(ratings)}"
+            screen.say(f"\nratings, with 95 % intervals ({shown}):\n")
+            screen.out.print(_ratings(ratings))
     screen.answer(answer)
+
+
+def _ratings(ratings: Sequence[RatedProgram]) -> Table:
+    table = Table(box=None, padding=(0, 3, 0, 0))
+    for column in ("program", "rating", "from", "to", "Elo", "points", "games"):
+        table.add_column(column, justify="left" if column == "program" else "right")
+    for one in ratings[:MOST_RATINGS]:
+        numbers = (f"{value:.0f}" for value in (one.rating, one.low, one.high, one.elo))
+        table.add_row(one.program[:12], *numbers, f"{one.points:g}", str(one.games))
+    return table
 
 
 def print_best(summary: Summary, problem: Problem, screen: Screen) -> None:

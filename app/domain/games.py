@@ -238,15 +238,16 @@ class _Table:
         self.won = [math.fsum(scores) for scores in points]
 
     def strengths(self, prior: float) -> list[float]:
+        opponents = [[(j, n) for j, n in enumerate(row) if n] for row in self.played]
         strengths = [1.0] * len(self.players)
         for _ in range(_ROUNDS):
             after = [
                 (self.won[i] + prior / 2)
                 / (
                     prior / (strengths[i] + 1.0)
-                    + sum(n / (strengths[i] + strengths[j]) for j, n in enumerate(row) if n)
+                    + sum(n / (strengths[i] + strengths[j]) for j, n in row)
                 )
-                for i, row in enumerate(self.played)
+                for i, row in enumerate(opponents)
             ]
             moved = max(
                 (abs(math.log(b / a)) for a, b in zip(strengths, after, strict=True)), default=0.0

@@ -20,8 +20,10 @@ from app.domain.run import RunState
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
 from app.ports.protocols import NEVER, Stop
+from app.reports.ratings import read_ratings
 from tests.engine.conftest import new_run, run_to_the_end, table
 from tests.engine.toy import ToySandbox, problem
+from tests.integration.cli import Evoq
 
 SEEDS = ("x = 0.0\n", "x = 1.0\n", "x = -1.0\n")
 
@@ -175,6 +177,30 @@ def test_a_void_game_does_not_count_and_blames_nobody(ctx: Context) -> None:
     scored: list[Scored] = facts(ctx, run, EventKind.SCORED)
     assert all(2 * n == len(one.games) - 1 or n for one in scored for n in one.games.values())
     assert sum(sum(one.games.values()) for one in scored) == 2 * sum(g.game == 1 for g in games)
+
+
+@pytest.fixture
+def evoq(
+    database: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Evoq:
+    monkeypatch.setenv("EVOQ_DATABASE_URL", database)
+    monkeypatch.setenv("EVOQ_REDIS_URL", "redis://127.0.0.1:9/0")
+    monkeypatch.setattr("app.cli.target.stored_problem", lambda store, run: game())
+    return Evoq(capsys)
+
+
+def test_the_command_line_shows_ratings_with_their_intervals(ctx: Context, evoq: Evoq) -> None:
+    run = played(ctx, game(), budget=4)
+
+    shown = evoq("show", "toy-run", "--json").json
+    text = evoq("show", "toy-run").out
+
+    with ctx.store.begin() as tx:
+        ratings = read_ratings(tx, run)
+    assert shown["ratings"] == [one.document() for one in ratings]
+    assert shown["best"]["program"] == ratings[0].program
+    assert all(one["low"] < one["rating"] < one["high"] for one in shown["ratings"])
+    assert f"{ratings[0].program[:12]}   {ratings[0].rating:>6.0f}" in text
 
 
 def test_ratings_are_reproducible_from_the_ledger(ctx: Context) -> None:
