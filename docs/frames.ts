@@ -121,7 +121,7 @@ export type CutFrame = {
   event: CutEvent;
 };
 
-export type CutReason = "below_threshold" | "duplicate" | "similar" | "same_behaviour" | "withdrawn" | "cancelled";
+export type CutReason = "below_threshold" | "duplicate" | "similar" | "same_behaviour" | "withdrawn" | "returned" | "cancelled";
 
 export type Directed = {
   proposal: number;

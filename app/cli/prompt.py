@@ -210,7 +210,7 @@ def _draft(
     inputs = RecipeInputs(
         run.axes, problem.stages, problem.thresholds, run.islands, budget, problem.cases
     )
-    draft = draft_of(tx, run, recipe.strategy(inputs), operator, view, run.proposals)
+    draft = draft_of(tx, run, recipe.strategy(inputs), operator, view, run.ordinals)
     if program is None:
         return draft
     parent = program_named(tx, run, program)

@@ -110,7 +110,9 @@ class Run:
       axes: The present feature grid.
       reason: Why the state is what it is; "" while it needs no explanation.
       cohorts: Planned so far, that of the seeds not counted.
-      proposals: Planned so far, the seeds not counted; never more than `budget.proposals`.
+      proposals: Planned so far, the seeds and what was given back not counted; never more than
+        `budget.proposals`.
+      ordinals: Of all proposals but the seeds: the next one's ordinal.
       events: Sequence number of the last event.
       tokens, cost_usd: Of the completions that were paid for.
       longest_prompt_tokens: Of the prompts they answered; 0 before the first.
@@ -135,6 +137,7 @@ class Run:
     reason: str = ""
     cohorts: int = 0
     proposals: int = 0
+    ordinals: int = 0
     events: int = 0
     tokens: int = 0
     cost_usd: float = 0.0

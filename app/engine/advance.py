@@ -9,7 +9,7 @@ from app.domain.program import ProgramId
 from app.domain.run import Run
 from app.domain.search.archive import Entrant
 from app.domain.search.cohort import Cohort, CohortId, CutReason, Member, ProposalId, State, Verdict
-from app.domain.search.promotion import shortfall
+from app.domain.search.promotion import at_deadline, shortfall
 from app.domain.search.strategy import Barrier, Strategy
 from app.engine.admission import Offer, admit
 from app.engine.context import Context
@@ -50,10 +50,13 @@ def advance(
     seen = probed(tx, run, problem, cohorts)
     for cohort, probe in zip(cohorts, seen, strict=True):
         emit_recorded(tx, run, problem, cohort)
-        verdict = strategy.promotion(probe.cohort, tx.archive.island(run.id, cohort.island))
-        verdict = replace(
-            verdict, test=(*probe.test, *verdict.test), fail=(*probe.fail, *verdict.fail)
-        )
+        island = tx.archive.island(run.id, cohort.island)
+        if cohort.late:
+            verdict = at_deadline(strategy.promotion, probe.cohort, island)
+        else:
+            verdict = strategy.promotion(probe.cohort, island)
+            verdict = replace(verdict, test=(*probe.test, *verdict.test))
+        verdict = replace(verdict, fail=(*probe.fail, *verdict.fail))
         children += _alike(tx, run, cohort, probe.alike)
         entrants = [_entrant(ctx, tx, run, cohort, player) for player in verdict.admit]
         children += _admitted(cohort, entrants)
@@ -66,6 +69,9 @@ def advance(
             offers.append(Offer(cohort, entrants))
     if children:
         tx.cohorts.enter(cohorts, children)
+    if returned := sum(child.cut is CutReason.RETURNED for child in children):
+        tx.runs.give_back(run.id, returned)
+        run = replace(run, proposals=run.proposals - returned)
     if offers:
         admit(ctx, tx, run, offers)
     added = tx.trials.add(tests, redeliver_seconds=ctx.pace.redeliver_seconds) if tests else []
@@ -162,14 +168,18 @@ def _cut(
 ) -> list[MemberResult]:
     """Returns how members settle that are not promoted, with the fitness that was measured.
 
-    Those that are cut before their end are withdrawn.
+    Those that are cut before their end are withdrawn; what was never begun costs no budget.
     """
     by_id = {member.id: member for member in (*cohort.living, *cohort.pending)}
     results = []
-    for proposal in verdict.cut:
+    for proposal in (*verdict.cut, *verdict.withdraw):
         program = by_id[proposal].program
         why, reason = CutReason.BELOW_THRESHOLD, "not promoted"
-        if cohort.in_flight([proposal]):
+        if by_id[proposal] in cohort.pending and not by_id[proposal].begun:
+            why, reason = CutReason.RETURNED, "not begun"
+        elif proposal in verdict.withdraw:
+            why, reason = CutReason.WITHDRAWN, "deadline"
+        elif cohort.in_flight([proposal]):
             why, reason = CutReason.WITHDRAWN, "withdrawn"
         emit_cut(tx, run, cohort, by_id[proposal], why, reason)
         fitness, left = rated(ctx, run, cohort, program) if program else (None, 0)

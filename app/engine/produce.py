@@ -17,13 +17,15 @@ from app.domain.events import (
 from app.domain.run import Run, RunState
 from app.domain.search.back_pressure import plannable
 from app.domain.search.budget import overtime, spent
+from app.domain.search.cohort import CohortId
 from app.domain.search.strategy import Barrier, Strategy
 from app.engine.admission import Admission
+from app.engine.advance import advance
 from app.engine.attempt import explain, stop
 from app.engine.back_pressure import pressure, resized, room
 from app.engine.budget import account, affordable
 from app.engine.context import Context
-from app.engine.enqueue import enqueue_trials
+from app.engine.enqueue import enqueue, enqueue_trials
 from app.engine.lifecycle import cut_unsettled
 from app.engine.regrid import regrid
 from app.engine.validation import validate
@@ -42,11 +44,14 @@ def produce(ctx: Context, run_id: int) -> None:
             with ctx.store.begin() as tx:
                 if not tx.runs.lock_planning(run_id):
                     return
-                run = tx.runs.get(run_id)
+                backlog = tx.proposals.backlog(run_id)
+                run = tx.runs.get(run_id)  # after the backlog: what settles may give budget back
                 if run.state is not RunState.RUNNING:
                     return
-                late = overtime(run.budget, run.elapsed_seconds) and tx.cohorts.unsettled(run.id)
-                planned = _Planned() if late else _plan(ctx, tx, run)
+                in_flight = backlog.generating + backlog.evaluating
+                over = in_flight and overtime(run.budget, run.elapsed_seconds)
+                late = [] if over else _late(ctx, tx, run)
+                planned = _Planned() if over or late else _plan(ctx, tx, run, backlog)
             trace(run, planned.proposals)
     except Misconfigured as error:
         stop(ctx, run_id, RunState.PAUSED, str(error))
@@ -55,8 +60,11 @@ def produce(ctx: Context, run_id: int) -> None:
         with ctx.store.begin() as tx:  # a full disk has room for this
             explain(tx, run_id, error)
         raise
-    if late:
+    for cohort in late:
+        _judge_late(ctx, cohort)
+    if over:
         cut_unsettled(ctx, run_id, f"budget of {run.budget.wall_seconds:g} s spent")
+    if over or late:
         ctx.executor.submit("produce", [run_id])
     if planned.proposals:
         ctx.executor.submit("generate", planned.proposals, together=run.limits.generate_batch)
@@ -71,8 +79,23 @@ class _Planned:
     trials: Sequence[WaitingTrial] = ()
 
 
-def _plan(ctx: Context, tx: Transaction, run: Run) -> _Planned:
-    backlog = tx.proposals.backlog(run.id)
+def _late(ctx: Context, tx: Transaction, run: Run) -> list[CohortId]:
+    """Returns the cohorts whose deadline has passed."""
+    seconds = ctx.strategy(run).deadline_seconds
+    return [] if seconds is None else tx.cohorts.late(run.id, seconds)
+
+
+def _judge_late(ctx: Context, cohort_id: CohortId) -> None:
+    """Lets a cohort whose deadline has passed be judged with what was measured."""
+    with ctx.store.begin() as tx:
+        run, cohort = tx.cohorts.lock(cohort_id)
+        if run.state.final:
+            return
+        advances = advance(ctx, tx, run, [replace(cohort, late=True)])
+    enqueue(ctx, list(advances.values()))
+
+
+def _plan(ctx: Context, tx: Transaction, run: Run, backlog: Backlog) -> _Planned:
     if backlog.seeding:
         return _Planned()
     if overtime(run.budget, run.elapsed_seconds):
@@ -133,9 +156,9 @@ def _plans(
     )
     measured = measures.caps.generating is None and measures.caps.evaluating is None
     plans: list[Plan] = []
-    first = run.proposals
+    first, left = run.ordinals, run.budget.proposals - run.proposals
     for island in _turns(run, strategy.barrier, backlog, sizes):
-        size = min(sizes[island], run.budget.proposals - first)
+        size = min(sizes[island], left)
         alone = not plans and not backlog.unsettled
         idle = strategy.barrier is not Barrier.NONE and measured
         if size < 1 or (size > free and not alone and not idle):
@@ -143,6 +166,7 @@ def _plans(
         operator = strategy.operator or run.draw_operator(first)
         plans.append(Plan(island, operator, tuple(range(first, first + size))))
         first += size
+        left -= size
         free -= size
     return plans
 

@@ -133,6 +133,10 @@ class Runs(Protocol):
         """Stores what the strategy's fitness means, once, when the run is created."""
         ...
 
+    def give_back(self, run: int, proposals: int) -> None:
+        """Takes proposals of a run that were planned and never begun out of what it has spent."""
+        ...
+
     def set_limits(self, run: int, limits: InFlightLimits) -> None: ...
 
     def set_budget(self, run: int, budget: Budget) -> None:
@@ -243,6 +247,13 @@ class Cohorts(Protocol):
 
     def unsettled(self, run: int) -> list[CohortId]:
         """Returns the cohorts with members that are not settled, in order of id."""
+        ...
+
+    def late(self, run: int, seconds: float) -> list[CohortId]:
+        """Returns those of them whose first member was begun longer ago, in order of id.
+
+        By the ledger's clock; the cohort of the seeds is never late.
+        """
         ...
 
 

@@ -14,6 +14,7 @@ from app.domain.events import (
     Settling,
     Validated,
 )
+from app.domain.search.cohort import CutReason
 
 WINDOW = 100
 """Number of settled proposals that the rate is computed from."""
@@ -105,8 +106,12 @@ def _after(before: Progress, event: Event) -> Progress:
 
 
 def _of_budget(fact: Settling) -> bool:
-    """Returns whether the budget counts the proposal: not seeds nor re-admitted incumbents."""
-    return fact.proposal is not None and fact.proposal >= 0
+    """Returns whether the budget counts the proposal.
+
+    It counts no seeds, no re-admitted incumbents, and nothing that was given back.
+    """
+    returned = isinstance(fact, Cut) and fact.why is CutReason.RETURNED
+    return fact.proposal is not None and fact.proposal >= 0 and not returned
 
 
 def _settled(before: Progress, event: Event, fact: Settling) -> Progress:

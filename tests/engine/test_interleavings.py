@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
+import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -27,7 +28,7 @@ from app.domain.search.archive import (
     best,
     grid,
 )
-from app.domain.search.cohort import Cohort, Verdict
+from app.domain.search.cohort import Cohort, CutReason, Verdict
 from app.domain.search.promotion import Promotion, cascade
 from app.domain.search.recipes import RECIPES
 from app.domain.search.recipes.map_elites import neighbours
@@ -106,6 +107,7 @@ class Network:
         self._messages: list[tuple[Any, int]] = []
         self._depth = 0
         self.answers: dict[Any, Callable[..., None]] = {}
+        self.pass_time: Callable[[], None] = lambda: None
         self._sandbox = ToySandbox()
 
     def submit(self, step: Any, subjects: Sequence[int], *, together: int = 1) -> None:
@@ -119,6 +121,8 @@ class Network:
             return False
         step, subject = self._messages.pop(self._rng.randrange(len(self._messages)))
         self.answers[step](subject)
+        if self._rng.random() < 0.05:
+            self.pass_time()
         return True
 
     def _interrupted(self) -> None:
@@ -151,8 +155,10 @@ class Network:
 
 
 @pytest.fixture
-def recipe(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str, bool], None]:
-    def register(size: int, promotion: str, refuse_clones: bool) -> None:
+def recipe(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    def register(
+        size: int, promotion: str, refuse_clones: bool, deadline_seconds: float | None = None
+    ) -> None:
         @dataclass(frozen=True)
         class Ranked:
             def strategy(self, inputs: RecipeInputs) -> Strategy:
@@ -165,6 +171,7 @@ def recipe(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str, bool], None]:
                     size=fixed(size),
                     barrier=Barrier.NONE,
                     refuse_clones=refuse_clones,
+                    deadline_seconds=deadline_seconds,
                 )
 
         monkeypatch.setitem(RECIPES, "ranked", Ranked)  # type: ignore[arg-type]
@@ -288,10 +295,12 @@ def check(ctx: Context, run: Run, budget: int) -> Replay:
         epochs = tuple(island.epoch for island in tx.archive.islands(run.id))
         settled = tx.history.settled(run.id, limit=1000)
         events = tx.events.read(run.id, limit=10_000)
-    assert sum(states.values()) == budget
-    assert len({proposal.ordinal for proposal in settled}) == len(settled) == budget + len(SEEDS)
+    returned = sum(proposal.cut is CutReason.RETURNED for proposal in settled)
+    assert sum(states.values()) == run.proposals == budget
+    assert run.ordinals == budget + returned
+    assert len({one.ordinal for one in settled}) == len(settled) == run.ordinals + len(SEEDS)
     counts = Counter(e.data["proposal"] for e in events if e.kind in SETTLING)
-    assert counts == dict.fromkeys(range(budget), 1)
+    assert counts == dict.fromkeys(range(run.ordinals), 1)
     replay = replayed(ctx, run)
     assert (stored, epochs) == (replay.archive, replay.epochs)
     return replay
@@ -311,6 +320,28 @@ def test_the_archive_is_that_of_the_sequential_replay_of_the_events(
     network = Network(Random(seed))
     recipe(size, promotion, refuse_clones)
     ctx = interrupted(ctx, network)
+
+    run = ended(ctx, network, budget=2 * size + 7)
+
+    check(ctx, run, 2 * size + 7)
+
+
+@pytest.mark.parametrize("promotion", list(PROMOTIONS))
+@given(size=st.integers(2, 10), seed=st.integers(0, 2**32))
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_so_is_that_of_cohorts_that_are_judged_at_their_deadline_at_any_moment(
+    ctx: Context, recipe: Callable[..., None], database: str, promotion: str, size: int, seed: int
+) -> None:
+    network = Network(Random(seed))
+    recipe(size, promotion, False, deadline_seconds=3600.0)
+    ctx = interrupted(ctx, network)
+
+    def pass_time() -> None:
+        with psycopg.connect(database.replace("+psycopg", "")) as connection:
+            connection.execute("UPDATE proposals SET begun_at = begun_at - interval '2 hours'")
+        steps.produce_all(ctx)
+
+    network.pass_time = pass_time
 
     run = ended(ctx, network, budget=2 * size + 7)
 

@@ -44,6 +44,7 @@ def built(row: Any, founded: Any, rules: Rules) -> Run:
         state=RunState(row.state),
         reason=row.reason,
         cohorts=row.cohorts,
+        ordinals=row.ordinals,
         proposals=row.proposals,
         events=row.events,
         tokens=row.tokens,
@@ -73,7 +74,9 @@ def member_of(row: Mapping[str, Any]) -> Member:
             Role(row["role"] or Role.GENERATOR),
         )
     state, length = State(row["state"]), row["length"] or 0
-    return Member(row["id"], row["ordinal"], state, draft, row["program"], length, row["seed"])
+    return Member(
+        row["id"], row["ordinal"], state, draft, row["program"], length, row["seed"], row["begun"]
+    )
 
 
 def trial_of(row: Mapping[str, Any]) -> Trial:

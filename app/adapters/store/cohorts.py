@@ -23,7 +23,8 @@ from app.ports.records import MemberResult, Plan, Turn
 MEMBERS = """
     (SELECT json_agg(member ORDER BY member.id) FROM (
         SELECT proposals.id, ordinal, island, state, epoch, generation, parents, inspirations,
-            role, program, seed, programs.length
+            role, program, seed, programs.length,
+            begun_at IS NOT NULL OR visible_at IS NULL AS begun
         FROM proposals LEFT JOIN programs ON programs.id = proposals.program
         WHERE proposals.cohort = {cohort}
     ) AS member)
@@ -56,6 +57,13 @@ _ADD_WITHOUT_MEMBERS = """
 _UNSETTLED = """
     SELECT DISTINCT cohort FROM proposals
     WHERE run = %(run)s AND state IN ('planned', 'testing') ORDER BY cohort
+"""
+_LATE = """
+    SELECT DISTINCT waiting.cohort
+    FROM proposals AS waiting JOIN proposals AS first ON first.cohort = waiting.cohort
+    WHERE waiting.run = %(run)s AND waiting.state IN ('planned', 'testing') AND NOT waiting.seed
+        AND first.begun_at < now() - %(seconds)s * interval '1 second'
+    ORDER BY waiting.cohort
 """
 LOCK = f"""
     WITH locked AS (
@@ -273,3 +281,6 @@ class SqlCohorts:
 
     def unsettled(self, run: int) -> list[CohortId]:
         return values(self._c, _UNSETTLED, {"run": run})
+
+    def late(self, run: int, seconds: float) -> list[CohortId]:
+        return values(self._c, _LATE, {"run": run, "seconds": seconds})

@@ -140,7 +140,8 @@ _OF_PROGRAM = """
         AND cohort IN (SELECT cohort FROM proposals WHERE run = %(run)s AND program = %(program)s)
     ORDER BY id
 """
-_STATES = "SELECT state, count(*) AS n FROM proposals WHERE run = %(run)s AND NOT seed GROUP BY 1"
+_OF_BUDGET = "run = %(run)s AND NOT seed AND cut_reason IS DISTINCT FROM 'returned'"
+_STATES = f"SELECT state, count(*) AS n FROM proposals WHERE {_OF_BUDGET} GROUP BY 1"
 _FAILURES = """
     SELECT failure_kind, count(*) AS n FROM proposals
     WHERE run = %(run)s AND state = 'failed' AND NOT seed GROUP BY 1 ORDER BY 2 DESC, 1
@@ -152,9 +153,9 @@ _USUAL_FAILURE = """
         ORDER BY id DESC LIMIT %(among)s
     ) AS newest GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 1
 """
-_CUTS = """
+_CUTS = f"""
     SELECT cut_reason, count(*) AS n FROM proposals
-    WHERE run = %(run)s AND state = 'cut' AND NOT seed GROUP BY 1 ORDER BY 2 DESC, 1
+    WHERE state = 'cut' AND {_OF_BUDGET} GROUP BY 1 ORDER BY 2 DESC, 1
 """
 _ADMITTED = """
     SELECT count(*) FROM (

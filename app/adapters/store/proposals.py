@@ -26,7 +26,7 @@ SAMPLED = 32
 _CLAIM = f"""
     WITH claimed AS (
         UPDATE proposals SET leased_until = now() + %(lease)s * interval '1 second',
-            attempts = attempts + 1
+            attempts = attempts + 1, begun_at = coalesce(begun_at, now())
         FROM runs
         WHERE proposals.id = ANY(%(proposals)s) AND proposals.id IN (
             SELECT id FROM proposals WHERE id = ANY(%(proposals)s) ORDER BY id FOR NO KEY UPDATE

@@ -62,9 +62,11 @@ _EXPLAIN = """
     WHERE id = %(run)s AND state = 'running' AND reason <> %(reason)s
 """
 _COUNT_PLANNED = """
-    UPDATE runs SET cohorts = cohorts + %(cohorts)s, proposals = proposals + %(proposals)s
+    UPDATE runs SET cohorts = cohorts + %(cohorts)s, proposals = proposals + %(proposals)s,
+        ordinals = ordinals + %(proposals)s
     WHERE id = %(run)s
 """
+_GIVE_BACK = "UPDATE runs SET proposals = proposals - %(proposals)s WHERE id = %(run)s"
 _SET_RANKING = "UPDATE runs SET ranking = %(ranking)s WHERE id = %(run)s"
 _SET_LIMITS = """
     UPDATE runs SET generating = %(generating)s, evaluating = %(evaluating)s,
@@ -241,6 +243,10 @@ class SqlRuns:
 
     def set_ranking(self, run: int, ranking: Ranking) -> None:
         write(self._c, _SET_RANKING, {"run": run, "ranking": ranking})
+
+    def give_back(self, run: int, proposals: int) -> None:
+        values = {"run": run, "proposals": proposals}
+        self._write_last(lambda: write(self._c, _GIVE_BACK, values))
 
     def set_limits(self, run: int, limits: InFlightLimits) -> None:
         values = {"run": run, **asdict(limits)}

@@ -6,7 +6,7 @@ level and a tournament are larger cohorts under other promotion rules.
 
 import enum
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from app.domain.evaluation import Evaluation, Failure, Trial, fitness, mean_scores
@@ -40,6 +40,7 @@ class CutReason(enum.StrEnum):
     SIMILAR = "similar"  # it is nearly the text of a program of its island
     SAME_BEHAVIOUR = "same_behaviour"  # its probe gave what that of another program gave
     WITHDRAWN = "withdrawn"  # in flight when its cohort was decided without it
+    RETURNED = "returned"  # not begun by then, so that the budget does not count it
     CANCELLED = "cancelled"  # in flight when its run's time was spent, or not affordable
 
 
@@ -52,6 +53,7 @@ class Member:
       program: The child; None until the operator has ended.
       length: Characters of the child's source; 0 while there is none.
       seed: Whether it is one of the run's seeds, which every island is offered.
+      begun: Whether a worker has leased it, or one of its cohort with which it is bred.
     """
 
     id: ProposalId
@@ -61,6 +63,7 @@ class Member:
     program: ProgramId | None = None
     length: int = 0
     seed: bool = False
+    begun: bool = False
 
     @property
     def role(self) -> Role:
@@ -74,6 +77,7 @@ class Cohort:
 
     Attributes:
       recorded: The trials whose evaluations were recorded just now.
+      late: Whether its deadline has passed.
     """
 
     id: CohortId
@@ -83,6 +87,7 @@ class Cohort:
     members: tuple[Member, ...]
     trials: Mapping[Trial, Evaluation | None]
     recorded: tuple[Trial, ...] = ()
+    late: bool = False
 
     @property
     def living(self) -> tuple[Member, ...]:
@@ -118,6 +123,28 @@ class Cohort:
         return any(m.id in settled for m in self.pending) or any(
             gone & {*trial.players} and not left & {*trial.players} for trial in waiting
         )
+
+    @property
+    def unfinished(self) -> tuple[ProposalId, ...]:
+        """The members without a child, and those with a trial that has not ended.
+
+        A repetition does not count: without it, what was measured before it is the fitness.
+        """
+        going = {
+            player
+            for trial, evaluation in self.trials.items()
+            if evaluation is None and not trial.repetition
+            for player in trial.players
+        }
+        return tuple(
+            m.id for m in (*self.pending, *self.living) if not m.program or m.program in going
+        )
+
+    def without(self, members: Collection[ProposalId]) -> "Cohort":
+        """Returns the cohort as it is once these members are cut and nothing more is measured."""
+        left = (replace(m, state=State.CUT) if m.id in members else m for m in self.members)
+        measured = {trial: e for trial, e in self.trials.items() if e is not None}
+        return replace(self, members=tuple(left), trials=measured)
 
     def waits_at(self, stage: str) -> bool:
         """Returns whether a trial of a stage has no evaluation yet."""
@@ -183,9 +210,11 @@ class Verdict:
 
     Attributes:
       cut: Members that are tested no further; members without a child among them.
+      withdraw: Members that are cut because the deadline of the cohort has passed.
     """
 
     test: tuple[Trial, ...] = ()
     admit: tuple[ProgramId, ...] = ()
     cut: tuple[ProposalId, ...] = ()
     fail: tuple[ProposalId, ...] = ()
+    withdraw: tuple[ProposalId, ...] = ()

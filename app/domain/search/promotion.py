@@ -94,9 +94,8 @@ def cascade(stages: tuple[str, ...], gates: Gates = (), cases: Cases = NO_CASES)
                 if not cohort.passed(member.program, stage, whole=cases.whole):
                     fail.append(member.id)
                     break
-                if stage == cases.repeated and (
-                    more := _repetition(cohort, member.program, cases, field)
-                ):
+                repeats = stage == cases.repeated and not cohort.late
+                if repeats and (more := _repetition(cohort, member.program, cases, field)):
                     test += [trial for trial in more if trial not in cohort.trials]
                     break
                 if begun & {*stages[index + 1 :]}:
@@ -174,6 +173,26 @@ def top(k: int, stages: tuple[str, ...], gates: Gates = (), cases: Cases = NO_CA
         return replace(verdict, test=test, cut=(*verdict.cut, *(m.id for m in dropped)))
 
     return promotion
+
+
+def at_deadline(promotion: Promotion, cohort: Cohort, field: IslandView) -> Verdict:
+    """Returns the verdict on a cohort whose deadline has passed, by what was measured until then.
+
+    Members that are not measured to their end are withdrawn, and the promotion decides on the
+    others as if it had never waited for them; so are those that it would test further.
+    """
+    withdrawn = {*cohort.unfinished}
+    while True:
+        left = cohort.without(withdrawn)
+        verdict = promotion(left, field)
+        living = {member.id: member.program for member in left.living}
+        further = {player for trial in verdict.test for player in trial.players}
+        tested = {member for member, program in living.items() if program in further}
+        if not verdict.test:
+            decided = {*verdict.cut, *verdict.fail}
+            open_ = {m for m, program in living.items() if program not in verdict.admit} - decided
+            return replace(verdict, withdraw=tuple(sorted(withdrawn | open_)))
+        withdrawn |= tested or {*living}
 
 
 def _measured_whole(island: IslandView) -> bool:

@@ -143,6 +143,8 @@ class Strategy:
       plays: Whether programs are ranked by games between them, for which a problem has players.
       phases: What a generation consists of, where its proposals differ in their selection or in the
         role of their model; see `phase`.
+      deadline_seconds: How long after its first step a cohort is judged with what was measured by
+        then; None where it waits for all. Pauses of the run count.
     """
 
     niche: Niche
@@ -162,6 +164,7 @@ class Strategy:
     ranking: Ranking = Ranking.ABSOLUTE
     plays: bool = False
     phases: tuple[Phase, ...] = ()
+    deadline_seconds: float | None = None
 
     def phase(self, turn: int) -> Phase:
         """Returns the phase of a proposal.
@@ -211,12 +214,12 @@ class Recipe(Protocol):
         ...
 
 
-def at_least(least: float, **parameters: float) -> None:
-    """Raises for the first parameter of a recipe that is below `least`.
+def at_least(least: float, **parameters: float | None) -> None:
+    """Raises for the first parameter of a recipe that is below `least`; None is not compared.
 
     Raises:
       ValueError: One is, or is not a number.
     """
     for name, value in parameters.items():
-        if not value >= least:
+        if value is not None and not value >= least:
             raise ValueError(f"{name} must be at least {least:g}, not {value:g}")

@@ -226,6 +226,9 @@ class FunSearchLite:
       topology: The islands that receive an island's migrants: the next (`ring`), both neighbours
         (`ring-both`), all from island 0 and island 0 from all (`star`), or all (`all`).
       migrants: Fittest programs of an island that migrate.
+      deadline_seconds: Seconds after its first proposal is begun, pauses included, after which a
+        cohort is judged by what was measured. What is unfinished is withdrawn, and what was not
+        begun costs no budget. Without a value, it waits for all.
       migration_interval: Generations between two migrations.
       top_programs: The fittest others that are shown beside a parent.
 
@@ -247,6 +250,7 @@ class FunSearchLite:
     distinct: bool = True
     topology: Topology = "ring"
     migrants: int = 1
+    deadline_seconds: float | None = None
     migration_interval: int = 10
     top_programs: int = 3
 
@@ -254,6 +258,7 @@ class FunSearchLite:
         at_least(0, fresh=self.fresh, mutations=self.mutations, refinements=self.refinements)
         at_least(1, generation=self.generation, top_k=self.top_k, population=self.population)
         at_least(1, survivors=self.survivors, tournament=self.tournament, migrants=self.migrants)
+        at_least(1, deadline_seconds=self.deadline_seconds)
         if self.window is not None and self.window < self.top_k:
             raise ValueError(f"window must be at least top_k, {self.top_k}, not {self.window}")
         if self.elites is not None and not 1 <= self.elites <= self.population:
@@ -301,4 +306,5 @@ class FunSearchLite:
             size=single if self.steady else fixed(self.generation),
             barrier=Barrier.NONE if self.steady else Barrier.RUN,
             gridded=False,
+            deadline_seconds=self.deadline_seconds,
         )

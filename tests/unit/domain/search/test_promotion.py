@@ -7,7 +7,7 @@ from app.domain.operator import Draft
 from app.domain.search.archive import Cell, Elite, Island
 from app.domain.search.cohort import Cohort, Member, State, Verdict
 from app.domain.search.gates import TopOf
-from app.domain.search.promotion import cascade, shortfall, top
+from app.domain.search.promotion import Promotion, at_deadline, cascade, shortfall, top
 
 FIELD = Island(0, cells={(): Cell((), (Elite("whole", 0.1, 10, 0),))})
 BEGINNING = Island(0, cells={(): Cell((), (Elite("seed", 0.4, 10, 0, stages_left=1),))})
@@ -226,3 +226,42 @@ def test_a_failed_repetition_fails_the_program() -> None:
     failed = {**state.trials, again: Evaluation(failure=Failure(FailureKind.RUNTIME))}
 
     assert noisy(replace(state, trials=failed), HELD) == Verdict(fail=(1,))
+
+
+def late(promotion: Promotion, state: Cohort, field: Island = FIELD) -> Verdict:
+    return at_deadline(promotion, replace(state, late=True), field)
+
+
+def test_at_the_deadline_what_is_not_measured_to_its_end_is_withdrawn() -> None:
+    members = [living("a", 1), living("b", 2), Member(3, 3, State.PLANNED), living("c", 4)]
+    state = generation(*members, trials=cheaply(a=0.1, b=None, c=0.7))
+
+    assert late(cascade(("cheap",)), state) == Verdict(admit=("a", "c"), withdraw=(2, 3))
+
+
+def test_at_the_deadline_a_ranking_has_who_was_measured_and_tests_nobody_further() -> None:
+    full = {
+        Trial("full", ("a",)): Evaluation(scores={"a": {"combined_score": 5.0}}),
+        Trial("full", ("b",)): None,
+    }
+    members = [living("a", 1), living("b", 2), living("c", 3)]
+    ranking = top(2, ("cheap", "full"))
+
+    state = generation(*members[:2], trials=cheaply(a=0.1, b=0.4) | full)
+    assert late(ranking, state) == Verdict(admit=("a",), withdraw=(2,))
+    state = generation(*members, trials=cheaply(a=0.1, b=0.4, c=None))
+    assert late(ranking, state) == Verdict(withdraw=(1, 2, 3))
+
+
+def test_at_the_deadline_measurements_that_came_are_the_fitness() -> None:
+    noisy = cascade(("cheap", "full"), (), NOISY)
+
+    assert late(noisy, measured(9.0, None), HELD) == Verdict(admit=("p",))
+    assert late(noisy, measured(9.0, 3.0), HELD) == Verdict(admit=("p",))
+    assert late(noisy, measured(None), HELD) == Verdict(withdraw=(1,))
+
+
+def test_at_the_deadline_whoever_nothing_is_decided_about_is_withdrawn() -> None:
+    state = generation(living("a", 1), trials=cheaply(a=0.1))
+
+    assert late(lambda cohort, field: Verdict(), state) == Verdict(withdraw=(1,))
