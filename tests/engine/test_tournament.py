@@ -17,6 +17,7 @@ from app.domain.games import Game, bradley_terry, elo
 from app.domain.problem import Job, Outcome, Problem
 from app.domain.program import Program, ProgramId
 from app.domain.run import RunState
+from app.domain.search.cohort import CutReason
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
 from app.ports.protocols import NEVER, Stop
@@ -160,6 +161,18 @@ def test_a_candidate_that_fails_its_test_plays_no_game(ctx: Context) -> None:
     players = {p for g in facts(ctx, run, EventKind.PLAYED) for p in (g.first, g.second)}
     assert failed, "one child in ten crashes"
     assert not failed & players
+
+
+def test_a_gate_before_the_game_keeps_children_out_and_lets_seeds_play(ctx: Context) -> None:
+    run = played(ctx, replace(game(), thresholds=(1.5,)), budget=8)
+
+    games: list[Played] = facts(ctx, run, EventKind.PLAYED)
+    assert len({one.cohort for one in games}) == 1
+    assert {p for one in games for p in (one.first, one.second)} == {Program(s).id for s in SEEDS}
+    reasons = {one.why for one in facts(ctx, run, EventKind.CUT)}
+    assert CutReason.BELOW_THRESHOLD in reasons
+    with ctx.store.begin() as tx:
+        assert tx.runs.get(run).state is RunState.FINISHED
 
 
 def test_a_void_game_does_not_count_and_blames_nobody(ctx: Context) -> None:

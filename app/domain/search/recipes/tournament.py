@@ -17,7 +17,7 @@ from app.domain.games import against, bracket, pairings, rounds_won
 from app.domain.program import ProgramId
 from app.domain.search.archive import IslandView, best, everyone_together
 from app.domain.search.cohort import Cohort, Verdict
-from app.domain.search.promotion import Gates, Promotion, cascade
+from app.domain.search.promotion import Gates, Promotion, cascade, shortfall
 from app.domain.search.strategy import (
     Barrier,
     Lineage,
@@ -51,7 +51,7 @@ def by_games(stages: tuple[str, ...], gates: Gates, pairing: Pairing, games: int
 
     Args:
       stages: Of the problem; the last one is the game.
-      gates: Between the stages before the game.
+      gates: Between the stages, the one before the game included; every seed plays.
       pairing: See `Tournament`.
       games: Games of a pair in which each of the two begins.
     """
@@ -60,9 +60,11 @@ def by_games(stages: tuple[str, ...], gates: Gates, pairing: Pairing, games: int
 
     def promotion(cohort: Cohort, field: IslandView) -> Verdict:
         gate = climb(cohort, field)
-        newcomers = gate.admit
         if cohort.pending or gate.test or any(cohort.waits_at(stage) for stage in before):
             return replace(gate, admit=())
+        newcomers = tuple(p for p in gate.admit if _enters(stages, gates, cohort, p, field))
+        short = [m.id for m in cohort.living if m.program in {*gate.admit} - {*newcomers}]
+        gate = replace(gate, admit=(), cut=(*gate.cut, *short))
         if not newcomers:
             return gate
         incumbents = _incumbents(cohort, field)
@@ -74,7 +76,7 @@ def by_games(stages: tuple[str, ...], gates: Gates, pairing: Pairing, games: int
             trials = _trials(game, players, incumbents, pairing, games)
         missing = tuple(trial for trial in trials if trial not in cohort.trials)
         if missing or cohort.waits_at(game):
-            return replace(gate, test=missing, admit=())
+            return replace(gate, test=missing)
         # A single founder has nobody to play, and enters by what its gate measured.
         rated = (game,) if trials else stages
         scored = [p for p in players if cohort.fitness(p, rated) is not None]
@@ -83,6 +85,19 @@ def by_games(stages: tuple[str, ...], gates: Gates, pairing: Pairing, games: int
         return replace(gate, admit=tuple(scored), cut=(*gate.cut, *dropped))
 
     return promotion
+
+
+def _enters(
+    stages: tuple[str, ...], gates: Gates, cohort: Cohort, player: ProgramId, field: IslandView
+) -> bool:
+    """Returns whether a player passes the gate before the game: seeds do, and who plays already."""
+    *before, game = stages
+    if not before or cohort.seeding:
+        return True
+    if any(player in trial.players for trial in cohort.trials if trial.stage == game):
+        return True
+    score = cohort.fitness(player, tuple(before))
+    return shortfall(stages, gates, len(before) - 1, score, field) is None
 
 
 def _all_pass(cohort: Cohort, field: IslandView) -> Verdict:  # noqa: ARG001  the signature of a Promotion
