@@ -28,6 +28,7 @@ from app.domain.events import (
     Started,
 )
 from app.domain.program import ProgramId
+from app.domain.search.cohort import CutReason
 from app.reports.progress import Progress, fold
 
 MOST_POINTS = 2000
@@ -158,6 +159,8 @@ class Course:
         match event.fact:
             case Founded() | Admitted() | Refused() as fact:
                 self._offered(event, fact)
+            case Cut(why=CutReason.RETURNED):
+                pass  # nothing of it was begun
             case Cut() as fact:
                 for share in self._shares(fact.operator, fact.role):
                     share.settled += 1

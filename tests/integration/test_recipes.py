@@ -82,7 +82,7 @@ def test_a_recipe_of_another_package_is_loaded_by_its_entry_point():
     [
         (
             ["search.strategy=podum"],
-            "the closest is 'podium', of broken, funsearch, funsearch_lite, greedy, map_elites, ",
+            "the closest is 'podium', of beam, best_of_n, broken, cascaded, funsearch, ",
         ),
         (["search.strategy=podium", "strategy.place=2"], "closest known one is `strategy.places`"),
         (
@@ -92,6 +92,10 @@ def test_a_recipe_of_another_package_is_loaded_by_its_entry_point():
         (["search.strategy=podium", "strategy.places=many"], "`strategy.places`: input should be"),
         (["search.strategy=podium", "strategy.inspirations=1"], "setting `search.inspirations`"),
         (["strategy.places=2"], "'map_elites' has no parameter `strategy.places`"),
+        (["search.strategy=cascaded", "strategy.fan_out=[1, 0]"], "fan_out must be numbers of"),
+        (["search.strategy=cascaded", "strategy.share=0"], "share must be above 0 and at most 1"),
+        (["search.strategy=beam", "strategy.width=0"], "width must be at least 1, not 0"),
+        (["search.strategy=speculate", "strategy.deadline_seconds=0"], "deadline_seconds must be"),
         (["search.strategy=broken"], "which is no dataclass with a method `strategy`"),
     ],
 )

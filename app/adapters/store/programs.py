@@ -50,7 +50,8 @@ _CHILDREN = """
     SELECT programs.source, programs.language, proposals.fitness, proposals.changes
     FROM proposals JOIN programs ON programs.id = proposals.program
     WHERE proposals.run + 0 = %(run)s AND proposals.parents[1] = %(parent)s
-        AND proposals.state = 'admitted'
+        AND (proposals.state = 'admitted' OR proposals.state = 'cut'
+            AND proposals.fitness IS NOT NULL AND proposals.stages_left = 0)
     ORDER BY proposals.id DESC LIMIT %(limit)s
 """
 

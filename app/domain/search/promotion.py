@@ -6,14 +6,14 @@ is harmless.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any, TypeAlias
 
 from app.domain.evaluation import NO_CASES, Cases, Trial
 from app.domain.program import ProgramId
-from app.domain.search.archive import IslandView
+from app.domain.search.archive import IslandView, Quality
 from app.domain.search.cohort import Cohort, ProposalId, Verdict
 from app.domain.search.gates import AtLeast, Gate
 
@@ -145,34 +145,141 @@ def separated(measured: Sequence[float], other: float) -> bool:
     return half == 0 or abs(fmean(measured) - other) > half
 
 
+Room: TypeAlias = Callable[[int], int]
+"""Returns how many of so many programs go on to a stage."""
+
+
 def top(k: int, stages: tuple[str, ...], gates: Gates = (), cases: Cases = NO_CASES) -> Promotion:
     """Each member is measured at the first stage; the best `k` of the cohort climb the others.
 
-    The others are cut once every member has been measured at the first stage, has failed there, or
-    has no child.  Fitness of that stage alone decides; ties: the older.  A gate holds besides.
-    Seeds, and programs of a problem with one stage, are not ranked.
+    The others are cut; see `narrowing`.
+    """
+    return narrowing({1: lambda ready: k}, stages, gates, cases)  # noqa: ARG005
+
+
+def narrowing(
+    rooms: Mapping[int, Room], stages: tuple[str, ...], gates: Gates = (), cases: Cases = NO_CASES
+) -> Promotion:
+    """Each member climbs alone, but only the best of those that are ready go on to some stages.
+
+    The others are cut once every member is ready, has dropped out, or has no child.  Fitness of the
+    stages before decides; ties: the older.  A gate holds besides.  Seeds, and programs of a problem
+    with one stage, are not ranked.
+
+    Args:
+      rooms: By the index of a stage, how many go on to it; where there is none, all.
+      stages: Of the problem.
+      gates: Between them.
+      cases: Of the trials.
     """
     climb = cascade(stages, gates, cases)
 
     def promotion(cohort: Cohort, field: IslandView) -> Verdict:
         verdict = climb(cohort, field)
-        if cohort.seeding or len(stages) == 1:
+        if cohort.seeding:
             return verdict
-        second = [trial for trial in verdict.test if trial.stage == stages[1]]
-        others = tuple(trial for trial in verdict.test if trial.stage != stages[1])
-        waits = cohort.pending or cohort.waits_at(stages[0])
-        if waits or any(trial.measures == stages[0] for trial in others):
-            return replace(verdict, test=others)
-        ranked = sorted(
-            dict.fromkeys(player for trial in second for player in trial.players),
-            key=lambda player: cohort.fitness(player, stages[:1]) or 0.0,
-            reverse=True,
-        )
-        test = (*others, *(trial for trial in second if {*trial.players} <= {*ranked[:k]}))
-        dropped = [member for player in ranked[k:] if (member := cohort.member(player))]
-        return replace(verdict, test=test, cut=(*verdict.cut, *(m.id for m in dropped)))
+        for index in sorted(rooms.keys() & {*range(1, len(stages))}):
+            verdict = _narrowed(cohort, verdict, stages, index, rooms[index])
+        return verdict
 
     return promotion
+
+
+def _narrowed(
+    cohort: Cohort, verdict: Verdict, stages: tuple[str, ...], index: int, room: Room
+) -> Verdict:
+    """Returns a verdict by which the best of a cohort alone go on to `stages[index]`."""
+    before = stages[:index]
+    ready = [trial for trial in verdict.test if trial.stage == stages[index]]
+    others = tuple(trial for trial in verdict.test if trial.stage != stages[index])
+    waits = cohort.pending or any(cohort.waits_at(stage) for stage in before)
+    if waits or any(trial.measures in before for trial in others):
+        return replace(verdict, test=others)
+    ranked = sorted(
+        dict.fromkeys(player for trial in ready for player in trial.players),
+        key=lambda player: cohort.fitness(player, before) or 0.0,
+        reverse=True,
+    )
+    kept = ranked[: room(len(ranked))]
+    test = (*others, *(trial for trial in ready if {*trial.players} <= {*kept}))
+    dropped = _members(cohort, [player for player in ranked if player not in kept])
+    return replace(verdict, test=test, cut=(*verdict.cut, *dropped))
+
+
+def best_of(
+    k: int, climb: Promotion, stages: tuple[str, ...], *, improving: bool = False
+) -> Promotion:
+    """Admits the best `k` of those that `climb` admits, when it has decided on the whole cohort.
+
+    The others are cut.  Ties: the older.
+
+    Args:
+      k: How many are admitted at most.
+      climb: Decides who is measured further, and who drops out.
+      stages: Of the problem.
+      improving: Whether only a member that is better than its parents is admitted.
+    """
+
+    def promotion(cohort: Cohort, field: IslandView) -> Verdict:
+        verdict = climb(cohort, field)
+        if cohort.seeding:
+            return verdict
+        decided = {*verdict.cut, *verdict.fail, *_members(cohort, verdict.admit)}
+        if cohort.pending or any(member.id not in decided for member in cohort.living):
+            return replace(verdict, admit=())
+        ranked = sorted(verdict.admit, key=lambda p: _quality(cohort, p, stages), reverse=True)
+        kept = [p for p in ranked if not improving or better(cohort, p, stages, field)][:k]
+        dropped = _members(cohort, [player for player in verdict.admit if player not in kept])
+        return replace(verdict, admit=tuple(kept), cut=(*verdict.cut, *dropped))
+
+    return promotion
+
+
+def first_better(climb: Promotion, stages: tuple[str, ...]) -> Promotion:
+    """Admits the first member that is measured at every stage and better than its parents.
+
+    All others are cut then, wherever they are; one that is no better is cut at once.
+    """
+
+    def promotion(cohort: Cohort, field: IslandView) -> Verdict:
+        verdict = climb(cohort, field)
+        if cohort.seeding:
+            return verdict
+        won = [p for p in verdict.admit if better(cohort, p, stages, field)][:1]
+        lost = _members(cohort, [player for player in verdict.admit if player not in won])
+        if won:
+            settled = {*verdict.fail, *_members(cohort, won)}
+            members = (*cohort.living, *cohort.pending)
+            return replace(
+                verdict,
+                test=(),
+                admit=tuple(won),
+                cut=tuple(member.id for member in members if member.id not in settled),
+            )
+        return replace(verdict, admit=(), cut=(*verdict.cut, *lost))
+
+    return promotion
+
+
+def better(cohort: Cohort, player: ProgramId, stages: tuple[str, ...], field: IslandView) -> bool:
+    """Returns whether a member is better than its parents; than the best where they are gone."""
+    member = cohort.member(player)
+    parents = member.draft.parents if member and member.draft else ()
+    elites = [elite for parent in parents if (elite := field.elite(parent)) is not None]
+    others = elites or field.best(1)
+    return all(_quality(cohort, player, stages) > elite.quality for elite in others)
+
+
+def _quality(cohort: Cohort, player: ProgramId, stages: tuple[str, ...]) -> Quality:
+    """Returns what a member is compared by that was measured at some stage."""
+    fitness = cohort.fitness(player, stages)
+    assert fitness is not None, f"{player[:8]} of cohort {cohort.id} was not measured"
+    return Quality(-sum(not cohort.evaluations(player, stage) for stage in stages), fitness)
+
+
+def _members(cohort: Cohort, players: Sequence[ProgramId]) -> tuple[ProposalId, ...]:
+    """Returns the living members whose children these are; an incumbent is no member."""
+    return tuple(member.id for player in players if (member := cohort.member(player)))
 
 
 def at_deadline(promotion: Promotion, cohort: Cohort, field: IslandView) -> Verdict:

@@ -226,9 +226,7 @@ class FunSearchLite:
       topology: The islands that receive an island's migrants: the next (`ring`), both neighbours
         (`ring-both`), all from island 0 and island 0 from all (`star`), or all (`all`).
       migrants: Fittest programs of an island that migrate.
-      deadline_seconds: Seconds after its first proposal is begun, pauses included, after which a
-        cohort is judged by what was measured. What is unfinished is withdrawn, and what was not
-        begun costs no budget. Without a value, it waits for all.
+      deadline_seconds: Seconds until the deadline of a generation. Without a value, it has none.
       migration_interval: Generations between two migrations.
       top_programs: The fittest others that are shown beside a parent.
 
