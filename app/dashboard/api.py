@@ -14,6 +14,7 @@ from starlette.websockets import WebSocketDisconnect
 from app.dashboard import frames
 from app.dashboard.comparisons import ComparisonDocument, comparison, comparisons
 from app.dashboard.control import ChangeRefused, Control
+from app.dashboard.games import GameDocument, GamesDocument, game_document, games_document
 from app.dashboard.metrics import scrape
 from app.dashboard.programs import ProgramDocument
 from app.dashboard.reads import (
@@ -113,6 +114,22 @@ def routes(reader: RunReader, tails: Tails, control: Control) -> APIRouter:
         tail = tails.of(row.id)
         await tail.complete()
         return await asyncio.to_thread(reader.tree, row, list(tail.course.improvements))
+
+    @router.get("/runs/{run}/games")
+    async def games(
+        run: Name,
+        generation: Annotated[int | None, Query(ge=1, description="Number of its cohort.")] = None,
+    ) -> GamesDocument:
+        """Generations, boards and crosstable of one or of the newest, ratings, directions."""
+        row = await found(run)
+        tail = tails.of(row.id)
+        await tail.complete()
+        return await asyncio.to_thread(games_document, reader.store, row, tail.course, generation)
+
+    @router.get("/runs/{run}/games/{game}")
+    def game_(run: Name, game: Annotated[int, Path(ge=1)]) -> GameDocument:
+        """A game that ended, with its moves; its number is `seq` of its event."""
+        return game_document(reader.store, reader.run(run), game)
 
     @router.get("/comparisons")
     def comparisons_() -> list[ComparedRuns]:

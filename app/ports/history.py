@@ -7,8 +7,16 @@ from app.domain.evaluation import Evaluation
 from app.domain.program import ProgramId
 from app.domain.run import Run
 from app.domain.search.archive import Quality
-from app.domain.search.cohort import ProposalId, State
-from app.ports.records import Birth, DetailCount, Reused, Settled, Spent, Validation
+from app.domain.search.cohort import CohortId, ProposalId, State
+from app.ports.records import (
+    Birth,
+    DetailCount,
+    PlannedGame,
+    Reused,
+    Settled,
+    Spent,
+    Validation,
+)
 
 
 class History(Protocol):
@@ -68,6 +76,10 @@ class History(Protocol):
 
     def evaluations(self, run: int, program: ProgramId) -> list[Evaluation]:
         """Returns a program's evaluations in this run, in order."""
+        ...
+
+    def games(self, run: int, cohort: CohortId, limit: int) -> list[PlannedGame]:
+        """Returns the games of a cohort: those at work, those that wait, then the newest ended."""
         ...
 
     def states(self, run: int) -> dict[State, int]:

@@ -246,6 +246,24 @@ class Birth:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedGame:
+    """A game of a cohort, as the ledger has it.
+
+    Attributes:
+      number: Of the game between these two.
+      ended: Whether its result is recorded; else `at_work` says whether a worker plays it now.
+      position: The last position, as the referee wrote it; "" where it wrote none.
+    """
+
+    first: ProgramId
+    second: ProgramId
+    number: int
+    ended: bool
+    at_work: bool
+    position: str
+
+
+@dataclass(frozen=True, slots=True)
 class LeasedProposals:
     """Proposals this process has leased: one, or those whose children one conversation makes.
 

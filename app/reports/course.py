@@ -29,6 +29,7 @@ from app.domain.events import (
 )
 from app.domain.program import ProgramId
 from app.domain.search.cohort import CutReason
+from app.reports.games import Games
 from app.reports.progress import Progress, fold
 
 MOST_POINTS = 2000
@@ -125,6 +126,7 @@ class Course:
       progress: Counts, and the rate of the newest proposals.
       regridded: How often the grid got new ranges: the archive was placed anew then.
       moves: Migrations between islands; `resets` of them emptied an island first.
+      games: What a problem whose programs play each other has beside.
     """
 
     def __init__(self) -> None:
@@ -135,6 +137,7 @@ class Course:
         self.roles: dict[str, Contribution] = {}
         self.examples: dict[str, deque[FailureExample]] = {}
         self.milestones: deque[Milestone] = deque(maxlen=MOST_MILESTONES)
+        self.games = Games()
         self.regridded = self.moves = self.resets = 0
         self._points: list[MeasuredProposal] = []
         self._stride = 1
@@ -151,6 +154,7 @@ class Course:
         for event in events:
             self.progress = fold(self.progress, (event,))
             self._add(event)
+            self.games.add(event)
             if event.kind in _MILESTONES:
                 text = _words(event)
                 self.milestones.append(Milestone(event.seq, event.seconds, event.kind, text))

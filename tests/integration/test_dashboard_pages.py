@@ -1,5 +1,6 @@
 """The pages in Debian's Chromium: live, finished, hostile and long runs."""
 
+import json
 import os
 import re
 import shutil
@@ -20,7 +21,7 @@ from app.adapters.queue.inline import InlineExecutor
 from app.adapters.store.sql import SqlStore
 from app.bootstrap import LazySandbox, context
 from app.config.settings import RunSettings, SandboxSettings, SearchSettings
-from app.domain.events import Admitted, Improved
+from app.domain.events import Admitted, Closed, Directed, Entered, Fact, Improved, Played
 from app.domain.problem import Axis
 from app.domain.program import Program
 from app.domain.run import Run
@@ -417,17 +418,133 @@ def test_the_tree_of_twenty_thousand_programs_shows_what_led_to_improvements(
     expect(visit.page).to_have_url(re.compile(f"/program/{best[:12]}"))
 
 
+WORDS = "<img src=x onerror='window.harmed = 5'>\u202e{{ 7*7 }}"
+"""What a hostile strategist, referee or player writes."""
+BOARD = "\n".join([". . . . . . ."] * 5 + [". . x o . . .", "1 2 3 4 5 6 7"])
+
+
+def hold_tournament(store: SqlStore, run: Run) -> list[str]:
+    """Writes two generations of games, one of which goes on; returns their players."""
+    programs = [Program(f"def move(): return {n}\n") for n in range(3)]
+    a, b, c = (program.id for program in programs)
+    games = [(a, b, 0, True), (b, a, 1, True), (a, c, 0, True), (c, a, 1, False), (b, c, 0, False)]
+    with psycopg.connect(address_of(store)) as connection:
+        cohorts = [
+            int(row[0])
+            for row in connection.execute(
+                "INSERT INTO cohorts (run, island, operator, size) "
+                "SELECT %s, 0, 'directed', 1 FROM generate_series(1, 2) RETURNING id",
+                [run.id],
+            )
+        ]
+        for first, second, number, ended in games:
+            evaluation = json.dumps({"artifacts": {"position": BOARD if number else WORDS}})
+            connection.execute(
+                "INSERT INTO trials (run, cohort, island, stage, players, cases, visible_at, "
+                "evaluation, leased_until) VALUES (%s, %s, 0, 'match', %s, %s, now(), %s, %s)",
+                (
+                    *(run.id, cohorts[1], [first, second], [str(number)]),
+                    *((evaluation, None) if ended else (None, "infinity" if number else None)),
+                ),
+            )
+    with store.begin() as tx:
+        tx.programs.put(programs)
+        facts: list[Fact] = [
+            Entered(cohort=cohorts[0], island=0, proposal=-1, program=a, parents=()),
+            play(cohorts[0], a, b, 0),
+            Closed(cohort=cohorts[0], island=0, podium=(a, b)),
+            Directed(proposal=1, island=0, category="search", text=WORDS, by=WORDS),
+            Entered(cohort=cohorts[1], island=0, proposal=1, program=c, parents=(a,)),
+            *(play(cohorts[1], *game) for *game, ended in games if ended),
+        ]
+        for fact in facts:
+            tx.events.emit(run.id, fact)
+    return [a, b, c]
+
+
+def play(cohort: int, first: str, second: str, number: int) -> Played:
+    return Played(
+        cohort=cohort,
+        first=first,
+        second=second,
+        game=number,
+        score=0.5 if number else 1.0,
+        moves=("3", "4", WORDS),
+        termination=WORDS,
+        failure=None,
+        culprit=None,
+    )
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_the_games_of_a_run_are_shown_live_and_replayed(
+    browser: Browser, served: str, store: SqlStore, run: Run, width: int
+):
+    a, _, c = hold_tournament(store, run)
+    with visiting(browser, served, color_scheme="dark" if width == 400 else "light") as visited:
+        visited.page.set_viewport_size({"width": width, "height": 900})
+        main = visited.open(f"/run/{run.id}")
+        main.get_by_role("link", name="Games", exact=True).press("Enter")
+        expect(visited.page.get_by_role("heading", level=1)).to_have_text(f"Games of {run.name}")
+
+        boards = main.get_by_role("region", name="Boards").locator(".board")
+        expect(boards.nth(0)).to_contain_text(f"{c[:8]} – {a[:8]}")
+        expect(boards.nth(0)).to_contain_text("being played")
+        expect(boards.nth(1)).to_contain_text("waiting")
+        expect(boards.nth(2)).to_contain_text("1 – 0")
+        expect(boards.nth(2)).to_contain_text("{{ 7*7 }}")
+        expect(main.get_by_role("region", name="Crosstable")).to_contain_text("1.5/2")
+        expect(main.get_by_role("region", name="Directions")).to_contain_text("<img src=x")
+        expect(main.get_by_role("region", name="Directions")).to_contain_text(r"\u202e")
+        expect(main.get_by_role("region", name="Ratings")).to_contain_text(a[:8])
+
+        with psycopg.connect(address_of(store)) as connection:
+            connection.execute(
+                "UPDATE trials SET leased_until = 'infinity' WHERE run = %s", [run.id]
+            )
+        expect(boards.nth(1)).to_contain_text("being played")
+        ended = main.get_by_role("region", name="Games that ended")
+        ended.get_by_role("link", name="game").nth(1).click()
+        visited.page.wait_for_url(re.compile(r"/games/\d+$"))
+        picture = main.locator(".picture svg")
+        expect(picture.locator("circle")).to_have_count(42)
+        expect(main).to_contain_text(
+            r"after move 3 of 3: <img src=x onerror='window.harmed = 5'>\u"
+        )
+        main.get_by_role("button", name="Back").press("Enter")
+        expect(main).to_contain_text("after move 2 of 3: 4 by the second player")
+        visited.page.keyboard.press("ArrowLeft")
+        expect(main).to_contain_text("after move 1 of 3: 3 by the first player")
+        expect(picture.locator("circle[fill='#d64545']")).to_have_count(1)
+        assert visited.page.evaluate("window.harmed") is None
+
+
+def test_pages_without_games_say_what_to_do(visit: Visit, run: Run):
+    main = visit.open(f"/run/{run.id}/games")
+    expect(main).to_contain_text("No game has been played in this run.")
+    main = visit.open(f"/run/{run.id}/games/12")
+    expect(main).to_contain_text("shown has no game 12")
+    main = visit.open(f"/run/{run.id}/games?generation=7")
+    expect(main).to_contain_text("has no generation 7")
+    main = visit.open(f"/run/{run.id}")
+    expect(main.get_by_role("link", name="Games", exact=True)).to_be_hidden()
+
+
 @pytest.mark.parametrize("width", [1280, 400])
 def test_every_page_fits_the_screen_and_loads_nothing_from_elsewhere(
     browser: Browser, served: str, store: SqlStore, run: Run, repository: Path, width: int
 ):
     compare(store, repository)
     program = offer(store, run, "def f():\n    return " + " + ".join("1" * 200) + "\n", -1.0, 0)
+    hold_tournament(store, run)
+    ended = events_of(store, run)
     base = f"/run/{run.id}"
     paths = ("/", base, f"{base}/archive?island=0", f"{base}/program/{program}")
     more = (
         f"{base}/lineage/{program}",
         f"{base}/tree",
+        f"{base}/games",
+        f"{base}/games/{ended}",
         f"/compare?runs={run.id}",
         "/compare?of=arms",
         "/system",

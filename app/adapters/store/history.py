@@ -12,9 +12,18 @@ from app.domain.evaluation import Evaluation
 from app.domain.program import ProgramId
 from app.domain.run import Run
 from app.domain.search.archive import Quality
-from app.domain.search.cohort import ProposalId, State
+from app.domain.search.cohort import CohortId, ProposalId, State
 from app.domain.search.strategy import Ranking
-from app.ports.records import VALIDATE, Birth, DetailCount, Reused, Settled, Spent, Validation
+from app.ports.records import (
+    VALIDATE,
+    Birth,
+    DetailCount,
+    PlannedGame,
+    Reused,
+    Settled,
+    Spent,
+    Validation,
+)
 
 _SETTLED = """
     SELECT proposals.*, cohorts.operator,
@@ -140,6 +149,16 @@ _OF_PROGRAM = """
         AND cohort IN (SELECT cohort FROM proposals WHERE run = %(run)s AND program = %(program)s)
     ORDER BY id
 """
+_GAMES = """
+    SELECT players[1] AS first, players[2] AS second, cases[1] AS number,
+        evaluation IS NOT NULL AS ended,
+        evaluation IS NULL AND coalesce(leased_until > now(), false) AS at_work,
+        coalesce(evaluation -> 'artifacts' ->> 'position', '') AS position
+    FROM trials
+    WHERE cohort = %(cohort)s AND run = %(run)s AND cardinality(players) = 2 AND NOT withdrawn
+    ORDER BY ended, at_work DESC, CASE WHEN evaluation IS NULL THEN id ELSE -id END
+    LIMIT %(limit)s
+"""
 _OF_BUDGET = "run = %(run)s AND NOT seed AND cut_reason IS DISTINCT FROM 'returned'"
 _STATES = f"SELECT state, count(*) AS n FROM proposals WHERE {_OF_BUDGET} GROUP BY 1"
 _FAILURES = """
@@ -254,6 +273,13 @@ class SqlHistory:
     def evaluations(self, run: int, program: ProgramId) -> list[Evaluation]:
         result = rows(self._c, _OF_PROGRAM, {"run": run, "program": program})
         return [e for record in result if (e := evaluation_of(record.evaluation)) is not None]
+
+    def games(self, run: int, cohort: CohortId, limit: int) -> list[PlannedGame]:
+        found = rows(self._c, _GAMES, {"run": run, "cohort": cohort, "limit": limit})
+        return [
+            PlannedGame(**{**record._asdict(), "number": int(record.number or 0)})
+            for record in found
+        ]
 
     def states(self, run: int) -> dict[State, int]:
         return {State(record.state): record.n for record in rows(self._c, _STATES, {"run": run})}

@@ -9,7 +9,18 @@ from fastapi import FastAPI
 from nicegui import ui
 
 from app.dashboard.control import Control
-from app.dashboard.pages import archive, compare, lineage, program, run, runs, system, tree
+from app.dashboard.pages import (
+    archive,
+    compare,
+    game,
+    games,
+    lineage,
+    program,
+    run,
+    runs,
+    system,
+    tree,
+)
 from app.dashboard.pages.sources import Sources
 from app.dashboard.reads import RunReader
 from app.dashboard.tail import Tails
@@ -24,6 +35,8 @@ def add_pages(app: FastAPI, reader: RunReader, tails: Tails, control: Control) -
     program.add(sources)
     lineage.add(sources)
     tree.add(sources)
+    games.add(sources)
+    game.add(sources)
     compare.add(sources)
     system.add(sources)
     ui.run_with(

@@ -6,9 +6,13 @@ from statistics import quantiles
 from typing import Any
 
 from app.dashboard.comparisons import ArmDocument
+from app.dashboard.games import GenerationDocument
 from app.dashboard.reads import ArchiveDocument, CellDocument
+from app.domain.games import Rating
 from app.domain.problem import Axis
+from app.domain.program import ProgramId
 from app.reports.course import Improvement, MeasuredProposal
+from app.reports.games import RatedPlayer
 
 GREY, LINE = "#8a8f98", "#8884"
 COLOURS = ("#2f7ed8", "#d9822b", "#2a9d6f", "#b5479b", "#8f6a3a", "#5f6caf", "#c0392b", "#1f9bb0")
@@ -141,6 +145,51 @@ def bands(arms: Sequence[ArmDocument]) -> dict[str, Any]:
     )
     options = _chart(series, _axis("settled proposals", min=0, minInterval=1), y)
     options["legend"]["data"] = [arm.arm for arm in drawn]
+    return options
+
+
+def ratings(
+    generations: Sequence[GenerationDocument], rated: Sequence[RatedPlayer]
+) -> dict[str, Any]:
+    """Returns the ratings of champions, in their intervals, and of runners-up.
+
+    Args:
+      generations: Of one island, oldest first; one that goes on is left out.
+      rated: Players of theirs.
+    """
+    known = {player.program: player.rating for player in rated}
+    places: list[list[tuple[int, ProgramId, Rating]]] = [
+        [
+            (each.number, each.podium[place], known[each.podium[place]])
+            for each in generations
+            if len(each.podium) > place and each.podium[place] in known
+        ]
+        for place in range(2)
+    ]
+    line = {"type": "line", "symbolSize": 6}
+    edge = {**line, "showSymbol": False, "lineStyle": {"opacity": 0}, "silent": True}
+    edge |= {"stack": "interval", "stackStrategy": "all", "color": COLOURS[0]}
+    champions, runners_up = places
+    series = [
+        {**edge, "name": "low", "data": [[n, rating.low] for n, _, rating in champions]},
+        {
+            **edge,
+            "name": "high",
+            "areaStyle": {"opacity": 0.18},
+            "data": [[n, rating.high - rating.low] for n, _, rating in champions],
+        },
+    ]
+    for name, place, colour in zip(
+        ("champion", "runner-up"), (champions, runners_up), COLOURS, strict=False
+    ):
+        data = [[n, round(rating.value, 1), player[:ID_CHARS]] for n, player, rating in place]
+        series.append({**line, "name": name, "color": colour, "data": data})
+    options = _chart(
+        series,
+        _axis("generation", minInterval=1, scale=True),
+        _axis("rating", scale=True, nameGap=48),
+    )
+    options["legend"]["data"] = ["champion", "runner-up"]
     return options
 
 

@@ -58,11 +58,23 @@ ol.tree li::before { content: ""; position: absolute; left: -.3rem; top: .7rem; 
   height: .5rem; border-radius: 50%; background: var(--grey); }
 ol.tree li.best::before { background: #d9822b; }
 ol.tree details { margin: .2rem 0; }
+.boards { display: grid; grid-template-columns: repeat(auto-fill, minmax(190px, 1fr));
+  gap: .75rem; margin: .5rem 0; }
+.board { border: 1px solid var(--line); border-radius: 6px; padding: .5rem; min-width: 0;
+  overflow-wrap: anywhere; font-size: .85rem; }
+.picture svg { max-width: 100%; height: auto; display: block; margin: 0 auto; border-radius: 4px;
+  background: #f5f3ec; }
+.picture.large svg { width: min(100%, 480px); margin: 0; }
+.blank { aspect-ratio: 7 / 6; display: grid; place-items: center; background: var(--soft);
+  border-radius: 4px; color: var(--grey); }
+table.cross th, table.cross td { text-align: right; padding: .28rem .6rem; white-space: nowrap; }
+table.cross th:first-child { text-align: left; }
+.moves { overflow-wrap: anywhere; margin: .5rem 0; } .moves mark { padding: 0 .2rem; }
 .chart { height: 360px; width: 100%; }
 .actions { display: flex; flex-wrap: wrap; gap: .5rem; margin: .5rem 0; }
 .links { display: flex; flex-wrap: wrap; gap: .25rem 1rem; margin: .35rem 0; }
 @media (max-width: 500px) { .content { padding: .75rem; } .chart { height: 300px; }
-  .tiles { grid-template-columns: repeat(2, 1fr); } }
+  .tiles, .boards { grid-template-columns: repeat(2, 1fr); } }
 """
 
 

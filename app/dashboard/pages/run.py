@@ -66,6 +66,8 @@ class _View:
             self._best = ui.link("Best program", base)
             self._lineage = ui.link("Lineage of the best", base)
             ui.link("Tree", f"{base}/tree")
+            self._games = ui.link("Games", f"{base}/games")
+            self._games.set_visibility(False)
             ui.link("Compare with others", f"/compare?runs={run.id}")
             ui.link("Events", f"/api/runs/{run.id}/events")
         if authorised:
@@ -140,6 +142,7 @@ class _View:
         kinds = tuple(sorted(course.progress.failures))
         messages = await self._sources.failures(self._run, kinds)
         self._show_state(summary, course)
+        self._games.set_visibility(bool(course.games.generations))
         self._refreshes += 1
         if self._drawn == tail.seq or (self._drawn >= 0 and self._refreshes % _CHART_SECONDS):
             return

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from app.dashboard.comparisons import ComparisonDocument, comparison, comparisons
+from app.dashboard.games import GamesDocument, games_document
 from app.dashboard.pages.layout import heading, page, say
 from app.dashboard.reads import RunReader, RunRow, TreeDocument
 from app.dashboard.system import SystemDocument
@@ -18,6 +19,8 @@ from app.reports.course import Improvement
 _T = TypeVar("_T")
 FRESH_SECONDS = 2.0
 """Age up to which a document that costs many statements is shown again."""
+GAMES_SECONDS = 0.9
+"""The same of the games of a run, whose boards are drawn once a second."""
 CHECKED_SECONDS = 60.0
 """The same of the checks of the installation, which ask model endpoints."""
 _MOST = 256
@@ -64,6 +67,15 @@ class Sources:
         """Returns the tree of a run; see `RunReader.tree`."""
         key = ("tree", run.id, len(improvements))
         return await self._fresh(key, lambda: self.reader.tree(run, improvements))
+
+    async def games(self, run: Run, cohort: int | None) -> GamesDocument:
+        """Returns the games of a run; see `games_document`."""
+        course = (await self.tail(run)).course
+        return await self._fresh(
+            ("games", run.id, cohort),
+            lambda: games_document(self.reader.store, run, course, cohort),
+            GAMES_SECONDS,
+        )
 
     async def comparisons(self) -> list[ComparedRuns]:
         return await self._fresh("comparisons", lambda: comparisons(self.reader.store))
