@@ -5,6 +5,7 @@ Every function opens one transaction and blocks until it has read: callers run i
 
 import difflib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -184,9 +185,16 @@ class RunReader:
         )
 
     def summary(self, run: Run) -> dict[str, Any]:
-        """Returns the document of `evoq show --json`, and what the run waits for."""
+        """Returns the document of `evoq show --json`, and what the run waits for.
+
+        `unreadable` says why this version cannot read the problem; "" where it can.
+        """
         queue = self.queue()
-        summary = summarise(self.store, run.id, self.problem(run.problem))
+        try:
+            problem, unreadable = self.problem(run.problem), ""
+        except ValueError as error:
+            problem, unreadable = None, str(error)
+        summary = summarise(self.store, run.id, problem)
         with self.store.begin() as tx:
             waiting = waiting_of(tx, summary.run, queue)
         models = [asdict(endpoint) for endpoint in endpoints_of(summary.run, queue.endpoints)]
@@ -196,6 +204,7 @@ class RunReader:
             "elapsed_seconds": elapsed,
             "waiting": waiting,
             "models": models,
+            "unreadable": unreadable,
         }
 
     def proposals(self, run: Run, after: int, limit: int) -> list[MetricsRow]:
@@ -230,7 +239,9 @@ class RunReader:
         Raises:
           LookupError: No program of the run has such an id, or several have.
         """
-        stages = self.problem(run.problem).trial_names
+        stages: Sequence[str] = ()
+        with suppress(ValueError):  # of a problem that this version cannot read
+            stages = self.problem(run.problem).trial_names
         with self.store.begin(snapshot=True) as tx:
             return program_document(tx, run, beginning, stages)
 

@@ -188,13 +188,19 @@ class Summary:
     places: Places | None = None
 
 
-def summarise(store: Store, run: int, problem: Problem) -> Summary:
-    """Reads a run's summary in one transaction."""
+def summarise(store: Store, run: int, problem: Problem | None) -> Summary:
+    """Reads a run's summary in one transaction.
+
+    Args:
+      store: The ledger.
+      run: The run.
+      problem: Its problem; None where this version cannot read it: then no baseline is named.
+    """
     with store.begin() as tx:
         row = tx.runs.get(run)
         states, failures = tx.history.states(run), tx.history.failures(run)
         admitted, cuts = states.get(State.ADMITTED, 0), tx.history.cuts(run)
-        validated = _validated(tx, run, problem)
+        validated = _validated(tx, run, problem) if problem else ()
         last = tx.events.read(run, after=row.events - 1, limit=1) if row.events else []
         return Summary(
             run=row,
@@ -203,7 +209,7 @@ def summarise(store: Store, run: int, problem: Problem) -> Summary:
             cuts=cuts,
             failures=failures,
             best=_best(tx, row, validated),
-            baselines=_baselines(tx, run, problem),
+            baselines=_baselines(tx, run, problem) if problem else {},
             validated=validated,
             seconds=last[0].seconds if last else 0.0,
             notices=notices(tx, run),

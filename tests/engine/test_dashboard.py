@@ -15,6 +15,7 @@ import pytest
 from websockets.sync.client import ClientConnection, connect
 
 from app.adapters.store.sql import SqlStore
+from app.bootstrap import ProblemCatalogue
 from app.dashboard.reads import RunReader
 from app.dashboard.server import CannotListen, Place, Serving, serving
 from app.dashboard.tail import HELD, Tail
@@ -144,6 +145,20 @@ def test_a_program_is_shown_with_the_replies_that_made_it(ctx: Context):
         (1, "answering"),
     ]
     assert document.replies[1].text == document.source == "x = 1.5\n"
+
+
+def test_a_run_whose_problem_cannot_be_read_is_shown_without_its_baselines(
+    ctx: Context, finished: int
+):
+    reader = RunReader(ctx.store, NO_QUEUE, ProblemCatalogue(ctx.store), QueueState)
+    run = reader.run(str(finished))
+
+    summary = reader.summary(run)
+
+    assert "unknown format of a problem (toy)" in summary["unreadable"]
+    assert (summary["iterations"], summary["baselines"]) == (40, {})
+    program = reader.program(run, summary["best"]["program"])
+    assert [trial.stage for trial in program.trials] == ["1"]
 
 
 def test_what_does_not_exist_is_named_in_the_answer(served: Serving, finished: int):

@@ -15,6 +15,7 @@ import pytest
 
 from app.adapters.store.copies import COPIED
 from app.adapters.store.tables import metadata
+from app.domain.events import EventKind, Played
 from app.domain.problem import Problem
 from app.domain.run import RunState
 from app.engine import lifecycle
@@ -25,6 +26,7 @@ from app.reports.ledger_file import VERSION, LedgerFile, read_ledger, verified, 
 from app.reports.report import report
 from app.reports.summary import summarise
 from tests.engine.conftest import new_run, run_to_the_end
+from tests.engine.test_tournament import game, played
 from tests.engine.toy import problem
 
 NOT_COPIED = {"outcomes"}
@@ -136,6 +138,23 @@ def test_a_run_comes_back_equal_under_another_name(ctx: Context, tmp_path: Path)
     text = report(ctx.store, [(ours, toy)])
     assert "<code>again</code>" in text
     assert "<code>toy-run</code>" not in text
+
+
+def test_the_events_of_an_imported_tournament_name_its_own_cohorts(ctx: Context, tmp_path: Path):
+    first = played(ctx, game(), budget=4)
+    path = exported(ctx.store, first, tmp_path)
+
+    second = read_ledger(ctx.store, verified(path, lambda *_: game()), "again").id
+
+    with ctx.store.begin() as tx:
+        ours, theirs = (
+            [e.fact for e in tx.events.read(run, kinds=(EventKind.PLAYED,))]
+            for run in (second, first)
+        )
+        cohorts = {fact.cohort for fact in ours if isinstance(fact, Played)}
+        games = [game for cohort in cohorts for game in tx.history.games(second, cohort, 100)]
+    assert len(games) == len(ours) == len(theirs)
+    assert not cohorts & {fact.cohort for fact in theirs if isinstance(fact, Played)}
 
 
 def test_a_run_that_goes_on_arrives_paused(ctx: Context, tmp_path: Path):

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
-from app.adapters.problems.loading import load
+from app.adapters.problems.loading import load, reload
 from app.adapters.queue.inline import InlineExecutor
 from app.adapters.store.sql import SqlStore
 from app.bootstrap import LazySandbox, context
@@ -30,6 +30,9 @@ from app.domain.search.back_pressure import InFlightLimits
 from app.domain.search.budget import Budget
 from app.engine import lifecycle
 from app.ports.records import NewRun
+from app.reports.ledger_file import read_ledger, verified, write_ledger
+from tests.engine.conftest import new_run
+from tests.engine.toy import problem
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(
@@ -528,6 +531,51 @@ def test_pages_without_games_say_what_to_do(visit: Visit, run: Run):
     expect(main).to_contain_text("has no generation 7")
     main = visit.open(f"/run/{run.id}")
     expect(main.get_by_role("link", name="Games", exact=True)).to_be_hidden()
+
+
+def test_every_page_of_an_imported_run_opens(
+    visit: Visit, store: SqlStore, run: Run, tmp_path: Path
+):
+    program = offer(store, run, "x = 7\n", -1.25, 0)
+    hold_tournament(store, run)
+    with psycopg.connect(address_of(store)) as c:
+        c.execute("UPDATE runs SET state = 'finished' WHERE id = %s", (run.id,))
+    path = tmp_path / "run.ledger.gz"
+    with path.open("wb") as file, store.begin() as tx:
+        write_ledger(store, tx.runs.get(run.id), file)
+    copy = read_ledger(store, verified(path, reload), "imported")
+    base = f"/run/{copy.id}"
+
+    main = visit.open(base)
+    expect(main).to_contain_text("-1.25")
+    expect(main).to_contain_text("finished")
+    main.get_by_role("link", name="Games", exact=True).click()
+    boards = main.get_by_role("region", name="Boards").locator(".board")
+    expect(boards.nth(2)).to_contain_text("1 – 0")
+    boards.nth(2).get_by_role("link", name="Replay").click()
+    expect(main).to_contain_text("after move 3 of 3")
+    visit.open(f"{base}/archive").get_by_role("link", name=program[:12]).click()
+    expect(main.get_by_role("region", name="Source")).to_contain_text("x = 7")
+    for path_ in (f"{base}/lineage/{program}", f"{base}/tree", f"/compare?runs={copy.id}", "/"):
+        expect(visit.open(path_)).to_contain_text(re.compile("imported|Tree"))
+
+
+def test_a_run_whose_problem_cannot_be_read_says_so_once(visit: Visit, store: SqlStore):
+    toy = problem()  # its format is one that no version knows
+    ctx = context(store, InlineExecutor(), LazySandbox(SandboxSettings()), keep_leases=False)
+    run = lifecycle.start(ctx, toy, new_run(toy))
+    program = offer(store, run, "x = 8\n", -1.75, 0)
+
+    main = visit.open(f"/run/{run.id}")
+
+    notice = main.get_by_text("This version cannot read the problem of this run")
+    expect(notice).to_have_count(1)
+    expect(notice).to_contain_text("unknown format of a problem (toy)")
+    expect(main).to_contain_text("-1.75")
+    offer(store, run, "x = 9\n", -1.5, 1)
+    expect(main).to_contain_text("-1.5")
+    expect(notice).to_have_count(1)
+    expect(visit.open(f"/run/{run.id}/program/{program}")).to_contain_text("x = 8")
 
 
 @pytest.mark.parametrize("width", [1280, 400])

@@ -167,6 +167,11 @@ class _Incoming:
             if column in batch[0]:
                 for row in batch:
                     row[column] = _number(numbers, row[column], table)
+        if table == "events":
+            for row in batch:
+                if "cohort" in row["data"]:
+                    cohort = _number(self._numbers["cohort"], row["data"]["cohort"], table)
+                    row["data"] = {**row["data"], "cohort": cohort}
         if table in _NUMBERED:
             fresh = self._new_numbers(table, len(batch))
             known = self._numbers[_NUMBERED[table]]

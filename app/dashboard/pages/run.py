@@ -61,6 +61,7 @@ class _View:
         heading(run.name, 1)
         self._state = say("", "grey")
         self._waiting = say("", "notice")
+        self._unreadable = say("", "notice")
         with ui.element("div").classes("links"):
             ui.link("Archive", f"{base}/archive")
             self._best = ui.link("Best program", base)
@@ -172,6 +173,13 @@ class _View:
         )
         set_text(
             self._waiting, f"waits for: {shown(summary['waiting'])}" if summary["waiting"] else ""
+        )
+        set_text(
+            self._unreadable,
+            f"This version cannot read the problem of this run, so its baselines are not named: "
+            f"{shown(summary['unreadable'])}"
+            if summary["unreadable"]
+            else "",
         )
         rate = course.progress.rate(summary["elapsed_seconds"])
         settled = f"{summary['iterations']} of {summary['budget']}"
