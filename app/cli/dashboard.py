@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +15,10 @@ from app.cli.output import Screen
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from app.cli.target import Target
+    from app.config.settings import Settings
     from app.engine.context import Context
+    from app.ports.protocols import Sandbox
 
 POLL_SECONDS = 0.25
 
@@ -134,7 +137,12 @@ def served(
     try:
         target = find_target()
         home, findings = target.home, partial(quick_findings, target)
-        with serving(ctx, redis_url, place, home=home, installation=findings) as dashboard:
+        with (
+            _sandbox(target, settings) as sandbox,
+            serving(
+                ctx, redis_url, place, home=home, installation=findings, sandbox=sandbox
+            ) as dashboard,
+        ):
             address = dashboard.address
             if token:  # of the environment: whoever may have it has it, and a log need not
                 address = f"{address.partition('?')[0]} (its token is EVOQ_DASHBOARD_TOKEN)"
@@ -142,3 +150,18 @@ def served(
             yield dashboard.address
     except CannotListen as error:
         raise CommandError(str(error)) from error
+
+
+@contextmanager
+def _sandbox(target: Target, settings: Settings) -> Iterator[Sandbox | None]:
+    """Yields where programs move against a person, opened at the first move.
+
+    None in a deployment: its dashboard holds the ledger's password, and is no place for programs.
+    """
+    from app import bootstrap
+
+    if target.deployed:
+        yield None
+        return
+    with closing(bootstrap.LazySandbox(settings.sandbox)) as sandbox:
+        yield sandbox

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from starlette.websockets import WebSocketDisconnect
 from app.dashboard import frames
 from app.dashboard.comparisons import ComparisonDocument, comparison, comparisons
 from app.dashboard.control import ChangeRefused, Control
+from app.dashboard.exhibitions import Exhibitions, PositionDocument
 from app.dashboard.games import GameDocument, GamesDocument, game_document, games_document
 from app.dashboard.metrics import scrape
 from app.dashboard.programs import ProgramDocument
@@ -38,7 +40,24 @@ After = Annotated[int, Query(ge=0, description="How many to skip.")]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 
 
-def routes(reader: RunReader, tails: Tails, control: Control) -> APIRouter:
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A position of a game against a program that is asked for.
+
+    Attributes:
+      program: Beginning of its id; "" for the best program of the run.
+      moves: From the beginning of the game.
+      answer: Whether the program is to make the next move.
+    """
+
+    program: str = ""
+    moves: list[str] = field(default_factory=list)
+    answer: bool = False
+
+
+def routes(
+    reader: RunReader, tails: Tails, control: Control, exhibitions: Exhibitions
+) -> APIRouter:
     """Returns every route of `/api`, and `/ws`."""
     router = APIRouter(prefix="/api")
 
@@ -130,6 +149,12 @@ def routes(reader: RunReader, tails: Tails, control: Control) -> APIRouter:
     def game_(run: Name, game: Annotated[int, Path(ge=1)]) -> GameDocument:
         """A game that ended, with its moves; its number is `seq` of its event."""
         return game_document(reader.store, reader.run(run), game)
+
+    @router.post("/runs/{run}/play")
+    async def play(run: Name, move: Move) -> PositionDocument:
+        """The position after some moves of a game against a program. Needs the token."""
+        row = await found(run)
+        return await exhibitions.turn(row, move.program, move.moves, answer=move.answer)
 
     @router.get("/comparisons")
     def comparisons_() -> list[ComparedRuns]:

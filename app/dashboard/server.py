@@ -16,10 +16,12 @@ from fastapi import FastAPI
 from app.dashboard.access import Access, AccessMiddleware, loopback
 from app.dashboard.api import add_errors, add_metrics, add_socket, routes
 from app.dashboard.control import Control
+from app.dashboard.exhibitions import Exhibitions
 from app.dashboard.reads import RunReader
 from app.dashboard.system import Installation
 from app.dashboard.tail import Tails
 from app.engine.context import Context
+from app.ports.protocols import Sandbox
 from app.reports.waiting import watched_queue
 
 PORT = 8642
@@ -65,6 +67,7 @@ def application(
     pages: bool = True,
     home: Path = Path(),
     installation: Installation = list,
+    sandbox: Sandbox | None = None,
 ) -> FastAPI:
     """Returns the whole application.
 
@@ -75,6 +78,7 @@ def application(
       pages: False leaves out the pages: they belong to one application a process.
       home: The folder whose disk is shown.
       installation: Returns what `evoq doctor` finds here.
+      sandbox: Where programs move against a person; None where the dashboard runs none.
     """
     app = FastAPI(
         title="Evoqueue",
@@ -86,14 +90,15 @@ def application(
     queue = watched_queue(redis_url)
     reader = RunReader(ctx.store, redis_url, ctx.problem, queue, home, installation)
     tails, control = Tails(ctx.store), Control(ctx)
-    app.include_router(routes(reader, tails, control))
+    exhibitions = Exhibitions(reader, sandbox)
+    app.include_router(routes(reader, tails, control, exhibitions))
     add_metrics(app, reader)
     add_socket(app, reader, tails)
     add_errors(app)
     if pages:
         from app.dashboard.pages import add_pages
 
-        add_pages(app, reader, tails, control)
+        add_pages(app, reader, tails, control, exhibitions)
     app.add_middleware(AccessMiddleware, access=access)
     return app
 
@@ -120,6 +125,7 @@ def serving(
     pages: bool = True,
     home: Path = Path(),
     installation: Installation = list,
+    sandbox: Sandbox | None = None,
 ) -> Iterator[Serving]:
     """Serves the dashboard from a thread of this process during the block; see `application`.
 
@@ -129,7 +135,15 @@ def serving(
     access = place.access()
     listener = _listener(place)
     port = listener.getsockname()[1]
-    app = application(ctx, redis_url, access, pages=pages, home=home, installation=installation)
+    app = application(
+        ctx,
+        redis_url,
+        access,
+        pages=pages,
+        home=home,
+        installation=installation,
+        sandbox=sandbox,
+    )
     config = uvicorn.Config(
         app,
         log_config=None,

@@ -1,25 +1,105 @@
 """What `/api` says of the games of a run."""
 
+import json
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+from urllib.request import Request, urlopen
 
 import psycopg
 import pytest
 
 from app.adapters.store.sql import SqlStore
 from app.dashboard.server import Place, Serving, serving
+from app.domain.evaluation import Failure, FailureKind
 from app.domain.events import Closed, EventKind, Played
+from app.domain.problem import Job, Outcome
 from app.engine.context import Context
-from tests.engine.test_dashboard import NO_QUEUE, finished, get, refusal
+from app.engine.exhibition import TURN
+from app.ports.protocols import NEVER, Stop
+from tests.engine.test_dashboard import NO_QUEUE, TOKEN, base, finished, get, refusal
 from tests.engine.test_dashboard_metrics import address_of
 from tests.engine.test_tournament import facts, game, played
+from tests.engine.toy import ToySandbox, problem
 
 __all__ = ["finished"]
 
 
+class Nim(ToySandbox):
+    """Five sticks, of which each move takes one or two; the program takes one, or its leave."""
+
+    def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
+        assert job.function == TURN
+        asked, *moves = job.cases
+        if moves == ["2", "2"]:
+            return Outcome(None, Failure(FailureKind.RUNTIME, "it crashed"))
+        left = 5 - sum(map(int, moves)) - (asked == "move")
+        found = {
+            "position": "|" * left,
+            "legal": [str(n) for n in (1, 2) if n <= left],
+            "move": "1" if asked == "move" else "",
+            "over": "" if left else "no stick is left",
+        }
+        return Outcome(json.dumps({"metrics": found}).encode(), None)
+
+
 @pytest.fixture
 def served(ctx: Context) -> Iterator[Serving]:
-    with serving(ctx, NO_QUEUE, Place(port=0), pages=False) as dashboard:
+    toy = game()
+    ctx = replace(ctx, problem=lambda digest: toy)
+    place = Place(port=0, token=TOKEN)
+    with serving(ctx, NO_QUEUE, place, pages=False, sandbox=Nim()) as dashboard:
         yield dashboard
+
+
+def move(served: Serving, run: int, token: str = TOKEN, **asked: Any) -> Any:
+    request = Request(
+        f"{base(served)}/api/runs/{run}/play",
+        method="POST",
+        data=json.dumps(asked).encode(),
+        headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+    )
+    with urlopen(request, timeout=30) as answer:
+        return json.loads(answer.read())
+
+
+def test_a_program_answers_the_moves_of_a_person(ctx: Context, served: Serving):
+    run = played(ctx, game(), budget=4)
+    champion = facts(ctx, run, EventKind.CLOSED)[-1].podium[0]
+
+    began = move(served, run)
+    answered = move(served, run, program=champion[:8], moves=["2"], answer=True)
+    ended = move(served, run, moves=["2", "1", "1"], answer=True)
+
+    assert (began["program"], began["position"], began["legal"]) == (champion, "|||||", ["1", "2"])
+    assert (answered["moves"], answered["position"]) == (["2", "1"], "||")
+    assert (ended["over"], ended["legal"]) == ("no stick is left", [])
+
+
+def test_a_program_that_fails_loses_the_game(ctx: Context, served: Serving):
+    run = played(ctx, game(), budget=4)
+
+    lost = move(served, run, moves=["2", "2"], answer=True)
+
+    assert lost["over"] == "the program lost: runtime: it crashed"
+    assert lost["legal"] == []
+
+
+def test_a_move_needs_the_token_a_game_and_a_sandbox(ctx: Context, served: Serving):
+    run = played(ctx, game(), budget=4)
+    assert refusal(lambda: move(served, run, token="wrong"))[0] == 401
+    assert refusal(lambda: move(served, run, program="00000000"))[0] == 404
+    assert refusal(lambda: move(served, run, moves=["1" * 81]))[0] == 409
+    toy = problem()
+    no_game = replace(ctx, problem=lambda digest: toy)
+    for other, sandbox, words in (
+        (no_game, Nim(), "is no game"),
+        (ctx, None, "`evoq play toy-run` plays"),
+    ):
+        place = Place(port=0, token=TOKEN)
+        with serving(other, NO_QUEUE, place, pages=False, sandbox=sandbox) as dashboard:
+            status, text = refusal(lambda: move(dashboard, run))
+        assert (status, words in text) == (409, True)
 
 
 def test_the_games_of_a_run_are_read_with_its_podiums_and_ratings(ctx: Context, served: Serving):

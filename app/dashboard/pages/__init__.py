@@ -9,12 +9,14 @@ from fastapi import FastAPI
 from nicegui import ui
 
 from app.dashboard.control import Control
+from app.dashboard.exhibitions import Exhibitions
 from app.dashboard.pages import (
     archive,
     compare,
     game,
     games,
     lineage,
+    play,
     program,
     run,
     runs,
@@ -26,7 +28,9 @@ from app.dashboard.reads import RunReader
 from app.dashboard.tail import Tails
 
 
-def add_pages(app: FastAPI, reader: RunReader, tails: Tails, control: Control) -> None:
+def add_pages(
+    app: FastAPI, reader: RunReader, tails: Tails, control: Control, exhibitions: Exhibitions
+) -> None:
     """Adds every page to an application."""
     sources = Sources(reader, tails)
     runs.add(sources)
@@ -37,6 +41,7 @@ def add_pages(app: FastAPI, reader: RunReader, tails: Tails, control: Control) -
     tree.add(sources)
     games.add(sources)
     game.add(sources)
+    play.add(sources, exhibitions)
     compare.add(sources)
     system.add(sources)
     ui.run_with(

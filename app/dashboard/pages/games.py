@@ -82,8 +82,9 @@ class _View:
         base = f"/run/{run.id}"
         heading(f"Games of {run.name}", 1)
         newest = [Link("Newest generation", f"{base}/games")] if cohort is not None else []
+        play = Link("Play against the best", f"{base}/play")
         data = Link("As data", f"/api/runs/{run.id}/games")
-        links([Link(run.name, base), *newest, data])
+        links([Link(run.name, base), *newest, play, data])
         self._empty = say("", "notice")
         self._tiles = Tiles(("generation", "ended", "being played", "waiting"))
         heading("Boards")

@@ -1,22 +1,19 @@
 """`evoq play`: the dialogue between a person and a program."""
 
-from typing import Any
-
 from app.cli.play import played
+from app.engine.exhibition import Position
 
 
 class Nim:
     """Five sticks, of which each move takes one or two; the program takes one."""
 
-    def asked(self, what: str, moves: list[str]) -> dict[str, Any]:
-        moves = [*moves]
-        left = 5 - sum(map(int, moves))
-        move = ""
-        if what == "move" and left:
-            move, left = "1", left - 1
-        legal = [str(n) for n in (1, 2) if n <= left]
-        over = "" if left else "no stick is left"
-        return {"position": "|" * left, "legal": legal, "move": move, "over": over}
+    def shown(self, moves: list[str], move: str = "") -> Position:
+        left = 5 - sum(map(int, [*moves, move or "0"]))
+        legal = tuple(str(n) for n in (1, 2) if n <= left)
+        return Position("|" * left, legal, move, "" if left else "no stick is left")
+
+    def answered(self, moves: list[str]) -> Position:
+        return self.shown(moves, "1")
 
 
 def test_person_and_program_move_in_turn_until_the_game_is_over() -> None:
