@@ -13,6 +13,8 @@ from pydantic import BaseModel, Field, TypeAdapter, create_model
 
 from app.domain.events import Event, EventKind, Fact
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+
 
 def encode(run: int, event: Event) -> str:
     """Returns the frame of an event: compact JSON, the same text each time."""
@@ -23,7 +25,7 @@ def encode(run: int, event: Event) -> str:
         "kind": event.kind,
         "data": event.data,
     }
-    return json.dumps({"event": body}, separators=(",", ":"))
+    return _ENCODER.encode({"event": body})
 
 
 @cache

@@ -6,7 +6,7 @@ that the ledger stores, `read_fact` reads it back; nothing else knows the keys o
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, TypeAlias, get_args
 
 from app.domain.evaluation import FailureKind
@@ -383,6 +383,9 @@ Fact: TypeAlias = (
 SETTLING = (EventKind.ADMITTED, EventKind.REFUSED, EventKind.CUT, EventKind.FAILED)
 
 _FACTS: Mapping[EventKind, type[Fact]] = {fact.kind: fact for fact in get_args(Fact)}
+_FIELDS: Mapping[EventKind, tuple[str, ...]] = {
+    kind: tuple(field.name for field in fields(fact)) for kind, fact in _FACTS.items()
+}
 _READERS: Mapping[str, Callable[[Any], Any]] = {
     "cell": lambda cell: None if cell is None else tuple(cell),
     "axes": lambda axes: tuple(Axis(**axis) for axis in axes),
@@ -421,7 +424,9 @@ class Event:
 
 def document(fact: Fact) -> dict[str, Any]:
     """Returns the fields of a fact as JSON values; without a `role` or `clone_of` by default."""
-    values = asdict(fact)
+    values = {name: getattr(fact, name) for name in _FIELDS[fact.kind]}
+    if "axes" in values:
+        values["axes"] = tuple(asdict(axis) for axis in values["axes"])
     if values.get("role") is Role.GENERATOR:
         del values["role"]
     if values.get("clone_of", "") is None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from app.domain.events import (
     Admitted,
@@ -80,29 +81,28 @@ def fold(before: Progress, events: Iterable[Event]) -> Progress:
     """Returns the progress after further events, given in their order."""
     after = before
     for event in events:
-        after = replace(_after(after, event), seq=event.seq)
+        after = replace(after, seq=event.seq, **_changes(after, event))
     return after
 
 
-def _after(before: Progress, event: Event) -> Progress:
+def _changes(before: Progress, event: Event) -> dict[str, Any]:
+    """Returns the fields that an event changes, but for `seq`."""
     match event.fact:
         case Improved(fitness=fitness, settled=settled):
-            improvements = before.improvements + 1
-            return replace(
-                before,
-                best=fitness,
-                best_at=settled,
-                improvements=improvements,
-                failures_since_best={},
-            )
+            return {
+                "best": fitness,
+                "best_at": settled,
+                "improvements": before.improvements + 1,
+                "failures_since_best": {},
+            }
         case Validated():
-            return replace(before, validated=before.validated + 1)
+            return {"validated": before.validated + 1}
         case Noticed(text=text):
-            return replace(before, notices=(*before.notices, text))
+            return {"notices": (*before.notices, text)}
         case Admitted() | Refused() | Cut() | Failed() as fact if _of_budget(fact):
             return _settled(before, event, fact)
         case _:
-            return before
+            return {}
 
 
 def _of_budget(fact: Settling) -> bool:
@@ -114,7 +114,7 @@ def _of_budget(fact: Settling) -> bool:
     return fact.proposal is not None and fact.proposal >= 0 and not returned
 
 
-def _settled(before: Progress, event: Event, fact: Settling) -> Progress:
+def _settled(before: Progress, event: Event, fact: Settling) -> dict[str, Any]:
     failures, since_best = before.failures, before.failures_since_best
     cuts = before.cuts
     if isinstance(fact, Cut):
@@ -123,12 +123,11 @@ def _settled(before: Progress, event: Event, fact: Settling) -> Progress:
         kind = fact.failure
         failures = {**failures, kind: failures.get(kind, 0) + 1}
         since_best = {**since_best, kind: since_best.get(kind, 0) + 1}
-    return replace(
-        before,
-        done=before.done + 1,
-        admitted=before.admitted + isinstance(fact, Admitted | Refused),
-        cuts=cuts,
-        failures=failures,
-        failures_since_best=since_best,
-        recent=(*before.recent, event.seconds)[-WINDOW:],
-    )
+    return {
+        "done": before.done + 1,
+        "admitted": before.admitted + isinstance(fact, Admitted | Refused),
+        "cuts": cuts,
+        "failures": failures,
+        "failures_since_best": since_best,
+        "recent": (*before.recent, event.seconds)[-WINDOW:],
+    }
