@@ -1,6 +1,5 @@
 """The page of an archive: a heat map of its grid, and its cells as a table."""
 
-import asyncio
 from itertools import combinations
 
 from nicegui import ui
@@ -35,7 +34,7 @@ def add(sources: Sources) -> None:
 
 async def _draw(sources: Sources, run: Run, island: int | None, across: int, up: int) -> None:
     base = f"/run/{run.id}"
-    archive = await asyncio.to_thread(sources.reader.archive, run, island)
+    archive = await sources.archive(run, island)
     gridded = bool(archive.axes) and all(_on_grid(cell, archive) for cell in archive.cells)
     n = len(archive.axes)
     across = across if 0 <= across < n else 0
@@ -76,7 +75,7 @@ async def _draw(sources: Sources, run: Run, island: int | None, across: int, up:
     grid = Grid(columns, name="Fittest cells", empty="No program has entered the archive yet.")
 
     async def refresh() -> None:
-        now = await asyncio.to_thread(sources.reader.archive, run, island)
+        now = await sources.archive(run, island)
         sizes = [str(size) for size in now.sizes[:64]]
         filled.set_text(f"Occupied cells: {', '.join(sizes)} on islands 0 to {len(now.sizes) - 1}.")
         if chart is not None and now.axes:
@@ -86,7 +85,7 @@ async def _draw(sources: Sources, run: Run, island: int | None, across: int, up:
         fittest = sorted(now.cells, key=lambda cell: -cell.fitness)[:MOST_ROWS]
         grid.show([_cells(run, cell) for cell in fittest])
 
-    await keep_live(refresh, 5.0)
+    keep_live(refresh, 5.0)
 
 
 def _mark(here: bool) -> str:

@@ -68,7 +68,7 @@ async def _comparison_page(sources: Sources, name: str) -> None:
                 [[Link(run, f"/run/{run}"), state] for run, state in current.unfinished.items()]
             )
 
-        await keep_live(refresh, 5.0)
+        keep_live(refresh, 5.0)
 
 
 class _ProblemView:
@@ -199,4 +199,4 @@ async def _draw(sources: Sources, ids: list[int]) -> None:
             )
         grid.show(rows)
 
-    await keep_live(refresh, 2.0)
+    keep_live(refresh, 2.0)

@@ -54,7 +54,7 @@ def add(sources: Sources) -> None:
             return
         with page(f"Games of {run.name}"):
             view = _View(sources, run, generation)
-            await keep_live(view.refresh)
+            keep_live(view.refresh)
 
 
 def result(game: PlayedGame) -> str:

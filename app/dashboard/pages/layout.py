@@ -58,6 +58,7 @@ ol.tree li::before { content: ""; position: absolute; left: -.3rem; top: .7rem; 
   height: .5rem; border-radius: 50%; background: var(--grey); }
 ol.tree li.best::before { background: #d9822b; }
 ol.tree details { margin: .2rem 0; }
+ol.tree li > span { display: inline; }
 .boards { display: grid; grid-template-columns: repeat(auto-fill, minmax(190px, 1fr));
   gap: .75rem; margin: .5rem 0; }
 .board { border: 1px solid var(--line); border-radius: 6px; padding: .5rem; min-width: 0;
@@ -233,8 +234,12 @@ def set_text(element: TextElement, text: str) -> None:
         element.set_text(text)
 
 
-async def keep_live(refresh: Callable[[], Awaitable[None]], seconds: float = EVERY_SECONDS) -> None:
-    """Calls `refresh` now and again and again; says so while the ledger does not answer."""
+def keep_live(refresh: Callable[[], Awaitable[None]], seconds: float = EVERY_SECONDS) -> None:
+    """Calls `refresh` as soon as the browser has the page, and again and again.
+
+    The page is painted before anything is read for it.  Says so while the ledger does not answer.
+    """
+    page_ = ui.context.slot.parent.props("aria-busy=true")
     fault = say("", "notice").props("role=status")
     fault.set_visibility(False)
 
@@ -251,6 +256,7 @@ async def keep_live(refresh: Callable[[], Awaitable[None]], seconds: float = EVE
             fault.set_visibility(True)
         else:
             fault.set_visibility(False)
+        if "aria-busy" in page_.props:
+            page_.props(remove="aria-busy")
 
-    await attempt()
-    ui.timer(seconds, attempt, immediate=False)
+    ui.timer(seconds, attempt)

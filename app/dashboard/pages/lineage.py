@@ -4,11 +4,24 @@ import asyncio
 
 from nicegui import ui
 
-from app.dashboard.pages.layout import Cell, Grid, Link, heading, links, page, say
+from app.dashboard.pages.layout import (
+    Cell,
+    Grid,
+    Link,
+    heading,
+    keep_live,
+    links,
+    page,
+    say,
+    set_text,
+)
 from app.dashboard.pages.sources import Sources
 from app.dashboard.pages.text import number, shown
 from app.domain.run import Run
 from app.reports.metrics import MetricsRow
+
+SHOWN = 60
+"""Programs that are drawn at first, and at each wish for older ones."""
 
 
 def add(sources: Sources) -> None:
@@ -20,31 +33,58 @@ def add(sources: Sources) -> None:
         if run is None:
             return
         with page(f"Lineage in {run.name}"):
-            heading("Lineage", 1)
-            links([Link(run.name, f"/run/{run.id}"), Link("Tree", f"/run/{run.id}/tree")])
-            try:
-                line = await asyncio.to_thread(sources.reader.lineage, run, program)
-            except LookupError as error:
-                say(shown(f"{error}."))
-                return
-            tail = await sources.tail(run)
-            records = {best.program for best in tail.course.improvements}
-            say(
-                f"{len(line)} programs, the newest first; ★ marks those that were the best of "
-                f"the run when they were admitted.",
-                "grey",
-            )
-            grid = Grid(
-                ("", "fitness", "gain", "operator", "settled after", "program", "changes"),
-                name="Lineage",
-                empty="This program was not admitted to the archive, so it has no lineage in it.",
-            )
-            grid.show(
-                [
-                    _cells(run, row, line[n + 1] if n + 1 < len(line) else None, records)
-                    for n, row in enumerate(line)
-                ]
-            )
+            view = _View(sources, run, program)
+            keep_live(view.refresh)
+
+
+class _View:
+    """The elements of one viewer's page."""
+
+    def __init__(self, sources: Sources, run: Run, program: str) -> None:
+        """Draws them without a lineage."""
+        self._sources, self._run, self._program = sources, run, program
+        self._rows: list[list[Cell]] | None = None
+        self._shown = 0
+        heading("Lineage", 1)
+        links([Link(run.name, f"/run/{run.id}"), Link("Tree", f"/run/{run.id}/tree")])
+        self._said = say("The lineage is read.", "grey")
+        self._grid = Grid(
+            ("", "fitness", "gain", "operator", "settled after", "program", "changes"),
+            name="Lineage",
+            empty="This program was not admitted to the archive, so it has no lineage in it.",
+        )
+        self._older = ui.button("Show older ones", on_click=self._show_more)
+        self._older.props("outline dense no-caps").set_visibility(False)
+
+    async def refresh(self) -> None:
+        """Reads the lineage once: what has been admitted stays as it is."""
+        if self._rows is not None:
+            return
+        run = self._run
+        try:
+            line = await asyncio.to_thread(self._sources.reader.lineage, run, self._program)
+        except LookupError as error:
+            self._rows = []
+            set_text(self._said, shown(f"{error}."))
+            return
+        tail = await self._sources.tail(run)
+        records = {best.program for best in tail.course.improvements}
+        set_text(
+            self._said,
+            f"{len(line)} programs, the newest first; ★ marks those that were the best of "
+            f"the run when they were admitted.",
+        )
+        self._rows = [
+            _cells(run, row, line[n + 1] if n + 1 < len(line) else None, records)
+            for n, row in enumerate(line)
+        ]
+        self._show_more()
+
+    def _show_more(self) -> None:
+        rows = self._rows or []
+        self._shown += SHOWN
+        self._grid.show(rows[: self._shown])
+        self._older.set_visibility(len(rows) > self._shown)
 
 
 def _cells(run: Run, row: MetricsRow, parent: MetricsRow | None, records: set[str]) -> list[Cell]:

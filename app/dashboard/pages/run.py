@@ -29,8 +29,8 @@ from app.reports.course import Contribution, Course
 
 MOST_SHOWN = 25
 """Improvements and milestones on the page, newest first; `/api` has all of them."""
-_CHART_SECONDS = 2
-"""Between two drawings of the chart of a run that goes on."""
+_CHART_SECONDS, _POINTS = 2, 500
+"""Between two drawings of the chart of a run that goes on; longer by one for so many points."""
 
 
 def add(sources: Sources, control: Control) -> None:
@@ -44,7 +44,7 @@ def add(sources: Sources, control: Control) -> None:
         with page(run.name):
             view = _View(sources, run)
             view.draw(control, authorised=bool(request.scope.get(AUTHORISED)))
-            await keep_live(view.refresh)
+            keep_live(view.refresh)
 
 
 class _View:
@@ -145,7 +145,9 @@ class _View:
         self._show_state(summary, course)
         self._games.set_visibility(bool(course.games.generations))
         self._refreshes += 1
-        if self._drawn == tail.seq or (self._drawn >= 0 and self._refreshes % _CHART_SECONDS):
+        between = _CHART_SECONDS + len(course.points) // _POINTS
+        going_on = summary["state"] == "running" and self._drawn >= 0
+        if self._drawn == tail.seq or (going_on and self._refreshes % between):
             return
         self._drawn = tail.seq
         self._chart.options.clear()

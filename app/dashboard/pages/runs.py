@@ -28,7 +28,7 @@ def add(sources: Sources) -> None:
             async def refresh() -> None:
                 grid.show([_cells(row) for row in await sources.runs()])
 
-            await keep_live(refresh, 2.0)
+            keep_live(refresh, 2.0)
 
 
 def _cells(row: RunRow) -> list[Cell]:

@@ -1,6 +1,7 @@
 """Where pages read: documents that all viewers share while they are fresh."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -9,7 +10,7 @@ from typing import Any, TypeVar
 from app.dashboard.comparisons import ComparisonDocument, comparison, comparisons
 from app.dashboard.games import GamesDocument, games_document
 from app.dashboard.pages.layout import heading, page, say
-from app.dashboard.reads import RunReader, RunRow, TreeDocument
+from app.dashboard.reads import ArchiveDocument, RunReader, RunRow, TreeDocument
 from app.dashboard.system import SystemDocument
 from app.dashboard.tail import Tail, Tails
 from app.domain.run import Run
@@ -19,6 +20,8 @@ from app.reports.course import Improvement
 _T = TypeVar("_T")
 FRESH_SECONDS = 2.0
 """Age up to which a document that costs many statements is shown again."""
+MOST_SHARE, MOST_SECONDS = 0.02, 30.0
+"""Share of the time that one document may take to be read, and the age that no document exceeds."""
 GAMES_SECONDS = 0.9
 """The same of the games of a run, whose boards are drawn once a second."""
 CHECKED_SECONDS = 60.0
@@ -57,6 +60,11 @@ class Sources:
             ("failures", run.id, kinds), lambda: self.reader.usual_failures(run, kinds)
         )
 
+    async def archive(self, run: Run, island: int | None) -> ArchiveDocument:
+        return await self._fresh(
+            ("archive", run.id, island), lambda: self.reader.archive(run, island)
+        )
+
     async def system(self) -> SystemDocument:
         return await self._fresh("system", self.reader.system)
 
@@ -92,12 +100,19 @@ class Sources:
     async def _fresh(
         self, key: object, read: Callable[[], _T], seconds: float = FRESH_SECONDS
     ) -> _T:
-        """Returns what `read` returned at most `seconds` ago; viewers at once read once."""
+        """Returns what `read` returned at most `seconds` ago; viewers at once read once.
+
+        What takes long to read is shown for longer, so that pages that are left open take
+        `MOST_SHARE` of the ledger's time at most for each document.
+        """
         async with self._locks.setdefault(key, asyncio.Lock()):
-            at, document = self._read.get(key, (-seconds, None))
-            if time.monotonic() - at > seconds:
+            until, document = self._read.get(key, (-math.inf, None))
+            began = time.monotonic()
+            if began > until:
                 document = await asyncio.to_thread(read)
-                self._read[key] = time.monotonic(), document
+                ended = time.monotonic()
+                shown = min(max(seconds, (ended - began) / MOST_SHARE), MOST_SECONDS)
+                self._read[key] = ended + shown, document
                 if len(self._read) > _MOST:
                     oldest = min(self._read, key=lambda each: self._read[each][0])
                     del self._read[oldest]

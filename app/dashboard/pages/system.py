@@ -80,7 +80,7 @@ def add(sources: Sources) -> None:
             async def check() -> None:
                 checks.show([_check_cells(found) for found in await sources.installation()])
 
-            await keep_live(refresh, 2.0)
+            keep_live(refresh, 2.0)
             ui.timer(0.1, check, once=True)
             ui.timer(CHECKED_SECONDS, check, immediate=False)
 

@@ -1,15 +1,22 @@
 """The page of a run's tree: the branches that led to its improvements, and counts of the rest."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 
 from nicegui import ui
+from nicegui.elements.mixins.text_element import TextElement
 
-from app.dashboard.pages.layout import Link, heading, keep_live, links, page, say, set_text
+from app.dashboard.pages.layout import heading, keep_live, page, say, set_text
 from app.dashboard.pages.sources import Sources
 from app.dashboard.pages.text import as_html, number
 from app.dashboard.reads import TreeDocument
 from app.domain.run import Run
 from app.reports.lineage import Branch, TreeNode, branches
+
+MOST_DRAWN = 60
+"""Newest programs of the branch of the best that are drawn at first; what is older, and the other
+branches, when they are opened."""
 
 
 def add(sources: Sources) -> None:
@@ -20,23 +27,48 @@ def add(sources: Sources) -> None:
         run = await sources.run(name)
         if run is None:
             return
-        tail = await sources.tail(run)
-        tree = await sources.tree(run, list(tail.course.improvements))
         with page(f"Tree of {run.name}"):
-            heading("Tree", 1)
-            base = f"/run/{run.id}"
-            best = [Link("Lineage of the best", f"{base}/lineage/{tree.best}")] if tree.best else []
-            links([Link(run.name, base), *best])
-            news = say("", "notice").props("role=status")
-            say(_summary(tree), "grey")
-            _draw(run, tree)
+            view = _View(sources, run)
+            keep_live(view.refresh, 2.0)
 
-            async def refresh() -> None:
-                more = len((await sources.tail(run)).course.improvements) - tree.improvements
-                text = f"{more} new since this page was drawn: load it again to see them."
-                set_text(news, text if more else "")
 
-            await keep_live(refresh, 2.0)
+class _View:
+    """The elements of one viewer's page."""
+
+    def __init__(self, sources: Sources, run: Run) -> None:
+        """Draws them without a tree."""
+        self._sources, self._run = sources, run
+        self._drawn: TreeDocument | None = None
+        heading("Tree", 1)
+        with ui.element("div").classes("links"):
+            ui.link(run.name, f"/run/{run.id}")
+            self._lineage = ui.link("Lineage of the best", f"/run/{run.id}")
+            self._lineage.set_visibility(False)
+        self._news = say("", "notice").props("role=status")
+        self._said = say("The tree is read.", "grey")
+        self._box = ui.element("div").classes("scroll")
+        self._box.props('tabindex=0 role=region aria-label="Tree"')
+
+    async def refresh(self) -> None:
+        improvements = list((await self._sources.tail(self._run)).course.improvements)
+        if self._drawn is None:
+            self._drawn = await self._sources.tree(self._run, improvements)
+            self._draw(self._drawn)
+        more = len(improvements) - self._drawn.improvements
+        text = f"{more} new since this page was drawn: load it again to see them."
+        set_text(self._news, text if more else "")
+
+    def _draw(self, tree: TreeDocument) -> None:
+        set_text(self._said, _summary(tree))
+        if tree.best:
+            self._lineage.props(f'href="/run/{self._run.id}/lineage/{tree.best}"')
+            self._lineage.set_visibility(True)
+        with self._box:
+            for n, branch in enumerate(branches(tree.nodes, tree.best)):
+                if n == 0:
+                    _draw_leading(self._run, branch)
+                else:
+                    _lazily(_title(branch), partial(_branch, self._run, branch))
 
 
 def _summary(tree: TreeDocument) -> str:
@@ -53,10 +85,36 @@ def _summary(tree: TreeDocument) -> str:
     )
 
 
-def _draw(run: Run, tree: TreeDocument) -> None:
-    html = "".join(_branch(run, branch) for branch in branches(tree.nodes, tree.best))
-    box = ui.html(html, sanitize=False, tag="div")
-    box.classes("scroll").props('tabindex=0 role=region aria-label="Tree"')
+def _draw_leading(run: Run, branch: Branch) -> None:
+    """Draws the newest programs of a branch, and folds the older ones and the sides."""
+    older, newer = branch.nodes[:-MOST_DRAWN], branch.nodes[-MOST_DRAWN:]
+    if older:
+        first = replace(branch, nodes=older)
+        sides = sum(side.size for node in older for side in branch.sides.get(node.program, ()))
+        beside = f", and {_counted(sides, 'program')} beside them" if sides else ""
+        title = f"{_counted(len(older), 'older program')} of this branch{beside}"
+        _lazily(title, partial(_branch, run, first))
+    parent = older[-1] if older else None
+    with ui.element("ol").classes("tree"):
+        for node in newer:
+            with ui.element("li").classes("best" if node.improvement else ""):
+                ui.html(_node(run, node, parent), sanitize=False, tag="span")
+                for side in branch.sides.get(node.program, ()):
+                    _lazily(_title(side), partial(_branch, run, side, node))
+            parent = node
+
+
+def _lazily(title: str, content: Callable[[], str]) -> None:
+    """Draws a folded part whose content is made when it is opened."""
+    with ui.element("details") as box:
+        TextElement(tag="summary", text=title)
+
+    def fill() -> None:
+        if len(box.default_slot.children) == 1:
+            with box:
+                ui.html(content(), sanitize=False)
+
+    box.on("toggle", fill)
 
 
 def _branch(run: Run, branch: Branch, parent: TreeNode | None = None) -> str:
@@ -73,11 +131,11 @@ def _items(run: Run, branch: Branch, parent: TreeNode | None) -> Iterator[str]:
 
 
 def _side(run: Run, side: Branch, parent: TreeNode) -> str:
-    programs = _counted(side.size, "program")
-    return (
-        f"<details><summary>branch of {programs}, best {number(side.best)}</summary>"
-        f"{_branch(run, side, parent)}</details>"
-    )
+    return f"<details><summary>{_title(side)}</summary>{_branch(run, side, parent)}</details>"
+
+
+def _title(branch: Branch) -> str:
+    return f"branch of {_counted(branch.size, 'program')}, best {number(branch.best)}"
 
 
 def _node(run: Run, node: TreeNode, parent: TreeNode | None) -> str:
