@@ -399,4 +399,3 @@ def test_the_archive_of_every_recipe_is_that_of_the_events(
 
     replay = check(ctx, run, 24)
     assert recipe_name != "funsearch" or sum(replay.epochs) >= 3
-    assert recipe_name != "tree_of_thoughts" or sum(replay.epochs) >= 1

@@ -17,13 +17,13 @@ def offered(
     return Event(seq, float(seq), fact)
 
 
-def cut(seq: int, *, seconds: float | None = None) -> Event:
+def cut(seq: int, *, seconds: float | None = None, why: CutReason = CutReason.DUPLICATE) -> Event:
     fact = Cut(
         proposal=seq,
         island=0,
         operator="diff",
         program=None,
-        why=CutReason.DUPLICATE,
+        why=why,
         reason="same",
     )
     return Event(seq, float(seq) if seconds is None else seconds, fact)
@@ -78,6 +78,13 @@ def test_seeds_and_incumbents_are_not_counted():
     assert progress.done == 0
     assert progress.failures == {}
     assert progress.seq == 3
+
+
+def test_what_was_given_back_to_the_budget_is_not_counted():
+    progress = fold(Progress(), [cut(1), cut(2, why=CutReason.RETURNED)])
+
+    assert progress.done == 1
+    assert progress.cuts == {"duplicate": 1}
 
 
 def test_folding_in_parts_is_folding_at_once():
