@@ -41,7 +41,7 @@ Limit = Annotated[int, Query(ge=1, le=1000)]
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class PositionRequest:
     """A position of a game against a program that is asked for.
 
     Attributes:
@@ -151,7 +151,7 @@ def routes(
         return game_document(reader.store, reader.run(run), game)
 
     @router.post("/runs/{run}/play")
-    async def play(run: Name, move: Move) -> PositionDocument:
+    async def play(run: Name, move: PositionRequest) -> PositionDocument:
         """The position after some moves of a game against a program. Needs the token."""
         row = await found(run)
         return await exhibitions.turn(row, move.program, move.moves, answer=move.answer)

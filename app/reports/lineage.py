@@ -62,7 +62,7 @@ def tree(births: Sequence[Birth], improvements: Collection[ProgramId]) -> list[T
 
 
 @dataclass(slots=True)
-class Branch:
+class TreeBranch:
     """A line of descent: each node but the first is a child of the one before it.
 
     Attributes:
@@ -72,12 +72,12 @@ class Branch:
     """
 
     nodes: list[TreeNode]
-    sides: dict[ProgramId, list["Branch"]] = field(default_factory=dict)
+    sides: dict[ProgramId, list["TreeBranch"]] = field(default_factory=dict)
     size: int = 0
     best: float = float("-inf")
 
 
-def branches(nodes: Sequence[TreeNode], best: ProgramId | None) -> list[Branch]:
+def branches(nodes: Sequence[TreeNode], best: ProgramId | None) -> list[TreeBranch]:
     """Returns the branches that begin with the roots of a tree, that of the best program first.
 
     A branch goes on with the child that leads to the best program, else with the one that has the
@@ -110,10 +110,10 @@ def branches(nodes: Sequence[TreeNode], best: ProgramId | None) -> list[Branch]:
             node.ordinal,
         )
 
-    found: list[Branch] = []
+    found: list[TreeBranch] = []
     waiting = [(node, found) for node in sorted(children.get(None, ()), key=rank)]
     for first, place in waiting:  # grows while it is read: sides come after their branch
-        branch = Branch([], size=sizes[first.program], best=highest[first.program])
+        branch = TreeBranch([], size=sizes[first.program], best=highest[first.program])
         place.append(branch)
         line = [first]
         while line:

@@ -53,7 +53,7 @@ def add(sources: Sources) -> None:
                 links([Link("Games", f"/run/{run.id}/games")])
             return
         with page(f"Games of {run.name}"):
-            view = _View(sources, run, generation)
+            view = _GamesView(sources, run, generation)
             keep_live(view.refresh)
 
 
@@ -72,7 +72,7 @@ def ending(termination: str, failure: str | None, culprit: str | None) -> str:
     return shown(", ".join(part for part in (termination.replace("_", " "), fault) if part))[:200]
 
 
-class _View:
+class _GamesView:
     """The elements of one viewer's page."""
 
     def __init__(self, sources: Sources, run: Run, cohort: int | None) -> None:

@@ -33,11 +33,11 @@ def add(sources: Sources) -> None:
         if run is None:
             return
         with page(f"Lineage in {run.name}"):
-            view = _View(sources, run, program)
+            view = _LineageView(sources, run, program)
             keep_live(view.refresh)
 
 
-class _View:
+class _LineageView:
     """The elements of one viewer's page."""
 
     def __init__(self, sources: Sources, run: Run, program: str) -> None:

@@ -44,10 +44,10 @@ def add(sources: Sources, exhibitions: Exhibitions) -> None:
                     "notice",
                 )
             else:
-                _Table(exhibitions, run, program)
+                _ViewersGame(exhibitions, run, program)
 
 
-class _Table:
+class _ViewersGame:
     """One game of one viewer."""
 
     def __init__(self, exhibitions: Exhibitions, run: Run, program: str) -> None:

@@ -42,12 +42,12 @@ def add(sources: Sources, control: Control) -> None:
         if run is None:
             return
         with page(run.name):
-            view = _View(sources, run)
+            view = _RunView(sources, run)
             view.draw(control, authorised=bool(request.scope.get(AUTHORISED)))
             keep_live(view.refresh)
 
 
-class _View:
+class _RunView:
     """The elements of one viewer's page."""
 
     def __init__(self, sources: Sources, run: Run) -> None:

@@ -12,7 +12,7 @@ from app.dashboard.pages.sources import Sources
 from app.dashboard.pages.text import as_html, number
 from app.dashboard.reads import TreeDocument
 from app.domain.run import Run
-from app.reports.lineage import Branch, TreeNode, branches
+from app.reports.lineage import TreeBranch, TreeNode, branches
 
 MOST_DRAWN = 60
 """Newest programs of the branch of the best that are drawn at first; what is older, and the other
@@ -28,11 +28,11 @@ def add(sources: Sources) -> None:
         if run is None:
             return
         with page(f"Tree of {run.name}"):
-            view = _View(sources, run)
+            view = _TreeView(sources, run)
             keep_live(view.refresh, 2.0)
 
 
-class _View:
+class _TreeView:
     """The elements of one viewer's page."""
 
     def __init__(self, sources: Sources, run: Run) -> None:
@@ -85,7 +85,7 @@ def _summary(tree: TreeDocument) -> str:
     )
 
 
-def _draw_leading(run: Run, branch: Branch) -> None:
+def _draw_leading(run: Run, branch: TreeBranch) -> None:
     """Draws the newest programs of a branch, and folds the older ones and the sides."""
     older, newer = branch.nodes[:-MOST_DRAWN], branch.nodes[-MOST_DRAWN:]
     if older:
@@ -117,12 +117,12 @@ def _lazily(title: str, content: Callable[[], str]) -> None:
     box.on("toggle", fill)
 
 
-def _branch(run: Run, branch: Branch, parent: TreeNode | None = None) -> str:
+def _branch(run: Run, branch: TreeBranch, parent: TreeNode | None = None) -> str:
     """Returns the list of a branch, with its sides in it."""
     return f'<ol class="tree">{"".join(_items(run, branch, parent))}</ol>'
 
 
-def _items(run: Run, branch: Branch, parent: TreeNode | None) -> Iterator[str]:
+def _items(run: Run, branch: TreeBranch, parent: TreeNode | None) -> Iterator[str]:
     for node in branch.nodes:
         sides = "".join(_side(run, side, node) for side in branch.sides.get(node.program, ()))
         kind = ' class="best"' if node.improvement else ""
@@ -130,11 +130,11 @@ def _items(run: Run, branch: Branch, parent: TreeNode | None) -> Iterator[str]:
         parent = node
 
 
-def _side(run: Run, side: Branch, parent: TreeNode) -> str:
+def _side(run: Run, side: TreeBranch, parent: TreeNode) -> str:
     return f"<details><summary>{_title(side)}</summary>{_branch(run, side, parent)}</details>"
 
 
-def _title(branch: Branch) -> str:
+def _title(branch: TreeBranch) -> str:
     return f"branch of {_counted(branch.size, 'program')}, best {number(branch.best)}"
 
 

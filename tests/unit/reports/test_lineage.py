@@ -3,19 +3,19 @@
 import math
 
 from app.ports.records import Birth
-from app.reports.lineage import Branch, branches, tree
+from app.reports.lineage import TreeBranch, branches, tree
 
 
 def birth(program: str, parent: str | None, fitness: float, children: int = 0) -> Birth:
     return Birth(program, parent, fitness, "tune", 0, int(fitness), children)
 
 
-def deepest(found: list[Branch]) -> int:
+def deepest(found: list[TreeBranch]) -> int:
     sides = [side for branch in found for places in branch.sides.values() for side in places]
     return 1 + deepest(sides) if sides else 1
 
 
-def names(branch: Branch) -> str:
+def names(branch: TreeBranch) -> str:
     return "".join(node.program for node in branch.nodes)
 
 

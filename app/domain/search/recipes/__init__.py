@@ -6,47 +6,47 @@ A package outside this repository adds a recipe by an entry point of the group `
 
 from collections.abc import Mapping
 
-from app.domain.search.recipes.beam import Beam
-from app.domain.search.recipes.best_of_n import BestOfN
-from app.domain.search.recipes.cascaded import Cascaded
+from app.domain.search.recipes.beam import BeamRecipe
+from app.domain.search.recipes.best_of_n import BestOfNRecipe
+from app.domain.search.recipes.cascaded import CascadedRecipe
 from app.domain.search.recipes.funsearch import FunSearch
 from app.domain.search.recipes.funsearch_lite import FunSearchLite
 from app.domain.search.recipes.greedy import Greedy
 from app.domain.search.recipes.map_elites import MapElites
 from app.domain.search.recipes.random_search import RandomSearch
-from app.domain.search.recipes.reflexion import Reflexion
-from app.domain.search.recipes.speculate import Speculate
-from app.domain.search.recipes.tournament import Tournament
-from app.domain.search.recipes.tree_of_thoughts import TreeOfThoughts
+from app.domain.search.recipes.reflexion import ReflexionRecipe
+from app.domain.search.recipes.speculate import SpeculateRecipe
+from app.domain.search.recipes.tournament import TournamentRecipe
+from app.domain.search.recipes.tree_of_thoughts import TreeOfThoughtsRecipe
 from app.domain.search.strategy import Recipe
 
 RECIPES: Mapping[str, type[Recipe]] = {
-    "beam": Beam,
-    "best_of_n": BestOfN,
-    "cascaded": Cascaded,
+    "beam": BeamRecipe,
+    "best_of_n": BestOfNRecipe,
+    "cascaded": CascadedRecipe,
     "funsearch": FunSearch,
     "funsearch_lite": FunSearchLite,
     "greedy": Greedy,
     "map_elites": MapElites,
     "random": RandomSearch,
-    "reflexion": Reflexion,
-    "speculate": Speculate,
-    "tournament": Tournament,
-    "tree_of_thoughts": TreeOfThoughts,
+    "reflexion": ReflexionRecipe,
+    "speculate": SpeculateRecipe,
+    "tournament": TournamentRecipe,
+    "tree_of_thoughts": TreeOfThoughtsRecipe,
 }
 
 __all__ = [
     "RECIPES",
-    "Beam",
-    "BestOfN",
-    "Cascaded",
+    "BeamRecipe",
+    "BestOfNRecipe",
+    "CascadedRecipe",
     "FunSearch",
     "FunSearchLite",
     "Greedy",
     "MapElites",
     "RandomSearch",
-    "Reflexion",
-    "Speculate",
-    "Tournament",
-    "TreeOfThoughts",
+    "ReflexionRecipe",
+    "SpeculateRecipe",
+    "TournamentRecipe",
+    "TreeOfThoughtsRecipe",
 ]

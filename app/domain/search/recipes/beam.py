@@ -49,7 +49,7 @@ def equally(level: Level, width: int, children: int) -> tuple[Phase, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Beam:
+class BeamRecipe:
     """The recipe.
 
     Attributes:

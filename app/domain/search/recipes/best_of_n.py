@@ -9,12 +9,12 @@ Source: the pattern BestOfN of BranchContext.  Departures: docs/patterns.md.
 from dataclasses import dataclass
 
 from app.domain.search.promotion import best_of, cascade
-from app.domain.search.recipes.cascaded import Cascaded, from_champion
+from app.domain.search.recipes.cascaded import CascadedRecipe, from_champion
 from app.domain.search.strategy import RecipeInputs, Strategy, at_least, fixed
 
 
 @dataclass(frozen=True, slots=True)
-class BestOfN:
+class BestOfNRecipe:
     """The recipe.
 
     Attributes:
@@ -37,6 +37,6 @@ class BestOfN:
     def strategy(self, inputs: RecipeInputs) -> Strategy:
         """Builds the five decisions."""
         if self.commit:
-            return Cascaded((self.n,), 1.0, self.deadline_seconds).strategy(inputs)
+            return CascadedRecipe((self.n,), 1.0, self.deadline_seconds).strategy(inputs)
         climb = cascade(inputs.stages, inputs.thresholds, inputs.cases)
         return from_champion(fixed(self.n), best_of(0, climb, inputs.stages), self.deadline_seconds)

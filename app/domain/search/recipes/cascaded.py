@@ -38,7 +38,7 @@ def from_champion(size: Size, promotion: Promotion, deadline_seconds: float | No
 
 
 @dataclass(frozen=True, slots=True)
-class Cascaded:
+class CascadedRecipe:
     """The recipe.
 
     Attributes:

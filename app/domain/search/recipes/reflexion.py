@@ -33,7 +33,7 @@ def in_turn(attempts: int, parents: int) -> Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class Reflexion:
+class ReflexionRecipe:
     """The recipe.
 
     Attributes:

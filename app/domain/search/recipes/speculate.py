@@ -13,7 +13,7 @@ from app.domain.search.strategy import RecipeInputs, Strategy, at_least, fixed
 
 
 @dataclass(frozen=True, slots=True)
-class Speculate:
+class SpeculateRecipe:
     """The recipe.
 
     Attributes:

@@ -52,7 +52,7 @@ def by_games(stages: tuple[str, ...], gates: Gates, pairing: Pairing, games: int
     Args:
       stages: Of the problem; the last one is the game.
       gates: Between the stages, the one before the game included; every seed plays.
-      pairing: See `Tournament`.
+      pairing: See `TournamentRecipe`.
       games: Games of a pair in which each of the two begins.
     """
     *before, game = stages
@@ -128,7 +128,7 @@ def _placing(game: str, games: int, cohort: Cohort, player: ProgramId) -> float 
 
 
 @dataclass(frozen=True, slots=True)
-class Tournament:
+class TournamentRecipe:
     """The recipe, for problems that are games.
 
     Attributes:

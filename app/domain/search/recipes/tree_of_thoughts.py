@@ -52,7 +52,7 @@ def regrown(depth: int) -> Upkeep:
 
 
 @dataclass(frozen=True, slots=True)
-class TreeOfThoughts:
+class TreeOfThoughtsRecipe:
     """The recipe.
 
     Attributes:
