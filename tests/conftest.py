@@ -1,5 +1,6 @@
 """Fixtures every test may use: real servers, started once a session, stopped with it."""
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from app.adapters.store.sql import SqlStore
 from app.adapters.store.tables import metadata
 from app.embedded.postgres import EmbeddedPostgres
 from app.embedded.valkey import EmbeddedValkey
+from tests.contracts.attack_times import PROPERTY, listing
 
 DEPLOYMENT = "deployment"
 """The group of the tests that share the Compose project."""
@@ -58,6 +60,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupSc
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begins with the groups that take longest, so that no process idles at the end."""
     items.sort(key=lambda item: _weight(group(item.nodeid)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Lists how the attacks of `make attacks` ended, and when."""
+    rows = [
+        value
+        for report in terminalreporter.getreports("passed")
+        for name, value in report.user_properties
+        if name == PROPERTY
+    ]
+    if os.environ.get("SANDBOX_ATTACKS") == "whole" and rows:
+        terminalreporter.section("attacks")
+        for line in listing(rows):
+            terminalreporter.line(line)
 
 
 def _weight(group: str) -> int:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
@@ -11,6 +12,7 @@ from app.domain.evaluation import FailureKind
 from app.domain.problem import Evaluator, Job, Limits, Mode, Outcome
 from app.ports.protocols import Sandbox
 from tests.contracts.attack_outcomes import OUTCOMES, AttackResult, Outcomes
+from tests.contracts.attack_times import AttackTimes
 from tests.contracts.attacks import ATTACKS as PROGRAMS
 from tests.contracts.attacks import HONEST, Attack
 from tests.contracts.attacks_on_limits import ON_LIMITS
@@ -20,8 +22,6 @@ from tests.contracts.sandbox import last_outcome
 
 WHOLE_CORPUS = os.environ.get("SANDBOX_ATTACKS") == "whole"
 """Whether every attack is tried behind each isolation but bare processes, as by `make attacks`."""
-ATTACKS = (*PROGRAMS, *HARNESS, *MACHINE, *(ON_LIMITS if WHOLE_CORPUS else ()))
-
 SAMPLE = {
     "a score by protocol": ("forged answers on the socket", "an answer to the next request"),
     "a score by output": ("frames on every descriptor",),
@@ -34,7 +34,9 @@ SAMPLE = {
     "sessions": ("daemons",),
     "signals": ("kill everything",),
     "memory": ("memory block by block",),
+    "memory of all processes": ("shared memory of many processes",),
     "files": ("disk fill", "inode fill", "links and pipes left behind"),
+    "sum of files": ("files without a name",),
     "output": ("no newline flood",),
     "CPU time": ("CPU time of children",),
     "identity": ("become root",),
@@ -44,6 +46,11 @@ SAMPLE = {
 """One attack or more on each mechanism: what is tried on every push behind the kinds of isolation
 that the whole corpus is not tried behind."""
 SAMPLED = {name for names in SAMPLE.values() for name in names}
+ATTACKS = (
+    *PROGRAMS, *HARNESS, *MACHINE,
+    *(attack for attack in ON_LIMITS if WHOLE_CORPUS or attack.name in SAMPLED),
+)  # fmt: skip
+"""The whole corpus where it is asked for; else without the most of what "bare" alone needs."""
 
 SECRET = b"marmot-7431-hidden"
 LIMITS = Limits(
@@ -110,11 +117,26 @@ class AttackContract:
         program = source.encode("utf-8", "surrogatepass")
         return last_outcome(sandbox, Job(PROBLEM, "evaluate", ((".py", program),), limits, mode))
 
+    @pytest.fixture
+    def measured(
+        self, sandbox: Sandbox, attack: Attack, record_property: Callable[[str, object], None]
+    ) -> Callable[[Mode], Outcome]:
+        """Runs the attack, and puts how long it took into the listing of `make attacks`."""
+
+        def run(mode: Mode) -> Outcome:
+            limits = self.limits(attack)
+            isolation = type(self).__name__.removeprefix("Test").removesuffix("UnderAttack")
+            with AttackTimes(record_property).of(isolation, attack.name, mode, limits) as ended:
+                ended.append(self.attack(sandbox, mode, attack.source, limits))
+            return ended[0]
+
+        return run
+
     def test_an_attack_gains_nothing_in_guarded_mode(
-        self, sandbox: Sandbox, attack: Attack
+        self, sandbox: Sandbox, attack: Attack, measured: Callable[[Mode], Outcome]
     ) -> None:
         limits = self.limits(attack)
-        outcome = self.attack(sandbox, Mode.GUARDED, attack.source, limits)
+        outcome = measured(Mode.GUARDED)
         assert attack_result(outcome) in self.outcomes(attack).guarded, outcome
         seen = repr(replace(outcome, boot_seconds=0.0)).encode()
         assert SECRET not in seen
@@ -123,10 +145,10 @@ class AttackContract:
         assert (after.failure, score(after)) == (None, 0.5)
 
     def test_an_attack_is_contained_in_compatible_mode(
-        self, sandbox: Sandbox, attack: Attack
+        self, sandbox: Sandbox, attack: Attack, measured: Callable[[Mode], Outcome]
     ) -> None:
         limits = self.limits(attack)
-        outcome = self.attack(sandbox, Mode.COMPATIBLE, attack.source, limits)
+        outcome = measured(Mode.COMPATIBLE)
         assert attack_result(outcome) in self.outcomes(attack).compatible, outcome
         after = self.attack(sandbox, Mode.COMPATIBLE, HONEST, limits)
         assert (after.failure, score(after)) == (None, 0.5)

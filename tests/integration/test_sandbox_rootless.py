@@ -9,7 +9,7 @@ from app.adapters.sandbox.pool import PoolSettings
 from app.domain.evaluation import FailureKind
 from app.domain.problem import Job, Mode
 from app.ports.protocols import Sandbox
-from tests.contracts.attack_outcomes import Outcomes, same
+from tests.contracts.attack_outcomes import IN_THE_ZYGOTE, Outcomes, same
 from tests.contracts.attacks import Attack
 from tests.contracts.sandbox import FRUGAL, SQUARE, kind, last_outcome, metrics, problem
 from tests.contracts.sandbox_attacks import SampledAttackContract
@@ -68,6 +68,8 @@ class TestRootlessContainersUnderAttack(SampledAttackContract):
             # No cgroup counts what the kernel holds, so buffers keep their default size (208 KiB)
             # and descriptors end the attack: 125 pairs of sockets, 26 MiB a process.
             return same({FailureKind.RUNTIME})
+        if attack.name == "a process that cannot be read" and not self.counted:
+            return IN_THE_ZYGOTE[attack.name]
         return super().outcomes(attack)
 
 

@@ -16,6 +16,7 @@ from app.domain.problem import Evaluator, EvaluatorBroken, Job, Limits, Mode, Ou
 from app.ports.protocols import NEVER, Protection, Starved, Stop, Stopped, Unavailable
 
 _ATTEMPTS = 3  # a job whose sandbox is lost is repeated in a fresh one
+_HELD_UP_SECONDS = 15.0  # beyond a deadline: no sandbox is waited for so long, so we stood still
 _KEYS_REMEMBERED = 64
 _FINISHING_SECONDS = 15.0
 _SPARE_FROM = 0.8
@@ -101,19 +102,23 @@ class Pool:
     def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
         """Returns how the job ended; a sandbox lost on the way is replaced twice.
 
+        A job that has had its time in sandboxes that were lost is not repeated: a program that can
+        end its sandbox would have the time of three.
+
         Raises:
           Stopped: It was asked to stop; its sandbox is not used again, and its place is free.
           Unavailable: A sandbox could not be had, or the machinery between went away.
           Starved: The machine had no time for the trial.
           EvaluatorBroken: The evaluator cannot be imported or lacks the function.
         """
-        reason = ""
+        reason, spent_seconds = "", 0.0
         for attempt in range(_ATTEMPTS):
             warm = self._take(job, stop, fresh=attempt > 0)
             fit = False
             try:
                 if fit := stop.asked:
                     raise Stopped("the trial was withdrawn before it began")
+                began = time.monotonic()
                 with stop.then(warm.sandbox.interrupt):
                     report = warm.sandbox.run(job)
                 fit = warm.sandbox.clean and not stop.asked  # else it may be interrupted yet
@@ -129,6 +134,11 @@ class Pool:
                 reason = str(error)
                 if warm.sandbox.starved():
                     return _failed(FailureKind.MEMORY, more_than(job.limits), job)
+                took_seconds = time.monotonic() - began
+                if took_seconds < job.limits.wall_seconds + _HELD_UP_SECONDS:
+                    spent_seconds += took_seconds
+                if spent_seconds >= job.limits.wall_seconds:
+                    return _failed(FailureKind.TIMEOUT, f"its sandbox was lost: {reason}", job)
             except SandboxOverdue:
                 warm.sandbox.check()
                 return _failed(FailureKind.TIMEOUT, "the sandbox had to be destroyed", job)
