@@ -47,6 +47,7 @@ def check(
         overhead,
         print_measurements,
         protection_lines,
+        validating,
     )
     from app.cli.plan import UNCHANGEABLE_REMEDY, load_problem, read_layers, unchangeable
     from app.config.resolve import resolved
@@ -60,6 +61,9 @@ def check(
     with open_sandbox(resolution.settings.sandbox, screen) as sandbox:
         protections = sandbox.protections()
         seeds = [measure(loaded, sandbox, seed, loaded.thresholds) for seed in loaded.seeds]
+        validation = (
+            measure(validating(loaded), sandbox, loaded.seeds[0]) if loaded.validation else None
+        )
         differences = _differences(loaded, sandbox, seeds) if compare else []
         cost = overhead(sandbox, loaded.first_job().mode)
         counted = calls_of(loaded, sandbox)
@@ -76,6 +80,8 @@ def check(
         **_understood(loaded, resolution.settings, notices),
         "sandbox": {protection.name: protection.on for protection in protections},
         "seeds": [{"name": name, **measured.document()} for name, measured in named],
+        "validation": validation.document() if validation else None,
+        "references": list(loaded.references),
         "modes_compared": compare,
         "overhead": asdict(cost),
         "calls": asdict(counted) if counted else None,
@@ -84,7 +90,8 @@ def check(
     _print_understood(document, screen)
     for line in protection_lines(protections, verbose=verbose):
         screen.say(line)
-    print_measurements(named, screen)
+    validated = [(f"{named[0][0]}, validation", validation)] if validation else []
+    print_measurements([*named, *validated], screen)
     screen.say(cost.text)
     if counted and cost.mode is Mode.GUARDED:
         screen.say(counted.text(cost))

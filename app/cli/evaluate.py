@@ -18,6 +18,9 @@ def evaluate(
     mode: Annotated[
         str | None, typer.Option("--mode", metavar="MODE", help="guarded or compatible.")
     ] = None,
+    validation: Annotated[
+        bool, typer.Option("--validation", help="Measure on the problem's validation data.")
+    ] = False,
     config: Config = None,
     assignments: Assignments = None,
     as_json: Json = False,
@@ -30,10 +33,18 @@ def evaluate(
 
     Examples:
       evoq evaluate examples/online_bin_packing runs/online_bin_packing-1/best_program.py
+      evoq evaluate examples/online_bin_packing a.py --validation --set problem.data=binpack1.txt
       evoq evaluate my_problem a.py b.py --sandbox process --json
     """
-    from app.cli.measurement import Measurement, measure, open_sandbox, print_measurements
+    from app.cli.measurement import (
+        Measurement,
+        measure,
+        open_sandbox,
+        print_measurements,
+        validating,
+    )
     from app.cli.plan import load_problem, read_layers
+    from app.config.layers import UsageError
     from app.config.resolve import resolved
     from app.domain.evaluation import Failure, FailureKind
     from app.domain.program import Program
@@ -45,6 +56,14 @@ def evaluate(
     layers = read_layers(settings, config)
     loaded = load_problem([Path(problem)], layers)
     resolution = resolved(layers.choices, loaded.suggestions, loaded.suggested_by)
+    if validation and not loaded.validation:
+        raise UsageError(
+            "the problem has no validation",
+            where="--validation",
+            value=loaded.name,
+            remedy="Leave it out, or define one: docs/problems.md.",
+        )
+    loaded = validating(loaded) if validation else loaded
     contents = [_content(Path(file)) for file in files]
     measurements: list[tuple[str, Measurement]] = []
     with open_sandbox(resolution.settings.sandbox, screen) as box:

@@ -202,6 +202,11 @@ def evaluator_of(problem: Problem) -> Evaluator:
     return problem.first_job().evaluator
 
 
+def validating(problem: Problem) -> Problem:
+    """Returns a problem whose only stage is the validation of this one."""
+    return replace(problem, stages=(problem.validation,), thresholds=())
+
+
 def measure(
     problem: Problem,
     sandbox: Sandbox,

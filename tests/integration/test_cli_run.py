@@ -76,6 +76,37 @@ def test_a_run_installs_requirements_whatever_image_the_environment_names(
     assert "requirements.txt, line 1: './missing' is not in the problem's folder" in result.err
 
 
+VALIDATION = """
+
+def evaluate_validation(program_path):
+    measured = evaluate(program_path)
+    return {"combined_score": -abs(measured["value"] - 9.0), "unseen": measured["value"]}
+"""
+
+
+def test_a_run_exports_the_best_by_validation_and_shows_both_scores(evoq: Evoq, place: Path):
+    folder = problem_folder(place / "validated", evaluator=EVALUATOR + VALIDATION)
+    (folder / "references").mkdir()
+    (folder / "references" / "published.py").write_text("def value():\n    return 9.0\n")
+
+    result = evoq("run", folder, "--iterations", "12", "--name", "chosen")
+    document = evoq("show", "chosen", "--json").json
+    shown = evoq("show", "chosen").out
+    alone = evoq("evaluate", folder, folder / "initial_program.py", "--validation", "--json").json
+
+    assert result.code == 0, result.err
+    assert "validation, on data that the search never saw" in result.out
+    assert "unseen" in result.out
+    assert "by search" in shown
+    assert "published" in shown
+    searched = [one for one in document["validated"] if one["ordinal"] is not None]
+    assert document["best"]["validation"]["fitness"] == max(one["fitness"] for one in searched)
+    assert document["best"]["fitness"] == searched[0]["search_fitness"]
+    assert (place / "runs/chosen/best_program.py").read_text() == document["best"]["source"]
+    assert [one["fitness"] for one in document["validated"] if one["names"] == ["published"]] == [0]
+    assert alone[0]["fitness"] == -5.5
+
+
 def test_a_run_ends_with_its_document_and_files_and_can_be_shown(evoq: Evoq, place: Path):
     folder = problem_folder(place / "sum")
 
