@@ -29,13 +29,30 @@ class Instance:
         return -(-int(self.sizes.sum()) // self.capacity)
 
 
-def drawn(name, seed, count, size):
+def uniform(name, seed, count, size):
     """Returns instances of OR-Library's uniform class: capacity 150, whole sizes from 20 to 100."""
     rng = random.Random(f"{name}/{seed}")
     return [
         Instance(f"{name} {n}", 150, np.array([rng.randint(20, 100) for _ in range(size)]))
         for n in range(count)
     ]
+
+
+def weibull(name, seed, count, size):
+    """Returns instances of FunSearch's class: capacity 100, Weibull sizes of scale 45 and shape 3.
+
+    Sizes are cut to whole numbers, as the mean of the published instances says, not rounded, as
+    the paper does.
+    """
+    rng = random.Random(f"{name}/{seed}")
+    return [
+        Instance(f"{name} {n}", 100, np.array([_weibull_size(rng) for _ in range(size)]))
+        for n in range(count)
+    ]
+
+
+def _weibull_size(rng):
+    return min(max(int(rng.weibullvariate(45, 3)), 1), 100)
 
 
 def read(path):

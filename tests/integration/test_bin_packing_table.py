@@ -27,24 +27,9 @@ pytestmark = pytest.mark.skipif(
 FIRST_FIT = (PROBLEM / "seeds" / "first_fit.py").read_text()
 BEST_FIT = (PROBLEM / "seeds" / "best_fit.py").read_text()
 
-FUNSEARCH_OR = """
-import numpy as np
-
-def priority(item, bins):
-    gaps = bins - item
-    steps = [2, 3, 5, 7, 9, 12, 15, 21]
-    worths = np.array([4, 3, 2, 1, 0.9, 0.95, 0.97, 0.98, 0.99])
-    return worths[np.searchsorted(steps, gaps)]
-"""
-
-FUNSEARCH_WEIBULL = """
-import numpy as np
-
-def priority(item, bins):
-    worth = (bins - bins.max()) ** 2 / item + bins**2 / item**2 + bins**2 / item**3
-    worth = np.where(bins > item, -worth, worth)
-    return np.concatenate([worth[:1], worth[1:] - worth[:-1]])
-"""
+WEIBULL = PROBLEM.with_name("online_bin_packing_weibull")
+FUNSEARCH_OR = (PROBLEM / "references" / "funsearch.py").read_text()
+FUNSEARCH_WEIBULL = (WEIBULL / "references" / "funsearch.py").read_text()
 
 FILES = {
     "OR1": "orlib/binpack1.txt",
@@ -88,7 +73,7 @@ def evaluated(sandbox: ProcessSandbox, column: str, source: str, mode: str) -> E
     }
     problem = load([PROBLEM], options=options)
     program = Program(source)
-    trial, programs = Trial(problem.final_stage, (program.id,)), {program.id: program}
+    trial, programs = Trial(problem.validation, (program.id,)), {program.id: program}
     outcome = sandbox.run(problem.prepare(trial, programs))
     evaluation = problem.interpret(trial, programs, outcome)
     assert evaluation.failure is None, evaluation.failure
@@ -114,13 +99,14 @@ def test_guarded_mode_counts_the_same_bins(sandbox, heuristic, bins):
 
     [metrics] = evaluation.metrics.values()
     assert (metrics["bins"], metrics["lower_bound"]) == (bins, 2031)
+    assert metrics["binpack2 bins (at least 2031)"] == bins
     assert evaluation.verified
 
 
 def test_funsearchs_own_file_of_or3_is_binpack3(sandbox):
     from_json = load([PROBLEM], options={"problem.data": str(SHARED / "funsearch_or3.json")})
     program = Program(BEST_FIT)
-    trial, programs = Trial("evaluate", (program.id,)), {program.id: program}
+    trial, programs = Trial("evaluate_validation", (program.id,)), {program.id: program}
 
     outcome = sandbox.run(from_json.prepare(trial, programs))
     [metrics] = from_json.interpret(trial, programs, outcome).metrics.values()
@@ -131,7 +117,7 @@ def test_funsearchs_own_file_of_or3_is_binpack3(sandbox):
 def test_triplets_are_scaled_to_whole_numbers_and_shuffled(sandbox):
     triplets = load([PROBLEM], options={"problem.data": str(SHARED / "orlib" / "binpack5.txt")})
     program = Program(BEST_FIT)
-    trial, programs = Trial("evaluate", (program.id,)), {program.id: program}
+    trial, programs = Trial("evaluate_validation", (program.id,)), {program.id: program}
 
     outcome = sandbox.run(triplets.prepare(trial, programs))
     [metrics] = triplets.interpret(trial, programs, outcome).metrics.values()

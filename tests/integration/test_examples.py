@@ -15,6 +15,7 @@ import pytest
 from app.adapters.problems import load
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
+from app.cli.measurement import measure, validating
 from app.domain.evaluation import Evaluation, Trial, fitness
 from app.domain.problem import Problem
 from app.domain.program import Program
@@ -22,7 +23,8 @@ from app.domain.program import Program
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 SHARED = Path(os.environ.get("EVOQ_SHARED", ROOT.parent / "shared")) / "data"
-NAMES = ["circle_packing", "function_minimization", "online_bin_packing"]
+PACKING = ["online_bin_packing", "online_bin_packing_weibull"]
+NAMES = ["circle_packing", "function_minimization", *PACKING]
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +64,9 @@ def test_the_seeds_of_an_example_score_the_same_twice(sandbox, name):
         assert score(sandbox, problem, seed) == score(sandbox, problem, seed)
 
 
-def test_the_initial_program_of_bin_packing_is_best_fit_which_beats_first_fit(sandbox):
-    problem = load([EXAMPLES / "online_bin_packing"])
+@pytest.mark.parametrize("name", PACKING)
+def test_the_initial_program_of_bin_packing_is_best_fit_which_beats_first_fit(sandbox, name):
+    problem = load([EXAMPLES / name])
     by_name = {seed.id: seed for seed in problem.seeds}
 
     reached = {
@@ -74,6 +77,32 @@ def test_the_initial_program_of_bin_packing_is_best_fit_which_beats_first_fit(sa
 
     assert excess["initial program"] == excess["best fit"]
     assert excess["best fit"]["excess"] < excess["first fit"]["excess"]
+
+
+@pytest.mark.parametrize("name", PACKING)
+def test_the_published_heuristic_beats_best_fit_on_validation_data(sandbox, name):
+    problem = load([EXAMPLES / name])
+    validation = validating(problem)
+    best_fit = next(seed for seed in problem.seeds if seed.id == problem.baselines["best fit"])
+
+    measured = measure(validation, sandbox, best_fit)
+    published = measure(validation, sandbox, problem.references["funsearch"])
+
+    assert measured.failure is None
+    assert measured.fitness is not None
+    assert published.fitness is not None
+    assert published.fitness > measured.fitness
+    assert published.metrics["lower_bound"] == measured.metrics["lower_bound"]
+    seen = measure(problem, sandbox, best_fit)
+    assert seen.metrics["lower_bound"] != measured.metrics["lower_bound"], "other instances"
+
+
+def test_the_two_folders_of_bin_packing_share_their_evaluator():
+    one, other = (load([EXAMPLES / name]) for name in PACKING)
+
+    shared = {name for name in one.files if one.files[name] == other.files.get(name)}
+    assert {"evaluator.py", "instances.py", "initial_program.py"} <= shared
+    assert not {"sets.py", "config.yaml", "references/funsearch.py"} & shared
 
 
 @pytest.mark.parametrize(

@@ -7,3 +7,8 @@ def priority(item, bins):
 
 
 # EVOLVE-BLOCK-END
+
+
+def priorities(items, bins):
+    """Returns the priorities of several items, each of a packing of its own."""
+    return [priority(*one) for one in zip(items, bins, strict=True)]

@@ -1,0 +1,1 @@
+../online_bin_packing/evaluator.py
