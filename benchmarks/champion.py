@@ -14,6 +14,7 @@ import argparse
 import importlib.util
 import json
 import os
+import random
 import signal
 import sys
 import tempfile
@@ -66,6 +67,7 @@ class Direct:
         for path, (_, source) in zip(paths, job.programs, strict=True):
             path.write_bytes(source)
         moves: list[str] = []
+        random.seed(job.seed)
         signal.setitimer(signal.ITIMER_REAL, SECONDS)
         try:
             found = getattr(self._evaluator, job.function)(*map(str, paths))

@@ -6,12 +6,14 @@ the sandbox blames it; the referee has to judge nothing but the legality of a mo
 """
 
 import importlib.util
+import random
 import time
 
 import house
 import rules
 
 GAME_SECONDS = 20.0
+OPENING_PLIES = 4  # nobody can have four discs in a line yet
 SIDES = ("first", "second")
 
 
@@ -35,10 +37,21 @@ def entry(path):
     return play
 
 
-def game(players):
-    """Yields the moves of a game, as columns from 1; returns its result."""
-    board, position = rules.empty(), ""
-    for ply in range(rules.COLUMNS * rules.ROWS):
+def opened(plies):
+    """Returns a board after random moves, and these; the sandbox seeds `random` for each trial."""
+    board, columns = rules.empty(), []
+    for ply in range(plies):
+        columns.append(random.choice(rules.legal(board)))
+        board[columns[-1]].append(ply % 2)
+    return board, columns
+
+
+def game(players, plies=0):
+    """Yields the moves of a game, as columns from 1, random ones at first; returns its result."""
+    board, opening = opened(plies)
+    yield from (str(1 + column) for column in opening)
+    position = rules.text(board)
+    for ply in range(plies, rules.COLUMNS * rules.ROWS):
         side = ply % 2
         column = players[side](board, side)
         if type(column) is not int or column not in rules.legal(board):
@@ -58,7 +71,9 @@ def points(winner):
 
 
 def match(first, second):
-    result = yield from game([entry(first), entry(second)])
+    """Plays from an opening that is drawn for each pair: programs that always answer alike would
+    repeat one game, and the champion would be the best at that game alone."""
+    result = yield from game([entry(first), entry(second)], OPENING_PLIES)
     return result
 
 

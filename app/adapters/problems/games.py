@@ -46,6 +46,9 @@ class GameJobs:
     def prepare(self, trial: Trial, programs: Mapping[ProgramId, Program]) -> Job:
         """Returns the job of one trial.
 
+        The two games of a pair that differ in who begins have one seed, so a referee that draws
+        an opening gives both the same.
+
         Raises:
           ValueError: The trial has not as many players as its stage, or there is no such stage.
         """
@@ -61,7 +64,7 @@ class GameJobs:
             alone,
             programs=tuple(part.programs[0] for part in parts),
             game=self.limits,
-            seed=(alone.seed + number) % 2**32,
+            seed=(sum(part.seed for part in parts) + number // 2) % 2**32,
         )
 
 

@@ -53,11 +53,18 @@ def test_chess_requires_its_package_and_loads_without_it() -> None:
     assert chess.suggestions["search.strategy"] == "tournament"
 
 
-def test_a_game_of_another_number_has_another_seed(connect_four: Problem, trial: Trial) -> None:
+def test_the_games_of_a_pair_that_differ_in_who_begins_have_one_seed(
+    connect_four: Problem, trial: Trial
+) -> None:
     programs = {seed.id: seed for seed in connect_four.seeds}
-    other = Trial("match", trial.players, ("3",))
-    seeds = {connect_four.prepare(one, programs).seed for one in (trial, other)}
-    assert len(seeds) == 2
+    one, other = trial.players
+    games = [((one, other), "0"), ((other, one), "1"), ((one, other), "2"), ((one, one), "0")]
+    first, swapped, next_game, other_pair = (
+        connect_four.prepare(Trial("match", pair, (number,)), programs).seed
+        for pair, number in games
+    )
+    assert first == swapped
+    assert len({first, next_game, other_pair}) == 3
 
 
 def test_the_points_of_a_game_are_scores_by_opponent(connect_four: Problem, trial: Trial) -> None:
