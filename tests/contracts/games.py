@@ -199,6 +199,9 @@ def move(ply):
         threading.Thread(target=watch, daemon=True).start()
         time.sleep(0.1)
         return 4
+    seen = len(stamps)
+    while len(stamps) == seen:  # until the watcher has run again
+        time.sleep(0.005)
     gap = max(b - a for a, b in zip(stamps, stamps[1:]))
     return 9 if gap > 0.8 else 1
 """

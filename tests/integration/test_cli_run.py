@@ -138,7 +138,7 @@ def test_a_run_ends_with_its_document_and_files_and_can_be_shown(evoq: Evoq, pla
 
     shown = evoq("show", "first", "--json").json
     later = {"out": shown["out"], "costs": shown["costs"]}  # workers write what they spent later
-    later |= {"worked_on": None, "waiting": ""}  # it is not running
+    later |= {"worked_on": None, "waiting": "", "ratings": None}  # it is not running, and no game
     assert {**document, **later} == shown
 
     exported = place / "exported.py"

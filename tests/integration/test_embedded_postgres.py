@@ -65,7 +65,7 @@ def test_the_first_start_creates_the_database_and_the_second_finds_its_rows(tmp_
         with psycopg.connect(url.replace("+psycopg", "")) as connection:
             connection.execute("CREATE TABLE kept AS SELECT 42 AS answer")
         assert ask(url, "SHOW fsync") == "on"
-        assert ask(url, "SHOW wal_writer_delay") == "10ms"
+        assert ask(url, "SHOW wal_writer_delay") == "100ms"
         assert ask(url, "SHOW listen_addresses") == ""
     with EmbeddedPostgres(tmp_path) as url:
         assert ask(url, "SELECT answer FROM kept") == 42
