@@ -9,9 +9,10 @@ help:  ## list the commands
 
 check: lint types layers test  ## everything a change must pass, but what needs a deployment
 
-lint:  ## ruff: rules and format
+lint:  ## ruff: rules and format; no conflict of a merge left in a file
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
+	@! git grep -nE '^(<<<<<<<|>>>>>>>) [^SR]' || { echo "a conflict of a merge was committed"; exit 1; }
 
 types:  ## mypy --strict on everything but the tests
 	$(PYTHON) -m mypy
