@@ -66,7 +66,9 @@ def believed():
         if os.path.exists(path):
             found.append(path)
     for path in glob.glob("/tmp/*"):
-        if path not in ("/tmp/evaluator.txt", NOTES) and not path.startswith("/tmp/kept"):
+        interpreter = sys.prefix.startswith(path + "/")  # of a checkout under /tmp
+        ours = ("/tmp/evaluator.txt", NOTES)
+        if path not in ours and not interpreter and not path.startswith("/tmp/kept"):
             found.append(path)
     try:
         found.append(bytes(shared_memory.SharedMemory("answer").buf[:6]).decode())
