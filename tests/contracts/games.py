@@ -31,6 +31,7 @@ def match(first, second, cases=None):
         if type(value) is not int or not 1 <= value <= 9:
             loser = ("first", "second")[ply % 2]
             scores = {"first": float(ply % 2), "second": float(1 - ply % 2)}
+            yield f"?{str(value)[:10]}"
             return {**scores, "termination": "illegal_move", "culprit": loser}
         sums[ply % 2] += value
         yield f"{value}"
@@ -55,11 +56,15 @@ class Attack:
     Attributes:
       kinds: How it may fail; empty where the attack is without effect and the game goes on.
       limits: The limits of the players.
+      opponent: Who plays against it, and moves 5.
+      illegal: Whether the referee is to judge the first move illegal, whatever it is.
     """
 
     source: bytes
     kinds: tuple[FailureKind, ...] = ()
     limits: GameLimits = PLAYER
+    opponent: bytes = HONEST
+    illegal: bool = False
 
 
 def tried(body: str) -> bytes:
@@ -68,6 +73,37 @@ def tried(body: str) -> bytes:
     text = f"def attack(ply):\n    try:\n{lines}\n    except OSError:\n        pass\n"
     return PRE + text.encode() + b"def move(ply):\n    attack(ply)\n    return 4\n"
 
+
+FORGING = (
+    PRE
+    + b"""
+def harness(name="serve"):
+    frame = sys._getframe()
+    while frame.f_code.co_name != name:
+        frame = frame.f_back
+    return frame.f_locals
+
+def answer(*parts):
+    server = harness()["self"]
+    wire = sys.modules[type(server).__module__].wire
+    number = harness("_answer")["number"]
+    wire.send_frame(server._sock, wire.encode([number, *parts], server._export))
+    return server
+"""
+)
+"""A player that has found the harness in its own process, and answers in its place."""
+
+THREADED = PRE + (
+    b"def move(ply):\n    thread = threading.Thread(target=len, args=([],))\n"
+    b"    thread.start()\n    thread.join()\n    return 5\n"
+)
+WRITING = PRE + (
+    b"import tempfile\ndef move(ply):\n    with tempfile.TemporaryFile() as file:\n"
+    b"        file.write(bytes(100_000))\n    with open(f'mine{ply}', 'w'): pass\n    return 5\n"
+)
+HOLDING = (
+    b"kept = []\ndef move(ply):\n    kept.append(bytearray(b'x') * (30 << 20))\n    return 5\n"
+)
 
 RUNTIME, TIMEOUT = FailureKind.RUNTIME, FailureKind.TIMEOUT
 VIOLATION, INVALID = FailureKind.SANDBOX_VIOLATION, FailureKind.INVALID_RESULT
@@ -171,6 +207,87 @@ ATTACKS = {
         PRE + b"def move(ply):\n    if os.fork() == 0:\n        return 9\n    os.wait()\n"
         b"    return 4\n",
     ),
+    "exits with status 0 in the middle": Attack(
+        b"import sys\ndef move(ply):\n    sys.exit(0)\n", (RUNTIME,)
+    ),
+    "ends the referee's game": Attack(b"def move(ply):\n    raise StopIteration\n", (RUNTIME,)),
+    "interrupts the referee": Attack(b"def move(ply):\n    raise KeyboardInterrupt\n", (RUNTIME,)),
+    "stops itself": Attack(
+        PRE + b"def move(ply):\n    os.kill(os.getpid(), signal.SIGSTOP)\n    return 9\n",
+        (TIMEOUT,), HURRIED,
+    ),
+    "closes its descriptors": Attack(
+        PRE + b"def move(ply):\n    os.closerange(0, 200)\n    return 9\n", (RUNTIME,)
+    ),
+    "moves by an integer too long to print": Attack(
+        b"def move(ply):\n    return 10 ** 6000\n", illegal=True
+    ),
+    "moves by no number": Attack(b"def move(ply):\n    return float('nan')\n", illegal=True),
+    "moves by half a character": Attack(b"def move(ply):\n    return '\\udcff\\0'\n", illegal=True),
+    "moves by an object that sleeps when printed": Attack(
+        PRE + b"class Move:\n    def __str__(self):\n        time.sleep(1e6)\n"
+        b"def move(ply):\n    return Move()\n", (TIMEOUT,), HURRIED,
+    ),
+    "moves by a deep value": Attack(
+        b"def move(ply):\n    value = []\n    for _ in range(100_000): value = [value]\n"
+        b"    return value\n", (INVALID,),
+    ),
+    "moves by much": Attack(b"def move(ply):\n    return b'x' * (63 << 20)\n", illegal=True),
+    "answers with a state too long to print": Attack(
+        FORGING + b"def move(ply):\n    answer(10 ** 6000, 5)\n", (INVALID,)
+    ),
+    "raises what cannot be printed": Attack(
+        FORGING + b"def move(ply):\n    answer('raised', 10 ** 6000, '', '', '')\n", (INVALID,)
+    ),
+    "forges a kind of failure": Attack(
+        FORGING + b"def move(ply):\n    answer('raised', 'ValueError', '', 'timeout', '')\n",
+        (RUNTIME,),
+    ),
+    "ends an iteration that is none": Attack(
+        FORGING + b"def move(ply):\n    answer('stopped')\n", (INVALID,)
+    ),
+    "is asked again within each answer": Attack(
+        FORGING + b"class State:\n    def __str__(self):\n        time.sleep(0.5)\n"
+        b"        move(0)\n        return 'returned'\n"
+        b"def move(ply):\n    server = answer(State(), 5)\n    server._answer(server._receive())\n",
+        (INVALID,),
+    ),
+    "draws itself wrongly": Attack(
+        FORGING + b"harness()['self']._sketch = lambda value: "
+        b"['function', '', 1, [], [0, 0, 0, 4], [0]]\ndef move(ply):\n    return 4\n",
+    ),
+    "answers for moves to come": Attack(
+        FORGING + b"def move(ply):\n    if os.fork() == 0:\n        server = harness()['self']\n"
+        b"        wire = sys.modules[type(server).__module__].wire\n"
+        b"        for number in range(1, 40):\n"
+        b"            wire.send_frame(server._sock, wire.encode([number, 'returned', 9]))\n"
+        b"        os._exit(0)\n    os.wait()\n    return 9\n", (INVALID,),
+    ),
+    "leaves nothing on the disk": Attack(
+        tried("for place in (os.getcwd(), '/dev/shm'):\n    try:\n"
+              "        for number in range(200):\n"
+              "            with open(f'{place}/{number}', 'wb') as file:\n"
+              "                file.write(bytes(2 << 20))\n    except OSError: pass"),
+        (FailureKind.OUTPUT_LIMIT,), opponent=WRITING,
+    ),
+    "leaves no file to be made": Attack(
+        tried("for number in range(9000): open(f'{number}', 'wb').close()"),
+        (FailureKind.OUTPUT_LIMIT,), opponent=WRITING,
+    ),
+    "takes every process": Attack(
+        tried("while True:\n    if os.fork() == 0: time.sleep(1e6)"),
+        limits=GameLimits(20.0, 40.0, 500), opponent=THREADED,
+    ),
+    "holds memory while its opponent needs some": Attack(
+        PRE + b"kept = []\ndef move(ply):\n"
+        b"    kept[:] = kept or [bytearray(b'x') * (120 << 20)]\n    return 4\n",
+        opponent=HOLDING,
+    ),
+    "computes in the turn of its opponent": Attack(
+        tried("if ply < 2 and os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n"
+              "        while True: pass\n    os._exit(0)"),
+        opponent=HONEST,
+    ),
 }  # fmt: skip
 
 SAMPLE = (
@@ -183,6 +300,8 @@ SAMPLE = (
     "signals every process",
     "writes over its opponent",
     "reads its opponent and the referee",
+    "leaves nothing on the disk",
+    "is asked again within each answer",
 )
 """An attack on each mechanism, for the kinds of isolation that are tested with fewer."""
 
@@ -231,11 +350,14 @@ class GameContract:
     @pytest.mark.parametrize("name", ATTACKS)
     def test_only_the_attacker_is_blamed(self, sandbox: Sandbox, name: str) -> None:
         attack, seat = ATTACKS[name], len(name) % 2
-        players = (attack.source, HONEST) if seat == 0 else (HONEST, attack.source)
+        players = (attack.source, attack.opponent)
+        players = players if seat == 0 else players[::-1]
         outcome = sandbox.run(game(*players, attack.limits))
         if attack.kinds:
             assert outcome.failure is not None
             assert (outcome.failure.kind in attack.kinds, outcome.culprit) == (True, seat), outcome
+        elif attack.illegal:
+            assert result(outcome)["culprit"] == ("first", "second")[seat]
         else:
             ended = result(outcome)
             assert ended["moves"] == (["4", "5"] if seat == 0 else ["5", "4"]) * 3
@@ -243,7 +365,8 @@ class GameContract:
 
     def test_an_illegal_move_is_a_result_of_the_referee(self, sandbox: Sandbox) -> None:
         ended = result(sandbox.run(game(HONEST, b"def move(ply):\n    return 99\n")))
-        assert (ended["first"], ended["culprit"], ended["moves"]) == (1.0, "second", ["5"])
+        assert (ended["first"], ended["culprit"]) == (1.0, "second")
+        assert ended["moves"] == ["5", "?99"]
 
     def test_the_moves_until_a_failure_are_kept(self, sandbox: Sandbox) -> None:
         late = b"def move(ply):\n    return 7 if ply < 4 else 1 / 0\n"

@@ -29,9 +29,10 @@ class PlayerClock:
         self._left_seconds = game_seconds
         self._channel: socket.socket | None = None
         self._started = self._deadline = 0.0
+        self._requests = 0
 
     def begin(self, *, loads: bool) -> None:
-        """Asks for the turn and starts the clock.
+        """Asks for the turn and starts the clock, which a request within a request leaves as it is.
 
         Args:
           loads: Whether the player's module is being loaded, which takes time of the game alone.
@@ -42,6 +43,9 @@ class PlayerClock:
         self._channel.send(bytes((self.seat,)))
         if self._channel.recv(1) != GRANTED:
             raise RuntimeError("the sandbox has ended the game")
+        self._requests += 1
+        if self._requests > 1:
+            return
         most = self._left_seconds if loads else min(self._left_seconds, self._move_seconds)
         self._started = time.monotonic()
         self._deadline = self._started + most
@@ -58,8 +62,10 @@ class PlayerClock:
         return max(left, _LEAST_SECONDS)
 
     def end(self) -> None:
-        """Stops the clock."""
-        self._left_seconds -= time.monotonic() - self._started
+        """Stops the clock, unless it was started by a request around this one."""
+        self._requests -= 1
+        if not self._requests:
+            self._left_seconds -= time.monotonic() - self._started
 
     def expired(self) -> Exception:
         """Returns the error of a player whose time is used up."""

@@ -88,7 +88,7 @@ class ProgramClient:
                 error = wire.WireError("not an answer to this request")
                 raise self.blame(error, "invalid_result")
             raise StopIteration
-        name, message, kind, trace = (str(part) for part in answer[2:6])
+        name, message, kind, trace = answer[2:]
         raised = exception(name, message + _about_paths(name, request), kind, trace)
         raise self.blame(raised, kind if kind in _KINDS_OF_A_CALL else "runtime")
 
@@ -147,8 +147,7 @@ class ProgramClient:
             if answer[0] == "call" and len(answer) == 4:
                 self._serve_callback(answer)
                 continue
-            lengths = {"returned": 3, "raised": 6, "stopped": 2}
-            if answer[0] != number or lengths.get(str(answer[1])) != len(answer):
+            if not _is_answer(answer, number):
                 raise wire.WireError("not an answer to this request")
             return answer
 
@@ -194,6 +193,19 @@ class ProgramClient:
         if kind != "object" or type(number) is not int:
             raise wire.WireError("not a handle")
         return Proxy(self, number, self.generation)
+
+
+def _is_answer(answer: list[Any], number: int) -> bool:
+    """Returns whether an answer has a known form; a program can forge every part of it.
+
+    Parts that are objects of the program, or integers too long to print, are no texts.
+    """
+    head, *rest = answer[1:]
+    if type(answer[0]) is not int or answer[0] != number or type(head) is not str:
+        return False
+    if head == "raised":
+        return len(rest) == 4 and all(type(part) is str for part in rest)
+    return len(rest) == {"returned": 1, "stopped": 0}.get(head)
 
 
 def _runs(request: tuple[Any, ...]) -> bool:

@@ -169,8 +169,14 @@ class TrialRun:
         if fd != turns.listener.fileno():
             if not turns.answer(fd, self._children):
                 self._poll.unregister(fd)
+            self._check_files(turns)
         elif (accepted := turns.accept()) is not None:
             self._poll.register(accepted, select.POLLIN)
+
+    def _check_files(self, turns: Turns) -> None:
+        """Ends a game in which a player has filled more than its share of a file system."""
+        if turns.hoarding is not None and not self._stopped_by:
+            self._stopped_by, self._blamed = "hoarding", turns.hoarding
 
     def _check_output(self) -> None:
         """Ends a trial that prints too much; each player of a game may print as much as allowed."""
@@ -347,6 +353,9 @@ class TrialRun:
             if max(held) > (int(self._game["memory_mib"]) << 20):
                 self._stopped_by, self._blamed = MEMORY, self._largest
                 return
+        if self._turns is not None:
+            self._turns.look_at_files()
+            self._check_files(self._turns)
         if state.layout.counted_memory and processes.oom_kills(state.layout) > self._oom_before:
             self._stopped_by = MEMORY
         if self._holdings is None or self._stopped_by:

@@ -1,7 +1,9 @@
 """Turns of a game: only the player that is to move runs, and its clock alone goes down.
 
 The evaluator's side asks the zygote for a turn before each request to a player.  The zygote stops
-every process of the other player first, so that none can use up the time of its opponent.
+every process of the other player first, so that none can use up the time of its opponent.  What
+the file systems of the sandbox gain in a turn is therefore the player's, which may fill a share of
+them: no opponent finds a full disk.
 """
 
 from __future__ import annotations
@@ -10,11 +12,14 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from . import processes
 from .player_clock import GRANTED
-from .sandbox_layout import UIDS, SandboxLayout
+from .sandbox_layout import SHARED_MEMORY, UIDS, SandboxLayout
+
+_MOST_FILLED = 0.3
+"""The share of a file system that one player may fill; what is left is the referee's."""
 
 
 class Turns:
@@ -23,6 +28,8 @@ class Turns:
     Attributes:
       listener: Where the evaluator's side connects.
       moving: The seat of the player that has the turn; None before the first.
+      hoarding: The seat of a player that has filled more than its share of a file system; None if
+        none has.
     """
 
     def __init__(
@@ -33,6 +40,10 @@ class Turns:
         self._uids = uids
         self._channels: dict[int, socket.socket] = {}
         self.moving: int | None = None
+        self.hoarding: int | None = None
+        self._places = (layout.work, SHARED_MEMORY) if layout.own_root else ()
+        self._filled = _filled(self._places)
+        self._gained = [[0.0] * len(self._filled) for _ in uids]
 
     def accept(self) -> int | None:
         """Returns the descriptor of a new connection, which `answer` serves; None without one."""
@@ -65,10 +76,23 @@ class Turns:
             del self._channels[fd]
             channel.close()
             return False
-        self._give(asked[0], children)
-        with contextlib.suppress(OSError):
-            channel.send(GRANTED)
+        self.look_at_files()
+        if self.hoarding is None:
+            self._give(asked[0], children)
+            with contextlib.suppress(OSError):
+                channel.send(GRANTED)
         return True
+
+    def look_at_files(self) -> None:
+        """Counts what the file systems have gained since the last look as the moving player's."""
+        filled = _filled(self._places)
+        if self.moving is not None:
+            gained = self._gained[self.moving]
+            for index, (before, now) in enumerate(zip(self._filled, filled, strict=True)):
+                gained[index] += now - before
+            if max(gained, default=0.0) > _MOST_FILLED:
+                self.hoarding = self.moving
+        self._filled = filled
 
     def _give(self, seat: int, children: dict[int, int]) -> None:
         if seat == self.moving:
@@ -105,6 +129,16 @@ class Turns:
                     os.unlink(channel.getsockname())
             channel.close()
         self._channels.clear()
+
+
+def _filled(places: Sequence[str]) -> list[float]:
+    """Returns which share of each file system is in use, first of its bytes, then of its files."""
+    shares = []
+    for place in places:
+        found = os.statvfs(place)
+        shares.append(1.0 - found.f_bfree / found.f_blocks if found.f_blocks else 0.0)
+        shares.append(1.0 - found.f_ffree / found.f_files if found.f_files else 0.0)
+    return shares
 
 
 def _as_all_of(uid: int, number: int) -> None:

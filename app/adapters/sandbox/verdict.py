@@ -25,6 +25,9 @@ _STOPPED = {
     "files": Failure(
         FailureKind.OUTPUT_LIMIT, "files of more than 128 MiB together, or more than 2000 of them"
     ),
+    "hoarding": Failure(
+        FailureKind.OUTPUT_LIMIT, "more than 30 % of the bytes or of the files of the game's disk"
+    ),
     "concealed": Failure(
         FailureKind.SANDBOX_VIOLATION, "a process or a directory that cannot be measured"
     ),
