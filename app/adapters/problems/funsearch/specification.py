@@ -8,7 +8,7 @@ not, in comments, or absent where the functions are called `evaluate` and `prior
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -21,7 +21,6 @@ Mark: TypeAlias = Literal["run", "evolve"]
 _NAMED: dict[Mark, str] = {"run": "evaluate", "evolve": "priority"}
 """The functions of a specification without decorators."""
 _IN_COMMENT = re.compile(r"^[ \t]*#[ \t]*@funsearch\.(run|evolve)\b", re.MULTILINE)
-_DECORATOR = re.compile(r"^(?=[ \t]*@funsearch\.(?:run|evolve)\b)", re.MULTILINE)
 _SYSTEM_PROMPT = re.compile(
     r"""^###[ \t]*SYSTEM PROMPT[^\n]*\n\s*(\"{3}|'{3})(.*?)\1\s*\n"""
     r"""###[ \t]*END SYSTEM PROMPT[^\n]*\n""",
@@ -105,7 +104,15 @@ def runnable(source: str) -> str:
 
     Its decorators become comments, so that it needs no `import funsearch`.
     """
-    return _DECORATOR.sub("# ", source)
+    tree = tree_or_none(source) if "@" in source else None
+    if tree is None:
+        return source
+    lines, names = regions.lines(source), _decorators(tree)
+    for decorator in (one for node in _functions(tree) for one in node.decorator_list):
+        if _mark(decorator, names):
+            for row in range(decorator.lineno - 1, decorator.end_lineno or decorator.lineno):
+                lines[row] = f"# {lines[row]}"
+    return "".join(lines)
 
 
 def _one(text: str, tree: ast.Module, mark: Mark, where: str) -> ast.FunctionDef:
@@ -122,18 +129,12 @@ def _one(text: str, tree: ast.Module, mark: Mark, where: str) -> ast.FunctionDef
 
 def _marked(text: str, tree: ast.Module, mark: Mark) -> list[ast.FunctionDef]:
     """Returns the top-level functions with a decorator, else those below one in a comment."""
-    packages = {"funsearch"} | {
-        alias.asname
-        for node in tree.body
-        if isinstance(node, ast.Import)
-        for alias in node.names
-        if alias.name == "funsearch" and alias.asname
-    }
+    names = _decorators(tree)
     functions = _functions(tree)
     decorated = [
         node
         for node in functions
-        if any(_is_mark(decorator, mark, packages) for decorator in node.decorator_list)
+        if any(_mark(decorator, names) == mark for decorator in node.decorator_list)
     ]
     if decorated:
         return decorated
@@ -154,13 +155,23 @@ def _functions(tree: ast.Module) -> list[ast.FunctionDef]:
     return [node for node in tree.body if isinstance(node, ast.FunctionDef)]
 
 
-def _is_mark(decorator: ast.expr, mark: Mark, packages: set[str]) -> bool:
-    target = decorator.func if isinstance(decorator, ast.Call) else decorator
-    match target:
-        case ast.Attribute(value=ast.Name(id=package), attr=name):
-            return name == mark and package in packages
-        case _:
-            return False
+def _decorators(tree: ast.Module) -> dict[str, str]:
+    """Returns which mark each name of the package's decorators stands for."""
+    packages = ["funsearch"]
+    names: dict[str, str] = {}
+    for node in tree.body:
+        match node:
+            case ast.Import(names=imported):
+                packages += [
+                    one.asname for one in imported if one.name == "funsearch" and one.asname
+                ]
+            case ast.ImportFrom(module="funsearch", names=imported):
+                names |= {one.asname or one.name: one.name for one in imported}
+    return names | {f"{package}.{mark}": mark for package in packages for mark in _NAMED}
+
+
+def _mark(decorator: ast.expr, names: Mapping[str, str]) -> str | None:
+    return names.get(ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator))
 
 
 def _with_markers(text: str, evolve: ast.FunctionDef) -> str:

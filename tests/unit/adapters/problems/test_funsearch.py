@@ -36,6 +36,11 @@ NAMED = "def evaluate(params):\n    return priority(params), 1\n\ndef priority(n
 ALIASED = SPECIFICATION.replace("funsearch, functools", "funsearch as fs").replace(
     "@funsearch", "@fs"
 )
+IMPORTED = SPECIFICATION.replace(
+    "import funsearch, functools", "from funsearch import run, evolve as grow"
+)
+IMPORTED = IMPORTED.replace("@funsearch.run", "@run").replace("@funsearch.evolve", "@grow")
+ON_LINES = SPECIFICATION.replace("funsearch.run", "funsearch.run(\n    # scores\n)")
 PLAIN = "def evaluate(path):\n    return {'combined_score': 1}\n"
 
 
@@ -53,10 +58,12 @@ def written(folder: Path, text: str, name: str = "numbers.py", **options: Any) -
         SPECIFICATION.replace("evolve\n", "evolve()\n").replace("run\n", "run()\n"),
         SPECIFICATION.replace("import funsearch, functools\n", ""),
         ALIASED,
+        IMPORTED,
+        ON_LINES,
         COMMENTED,
         NAMED,
     ],
-    ids=["bare", "called", "no import", "alias", "in comments", "by name"],
+    ids=["bare", "called", "no_import", "alias", "imported", "on_lines", "in_comments", "by_name"],
 )
 def test_the_two_functions_are_found(text):
     found = parsed(text, "x.py")
@@ -93,11 +100,12 @@ def test_the_system_prompt_is_the_instructions_and_no_part_of_a_program():
     assert parsed(SPECIFICATION, "x.py").instructions == "Finds large numbers."
 
 
-def test_a_program_runs_without_the_package_of_the_decorators():
-    text = runnable(SPECIFICATION.replace("import funsearch, functools\n", ""))
+@pytest.mark.parametrize("text", [SPECIFICATION, ALIASED, IMPORTED, ON_LINES])
+def test_a_program_runs_without_the_package_of_the_decorators(text):
+    imported = "\n".join(line for line in text.splitlines() if "import" in line)
 
     names: dict[str, Any] = {}
-    exec(text, names)
+    exec(runnable(text).replace(imported, ""), names)
 
     assert names["evaluate"](3) == 3.0
 
