@@ -313,9 +313,15 @@ def compared(
     names = {program: name for name, program in problem.baselines.items()}
     seed = names.get(player, player[:12])
     both = here.failure is not None and there.failure is not None
-    source = job.evaluator.files[job.evaluator.entry].decode("utf-8", "replace")
-    why = [] if both else reasons([source])  # the reasons say why one mode alone fails
+    why = [] if both else reasons(_written(problem, job))  # they say why one mode alone fails
     return explained(seed, trial.stage, job.mode, found, why)
+
+
+def _written(problem: Problem, job: Job) -> list[str]:
+    """Returns the Python text of the evaluator, without the driver that a format puts before it."""
+    entry = job.evaluator.entry
+    names = [entry] if entry in problem.files else list(problem.files)
+    return [problem.files[name].decode("utf-8", "replace") for name in names]
 
 
 def _in_other_mode(
