@@ -76,6 +76,34 @@ def main(program_path, results_dir):
 """
 
 
+SCRIPT = """\
+import argparse
+import json
+from pathlib import Path
+
+ASKED = argparse.ArgumentParser()
+ASKED.add_argument("--program_path", default="initial.py")
+ASKED.add_argument("--results_dir", default="results")
+ASKED.add_argument("--data", default="train")
+
+
+def measure(path, results, data):
+    names = {}
+    exec(Path(path).read_text(), names)
+    score = names["run_experiment"](3)
+    for name, document in (
+        ("metrics.json", {"combined_score": score, "public": {"data": data}}),
+        ("correct.json", {"correct": score < 100}),
+    ):
+        (Path(results) / name).write_text(json.dumps(document))
+
+
+if __name__ == "__main__":
+    asked = ASKED.parse_args()
+    measure(asked.program_path, asked.results_dir, asked.data)
+"""
+
+
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[ProcessSandbox]:
     sandbox = ProcessSandbox(PoolSettings(max_sandboxes=1, spares=0))
@@ -139,6 +167,37 @@ def test_public_metrics_and_the_feedback_are_kept_and_private_ones_are_not(
     assert found.fitness == 12.0
     assert found.metrics == {"combined_score": 12.0, "first": 2.0}
     assert found.artifacts == {"text_feedback": "the last is 6.0", "form": "plain"}
+
+
+@pytest.mark.parametrize(
+    "evaluate",
+    [
+        SCRIPT,
+        SCRIPT.replace("measure(", "main("),
+        f"{SCRIPT}    raise SystemExit(0)\n",
+    ],
+    ids=["no_main", "main_with_three", "exit_0"],
+)
+def test_a_task_that_is_a_script_gets_its_options(
+    sandbox: ProcessSandbox, tmp_path: Path, evaluate: str
+):
+    found = measured(task(tmp_path, evaluate), sandbox)
+
+    assert found.failure is None
+    assert found.metrics == {"combined_score": 6.0}
+    assert found.artifacts == {"data": "train"}
+
+
+@pytest.mark.parametrize("ending", ["raise RuntimeError('not good')", "raise SystemExit(1)"])
+def test_what_a_task_raises_counts_only_before_its_results(
+    sandbox: ProcessSandbox, tmp_path: Path, ending: str
+):
+    late = measured(task(tmp_path, f"{TASK}    {ending}\n"), sandbox)
+    early = measured(task(tmp_path, f"def main(path, results):\n    {ending}\n"), sandbox)
+
+    assert late.metrics == {"combined_score": 12.0, "first": 2.0}
+    assert early.failure is not None
+    assert "not good" in early.failure.detail or "exited with 1" in early.failure.detail
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,8 @@ OPTIONS: frozenset[str] = frozenset()
 
 EVALUATE = "evaluate.py"
 MAIN = "main"
+SCRIPT_OPTIONS = (b"--program_path", b"--results_dir")
+"""Options of an `evaluate.py` that is a script alone."""
 INITIAL = "initial"
 DRIVER = "evoq_driver.py"
 LAUNCHERS = ("run_evo.py", "run_evo_async.py")
@@ -56,7 +58,10 @@ def recognises(paths: Sequence[Path]) -> bool:
         return False
     if any((folder / other).exists() for other in _OTHERS) or len(_initials(folder)) != 1:
         return False
-    return (folder / EVALUATE).is_file() and _defines_main(content(folder / EVALUATE))
+    if not (folder / EVALUATE).is_file():
+        return False
+    task = content(folder / EVALUATE)
+    return _defines_main(task) or all(option in task for option in SCRIPT_OPTIONS)
 
 
 def configures(loaded: Any) -> bool:  # noqa: ARG001  its configuration is of another search
@@ -89,7 +94,8 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
     cpu = 2 * float(options.get("sandbox.wall_seconds", TRIAL_SECONDS))
     limits = option.overridden({"wall_seconds": TRIAL_SECONDS, "cpu_seconds": cpu}, options)
     code = resources.files(__package__).joinpath("driver.py").read_bytes()
-    driven = {**files, DRIVER: code + b"\n\nload()\n"}
+    loaded = b"\n\nload()\n" if _defines_main(files[EVALUATE]) else b""
+    driven = {**files, DRIVER: code + loaded}
     reader = Reader(
         stages=("evaluate",),
         axes=(COMPLEXITY, DIVERSITY),
