@@ -319,9 +319,10 @@ def compared(
 
 def _written(problem: Problem, job: Job) -> list[str]:
     """Returns the Python text of the evaluator, without the driver that a format puts before it."""
-    entry = job.evaluator.entry
-    names = [entry] if entry in problem.files else list(problem.files)
-    return [problem.files[name].decode("utf-8", "replace") for name in names]
+    files, entry = job.evaluator.files, job.evaluator.entry
+    beside = [name for name in files if name in problem.files]
+    names = [entry] if entry in beside or not beside else beside
+    return [files[name].decode("utf-8", "replace") for name in names]
 
 
 def _in_other_mode(
