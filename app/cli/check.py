@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from app.cli.measurement import Calls, Measurement, Overhead
     from app.config.settings import RunSettings
     from app.domain.problem import Problem as LoadedProblem
-    from app.ports.protocols import Sandbox
+    from app.ports.protocols import Protection, Sandbox
 
 _NOTABLE_SECONDS = 1.0
 _ALL_FAILED = "every seed failed"
@@ -40,18 +40,9 @@ def check(
       evoq check examples/online_bin_packing
       evoq check my_problem --strict --json
     """
-    from app.cli.measurement import (
-        calls_of,
-        measure,
-        open_sandbox,
-        overhead,
-        print_measurements,
-        protection_lines,
-        validating,
-    )
-    from app.cli.plan import UNCHANGEABLE_REMEDY, load_problem, read_layers, unchangeable
+    from app.cli.measurement import open_sandbox
+    from app.cli.plan import load_problem, read_layers, unchangeable
     from app.config.resolve import resolved
-    from app.domain.problem import Mode
 
     screen = Screen(json=as_json)
     layers = read_layers(assignments, config)
@@ -59,57 +50,118 @@ def check(
     resolution = resolved(layers.choices, loaded.suggestions, loaded.suggested_by)
     compare = resolution.settings.sandbox.compare_modes and loaded.players == 1
     with open_sandbox(resolution.settings.sandbox, screen) as sandbox:
-        protections = sandbox.protections()
-        seeds = [measure(loaded, sandbox, seed, loaded.thresholds) for seed in loaded.seeds]
-        validation = (
-            measure(validating(loaded), sandbox, loaded.seeds[0]) if loaded.validation else None
-        )
-        differences = _differences(loaded, sandbox, seeds) if compare else []
-        cost = overhead(sandbox, loaded.first_job().mode)
-        counted = calls_of(loaded, sandbox)
-    names = {program: name for name, program in loaded.baselines.items()}
-    ids = [seed.id for seed in loaded.seeds]
-    named = list(zip([names.get(seed, seed[:12]) for seed in ids], seeds, strict=True))
-    notices = [*loaded.notices, *resolution.notices, *differences]
-    if counted and cost.mode is Mode.GUARDED:
-        notices += _expensive(counted, cost)
-    measured_any = any(seed.fitness is not None for seed in seeds)
+        tried = _try(loaded, sandbox, compare=compare)
+    notices = [*loaded.notices, *resolution.notices, *tried.notices]
     unchanging = unchangeable(loaded, layers)
-    usable = measured_any and not unchanging
+    usable = tried.measured_any and not unchanging
     document = {
         **_understood(loaded, resolution.settings, notices),
-        "sandbox": {protection.name: protection.on for protection in protections},
-        "seeds": [{"name": name, **measured.document()} for name, measured in named],
-        "validation": validation.document() if validation else None,
+        **tried.document(),
         "references": list(loaded.references),
         "modes_compared": compare,
-        "overhead": asdict(cost),
-        "calls": asdict(counted) if counted else None,
         "usable": usable,
     }
     _print_understood(document, screen)
-    for line in protection_lines(protections, verbose=verbose):
-        screen.say(line)
-    validated = [(f"{named[0][0]}, validation", validation)] if validation else []
-    print_measurements([*named, *validated], screen)
-    screen.say(cost.text)
-    if counted and cost.mode is Mode.GUARDED:
-        screen.say(counted.text(cost))
-    if compare and not differences and usable:
+    _print_tried(tried, screen, verbose=verbose)
+    if compare and not tried.differences and usable:
         screen.say(f"modes: {_agreement(loaded)}")
     for notice in notices:
         screen.note(f"notice: {notice}")
     if usable:
-        screen.say(_beginning(seeds))
+        screen.say(_beginning(tried.seeds))
         screen.answer(document)
         return DONE
-    what = f"no proposal could change the program: {unchanging}" if measured_any else _ALL_FAILED
-    message = f"{what}; a run of this problem could not begin."
-    if measured_any:
-        message = f"{what} {UNCHANGEABLE_REMEDY}"
-    screen.note(f"error: {message}")
-    screen.answer({**document, "error": ErrorReport("problem", message, what).document()})
+    error = _refusal(unchanging if tried.measured_any else "")
+    screen.note(f"error: {error.message}")
+    screen.answer({**document, "error": error.document()})
     return FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """What the sandbox measured of a problem.
+
+    Attributes:
+      names: Names of the seeds, in the order of `seeds`.
+      validation: The first seed on validation data; None without any.
+      calls: None where the calls of a program cannot be counted.
+      differences: A text for each seed and stage that measures differently in the other mode.
+    """
+
+    protections: Sequence[Protection]
+    names: Sequence[str]
+    seeds: Sequence[Measurement]
+    validation: Measurement | None
+    differences: Sequence[str]
+    overhead: Overhead
+    calls: Calls | None
+    guarded: bool
+
+    @property
+    def measured_any(self) -> bool:
+        return any(seed.fitness is not None for seed in self.seeds)
+
+    @property
+    def notices(self) -> list[str]:
+        expensive = _expensive(self.calls, self.overhead) if self.calls and self.guarded else []
+        return [*self.differences, *expensive]
+
+    def document(self) -> dict[str, Any]:
+        named = zip(self.names, self.seeds, strict=True)
+        return {
+            "sandbox": {protection.name: protection.on for protection in self.protections},
+            "seeds": [{"name": name, **measured.document()} for name, measured in named],
+            "validation": self.validation.document() if self.validation else None,
+            "overhead": asdict(self.overhead),
+            "calls": asdict(self.calls) if self.calls else None,
+        }
+
+
+def _try(problem: LoadedProblem, sandbox: Sandbox, *, compare: bool) -> _Tried:
+    from app.cli.measurement import calls_of, measure, overhead, validating
+    from app.domain.problem import Mode
+
+    seeds = [measure(problem, sandbox, seed, problem.thresholds) for seed in problem.seeds]
+    first = problem.seeds[0]
+    validated = measure(validating(problem), sandbox, first) if problem.validation else None
+    names = {program: name for name, program in problem.baselines.items()}
+    cost = overhead(sandbox, problem.first_job().mode)
+    return _Tried(
+        protections=sandbox.protections(),
+        names=[names.get(seed.id, seed.id[:12]) for seed in problem.seeds],
+        seeds=seeds,
+        validation=validated,
+        differences=_differences(problem, sandbox, seeds) if compare else [],
+        overhead=cost,
+        calls=calls_of(problem, sandbox),
+        guarded=cost.mode is Mode.GUARDED,
+    )
+
+
+def _print_tried(tried: _Tried, screen: Screen, *, verbose: bool) -> None:
+    from app.cli.measurement import print_measurements, protection_lines
+
+    for line in protection_lines(tried.protections, verbose=verbose):
+        screen.say(line)
+    named = list(zip(tried.names, tried.seeds, strict=True))
+    if tried.validation:
+        named.append((f"{tried.names[0]}, validation", tried.validation))
+    print_measurements(named, screen)
+    screen.say(tried.overhead.text)
+    if tried.calls and tried.guarded:
+        screen.say(tried.calls.text(tried.overhead))
+
+
+def _refusal(unchanging: str) -> ErrorReport:
+    """Returns why no run can begin: nothing could change the program, or every seed failed."""
+    from app.cli.plan import UNCHANGEABLE_REMEDY
+
+    if not unchanging:
+        return ErrorReport(
+            "problem", f"{_ALL_FAILED}; a run of this problem could not begin.", _ALL_FAILED
+        )
+    what = f"no proposal could change the program: {unchanging}"
+    return ErrorReport("problem", f"{what} {UNCHANGEABLE_REMEDY}", what)
 
 
 def _expensive(counted: Calls, cost: Overhead) -> list[str]:

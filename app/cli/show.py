@@ -27,7 +27,7 @@ from app.cli.output import (
 from app.domain.evaluation import fitness_names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from app.cli.target import Ledger
     from app.domain.evaluation import Evaluation
@@ -138,49 +138,64 @@ def _show_run(name: str, screen: Screen) -> None:
     answer = document(summary, str(folder) if folder.is_dir() else None)
     answer |= {"worked_on": at_work, "waiting": waiting}
     answer["ratings"] = None if ratings is None else [one.document() for one in ratings]
-    abandoned = f"nobody is at work on it: `evoq resume {run.name}` continues it"
-    rows = {
-        "run": f"{run.name} (number {run.id})",
-        "problem": f"{run.problem_name} ({run.problem[:12]})",
-        "state": run.state.value
-        + (f": {run.reason}" if run.reason and not waiting else "")
-        + (f"; {abandoned}" if at_work is False else ""),
-        **({"waits": waiting} if waiting else {}),
-        "settled": f"{summary.iterations} of {run.budget.proposals}: {summary.admitted} admitted, "
-        f"{sum(summary.cuts.values())} cut, {sum(summary.failures.values())} failed",
-        "cut": counted(summary.cuts),
-        "failures": counted(summary.failures),
-        "not evaluated": summary.savings.text,
-        "seed": str(run.seed),
-        **cost_rows(summary.costs),
-        "took": duration(summary.seconds),
-        "files": answer["out"] or "none here",
-    }
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for row in rows.items():
-        table.add_row(*row)
-    if summary.load is not None:
-        table.add_row("generating", summary.load.generating.text)
-        table.add_row("evaluating", summary.load.evaluating.text)
-    if summary.places is not None:
-        table.add_row("places", summary.places.text)
     if summary.load is not None:
         answer["models"] = [asdict(endpoint) for endpoint in endpoints]
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    for row in _rows(summary, waiting, abandoned=at_work is False, out=answer["out"]):
+        table.add_row(*row)
     for endpoint in endpoints:
         table.add_row("model", f"{endpoint.endpoint}: {endpoint.text}")
     for text in summary.notices:
         table.add_row("notice", text)
     screen.out.print(table)
     if not screen.json:
-        print_best(summary, problem, screen)
-        if summary.validated:
-            screen.say("")
-            screen.out.print(_validated(summary))
-        if ratings:
-            shown = f"{min(len(ratings), MOST_RATINGS)} of {len(ratings)}"
-            screen.say(f"\nratings, with 95 % intervals ({shown}):\n")
-            screen.out.print(_ratings(ratings))
+        _print_programs(summary, problem, ratings, screen)
     screen.answer(answer)
+
+
+def _rows(
+    summary: Summary, waiting: str, *, abandoned: bool, out: str | None
+) -> Iterator[tuple[str, str]]:
+    """Returns what is shown of a run, each with its label, in order."""
+    run = summary.run
+    reason = f": {run.reason}" if run.reason and not waiting else ""
+    if abandoned:
+        reason += f"; nobody is at work on it: `evoq resume {run.name}` continues it"
+    yield "run", f"{run.name} (number {run.id})"
+    yield "problem", f"{run.problem_name} ({run.problem[:12]})"
+    yield "state", f"{run.state.value}{reason}"
+    if waiting:
+        yield "waits", waiting
+    yield (
+        "settled",
+        f"{summary.iterations} of {run.budget.proposals}: {summary.admitted} admitted, "
+        f"{sum(summary.cuts.values())} cut, {sum(summary.failures.values())} failed",
+    )
+    yield "cut", counted(summary.cuts)
+    yield "failures", counted(summary.failures)
+    yield "not evaluated", summary.savings.text
+    yield "seed", str(run.seed)
+    yield from cost_rows(summary.costs).items()
+    yield "took", duration(summary.seconds)
+    yield "files", out or "none here"
+    if summary.load is not None:
+        yield "generating", summary.load.generating.text
+        yield "evaluating", summary.load.evaluating.text
+    if summary.places is not None:
+        yield "places", summary.places.text
+
+
+def _print_programs(
+    summary: Summary, problem: Problem, ratings: Sequence[RatedProgram] | None, screen: Screen
+) -> None:
+    print_best(summary, problem, screen)
+    if summary.validated:
+        screen.say("")
+        screen.out.print(_validated(summary))
+    if ratings:
+        shown = f"{min(len(ratings), MOST_RATINGS)} of {len(ratings)}"
+        screen.say(f"\nratings, with 95 % intervals ({shown}):\n")
+        screen.out.print(_ratings(ratings))
 
 
 def _ratings(ratings: Sequence[RatedProgram]) -> Table:

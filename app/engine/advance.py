@@ -14,7 +14,7 @@ from app.domain.search.strategy import Barrier, Strategy
 from app.engine.admission import Offer, admit
 from app.engine.context import Context
 from app.engine.games import emit_closed, emit_entered, emit_recorded
-from app.engine.probing import probed
+from app.engine.probing import Probed, probed
 from app.ports.ledger import Transaction
 from app.ports.records import MemberResult, WaitingTrial
 
@@ -50,15 +50,9 @@ def advance(
     seen = probed(tx, run, problem, cohorts)
     for cohort, probe in zip(cohorts, seen, strict=True):
         emit_recorded(tx, run, problem, cohort)
-        island = tx.archive.island(run.id, cohort.island)
-        if cohort.late:
-            verdict = at_deadline(strategy.promotion, probe.cohort, island)
-        else:
-            verdict = strategy.promotion(probe.cohort, island)
-            verdict = replace(verdict, test=(*probe.test, *verdict.test))
-        verdict = replace(verdict, fail=(*probe.fail, *verdict.fail))
-        children += _alike(tx, run, cohort, probe.alike)
+        verdict = _verdict(tx, run, strategy, cohort, probe)
         entrants = [_entrant(ctx, tx, run, cohort, player) for player in verdict.admit]
+        children += _alike(tx, run, cohort, probe.alike)
         children += _admitted(cohort, entrants)
         children += _cut(ctx, tx, run, cohort, verdict)
         children += _failed(ctx, tx, run, cohort, verdict)
@@ -92,6 +86,19 @@ def advance(
         )
         for cohort in cohorts
     }
+
+
+def _verdict(
+    tx: Transaction, run: Run, strategy: Strategy, cohort: Cohort, probe: Probed
+) -> Verdict:
+    """Returns the verdict of the strategy, and of the probe of its members, on one cohort."""
+    island = tx.archive.island(run.id, cohort.island)
+    if cohort.late:
+        verdict = at_deadline(strategy.promotion, probe.cohort, island)
+    else:
+        verdict = strategy.promotion(probe.cohort, island)
+        verdict = replace(verdict, test=(*probe.test, *verdict.test))
+    return replace(verdict, fail=(*probe.fail, *verdict.fail))
 
 
 def closes(strategy: Strategy, cohort: Cohort, settled: Collection[ProposalId]) -> bool:
