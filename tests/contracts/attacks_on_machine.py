@@ -55,5 +55,26 @@ RESOURCES = (
     Attack("memory of pipes", "import os\ndef solve(x):\n    while True:\n        r, w = os.pipe()\n        os.set_blocking(w, False)\n        try:\n            while True: os.write(w, b'x' * 65536)\n        except OSError: pass"),
 )  # fmt: skip
 
-MACHINE = (*DESCRIPTORS, *REPORTS, *RESOURCES)
+_AROUND = """
+import json, os, stat
+def around():
+    place = os.getcwd()
+    while place != '/':
+        place = os.path.dirname(place)
+        yield place
+def worked(action, *arguments):
+    try: action(*arguments)
+    except OSError: return
+    raise SystemExit('it worked')
+"""
+
+SURROUNDINGS = (
+    Attack("modes of what is around it", _AROUND + "def solve(x):\n    os.symlink(json.__file__, f'link{x}')\n    opened = os.open('/usr/bin', os.O_RDONLY)\n    for path in (*around(), '..', f'link{x}', '/proc/self/cwd/..', opened):\n"
+           "        worked(os.chmod, path, stat.S_IMODE(os.stat(path).st_mode))\n    return x * x"),
+    Attack("attributes and owners of what is around it", _AROUND + "def solve(x):\n    for path in (*around(), json.__file__):\n        worked(os.setxattr, path, 'user.message', b'1')\n        worked(os.chown, path, os.getuid(), os.getgid())\n    return x * x"),
+    Attack("messages beside it", _AROUND + "def solve(x):\n    for path in around():\n        for name in (f'message{x}', f'eval/message{x}', f'rpc/message{x}'): worked(open, f'{path}/{name}', 'w')\n"
+           "        for number in range(20): worked(os.mkdir, f'{path}/{number}')\n    return x * x"),
+)  # fmt: skip
+
+MACHINE = (*DESCRIPTORS, *REPORTS, *RESOURCES, *SURROUNDINGS)
 """What every sandbox with isolation withstands."""

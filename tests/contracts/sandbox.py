@@ -463,6 +463,30 @@ def solve(x):
         assert metrics(sandbox.run(self.job(mode, plant))) == {"combined_score": 0}
         assert metrics(sandbox.run(self.job(mode, probe))) == {"combined_score": 0}
 
+    def test_a_program_changes_the_modes_of_its_own_files(
+        self, sandbox: Sandbox, mode: Mode
+    ) -> None:
+        program = b"""
+import os, pathlib, shutil, stat
+def solve(x):
+    pathlib.Path("script").write_text("#!/bin/sh\\nexit 7\\n")
+    os.mkdir("folder")
+    os.chmod("script", 0o750)
+    shutil.copy2("script", "folder/copy")
+    pathlib.Path("folder/copy").touch()
+    seen = [stat.S_IMODE(os.stat("folder/copy").st_mode)]
+    folder = os.open("folder", os.O_RDONLY)
+    os.chmod("copy", 0o711, dir_fd=folder)
+    copy = os.open("folder/copy", os.O_RDONLY)
+    seen.append(stat.S_IMODE(os.fstat(copy).st_mode))
+    os.fchmod(copy, 0o700)
+    seen.append(stat.S_IMODE(os.fstat(copy).st_mode))
+    try: os.chmod("none", 0o700)
+    except FileNotFoundError: seen.append(os.spawnv(0, os.path.abspath("script"), ["script"]))
+    return x * x if seen == [0o750, 0o711, 0o700, 7] else seen
+"""
+        assert metrics(sandbox.run(self.job(mode, program))) == {"combined_score": 25}
+
     def test_a_daemon_does_not_outlive_its_trial(self, sandbox: Sandbox, mode: Mode) -> None:
         daemon = b"""
 import os, time

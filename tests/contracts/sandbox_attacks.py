@@ -37,6 +37,10 @@ SAMPLE = {
     "memory of all processes": ("shared memory of many processes",),
     "files": ("disk fill", "inode fill", "links and pipes left behind"),
     "sum of files": ("files without a name",),
+    "surroundings": (
+        "modes of what is around it", "attributes and owners of what is around it",
+        "messages beside it",
+    ),
     "output": ("no newline flood",),
     "CPU time": ("CPU time of children",),
     "identity": ("become root",),

@@ -97,6 +97,8 @@ def _become_the_command(
                 passing=True,
                 others=True,
                 locks=True,
+                modes=True,
+                attributes=True,
             )
         ).install()
         os.execve(wanted["command"][0], wanted["command"], environment)

@@ -69,7 +69,12 @@ def confine(
         become(confinement.uid)
         kernel.die_with_parent()
     elif layout.identities == NESTED:
-        enter_nested(confinement.hidden, confinement.read_only, layout.shared_places, layout.kept)
+        # Programs have one user, so nothing but this keeps what surrounds a program from it.
+        around = (layout.work, layout.rpc, os.path.dirname(layout.evaluator))
+        read_only = (*around, *confinement.read_only)
+        enter_nested(
+            confinement.directory, confinement.hidden, read_only, layout.shared_places, layout.kept
+        )
     else:
         kernel.keep_capabilities()  # the worker may be root
         kernel.die_with_parent()

@@ -3,7 +3,8 @@
 A program installs a filter under which each call that makes a process or thread waits for an answer
 (seccomp user notification, Linux 5.5 and later).  The zygote holds the filter's listener.
 Once the listener is closed, every such call fails in all descendants of the program, whatever
-session they are in, so that the set of processes to end cannot grow.
+session they are in, so that the set of processes to end cannot grow.  Calls of `file_modes` are
+answered in the same way.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from . import kernel
+from . import file_modes, kernel
 
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
@@ -32,7 +33,8 @@ _ALLOW, _ASK, _KILL = 0x7FFF0000, 0x7FC00000, 0x80000000
 _SET_FILTER, _NEW_LISTENER, _WAIT_KILLABLE = 1, 8, 32
 
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
-_REQUEST_BYTES = 80
+_REQUEST = struct.Struct("=QIIiIQ6Q")
+"""Its number, the process, flags, then the call: its number, machine, place and arguments."""
 _ANSWER = struct.Struct("=QqiI")  # the request's number, a value, an error, flags
 _GO_ON = 1
 
@@ -55,12 +57,16 @@ class TaskCount:
 
 
 class ForkFilter:
-    """The filter, compiled once in the zygote and installed in each process of a trial."""
+    """The filter, compiled once in the zygote and installed in each process of a trial.
 
-    def __init__(self) -> None:
+    Args:
+      others: Numbers of further system calls that wait for an answer.
+    """
+
+    def __init__(self, others: Iterable[int] = ()) -> None:
         machine = os.uname().machine
         self._number = _SECCOMP.get(machine, -1)
-        making = _MAKING.get(machine, ())
+        making = (*_MAKING.get(machine, ()), *others)
         lines = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, _AUDIT_ARCH.get(machine, 0))]
         lines += [(_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, 0)]
         for index, number in enumerate(making):
@@ -123,15 +129,20 @@ class ForkGate:
         self._most = TaskCount(of_programs, of_all)
         self._left = TaskCount(0, 0)
         self._counted = -_PAUSE_SECONDS
-        self._listeners: dict[int, bool] = {}
+        self._homes: dict[int, str] = {}
         self._waiting: list[tuple[int, int]] = []
 
-    def admit(self, listener: int, *, evaluator: bool) -> None:
-        """Takes over a listener, and closes it at the end."""
-        self._listeners[listener] = evaluator
+    def admit(self, listener: int, home: str) -> None:
+        """Takes over a listener, and closes it at the end.
+
+        Args:
+          listener: Of a program or of the evaluator.
+          home: The program's directory; "" for the evaluator.
+        """
+        self._homes[listener] = home
 
     def listens(self, fd: int) -> bool:
-        return fd in self._listeners
+        return fd in self._homes
 
     @property
     def pause_seconds(self) -> float | None:
@@ -139,14 +150,19 @@ class ForkGate:
         return _PAUSE_SECONDS if self._waiting else None
 
     def receive(self, listener: int) -> None:
-        """Receives one request, and grants it if a count has left room for it."""
-        request = bytearray(_REQUEST_BYTES)
+        """Receives one request, and grants a fork if a count has left room for it."""
+        request = bytearray(_REQUEST.size)
         try:
             fcntl.ioctl(listener, _RECEIVE, request)
         except OSError:
             return  # the calling process has ended
-        number: int = struct.unpack_from("=Q", request)[0]
-        if not self._granted(listener, number):
+        number, pid, _, call, _, _, *arguments = _REQUEST.unpack(request)
+        home = self._homes[listener]
+        if call in file_modes.CALLS and home:
+            _send(listener, number, -file_modes.change(pid, call, tuple(arguments), home), 0)
+        elif call in file_modes.CALLS:
+            _send(listener, number, 0, _GO_ON)
+        elif not self._granted(listener, number):
             self._waiting.append((listener, number))
 
     def answer(self) -> None:
@@ -163,7 +179,7 @@ class ForkGate:
                 _send(listener, number, -errno.EAGAIN, 0)
 
     def _granted(self, listener: int, number: int) -> bool:
-        evaluators = self._listeners[listener]
+        evaluators = not self._homes[listener]
         if (self._left.total if evaluators else self._left.programs) <= 0:
             return False
         self._left = TaskCount(self._left.programs - (not evaluators), self._left.total - 1)
@@ -172,13 +188,13 @@ class ForkGate:
 
     def forget(self, listener: int) -> None:
         """Closes a listener whose processes have all ended."""
-        del self._listeners[listener]
+        del self._homes[listener]
         self._waiting = [request for request in self._waiting if request[0] != listener]
         os.close(listener)
 
     def close(self) -> None:
         """Makes every fork of the trial fail from now on, including those that wait."""
-        for listener in list(self._listeners):
+        for listener in list(self._homes):
             self.forget(listener)
 
 
@@ -202,7 +218,7 @@ def works(fork_filter: ForkFilter) -> bool:
             fds = []
         if fds:
             gate = ForkGate(lambda: TaskCount(1, 1), 1, 1)
-            gate.admit(fds[0], evaluator=False)
+            gate.admit(fds[0], "/")
             poll = select.poll()
             poll.register(fds[0], select.POLLIN)
             if poll.poll(_PROBING_SECONDS * 1000):

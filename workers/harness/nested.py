@@ -14,6 +14,7 @@ _SIGNALLED = 128  # added to a signal's number in an exit status, as shells do
 
 
 def enter_nested(
+    home: str,
     hidden: tuple[str, ...],
     read_only: tuple[str, ...],
     shared_places: tuple[str, ...],
@@ -22,8 +23,9 @@ def enter_nested(
     """Continues in new namespaces, without any capability; the calling process waits.
 
     Args:
+      home: A directory that stays writable.
       hidden: Directories that become empty.
-      read_only: Directories that become read-only.
+      read_only: Directories that become read-only, but for `home`.
       shared_places: Directories that are replaced by new ones.
       kept: Paths there that stay visible and become read-only.
     """
@@ -36,12 +38,15 @@ def enter_nested(
         wait_in_place_of(inner)
     kernel.die_with_parent()
     kernel.mount("none", "/", flags=kernel.REC | kernel.PRIVATE)
-    for path in hidden:
-        kernel.mount("tmpfs", path, "tmpfs", kernel.RDONLY, "size=4k,mode=755")
+    own = os.open(home, os.O_PATH)
     for path in read_only:
         kernel.mount(path, path, flags=kernel.BIND)
         flags = kernel.REMOUNT | kernel.BIND | kernel.RDONLY | kernel.NOSUID | kernel.NODEV
         kernel.mount("none", path, flags=flags)
+    kernel.mount(f"/proc/self/fd/{own}", home, flags=kernel.BIND)
+    os.close(own)
+    for path in hidden:
+        kernel.mount("tmpfs", path, "tmpfs", kernel.RDONLY, "size=4k,mode=755")
     for path in shared_places:
         _refresh(path, [item for item in kept if os.path.dirname(item) == path])
     kernel.mount("proc", "/proc", "proc", kernel.NOSUID | kernel.NODEV | kernel.NOEXEC)

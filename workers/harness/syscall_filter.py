@@ -96,6 +96,37 @@ _PASSING: dict[str, tuple[int, int]] = {
     "sendmmsg": (307, 269),
 }
 
+# Of a file that the worker owns: Landlock keeps none of these from anybody.
+_MODES: dict[str, tuple[int, int]] = {
+    "chmod": (90, -1),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+}
+_OWNERS: dict[str, tuple[int, int]] = {
+    "chown": (92, -1),
+    "fchown": (93, 55),
+    "lchown": (94, -1),
+    "fchownat": (260, 54),
+    "file_setattr": (469, 469),
+}
+_ATTRIBUTES: dict[str, tuple[int, int]] = {
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "setxattrat": (463, 463),
+    "removexattrat": (466, 466),
+}
+_TIMES: dict[str, tuple[int, int]] = {
+    "utime": (132, -1),
+    "utimes": (235, -1),
+    "futimesat": (261, -1),
+    "utimensat": (280, 88),
+}
+_NEWER_MODES = {"fchmodat2": (452, 452)}  # the C library does without
+
 # Of another process these fail with EPERM: number, and which argument names the process.
 _OF_OTHERS: dict[str, tuple[int, int, int]] = {
     "prlimit64": (302, 261, 0),
@@ -152,6 +183,8 @@ class FilterPermissions:
         files that they hold.
       others: Settings of other processes: they have another identity.
       locks: Locks of whole files, which need no write access: no process outside uses these files.
+      modes: Modes of files: programs have an identity of their own, or the zygote answers.
+      attributes: Owners, times and attributes of files: programs have an identity of their own.
     """
 
     internet: bool
@@ -160,6 +193,8 @@ class FilterPermissions:
     passing: bool
     others: bool
     locks: bool
+    modes: bool
+    attributes: bool
 
 
 def rules(machine: str, permissions: FilterPermissions) -> list[Instruction]:
@@ -184,7 +219,14 @@ def rules(machine: str, permissions: FilterPermissions) -> list[Instruction]:
         add(_RETURN, _KILL)
     refused = {**_REFUSED, **({} if permissions.counted_memory else {"memfd_create": _MEMORY_FILE})}
     refused |= {} if permissions.passing else _PASSING
-    for table, verdict in ((_KILLED, _KILL), (refused, _ERRNO | errno.EPERM)):
+    refused |= {} if permissions.modes else _MODES
+    refused |= {} if permissions.attributes else _OWNERS
+    of_files = () if permissions.attributes else (
+        (_ATTRIBUTES, _ERRNO | errno.EOPNOTSUPP),
+        (_TIMES, _ERRNO),  # without an effect and without an error: tools set them in copies
+        (_NEWER_MODES, _ERRNO | errno.ENOSYS),
+    )  # fmt: skip
+    for table, verdict in ((_KILLED, _KILL), (refused, _ERRNO | errno.EPERM), *of_files):
         for numbers in table.values():
             if numbers[column] >= 0:
                 add(_EQUAL, numbers[column], 0, 1)

@@ -48,7 +48,7 @@ class TrialRun:
         self._children: dict[int, int] = {}
         self._waiting: dict[int, socket.socket] = {}
         self._gate: ForkGate | None = None
-        self._listener_channels: dict[int, tuple[socket.socket, bool]] = {}
+        self._listener_channels: dict[int, tuple[socket.socket, str]] = {}
         self._poll = select.poll()
         self._statuses: list[list[Any]] = []
         self._ended_by_us: set[int] = set()
@@ -204,25 +204,26 @@ class TrialRun:
         ours, theirs = socket.socketpair()
         with theirs:
             state.evaluator_zygote.start(self._request, [*pipes, theirs.fileno()])
-        self._expect_listener(ours, evaluator=state.mode != "compatible")
+        shared = state.mode == "compatible"
+        self._expect_listener(ours, self._programs[0].confinement.directory if shared else "")
 
     def _tasks(self) -> TaskCount:
         self._reap()
         shared = self._state.mode == "compatible"
         return processes.tasks(self._state.layout, self._state.evaluator_zygote.pid, shared)
 
-    def _expect_listener(self, channel: socket.socket, *, evaluator: bool) -> None:
-        self._listener_channels[channel.fileno()] = (channel, evaluator)
+    def _expect_listener(self, channel: socket.socket, home: str) -> None:
+        self._listener_channels[channel.fileno()] = (channel, home)
         self._poll.register(channel, select.POLLIN)
 
     def _take_listener(self, fd: int) -> None:
         """Begins to answer the forks of a process that has just been confined."""
         assert self._gate is not None
-        channel, evaluator = self._listener_channels.pop(fd)
+        channel, home = self._listener_channels.pop(fd)
         self._poll.unregister(fd)
         with contextlib.suppress(OSError):
             for listener in socket.recv_fds(channel, 1, 1)[1]:
-                self._gate.admit(listener, evaluator=evaluator)
+                self._gate.admit(listener, home)
                 self._poll.register(listener, select.POLLIN)
         if channel not in self._waiting.values():
             channel.close()
@@ -308,7 +309,7 @@ class TrialRun:
         self._waiting[index] = ours
         self._children[pid] = index
         if self._gate is not None:
-            self._expect_listener(ours, evaluator=False)
+            self._expect_listener(ours, self._programs[index].confinement.directory)
 
     def _run_program(self, program: PreparedProgram, channel: socket.socket) -> None:
         state = self._state

@@ -19,7 +19,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from . import evaluator_process, frames, isolation, kernel, landlock, probes, processes
+from . import evaluator_process, file_modes, frames, isolation, kernel, landlock, probes, processes
 from .forks import ForkFilter
 from .sandbox_layout import (
     FORK_FILTER,
@@ -80,7 +80,7 @@ def main(modules: dict[str, str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     kernel.hide_memory()
     _preload([*_PRELOADED, *boot["preload"]])
-    fork_filter = ForkFilter()
+    fork_filter = ForkFilter(file_modes.CALLS if layout.identities == ONE else ())
     layout.bounded_by = probes.bound_of_processes(layout, fork_filter)
     limited = probes.limits_hold(layout)
     if layout.own_root:
@@ -183,7 +183,8 @@ def _filters(
     for_programs = FilterPermissions(
         internet=layout.network_closed and shared, local=layout.own_root, locks=layout.own_files,
         counted_memory=layout.counted_memory, others=layout.identities == UIDS,
-        passing=layout.own_root,
+        passing=layout.own_root, modes=layout.identities != ONE or layout.bounded_by == FORK_FILTER,
+        attributes=layout.identities != ONE,
     )  # fmt: skip
     for_evaluator = FilterPermissions(
         internet=layout.network_closed,
@@ -192,6 +193,8 @@ def _filters(
         counted_memory=True,
         passing=True,
         others=True,
+        modes=True,
+        attributes=True,
     )
     return evaluator_process.TrialFilters(
         SyscallFilter(for_programs),
