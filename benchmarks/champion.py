@@ -219,7 +219,8 @@ def measured(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--searches", type=int, default=5, help="searches, with seeds from 1")
+    parser.add_argument("--searches", type=int, default=5, help="searches")
+    parser.add_argument("--first", type=int, default=1, help="seed of the first search")
     parser.add_argument("--iterations", type=int, default=80, help="proposals of a search")
     parser.add_argument("--openings", type=int, default=200, help="positions to play from")
     parser.add_argument("--opening", type=int, default=4, help="random moves before each game")
@@ -249,7 +250,7 @@ def main() -> None:
         address = postgres.start()
         schema.upgrade(address)
         store = SqlStore(address)
-        for number in range(1, options.searches + 1):
+        for number in range(options.first, options.first + options.searches):
             began = time.monotonic()
             source = searched(store, folder, number, options.iterations, settings)
             seconds = round(time.monotonic() - began, 1)

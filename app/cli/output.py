@@ -145,8 +145,18 @@ def number(value: float | None) -> str:
     return "–" if value is None else f"{value:.6g}"
 
 
-def mean_of(names: Sequence[str]) -> str:
-    """Returns which metrics the fitness is the mean of; "" where it is `combined_score`."""
+def mean_of(names: Sequence[str], *, game: bool = False) -> str:
+    """Returns which metrics the fitness is the mean of; "" where it is `combined_score`.
+
+    Args:
+      names: The metrics.
+      game: Whether the programs play each other, so that a fitness holds in its generation alone.
+    """
+    if game:
+        return (
+            "fitness: the share of the points in the games of one generation; the ratings of "
+            "`evoq show` compare programs of several"
+        )
     if not names or tuple(names) == (COMBINED,):
         return ""
     shown = ", ".join(names[:MOST_NAMES]) + (", …" if len(names) > MOST_NAMES else "")

@@ -242,7 +242,7 @@ def print_best(summary: Summary, problem: Problem, screen: Screen) -> None:
     for metric in sorted(best.measured.metrics):
         table.add_row(metric, *(number(seed.metrics.get(metric)) for seed in columns.values()))
     screen.out.print(table)
-    if mean := mean_of(best.measured.fitness_names):
+    if mean := mean_of(best.measured.fitness_names, game=problem.players > 1):
         screen.say(mean)
     if best.validation is not None:
         _print_validation(summary, best.validation, problem, screen)
@@ -296,7 +296,8 @@ def _show_program(name: str, program_id: str, screen: Screen, added: _Added) -> 
     from app.cli.target import open_run, stored_problem
 
     with open_run(name) as (ledger, run):
-        names = stored_problem(ledger.store, run).trial_names
+        problem = stored_problem(ledger.store, run)
+        names = problem.trial_names
         with ledger.store.begin() as tx:
             program = program_named(tx, run, program_id)
             source = tx.programs.get([program])[program].source
@@ -312,7 +313,7 @@ def _show_program(name: str, program_id: str, screen: Screen, added: _Added) -> 
             if trial.failure:
                 screen.say(f"{stage}: {trial.failure.kind.value}: {trial.failure.shown}")
             print_artifacts(stage, trial.artifacts, screen, whole=added.artifacts)
-        if mean := mean_of(fitness_names(program, evaluations)):
+        if mean := mean_of(fitness_names(program, evaluations), game=problem.players > 1):
             screen.say(mean)
     trials = [
         {

@@ -214,6 +214,7 @@ def test_the_command_line_shows_ratings_with_their_intervals(ctx: Context, evoq:
     assert shown["best"]["program"] == ratings[0].program
     assert all(one["low"] < one["rating"] < one["high"] for one in shown["ratings"])
     assert f"{ratings[0].program[:12]}   {ratings[0].rating:>6.0f}" in text
+    assert "fitness: the share of the points in the games of one generation" in text
 
 
 def test_ratings_are_reproducible_from_the_ledger(ctx: Context) -> None:
