@@ -38,7 +38,8 @@ SAMPLE = {
     "files": ("disk fill", "inode fill", "links and pipes left behind"),
     "sum of files": ("files without a name",),
     "surroundings": (
-        "modes of what is around it", "attributes and owners of what is around it",
+        "modes of what is around it",
+        "attributes and owners of what is around it",
         "messages beside it",
     ),
     "output": ("no newline flood",),
