@@ -1,5 +1,6 @@
 """The application of the dashboard, and the server that runs it: in a thread, or alone."""
 
+import asyncio
 import secrets
 import socket
 import threading
@@ -27,6 +28,8 @@ from app.reports.waiting import watched_queue
 PORT = 8642
 _START_SECONDS = 60.0
 _STOP_SECONDS = 5.0
+_TICK_SECONDS = 0.5
+"""How often the server looks whether it is to end, and what time it is."""
 
 
 class CannotListen(Exception):
@@ -103,6 +106,15 @@ def application(
     return app
 
 
+class _Server(uvicorn.Server):
+    """A server that wakes twice a second while nobody asks, where uvicorn's own does ten times."""
+
+    async def main_loop(self) -> None:
+        """Runs until the server is asked to end."""
+        while not await self.on_tick(0):
+            await asyncio.sleep(_TICK_SECONDS)
+
+
 @dataclass(frozen=True, slots=True)
 class Serving:
     """A dashboard that answers.
@@ -152,7 +164,7 @@ def serving(
         server_header=False,
         ws_max_size=1 << 20,
     )
-    server = uvicorn.Server(config)
+    server = _Server(config)
     thread = threading.Thread(target=server.run, args=([listener],), name="dashboard", daemon=True)
     thread.start()
     try:

@@ -15,6 +15,8 @@ from app.embedded.children import ChildProcess, EmbeddedError, Ending, launch, t
 WORKERS_END = Ending(orphaned=SIGKILL, requested=SIGTERM, grace_seconds=5.0)
 """A step that needs longer is given up: its lease expires, and a later start repeats the step."""
 CELERY = (sys.executable, "-m", "celery", "-A", "app")
+HEARTBEAT_SECONDS = "30"
+"""Between two notices of a worker to Flower that it is there; Celery's own two seconds wake it."""
 SHORT_LIFE_SECONDS = 60.0
 SHORT_LIVES = 5
 """A process that ends early this many times in a row is not restarted."""
@@ -64,7 +66,7 @@ def worker_processes(workers: WorkerSet, environment: Mapping[str, str]) -> list
 
     Generating needs the most Python time, so the evaluators do the planning.
     """
-    quiet = ("--without-gossip", "--without-mingle")
+    quiet = ("--without-gossip", "--without-mingle", "--heartbeat-interval", HEARTBEAT_SECONDS)
     shared = {"EVOQ_GENERATE_CONCURRENCY": str(workers.generators), **environment}
     shared = {name: text for name, text in shared.items() if name not in VARIABLES}
 
