@@ -172,13 +172,17 @@ class Description(_Section):
     settings: dict[str, JsonValue] = Field(default_factory=dict)
     """Settings of a run by dotted name, such as `search.strategy`. --set overrides them."""
 
+    @property
+    def measuring(self) -> list[_Measuring]:
+        """The stages, and what validation measures."""
+        return [*self.stages, *filter(None, [self.validation])]
+
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        measuring = [*self.stages, *filter(None, [self.validation])]
         for what, names in (
-            ("stages", [one.name for one in measuring]),
+            ("stages", [one.name for one in self.measuring]),
             ("axes", [axis.name for axis in self.axes]),
-            *((f"cases of {one.name}", one.cases) for one in measuring),
+            *((f"cases of {one.name}", one.cases) for one in self.measuring),
         ):
             if twice := [name for name in names if names.count(name) > 1]:
                 raise ValueError(f"two {what} are called {twice[0]!r}")
@@ -231,73 +235,16 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
       ProblemError: A key is unknown or has a value that cannot be used, or a file is missing.
     """
     text = decoded(files[options[option.CONFIG]], FILE)
-    described = _read(text)
-    places = _places(text)
-    for key, file in _files(described):
-        if file not in files:
-            raise ProblemError(
-                f"`{key}` names a file that the folder does not hold",
-                where=_place(places, key),
-                value=file,
-                remedy="Correct the path, relative to problem.yaml, or add the file.",
-            )
+    described, places = _read(text), _places(text)
+    _require_files(described, files, places)
     suffix = PurePosixPath(next(iter(described.seeds.values()))).suffix
-    language = language_of(suffix)
-    seeds = {
-        title: Program(source_text(files[file], file), language)
-        for title, file in described.seeds.items()
-    }
     mode = Mode(options.get(option.MODE, described.mode or default_mode(suffix).value))
-    if described.hidden and mode is not Mode.GUARDED:
-        raise ProblemError(
-            "hidden files can be read by every program in compatible mode",
-            where=_place(places, "hidden"),
-            value=", ".join(described.hidden),
-            remedy="Measure in guarded mode, or leave `hidden` out.",
-        )
-    stages, validation = tuple(stage.name for stage in described.stages), described.validation
-    measuring: list[_Measuring] = [*described.stages, *filter(None, [validation])]
-    files_of_evaluator = _with_requirements(described, files, places)
-    environment = {**described.environment, **_given(options)}
-    given = {**options, option.ENVIRONMENT: environment}
-    evaluator = evaluator_of(files_of_evaluator, described.evaluator, given)
-    others = (
-        {validation.name: evaluator_of(files_of_evaluator, validation.evaluator, given)}
-        if validation and validation.evaluator
-        else {}
-    )
-    limits = {
-        stage.name: option.overridden(
-            {
-                "wall_seconds": stage.seconds,
-                "cpu_seconds": 2 * stage.seconds,
-                "memory_mib": stage.memory_mib,
-            },
-            options,
-        )
-        for stage in measuring
-    }
-    reader = Reader(
-        stages=stages,
-        axes=tuple(axis.name for axis in described.axes),
-        seeds=tuple(seeds.values()),
-        flags_count=True,
-        artifact_chars=20_480,
-        redact=True,
-        keep_artifacts=True,
-        verified=mode is Mode.GUARDED,
-        validation=validation.name if validation else "",
-    )
+    _require_mode(described, mode, places)
+    language, validation = language_of(suffix), described.validation
+    seeds = _programs(described.seeds, files, language)
+    jobs = _jobs(described, _with_requirements(described, files, places), options, suffix, mode)
+    reader = _reader(described, tuple(seeds.values()), mode)
     game = described.stages[-1].name if described.players > 1 else ""
-    if game and mode is not Mode.GUARDED:
-        raise ProblemError(
-            "the players of a game would share one process in compatible mode",
-            where=_place(places, "players"),
-            value=str(described.players),
-            remedy="Measure in guarded mode; its programs are Python.",
-        )
-    jobs = Jobs(evaluator, suffix, mode, _with_time(limits, described), others=others)
-    groups = {stage.name: _groups(stage) for stage in measuring if stage.cases}
     thresholds, suggested = _gates(described.stages)
     return Problem(
         name=name,
@@ -314,19 +261,101 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
         players=described.players,
         language=language,
         suffix=suffix,
-        stages=stages,
-        validation=validation.name if validation else "",
-        references={
-            title: Program(source_text(files[file], file), language)
-            for title, file in (validation.references if validation else {}).items()
-        },
+        stages=reader.stages,
+        validation=reader.validation,
+        references=_programs(validation.references if validation else {}, files, language),
         thresholds=thresholds,
-        cases=Cases(groups, whole=described.every_case),
+        cases=Cases(
+            {one.name: _groups(one) for one in described.measuring if one.cases},
+            whole=described.every_case,
+        ),
         axes=tuple(_axis(axis) for axis in described.axes),
         edit=EditRules(described.enforce_blocks, described.max_code_chars),
         imports=_imports(described.imports, options),
         baselines={title: seed.id for title, seed in seeds.items()},
         suggestions={**suggested, **described.settings},
+    )
+
+
+def _require_files(
+    described: Description, files: Mapping[str, bytes], places: Mapping[str, int]
+) -> None:
+    for key, file in _files(described):
+        if file not in files:
+            raise ProblemError(
+                f"`{key}` names a file that the folder does not hold",
+                where=_place(places, key),
+                value=file,
+                remedy="Correct the path, relative to problem.yaml, or add the file.",
+            )
+
+
+def _require_mode(described: Description, mode: Mode, places: Mapping[str, int]) -> None:
+    """Raises where compatible mode would give a program what it may not have."""
+    if mode is Mode.GUARDED:
+        return
+    if described.hidden:
+        raise ProblemError(
+            "hidden files can be read by every program in compatible mode",
+            where=_place(places, "hidden"),
+            value=", ".join(described.hidden),
+            remedy="Measure in guarded mode, or leave `hidden` out.",
+        )
+    if described.players > 1:
+        raise ProblemError(
+            "the players of a game would share one process in compatible mode",
+            where=_place(places, "players"),
+            value=str(described.players),
+            remedy="Measure in guarded mode; its programs are Python.",
+        )
+
+
+def _programs(
+    named: Mapping[str, str], files: Mapping[str, bytes], language: str
+) -> dict[str, Program]:
+    return {
+        title: Program(source_text(files[file], file), language) for title, file in named.items()
+    }
+
+
+def _jobs(
+    described: Description,
+    files: Mapping[str, bytes],
+    options: Mapping[str, Any],
+    suffix: str,
+    mode: Mode,
+) -> Jobs:
+    """Returns the jobs of all stages; validation may have an evaluator of its own."""
+    given = {**options, option.ENVIRONMENT: {**described.environment, **_given(options)}}
+    limits = {
+        stage.name: option.overridden(
+            {
+                "wall_seconds": stage.seconds,
+                "cpu_seconds": 2 * stage.seconds,
+                "memory_mib": stage.memory_mib,
+            },
+            options,
+        )
+        for stage in described.measuring
+    }
+    validation, others = described.validation, {}
+    if validation and validation.evaluator:
+        others[validation.name] = evaluator_of(files, validation.evaluator, given)
+    evaluator = evaluator_of(files, described.evaluator, given)
+    return Jobs(evaluator, suffix, mode, _with_time(limits, described), others=others)
+
+
+def _reader(described: Description, seeds: tuple[Program, ...], mode: Mode) -> Reader:
+    return Reader(
+        stages=tuple(stage.name for stage in described.stages),
+        axes=tuple(axis.name for axis in described.axes),
+        seeds=seeds,
+        flags_count=True,
+        artifact_chars=20_480,
+        redact=True,
+        keep_artifacts=True,
+        verified=mode is Mode.GUARDED,
+        validation=described.validation.name if described.validation else "",
     )
 
 
