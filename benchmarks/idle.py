@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,7 +28,7 @@ PARTS = {"-Q gpu": "worker gpu", "-Q cpu": "worker cpu", " beat": "beat", "valke
 class Totals:
     """CPU seconds and voluntary switches of threads, by part, since each was started."""
 
-    seconds: Counter[str] = field(default_factory=Counter)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     switches: Counter[str] = field(default_factory=Counter)
 
 
@@ -46,15 +46,16 @@ def main() -> None:
                 after, took = totals(stack.pid), time.monotonic() - began
             finally:
                 stack.send_signal(signal.SIGTERM)
-    used, switches = after.seconds - before.seconds, after.switches - before.switches
+    used = {part: after.seconds[part] - before.seconds[part] for part in after.seconds}
+    switches = after.switches - before.switches
     report = {
         "what": "an idle `evoq up`, per cent of a core; nothing simulated",
         "cores": os.cpu_count(),
         "load": round(os.getloadavg()[0], 1),
         "seconds": round(took),
-        "all": round(100 * used.total() / took, 2),
+        "all": round(100 * sum(used.values()) / took, 2),
         "switches_per_second": round(switches.total() / took, 1),
-        "per_cent": {part: round(100 * s / took, 2) for part, s in used.most_common()},
+        "per_cent": {part: round(100 * s / took, 2) for part, s in used.items()},
     }
     print(json.dumps(report, indent=2))
 
