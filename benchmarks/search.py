@@ -25,10 +25,11 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from random import Random
 from statistics import fmean, median
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -81,159 +82,64 @@ SPREAD = 0.3
 LONGEST_SECONDS = 0.5
 """CPU time of one evaluation: a blind edit can make a power of powers."""
 
-Function = Callable[..., Any]
-
 
 @dataclass(frozen=True)
 class Task:
     """A problem of ours.
 
     Attributes:
-      seed: The initial program; its function is named `f`.
-      score: Returns the fitness of a function, and its features on axes that are not built in.
+      seed: The initial program.
+      score: Returns the metrics of a program: its fitness, and its features on axes of its own.
       noise: Standard deviation of the measured fitness around the true one.
       axes: Axes of the grid.
     """
 
     name: str
     seed: str
-    score: Callable[[Function], tuple[float, Mapping[str, float]]]
+    score: Callable[[SimpleNamespace], Mapping[str, float]]
     noise: float = 0.0
     axes: tuple[Axis, ...] = (Axis(COMPLEXITY, scaled=True), Axis(DIVERSITY, scaled=True))
 
 
-def _block(text: str) -> str:
-    return f"# EVOLVE-BLOCK-START\n{text}# EVOLVE-BLOCK-END\n"
-
-
-TARGETS = (3.7, -1.2, 12.5, 0.08, 7.0, -4.4)
-
-
-def _constants(f: Function) -> tuple[float, Mapping[str, float]]:
-    values = [float(value) for value in f()]
-    if len(values) != len(TARGETS):
-        raise ValueError(f"{len(values)} values")
-    pairs = zip(values, TARGETS, strict=True)
-    return -fmean(math.log10(1e-3 + abs(a - b) / max(1.0, abs(b))) for a, b in pairs), {}
-
-
-POINTS = [(x / 2.0, (x * 7 % 11) / 4.0) for x in range(-8, 9)]
-
-
-def _formula(f: Function) -> tuple[float, Mapping[str, float]]:
-    errors = [f(x, y) - (x * y - 2.5 * x + 1.7 * y * y) for x, y in POINTS]
-    return 1.0 / (1.0 + math.sqrt(fmean(e * e for e in errors))), {}
-
-
-GENES, NEIGHBOURS = 24, 4
-
-
-@lru_cache
-def _landscape() -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[float, ...], ...]]:
-    rng = Random("NK")
-    links = tuple(
-        (n, *rng.sample([m for m in range(GENES) if m != n], NEIGHBOURS)) for n in range(GENES)
-    )
-    return links, tuple(tuple(rng.random() for _ in range(2 << NEIGHBOURS)) for _ in range(GENES))
-
-
-def _bits(f: Function, n: int) -> list[int]:
-    bits = [int(value) % 2 for value in f()]
-    if len(bits) != n:
-        raise ValueError(f"{len(bits)} values")
-    return bits
-
-
-def _nk(f: Function) -> tuple[float, Mapping[str, float]]:
-    bits = _bits(f, GENES)
-    links, tables = _landscape()
-    return fmean(
-        table[sum(bits[m] << k for k, m in enumerate(link))]
-        for link, table in zip(links, tables, strict=True)
-    ), {}
-
-
-BLOCKS, WIDTH = 4, 4
-BITS = BLOCKS * WIDTH
-TRAP = (3.0, 1.0, 1.5, 2.0, 5.0)
-"""Score of a block by its number of ones: from 0 every single step is a step down."""
-
-
-def _trap(f: Function) -> tuple[float, Mapping[str, float]]:
-    bits = _bits(f, BITS)
-    ones = [sum(bits[WIDTH * b : WIDTH * b + WIDTH]) for b in range(BLOCKS)]
-    return sum(TRAP[n] for n in ones) / (BLOCKS * TRAP[-1]), {"ones": float(sum(ones))}
-
-
-CAPACITY, LARGEST, INSTANCES, ITEMS = 150, 100, 10, 500
-
-
-@lru_cache
-def _items() -> tuple[tuple[int, ...], ...]:
-    rng = Random("bins")
-    return tuple(tuple(rng.randint(20, LARGEST) for _ in range(ITEMS)) for _ in range(INSTANCES))
-
-
-def _packing(f: Function) -> tuple[float, Mapping[str, float]]:
-    """Ten instances of 500 items: with two of 100, most searches ended at one of two values."""
-    known: dict[tuple[int, int], float] = {}
-
-    def priority(item: int, gap: int) -> float:
-        if (item, gap) not in known:
-            known[item, gap] = float(f(float(item), float(gap)))
-            if math.isnan(known[item, gap]):
-                raise ValueError("nan")
-        return known[item, gap]
-
-    used = least = 0.0
-    for items in _items():
-        bins = [0] * (CAPACITY + 1)  # how many open bins have each gap
-        for item in items:
-            fitting = [gap for gap in range(item, CAPACITY + 1) if bins[gap]]
-            gap = max(fitting, key=lambda gap: (priority(item, gap), gap), default=CAPACITY)
-            bins[gap] -= bool(fitting)
-            bins[gap - item] += 1
-        used += sum(bins) - sum(n * (gap / CAPACITY) ** 2 for gap, n in enumerate(bins)) / 10
-        least += math.ceil(sum(items) / CAPACITY)
-    return -(used / least - 1.0), {}
-
-
+PROBLEMS = Path(__file__).parent / "problems"
 EXAMPLE = Path(__file__).parents[1] / "examples" / "function_minimization" / "initial_program.py"
 LUCKY = 33
 """With these draws the initial program is far above its mean, as it is in a sandbox: few children
 are better."""
 
 
-def _valleys(f: Function) -> tuple[float, Mapping[str, float]]:
+def _folder(name: str) -> Task:
+    """Returns the task of a folder of `PROBLEMS`, whose evaluator is imported into this process."""
+    folder = PROBLEMS / name
+    spec = spec_from_file_location(f"evaluator_of_{name}", folder / "evaluator.py")
+    assert spec is not None
+    assert spec.loader is not None
+    evaluator = module_from_spec(spec)
+    spec.loader.exec_module(evaluator)
+    return Task(name, (folder / "initial_program.py").read_text(), evaluator.score)
+
+
+def _valleys(program: SimpleNamespace) -> Mapping[str, float]:
     random.seed(LUCKY)
-    points = [f(-5.0, 5.0) for _ in range(10)]
+    points = [program.search(-5.0, 5.0) for _ in range(10)]
     if any(abs(value) > 5.0 for point in points for value in point):
         raise ValueError("outside")
-    return -fmean(
+    values = (
         math.sin(x) * math.cos(y) + math.sin(x * y) + (x * x + y * y) / 20.0 for x, y in points
-    ), {}
-
-
-def _list(name: str, values: Sequence[int]) -> str:
-    lines = "".join(f"        {value},\n" for value in values)
-    return _block(f"def {name}():\n    return [\n{lines}    ]\n")
+    )
+    return {COMBINED: -fmean(values)}
 
 
 TASKS = {
     task.name: task
     for task in (
-        Task("trap", _list("f", [0] * BITS), _trap,
-             axes=(Axis("ones", BITS + 1, -0.5, BITS + 0.5),)),
-        Task("noisy", _block("def f():\n    return [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]\n"),
-             _constants, noise=0.1),
-        Task("formula", _block("def f(x, y):\n    return 1.0 * x + y\n"), _formula),
-        Task("nk", _list("f", [0] * GENES), _nk),
-        Task("constants", _block("def f():\n    return [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]\n"),
-             _constants),
-        Task("valleys", EXAMPLE.read_text() + "\n\nf = search\n", _valleys),
-        Task("packing", _block("def f(item, gap):\n    return 1.0 * gap\n"), _packing),
+        replace(_folder("trap"), axes=(Axis("ones", 17, -0.5, 16.5),)),
+        replace(_folder("constants"), name="noisy", noise=0.1),
+        *map(_folder, ("formula", "nk", "sorting", "constants")),
+        Task("valleys", EXAMPLE.read_text(), _valleys),
+        _folder("packing"),
     )
-}  # fmt: skip
+}
 
 
 Repeat = Callable[[Sequence[float]], bool]
@@ -256,19 +162,20 @@ def evaluated(
     try:
         try:
             exec(compile(program.source, "<program>", "exec"), names)
-            truth, features = task.score(names["f"])
+            measured = task.score(SimpleNamespace(**names))
         finally:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        truth = measured[COMBINED]
         if not math.isfinite(truth) or isinstance(truth, complex):
             raise ValueError(f"no fitness: {truth}")
     except Exception as error:
         failure = Failure(FailureKind.RUNTIME, f"{type(error).__name__}: {error}")
         return Evaluation(failure=failure), 1
     rng = Random(f"{seed}/{program.id}")
-    measured = [truth + rng.gauss(0.0, task.noise)]
-    while more(measured):
-        measured.append(truth + rng.gauss(0.0, task.noise))
-    fitness = fmean(measured)
+    fitnesses = [truth + rng.gauss(0.0, task.noise)]
+    while more(fitnesses):
+        fitnesses.append(truth + rng.gauss(0.0, task.noise))
+    fitness = fmean(fitnesses)
     own = {
         axis.name: value
         for axis in task.axes
@@ -277,10 +184,10 @@ def evaluated(
     evaluation = Evaluation(
         {program.id: {COMBINED: fitness}},
         {program.id: {COMBINED: fitness}},
-        {program.id: {**features, **own}},
+        {program.id: {**measured, **own}},
         {"truth": repr(truth)},
     )
-    return evaluation, len(measured)
+    return evaluation, len(fitnesses)
 
 
 @dataclass

@@ -161,10 +161,11 @@ class ProblemComparison:
 
         Without selection, a search spends as many proposals as it has.
         """
-        if self.target is None:
-            return None
-        reached = [_first_at(run.curve, self.target) for run in self.measured[arm]]
-        middle = float(np.median(reached))
+        return None if self.target is None else self.to(self.target, arm)
+
+    def to(self, fitness: float, arm: str) -> int | None:
+        """Returns the median of proposals until a fitness; None where the median never has it."""
+        middle = float(np.median([_first_at(run.curve, fitness) for run in self.measured[arm]]))
         return round(middle) if np.isfinite(middle) else None
 
     def sentences(self) -> Iterator[str]:

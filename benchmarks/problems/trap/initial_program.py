@@ -1,0 +1,23 @@
+# EVOLVE-BLOCK-START
+def bits():
+    return [
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+    ]
+
+
+# EVOLVE-BLOCK-END
