@@ -32,6 +32,7 @@ from app.config.layers import wrong_variables
 from app.config.models import ModelSettings
 from app.config.places import available_cores, places
 from app.config.settings import QueueSettings, SandboxSettings, Settings
+from app.domain.operator import Role
 from app.domain.operators import operators
 from app.domain.problem import Evaluator, Job, Outcome, Problem, ProblemDigest
 from app.domain.run import Run
@@ -39,6 +40,7 @@ from app.domain.search.shares import NEWCOMERS
 from app.engine.context import Context, Pace
 from app.ports.protocols import (
     NEVER,
+    Embedder,
     Executor,
     LanguageModel,
     Misconfigured,
@@ -252,6 +254,7 @@ def context(
         store=store,
         model=models,
         place=models.place,
+        embedder=models.embedder,
         sandbox=sandbox,
         executor=executor,
         problem=ProblemCatalogue(store),
@@ -367,6 +370,7 @@ class Models:
         self._limits = _process_limits(settings)
         self._lock = threading.Lock()
         self._built: dict[int, LanguageModel] = {}
+        self._embedders: dict[int, Embedder] = {}
         self._places: dict[int, ModelPlaces] = {}
         self._providers: Providers | None = None
 
@@ -377,15 +381,28 @@ class Models:
 
     def __call__(self, run: Run) -> LanguageModel:
         with self._lock:
-            if self._providers is None:
-                # Half a second, for runs that ask a model.
-                from app.adapters.model.choose import Providers
-
-                self._providers = Providers(self._store, engine=self._engine, limits=self._limits)
             if run.id not in self._built:
                 section = ModelSettings(**run.settings["llm"])
-                self._built[run.id] = self._providers.model(section, run.seed, run.name)
+                self._built[run.id] = self._opened().model(section, run.seed, run.name)
             return self._built[run.id]
+
+    def embedder(self, run: Run) -> Embedder | None:
+        """See `app.engine.context.Context.embedder`."""
+        if Role.EMBEDDER not in run.rules.asking.roles:
+            return None
+        with self._lock:
+            if run.id not in self._embedders:
+                section = ModelSettings(**run.settings["llm"])
+                self._embedders[run.id] = self._opened().embedder(section)
+            return self._embedders[run.id]
+
+    def _opened(self) -> "Providers":
+        if self._providers is None:
+            # Half a second, for runs that ask a model.
+            from app.adapters.model.choose import Providers
+
+            self._providers = Providers(self._store, engine=self._engine, limits=self._limits)
+        return self._providers
 
     def place(self, run: Run) -> AbstractContextManager[Callable[[], None]]:
         """See `app.engine.context.Context.place`."""

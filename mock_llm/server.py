@@ -9,6 +9,7 @@ from typing import Any
 from tornado.httpserver import HTTPServer
 from tornado.web import Application, RequestHandler
 
+from mock_llm import embeddings
 from mock_llm.chat_request import ErrorReply
 from mock_llm.endpoint import NOTICE, Endpoint, Simulation
 from mock_llm.engine import Batch
@@ -56,6 +57,15 @@ class _Chat(_Handler):
     def on_connection_close(self) -> None:
         if self._task is not None:
             self._task.cancel()
+
+
+class _Embeddings(_Handler):
+    def post(self) -> None:
+        answer = embeddings.answer(self.request.body)
+        if isinstance(answer, ErrorReply):
+            self.set_status(answer.status)
+            answer = answer.document()
+        self.finish(json.dumps(answer))
 
 
 class _Models(_Handler):
@@ -115,6 +125,7 @@ async def serve(
     application = Application(
         [
             ("/v1/chat/completions", _Chat, arguments),
+            ("/v1/embeddings", _Embeddings, arguments),
             ("/v1/models", _Models, arguments),
             ("/health", _Health, arguments),
             ("/metrics", _Metrics, arguments),

@@ -177,7 +177,7 @@ def with_asked_roles(
     """
     roles = dict(run.settings.llm.roles)
     notices = []
-    for role, why in _why_unasked(run.settings.llm, asks=asks, advisers=advisers).items():
+    for role, why in _why_unasked(run.settings, asks=asks, advisers=advisers).items():
         if role not in roles:
             continue
         name = f"llm.roles.{role}"
@@ -198,9 +198,11 @@ def with_asked_roles(
     return (_with_models(run, {"roles": roles}), notices) if notices else (run, [])
 
 
-def _why_unasked(llm: ModelSettings, *, asks: bool, advisers: Collection[Role]) -> dict[Role, str]:
+def _why_unasked(
+    settings: RunSettings, *, asks: bool, advisers: Collection[Role]
+) -> dict[Role, str]:
     """Returns the roles that no step of a run asks, each with the reason."""
-    rules = refining_of(llm)
+    llm, rules = settings.llm, refining_of(settings.llm)
     why: dict[Role, str] = {}
     if not asks:
         why = dict.fromkeys((Role.GENERATOR, Role.REFINER), "no operator of the run asks a model")
@@ -210,6 +212,10 @@ def _why_unasked(llm: ModelSettings, *, asks: bool, advisers: Collection[Role]) 
         why[Role.REFINER] = "`llm.refiner_top` and `llm.refiner_stalled` are 0"
     if not llm.feedback:
         why[Role.JUDGE] = "`llm.feedback` is false"
+    if settings.search.similarity is None:
+        why[Role.EMBEDDER] = "`search.similarity` has no value"
+    elif Role.EMBEDDER in llm.roles and not llm.roles[Role.EMBEDDER].mix:
+        why[Role.EMBEDDER] = "it names no model of its own, and a chat model makes no embeddings"
     for role in {Role.STRATEGIST, Role.ADVERSARY}.difference(advisers):
         why[role] = "no operator of the run asks it; `directed` does"
     return why
@@ -223,6 +229,8 @@ _REMEDIES = {
     Role.ADVERSARY: _DIRECTING,
     Role.REFINER: f"{_ASKING} The refiner also takes a share of the children that are due: "
     f"llm.refiner_share, llm.refiner_top, llm.refiner_stalled.",
+    Role.EMBEDDER: "Set llm.roles.embedder.model, and search.similarity to the least cosine of a "
+    "child that is not evaluated, such as 0.99; or leave the role out.",
     Role.JUDGE: "Set llm.feedback=true and a model of the role, or leave the role out.",
 }
 

@@ -107,8 +107,9 @@ class SearchSettings(Section):
     noise, with a clock, or with data of its own from elsewhere."""
     similarity: float | None = Field(None, gt=0, le=1)
     """A child is not evaluated if its text is at least so similar to one of the 64 fittest programs
-    of its island: the share of runs of three tokens that they have in common. Without a value, no
-    texts are compared."""
+    of its island: the share of runs of three tokens that they have in common, or the cosine of
+    their embeddings where `llm.roles.embedder` names a model. Without a value, no texts are
+    compared."""
     grid_after: int | None = Field(None, ge=1)
     """Evaluations after which the ranges of axes without a declared range are learnt and frozen.
     Without a value, a fifth of the budget, at most 50."""

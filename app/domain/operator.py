@@ -27,6 +27,7 @@ class Role(enum.StrEnum):
     JUDGE = "judge"  # rates a measured program
     STRATEGIST = "strategist"  # gives the children of a cohort a direction each
     ADVERSARY = "adversary"  # criticises a child before it is evaluated
+    EMBEDDER = "embedder"  # gives texts the vectors by which they are compared
 
 
 @dataclass(frozen=True, slots=True)

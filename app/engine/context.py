@@ -16,6 +16,7 @@ from app.engine.sharing import Share, alone
 from app.engine.tracing import UNTRACED, Tracing
 from app.ports.protocols import (
     NEVER,
+    Embedder,
     Executor,
     LanguageModel,
     Misconfigured,
@@ -59,6 +60,10 @@ def _not_counted(run: int) -> AbstractContextManager[None]:  # noqa: ARG001
     return nullcontext()
 
 
+def _no_embedder(run: Run) -> None:  # noqa: ARG001
+    return None
+
+
 def _not_waited(seconds: float) -> None:  # noqa: ARG001
     return None
 
@@ -76,6 +81,7 @@ class Context:
       work: Counts a step for a run for as long as the context manager is open.
       place: Waits until the model of a run takes one more conversation, and yields what gives the
         place back before the context manager ends.
+      embedder: Returns what compares the texts of a run; None where tokens do.
       share: Lets threads of this process that want the same transaction run it together.
       wait: Waits for so many seconds.
       drawn: The parents of the children that are being made.
@@ -92,6 +98,7 @@ class Context:
     keep: Callable[[LeaseKind, int], AbstractContextManager[Stop]] = _not_kept
     work: Callable[[int], AbstractContextManager[None]] = _not_counted
     place: Callable[[Run], AbstractContextManager[Callable[[], None]]] = _no_place
+    embedder: Callable[[Run], Embedder | None] = _no_embedder
     share: Share = alone
     wait: Callable[[float], None] = _not_waited
     drawn: Drawn = field(default_factory=Drawn)

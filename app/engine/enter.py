@@ -7,10 +7,9 @@ from typing import Self, TypeAlias
 
 from app.domain.evaluation import Failure
 from app.domain.operator import Child, Offspring
-from app.domain.program import Program, ProgramId, fingerprint
+from app.domain.program import ProgramId, fingerprint
 from app.domain.run import Run
 from app.domain.search.cohort import Cohort, CohortId, CutReason, Member, State
-from app.domain.source.similarity import similarity
 from app.engine.advance import Advance, advance, closes, emit_cut, emit_failed
 from app.engine.context import Context
 from app.engine.enqueue import enqueue
@@ -31,10 +30,6 @@ class Unasked:
     """A member that has no child because its model was not asked: why."""
 
     reason: str
-
-
-COMPARED = 64
-"""The fittest programs of its island that a child is compared with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,44 +80,9 @@ class GeneratedChildren:
 
 def enter(ctx: Context, run: Run, generated: Sequence[GeneratedChildren]) -> None:
     """Enters the children of proposals of a run, each once, and advances their cohorts."""
-    if run.rules.search.similarity is not None:
-        generated = _compared(ctx, run, generated, run.rules.search.similarity)
     proposals = [member.id for each in generated for member in each.members]
     with ctx.tracing.span("enter", run, proposals=proposals):
         ctx.share(("enter", run.id), generated, partial(_enter, ctx), partial(enqueue, ctx))
-
-
-def _compared(
-    ctx: Context, run: Run, generated: Sequence[GeneratedChildren], least: float
-) -> list[GeneratedChildren]:
-    """Compares children with the fittest programs of their islands; nothing is locked meanwhile."""
-    islands = {each.leased.cohort.island for each in generated}
-    with ctx.store.begin() as tx:
-        fittest = {index: tx.archive.island(run.id, index).best(COMPARED) for index in islands}
-        ids = sorted({elite.program for elites in fittest.values() for elite in elites})
-        programs = tx.programs.get(ids)
-    compared = []
-    for each in generated:
-        cohort = each.leased.cohort
-        others = [] if cohort.seeding else [programs[e.program] for e in fittest[cohort.island]]
-        pairs = zip(each.children, each.fingerprints, strict=True)
-        nearest = ((n, _nearest(child, own, others)) for n, (child, own) in enumerate(pairs))
-        near = {n: found for n, found in nearest if found and found.similarity >= least}
-        compared.append(replace(each, near=near))
-    return compared
-
-
-def _nearest(child: Child | Unasked, own: str, others: Sequence[Program]) -> Near | None:
-    """Returns the program that a child is most similar to; one of equal fingerprint is none."""
-    if not isinstance(child, Offspring):
-        return None
-    source = child.program.source
-    found = (
-        Near(other.id, similarity(source, other.source))
-        for other in others
-        if fingerprint(other) != own
-    )
-    return max(found, key=lambda near: near.similarity, default=None)
 
 
 def _enter(ctx: Context, generated: Sequence[GeneratedChildren]) -> list[Advance | None]:

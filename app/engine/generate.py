@@ -16,6 +16,7 @@ from app.domain.source.imports import ImportPolicy
 from app.engine.ask import Overtaken, Unaffordable, ask
 from app.engine.attempt import attempt
 from app.engine.briefing import brief_of, draft_of
+from app.engine.compare import compared
 from app.engine.context import Context, Pace
 from app.engine.enter import GeneratedChildren, Unasked, enter
 from app.ports.ledger import Transaction
@@ -88,7 +89,7 @@ def _bred(ctx: Context, work: Briefed) -> GeneratedChildren | None:
     try:
         with ctx.tracing.span("generate", work.run, proposals=proposals, operator=cohort.operator):
             children = _importable(ctx, work, converse(ctx, work))
-            return GeneratedChildren.of(work.drafted, children)
+            return compared(ctx, work.run, GeneratedChildren.of(work.drafted, children))
     except (Overtaken, Stopped):
         return None
     except Unaffordable as error:

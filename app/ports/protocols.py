@@ -116,6 +116,18 @@ class LanguageModel(Protocol):
         ...
 
 
+class Embedder(Protocol):
+    """Gives texts vectors, whose angle says how alike the texts are."""
+
+    def embed(self, texts: Sequence[str]) -> list[Sequence[float]]:
+        """Returns a vector of length 1 for each text, in order, all of as many dimensions.
+
+        Raises:
+          Unavailable: The model cannot be reached, or refuses the texts.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Protection:
     """One protection that a sandbox may give.

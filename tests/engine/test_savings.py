@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from math import cos, sin
 from typing import Any
 
 import pytest
@@ -15,11 +16,13 @@ from app.domain.operator import Brief, Conversation, Offspring, Operator
 from app.domain.operators.seed import SEED
 from app.domain.problem import Evaluator, Job, Limits, Mode, Outcome
 from app.domain.program import Program
+from app.domain.run import RunState
 from app.domain.search.cohort import CutReason
-from app.engine.context import Context
+from app.engine import lifecycle, steps
+from app.engine.context import Context, Pace
 from app.ports.protocols import NEVER, Stop, Unavailable
 from app.reports.summary import Savings, document, summarise
-from tests.engine.conftest import new_run, run_to_the_end
+from tests.engine.conftest import new_run, run_to_the_end, table
 from tests.engine.toy import ToySandbox, problem
 
 
@@ -121,6 +124,49 @@ def test_a_program_like_one_of_the_fittest_is_cut_before_its_evaluation(ctx: Con
     assert cut.proposal == 1
     assert cut.reason.startswith("similarity 0.9")
     assert cut.reason.endswith(f"to {Program(BASE).id[:12]}")
+
+
+class Angles:
+    """An embedder for which texts are alike by their first number; down for some calls."""
+
+    def __init__(self, down: int = 0) -> None:
+        self.down = down
+
+    def embed(self, texts: Sequence[str]) -> list[Sequence[float]]:
+        if self.down:
+            self.down -= 1
+            raise Unavailable("the embedding model is down")
+        angles = [float(text.split()[2]) / 100 for text in texts]
+        return [(cos(angle), sin(angle)) for angle in angles]
+
+
+def test_with_a_model_for_embeddings_their_cosine_says_what_is_similar(ctx: Context):
+    sandbox, angles = CountingSandbox(), Angles()
+    ctx = replace(ctx, sandbox=sandbox, embedder=lambda _: angles)
+
+    saved = searched(ctx, ["x = 3.0\n", "x = 40.0\n", "x = 0.9\n"], "s", similarity=0.99, islands=1)
+
+    assert sandbox.runs == 2, "the seed, and the only child that is far from it"
+    assert saved.programs == {"duplicate": 0, "similar": 2, "same_behaviour": 0}
+
+
+def test_while_no_embeddings_are_made_a_child_waits_and_no_attempt_of_it_counts(ctx: Context):
+    angles, pace = Angles(down=7), Pace(attempts=2, retry_seconds=0.0)
+    made = {"seed": SEED, "nudge": making("x = 40.0\n")}
+    toy = problem()
+    ctx = replace(ctx, embedder=lambda _: angles, operators=made, pace=pace)
+    ctx = replace(ctx, problem=lambda _: toy)
+    run = lifecycle.start(ctx, toy, new_run(toy, budget=1, similarity=0.99))
+
+    for _ in range(angles.down):
+        with pytest.raises(Unavailable, match="embedding model is down"):
+            ctx.executor.drain(table(ctx), lambda: False)
+        steps.reap(ctx, run.id)
+    ctx.executor.drain(table(ctx), lambda: False)
+
+    with ctx.store.begin() as tx:
+        assert tx.runs.get(run.id).state is RunState.FINISHED
+        assert tx.runs.get(run.id).reason == "budget of 1 proposals spent"
 
 
 def test_of_programs_that_behave_alike_the_first_is_measured(ctx: Context):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from app.adapters.model.congestion.circuit_breaker import BreakerRules, CircuitBreaker
+from app.adapters.model.providers.embedder import OpenAIEmbedder
 from app.adapters.model.providers.ensemble import Ensemble, EnsembleModel, RoleModels
 from app.adapters.model.providers.event_loop import ModelLoop
 from app.adapters.model.providers.gates import Gates
@@ -27,7 +28,7 @@ from app.adapters.model.providers.vllm import VllmModel
 from app.adapters.model.providers.vllm_engine import VllmEngine
 from app.config.models import ModelChoice, ModelSettings, Provider
 from app.domain.operator import Role
-from app.ports.protocols import LanguageModel, Misconfigured, Store
+from app.ports.protocols import Embedder, LanguageModel, Misconfigured, Store
 
 
 class Providers:
@@ -72,9 +73,18 @@ class Providers:
         Raises:
           Misconfigured: There is no model name.
         """
-        roles = (Role.GENERATOR, *settings.roles)
+        roles = (Role.GENERATOR, *(set(settings.roles) - {Role.EMBEDDER}))
         models = {role: self._role(settings, role, seed, run) for role in roles}
         return RoleModels(models) if len(models) > 1 else models[Role.GENERATOR]
+
+    def embedder(self, settings: ModelSettings) -> Embedder:
+        """Returns the first model of the role `embedder`.
+
+        Raises:
+          Misconfigured: Its key or its address cannot be used.
+        """
+        [choice, *_] = settings.models_of(Role.EMBEDDER)
+        return OpenAIEmbedder(model_spec(choice, self._environment), self._model_loop)
 
     def close(self) -> None:
         """Closes every connection.  Idempotent."""

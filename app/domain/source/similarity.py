@@ -1,4 +1,4 @@
-"""Similarity of source texts, estimated from sketches of their tokens.
+"""Similarity of source texts: estimated from sketches of their tokens, or of their embeddings.
 
 Source: Broder 1997, "On the resemblance and containment of documents": the share of equal minima of
 random permutations estimates the Jaccard index of two sets.
@@ -7,6 +7,7 @@ random permutations estimates the Jaccard index of two sets.
 import ast
 import re
 import zlib
+from collections.abc import Sequence
 from random import Random
 
 from app.domain.source.syntax import remembered, tree_or_none, with_numbered_locals
@@ -39,3 +40,8 @@ def similarity(one: str, other: str) -> float:
     """Returns the estimated share of runs of three tokens that two texts have in common: 0 to 1."""
     pairs = zip(sketch(one), sketch(other), strict=True)
     return sum(mine == theirs for mine, theirs in pairs) / WIDTH
+
+
+def cosine(one: Sequence[float], other: Sequence[float]) -> float:
+    """Returns the cosine of the angle between two vectors of length 1."""
+    return sum((a * b for a, b in zip(one, other, strict=True)), 0.0)

@@ -64,6 +64,12 @@ def test_islands_and_bins_follow_from_the_budget_and_are_stored(
         (("llm.roles.generator.model=big",), "generator", "no operator"),
         (("llm.model=m", "llm.roles.strategist.model=big"), "strategist", "`directed` does"),
         (("llm.model=m", "llm.roles.adversary.top_p=0.5"), "adversary", "`directed` does"),
+        (("llm.roles.embedder.model=e",), "embedder", "`search.similarity` has no value"),
+        (
+            ("llm.model=m", "search.similarity=0.9", "llm.roles.embedder.timeout_seconds=9"),
+            "embedder",
+            "no model of its own",
+        ),
         (
             ("llm.model=m", "search.operators={mutate: 1}", "llm.roles.refiner.model=big"),
             "refiner",
@@ -91,6 +97,7 @@ def test_a_role_that_no_step_asks_is_refused_by_name(
         ("llm.roles.judge.model=strict", "llm.feedback=true", "search.operators={tune: 1}"),
         ("llm.roles.strategist.temperature=1", "search.operators={directed: 1}"),
         ("llm.roles.adversary.model=strict", "search.operators={directed: 1, mutate: 1}"),
+        ("llm.roles.embedder.model=e", "search.similarity=0.9"),
     ],
 )
 def test_a_role_that_a_step_asks_is_kept(assignments: tuple[str, ...]) -> None:

@@ -49,7 +49,10 @@ _DEAD = "OpenEvolve itself never reads it"
 _WORKERS = "worker processes are set where workers are started, not by a problem"
 _ARTIFACTS = "artifacts live in the ledger, bounded for each evaluation"
 _SHOWN = "prompts contain numbers of programs: the fittest, then others drawn from all cells"
-_EMBEDDING = "duplicates are found by a fingerprint of the source, which needs no embedding model"
+_EMBEDDING = (
+    "duplicates are found by a fingerprint of the source; `llm.roles.embedder` and "
+    "`search.similarity` compare embeddings before an evaluation"
+)
 _TRACE = "the ledger records every proposal: `evoq metrics RUN --format jsonl`"
 _CLIENTS = "models are reached through OpenAI-compatible endpoints only"
 _MANUAL = "a person is asked where `llm.provider=human` says so, through files or `evoq answer`"

@@ -1,0 +1,63 @@
+"""Compare: which children are too similar to the fittest programs of their island."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from app.domain.operator import Offspring
+from app.domain.program import Program, fingerprint
+from app.domain.run import Run
+from app.domain.source.similarity import cosine, similarity
+from app.engine.context import Context
+from app.engine.enter import GeneratedChildren, Near
+
+COMPARED = 64
+"""The fittest programs of its island that a child is compared with."""
+
+Similarity: TypeAlias = Callable[[str, str], float]
+"""How alike two source texts are, up to 1."""
+
+
+def compared(ctx: Context, run: Run, generated: GeneratedChildren) -> GeneratedChildren:
+    """Returns children with the programs that they are too similar to; nothing is locked meanwhile.
+
+    Raises:
+      Unavailable: The model that makes embeddings does not answer.
+    """
+    least, cohort = run.rules.search.similarity, generated.leased.cohort
+    if least is None or cohort.seeding:
+        return generated
+    with ctx.store.begin() as tx:
+        fittest = tx.archive.island(run.id, cohort.island).best(COMPARED)
+        others = list(tx.programs.get([elite.program for elite in fittest]).values())
+    children = {
+        place: child.program
+        for place, child in enumerate(generated.children)
+        if isinstance(child, Offspring)
+    }
+    if not others or not children:
+        return generated
+    measure = _measure(ctx, run, [program.source for program in (*children.values(), *others)])
+    nearest = {place: _nearest(child, others, measure) for place, child in children.items()}
+    near = {place: each for place, each in nearest.items() if each and each.similarity >= least}
+    return replace(generated, near=near)
+
+
+def _measure(ctx: Context, run: Run, texts: Sequence[str]) -> Similarity:
+    """Returns how alike two of these texts are: by their embeddings, where a model makes some."""
+    embedder = ctx.embedder(run)
+    if embedder is None:
+        return similarity
+    vectors = dict(zip(texts, embedder.embed(texts), strict=True))
+    return lambda one, other: cosine(vectors[one], vectors[other])
+
+
+def _nearest(child: Program, others: Sequence[Program], measure: Similarity) -> Near | None:
+    """Returns the program that a child is most similar to; one of equal fingerprint is none."""
+    own = fingerprint(child)
+    found = (
+        Near(other.id, measure(child.source, other.source))
+        for other in others
+        if fingerprint(other) != own
+    )
+    return max(found, key=lambda near: near.similarity, default=None)

@@ -1,0 +1,63 @@
+"""Embeddings of texts from an OpenAI-compatible endpoint, a simulated one here."""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from app.adapters.model.providers.embedder import OpenAIEmbedder
+from app.adapters.model.providers.event_loop import ModelLoop
+from app.adapters.model.providers.presets import PRESETS
+from app.adapters.model.providers.spec import ModelSpec
+from app.config.models import Provider
+from app.domain.source.similarity import cosine
+from app.ports.protocols import Misconfigured, Unavailable
+from tests.integration.mock_llm import fetch, mock_llm
+
+PROGRAM = "def f(x):\n    return 0.5 + 0.3 * x\n"
+
+
+@pytest.fixture
+def model_loop() -> Iterator[ModelLoop]:
+    model_loop = ModelLoop()
+    yield model_loop
+    model_loop.close()
+
+
+def spec(base_url: str) -> ModelSpec:
+    return ModelSpec(
+        name="mock",
+        base_url=base_url,
+        api_key="",
+        key_variable="OPENAI_API_KEY",
+        preset=PRESETS[Provider.OPENAI],
+        timeout_seconds=10.0,
+    )
+
+
+def test_texts_have_vectors_in_their_order_and_known_ones_are_not_asked_for(model_loop: ModelLoop):
+    texts = [PROGRAM, PROGRAM.replace("0.3", "0.4"), "import os\n"]
+    with mock_llm() as mock:
+        embedder = OpenAIEmbedder(spec(mock.base_url), model_loop)
+        one, near, far = embedder.embed(texts)
+        again = OpenAIEmbedder(spec(mock.base_url), model_loop).embed([texts[2], texts[0]])
+
+    assert again == [far, one]
+    assert embedder.embed([texts[1], texts[1], texts[0]]) == [near, near, one]
+    assert cosine(one, one) == pytest.approx(1.0)
+    assert cosine(one, far) < 0.5 < 0.9 < cosine(one, near) < 1.0
+    assert math.hypot(*far) == pytest.approx(1.0)
+    with pytest.raises(Unavailable, match="embedding model 'mock' at http"):
+        embedder.embed(["a text that the endpoint, which is gone, has not seen"])
+
+
+def test_an_endpoint_without_embeddings_is_a_matter_of_settings(model_loop: ModelLoop):
+    with mock_llm() as mock:
+        wrong = replace(spec(mock.base_url), base_url=mock.base_url + "/none")
+        with pytest.raises(Misconfigured, match="HTTP 404"):
+            OpenAIEmbedder(wrong, model_loop).embed([PROGRAM])
+        for body in ({"model": "mock"}, {"model": "mock", "input": [1]}, []):
+            refused = fetch(f"{mock.base_url}/embeddings", json.dumps(body).encode())
+            assert refused.status == 400
