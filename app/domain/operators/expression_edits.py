@@ -190,8 +190,8 @@ def _draw_donor(
         donor
         for donor in target.donors
         if _is_truth(donor) is truth
-        and free_names(donor) <= names
         and (truth or number(donor) is None)
+        and free_names(donor) <= names
         and not (isinstance(donor, ast.Name) and donor.id in SAFE_BUILTINS)
         and graftable(donor)
     ]

@@ -24,7 +24,7 @@ from app.domain.operators.tree_edits import Change, EditTarget, TreeEdit
 from app.domain.program import Program, fingerprint
 from app.domain.source.regions import enforce
 from app.domain.source.sites import SourceTree, sites
-from app.domain.source.syntax import UNPARSABLE, remembered, syntax_fault, unbound_names
+from app.domain.source.syntax import UNPARSABLE, number, remembered, syntax_fault, unbound_names
 
 _ATTEMPTS = 30
 _EDITS: tuple[tuple[TreeEdit, float], ...] = (
@@ -71,7 +71,7 @@ def mutated(brief: Brief, draft: Draft) -> Child:
     for _ in range(_ATTEMPTS):
         changes = _edited(parent, edits, donors, rng)
         if not changes:
-            continue
+            break
         child = Program(changes[-1].text, "python")
         if _sound(parent, child, brief, suspected) and fingerprint(child) != before:
             return Offspring(child, "; ".join(change.note for change in changes))
@@ -86,16 +86,21 @@ def _edited(
     donors: list[ast.expr],
     rng: Random,
 ) -> list[Change]:
-    """Returns one to three edits, each of the text that the edit before it left."""
+    """Returns one to three edits, each of the text that the edit before it left; [] for none."""
     kinds, weights = [edit for edit, _ in edits], [weight for _, weight in edits]
     changes: list[Change] = []
-    text = parent.source
-    for _ in range(rng.choices((1, 2, 3), (6, 3, 1))[0]):
-        [edit] = rng.choices(kinds, weights)
-        change = edit(_target(text, donors, rng), rng)
-        if change is not None and syntax_fault(change.text) is None:
-            changes.append(change)
-            text = change.text
+    target = _target(parent.source, donors, rng)
+    for _ in range(_ATTEMPTS):
+        for _ in range(rng.choices((1, 2, 3), (6, 3, 1))[0]):
+            [edit] = rng.choices(kinds, weights)
+            change = edit(target, rng)
+            if change is None:
+                continue  # the tree is as it was
+            if syntax_fault(change.text) is None:
+                changes.append(change)
+            target = _target(changes[-1].text if changes else parent.source, donors, rng)
+        if changes:
+            break
     return changes
 
 
@@ -125,7 +130,8 @@ def _donors(record: ProgramRecord) -> list[ast.expr]:
     program = record.program
     if program.language != "python" or syntax_fault(program.source) is not None:
         return []
-    return [site.node for site in sites(SourceTree.of(program.source)) if graftable(site.node)]
+    nodes = [site.node for site in sites(SourceTree.of(program.source))]
+    return [node for node in nodes if number(node) is None and graftable(node)]
 
 
 def _numpy(tree: ast.Module) -> str:
