@@ -305,6 +305,44 @@ SAMPLE = (
 )
 """An attack on each mechanism, for the kinds of isolation that are tested with fewer."""
 
+DICE = b"""
+import importlib.util
+import random
+
+def load(path):
+    spec = importlib.util.spec_from_file_location("player", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+def match(first, second, cases=None):
+    drawn = [load(path).move(0) for path in (first, second)]
+    dice = random.random()
+    yield str(drawn)
+    yield str(dice)
+    told = [any(abs(dice - one) < 1e-12 for one in player) for player in drawn]
+    return {"first": 0.5, "second": 0.5, "told": any(told), "alike": drawn[0][0] == drawn[1][0]}
+"""
+FORETELLING = b"""
+import gc
+import random
+import sys
+
+own = random.random()
+
+def move(ply):
+    seeds, frame = set(), sys._getframe()
+    found = [value for value in gc.get_objects() if type(value) in (dict, list)]
+    while frame:
+        found.append(frame.f_locals)
+        frame = frame.f_back
+    for value in found:
+        parts = value.get("seed") if isinstance(value, dict) else value
+        parts = parts if isinstance(parts, list) else [parts]
+        seeds |= {part for part in parts[:9] if type(part) is int}
+    return [own, random.random(), *(random.Random(seed).random() for seed in seeds)]
+"""
+
 WATCHING = (
     PRE
     + b"""
@@ -375,6 +413,14 @@ class GameContract:
         assert outcome.result is not None
         moves = json.loads(outcome.result)["metrics"]["moves"]
         assert moves == ["7", "5", "7", "5"]
+
+    def test_a_player_foretells_no_random_number(self, sandbox: Sandbox) -> None:
+        evaluator = Evaluator("dice", {"evaluator.py": DICE})
+        players = ((".py", FORETELLING), (".py", FORETELLING + b"# the other\n"))
+        job = Job(evaluator, "match", players, LIMITS, game=PLAYER, seed=20_261_125)
+        ended, again = result(sandbox.run(job)), result(sandbox.run(job))
+        assert (ended["told"], ended["alike"]) == (False, False)
+        assert ended["moves"][1] == again["moves"][1]  # type: ignore[index]
 
     def test_a_player_does_not_run_while_its_opponent_moves(self, sandbox: Sandbox) -> None:
         ended = result(sandbox.run(game(WATCHING, SLOW)))

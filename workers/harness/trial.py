@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import select
 import signal
@@ -45,6 +46,7 @@ class TrialRun:
         state.programs += len(sources)
         self._directory, self._programs = files.directory, files.programs
         self._request = files.request
+        self._seeds = _seeds(header, sources)
         self._children: dict[int, int] = {}
         self._waiting: dict[int, socket.socket] = {}
         self._gate: ForkGate | None = None
@@ -326,7 +328,9 @@ class TrialRun:
             state.layout, program.confinement, bounds, state.program_filter,
             forks.installation(state.fork_filter, channel),
         )  # fmt: skip
-        confine.reseed(self._header["seed"])
+        confine.reseed(self._seeds[index])
+        for known in (self._header, self._request, self._seeds):
+            known.clear()  # a program can look for what its process was forked with
         _, fds, _, _ = socket.recv_fds(channel, 1, 1)
         channel.close()
         if fds:
@@ -495,6 +499,22 @@ class TrialRun:
             "sizes": [sum(len(view) for view in views) for views in blobs],
         }
         frames.write_frame(state.host[1], report, [view for views in blobs for view in views])
+
+
+def _seeds(header: dict[str, Any], sources: list[memoryview]) -> list[int]:
+    """Returns the seed of each program's random generators.
+
+    Those of a game's players depend on what none of them knows, the source of the other: a player
+    can foretell neither what its opponent draws nor what the referee does.
+    """
+    seed = header["seed"]
+    if not header["game"]:
+        return [seed] * len(sources)
+    whole = hashlib.sha256(b"".join(sources)).digest()
+    return [
+        int.from_bytes(hashlib.sha256(b"%d %d " % (seed, seat) + whole).digest()[:4], "big")
+        for seat in range(len(sources))
+    ]
 
 
 def _drain(fd: int) -> None:
