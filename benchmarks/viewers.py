@@ -165,7 +165,7 @@ def _page(base: str, run: Run) -> Iterator[None]:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         page = browser.new_page()
         page.goto(f"{base}/run/{run.id}")
-        page.wait_for_selector(".content h1")
+        page.wait_for_selector("main.content")
         yield
         browser.close()
 

@@ -14,9 +14,10 @@ from app.dashboard.programs import ProgramDocument, bounded, program_document, p
 from app.dashboard.system import Installation, SystemDocument, system_document
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import ProgramId
-from app.domain.run import Run
+from app.domain.run import Run, RunState
 from app.domain.search.cohort import State
 from app.domain.secrets import redacted
+from app.engine.back_pressure import pressure
 from app.ports.ledger import Transaction
 from app.ports.protocols import Store
 from app.reports.course import Contribution, Course, FailureExample, Improvement, MeasuredProposal
@@ -41,6 +42,7 @@ class RunRow:
     Attributes:
       best: Fitness of its best program; None before one was measured.
       waiting: What it waits for; "" for nothing.
+      rate: Newest proposals settled per second; None while too few have settled, and after the end.
     """
 
     id: int
@@ -53,6 +55,7 @@ class RunRow:
     settled: int
     budget: int
     best: float | None
+    rate: float | None
     cost_usd: float
     tokens: int
     age_seconds: float
@@ -66,6 +69,7 @@ class CourseDocument:
       seq: The last event folded in.
       rate: Settled proposals per second; None while too few have settled.
       points: Measured proposals in order; of a long run every n-th.
+      spells: What became of the proposals: of each `span` that settled one after the other.
       examples: Newest failures by kind.
       milestones: Changes of state, migrations and notices, newest last.
     """
@@ -81,6 +85,8 @@ class CourseDocument:
     points: list[MeasuredProposal]
     operators: dict[str, Contribution]
     roles: dict[str, Contribution]
+    spells: list[Contribution]
+    span: int
     examples: dict[str, list[FailureExample]]
     milestones: list[dict[str, Any]]
 
@@ -160,6 +166,11 @@ class RunReader:
             raise LookupError(f"there is no run {name!r}: /api/runs names them")
         return found
 
+    def newest(self) -> list[Run]:
+        """Returns the newest hundred runs, newest first, and nothing of their progress."""
+        with self.store.begin() as tx:
+            return tx.runs.newest()
+
     def runs(self) -> list[RunRow]:
         """Returns the newest hundred runs, newest first."""
         queue = self.queue()
@@ -168,6 +179,9 @@ class RunReader:
 
     def _row(self, tx: Transaction, run: Run, queue: QueueState) -> RunRow:
         best = tx.history.best_quality(run)
+        backlog = tx.proposals.backlog(run.id)
+        running = run.state is RunState.RUNNING
+        flow = pressure(tx, run, backlog).flow if running else None
         return RunRow(
             id=run.id,
             name=run.name,
@@ -176,9 +190,10 @@ class RunReader:
             state=run.state.value,
             reason=run.reason,
             waiting=waiting_of(tx, run, queue),
-            settled=run.proposals - tx.proposals.backlog(run.id).unsettled,
+            settled=run.proposals - backlog.unsettled,
             budget=run.budget.proposals,
             best=best.fitness if best else None,
+            rate=flow.per_second if flow else None,
             cost_usd=run.cost_usd,
             tokens=run.tokens,
             age_seconds=run.elapsed_seconds,
@@ -293,6 +308,11 @@ class RunReader:
             found = {kind: tx.history.usual_failure(run.id, kind, FAILURES_READ) for kind in kinds}
         return {kind: redacted(usual.detail) for kind, usual in found.items() if usual}
 
+    def writers(self, run: Run, programs: Sequence[ProgramId]) -> dict[tuple[str, str], int]:
+        """Returns how many of some programs each role and model took part in."""
+        with self.store.begin() as tx:
+            return tx.completions.writers(run.id, programs)
+
     def system(self) -> SystemDocument:
         """Returns the workers, queues, leases and endpoints of the deployment."""
         return system_document(self.store, self.redis_url, self.queue(), self.home)
@@ -313,6 +333,8 @@ def course_document(run: Run, course: Course) -> CourseDocument:
         points=course.points,
         operators=course.operators,
         roles=course.roles,
+        spells=course.spells,
+        span=course.span,
         examples={kind: list(examples) for kind, examples in course.examples.items()},
         milestones=[asdict(milestone) for milestone in course.milestones],
     )

@@ -547,6 +547,10 @@ class Completions(Protocol):
         """Returns the totals of a run's completions, by role and model."""
         ...
 
+    def writers(self, run: int, programs: Sequence[ProgramId]) -> dict[tuple[str, str], int]:
+        """Returns how many of the programs that were admitted each role and model took part in."""
+        ...
+
 
 class Events(Protocol):
     """The log of a run."""

@@ -6,7 +6,9 @@ size is bounded: of a long run it keeps every second, fourth, eighth … measure
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from itertools import zip_longest
+from operator import add
 
 from app.domain.events import (
     Admitted,
@@ -34,6 +36,8 @@ from app.reports.progress import Progress, fold
 
 MOST_POINTS = 2000
 """Measured proposals that are kept: twice as many before every second one is left out."""
+MOST_SPELLS = 24
+"""Spells of a run whose outcomes are counted: twice as many before every two become one."""
 MOST_EXAMPLES = 5
 """Newest failures of a kind that are kept."""
 MOST_MILESTONES = 100
@@ -83,7 +87,7 @@ class Improvement:
 
 @dataclass(slots=True)
 class Contribution:
-    """What one operator, or the models of one role, contributed.
+    """What one operator, the models of one role, or a spell of the run contributed.
 
     Attributes:
       admitted: Proposals that a cell took.
@@ -97,6 +101,10 @@ class Contribution:
     cut: int = 0
     failed: int = 0
     improvements: int = 0
+
+    def plus(self, other: "Contribution") -> "Contribution":
+        """Returns the contribution of both."""
+        return Contribution(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +132,7 @@ class Course:
 
     Attributes:
       progress: Counts, and the rate of the newest proposals.
+      spells: What became of the proposals: of each `span` that settled one after the other.
       regridded: How often the grid got new ranges: the archive was placed anew then.
       moves: Migrations between islands; `resets` of them emptied an island first.
       games: What a problem whose programs play each other has beside.
@@ -135,6 +144,8 @@ class Course:
         self.improvements: list[Improvement] = []
         self.operators: dict[str, Contribution] = {}
         self.roles: dict[str, Contribution] = {}
+        self.spells: list[Contribution] = []
+        self.span = 1
         self.examples: dict[str, deque[FailureExample]] = {}
         self.milestones: deque[Milestone] = deque(maxlen=MOST_MILESTONES)
         self.games = Games()
@@ -227,10 +238,24 @@ class Course:
             for share in self._shares(operator, role):
                 share.improvements += 1
 
-    def _shares(self, operator: str, role: str) -> tuple[Contribution, Contribution]:
-        return self.operators.setdefault(operator, Contribution()), self.roles.setdefault(
-            role, Contribution()
+    def _shares(self, operator: str, role: str) -> tuple[Contribution, Contribution, Contribution]:
+        return (
+            self.operators.setdefault(operator, Contribution()),
+            self.roles.setdefault(role, Contribution()),
+            self._spell(),
         )
+
+    def _spell(self) -> Contribution:
+        """Returns what the proposal that settled last is counted in."""
+        at = max(self.progress.done - 1, 0) // self.span
+        while len(self.spells) <= at:
+            self.spells.append(Contribution())
+        if at < 2 * MOST_SPELLS:
+            return self.spells[at]
+        pairs = zip_longest(self.spells[::2], self.spells[1::2], fillvalue=Contribution())
+        self.spells = [first.plus(second) for first, second in pairs]
+        self.span *= 2
+        return self.spells[-1]
 
 
 def _words(event: Event) -> str:

@@ -88,6 +88,7 @@ def test_a_finished_run_is_read_in_every_way(served: Serving, finished: int, ctx
     assert course["best"] == course["improvements"][-1]["fitness"] == best.fitness
     assert course["operators"]["nudge"]["settled"] == course["settled"] == 40
     assert sum(share["improvements"] for share in course["operators"].values()) > 0
+    assert sum(spell["settled"] for spell in course["spells"]) == 40
 
     archive = get(served, f"/api/runs/{finished}/archive?island=1")
     assert {cell["island"] for cell in archive["cells"]} == {1}
@@ -145,6 +146,9 @@ def test_a_program_is_shown_with_the_replies_that_made_it(ctx: Context):
         (1, "answering"),
     ]
     assert document.replies[1].text == document.source == "x = 1.5\n"
+    written = {("generator", "answering"): 1}  # two turns wrote one program
+    assert reader.writers(run, [first.program]) == written
+    assert reader.writers(run, [next(iter(problem().seeds)).id]) == {}
 
 
 def test_a_run_whose_problem_cannot_be_read_is_shown_without_its_baselines(

@@ -112,6 +112,13 @@ _ACCOUNTS = """
 """
 
 
+_WRITERS = """
+    SELECT completions.role, model, count(DISTINCT program) AS n FROM proposals JOIN completions
+        ON completions.cohort = proposals.cohort AND completions.proposal = proposals.id
+    WHERE run = %(run)s AND state = 'admitted' AND program = ANY(%(programs)s)
+        AND asker = 'operator'
+    GROUP BY completions.role, model
+"""
 _REPLAY = f"""
     SELECT asked.place AS asked_place, found.*
     FROM json_to_recordset(CAST(%(asked)s AS json)) AS asked(place int, prompt text, sample int)
@@ -281,3 +288,7 @@ class SqlCompletions:
 
     def accounts(self, run: int) -> list[Account]:
         return [Account(**record._asdict()) for record in rows(self._c, _ACCOUNTS, {"run": run})]
+
+    def writers(self, run: int, programs: Sequence[ProgramId]) -> dict[tuple[str, str], int]:
+        found = rows(self._c, _WRITERS, {"run": run, "programs": list(programs)})
+        return {(record.role, record.model): record.n for record in found}

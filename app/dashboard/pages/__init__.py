@@ -47,6 +47,7 @@ def add_pages(
     ui.run_with(
         app,
         title="Evoqueue",
+        language="en-US",
         dark=None,  # as the browser prefers
         tailwind=False,
         show_welcome_message=False,

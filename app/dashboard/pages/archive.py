@@ -1,12 +1,24 @@
 """The page of an archive: a heat map of its grid, and its cells as a table."""
 
+import math
 from itertools import combinations
 
 from nicegui import ui
 from nicegui.events import EChartPointClickEventArguments
 
 from app.dashboard.pages.charts import grid_map
-from app.dashboard.pages.layout import Cell, Grid, Link, heading, keep_live, links, page, say
+from app.dashboard.pages.layout import (
+    Cell,
+    Chart,
+    Grid,
+    Link,
+    heading,
+    keep_live,
+    links,
+    page,
+    say,
+    set_text,
+)
 from app.dashboard.pages.sources import Sources
 from app.dashboard.pages.text import number
 from app.dashboard.reads import ArchiveDocument, CellDocument
@@ -28,7 +40,6 @@ def add(sources: Sources) -> None:
         if island is not None and not 0 <= island < run.islands:
             island = None
         with page(f"Archive of {run.name}"):
-            heading(f"Archive of {run.name}", 1)
             await _draw(sources, run, island, across, up)
 
 
@@ -65,27 +76,37 @@ async def _draw(sources: Sources, run: Run, island: int | None, across: int, up:
     filled = say("", "grey")
     chart = None
     if gridded:
-        options = grid_map(archive, island, across, other)
-        chart = ui.echart(options, on_point_click=_opener(run)).classes("chart")
-        chart.props('role=img aria-label="Best fitness of each cell"')
+        chart = Chart("Best fitness of each cell", _opener(run))
     else:
         say("The cells of this recipe are not a grid: the table names them.", "grey")
     heading("Fittest cells")
     columns = ("island", "cell", "fitness", "generation", "program")
-    grid = Grid(columns, name="Fittest cells", empty="No program has entered the archive yet.")
+    grid = Grid(
+        columns,
+        name="Fittest cells",
+        empty="No program has entered the archive yet.",
+        numbers=("cell", "fitness", "generation"),
+    )
 
     async def refresh() -> None:
         now = await sources.archive(run, island)
-        sizes = [str(size) for size in now.sizes[:64]]
-        filled.set_text(f"Occupied cells: {', '.join(sizes)} on islands 0 to {len(now.sizes) - 1}.")
+        set_text(filled, _coverage(now))
         if chart is not None and now.axes:
-            chart.options.clear()
-            chart.options.update(grid_map(now, island, across, other))
-            chart.update()
+            chart.show(grid_map(now, island, across, other))
         fittest = sorted(now.cells, key=lambda cell: -cell.fitness)[:MOST_ROWS]
         grid.show([_cells(run, cell) for cell in fittest])
 
     keep_live(refresh, 5.0)
+
+
+def _coverage(archive: ArchiveDocument) -> str:
+    """Returns how many cells are occupied, and how many there are."""
+    sizes = archive.sizes[:64]
+    of = f" of {math.prod(axis.bins for axis in archive.axes):,}" if archive.axes else ""
+    if len(sizes) == 1:
+        return f"{sizes[0]:,}{of} cells are occupied."
+    counts = ", ".join(f"{size:,}" for size in sizes)
+    return f"Occupied cells{of}: {counts} on islands 0 to {len(sizes) - 1}."
 
 
 def _mark(here: bool) -> str:

@@ -1,8 +1,10 @@
 """Options of the charts: pure functions of what is shown."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
 from statistics import quantiles
+from types import MappingProxyType
 from typing import Any
 
 from app.dashboard.comparisons import ArmDocument
@@ -11,14 +13,18 @@ from app.dashboard.reads import ArchiveDocument, CellDocument
 from app.domain.games import Rating
 from app.domain.problem import Axis
 from app.domain.program import ProgramId
-from app.reports.course import Improvement, MeasuredProposal
+from app.reports.course import Contribution, Improvement, MeasuredProposal
 from app.reports.games import RatedPlayer
 
-GREY, LINE = "#8a8f98", "#8884"
+GREY, LINE = "#858b94", "#8884"
 COLOURS = ("#2f7ed8", "#d9822b", "#2a9d6f", "#b5479b", "#8f6a3a", "#5f6caf", "#c0392b", "#1f9bb0")
 """Told apart on light and on dark ground, and by most who see few colours."""
 ID_CHARS = 12
 """Characters of a program's id that a point carries, enough to find it by."""
+
+
+ENTERED, NO_CELL, CUT, FAILED = COLOURS[0], GREY, COLOURS[3], COLOURS[1]
+"""What became of a proposal, in the same colour in every chart."""
 
 
 def _axis(name: str, **options: Any) -> dict[str, Any]:
@@ -35,12 +41,25 @@ def _axis(name: str, **options: Any) -> dict[str, Any]:
     }
 
 
+def _settled() -> dict[str, Any]:
+    return _axis(
+        "settled proposals", min=0, max="dataMax", minInterval=1, splitLine={"show": False}
+    )
+
+
+def _value(name: str, **options: Any) -> dict[str, Any]:
+    """Returns the axis of a value, whose name stands above it."""
+    above = {"nameLocation": "end", "nameGap": 12}
+    above["nameTextStyle"] = {"color": GREY, "align": "left"}
+    return _axis(name, **above, scale=True, **options)
+
+
 def _chart(series: list[dict[str, Any]], x: dict[str, Any], y: dict[str, Any]) -> dict[str, Any]:
     return {
         "animation": False,
         "color": list(COLOURS),
-        "grid": {"left": 64, "right": 16, "top": 36, "bottom": 44},
-        "legend": {"top": 4, "textStyle": {"color": GREY}},
+        "grid": {"left": 8, "right": 16, "top": 48, "bottom": 28, "containLabel": True},
+        "legend": {"top": 0, "right": 8, "type": "scroll", "textStyle": {"color": GREY}},
         "tooltip": {"trigger": "item", "confine": True},
         "xAxis": x,
         "yAxis": y,
@@ -53,29 +72,55 @@ def lowest_shown(values: Sequence[float], best: float | None) -> float | None:
 
     A few programs that are far worse than the rest would press all others into one line.
     """
-    if len(values) < 8 or best is None:
+    if len(values) < 3 or best is None:
         return None
     quarter, middle, _ = quantiles(values, n=4)
-    low = min(quarter, middle) - 2 * max(best - quarter, abs(best) * 1e-6)
+    usual = middle if len(values) < 8 else quarter
+    if usual >= best:
+        return None
+    low = usual - 2 * (best - usual)
+    step = 10.0 ** math.floor(math.log10(best - low)) / 2
+    low = float(f"{math.floor(low / step) * step:.10g}")  # a number that is short on an axis
     return low if min(values) < low else None
 
 
+def _baselines(baselines: Mapping[str, float], low: float | None) -> dict[str, Any]:
+    """Returns a line at the fitness of each baseline; equal ones share it."""
+    named: dict[float, list[str]] = {}
+    for name, fitness in baselines.items():
+        if low is None or fitness >= low:
+            named.setdefault(fitness, []).append(name)
+    label = {"formatter": "{b}", "position": "insideEndBottom", "color": GREY, "fontSize": 11}
+    return {
+        "symbol": "none",
+        "silent": True,
+        "label": label,
+        "lineStyle": {"color": GREY, "type": "dashed"},
+        "data": [{"yAxis": at, "name": ", ".join(names)} for at, names in named.items()],
+    }
+
+
 def curve(
-    points: Sequence[MeasuredProposal], improvements: Sequence[Improvement], settled: int
+    points: Sequence[MeasuredProposal],
+    improvements: Sequence[Improvement],
+    settled: int,
+    baselines: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Returns the chart of a run: the best so far, and every measured proposal."""
+    """Returns the chart of a run: the best so far, every measured proposal, and baselines."""
     steps: list[list[float]] = [[best.settled, best.fitness] for best in improvements]
     if steps:
         steps.append([max(settled, steps[-1][0]), steps[-1][1]])
     low = lowest_shown([point.fitness for point in points], steps[-1][1] if steps else None)
+    shown: dict[str, Any] = {"dimensions": ["settled", "fitness", "program"]}
+    shown |= {"encode": {"x": 0, "y": 1, "tooltip": [0, 1, 2]}}
 
-    def scatter(name: str, taken: bool, symbol: str) -> dict[str, Any]:
+    def scatter(name: str, taken: bool, colour: str) -> dict[str, Any]:
         return {
+            **shown,
             "name": name,
             "type": "scatter",
-            "symbol": symbol,
-            "symbolSize": 5,
-            "itemStyle": {"opacity": 0.55},
+            "symbolSize": 7 if taken else 5,
+            "itemStyle": {"opacity": 0.75 if taken else 0.5, "color": colour},
             "data": [
                 [point.settled, point.fitness, point.program[:ID_CHARS]]
                 for point in points
@@ -91,11 +136,32 @@ def curve(
         "symbolSize": 6,
         "lineStyle": {"width": 2},
         "data": steps,
+        "markLine": _baselines(baselines, low),
         "z": 3,
     }
-    series = [best, scatter("entered a cell", True, "circle"), scatter("no cell", False, "diamond")]
-    y = _axis("fitness", scale=True, nameGap=48, **({} if low is None else {"min": low}))
-    return _chart(series, _axis("settled proposals", min=0, minInterval=1), y)
+    series = [best, scatter("entered a cell", True, ENTERED), scatter("no cell", False, NO_CELL)]
+    return _chart(series, _settled(), _value("fitness", **({} if low is None else {"min": low})))
+
+
+def outcomes(spells: Sequence[Contribution], span: int) -> dict[str, Any]:
+    """Returns what became of the proposals: of each `span` that settled one after the other."""
+    parts = {
+        "entered a cell": (ENTERED, [spell.admitted for spell in spells]),
+        "no cell": (NO_CELL, [spell.refused for spell in spells]),
+        "cut": (CUT, [spell.cut for spell in spells]),
+        "failed": (FAILED, [spell.failed for spell in spells]),
+    }
+    bars = {"type": "bar", "stack": "outcomes", "barCategoryGap": "8%"}
+    series = [
+        {**bars, "name": name, "color": colour, "data": data}
+        for name, (colour, data) in parts.items()
+    ]
+    x = _axis("settled proposals", type="category", boundaryGap=True)
+    x["data"] = [str(n * span + 1) for n in range(len(spells))]
+    name = "proposals" if span == 1 else f"proposals, {span} in each bar"
+    options = _chart(series, x, _value(name, minInterval=1))
+    options["tooltip"] = {"trigger": "axis", "confine": True}
+    return options
 
 
 def curves(runs: Mapping[str, Iterable[Improvement]], ends: Mapping[str, int]) -> dict[str, Any]:
@@ -113,8 +179,7 @@ def curves(runs: Mapping[str, Iterable[Improvement]], ends: Mapping[str, int]) -
         series.append(
             {"name": name, "type": "line", "step": "end", "showSymbol": False, "data": data}
         )
-    y = _axis("best fitness so far", scale=True, nameGap=48)
-    return _chart(series, _axis("settled proposals", min=0, minInterval=1), y)
+    return _chart(series, _settled(), _value("best fitness so far"))
 
 
 def bands(arms: Sequence[ArmDocument]) -> dict[str, Any]:
@@ -140,10 +205,8 @@ def bands(arms: Sequence[ArmDocument]) -> dict[str, Any]:
         ]
     lows = [point.low for arm in drawn for point in arm.band]
     begin = lowest_shown(lows, max((arm.band[-1].high for arm in drawn), default=None))
-    y = _axis(
-        "best fitness so far", scale=True, nameGap=48, **({} if begin is None else {"min": begin})
-    )
-    options = _chart(series, _axis("settled proposals", min=0, minInterval=1), y)
+    y = _value("best fitness so far", **({} if begin is None else {"min": begin}))
+    options = _chart(series, _settled(), y)
     options["legend"]["data"] = [arm.arm for arm in drawn]
     return options
 
@@ -184,11 +247,8 @@ def ratings(
     ):
         data = [[n, round(rating.value, 1), player[:ID_CHARS]] for n, player, rating in place]
         series.append({**line, "name": name, "color": colour, "data": data})
-    options = _chart(
-        series,
-        _axis("generation", minInterval=1, scale=True),
-        _axis("rating", scale=True, nameGap=48),
-    )
+    x = _axis("generation", minInterval=1, scale=True, splitLine={"show": False})
+    options = _chart(series, x, _value("rating"))
     options["legend"]["data"] = ["champion", "runner-up"]
     return options
 
@@ -207,10 +267,18 @@ def grid_map(
     best = best_cells(archive.cells, island, across, up)
     values = [cell.fitness for cell in best.values()]
     low = lowest_shown(values, max(values, default=None))
-    data = [[x, y, cell.fitness, cell.program[:ID_CHARS]] for (x, y), cell in best.items()]
     x, y = archive.axes[across], None if up is None else archive.axes[up]
+    cells = {
+        "type": "heatmap",
+        "dimensions": [x.name, y.name if y else "", "fitness", "program"],
+        "encode": {"x": 0, "y": 1, "value": 2, "tooltip": [2, 3]},
+        "data": [
+            [at, above, cell.fitness, cell.program[:ID_CHARS]] for (at, above), cell in best.items()
+        ],
+        "emphasis": {"itemStyle": {"borderColor": GREY, "borderWidth": 2}},
+    }
     options = _chart(
-        [{"type": "heatmap", "data": data, "emphasis": {"itemStyle": {"borderColor": GREY}}}],
+        [cells],
         _bins(x),
         _bins(y) if y else {"type": "category", "data": [""], "show": False},
     )
@@ -219,6 +287,8 @@ def grid_map(
         "max": max(values, default=1.0),
         "dimension": 2,
         "calculable": True,
+        "precision": 3,
+        "text": ["", "fitness"],
         "orient": "horizontal",
         "left": "center",
         "top": 0,
@@ -246,7 +316,8 @@ def best_cells(
 
 
 def _bins(axis: Axis) -> dict[str, Any]:
-    options = _axis(axis.name, type="category", nameGap=36, splitLine={"show": False})
+    options = _axis(f"{axis.name}, from", type="category", nameGap=36)
+    options["splitArea"] = {"show": True, "areaStyle": {"color": ["#8881", "#8880"]}}
     options["data"] = [_from(axis, n) for n in range(axis.bins)]
     return options
 
@@ -254,4 +325,5 @@ def _bins(axis: Axis) -> dict[str, Any]:
 def _from(axis: Axis, n: int) -> str:
     if axis.low is None or axis.high is None:
         return str(n)
-    return f"{axis.low + n * (axis.high - axis.low) / axis.bins:.4g}"
+    low = axis.low + n * (axis.high - axis.low) / axis.bins
+    return f"{low:,.0f}" if abs(low) >= 100 else f"{low:.3g}"

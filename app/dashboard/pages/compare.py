@@ -9,10 +9,19 @@ from nicegui import ui
 
 from app.dashboard.comparisons import ArmDocument, ProblemDocument, settings_that_differ
 from app.dashboard.pages.charts import bands, curves
-from app.dashboard.pages.layout import Cell, Grid, Link, heading, keep_live, links, page, say
+from app.dashboard.pages.layout import (
+    Cell,
+    Chart,
+    Grid,
+    Link,
+    heading,
+    keep_live,
+    links,
+    page,
+    say,
+)
 from app.dashboard.pages.sources import Sources
 from app.dashboard.pages.text import duration, number, shown
-from app.dashboard.reads import RunRow
 from app.domain.run import Run
 from app.ports.records import ComparedRuns
 
@@ -28,15 +37,14 @@ def add(sources: Sources) -> None:
         if of:
             await _comparison_page(sources, of)
             return
-        rows = await sources.runs()
+        newest = await sources.newest()
         wanted = [part for part in runs.split(",") if part][:MOST_RUNS]
-        chosen = [row for row in rows if str(row.id) in wanted or row.name in wanted]
+        chosen = [run for run in newest if str(run.id) in wanted or run.name in wanted]
         with page("Compare runs"):
-            heading("Compare runs", 1)
             _comparisons(await sources.comparisons())
-            _choose(rows, chosen)
+            _choose(newest, chosen)
             if chosen:
-                await _draw(sources, [row.id for row in chosen])
+                await _draw(sources, chosen)
             else:
                 say("Choose runs above: their curves are drawn in one chart.", "grey")
 
@@ -46,11 +54,9 @@ async def _comparison_page(sources: Sources, name: str) -> None:
         found = await sources.comparison(name)
     except LookupError:
         with page("No such comparison"):
-            heading("No such comparison", 1)
             say(shown(f"This ledger has no comparison {name!r}. The page “Compare” lists them."))
         return
     with page(f"Comparison {name}"):
-        heading(f"Comparison {shown(name)}", 1)
         views = [_ProblemView(problem) for problem in found.problems]
         heading("Settings that differ")
         arms = list(dict.fromkeys(arm.arm for each in found.problems for arm in each.arms))
@@ -82,10 +88,11 @@ class _ProblemView:
             f"over the finished runs of an arm, its band reaches from quartile to quartile.",
             "grey",
         )
-        self._chart = ui.echart(bands([])).classes("chart")
-        self._chart.props('role=img aria-label="Best fitness so far of each arm"')
+        self._chart = Chart("Best fitness so far of each arm")
         columns = ("arm", "finished runs", "median", "quartiles", "first arm above it")
-        self._grid = Grid(columns, name=f"Arms on {problem.problem}", empty="")
+        self._grid = Grid(
+            columns, name=f"Arms on {problem.problem}", empty="", numbers=columns[1:3]
+        )
         self._drawn: ProblemDocument | None = None
 
     def show(self, problem: ProblemDocument) -> None:
@@ -93,9 +100,7 @@ class _ProblemView:
         if problem == self._drawn:
             return
         self._drawn = problem
-        self._chart.options.clear()
-        self._chart.options.update(bands(problem.arms))
-        self._chart.update()
+        self._chart.show(bands(problem.arms))
         self._grid.show([_arm_cells(arm) for arm in problem.arms])
 
 
@@ -132,30 +137,28 @@ def _address(compared: ComparedRuns) -> str:
     return f"/compare?{urlencode({'of': compared.name})}"
 
 
-def _choose(rows: list[RunRow], chosen: list[RunRow]) -> None:
+def _choose(newest: Sequence[Run], chosen: Sequence[Run]) -> None:
     """Draws a link for each run that adds it to those that are compared, or takes it away."""
-    if not rows:
+    if not newest:
         say("No runs yet: `evoq run PROBLEM` starts one.", "grey")
         return
     say(f"Each name adds a run, or takes it away; {MOST_RUNS} at most.", "grey")
-    ids = [row.id for row in chosen]
+    ids = [run.id for run in chosen]
     entries = []
-    for row in rows[:40]:
-        after = [run for run in ids if run != row.id] + ([] if row.id in ids else [row.id])
-        name = f"{row.name}{' ●' if row.id in ids else ''}"
+    for run in newest[:40]:
+        after = [other for other in ids if other != run.id] + ([] if run.id in ids else [run.id])
+        name = f"{run.name}{' ●' if run.id in ids else ''}"
         entries.append(Link(name, f"/compare?runs={','.join(map(str, after))}"))
     links(entries)
 
 
-async def _draw(sources: Sources, ids: list[int]) -> None:
-    runs: list[Run] = [await asyncio.to_thread(sources.reader.run, str(each)) for each in ids]
+async def _draw(sources: Sources, runs: Sequence[Run]) -> None:
     problems = {run.problem for run in runs}
     if len(problems) > 1:
         say("These runs have different problems: their fitness is not comparable.", "notice")
-    chart = ui.echart(curves({}, {})).classes("chart")
-    chart.props('role=img aria-label="Best fitness so far of each run"')
+    chart = Chart("Best fitness so far of each run")
     columns = ("run", "problem", "best", "settled", "admitted", "failed", "cut", "time of the best")
-    grid = Grid(columns, name="Runs", empty="")
+    grid = Grid(columns, name="Runs", empty="", numbers=columns[2:])
     heading("Settings that differ")
     settings = Grid(
         ("setting", *(run.name for run in runs)),
@@ -173,14 +176,12 @@ async def _draw(sources: Sources, ids: list[int]) -> None:
             return
         drawn = sum(tail.seq for tail in tails)
         courses = {run.name: tail.course for run, tail in zip(runs, tails, strict=True)}
-        chart.options.clear()
-        chart.options.update(
+        chart.show(
             curves(
                 {name: course.improvements for name, course in courses.items()},
                 {name: course.progress.done for name, course in courses.items()},
             )
         )
-        chart.update()
         rows: list[list[Cell]] = []
         for run in runs:
             course = courses[run.name]

@@ -9,7 +9,7 @@ from nicegui.events import KeyEventArguments
 
 from app.dashboard.games import GameDocument, game_document
 from app.dashboard.pages.games import ending
-from app.dashboard.pages.layout import Link, Tiles, heading, links, page, say, set_text
+from app.dashboard.pages.layout import Link, Tiles, links, page, say, set_text
 from app.dashboard.pages.sources import Sources
 from app.dashboard.pages.text import number, shown
 from app.domain.run import Run
@@ -31,7 +31,6 @@ def add(sources: Sources) -> None:
             found = await asyncio.to_thread(_read, sources, run, game)
         except LookupError as error:
             with page("No such game"):
-                heading("No such game", 1)
                 say(shown(f"{error}. The page of its games lists them."))
                 links([Link("Games", f"/run/{run.id}/games")])
             return
@@ -47,7 +46,6 @@ def _read(sources: Sources, run: Run, game: str) -> GameDocument:
 
 def _draw(run: Run, game: GameDocument, ply: int | None) -> None:
     base = f"/run/{run.id}"
-    heading(f"Game {game.id}", 1)
     links(
         [
             Link(run.name, base),

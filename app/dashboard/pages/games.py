@@ -10,6 +10,7 @@ from app.dashboard.games import BoardDocument, GamesDocument, GenerationDocument
 from app.dashboard.pages.charts import ratings
 from app.dashboard.pages.layout import (
     Cell,
+    Chart,
     Grid,
     Link,
     Tiles,
@@ -48,7 +49,6 @@ def add(sources: Sources) -> None:
             await sources.games(run, generation)
         except LookupError as error:
             with page("No such generation"):
-                heading("No such generation", 1)
                 say(shown(f"{error}: the page of all games lists those that are kept."))
                 links([Link("Games", f"/run/{run.id}/games")])
             return
@@ -80,7 +80,6 @@ class _GamesView:
         self._sources, self._run, self._cohort = sources, run, cohort
         self._drawn: GamesDocument | None = None
         base = f"/run/{run.id}"
-        heading(f"Games of {run.name}", 1)
         newest = [Link("Newest generation", f"{base}/games")] if cohort is not None else []
         play = Link("Play against the best", f"{base}/play")
         data = Link("As data", f"/api/runs/{run.id}/games")
@@ -97,24 +96,34 @@ class _GamesView:
         self._cross.props('tabindex=0 role=region aria-label="Crosstable"')
         heading("Games that ended")
         columns = ("first", "second", "result", "moves", "how it ended", "replay")
-        self._ended = Grid(columns, name="Games that ended", empty="No game has ended yet.")
+        self._ended = Grid(
+            columns, name="Games that ended", empty="No game has ended yet.", numbers=("moves",)
+        )
         heading("Ratings")
         say(
             "Bradley-Terry ratings of those who were on a podium, with their 95 % intervals, from "
             "the games of the newest generations of this island.",
             "grey",
         )
-        self._chart = ui.echart(ratings([], [])).classes("chart")
-        self._chart.props('role=img aria-label="Ratings of champions and runners-up"')
+        self._chart = Chart("Ratings of champions and runners-up")
         rated = ("player", "rating", "95 % interval", "games", "Elo")
-        self._ratings = Grid(rated, name="Ratings", empty="No generation has ended yet.")
+        self._ratings = Grid(
+            rated, name="Ratings", empty="No generation has ended yet.", numbers=rated[1:]
+        )
         heading("Generations")
         columns = ("generation", "champion", "runner-up", "entrants", "dropped", "games")
-        self._generations = Grid(columns, name="Generations", empty="No generation has begun.")
+        self._generations = Grid(
+            columns,
+            name="Generations",
+            empty="No generation has begun.",
+            numbers=("entrants", "games"),
+        )
         heading("Directions")
         columns = ("proposal", "category", "direction", "by", "outcome", "program")
         empty = "No child was given a direction: the operator `directed` asks a strategist."
-        self._directions = Grid(columns, name="Directions", empty=empty)
+        self._directions = Grid(
+            columns, name="Directions", empty=empty, numbers=("proposal",), words="direction"
+        )
 
     async def refresh(self) -> None:
         found = await self._sources.games(self._run, self._cohort)
@@ -149,7 +158,7 @@ class _GamesView:
 
     def _crosstable(self, standings: Sequence[Standing]) -> str:
         if not standings:
-            return "No game has ended yet."
+            return '<span class="grey">No game has ended yet.</span>'
         players = [standing.program for standing in standings]
         names = "".join(f'<th scope="col">{_id(player)}</th>' for player in players)
         lines = "".join(
@@ -182,9 +191,7 @@ class _GamesView:
     def _show_ratings(self, found: GamesDocument) -> None:
         chosen = next((g for g in found.generations if g.cohort == found.cohort), None)
         of_island = [g for g in found.generations if chosen and g.island == chosen.island]
-        self._chart.options.clear()
-        self._chart.options.update(ratings(of_island, found.ratings))
-        self._chart.update()
+        self._chart.show(ratings(of_island, found.ratings))
         self._ratings.show(
             [
                 [

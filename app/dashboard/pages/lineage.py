@@ -8,7 +8,6 @@ from app.dashboard.pages.layout import (
     Cell,
     Grid,
     Link,
-    heading,
     keep_live,
     links,
     page,
@@ -16,7 +15,7 @@ from app.dashboard.pages.layout import (
     set_text,
 )
 from app.dashboard.pages.sources import Sources
-from app.dashboard.pages.text import number, shown
+from app.dashboard.pages.text import duration, number, shown
 from app.domain.run import Run
 from app.reports.metrics import MetricsRow
 
@@ -45,12 +44,13 @@ class _LineageView:
         self._sources, self._run, self._program = sources, run, program
         self._rows: list[list[Cell]] | None = None
         self._shown = 0
-        heading("Lineage", 1)
         links([Link(run.name, f"/run/{run.id}"), Link("Tree", f"/run/{run.id}/tree")])
         self._said = say("The lineage is read.", "grey")
         self._grid = Grid(
-            ("", "fitness", "gain", "operator", "settled after", "program", "changes"),
+            ("", "program", "fitness", "gain", "operator", "settled after", "changes"),
             name="Lineage",
+            numbers=("fitness", "gain", "settled after"),
+            words="changes",
             empty="This program was not admitted to the archive, so it has no lineage in it.",
         )
         self._older = ui.button("Show older ones", on_click=self._show_more)
@@ -94,10 +94,10 @@ def _cells(run: Run, row: MetricsRow, parent: MetricsRow | None, records: set[st
     program = row.program or ""
     return [
         "★" if program in records else "",
+        Link(program[:12], f"/run/{run.id}/program/{program}"),
         number(row.fitness),
         gain,
         "seed" if row.ordinal < 0 else row.operator,
-        f"{row.seconds:.1f} s",
-        Link(program[:12], f"/run/{run.id}/program/{program}"),
+        duration(row.seconds),
         shown(row.detail)[:300],
     ]

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from app.dashboard.access import AUTHORISED
 from app.dashboard.control import ChangeRefused
 from app.dashboard.exhibitions import Exhibitions, PositionDocument
-from app.dashboard.pages.layout import Link, heading, links, page, say, set_text
+from app.dashboard.pages.layout import Link, links, page, say, set_text
 from app.dashboard.pages.sources import Sources
 from app.dashboard.pages.text import shown
 from app.domain.run import Run
@@ -29,7 +29,6 @@ def add(sources: Sources, exhibitions: Exhibitions) -> None:
         if run is None:
             return
         with page(f"Play against {run.name}"):
-            heading("Play against a program", 1)
             links([Link(run.name, f"/run/{run.id}"), Link("Games", f"/run/{run.id}/games")])
             if not exhibitions.offered:
                 say(

@@ -35,7 +35,6 @@ def add(sources: Sources) -> None:
             found = await asyncio.to_thread(sources.reader.program, run, program)
         except LookupError as error:
             with page("No such program"):
-                heading("No such program", 1)
                 say(shown(f"{error}. The archive of the run lists its elites."))
                 links([Link(run.name, f"/run/{run.id}"), Link("Archive", f"/run/{run.id}/archive")])
             return
@@ -50,7 +49,6 @@ def add(sources: Sources) -> None:
 
 def _draw(run: Run, program: ProgramDocument, diff: str) -> None:
     base = f"/run/{run.id}"
-    heading(f"Program {program.program[:12]}", 1)
     born = program.proposals[0] if program.proposals else None
     links(
         [
@@ -85,13 +83,17 @@ def _draw(run: Run, program: ProgramDocument, diff: str) -> None:
     _draw_replies(program)
     heading("Children")
     children = Grid(
-        ("fitness", "program", "changes"), name="Children", empty="No child of it was admitted."
+        ("program", "fitness", "changes"),
+        name="Children",
+        empty="No child of it was admitted.",
+        numbers=("fitness",),
+        words="changes",
     )
     children.show(
         [
             [
-                number(child.fitness),
                 Link(child.program[:12], f"{base}/program/{child.program}"),
+                number(child.fitness),
                 shown(child.changes)[:400],
             ]
             for child in program.children
@@ -109,12 +111,13 @@ def _tell_failure(born: MetricsRow) -> None:
 def _draw_trials(trials: list[TrialDocument]) -> None:
     heading("Measurements")
     columns = ("trial", "result", "wall s", "CPU s", "peak MiB", "verified")
-    grid = Grid(columns, name="Measurements", empty="It was never measured.")
+    grid = Grid(columns, name="Measurements", empty="It was never measured.", numbers=columns[2:5])
     grid.show([_trial_cells(trial) for trial in trials])
     for trial in trials:
         if trial.metrics or trial.features:
             with folded(f"Metrics of {trial.stage}", opened=len(trials) == 1):
-                metrics = Grid(("name", "value"), name=f"Metrics of {trial.stage}", empty="None.")
+                title = f"Metrics of {trial.stage}"
+                metrics = Grid(("name", "value"), name=title, empty="None.", numbers=("value",))
                 metrics.show(
                     [
                         [shown(name), number(value)]

@@ -1,8 +1,8 @@
 """The page of a run: its curve, live, and what explains it."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from nicegui import ui
 from nicegui.events import EChartPointClickEventArguments
@@ -10,25 +10,36 @@ from starlette.requests import Request
 
 from app.dashboard.access import AUTHORISED
 from app.dashboard.control import ChangeRefused, Control
-from app.dashboard.pages.charts import curve
+from app.dashboard.pages.charts import curve, outcomes
 from app.dashboard.pages.layout import (
     Cell,
+    Chart,
     Grid,
     Link,
     Tiles,
+    columns,
     heading,
     keep_live,
+    mark,
     page,
     say,
+    section,
     set_text,
 )
 from app.dashboard.pages.sources import Sources
 from app.dashboard.pages.text import duration, number, shown, usd
-from app.domain.run import Run
+from app.domain.run import Run, RunState
 from app.reports.course import Contribution, Course
+from app.reports.summary import Places
 
+_N = TypeVar("_N", int, float)
 MOST_SHOWN = 25
 """Improvements and milestones on the page, newest first; `/api` has all of them."""
+_POSSIBLE = {
+    "Pause": (RunState.RUNNING,),
+    "Resume": (RunState.PAUSED, RunState.CANCELLED, RunState.FAILED),
+    "Cancel": (RunState.RUNNING, RunState.PAUSED),
+}
 _CHART_SECONDS, _POINTS = 2, 500
 """Between two drawings of the chart of a run that goes on; longer by one for so many points."""
 
@@ -55,11 +66,15 @@ class _RunView:
         self._sources, self._run = sources, run
         self._drawn = -1
         self._refreshes = 0
+        self._buttons: dict[str, ui.button] = {}
 
     def draw(self, control: Control, *, authorised: bool) -> None:
         run, base = self._run, f"/run/{self._run.id}"
-        heading(run.name, 1)
-        self._state = say("", "grey")
+        with ui.element("div").classes("links"):
+            self._state = say("")
+            islands = _counted(run.islands, "island")
+            say(f"{run.problem_name} · {run.strategy} · {islands} · seed {run.seed}", "grey")
+        self._reason = say("", "grey")
         self._waiting = say("", "notice")
         self._unreadable = say("", "notice")
         with ui.element("div").classes("links"):
@@ -71,56 +86,101 @@ class _RunView:
             self._games.set_visibility(False)
             ui.link("Compare with others", f"/compare?runs={run.id}")
             ui.link("Events", f"/api/runs/{run.id}/events")
-        if authorised:
-            with ui.element("div").classes("actions"):
-                for verb, act in (
-                    ("Pause", control.pause),
-                    ("Resume", control.resume),
-                    ("Cancel", control.cancel),
-                ):
-                    ui.button(verb, on_click=self._changing(act)).props("outline dense no-caps")
-        else:
+        self._draw_actions(control, authorised)
+        self._tiles = Tiles(
+            ("best", "settled", "rate", "since the best", "failed", "cost", "tokens", "time")
+        )
+        heading("Fitness")
+        self._chart = Chart("Fitness of proposals and best so far", self._clicked)
+        heading("Outcomes")
+        self._outcomes = Chart("What became of the proposals", low=True)
+        with columns():
+            with ui.element("div"):
+                self._draw_search()
+            with ui.element("div"):
+                self._draw_machinery()
+
+    def _draw_actions(self, control: Control, authorised: bool) -> None:
+        if not authorised:
             say(
                 "Read only: the address that `evoq dashboard` printed, with its token, lets you "
                 "pause, resume and cancel.",
                 "grey",
             )
-        self._tiles = Tiles(
-            ("best", "settled", "rate", "generating", "evaluating", "cost", "tokens", "time")
-        )
-        heading("Fitness")
-        self._chart = ui.echart(curve([], [], 0), on_point_click=self._clicked).classes("chart")
-        self._chart.props('role=img aria-label="Fitness of proposals and best so far"')
-        heading("Operators")
-        self._operators = _shares("Operators", "operator", "No proposal has settled.")
-        heading("Roles of models")
-        self._roles = _shares(
-            "Roles of models", "role", "All proposals were made in one role, or without a model."
-        )
-        heading("Failures")
-        self._failures = Grid(
-            ("kind", "number", "commonest message", "newest"),
-            name="Failures",
-            empty="No proposal has failed.",
-        )
-        heading("Saved work")
-        self._cuts = Grid(
-            ("cut because", "number"), name="Cut proposals", empty="No proposal was cut."
-        )
-        heading("Improvements")
-        self._improvements = Grid(
-            ("settled", "after", "fitness", "operator", "program"),
-            name="Improvements",
-            empty="No program has been measured.",
-        )
-        heading("Cost")
-        self._costs = Grid(
-            ("role or worker", "model", "completions", "prompt tokens", "reply tokens", "cost"),
-            name="Cost",
-            empty="Nothing has been asked of a model, and no worker has reported its time.",
-        )
-        heading("What happened")
-        self._milestones = Grid(("after", "event"), name="What happened", empty="Nothing yet.")
+            return
+        actions = {"Pause": control.pause, "Resume": control.resume, "Cancel": control.cancel}
+        with ui.element("div").classes("actions"):
+            for verb, act in actions.items():
+                button = ui.button(verb, on_click=self._changing(act))
+                self._buttons[verb] = button.props("outline dense no-caps")
+                button.set_visibility(False)
+
+    def _draw_search(self) -> None:
+        with section("Improvements"):
+            self._improvements = Grid(
+                ("settled", "after", "fitness", "operator", "program"),
+                name="Improvements",
+                empty="No program has been measured.",
+                numbers=("settled", "after", "fitness"),
+            )
+        with section("Failures"):
+            self._failures = Grid(
+                ("kind", "number", "commonest message", "newest"),
+                name="Failures",
+                empty="No proposal has failed.",
+                numbers=("number",),
+                words="commonest message",
+            )
+        with section("Operators"):
+            self._operators = _shares("Operators", "operator", "No proposal has settled.")
+        with section("Roles of models"):
+            self._roles = _shares(
+                "Roles of models",
+                "role",
+                "All proposals were made in one role, or without a model.",
+            )
+
+    def _draw_machinery(self) -> None:
+        with section("In flight"):
+            self._flight = Grid(
+                ("stage", "in flight", "limit", "rate and time of a step"),
+                name="In flight",
+                empty="The run has ended.",
+                numbers=("in flight", "limit"),
+            )
+            self._places = say("", "grey")
+        with section("Cost"):
+            counts = ("completions", "prompt tokens", "reply tokens", "cost", "improvements")
+            self._costs = Grid(
+                ("role", "model", *counts),
+                name="Cost",
+                empty="Nothing has been asked of a model.",
+                numbers=counts,
+            )
+            self._workers = Grid(
+                ("workers", "kind", "time on this run", "cost"),
+                name="Time of workers",
+                empty="No worker has reported its time.",
+                numbers=("workers", "time on this run", "cost"),
+            )
+        with section("Saved work"):
+            self._cuts = Grid(
+                ("not evaluated because", "number"),
+                name="Saved work",
+                empty="No proposal was cut, and no trial took the result of an equal one.",
+                numbers=("number",),
+            )
+        with section("Validation"):
+            self._validated = Grid(
+                ("program", "fitness on validation data", "in the search", "what it is"),
+                name="Validation",
+                empty="Nothing has been measured on data that the search does not see.",
+                numbers=("fitness on validation data", "in the search"),
+            )
+        with section("What happened"):
+            self._milestones = Grid(
+                ("after", "event"), name="What happened", empty="Nothing yet.", numbers=("after",)
+            )
 
     def _changing(self, act: Callable[[Run], None]) -> Callable[[], Any]:
         async def change() -> None:
@@ -143,6 +203,8 @@ class _RunView:
         kinds = tuple(sorted(course.progress.failures))
         messages = await self._sources.failures(self._run, kinds)
         self._show_state(summary, course)
+        writers = await self._sources.writers(self._run, course.improvements)
+        self._show_costs(summary["costs"], writers)
         self._games.set_visibility(bool(course.games.generations))
         self._refreshes += 1
         between = _CHART_SECONDS + len(course.points) // _POINTS
@@ -150,13 +212,17 @@ class _RunView:
         if self._drawn == tail.seq or (going_on and self._refreshes % between):
             return
         self._drawn = tail.seq
-        self._chart.options.clear()
-        self._chart.options.update(curve(course.points, course.improvements, course.progress.done))
-        self._chart.update()
+        baselines = {
+            name: seed["fitness"]
+            for name, seed in summary["baselines"].items()
+            if seed["fitness"] is not None
+        }
+        settled = course.progress.done
+        self._chart.show(curve(course.points, course.improvements, settled, baselines))
+        self._outcomes.show(outcomes(course.spells, course.span))
         self._operators.show(_share_rows(course.operators))
         self._roles.show(_share_rows(course.roles) if len(course.roles) > 1 else [])
         self._show_failures(course, messages)
-        self._cuts.show([[kind, str(n)] for kind, n in _most(course.progress.cuts)])
         self._improvements.show(self._improvement_rows(course))
         self._milestones.show(
             [
@@ -166,16 +232,13 @@ class _RunView:
         )
 
     def _show_state(self, summary: dict[str, Any], course: Course) -> None:
-        run, load, best = self._run, summary["in_flight"], summary["best"]
-        reason = f": {summary['reason']}" if summary["reason"] and not summary["waiting"] else ""
-        set_text(
-            self._state,
-            f"{summary['state']}{shown(reason)} · {run.problem_name} · {run.strategy} · "
-            f"{run.islands} {'island' if run.islands == 1 else 'islands'} · seed {run.seed}",
-        )
-        set_text(
-            self._waiting, f"waits for: {shown(summary['waiting'])}" if summary["waiting"] else ""
-        )
+        run, best = self._run, summary["best"]
+        mark(self._state, summary["state"])
+        for verb, button in self._buttons.items():
+            button.set_visibility(summary["state"] in _POSSIBLE[verb])
+        set_text(self._reason, "" if summary["waiting"] else shown(summary["reason"]))
+        waiting = f"waits for: {shown(summary['waiting'])}" if summary["waiting"] else ""
+        set_text(self._waiting, waiting)
         set_text(
             self._unreadable,
             f"This version cannot read the problem of this run, so its baselines are not named: "
@@ -183,20 +246,10 @@ class _RunView:
             if summary["unreadable"]
             else "",
         )
-        rate = course.progress.rate(summary["elapsed_seconds"])
-        settled = f"{summary['iterations']} of {summary['budget']}"
-        costs = summary["costs"]
-        self._tiles.show(
-            best=number(best["fitness"] if best else None),
-            settled=settled,
-            rate=f"{rate:.3g} a second" if rate and summary["state"] == "running" else "–",
-            generating=_load(load and load["generating"]),
-            evaluating=_load(load and load["evaluating"]),
-            cost=usd(costs["cost_usd"]) if costs["cost_usd"] else "–",
-            tokens=f"{summary['tokens']:,}",
-            time=duration(summary["wall_seconds"]),
-        )
-        self._show_costs(costs)
+        self._show_tiles(summary, course)
+        self._show_flight(summary)
+        self._show_saved(summary)
+        self._validated.show([self._validated_cells(each) for each in summary["validated"]])
         if best:
             for link, part in ((self._best, "program"), (self._lineage, "lineage")):
                 target = f"/run/{run.id}/{part}/{best['program']}"
@@ -204,30 +257,97 @@ class _RunView:
                     link.props["href"] = target
                     link.update()
 
-    def _show_costs(self, costs: dict[str, Any]) -> None:
-        models: list[list[Cell]] = [
+    def _show_tiles(self, summary: dict[str, Any], course: Course) -> None:
+        best, budget, limits = summary["best"], summary["budget"], self._run.budget
+        progress, done, cost = course.progress, summary["iterations"], summary["costs"]["cost_usd"]
+        rate = progress.rate(summary["elapsed_seconds"])
+        running = summary["state"] == "running"
+        eta = progress.eta_seconds(budget, summary["elapsed_seconds"]) if running else None
+        failed = sum(summary["failures"].values())
+        since = sum(progress.failures_since_best.values())
+        last = course.improvements[-1] if course.improvements else None
+        self._tiles.show(
+            best=(number(best["fitness"] if best else None), _remark(summary)),
+            settled=(f"{done:,}", f"of {budget:,} ({done / budget:.0%})"),
+            rate=(
+                f"{rate:.3g}/s" if rate and running else "–",
+                f"{duration(eta)} to go" if eta else "",
+            ),
+            since_the_best=(
+                f"{progress.done - last.settled:,}" if last else "–",
+                f"proposals, {since:,} failed; found after {duration(last.seconds)}"
+                if last
+                else "",
+            ),
+            failed=(f"{failed:,}", f"{failed / done:.0%} of the settled" if done else ""),
+            cost=(usd(cost) if cost else "–", _of_budget(limits.cost_usd, usd)),
+            tokens=(f"{summary['tokens']:,}", _of_budget(limits.tokens, "{:,}".format)),
+            time=(
+                duration(summary["wall_seconds"]),
+                _of_budget(limits.wall_seconds, duration),
+            ),
+        )
+
+    def _show_flight(self, summary: dict[str, Any]) -> None:
+        load, places = summary["in_flight"] or {}, summary["places"]
+        self._flight.show(
             [
-                account["role"],
-                account["model"],
-                str(account["completions"]),
-                f"{account['prompt_tokens']:,}",
-                f"{account['completion_tokens']:,}",
-                usd(account["cost_usd"]),
+                [stage, str(at["in_flight"]), str(at["limit"]), at["why"]]
+                for stage, at in load.items()
             ]
-            for account in costs["models"]
-        ]
-        workers: list[list[Cell]] = [
+        )
+        text = f"Places of all workers: {Places(**places).text}." if places else ""
+        set_text(self._places, text)
+
+    def _show_costs(self, costs: dict[str, Any], writers: Mapping[tuple[str, str], int]) -> None:
+        self._costs.show(
             [
-                f"{time['workers']} × worker {time['kind']}",
-                duration(time["seconds"]),
-                "",
-                "",
-                "",
-                usd(time["cost_usd"]),
+                [
+                    account["role"],
+                    account["model"],
+                    f"{account['completions']:,}",
+                    f"{account['prompt_tokens']:,}",
+                    f"{account['completion_tokens']:,}",
+                    usd(account["cost_usd"]),
+                    str(writers.get((account["role"], account["model"]), 0)),
+                ]
+                for account in costs["models"]
             ]
-            for time in costs["workers"]
+        )
+        self._workers.show(
+            [
+                [
+                    str(time["workers"]),
+                    time["kind"],
+                    duration(time["seconds"]),
+                    usd(time["cost_usd"]),
+                ]
+                for time in costs["workers"]
+            ]
+        )
+
+    def _show_saved(self, summary: dict[str, Any]) -> None:
+        reused, costs = summary["savings"]["reused"], summary["costs"]
+        rows = [[f"cut: {kind.replace('_', ' ')}", f"{n:,}"] for kind, n in _most(summary["cuts"])]
+        if reused["trials"]:
+            seconds = duration(reused["wall_seconds"])
+            rows.append([f"result of an equal trial, {seconds} long", f"{reused['trials']:,}"])
+        if costs["reused"]:
+            rows.append(["completion of an equal prompt", f"{costs['reused']:,}"])
+        if costs["prefix_hit_rate"]:
+            share = f"{costs['prefix_hit_rate']:.0%}"
+            rows.append(["prompt tokens in the cache of the endpoint", share])
+        self._cuts.show(rows)
+
+    def _validated_cells(self, program: dict[str, Any]) -> list[Cell]:
+        failure = program["failure"]
+        what = ", ".join(program["names"])
+        return [
+            Link(program["program"][:12], f"/run/{self._run.id}/program/{program['program']}"),
+            failure["kind"] if failure else number(program["fitness"]),
+            number(program["search_fitness"]),
+            shown(what or ("of the search" if program["ordinal"] is not None else "")),
         ]
-        self._costs.show(models + workers)
 
     def _show_failures(self, course: Course, messages: dict[str, str]) -> None:
         rows: list[list[Cell]] = []
@@ -239,13 +359,13 @@ class _RunView:
             if newest is not None and newest.program is not None:
                 to = f"/run/{self._run.id}/program/{newest.program}"
                 example = Link(f"proposal {newest.proposal}", to)
-            rows.append([kind, str(n), shown(messages.get(kind, ""))[:400], example])
+            rows.append([kind, f"{n:,}", shown(messages.get(kind, ""))[:400], example])
         self._failures.show(rows)
 
     def _improvement_rows(self, course: Course) -> list[list[Cell]]:
         return [
             [
-                str(best.settled),
+                f"{best.settled:,}",
                 duration(best.seconds),
                 number(best.fitness),
                 best.operator,
@@ -256,11 +376,8 @@ class _RunView:
 
 
 def _shares(name: str, column: str, empty: str) -> Grid:
-    return Grid(
-        (column, "settled", "entered a cell", "no cell", "cut", "failed", "improvements"),
-        name=name,
-        empty=empty,
-    )
+    counts = ("settled", "entered a cell", "no cell", "cut", "failed", "improvements")
+    return Grid((column, *counts), name=name, empty=empty, numbers=counts)
 
 
 def _share_rows(shares: dict[str, Contribution]) -> list[list[Cell]]:
@@ -268,11 +385,8 @@ def _share_rows(shares: dict[str, Contribution]) -> list[list[Cell]]:
     return [
         [
             name,
-            str(share.settled),
-            str(share.admitted),
-            str(share.refused),
-            str(share.cut),
-            str(share.failed),
+            *(f"{n:,}" for n in (share.settled, share.admitted, share.refused)),
+            *(f"{n:,}" for n in (share.cut, share.failed)),
             f"{share.improvements} ({share.improvements / improvements:.0%})"
             if improvements
             else "0",
@@ -281,9 +395,24 @@ def _share_rows(shares: dict[str, Contribution]) -> list[list[Cell]]:
     ]
 
 
-def _most(counts: Any) -> list[tuple[str, int]]:
+def _most(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(((str(kind), n) for kind, n in counts.items()), key=lambda item: -item[1])
 
 
-def _load(stage: dict[str, Any] | None) -> str:
-    return "–" if not stage else f"{stage['in_flight']} of {stage['limit']}"
+def _counted(count: int, one: str) -> str:
+    return f"{count:,} {one if count == 1 else one + 's'}"
+
+
+def _remark(summary: dict[str, Any]) -> str:
+    """Returns how much the best is above the first baseline, and whether validation chose it."""
+    best = summary["best"] or {"fitness": None, "validation": None}
+    gains = [
+        f"{best['fitness'] - seed['fitness']:+.4g} on {shown(name)}"
+        for name, seed in summary["baselines"].items()
+        if best["fitness"] is not None and seed["fitness"] is not None
+    ]
+    return "; ".join(gains[:1] + ["chosen by validation"] * bool(best["validation"]))
+
+
+def _of_budget(limit: _N | None, form: Callable[[_N], str]) -> str:
+    return "" if limit is None else f"of {form(limit)}"

@@ -2,12 +2,13 @@
 
 from nicegui import ui
 
-from app.dashboard.pages.layout import Cell, Grid, Link, heading, keep_live, page, say
+from app.dashboard.pages.layout import Cell, Grid, Link, Mark, keep_live, page, say
 from app.dashboard.pages.sources import Sources
 from app.dashboard.pages.text import duration, number, shown, usd
 from app.dashboard.reads import RunRow
 
-COLUMNS = ("run", "problem", "state", "settled", "best", "cost", "started", "waits for")
+NUMBERS = ("best", "settled", "budget", "rate", "cost", "started")
+COLUMNS = ("run", "state", *NUMBERS, "problem", "waits for, ended by")
 
 
 def add(sources: Sources) -> None:
@@ -16,13 +17,13 @@ def add(sources: Sources) -> None:
     @ui.page("/", response_timeout=30)
     async def runs_page() -> None:
         with page("Runs"):
-            heading("Runs", 1)
             say("The newest hundred, newest first.", "grey")
             grid = Grid(
                 COLUMNS,
                 name="Runs",
                 empty="No runs yet: `evoq run PROBLEM` starts one, for instance "
                 "`evoq run examples/online_bin_packing`.",
+                numbers=NUMBERS,
             )
 
             async def refresh() -> None:
@@ -32,14 +33,16 @@ def add(sources: Sources) -> None:
 
 
 def _cells(row: RunRow) -> list[Cell]:
-    share = row.settled / row.budget if row.budget else 0.0
+    share = f" ({row.settled / row.budget:.0%})" if row.budget else ""
     return [
         Link(row.name, f"/run/{row.id}"),
-        row.problem,
-        row.state,
-        f"{row.settled} of {row.budget} ({share:.0%})",
+        Mark(row.state),
         number(row.best),
+        f"{row.settled:,}{share}",
+        f"{row.budget:,}",
+        f"{row.rate:.3g}/s" if row.rate else "–",
         usd(row.cost_usd) if row.cost_usd else "–",
         f"{duration(row.age_seconds)} ago",
+        row.problem,
         shown(row.waiting or row.reason),
     ]

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from app.dashboard.comparisons import ComparisonDocument, comparison, comparisons
 from app.dashboard.games import GamesDocument, games_document
-from app.dashboard.pages.layout import heading, page, say
+from app.dashboard.pages.layout import page, say
 from app.dashboard.reads import ArchiveDocument, RunReader, RunRow, TreeDocument
 from app.dashboard.system import SystemDocument
 from app.dashboard.tail import Tail, Tails
@@ -44,9 +44,11 @@ class Sources:
         with suppress(LookupError):
             return await asyncio.to_thread(self.reader.run, name)
         with page("No such run"):
-            heading("No such run", 1)
             say(f"This ledger has no run {name!r}. The page “Runs” lists those it has.")
         return None
+
+    async def newest(self) -> list[Run]:
+        return await self._fresh("newest", self.reader.newest)
 
     async def runs(self) -> list[RunRow]:
         return await self._fresh("runs", self.reader.runs)
@@ -59,6 +61,14 @@ class Sources:
         return await self._fresh(
             ("failures", run.id, kinds), lambda: self.reader.usual_failures(run, kinds)
         )
+
+    async def writers(
+        self, run: Run, improvements: Sequence[Improvement]
+    ) -> dict[tuple[str, str], int]:
+        """Returns how many improvements each role and model took part in."""
+        programs = [improvement.program for improvement in improvements]
+        key = ("writers", run.id, len(programs))
+        return await self._fresh(key, lambda: self.reader.writers(run, programs), MOST_SECONDS)
 
     async def archive(self, run: Run, island: int | None) -> ArchiveDocument:
         return await self._fresh(

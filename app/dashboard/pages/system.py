@@ -9,6 +9,7 @@ from app.dashboard.pages.layout import (
     Cell,
     Grid,
     Link,
+    Mark,
     Tiles,
     heading,
     keep_live,
@@ -27,7 +28,6 @@ def add(sources: Sources) -> None:
     @ui.page("/system", response_timeout=30)
     async def system_page() -> None:
         with page("System"):
-            heading("System", 1)
             fault = say("", "notice")
             tiles = Tiles(
                 ("places at models", "places in sandboxes", "planning", "ledger", "disk free")
@@ -41,7 +41,10 @@ def add(sources: Sources) -> None:
             )
             heading("Queues")
             queues = Grid(
-                ("queue", "waiting messages"), name="Queues", empty="Redis does not answer."
+                ("queue", "waiting messages"),
+                name="Queues",
+                empty="Redis does not answer.",
+                numbers=("waiting messages",),
             )
             heading("Models")
             models = Grid(
@@ -50,8 +53,10 @@ def add(sources: Sources) -> None:
                 empty="No endpoint was used in the last 10 s.",
             )
             heading("In flight")
-            columns = ("run", "weight", "generating", "evaluating", "leases held", "run out")
-            flight = Grid((*columns, "begun again"), name="In flight", empty="No run is running.")
+            counts = ("weight", "generating", "evaluating", "leases held", "run out", "begun again")
+            flight = Grid(
+                ("run", *counts), name="In flight", empty="No run is running.", numbers=counts
+            )
             heading("Installation")
             say(
                 "What `evoq doctor` finds where the dashboard runs, each minute; for sandboxes see "
@@ -59,7 +64,10 @@ def add(sources: Sources) -> None:
                 "grey",
             )
             checks = Grid(
-                ("check", "", "detail", "remedy"), name="Installation", empty="Not checked."
+                ("check", "state", "detail", "remedy"),
+                name="Installation",
+                empty="Not checked.",
+                words="remedy",
             )
 
             async def refresh() -> None:
@@ -96,7 +104,7 @@ def _lease_cells(leases: LeasesDocument) -> list[Cell]:
 
 def _check_cells(found: Mapping[str, Any]) -> list[Cell]:
     mark = "ok" if found["ok"] else ("missing" if found["required"] else "note")
-    return [found["name"], mark, shown(found["detail"]), shown(found["remedy"])]
+    return [found["name"], Mark(mark), shown(found["detail"]), shown(found["remedy"])]
 
 
 def _size(count: int) -> str:

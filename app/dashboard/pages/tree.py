@@ -7,7 +7,7 @@ from functools import partial
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
-from app.dashboard.pages.layout import heading, keep_live, page, say, set_text
+from app.dashboard.pages.layout import keep_live, page, say, set_text
 from app.dashboard.pages.sources import Sources
 from app.dashboard.pages.text import as_html, number
 from app.dashboard.reads import TreeDocument
@@ -39,7 +39,6 @@ class _TreeView:
         """Draws them without a tree."""
         self._sources, self._run = sources, run
         self._drawn: TreeDocument | None = None
-        heading("Tree", 1)
         with ui.element("div").classes("links"):
             ui.link(run.name, f"/run/{run.id}")
             self._lineage = ui.link("Lineage of the best", f"/run/{run.id}")
@@ -76,12 +75,12 @@ def _summary(tree: TreeDocument) -> str:
         return "No program has been admitted yet: the tree begins with the seeds."
     marked = sum(node.improvement for node in tree.nodes)
     left = tree.improvements - marked
-    newest = f" ({left} older or repeated ones are left out)" if left else ""
+    newest = f"; {left:,} older or repeated ones are left out" if left else ""
     return (
-        f"{len(tree.nodes):,} programs, of {tree.admitted:,} that were admitted: the {marked:,} "
-        f"that were the best of the run when they were admitted, marked by ★{newest}, and their "
-        f"ancestors. The first branch leads to the best program; a line that goes straight down "
-        f"is parent and child."
+        f"{_counted(len(tree.nodes), 'program')} of {tree.admitted:,} that were admitted: those "
+        f"that were the best of the run when they were admitted ({marked:,}, marked by ★{newest}), "
+        f"and their ancestors. The first branch leads to the best program; a line that goes "
+        f"straight down is parent and child."
     )
 
 

@@ -12,7 +12,7 @@ from app.domain.events import (
     Moved,
     Refused,
 )
-from app.reports.course import MOST_EXAMPLES, MOST_POINTS, Course
+from app.reports.course import MOST_EXAMPLES, MOST_POINTS, MOST_SPELLS, Course
 
 
 def program(number: int) -> str:
@@ -44,6 +44,18 @@ def course(log: list[Event]) -> Course:
     folded = Course()
     folded.add(log)
     return folded
+
+
+def test_outcomes_are_counted_in_a_bounded_number_of_spells():
+    count = 5 * MOST_SPELLS
+    log = events(*(failed(n) if n % 3 == 0 else offered(n, 1.0) for n in range(1, count + 1)))
+
+    folded = course(log)
+
+    assert MOST_SPELLS <= len(folded.spells) <= 2 * MOST_SPELLS
+    assert [spell.settled for spell in folded.spells] == [folded.span] * len(folded.spells)
+    assert sum(spell.failed for spell in folded.spells) == count // 3
+    assert folded.spells[0].failed == sum(n % 3 == 0 for n in range(1, folded.span + 1))
 
 
 def test_an_operator_gets_the_improvement_that_its_proposal_made():

@@ -1,0 +1,48 @@
+"""What the charts of a run show."""
+
+import pytest
+
+from app.dashboard.pages.charts import curve, lowest_shown, outcomes
+from app.reports.course import Contribution, Improvement, MeasuredProposal
+
+PROGRAM = "ab" * 32
+
+
+def measured(settled: int, fitness: float) -> MeasuredProposal:
+    return MeasuredProposal(settled, 1.0, fitness, PROGRAM, 0, "tune", True)
+
+
+@pytest.mark.parametrize(
+    ("values", "low"),
+    [
+        ([-147.5, -5.7, -4.9, -4.75], -6.5),
+        ([-90.0, *(-5.0 + n / 10 for n in range(12))], -7.0),
+        ([1.0, 2.0, 3.0], None),
+        ([0.0, 1.0, 1.0, 1.0, 1.0], None),
+        ([-1e9, 1.0], None),
+    ],
+)
+def test_the_axis_begins_at_a_round_number_where_the_bulk_is(
+    values: list[float], low: float | None
+):
+    assert lowest_shown(values, max(values)) == low
+
+
+def test_baselines_of_equal_fitness_share_a_line_and_those_far_below_have_none():
+    points = [measured(n, fitness) for n, fitness in enumerate((-147.5, -5.7, -4.9, -4.75))]
+    best = Improvement(3, 1.0, -4.75, PROGRAM, "tune", "")
+    baselines = {"initial": -4.9, "best fit": -4.9, "worst": -147.5}
+
+    options = curve(points, [best], 4, baselines)
+
+    assert options["yAxis"]["min"] == -6.5
+    assert options["series"][0]["markLine"]["data"] == [
+        {"yAxis": -4.9, "name": "initial, best fit"}
+    ]
+
+
+def test_a_bar_of_outcomes_is_named_after_its_first_proposal():
+    options = outcomes([Contribution(4, 1, 1, 1, 1), Contribution(2, 0, 0, 0, 2)], 4)
+
+    assert options["xAxis"]["data"] == ["1", "5"]
+    assert [series["data"] for series in options["series"]] == [[1, 0], [1, 0], [1, 0], [1, 2]]
