@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from app.adapters.queue.address import client_url
-from app.adapters.queue.ticks import lengths
+from app.adapters.queue.ticks import lengths, losses
 from app.dashboard.reads import RunReader
 from app.domain.run import Run, RunState
 from app.domain.search.cohort import State
@@ -59,6 +59,7 @@ class _Collector:
         except OSError:
             waiting = {}
         yield _gauge("evoq_queue_up", "Whether Redis answers.", bool(waiting))
+        yield from self._losses()
         planning = bool(waiting) and state.planning
         yield _gauge("evoq_planning", "Whether beat and a worker that plans are at work.", planning)
         messages = GaugeMetricFamily(
@@ -86,6 +87,16 @@ class _Collector:
                 family.add_metric([endpoint.endpoint], values[name])
             yield family
 
+    def _losses(self) -> Iterator[Metric]:
+        try:
+            found = losses(client_url(self._reader.redis_url))
+        except OSError:
+            return
+        yield _gauge("evoq_queue_uptime_seconds", "Since Redis was started.", found.uptime_seconds)
+        yield CounterMetricFamily(
+            "evoq_queue_flushes", "How often Redis was emptied.", value=found.flushes
+        )
+
     def _deployment(self, tx: Transaction) -> Iterator[Metric]:
         live, capacity = tx.workers.live(), tx.workers.capacity()
         workers = GaugeMetricFamily("evoq_workers", "Live workers.", labels=["kind"])
@@ -100,6 +111,8 @@ class _Collector:
         places.add_metric(["sandbox"], capacity.sandbox or 0)
         at_work = sum(queue.claimant.at_work for queue in tx.trials.queues(()))
         yield from (workers, faulty, places)
+        uptime = tx.history.uptime_seconds()
+        yield _gauge("evoq_ledger_uptime_seconds", "Since Postgres was started.", uptime)
         yield _gauge("evoq_trials_at_work", "Trials that are in a sandbox.", at_work)
 
 

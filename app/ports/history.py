@@ -94,6 +94,10 @@ class History(Protocol):
         """Returns how many proposals of the budget failed, by failure kind."""
         ...
 
+    def uptime_seconds(self) -> float:
+        """Returns for how long the ledger's server has been running."""
+        ...
+
     def usual_failure(self, run: int, kind: str, among: int) -> DetailCount | None:
         """Returns the commonest first line among the newest failures of a kind; None without any.
 

@@ -102,6 +102,12 @@ def test_a_scrape_tells_what_a_run_did(
     assert [n for _, n in found["evoq_ledger_up"] + found["evoq_queue_up"]] == [1.0, 1.0]
     assert found["evoq_planning"] == [({}, 1.0)]
     assert found["evoq_repeated_steps_total"] == [({"run": "toy-run"}, 0.0)]
+    [(_, flushes)] = found["evoq_queue_flushes_total"]
+    broker.flushdb()
+    emptied = samples(scrape(reader(ctx, valkey)))
+    assert emptied["evoq_queue_flushes_total"] == [({}, flushes + 1)]
+    assert emptied["evoq_queue_uptime_seconds"][0][1] >= 0
+    assert emptied["evoq_ledger_uptime_seconds"][0][1] > found["evoq_ledger_uptime_seconds"][0][1]
 
 
 def test_a_scrape_without_a_ledger_and_a_queue_says_so(ctx: Context):

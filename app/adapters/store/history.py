@@ -165,6 +165,7 @@ _FAILURES = """
     SELECT failure_kind, count(*) AS n FROM proposals
     WHERE run = %(run)s AND state = 'failed' AND NOT seed GROUP BY 1 ORDER BY 2 DESC, 1
 """
+_UPTIME = "SELECT extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())"
 _USUAL_FAILURE = """
     SELECT detail, count(*) AS n FROM (
         SELECT split_part(coalesce(failure_detail, ''), chr(10), 1) AS detail FROM proposals
@@ -300,6 +301,9 @@ class SqlHistory:
     def reused(self, run: int) -> Reused:
         totals = row(self._c, _REUSED, {"run": run})
         return Reused(totals.trials, totals.seconds)
+
+    def uptime_seconds(self) -> float:
+        return float(value(self._c, _UPTIME, {}))
 
     def ledger_bytes(self) -> int:
         return int(value(self._c, "SELECT pg_database_size(current_database())", {}))
