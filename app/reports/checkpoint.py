@@ -19,8 +19,8 @@ MOST_PROGRAMS = 100_000
 def write_checkpoint(store: Store, summary: Summary, problem: Problem, folder: Path) -> Path:
     """Writes `checkpoints/checkpoint_N` with every admitted program; returns that folder.
 
-    A program is written once, as it was first admitted.  Timestamps are seconds after the run's
-    creation.
+    A program is written once, as it was first admitted, and is a member of that island, and of each
+    other one where it is an elite.  Timestamps are seconds after the run's creation.
 
     Raises:
       OSError: The folder cannot be written to.
@@ -34,12 +34,13 @@ def write_checkpoint(store: Store, summary: Summary, problem: Problem, folder: P
         first = {one.program: (one, evaluations) for one, evaluations in reversed(placed)}
         sources = tx.programs.get([program for program in first if program])
     fitness = {str(program): one.fitness for program, (one, _) in first.items()}
+    members: list[dict[str, None]] = [{} for _ in range(run.islands)]
     for program, (one, evaluations) in first.items():
         source = sources[program or ""].source
         text = _program(one, evaluations, source, problem.language, fitness)
         _write(checkpoint / "programs" / f"{program}.json", text)
+        members[one.island][str(program)] = None
     maps: list[dict[str, str]] = [{} for _ in range(run.islands)]
-    members: list[dict[str, None]] = [{} for _ in range(run.islands)]
     for island, elite in elites:
         maps[island].setdefault("-".join(map(str, elite.cell)), elite.program)
         members[island][elite.program] = None

@@ -27,6 +27,11 @@ def test_a_run_becomes_a_checkpoint_that_a_problem_can_begin_with(ctx: Context, 
     programs = {path.stem: json.loads(path.read_text()) for path in written.glob("programs/*")}
     assert metadata["best_program_id"] == summary.best.measured.program
     assert len(metadata["islands"]) == 2
+    shown = [program for island in metadata["islands"] for program in island]
+    assert {*shown} == {*programs} > {*metadata["archive"]}, "the visualiser shows members alone"
+    for island, members in enumerate(metadata["islands"]):
+        own = {name for name, one in programs.items() if one["metadata"]["island"] == island}
+        assert own <= {*members} <= own | {*metadata["archive"]}
     assert {p for cells in metadata["island_feature_maps"] for p in cells.values()} <= {*programs}
     assert all(one["parent_id"] in {None, *programs} for one in programs.values())
     best = programs[metadata["best_program_id"]]
