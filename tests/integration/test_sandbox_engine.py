@@ -261,3 +261,7 @@ class TestGvisorUnderAttack(SampledAttackContract):
     @staticmethod
     def attack(sandbox: Sandbox, mode: Mode, source: str, limits: Limits) -> Outcome:
         return patiently(lambda: AttackContract.attack(sandbox, mode, source, limits))
+
+    @staticmethod
+    def honest(sandbox: Sandbox, mode: Mode, limits: Limits) -> Outcome:
+        return patiently(lambda: AttackContract.honest(sandbox, mode, limits))
