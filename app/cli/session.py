@@ -1,5 +1,6 @@
 """Working on a run and following it: embedded, in a deployment, or in this one process."""
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -33,11 +34,14 @@ from app.domain.run import Run, RunState
 from app.engine import lifecycle, steps
 from app.engine.context import Context
 from app.ports.protocols import Step, Store, Unavailable
+from app.reports.metrics import GrowingMetrics
 from app.reports.summary import Summary, document, summarise
 from app.reports.waiting import watched_queue
 
 IDLE_SECONDS = 0.5
 """Pause of an inline run in which nothing can be done now."""
+APPENDING_SECONDS = 1.0
+"""Shortest time between two additions to the metrics of a run that goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +87,14 @@ class RunSession:
             )
             return DONE
         with Interruption() as interruption:
-            self._watch(run, interruption)
+            self._watch(
+                run, GrowingMetrics(self.store, run.id, folder / "metrics.jsonl"), interruption
+            )
         return report_end(self.store, run.id, problem, folder, self.screen, detached=self.detached)
 
-    def _watch(self, run: Run, interruption: Interruption) -> None:
-        with progress_display(self.screen.out, self.hint) as show:
+    def _watch(self, run: Run, metrics: GrowingMetrics, interruption: Interruption) -> None:
+        with progress_display(self.screen.out, self.hint) as display:
+            show = _also_appending(display, metrics, self.screen.note)
             until = StopCondition(None if self.detached else self.patience_seconds)
             queue = None if self.inline else watched_queue(self.ledger.redis_url)
             reader, check = ProgressReader(self.store, run.id, queue), self.ledger.check
@@ -109,6 +116,32 @@ class RunSession:
         if self.inline is None:
             return follower.follow(halted)
         return _work_inline(self.ctx, self.inline, run.id, follower, halted, until)
+
+
+def _also_appending(
+    show: Callable[[RunStatus], None], metrics: GrowingMetrics, note: Callable[[str], None]
+) -> Callable[[RunStatus], None]:
+    """Returns a function that shows a status and, once a second, appends what has settled.
+
+    A file that cannot be written to is left alone after a notice.
+    """
+    done, due = -1, 0.0
+
+    def show_and_append(status: RunStatus) -> None:
+        nonlocal done, due
+        show(status)
+        if status.progress.done == done or time.monotonic() < due:
+            return
+        done, due = status.progress.done, time.monotonic() + APPENDING_SECONDS
+        try:
+            metrics.append()
+        except Unavailable:
+            done = -1  # the next status tries again
+        except OSError as error:
+            note(f"notice: no lines are appended to {error.filename}: {error.strerror}")
+            due = math.inf
+
+    return show_and_append
 
 
 @contextmanager

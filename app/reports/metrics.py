@@ -4,6 +4,9 @@ import csv
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import reduce
+from io import StringIO
+from pathlib import Path
 from typing import TextIO
 
 from app.domain.search.archive import Quality
@@ -14,6 +17,9 @@ from app.reports.generations import GenerationRow
 
 PAGE = 2000
 """Proposals read at once: a long run is never held in memory as a whole."""
+
+REREAD = 500
+"""Far more proposals than settle while a transaction is open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +65,15 @@ class MetricsRow:
 COLUMNS = tuple(field.name for field in fields(MetricsRow))
 
 
-def rows(settled: Iterable[Settled]) -> Iterator[MetricsRow]:
-    """Yields a row for each proposal, in the order given, which is the order of settling."""
-    best: Quality | None = None
+def rows(settled: Iterable[Settled], best: Quality | None = None) -> Iterator[MetricsRow]:
+    """Yields a row for each proposal, in the order given, which is the order of settling.
+
+    Args:
+      settled: The proposals.
+      best: Highest quality of those before; None where none was admitted.
+    """
     for proposal in settled:
-        admitted = proposal.quality if proposal.state is State.ADMITTED else None
-        if admitted is not None and (best is None or admitted > best):
-            best = admitted
+        best = better(best, proposal)
         yield MetricsRow(
             ordinal=proposal.ordinal,
             seconds=round(proposal.seconds, 6),
@@ -91,9 +99,17 @@ def rows(settled: Iterable[Settled]) -> Iterator[MetricsRow]:
         )
 
 
-def history(store: Store, run: int) -> Iterator[Settled]:
-    """Yields a run's settled proposals in the order of settling, a page at a time."""
-    after = 0
+def better(best: Quality | None, proposal: Settled) -> Quality | None:
+    """Returns the higher of a quality and that of a proposal, if it was admitted."""
+    admitted = proposal.quality if proposal.state is State.ADMITTED else None
+    return admitted if admitted is not None and (best is None or admitted > best) else best
+
+
+def history(store: Store, run: int, after: int = 0) -> Iterator[Settled]:
+    """Yields a run's settled proposals in the order of settling, without the first `after`.
+
+    They are read a page at a time.
+    """
     while True:
         with store.begin() as tx:
             page = tx.history.settled(run, after=after, limit=PAGE)
@@ -101,6 +117,40 @@ def history(store: Store, run: int) -> Iterator[Settled]:
         after += len(page)
         if len(page) < PAGE:
             return
+
+
+class GrowingMetrics:
+    """Appends lines to a file while a run goes on, which its results replace at the end.
+
+    Proposals are stored by transactions that overlap, so one may appear before others that are
+    already written: the last `REREAD` are read again, and each is written once.
+    """
+
+    def __init__(self, store: Store, run: int, path: Path) -> None:
+        """Writes nothing yet."""
+        self._store = store
+        self._run = run
+        self._path = path
+        self._written: set[int] = set()
+        self._best: Quality | None = None
+
+    def append(self) -> None:
+        """Appends a line for each proposal that settled since the last call.
+
+        The first call replaces what an earlier command left.
+
+        Raises:
+          Unavailable: The ledger does not answer.
+          OSError: The file cannot be written to.
+        """
+        read = history(self._store, self._run, max(0, len(self._written) - REREAD))
+        new = [proposal for proposal in read if proposal.ordinal not in self._written]
+        text = StringIO()
+        write_jsonl(rows(new, self._best), text)
+        with self._path.open("ab" if self._written else "wb") as out:
+            out.write(text.getvalue().encode("utf-8", "replace"))
+        self._best = reduce(better, new, self._best)
+        self._written.update(proposal.ordinal for proposal in new)
 
 
 def write_jsonl(table: Iterable[MetricsRow | GenerationRow], out: TextIO) -> None:

@@ -23,6 +23,7 @@ from app.adapters.store.schema import upgrade
 from app.cli.local_state import up_lock
 from app.embedded.stack import EmbeddedStack, attach
 from tests.integration.cli import CONFIG, EVALUATOR, STAGED, Evoq, problem_folder
+from tests.integration.worker_double import until
 
 FILES = {
     *("best_program.py", "best.json", "metrics.jsonl", "metrics.csv"),
@@ -477,6 +478,8 @@ def test_a_run_interrupted_and_killed_ends_at_exactly_its_budget(tmp_path: Path)
 
     with started(tmp_path, "run", folder, "--iterations", ENDLESS, "--name", "long", *few) as first:
         await_line(tmp_path, rf"long running: \d+/{ENDLESS} .*, rate \d")
+        metrics = tmp_path / "runs" / "long" / "metrics.jsonl"
+        until(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 1, SECONDS)
         first.send_signal(signal.SIGINT)
         document = json.loads(first.communicate(timeout=SECONDS)[0])
     assert (first.returncode, document["state"]) == (1, "paused")

@@ -1,11 +1,12 @@
 import csv
 import io
 import json
+from contextlib import contextmanager
 
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.search.cohort import CutReason, State
 from app.ports.records import Settled
-from app.reports.metrics import COLUMNS, rows, write_csv, write_jsonl
+from app.reports.metrics import COLUMNS, GrowingMetrics, rows, write_csv, write_jsonl
 
 
 def proposal(ordinal: int, fitness: float | None = None, **changed: object) -> Settled:
@@ -88,3 +89,50 @@ def test_csv_of_nothing_is_its_header():
     write_csv(rows([]), out)
 
     assert out.getvalue().strip() == ",".join(COLUMNS)
+
+
+class Ledger:
+    """A ledger of which only the settled proposals are read; it is its own transaction."""
+
+    def __init__(self, *settled: Settled) -> None:
+        self.stored = list(settled)
+
+    @contextmanager
+    def begin(self):
+        yield self
+
+    @property
+    def history(self) -> "Ledger":
+        return self
+
+    def settled(self, run: int, after: int, limit: int) -> list[Settled]:
+        in_order = sorted(self.stored, key=lambda one: one.seconds)
+        return in_order[after : after + limit]
+
+
+def test_each_proposal_is_appended_once_though_one_appears_before_the_last(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("of an earlier command\n")
+    ledger = Ledger(proposal(0, 1.0), proposal(2, 3.0))
+    metrics = GrowingMetrics(ledger, 1, path)
+
+    metrics.append()
+    before = path.read_text()
+    ledger.stored += [proposal(1, 2.0), proposal(3, 2.5)]
+    metrics.append()
+
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert path.read_text().startswith(before)
+    assert [line["ordinal"] for line in lines] == [0, 2, 1, 3]
+    assert [line["best_so_far"] for line in lines] == [1.0, 3.0, 3.0, 3.0]
+
+
+def test_lines_are_appended_beyond_what_is_read_again(tmp_path):
+    ledger, path = Ledger(), tmp_path / "metrics.jsonl"
+    metrics = GrowingMetrics(ledger, 1, path)
+    for ordinal in range(0, 1200, 400):
+        ledger.stored += [proposal(n, float(n)) for n in range(ordinal, ordinal + 400)]
+        metrics.append()
+
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["ordinal"] for line in lines] == list(range(1200))
