@@ -9,6 +9,7 @@ from typing import TypeAlias
 from app.domain.source.syntax import (
     UNPARSABLE,
     remembered,
+    spelled,
     syntax_tree,
     with_numbered_locals,
 )
@@ -52,7 +53,7 @@ def fingerprint(program: Program) -> str:
 @remembered
 def _python_fingerprint(source: str) -> str:
     with contextlib.suppress(*UNPARSABLE):
-        return _digest(ast.dump(with_numbered_locals(_without_docstrings(syntax_tree(source)))))
+        return _digest(spelled(with_numbered_locals(_without_docstrings(syntax_tree(source)))))
     return _text_fingerprint(source)
 
 

@@ -9,6 +9,7 @@ from random import Random
 
 from app.domain.operators.tree_edits import Change, EditTarget, replaced, shown
 from app.domain.source.sites import Site, SourceTree
+from app.domain.source.syntax import nodes
 
 _LISTS = ast.List | ast.Tuple | ast.Set
 _LETTERS = string.ascii_letters + string.digits + " .,|^$*+?()[]-_"
@@ -98,7 +99,7 @@ def _covered(source: SourceTree, nodes: Iterable[ast.expr]) -> int:
 
 def _assigning(source: SourceTree) -> Iterator[ast.Assign | ast.AnnAssign | ast.Return]:
     """Yields the statements of the regions that return or assign a value."""
-    for statement in ast.walk(source.tree):
+    for statement in nodes(source.tree):
         if isinstance(statement, ast.Assign | ast.AnnAssign | ast.Return) and source.within(
             statement
         ):

@@ -7,6 +7,7 @@ from random import Random
 
 from app.domain.operators.tree_edits import Change, EditTarget
 from app.domain.source.sites import SourceTree
+from app.domain.source.syntax import nodes
 
 _MOVABLE = ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Expr | ast.If | ast.For | ast.While
 
@@ -69,7 +70,7 @@ def swap_augmented(target: EditTarget, rng: Random) -> Change | None:
     source = target.source
     places = [
         node
-        for node in ast.walk(source.tree)
+        for node in nodes(source.tree)
         if isinstance(node, ast.AugAssign)
         and isinstance(node.op, ast.Add | ast.Sub | ast.Mult)
         and source.within(node)
@@ -87,7 +88,7 @@ def swap_augmented(target: EditTarget, rng: Random) -> Change | None:
 def _bodies(tree: ast.Module) -> list[list[ast.stmt]]:
     """Returns every list of statements inside functions, in the order of `ast.walk`."""
     bodies: list[list[ast.stmt]] = []
-    for function in ast.walk(tree):
+    for function in nodes(tree):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             _collect(function.body, bodies)
     return bodies

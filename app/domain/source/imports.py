@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.program import Program
-from app.domain.source.syntax import tree_or_none
+from app.domain.source.syntax import nodes, tree_or_none
 
 _ALWAYS = "__future__"
 _BY_NAME = ("__import__", "import_module")
@@ -66,7 +66,7 @@ def _within(name: str, package: str) -> bool:
 
 def _imports(tree: ast.AST) -> Iterator[tuple[int, list[str]]]:
     """Yields each import's line and the dotted names that it may mean, the module first."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         match node:
             case ast.Import(names=aliases):
                 for alias in aliases:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from app.domain.source import regions
-from app.domain.source.syntax import argument_names, bound_names, number, syntax_tree
+from app.domain.source.syntax import argument_names, bound_names, nodes, number, syntax_tree
 
 _SIZING = frozenset(
     (
@@ -216,7 +216,7 @@ def _operands(site: Site) -> Iterator[Site]:
 
 def _targets(targets: Sequence[ast.expr]) -> frozenset[str]:
     return frozenset(
-        node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)
+        node.id for target in targets for node in nodes(target) if isinstance(node, ast.Name)
     )
 
 

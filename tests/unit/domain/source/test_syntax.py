@@ -1,11 +1,19 @@
 """Syntax trees, and unbound names in them."""
 
 import ast
+import itertools
 
 import pytest
 
 from app.domain.source import syntax
-from app.domain.source.syntax import remembered, syntax_fault, syntax_tree, unbound_names
+from app.domain.source.syntax import (
+    nodes,
+    remembered,
+    spelled,
+    syntax_fault,
+    syntax_tree,
+    unbound_names,
+)
 
 
 def test_a_race_of_the_interpreter_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,3 +60,36 @@ def test_a_fact_is_computed_once_a_text(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_text_that_cannot_be_encoded_is_remembered_too() -> None:
     assert syntax_fault("x = '\ud800'") == syntax_fault("x = '\ud800'")
+
+
+TEXTS = (
+    "import os as system\nfrom math import *\nx: int = 1\n",
+    "def f(a, *b, c=1, **d):\n    global g\n    g = [a for a in b if a] or {**d}\n"
+    "    return -c, g\n",
+    "class C(Exception):\n    async def m(self):\n        try:\n            await 1\n"
+    "        except OSError as error:\n            raise C from error\n",
+    "match x:\n    case [1, *rest] | {'a': rest, **more}:\n        x += 1.0\n"
+    "    case C(y=2) as z:\n        del z\n",
+    "x = 1\n",
+    "x = 1.0\n",
+    "x = True\n",
+    "x = '1'\n",
+    "x = a - b\n",
+    "x = a + b\n",
+)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_nodes_are_those_of_a_walk_without_operators_and_contexts(text: str) -> None:
+    tree = ast.parse(text)
+    left_out = ast.expr_context | ast.operator | ast.boolop | ast.unaryop | ast.cmpop
+
+    assert nodes(tree) == [node for node in ast.walk(tree) if not isinstance(node, left_out)]
+    assert nodes(tree, [ast.Name]) == [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
+
+
+def test_trees_are_spelled_alike_if_their_dumps_are_equal() -> None:
+    trees = [ast.parse(text) for text in (*TEXTS, *(f"\n{text}# same\n" for text in TEXTS))]
+
+    for one, other in itertools.product(trees, trees):
+        assert (spelled(one) == spelled(other)) == (ast.dump(one) == ast.dump(other))
