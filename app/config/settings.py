@@ -185,7 +185,7 @@ class SandboxSettings(Section):
     """Trials after which a warm sandbox is replaced."""
     minutes_per_cell: Annotated[float, Owner.WORKER] = Field(30.0, gt=0)
     """Age in minutes at which a warm sandbox is replaced, or ends if it is idle."""
-    trials_per_evaluator: Annotated[int, Owner.WORKER] = Field(1, ge=1)
+    trials_per_evaluator: Annotated[int, Owner.WORKER] = Field(50, ge=1)
     """Trials that one process of a guarded evaluator measures, as long as it finds no
     difference between itself and a fresh one. 1 starts a process for each trial."""
     one_container_per_trial: Annotated[bool, Owner.WORKER] = False

@@ -227,6 +227,16 @@ class KeptEvaluatorContract:
         pids = [metrics(trial(keeping, ask=False, mode=Mode.COMPATIBLE))["pid"] for _ in range(3)]
         assert len(set(pids)) == 3
 
+    @pytest.mark.parametrize(
+        "text", ["open(os.environ['EVOQ_PROGRAM_SOURCE']).read()", "inspect.getsource(program)"]
+    )
+    def test_a_process_that_may_execute_a_programs_text_is_never_kept(
+        self, keeping: Sandbox, text: str
+    ) -> None:
+        act = f"import inspect; exec({text}, {{}})"
+        pids = [metrics(trial(keeping, act, ask=False))["pid"] for _ in range(3)]
+        assert len(set(pids)) == 3
+
     @pytest.mark.parametrize("what", CARELESS)
     def test_nothing_of_a_trial_is_found_by_the_next(self, opened: Open, what: str) -> None:
         """The first trial of a sandbox is that of a fresh process."""

@@ -19,6 +19,7 @@ _LIBRARIES = ("openevolve", "funsearch", "shinka")
 _SAFE_TO_PRELOAD = frozenset({"numpy", "scipy", "pandas", "networkx", "sympy", "sklearn"})
 
 _DYNAMIC = (b"numpy", b"__import__", b"importlib.import_module")
+_TEXT_OF_A_PROGRAM = b"EVOQ_PROGRAM_SOURCE", b"getsource"
 _IMPORT = re.compile(rb"^[ \t]*(?:import[ \t]+([^\n#;]+)|from[ \t]+([\w.]+)[ \t]+import)", re.M)
 
 ENVIRONMENT = {
@@ -95,6 +96,14 @@ def beyond_the_library(sources: Iterable[bytes], own: Iterable[str] = ()) -> boo
             if any(_package(part) not in known for part in names):
                 return True
     return False
+
+
+def may_execute_a_programs_text(files: Mapping[str, bytes]) -> bool:
+    """Returns whether a guarded evaluator's files name what leads to the text of a program.
+
+    An evaluator that executes it runs the program with its own rights, in its own process.
+    """
+    return any(word in text for text in files.values() for word in _TEXT_OF_A_PROGRAM)
 
 
 def _package(imported: bytes) -> str:

@@ -51,7 +51,7 @@ class PoolSettings:
     spares: int = 1
     max_trials: int = 500
     max_age_seconds: float = 1800.0
-    trials_per_evaluator: int = 1
+    trials_per_evaluator: int = 50
 
 
 DEFAULT_POOL = PoolSettings()

@@ -8,7 +8,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from app.adapters.sandbox.bundle import BOOTSTRAP, harness_frame, preloads
+from app.adapters.sandbox.bundle import (
+    BOOTSTRAP,
+    harness_frame,
+    may_execute_a_programs_text,
+    preloads,
+)
 from app.domain.problem import Evaluator, EvaluatorBroken, Job, Limits, Mode
 from app.ports.protocols import Misconfigured, Unavailable
 
@@ -126,7 +131,7 @@ class BootSettings:
     offset: int = 0
     boot_seconds: float = 60.0
     unbounded_processes: bool = False
-    trials_per_evaluator: int = 1
+    trials_per_evaluator: int = 50
     interpreter: str = ""
     unisolated_builds: bool = False
     engine: tuple[str, ...] = ()
@@ -191,6 +196,7 @@ class WarmSandbox:
         limits: Limits,
         numpy: bool,
     ) -> dict[str, Any]:
+        alone = may_execute_a_programs_text(evaluator.files)
         boot = {
             "kind": settings.kind,
             "scratch": settings.scratch,
@@ -200,7 +206,7 @@ class WarmSandbox:
             "offset": settings.offset,
             "unbounded_processes": settings.unbounded_processes,
             "boot_seconds": settings.boot_seconds,
-            "trials_per_evaluator": settings.trials_per_evaluator,
+            "trials_per_evaluator": 1 if alone else settings.trials_per_evaluator,
             "interpreter": settings.interpreter,
             "unisolated_builds": settings.unisolated_builds,
             "engine": settings.engine,
