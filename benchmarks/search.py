@@ -60,7 +60,7 @@ from app.domain.operators import operators
 from app.domain.problem import Axis, Job, Outcome, Problem
 from app.domain.program import Program, ProgramId, fingerprint
 from app.domain.run import Run, RunState
-from app.domain.search.archive import Cell, Entrant, Island, IslandView, learnt
+from app.domain.search.archive import Cell, Entrant, Island, IslandView, Quality, learnt
 from app.domain.search.back_pressure import InFlightLimits, most_in_flight
 from app.domain.search.budget import Budget
 from app.domain.search.features import COMPLEXITY, DIVERSITY, built_in
@@ -68,9 +68,10 @@ from app.domain.search.promotion import separated
 from app.domain.search.strategy import RecipeInputs, Strategy
 from app.engine.admission import Admission
 from app.engine.briefing import brief_of, draft_of
+from benchmarks.ablations import ABLATIONS, CROSS, Ablation, Choice
 from mock_llm.replies import mutating_reply
 
-OPERATORS = operators(ask)
+OPERATORS = {**operators(ask), CROSS.name: CROSS}
 EDITS: Mapping[str, Mapping[str, float]] = {
     "mutate": {"mutate": 1.0},
     "shipped": WITHOUT_A_MODEL,
@@ -362,6 +363,8 @@ class Search:
         self.start = Program(task.seed)
         settings = RunSettings.model_validate({"budget": {"proposals": budget}, **ARMS[arm]})
         strategy, islands = settings.search.strategy, islands_of(settings)
+        self.ablation = ABLATIONS.get(arm)
+        self.choice = Choice(self.ablation or Ablation(), EDITS[edits])
         stored = settings.model_dump(mode="json")
         rules = rules_of(strategy, stored)
         self.problem = Problem(
@@ -371,20 +374,23 @@ class Search:
         axes = task.axes if arm == "before" else axes_of(self.problem, settings)
         self.run = Run(
             1, task.name, "0" * 64, task.name, strategy, stored, rules,
-            EDITS[edits], axes, seed, islands, Budget(budget), InFlightLimits(8, 8),
+            self.choice.mix, axes, seed, islands, Budget(budget), InFlightLimits(8, 8),
             RunState.RUNNING,
         )  # fmt: skip
         self.memory = Memory((self.start,), [Island(n) for n in range(islands)])
         self.taken = {(0, fingerprint(self.start))}
         self.measured = self.failed = self.duplicates = self.first = self.deepest = self.trials = 0
         self.truth: dict[ProgramId, float] = {}
+        self.operator: dict[int, str] = {}
         self._enter(self.start, -1, Draft(-1, 0, 0, 0, ()))
 
     def strategy(self) -> Strategy:
         recipe = self.run.rules.search.recipe
         assert recipe is not None
         islands = self.run.islands
-        return recipe.strategy(RecipeInputs(self.run.axes, ("evaluate",), (), islands, self.budget))
+        inputs = RecipeInputs(self.run.axes, ("evaluate",), (), islands, self.budget)
+        strategy = recipe.strategy(inputs)
+        return self.ablation.strategy(strategy) if self.ablation else strategy
 
     def done(self, order: Iterator[int]) -> Outcomes:
         """Spends the budget, in the order of `Machine.order`."""
@@ -395,7 +401,11 @@ class Search:
             if turn >= 0:
                 flying[turn] = self._bred(turn)
                 continue
-            self._settle(*flying.pop(~turn))
+            draft, child = flying.pop(~turn)
+            best = self.memory.islands[draft.island].best(1)[0].quality
+            before = len(self.memory.entrants)
+            self._settle(draft, child)
+            self._count(draft, best, measured=len(self.memory.entrants) > before)
             settled += 1
             if settled in (30, 100, 200, 300, 1000, 2000) or settled == self.budget:
                 curve[str(settled)] = self.truth[self.memory.best().program]
@@ -409,11 +419,14 @@ class Search:
         if strategy.upkeep.due(ordinal):
             admission = Admission(self.memory, self.run, strategy)  # type: ignore[arg-type]
             rng = self.run.rng(ordinal, "upkeep")
-            for move in strategy.upkeep.moves(tuple(self.memory.islands), rng):
+            islands = tuple(self.memory.island(1, n) for n in range(self.run.islands))
+            for move in strategy.upkeep.moves(islands, rng):
                 if move.reset:
                     admission.clear(move.target, reset=True)
                 admission.offer(move.elite, move.target, admission.epoch(move.target))
-        operator = OPERATORS[self.run.draw_operator(ordinal)]
+        drawn = self.run.draw_operator(ordinal)
+        operator = OPERATORS[self.choice.operator(drawn, self.run.rng(ordinal, "choice"))]
+        self.operator[ordinal] = operator.name
         island = self.memory.island(1, ordinal % self.run.islands)
         draft = draft_of(self.memory, self.run, strategy, operator, island, ordinal)  # type: ignore[arg-type]
         self.memory.bred[draft.parents[0]] += 1
@@ -436,6 +449,16 @@ class Search:
             self.memory.order.setdefault(child.program.id, ordinal)
             kin.append((child.program.id, child.point.numbers))
         return draft, child
+
+    def _count(self, draft: Draft, best: Quality, *, measured: bool) -> None:
+        """Tells the choice of operators how a child fared."""
+        entrants = self.memory.entrants
+        quality = entrants[next(reversed(entrants))].quality if measured else None
+        self.choice.settled(
+            self.operator[draft.ordinal],
+            better=quality is not None and quality > entrants[draft.parents[0]].quality,
+            best=quality is not None and quality > best,
+        )
 
     def _settle(self, draft: Draft, child: Child) -> None:
         self.deepest = max(self.deepest, draft.generation)
@@ -527,6 +550,7 @@ ARMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "uniform": {"search": FIVE},
     **{f"measured{n}": {"search": {"measurements": n}} for n in (3, 5, 10)},
     "random5": {"search": {"strategy": "random", "measurements": 5}},
+    **{name: {"search": {}} for name in ABLATIONS},
     **{f"patience{n}": {"search": {}, "strategy": {"patience": n}} for n in (5, 10, 40)},
 }
 """Settings that an arm has in place of the defaults."""
