@@ -394,7 +394,7 @@ export type ResumedFrame = {
   event: ResumedEvent;
 };
 
-export type Role = "generator" | "refiner" | "judge" | "strategist" | "adversary";
+export type Role = "generator" | "refiner" | "judge" | "strategist" | "adversary" | "embedder";
 
 export type Scored = {
   cohort: number;
