@@ -16,6 +16,7 @@ from app.dashboard.pages.layout import (
     Link,
     heading,
     keep_live,
+    late,
     links,
     page,
     say,
@@ -35,46 +36,47 @@ def add(sources: Sources) -> None:
     @ui.page("/compare", response_timeout=30)
     async def compare_page(runs: str = "", of: str = "") -> None:
         if of:
-            await _comparison_page(sources, of)
+            with page(f"Comparison {of}"):
+                async with late():
+                    await _draw_comparison(sources, of)
             return
-        newest = await sources.newest()
         wanted = [part for part in runs.split(",") if part][:MOST_RUNS]
-        chosen = [run for run in newest if str(run.id) in wanted or run.name in wanted]
         with page("Compare runs"):
-            _comparisons(await sources.comparisons())
-            _choose(newest, chosen)
-            if chosen:
-                await _draw(sources, chosen)
-            else:
-                say("Choose runs above: their curves are drawn in one chart.", "grey")
+            async with late():
+                newest = await sources.newest()
+                chosen = [run for run in newest if str(run.id) in wanted or run.name in wanted]
+                _comparisons(await sources.comparisons())
+                _choose(newest, chosen)
+                if chosen:
+                    await _draw(sources, chosen)
+                else:
+                    say("Choose runs above: their curves are drawn in one chart.", "grey")
 
 
-async def _comparison_page(sources: Sources, name: str) -> None:
+async def _draw_comparison(sources: Sources, name: str) -> None:
     try:
         found = await sources.comparison(name)
     except LookupError:
-        with page("No such comparison"):
-            say(shown(f"This ledger has no comparison {name!r}. The page “Compare” lists them."))
+        say(shown(f"This ledger has no comparison {name!r}. The page “Compare” lists them."))
         return
-    with page(f"Comparison {name}"):
-        views = [_ProblemView(problem) for problem in found.problems]
-        heading("Settings that differ")
-        arms = list(dict.fromkeys(arm.arm for each in found.problems for arm in each.arms))
-        empty = "The settings of the arms are the same."
-        settings = Grid(("setting", *arms), name="Settings that differ", empty=empty)
-        _show_settings(settings, found.differing, arms)
-        heading("Runs that are left out")
-        left_out = Grid(("run", "state"), name="Runs that are left out", empty="None.")
+    views = [_ProblemView(problem) for problem in found.problems]
+    heading("Settings that differ")
+    arms = list(dict.fromkeys(arm.arm for each in found.problems for arm in each.arms))
+    empty = "The settings of the arms are the same."
+    settings = Grid(("setting", *arms), name="Settings that differ", empty=empty)
+    _show_settings(settings, found.differing, arms)
+    heading("Runs that are left out")
+    left_out = Grid(("run", "state"), name="Runs that are left out", empty="None.")
 
-        async def refresh() -> None:
-            current = await sources.comparison(name)
-            for view, problem in zip(views, current.problems, strict=False):
-                view.show(problem)
-            left_out.show(
-                [[Link(run, f"/run/{run}"), state] for run, state in current.unfinished.items()]
-            )
+    async def refresh() -> None:
+        current = await sources.comparison(name)
+        for view, problem in zip(views, current.problems, strict=False):
+            view.show(problem)
+        left_out.show(
+            [[Link(run, f"/run/{run}"), state] for run, state in current.unfinished.items()]
+        )
 
-        keep_live(refresh, 5.0)
+    keep_live(refresh, 5.0)
 
 
 class _ProblemView:

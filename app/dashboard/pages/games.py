@@ -16,6 +16,7 @@ from app.dashboard.pages.layout import (
     Tiles,
     heading,
     keep_live,
+    late,
     links,
     page,
     say,
@@ -45,16 +46,20 @@ def add(sources: Sources) -> None:
         run = await sources.run(name)
         if run is None:
             return
-        try:
-            await sources.games(run, generation)
-        except LookupError as error:
-            with page("No such generation"):
-                say(shown(f"{error}: the page of all games lists those that are kept."))
-                links([Link("Games", f"/run/{run.id}/games")])
-            return
         with page(f"Games of {run.name}"):
-            view = _GamesView(sources, run, generation)
-            keep_live(view.refresh)
+            async with late():
+                await _draw(sources, run, generation)
+
+
+async def _draw(sources: Sources, run: Run, generation: int | None) -> None:
+    try:
+        await sources.games(run, generation)
+    except LookupError as error:
+        say(shown(f"{error}: the page of all games lists those that are kept."))
+        links([Link("Games", f"/run/{run.id}/games")])
+        return
+    view = _GamesView(sources, run, generation)
+    keep_live(view.refresh)
 
 
 def result(game: PlayedGame) -> str:
@@ -94,11 +99,6 @@ class _GamesView:
         say("Points of the player of a line against that of a column, and their games.", "grey")
         self._cross = ui.html("", sanitize=False).classes("scroll")
         self._cross.props('tabindex=0 role=region aria-label="Crosstable"')
-        heading("Games that ended")
-        columns = ("first", "second", "result", "moves", "how it ended", "replay")
-        self._ended = Grid(
-            columns, name="Games that ended", empty="No game has ended yet.", numbers=("moves",)
-        )
         heading("Ratings")
         say(
             "Bradley-Terry ratings of those who were on a podium, with their 95 % intervals, from "
@@ -123,6 +123,11 @@ class _GamesView:
         empty = "No child was given a direction: the operator `directed` asks a strategist."
         self._directions = Grid(
             columns, name="Directions", empty=empty, numbers=("proposal",), words="direction"
+        )
+        heading("Games that ended")
+        columns = ("first", "second", "result", "moves", "how it ended", "replay")
+        self._ended = Grid(
+            columns, name="Games that ended", empty="No game has ended yet.", numbers=("moves",)
         )
 
     async def refresh(self) -> None:

@@ -1,7 +1,7 @@
 """What all pages share: the frame around them, tables, texts, tiles, and how they are kept live."""
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,6 +132,19 @@ def page(title: str) -> Iterator[None]:
     ui.add_body_html(f'<header class="bar">{bar}</header><h1>{as_html(title)}</h1>')
     with ui.element("main").classes("content"):
         yield
+
+
+@asynccontextmanager
+async def late() -> AsyncIterator[None]:
+    """Lets the browser paint bar and heading before what follows is read and drawn."""
+    content = ui.context.slot.parent.props("aria-busy=true")
+    await ui.context.client.connected()
+    try:
+        yield
+    except Unavailable as error:
+        say(f"{error}. Load this page again when it answers.", "notice")
+    if "live" not in content.classes:
+        content.props(remove="aria-busy")
 
 
 def heading(text: str) -> None:
@@ -344,7 +357,7 @@ def keep_live(refresh: Callable[[], Awaitable[None]], seconds: float = EVERY_SEC
 
     The page is painted before anything is read for it.  Says so while the ledger does not answer.
     """
-    page_ = ui.context.slot.parent.props("aria-busy=true")
+    page_ = ui.context.slot.parent.props("aria-busy=true").classes("live")
     fault = say("", "notice").props("role=status")
     fault.set_visibility(False)
 

@@ -11,6 +11,7 @@ from app.dashboard.pages.layout import (
     Tiles,
     folded,
     heading,
+    late,
     links,
     page,
     say,
@@ -31,20 +32,23 @@ def add(sources: Sources) -> None:
         run = await sources.run(name)
         if run is None:
             return
-        try:
-            found = await asyncio.to_thread(sources.reader.program, run, program)
-        except LookupError as error:
-            with page("No such program"):
-                say(shown(f"{error}. The archive of the run lists its elites."))
-                links([Link(run.name, f"/run/{run.id}"), Link("Archive", f"/run/{run.id}/archive")])
-            return
-        diff = ""
-        if found.parents:
-            diff = await asyncio.to_thread(
-                sources.reader.diff, run, found.parents[0], found.program
-            )
-        with page(f"Program {found.program[:12]} of {run.name}"):
-            _draw(run, found, diff)
+        with page(f"Program {program[:12]} of {run.name}"):
+            async with late():
+                await _read(sources, run, program)
+
+
+async def _read(sources: Sources, run: Run, program: str) -> None:
+    try:
+        found = await asyncio.to_thread(sources.reader.program, run, program)
+    except LookupError as error:
+        say(shown(f"{error}. The archive of the run lists its elites."))
+        links([Link(run.name, f"/run/{run.id}"), Link("Archive", f"/run/{run.id}/archive")])
+        return
+    diff = ""
+    if found.parents:
+        parent = found.parents[0]
+        diff = await asyncio.to_thread(sources.reader.diff, run, parent, found.program)
+    _draw(run, found, diff)
 
 
 def _draw(run: Run, program: ProgramDocument, diff: str) -> None:

@@ -24,6 +24,7 @@ def add(sources: Sources) -> None:
                 empty="No runs yet: `evoq run PROBLEM` starts one, for instance "
                 "`evoq run examples/online_bin_packing`.",
                 numbers=NUMBERS,
+                words=COLUMNS[-1],
             )
 
             async def refresh() -> None:
