@@ -266,7 +266,7 @@ def markdown(comparison: Comparison) -> str:
         "",
     ]
     for problem in comparison.problems:
-        lines += [f"## {problem.problem}", "", *problem.sentences(), ""]
+        lines += [f"## {problem.problem}", "", *(f"* {text}" for text in problem.sentences()), ""]
         lines += [*_table(problem), "", f"![{problem.problem}]({picture(problem)})", ""]
     if comparison.differing:
         arms = list(next(iter(comparison.differing.values())))
