@@ -301,6 +301,7 @@ SAMPLE = (
     "writes over its opponent",
     "reads its opponent and the referee",
     "leaves nothing on the disk",
+    "takes every process",
     "is asked again within each answer",
 )
 """An attack on each mechanism, for the kinds of isolation that are tested with fewer."""

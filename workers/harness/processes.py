@@ -40,7 +40,9 @@ def descendants(roots: set[int]) -> set[int]:
     return _below(roots, _all_entries())
 
 
-def tasks(layout: SandboxLayout, evaluator_zygote_pid: int, shared: bool) -> forks.TaskCount:
+def tasks(
+    layout: SandboxLayout, evaluator_zygote_pid: int, shared: bool, stopped: set[int]
+) -> forks.TaskCount:
     """Returns how many processes and threads a trial has now.
 
     What the evaluator started and then left to itself counts as a program's.
@@ -49,6 +51,7 @@ def tasks(layout: SandboxLayout, evaluator_zygote_pid: int, shared: bool) -> for
       layout: The sandbox's.
       evaluator_zygote_pid: The evaluator's zygote.
       shared: Whether the evaluator's process is the program's, too.
+      stopped: Processes of players that are not to move; what is below them counts in total alone.
     """
     entries = _all_entries()
     # A process whose parent ended during the scan is counted: it is usually the trial's.
@@ -59,6 +62,7 @@ def tasks(layout: SandboxLayout, evaluator_zygote_pid: int, shared: bool) -> for
     all_of_trial = set(entries) if layout.own_processes else _below(roots, entries) | cut_off
     all_of_trial -= {os.getpid(), evaluator_zygote_pid}
     programs = all_of_trial - (set() if shared else _below({evaluator_zygote_pid}, entries))
+    programs -= stopped | _below(stopped, entries)
     return forks.TaskCount(
         sum(entries[pid].threads for pid in programs if pid in entries),
         sum(entries[pid].threads for pid in all_of_trial if pid in entries),

@@ -202,7 +202,8 @@ class TrialRun:
         most = int(self._bounds["processes"])
         of_programs = most * len(self._programs)
         of_all = of_programs + (0 if state.mode == "compatible" else most)
-        self._gate = ForkGate(self._tasks, of_programs, of_all)
+        # Of a game only the player that is to move forks.
+        self._gate = ForkGate(self._tasks, of_programs if self._turns is None else most, of_all)
         ours, theirs = socket.socketpair()
         with theirs:
             state.evaluator_zygote.start(self._request, [*pipes, theirs.fileno()])
@@ -212,7 +213,11 @@ class TrialRun:
     def _tasks(self) -> TaskCount:
         self._reap()
         shared = self._state.mode == "compatible"
-        return processes.tasks(self._state.layout, self._state.evaluator_zygote.pid, shared)
+        moving = None if self._turns is None else self._turns.moving
+        stopped = {pid for pid, seat in self._children.items() if moving not in (None, seat)}
+        return processes.tasks(
+            self._state.layout, self._state.evaluator_zygote.pid, shared, stopped
+        )
 
     def _expect_listener(self, channel: socket.socket, home: str) -> None:
         self._listener_channels[channel.fileno()] = (channel, home)
