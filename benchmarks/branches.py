@@ -1,6 +1,6 @@
 """Branches of folders: what creating and committing one costs, and how fast patterns return.
 
-    python -m benchmarks.branches [--folder DIR] [--repeat N] [--files N...]
+    python -m benchmarks.branches [--folder DIR] [--repeat N] [--files N...] [--bytes N]
 
 Compares the storages that work below DIR with a plain copy (`shutil.copytree`) of the same files,
 then runs BestOfN of 100 candidates of one second on 100 places, and Speculate of one fast candidate
@@ -36,10 +36,11 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where to make the folders; default: /tmp")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--files", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--bytes", type=int, default=FILE_BYTES, help="of each file")
     options = parser.parse_args()
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
-        sizes = {n: _filled(Path(scratch) / str(n), n) for n in options.files}
+        sizes = {n: _filled(Path(scratch) / str(n), n, options.bytes) for n in options.files}
         costs = {n: _costs(folder, options.repeat) for n, folder in sizes.items()}
         base = _filled(Path(scratch) / "base", 10)
         best = [_best_of_n(base) for _ in range(options.repeat)]
@@ -57,11 +58,11 @@ def main() -> None:
     print(json.dumps(document, indent=2))
 
 
-def _filled(folder: Path, files: int) -> Path:
+def _filled(folder: Path, files: int, file_bytes: int = FILE_BYTES) -> Path:
     for number in range(files):
         path = folder / str(number // FILES_IN_A_FOLDER) / str(number)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"x" * FILE_BYTES)
+        path.write_bytes(b"x" * file_bytes)
     return folder
 
 
