@@ -5,6 +5,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -14,6 +15,7 @@ from app.adapters.sandbox.process import ProcessSandbox
 from app.domain.evaluation import FailureKind
 from app.domain.problem import Evaluator, Job, Limits, Mode
 from app.ports.protocols import Starved
+from tests.integration.test_sandbox_process import sandbox_behind
 
 WALL_SECONDS = 1.5
 EVALUATOR = Evaluator(
@@ -26,6 +28,13 @@ EVALUATOR = Evaluator(
     },
 )
 COMPUTES, SLEEPS = b"while True: pass\n", b"import time; time.sleep(600)\n"
+SPENDS = b"""
+import time
+while True:
+    spent = time.process_time()
+    print(spent, flush=True)
+    while time.process_time() < spent + 0.02: pass
+"""
 
 
 def job(source: bytes) -> Job:
@@ -75,6 +84,21 @@ def test_a_program_that_got_no_processor_is_starved(sandbox: ProcessSandbox) -> 
     assert failure is not None
     assert failure.kind is FailureKind.TIMEOUT
     assert "the machine gave it" in failure.detail
+
+
+@pytest.mark.parametrize("level", ["privileged", "unprivileged", "bare"])
+def test_the_processor_time_of_a_program_that_is_ended_is_known(level: str) -> None:
+    opened = sandbox_behind(level)
+    try:
+        outcome = opened.run(replace(job(SPENDS), mode=Mode.GUARDED))
+    except Starved as starved:
+        outcome = starved.outcome
+    finally:
+        opened.close()
+
+    printed = outcome.stdout.split()
+    assert printed
+    assert outcome.cpu_seconds >= float(printed[-1])
 
 
 def test_a_program_that_sleeps_on_a_crowded_machine_is_a_timeout(sandbox: ProcessSandbox) -> None:

@@ -17,7 +17,7 @@ _ATTEMPTS = 200
 _PAUSE_SECONDS = 0.002
 _STOPS = 50
 _PARENT, _THREADS = 1, 17  # of /proc/PID/stat, counted after the command
-_WAITED = 1  # of /proc/PID/task/TID/schedstat: nanoseconds
+_WAITED = 1  # of /proc/PID/task/TID/schedstat, after the time used: nanoseconds
 IN_A_CONTAINER = (
     "/sys/fs/cgroup/memory.events",
     "/sys/fs/cgroup/memory/memory.oom_control",
@@ -254,20 +254,34 @@ def _resident(pid: int) -> tuple[int, int]:
     return private + sizes[b"VmPTE:"], sizes[b"RssShmem:"]
 
 
-def waited_seconds(pids: Iterable[int]) -> dict[int, float]:
-    """Returns how long each process, in the thread that waited longest, was denied a processor.
+@dataclass(frozen=True)
+class ProcessorTime:
+    """Seconds of one process that has not ended.
 
-    That is the time for which it could run and did not, also for want of its cgroup's quota.  A
-    kernel that counts no such time (gVisor's) leaves its processes out.
+    Attributes:
+      used: On a processor, of all its threads.
+      waited: For which the thread that waited longest could run and did not, also for want of the
+        quota of its cgroup.
     """
-    waited: dict[int, float] = {}
+
+    used: float = 0.0
+    waited: float = 0.0
+
+
+def processor_times(pids: Iterable[int]) -> dict[int, ProcessorTime]:
+    """Returns the times of each process.
+
+    A kernel that counts no such time (gVisor's) leaves its processes out.
+    """
+    times: dict[int, ProcessorTime] = {}
     for pid in pids:
         with contextlib.suppress(OSError, IndexError, ValueError):
             for thread in os.listdir(f"/proc/{pid}/task"):
                 with open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as file:
-                    seconds = int(file.read().split()[_WAITED]) / 1e9
-                waited[pid] = max(waited.get(pid, 0.0), seconds)
-    return waited
+                    used, waited = (int(text) / 1e9 for text in file.read().split()[: _WAITED + 1])
+                known = times.get(pid, ProcessorTime())
+                times[pid] = ProcessorTime(known.used + used, max(known.waited, waited))
+    return times
 
 
 def open_counter(paths: tuple[str, ...], most_bytes: int) -> int:

@@ -61,8 +61,8 @@ class TrialRun:
         self._oom_before = 0
         self._stopped_by = ""
         self._cpu_seconds = 0.0
-        self._waited_seconds = 0.0
-        self._waited_before: dict[int, float] = {}
+        self._waited_seconds = self._used_seconds = 0.0
+        self._times_before: dict[int, processes.ProcessorTime] = {}
         self._stalled_seconds = 0.0
         self._peak_kib = 0
         self._holdings = self._watch_of_holdings()
@@ -130,7 +130,7 @@ class TrialRun:
             woken = now
             if now >= deadline:
                 self._stopped_by = "timeout"
-                self._waited_seconds = self._waited()
+                self._take_processor_times()
                 return
             if now >= quiet_until:
                 self._check_usage()
@@ -193,7 +193,7 @@ class TrialRun:
         state, pipes = self._state, self._pipes.evaluator_writers()
         kept = state.evaluator_zygote.kept
         if kept is not None and kept.pid:
-            self._waited_before = processes.waited_seconds((kept.pid,))
+            self._times_before = processes.processor_times((kept.pid,))
         if state.fork_filter is None:
             self._evaluator_pid = state.evaluator_zygote.start(self._request, pipes)
             if state.evaluator_zygote.kept is not None:
@@ -342,14 +342,15 @@ class TrialRun:
             ProgramServer(socket.socket(fileno=fds[0]), program.path).serve()
         os._exit(0)
 
-    def _waited(self) -> float:
-        """Returns for how long the process that waited longest was denied a processor."""
+    def _take_processor_times(self) -> None:
+        """Notes what the trial used and waited for; who kills a process may not learn that."""
         alive = processes.others(self._state.layout, frozenset((self._state.evaluator_zygote.pid,)))
-        waited = processes.waited_seconds(alive)
-        return max(
-            (seconds - self._waited_before.get(pid, 0.0) for pid, seconds in waited.items()),
-            default=0.0,
-        )
+        unknown, used = processes.ProcessorTime(), self._cpu_seconds
+        for pid, time_of in processes.processor_times(alive).items():
+            before = self._times_before.get(pid, unknown)
+            used += time_of.used - before.used
+            self._waited_seconds = max(self._waited_seconds, time_of.waited - before.waited)
+        self._used_seconds = used
 
     def _check_usage(self) -> None:
         """Ends a trial that uses too much memory: a full cgroup slows down the zygote as well.
@@ -492,7 +493,7 @@ class TrialRun:
             "stopped_by": self._stopped_by,
             "statuses": self._statuses,
             "wall_seconds": wall_seconds,
-            "cpu_seconds": self._cpu_seconds,
+            "cpu_seconds": max(self._cpu_seconds, self._used_seconds),
             "waited_seconds": self._waited_seconds,
             "stalled_seconds": self._stalled_seconds,
             "peak_kib": self._peak_kib,
