@@ -204,6 +204,9 @@ OUTCOMES: dict[str, Outcomes] = {
     "tables of pages": same({Kind.MEMORY}),
     "asynchronous contexts": same(HONEST),
     "buffers of many processes": same({Kind.MEMORY, Kind.TIMEOUT}),
+    "pages in pipes": same({Kind.MEMORY, Kind.TIMEOUT}),
+    "data that nobody accepts": same({Kind.MEMORY, Kind.TIMEOUT}),
+    "mappings of many processes": same({Kind.MEMORY, Kind.TIMEOUT}),
     "a process that cannot be read": same({Kind.TIMEOUT}),
 }
 
@@ -212,6 +215,9 @@ IN_THE_ZYGOTE: dict[str, Outcomes] = {
     "files in flight": same({Kind.RUNTIME}),
     "a closed directory": same({Kind.OUTPUT_LIMIT, Kind.SANDBOX_VIOLATION}),
     "buffers of many processes": same({Kind.MEMORY}),
+    "pages in pipes": same({Kind.MEMORY}),
+    "data that nobody accepts": same({Kind.RUNTIME}),
+    "mappings of many processes": same({Kind.MEMORY}),
     "a process that cannot be read": same({Kind.TIMEOUT, Kind.SANDBOX_VIOLATION}),
 }
 """Where neither a cgroup nor a file system of its own bounds a trial, and its zygote does.

@@ -16,6 +16,15 @@ def children(n, work):
     time.sleep(100)
 """
 
+_LIBC = """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t) + (ctypes.c_int,) * 3 + (ctypes.c_size_t,)
+libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+"""
+
 FILES = (
     Attack("many small files", "def solve(x):\n    for n in range(40000):\n        with open(f'f{n}', 'w') as file: file.write('x')\n    return x * x"),
     Attack("one large file by parts", "def solve(x):\n    for n in range(20):\n        with open(f'part{n}', 'wb') as file:\n            for _ in range(20): file.write(b'x' * (1 << 20))\n    return x * x"),
@@ -30,13 +39,17 @@ FILES = (
 MEMORY = (
     Attack("shared memory of many processes", _CHILDREN + "kept = []\ndef work():\n    for _ in range(6):\n        kept.append(mmap.mmap(-1, 10 << 20))\n        kept[-1].write(b'x' * (10 << 20))\ndef solve(x): children(14, work)"),
     Attack("shared memory of processes that have ended", "import mmap, os\nkept = []\ndef solve(x):\n    while True:\n        kept.append(mmap.mmap(-1, 16 << 20))\n        pid = os.fork()\n        if pid == 0:\n            kept[-1].write(b'x' * (16 << 20))\n            os._exit(0)\n        os.waitpid(pid, 0)"),
-    Attack("shared memory unmapped but for a page", "import ctypes\nlibc = ctypes.CDLL(None)\nlibc.mmap.restype = ctypes.c_void_p\nlibc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t) + (ctypes.c_int,) * 3 + (ctypes.c_size_t,)\nlibc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)\n"
-           "def solve(x):\n    while True:\n        at = libc.mmap(None, 16 << 20, 3, 33, -1, 0)\n        if at == ctypes.c_void_p(-1).value: raise MemoryError\n        ctypes.memset(at, 1, 16 << 20)\n        libc.munmap(at + 4096, (16 << 20) - 4096)"),
+    Attack("shared memory unmapped but for a page", _LIBC + "def solve(x):\n    while True:\n        at = libc.mmap(None, 16 << 20, 3, 33, -1, 0)\n        if at == ctypes.c_void_p(-1).value: raise MemoryError\n        ctypes.memset(at, 1, 16 << 20)\n        libc.munmap(at + 4096, (16 << 20) - 4096)"),
     Attack("one large block of shared memory", "import mmap\ndef solve(x):\n    m = mmap.mmap(-1, 1 << 30)\n    for n in range(1024): m.write(b'x' * (1 << 20))\n    return x * x"),
-    Attack("tables of pages", "import ctypes\nlibc = ctypes.CDLL(None)\nlibc.mmap.restype = ctypes.c_void_p\nlibc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t) + (ctypes.c_int,) * 3 + (ctypes.c_size_t,)\nlibc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)\n"
-           "def solve(x):\n    while True:\n        at = libc.mmap(None, 1 << 36, 1, 0x4022, -1, 0)\n        if at == ctypes.c_void_p(-1).value: raise MemoryError\n        libc.madvise(at, 1 << 36, 15)\n        for p in range(at, at + (1 << 36), 1 << 21): ctypes.string_at(p, 1)"),
+    Attack("tables of pages", _LIBC + "def solve(x):\n    while True:\n        at = libc.mmap(None, 1 << 36, 1, 0x4022, -1, 0)\n        if at == ctypes.c_void_p(-1).value: raise MemoryError\n        libc.madvise(at, 1 << 36, 15)\n        for p in range(at, at + (1 << 36), 1 << 21): ctypes.string_at(p, 1)"),
     Attack("asynchronous contexts", "import ctypes\nlibc = ctypes.CDLL(None)\ndef solve(x):\n    made = 0\n    while libc.syscall(206, 1000, ctypes.byref(ctypes.c_ulong())) == 0: made += 1\n    assert made == 0, 'it worked'\n    return x * x"),
     Attack("buffers of many processes", _CHILDREN + "import socket\nkept = []\ndef work():\n    for _ in range(100):\n        kept.extend(socket.socketpair())\n        kept[-1].setblocking(False)\n        try:\n            while True: kept[-1].send(b'x' * 65536)\n        except OSError: pass\ndef solve(x): children(8, work)"),
+    Attack("pages in pipes", _LIBC + "import os, struct, time\nlibc.vmsplice.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint)\ndef solve(x):\n    kept = []\n    while True:\n        try: kept += os.pipe()\n        except OSError: time.sleep(100)\n        for _ in range(16):\n"
+           "            at = libc.mmap(None, 4 << 20, 3, 0x22, -1, 0)\n            whole = (at + (2 << 20) - 1) & -(2 << 20)\n            libc.madvise(whole, 2 << 20, 14)\n            ctypes.memset(whole, 1, 2 << 20)\n            part = ctypes.create_string_buffer(struct.pack('PN', whole, 1))\n"
+           "            if libc.vmsplice(kept[-1], part, 1, 0) < 0: raise MemoryError\n            libc.munmap(at, 4 << 20)"),
+    Attack("data that nobody accepts", "import socket, time\ndef solve(x):\n    listening = socket.socket(socket.AF_UNIX)\n    listening.bind(f'{x}')\n    listening.listen(4096)\n    while True:\n        one = socket.socket(socket.AF_UNIX)\n        one.setblocking(False)\n        try:\n            one.connect(f'{x}')\n"
+           "            while True: one.send(b'x' * 65536)\n        except OSError: one.close()"),
+    Attack("mappings of many processes", _CHILDREN + _LIBC + "libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)\ndef work():\n    at = libc.mmap(None, 4096 * 65000, 1, 0x4022, -1, 0)\n    for page in range(at, at + 4096 * 65000, 8192): libc.mprotect(page, 4096, 0)\ndef solve(x): children(24, work)"),
     Attack("a process that cannot be read", "import os, shutil, sys\ndef solve(x):\n    shutil.copy(os.path.realpath('/bin/sleep'), 'asleep')\n    os.chmod('asleep', 0o111)\n    os.execv('asleep', ['asleep', '100'])"),
 )  # fmt: skip
 

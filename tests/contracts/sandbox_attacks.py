@@ -35,7 +35,12 @@ SAMPLE = {
     "sessions": ("daemons",),
     "signals": ("kill everything",),
     "memory": ("memory block by block",),
-    "memory of all processes": ("shared memory of many processes",),
+    "memory of all processes": (
+        "shared memory of many processes",
+        "pages in pipes",
+        "data that nobody accepts",
+        "mappings of many processes",
+    ),
     "files": ("disk fill", "inode fill", "links and pipes left behind"),
     "sum of files": ("files without a name",),
     "surroundings": (
@@ -73,7 +78,8 @@ BRIEF = replace(LIMITS, wall_seconds=4.0)
 WAITING = (
     "stop itself", "a callback nobody passed", "a callback that is no number",
     "a frame that never comes whole", "files of many processes", "buffers of many processes",
-    "a process that cannot be read",
+    "a process that cannot be read", "pages in pipes", "data that nobody accepts",
+    "mappings of many processes",
 )  # fmt: skip
 CROWDED = replace(LIMITS, wall_seconds=2.0)
 """Of attacks whose many processes take every processor until they are stopped: from all other

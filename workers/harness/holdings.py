@@ -27,6 +27,8 @@ MEMORY, FILES, CONCEALED = "memory", "files", "concealed"
 
 _BLOCK_BYTES = 512
 _SOCKET_BYTES, _PIPE_BYTES = 212_992, 65_536  # a sending buffer as the kernel sizes it; 16 pages
+_MAPPING_BYTES, _POLL_BYTES = 256, 65_536  # of the kernel; a poll of 256 descriptors
+_OF_NETWORK = "/proc/self/net/sockstat"
 _MAPPED = re.compile(rb"^[0-9a-f]+-[0-9a-f]+ .... [0-9a-f]+ (\S+) (\d+) +(.*) \(deleted\)$", re.M)
 _WITHOUT_A_NAME = (b"/dev/zero", b"/memfd:", b"/SYSV")
 _FILTERS, _SIZE = b"Seccomp_filters:", b"VmSize:"
@@ -42,7 +44,11 @@ class Holdings:
       shared: Objects of memory that are mapped and have no name.
       deleted: Bytes of each file that has no name any more and is still in use.
       sockets: Names of the open ones.
+      all_sockets: How many there are, also those that wait in a queue for somebody to accept them;
+        0 where the network is the machine's.
       pipes: Names of the open ones.
+      polls: Descriptors of epoll.
+      mappings: Of all processes.
       named_bytes: Bytes of all files in the trial's directories.
       entries: Files and directories there.
       concealed: Processes and directories that could not be looked into.
@@ -51,16 +57,21 @@ class Holdings:
     shared: set[_FileId] = field(default_factory=set)
     deleted: dict[_FileId, int] = field(default_factory=dict)
     sockets: set[str] = field(default_factory=set)
+    all_sockets: int = 0
     pipes: set[str] = field(default_factory=set)
+    polls: int = 0
+    mappings: int = 0
     named_bytes: int = 0
     entries: int = 0
     concealed: set[str] = field(default_factory=set)
 
     @property
     def memory_bytes(self) -> int:
-        """The most memory that shared objects and buffers can take."""
-        buffers = len(self.sockets) * _SOCKET_BYTES + len(self.pipes) * _PIPE_BYTES
-        return len(self.shared) * LARGEST_SHARED_BYTES + buffers
+        """The most memory that shared objects, buffers and what the kernel keeps can take."""
+        sockets = max(len(self.sockets), self.all_sockets)
+        buffers = sockets * _SOCKET_BYTES + len(self.pipes) * _PIPE_BYTES
+        kept = self.mappings * _MAPPING_BYTES + self.polls * _POLL_BYTES
+        return len(self.shared) * LARGEST_SHARED_BYTES + buffers + kept
 
     @property
     def file_bytes(self) -> int:
@@ -93,7 +104,7 @@ class HoldingsWatch:
           pids: Its processes.
           memory_bytes: What it may still have in shared memory and buffers.
         """
-        found = Holdings()
+        found = Holdings(all_sockets=_sockets() if self._layout.network_closed else 0)
         for pid in pids:
             self._look_at_process(pid, found)
         if not self._layout.own_root:
@@ -126,6 +137,7 @@ class HoldingsWatch:
             return
         except OSError:
             return  # it has ended
+        found.mappings += maps.count(b"\n")
         for device, inode, path in _MAPPED.findall(maps):
             if int(inode) and path.startswith(_WITHOUT_A_NAME):
                 found.shared.add((_device(device), int(inode)))
@@ -142,6 +154,8 @@ class HoldingsWatch:
                     found.sockets.add(target)
                 elif target.startswith("pipe:"):
                     found.pipes.add(target)
+                elif target == "anon_inode:[eventpoll]":
+                    found.polls += 1
                 elif target.endswith(" (deleted)"):
                     status = os.stat(path)
                     if stat.S_ISREG(status.st_mode):
@@ -185,6 +199,13 @@ class HoldingsWatch:
             yield
         finally:
             kernel.file_user(0)
+
+
+def _sockets() -> int:
+    """Returns how many sockets the network of this process has."""
+    with contextlib.suppress(OSError, ValueError, IndexError), open(_OF_NETWORK) as file:
+        return int(file.readline().split()[2])  # "sockets: used 4"
+    return 0
 
 
 def _device(text: bytes) -> int:

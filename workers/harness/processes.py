@@ -215,7 +215,7 @@ class ResidentBytes:
     """Memory of several processes.
 
     Attributes:
-      private: With the tables of their pages.
+      private: With the tables of their pages, and what of it was swapped out.
       shared: That of the process with the most, which is the least that all have together.
     """
 
@@ -238,7 +238,7 @@ def own_baseline_bytes() -> int:
 
 
 def _resident(pid: int) -> tuple[int, int]:
-    sizes = {b"RssAnon:": 0, b"RssShmem:": 0, b"VmRSS:": 0, b"VmPTE:": 0}
+    sizes = {b"RssAnon:": 0, b"RssShmem:": 0, b"VmRSS:": 0, b"VmPTE:": 0, b"VmSwap:": 0}
     has_anonymous = False
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
@@ -251,7 +251,7 @@ def _resident(pid: int) -> tuple[int, int]:
         pass  # it has ended meanwhile
     # gVisor reports all memory in one number.
     private = sizes[b"RssAnon:"] if has_anonymous else sizes[b"VmRSS:"]
-    return private + sizes[b"VmPTE:"], sizes[b"RssShmem:"]
+    return private + sizes[b"VmPTE:"] + sizes[b"VmSwap:"], sizes[b"RssShmem:"]
 
 
 @dataclass(frozen=True)

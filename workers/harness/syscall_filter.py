@@ -88,9 +88,16 @@ _REFUSED: dict[str, tuple[int, int]] = {
     "process_madvise": (440, 440),
     "process_mrelease": (448, 448),
     "io_setup": (206, 0),
+    "landlock_create_ruleset": (444, 444),  # its rules are memory that no process owns
 }
 
-# What the zygote could not measure: descriptors in a message that nobody has received.
+# What the zygote could not measure: pages in a pipe, of which one byte may hold two megabytes.
+_UNCOUNTED: dict[str, tuple[int, int]] = {
+    "memfd_create": (319, 279),
+    "vmsplice": (278, 75),
+}
+
+# The same for descriptors in a message that nobody has received.
 _PASSING: dict[str, tuple[int, int]] = {
     "sendmsg": (46, 211),
     "sendmmsg": (307, 269),
@@ -153,7 +160,6 @@ _CLONE3 = (435, 435)
 _SOCKET = (41, 198)
 _SET_OPTION = (54, 208)
 _OF_SOCKETS, _SEND_BUFFER, _RECEIVE_BUFFER = 1, 7, 8
-_MEMORY_FILE = (319, 279)
 _NAMESPACE_FLAGS = 0x7E020000
 
 LARGEST_SHARED_BYTES = 1 << 24
@@ -177,8 +183,9 @@ class FilterPermissions:
     Attributes:
       internet: Sockets of the internet: a network namespace has no peer.
       local: Named sockets of the machine: its files are out of sight.
-      counted_memory: Files in memory, large blocks of shared memory, and buffers of sockets and
-        pipes larger than the machine's default: a cgroup counts them, which nothing else does.
+      counted_memory: Files in memory, pages spliced into pipes, large blocks of shared memory, and
+        buffers of sockets and pipes larger than the machine's default: a cgroup counts them, which
+        nothing else does.
       passing: Descriptors in messages, which no process has: a file system of its own bounds the
         files that they hold.
       others: Settings of other processes: they have another identity.
@@ -217,7 +224,7 @@ def rules(machine: str, permissions: FilterPermissions) -> list[Instruction]:
     if machine == "x86_64":
         add(_AT_LEAST, _X32_BIT, 0, 1)
         add(_RETURN, _KILL)
-    refused = {**_REFUSED, **({} if permissions.counted_memory else {"memfd_create": _MEMORY_FILE})}
+    refused = {**_REFUSED, **({} if permissions.counted_memory else _UNCOUNTED)}
     refused |= {} if permissions.passing else _PASSING
     refused |= {} if permissions.modes else _MODES
     refused |= {} if permissions.attributes else _OWNERS
