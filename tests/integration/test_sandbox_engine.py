@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -26,10 +27,12 @@ from tests.contracts.attacks import Attack
 from tests.contracts.sandbox import IMPATIENT, LIMITS, SQUARE, SandboxContract, metrics, problem
 from tests.contracts.sandbox_attacks import WHOLE_CORPUS, AttackContract, SampledAttackContract
 from tests.integration.own_engine import OwnEngine, own_engine
+from tests.integration.test_sandbox_claims import broken_claims, outside_of_sandboxes
 from tests.integration.test_sandbox_docker import INFRA, OWNER, docker_sandbox, require_engine
 
 JOB = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
 POOL = PoolSettings(max_sandboxes=2, spares=0)
+Ran = TypeVar("Ran")
 
 
 @pytest.fixture
@@ -129,7 +132,7 @@ def engine(started: OwnEngine, monkeypatch: pytest.MonkeyPatch) -> OwnEngine:
     return started
 
 
-def patiently(run: Callable[[], Outcome]) -> Outcome:
+def patiently(run: Callable[[], Ran]) -> Ran:
     """Runs a job as its step does: what is unavailable is tried again later."""
     until = time.monotonic() + 200.0
     while True:
@@ -206,7 +209,7 @@ def test_a_frozen_engine_is_unavailable_and_blames_no_program(engine: OwnEngine)
 
 
 @pytest.fixture(scope="module")
-def gvisor(started: OwnEngine) -> Iterator[Sandbox]:
+def gvisor(started: OwnEngine) -> Iterator[DockerSandbox]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("DOCKER_HOST", started.address)
         sandbox = docker_sandbox(PoolSettings(max_sandboxes=8, spares=0), runtime="runsc")
@@ -216,6 +219,16 @@ def gvisor(started: OwnEngine) -> Iterator[Sandbox]:
             pytest.skip(str(error))
         yield sandbox
         sandbox.close()
+
+
+@pytest.mark.slow
+@pytest.mark.docker
+@pytest.mark.usefixtures("engine")
+def test_a_probe_in_gvisor_can_do_nothing_that_is_claimed_to_be_impossible(
+    gvisor: DockerSandbox,
+) -> None:
+    with outside_of_sandboxes() as outside:
+        assert patiently(lambda: broken_claims(gvisor, outside)) == {}
 
 
 @pytest.mark.slow

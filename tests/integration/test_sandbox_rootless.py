@@ -15,6 +15,7 @@ from tests.contracts.sandbox import FRUGAL, SQUARE, kind, last_outcome, metrics,
 from tests.contracts.sandbox_attacks import SampledAttackContract
 from tests.contracts.sandbox_neighbours import LOOKING, NeighbourContract
 from tests.integration.rootless_engine import rootless_engine
+from tests.integration.test_sandbox_claims import broken_claims, outside_of_sandboxes
 from tests.integration.test_sandbox_docker import docker_sandbox, require_engine
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
@@ -40,6 +41,11 @@ def rootless() -> Iterator[DockerSandbox]:
 def test_only_what_needs_cgroups_may_be_missing(rootless: DockerSandbox) -> None:
     missing = [row.name for row in rootless.protections() if not row.on]
     assert all("cgroup" in name for name in missing)
+
+
+def test_a_probe_can_do_nothing_that_is_claimed_to_be_impossible(rootless: DockerSandbox) -> None:
+    with outside_of_sandboxes() as outside:
+        assert broken_claims(rootless, outside) == {}
 
 
 @pytest.mark.parametrize("mode", Mode)
