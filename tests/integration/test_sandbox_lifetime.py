@@ -27,8 +27,8 @@ from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.config.settings import SandboxSettings
 from app.domain.problem import Job, Mode
-from app.ports.protocols import Unavailable
-from tests.contracts.sandbox import EVALUATOR, LIMITS, SQUARE, metrics, problem
+from app.ports.protocols import Stopped, Unavailable
+from tests.contracts.sandbox import EVALUATOR, LIMITS, SQUARE, Withdrawal, metrics, problem
 from tests.integration.test_sandbox_docker import INFRA, OWNER, docker_sandbox
 
 JOB = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
@@ -127,6 +127,37 @@ def test_closing_a_bare_sandbox_waits_for_no_ended_process() -> None:
         sandbox.close()
         seconds.append(time.monotonic() - began)
     assert min(seconds) < 4.0  # it would wait for five
+
+
+def test_a_bare_sandbox_that_hangs_ends_with_all_that_it_started() -> None:
+    source = b"import os, time\nfor _ in range(3): os.fork()\ntime.sleep(600)\n"
+    job = replace(JOB, programs=((".py", source),))
+    sandbox = ProcessSandbox(PoolSettings(max_sandboxes=1, spares=0), levels=("bare",), engine=())
+    before = sandbox_processes()
+
+    withdrawal = Withdrawal()
+
+    def run() -> None:
+        with contextlib.suppress(Stopped):
+            sandbox.run(job, withdrawal)
+
+    trial = threading.Thread(target=run)
+    trial.start()
+    until = time.monotonic() + 60.0
+    while len(sandbox_processes() - before) < 10 and time.monotonic() < until:
+        time.sleep(0.05)
+    started = [psutil.Process(pid) for pid in sandbox_processes() - before]
+    for process in started:
+        if BOOTSTRAP in process.cmdline() and process.ppid() == os.getpid():
+            process.suspend()
+
+    withdrawal.ask()
+    trial.join()
+    sandbox.close()
+
+    _, alive = psutil.wait_procs(started, timeout=30)
+    assert len(started) >= 10
+    assert alive == []
 
 
 def test_a_closed_sandbox_is_unavailable() -> None:

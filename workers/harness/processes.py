@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from . import forks
-from .sandbox_layout import ONE, UIDS, SandboxLayout, become
+from .sandbox_layout import FORK_FILTER, ONE, UIDS, SandboxLayout, become
 
 _ATTEMPTS = 200
 _PAUSE_SECONDS = 0.002
@@ -126,13 +126,14 @@ def end_all(
     """Kills all processes but this one and `known`; returns those that survived.
 
     Where programs have identities of their own, a helper takes each identity and has the kernel
-    kill all of its processes at once, which no fork bomb can outrun.  Elsewhere all are stopped
-    before any is killed: a killed process permits another fork under the limit, and a stopped one
+    kill all of its processes at once, which no fork bomb can outrun.  Elsewhere none can fork where
+    the zygote answers forks, because it does not any more; and all are stopped before any is killed
+    where nothing does: a killed process permits another fork under the limit, and a stopped one
     cannot fork.  `reap` collects ended children without waiting.
     """
     reap()
     alive = others(layout, known)
-    if layout.identities == ONE:
+    if layout.identities == ONE and layout.bounded_by != FORK_FILTER:
         _stop_all(layout, known, alive)
         alive = others(layout, known)
     for attempt in range(_ATTEMPTS):

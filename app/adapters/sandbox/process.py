@@ -12,6 +12,8 @@ import tempfile
 import time
 from collections.abc import Sequence
 
+import psutil
+
 from app.adapters.sandbox import cgroup
 from app.adapters.sandbox.bundle import BOOTSTRAP, ENVIRONMENT
 from app.adapters.sandbox.cgroup import Cgroup
@@ -33,6 +35,7 @@ _FOLDER = "evoq-sandbox-"
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 _ERROR_OUTPUT_BYTES = 2000
 _ENDING_SECONDS = 5.0
+_SWEEPS, _SWEEP_SECONDS = 20, 0.1
 _LEVELS = ("privileged", "unprivileged", "bare")
 
 
@@ -168,6 +171,31 @@ class _Scratch:
         os.close(self._lock)
 
 
+def _kill_tree(pid: int) -> None:
+    """Kills a zygote that does not end, after all that it should have ended.
+
+    Without namespaces the kernel does not end them with it.  A stopped zygote grants no fork.
+    """
+    with contextlib.suppress(psutil.NoSuchProcess):
+        zygote = psutil.Process(pid)
+        zygote.suspend()
+        for _ in range(_SWEEPS):
+            below = [child for child in zygote.children(recursive=True) if _kill(child)]
+            if not below:
+                break
+            psutil.wait_procs(below, timeout=_SWEEP_SECONDS)
+        zygote.kill()
+
+
+def _kill(process: psutil.Process) -> bool:
+    """Kills a process; returns whether it was still there to be killed."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        if process.status() != psutil.STATUS_ZOMBIE:
+            process.kill()
+            return True
+    return False
+
+
 def _remove_left_folders() -> None:
     """Removes the folders of killed workers, which no process locks any more."""
     for folder in glob.glob(f"{glob.escape(tempfile.gettempdir())}/{_FOLDER}*"):
@@ -299,7 +327,7 @@ class _PipeConnection:
         try:
             self._child.wait(_ENDING_SECONDS)
         except subprocess.TimeoutExpired:
-            self._child.kill()
+            _kill_tree(self._child.pid)
             self._child.wait()
         self._child.stdout.close()
         os.close(self._interrupted)
