@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -161,11 +162,21 @@ def branch(
         | ({} if pattern == "reflexion" else {"max_parallel": max_parallel}),
     )
     screen = Screen(json=as_json)
+    _return_to_the_shells_folder()
     try:
         outcome = _PATTERNS[pattern](options)(folder)
     except (BranchingError, TimeoutError) as error:
         raise CommandError(str(error)) from error
     return _report(pattern, outcome, no_commit, screen)
+
+
+def _return_to_the_shells_folder() -> None:
+    """Goes to the folder that has the name of this process's own, which a commit has removed."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        if named := os.environ.get("PWD"):
+            os.chdir(named)
 
 
 def _check(

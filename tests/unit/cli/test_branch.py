@@ -40,6 +40,17 @@ def test_speculate_commits_the_command_that_succeeds(branch: Branch, folder: Pat
     assert (code, said["winner"], said["committed"], log(folder)) == (0, 1, True, "good\n")
 
 
+def test_a_shell_whose_folder_a_commit_has_replaced_branches_it_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PWD", str(folder))
+
+    codes = [status_of(["branch", "speculate", "-c", f"echo {n} >>log"]) for n in (1, 2)]
+
+    assert (codes, log(folder)) == ([0, 0], "1\n2\n")
+
+
 def test_speculate_with_all_prefers_the_order_given(branch: Branch, folder: Path, tmp_path: Path):
     waits = f"while [ ! -e {tmp_path}/done ]; do sleep 0.01; done; echo first >log"
 
