@@ -121,11 +121,12 @@ def curve(
             "type": "scatter",
             "symbolSize": 7 if taken else 5,
             "itemStyle": {"opacity": 0.75 if taken else 0.5, "color": colour},
-            "data": [
-                [point.settled, point.fitness, point.program[:ID_CHARS]]
+            # Tuples, because NiceGUI watches every list of what it is given for changes.
+            "data": tuple(
+                (point.settled, point.fitness, point.program[:ID_CHARS])
                 for point in points
                 if point.admitted is taken
-            ],
+            ),
         }
 
     best = {
