@@ -23,7 +23,9 @@ from tests.contracts.attack_times import PROPERTY, listing
 DEPLOYMENT = "deployment"
 """The group of the tests that share the Compose project."""
 
-LONG = (DEPLOYMENT, "UnderAttack", "test_sandbox_", "test_embedded_", "test_cli_")
+ATTACKS = "tests/integration/test_sandbox_attacks.py"
+"""The module whose classes are long, and share nothing."""
+LONG = (DEPLOYMENT, ATTACKS, "test_sandbox_", "test_embedded_", "test_cli_")
 """Parts of the names of groups that take longest: they begin first, so that no process idles."""
 
 
@@ -37,13 +39,13 @@ class GroupScheduling(LoadScopeScheduling):
 def group(nodeid: str) -> str:
     """Returns the group of a test: its module, so that the fixtures of a module are built once.
 
-    A class of attacks is a group of its own; the tests of the deployment share one.
+    A class of `ATTACKS` is a group of its own; the tests of the deployment share one.
     """
     path, _, rest = nodeid.partition("::")
     if path.startswith("tests/e2e"):
         return DEPLOYMENT
     name = rest.partition("::")[0]
-    return f"{path}::{name}" if "UnderAttack" in name else path
+    return f"{path}::{name}" if path == ATTACKS else path
 
 
 def pytest_configure() -> None:
