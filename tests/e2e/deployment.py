@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 from tests.ports import free_port
 
@@ -127,6 +128,17 @@ class Deployment:
                 yield
             finally:
                 watching.terminate()
+
+    def scrape(self) -> str:
+        """Returns what Prometheus would scrape of the dashboard now."""
+        with urlopen(
+            Request(
+                f"http://127.0.0.1:{self.dashboard_port}/metrics",
+                headers={"Authorization": f"Bearer {self.password('DASHBOARD')}"},
+            ),
+            timeout=60,
+        ) as answer:
+            return str(answer.read().decode())
 
     def start(self, *options: str, profile: str = "") -> None:
         """Brings services up and waits until they are healthy."""

@@ -1,8 +1,11 @@
 """A run of the real deployment while its parts are killed, frozen, emptied, restarted, replaced."""
 
 import time
+from pathlib import Path
 
 import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.e2e.deployment import SOCKET, Deployment, until
 
@@ -69,14 +72,37 @@ def state(deployment: Deployment) -> str:
     return deployment.sql(f"SELECT state FROM runs WHERE name = '{RUN}'")[0][0]
 
 
+def told(scraped: str, repository: Path, seconds: float) -> None:
+    """Expects that each fault shows in the metric of its alert: killed and frozen workers, a
+    flushed Redis, a Postgres that was restarted within these seconds.  Replaced containers are no
+    fault.
+    """
+    found = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(scraped)
+        for sample in family.samples
+        if sample.labels.get("run", RUN) == RUN
+    }
+    rules = yaml.safe_load((repository / "infra/prometheus/alerts.yml").read_text())
+    alerts = {rule["alert"]: rule["expr"] for group in rules["groups"] for rule in group["rules"]}
+    for alert, metric, shows in (
+        ("EvoqueueStepsRepeated", "evoq_repeated_steps_total", lambda steps: steps >= 1),
+        ("EvoqueueQueueEmptied", "evoq_queue_flushes_total", lambda flushes: flushes >= 2),
+        ("EvoqueueLedgerRestarted", "evoq_ledger_uptime_seconds", lambda age: age < seconds),
+    ):
+        assert metric in alerts[alert]
+        assert shows(found[metric]), (alert, found[metric])
+
+
 def test_a_run_survives_killed_frozen_and_replaced_workers_a_flushed_queue_and_a_restarted_ledger(
-    deployment: Deployment,
+    deployment: Deployment, repository: Path
 ) -> None:
     deployment.evoq(
         *("run", "examples/online_bin_packing", "--iterations", str(PROPOSALS)),
         *("--seed", "7", "--name", RUN, "--detach"),
     )
 
+    began = time.monotonic()
     faults = [
         (10, lambda: kill(deployment, "worker-cpu")),
         (25, lambda: kill(deployment, "worker-gpu")),
@@ -118,6 +144,7 @@ def test_a_run_survives_killed_frozen_and_replaced_workers_a_flushed_queue_and_a
     assert (first, last) == ("1", count)
     assert deployment.number(f"SELECT events FROM runs WHERE name = '{RUN}'") == int(count)
     assert deployment.evoq("show", RUN)["iterations"] == PROPOSALS
+    told(deployment.scrape(), repository, time.monotonic() - began)
     folders = deployment.compose("exec", "-T", "worker-cpu", "ls", "/tmp").split()
     assert 0 < sum(folder.startswith("evoq-sandbox-") for folder in folders) <= CELLS
 
