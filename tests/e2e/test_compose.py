@@ -172,6 +172,15 @@ def test_the_image_is_small_and_its_processes_are_not_root(deployment: Deploymen
     assert deployment.inspect("evoqueue-test")["Size"] < 540 * MEGABYTE
 
 
+def test_a_plot_finds_the_fonts_that_the_image_has(deployment: Deployment) -> None:
+    printed = deployment.compose(
+        *("exec", "-T", "worker-control", "python", "-c"),
+        "import matplotlib; print(matplotlib.get_cachedir())",
+    )
+
+    assert printed.strip() == "/home/evoq/.cache/matplotlib"
+
+
 def test_the_image_is_built_once_and_serves_every_container_with_our_code(
     deployment: Deployment,
 ) -> None:
