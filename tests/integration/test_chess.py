@@ -58,7 +58,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def chess(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Problem:
     folder = tmp_path_factory.mktemp("example") / "chess"
-    shutil.copytree(EXAMPLE, folder)
+    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "chess").mkdir()
     shutil.copy(package / "__init__.py", folder / "chess" / "__init__.py")
     described = (folder / "problem.yaml").read_text()

@@ -105,7 +105,8 @@ def worker(tmp_path: Path, valkey: str, database: str) -> Iterator[Any]:
 
 def slow_connect_four(folder: Path) -> Problem:
     """Returns the example with seeds that take their time."""
-    shutil.copytree(ROOT / "examples" / "connect_four", folder)
+    source = ROOT / "examples" / "connect_four"
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("__pycache__"))
     for seed in (folder / "seeds").glob("*.py"):
         text = seed.read_text().replace(":\n", ":\n    think()\n", 1)
         seed.write_text(PAUSE + text)
