@@ -14,10 +14,15 @@ from tests.integration.cli import problem_folder
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_example_of_the_documentation_finds_a_better_function(tmp_path: Path):
+@pytest.mark.parametrize("workers", [False, True], ids=["in_this_process", "workers"])
+def test_the_example_of_the_documentation_finds_a_better_function(tmp_path: Path, workers: bool):
     text = (ROOT / "docs/python.md").read_text()
     [example] = [part for part in text.split("```") if part.startswith("python\n")]
-    (tmp_path / "example.py").write_text(example.removeprefix("python\n"))
+    script = example.removeprefix("python\n")
+    assert ", reproducible=True)" in script
+    if workers:
+        script = script.replace(", reproducible=True)", ")")
+    (tmp_path / "example.py").write_text(script)
 
     done = subprocess.run(
         [sys.executable, "example.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300
