@@ -220,7 +220,7 @@ ATTACKS = {
         PRE + b"def move(ply):\n    os.closerange(0, 200)\n    return 9\n", (RUNTIME,)
     ),
     "moves by an integer too long to print": Attack(
-        b"def move(ply):\n    return 10 ** 6000\n", illegal=True
+        b"def move(ply):\n    return 10 ** 6000\n", (INVALID,)
     ),
     "moves by no number": Attack(b"def move(ply):\n    return float('nan')\n", illegal=True),
     "moves by half a character": Attack(b"def move(ply):\n    return '\\udcff\\0'\n", illegal=True),

@@ -32,9 +32,12 @@ Resolve = Callable[..., Any]
 
 
 class _Decoder:
-    def __init__(self, blobs: list[memoryview], resolve: Resolve | None) -> None:
+    def __init__(
+        self, blobs: list[memoryview], resolve: Resolve | None, integer_hex_digits: int
+    ) -> None:
         self._blobs = blobs
         self._resolve = resolve
+        self._integer_hex_digits = integer_hex_digits
         self._nodes_left = MAX_NODES
 
     def value(self, tree: Any, depth: int) -> Any:
@@ -98,7 +101,7 @@ class _Decoder:
             return float.fromhex(body)
         if tag == "c":
             return complex(float.fromhex(body[0]), float.fromhex(body[1]))
-        if tag == "i" and len(body) <= INTEGER_HEX_DIGITS:
+        if tag == "i" and len(body) <= self._integer_hex_digits:
             return int(body, 16)
         raise WireError("an unknown tag")
 
@@ -124,8 +127,17 @@ class _Decoder:
         return numpy.frombuffer(blob, dtype=dtype).reshape(shape)
 
 
-def decode(frame: bytearray, resolve: Resolve | None = None) -> Any:
+def decode(
+    frame: bytearray,
+    resolve: Resolve | None = None,
+    integer_hex_digits: int = INTEGER_HEX_DIGITS,
+) -> Any:
     """Returns the value of a frame; its arrays share the frame's memory and are writable.
+
+    Args:
+      frame: As it arrived.
+      resolve: For the handles in it; None where none may be.
+      integer_hex_digits: Of the longest integer.
 
     Raises:
       WireError: The frame is not well-formed.  Nothing else is raised, whatever the bytes.
@@ -147,7 +159,7 @@ def decode(frame: bytearray, resolve: Resolve | None = None) -> Any:
                 raise WireError("a blob does not fit the frame")
             blobs.append(view[position : position + size])
             position += size + -size % ALIGNMENT
-        return _Decoder(blobs, resolve).value(tree, 0)
+        return _Decoder(blobs, resolve, integer_hex_digits).value(tree, 0)
     except WireError:
         raise
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, struct.error) as error:

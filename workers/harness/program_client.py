@@ -12,6 +12,7 @@ from typing import Any
 from . import wire
 from .errors import REMEDY, CannotCross, ProgramCrashed, blamed, exception
 from .player_clock import PlayerClock
+from .wire_limits import INTEGER_HEX_DIGITS, PRINTED_HEX_DIGITS
 
 _READING = frozenset({"global", "attribute", "isinstance", "import"})
 _RUNNING = frozenset({"__next__", "__setitem__", "__enter__", "__exit__"})
@@ -38,6 +39,7 @@ class ProgramClient:
     def __init__(self, address: str, clock: PlayerClock | None = None) -> None:
         self._address = address
         self._clock = clock
+        self._integer_hex_digits = PRINTED_HEX_DIGITS if clock else INTEGER_HEX_DIGITS
         self._lock = threading.RLock()
         self._sock: socket.socket | None = None
         self._owner = os.getpid()
@@ -141,7 +143,7 @@ class ProgramClient:
             socket.send_fds(self._sock, [b"."], [0, 1, 2])
         while True:
             frame = wire.receive_frame(self._sock, left_seconds=left_seconds)
-            answer = wire.decode(frame, self._resolve)
+            answer = wire.decode(frame, self._resolve, self._integer_hex_digits)
             if not isinstance(answer, list) or len(answer) < 2:
                 raise wire.WireError("not an answer")
             if answer[0] == "call" and len(answer) == 4:

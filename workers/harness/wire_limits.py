@@ -10,6 +10,9 @@ MAX_NODES = 2_000_000
 MAX_BLOBS = 100_000
 MAX_DIMENSIONS = 32
 INTEGER_HEX_DIGITS = 20_000
+PRINTED_HEX_DIGITS = 3_500
+"""Of the longest integer of a player: Python refuses to print more than 4,300 decimal digits, and a
+referee that prints a move must not fail of it."""
 PLAIN_KINDS = "biufcSU"
 
 PLAIN = frozenset({type(None), bool, int, float, str})
