@@ -3,14 +3,16 @@
     python -m benchmarks.viewers                    # a page, a client that reads, one that does not
     python -m benchmarks.viewers --no-page --no-stalled
     python -m benchmarks.viewers --events 20000     # writes events in place of a search
+    python -m benchmarks.viewers --events 6000 --per-second 300
 
 Real: Postgres, Valkey, Celery workers and beat as processes, the dashboard in a process of its own,
 Chromium.  Simulated: the model and the evaluator, which cost nothing.  With `--events` nothing
-searches; a process writes that many notices to the ledger.  Prints one JSON document.
+searches; a process writes that many settled proposals to the ledger.  Prints one JSON document.
 """
 
 import argparse
 import json
+import math
 import os
 import re
 import shutil
@@ -34,7 +36,8 @@ from websockets.sync.client import connect
 from app.bootstrap import celery_executor, context, open_store
 from app.config.settings import QueueSettings, RunSettings, SearchSettings
 from app.dashboard.server import Place, serving
-from app.domain.events import Noticed
+from app.domain.events import Refused
+from app.domain.operator import Role
 from app.domain.run import Run, RunState
 from app.domain.search.back_pressure import InFlightLimits
 from benchmarks.simulated import SimulatedSandbox, problem
@@ -83,7 +86,10 @@ def main() -> None:
         if options.page:
             on.enter_context(_page(base, run))
         memory, cpu, began = process.memory_full_info().uss, _cpu(process), time.monotonic()
-        settled = _write(stack, run, options.events) if options.events else _finish(stack, run)
+        if options.events:
+            settled = _write(stack, run, options.events, options.per_second)
+        else:
+            settled = _finish(stack, run)
         seconds, spent = time.monotonic() - began, _cpu(process) - cpu
         with stack.store.begin() as tx:
             events = tx.runs.get(run.id).events
@@ -110,7 +116,8 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--proposals", type=int, default=4000)
-    parser.add_argument("--events", type=int, help="notices to write; no search")
+    parser.add_argument("--events", type=int, help="events to write; no search")
+    parser.add_argument("--per-second", type=float, default=math.inf, help="of these events")
     parser.add_argument("--page", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--stalled", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--workers", nargs="+", default=["gpu", "cpu,control"])
@@ -180,13 +187,27 @@ def _finish(stack: Stack, run: Run) -> int:
             return current.proposals
 
 
-def _write(stack: Stack, run: Run, count: int) -> int:
-    """Writes notices, a hundred in each transaction; returns how many."""
-    for first in range(0, count, 100):
+def _write(stack: Stack, run: Run, count: int, per_second: float) -> int:
+    """Writes events of measured proposals, 50 in each transaction; returns how many."""
+    began = time.monotonic()
+    for first in range(0, count, 50):
         with stack.store.begin() as tx:
-            for number in range(first, min(first + 100, count)):
-                tx.events.emit(run.id, Noticed(text=f"{number} " + "x" * 200))
+            for number in range(first, min(first + 50, count)):
+                tx.events.emit(run.id, _refused(number))
+        time.sleep(max(0.0, began + (first + 50) / per_second - time.monotonic()))
     return count
+
+
+def _refused(number: int) -> Refused:
+    return Refused(
+        proposal=number,
+        program=f"{number:064x}",
+        island=0,
+        operator="diff",
+        role=Role.GENERATOR,
+        fitness=number % 97 / 97,
+        cell=None,
+    )
 
 
 def _cpu(process: psutil.Process) -> float:
