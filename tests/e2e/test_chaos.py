@@ -72,7 +72,7 @@ def state(deployment: Deployment) -> str:
     return deployment.sql(f"SELECT state FROM runs WHERE name = '{RUN}'")[0][0]
 
 
-def told(scraped: str, repository: Path, seconds: float) -> None:
+def require_each_fault_in(scraped: str, repository: Path, seconds: float) -> None:
     """Expects that each fault shows in the metric of its alert: killed and frozen workers, a
     flushed Redis, a Postgres that was restarted within these seconds.  Replaced containers are no
     fault.
@@ -144,7 +144,7 @@ def test_a_run_survives_killed_frozen_and_replaced_workers_a_flushed_queue_and_a
     assert (first, last) == ("1", count)
     assert deployment.number(f"SELECT events FROM runs WHERE name = '{RUN}'") == int(count)
     assert deployment.evoq("show", RUN)["iterations"] == PROPOSALS
-    told(deployment.scrape(), repository, time.monotonic() - began)
+    require_each_fault_in(deployment.scrape(), repository, time.monotonic() - began)
     folders = deployment.compose("exec", "-T", "worker-cpu", "ls", "/tmp").split()
     assert 0 < sum(folder.startswith("evoq-sandbox-") for folder in folders) <= CELLS
 

@@ -92,8 +92,8 @@ def test_flower_shows_workers_queues_and_tasks_to_those_who_know_the_password(
     known = deployment.password("FLOWER")
 
     def workers() -> set[str]:
-        told = flower(deployment, "/api/workers?refresh=1", password=known)
-        return {name.partition("@")[0] for name in told}
+        workers = flower(deployment, "/api/workers?refresh=1", password=known)
+        return {name.partition("@")[0] for name in workers}
 
     def succeeded() -> set[str]:
         tasks = flower(deployment, "/api/tasks?limit=2000", password=known)
@@ -105,7 +105,7 @@ def test_flower_shows_workers_queues_and_tasks_to_those_who_know_the_password(
     assert {queue["name"] for queue in lengths} == {"cpu", "gpu", "control"}
     until(
         lambda: {"produce", "generate", "evaluate"} <= succeeded(),
-        "Flower was told of tasks of each step",
+        "Flower knows tasks of each step",
         seconds=120,
     )
 

@@ -89,8 +89,8 @@ def served() -> Iterator[Callable[..., tuple[Endpoint, Callable[[Run], LanguageM
         built: list[LanguageModel] = []
 
         def models(run: Run) -> LanguageModel:
-            told = ModelSettings(**{**run.settings["llm"], "base_url": endpoint.url})
-            built.extend([] if built else [providers.model(told, run.seed)])
+            settings = ModelSettings(**{**run.settings["llm"], "base_url": endpoint.url})
+            built.extend([] if built else [providers.model(settings, run.seed)])
             return built[0]
 
         return endpoint, models
@@ -102,8 +102,8 @@ def served() -> Iterator[Callable[..., tuple[Endpoint, Callable[[Run], LanguageM
 
 def run_with(ctx: Context, serve: Callable[[Run], LanguageModel], **llm: Any) -> Run:
     order = new_run(problem(), budget=10)
-    told = ModelSettings(temperature=0.9, **llm).model_dump(mode="json")
-    settings = {**order.settings, "llm": {**told, "repair_turns": 0}}
+    llm_section = ModelSettings(temperature=0.9, **llm).model_dump(mode="json")
+    settings = {**order.settings, "llm": {**llm_section, "repair_turns": 0}}
     order = replace(order, settings=settings, operators={ASKED.name: 1.0})
     run = run_to_the_end(replace(ctx, model=serve), problem(), order)
     with ctx.store.begin() as tx:
@@ -191,10 +191,10 @@ def test_while_all_models_are_down_proposals_wait_and_none_is_lost_or_blamed(
         closing(Endpoint(lambda body: _answered(body) if well[0] else refused(503))) as shaky,
         closing(Providers(store, {}.get)) as providers,
     ):
-        told = {"models": [_reserve(shaky, 1.0), _reserve(shaky)], "retries": 0}
+        changes = {"models": [_reserve(shaky, 1.0), _reserve(shaky)], "retries": 0}
         later = replace(ctx, model=_shared(providers), problem=lambda _: problem())
         with pytest.raises(Unavailable, match="no model is up"):
-            run_with(ctx, later.model, **told)
+            run_with(ctx, later.model, **changes)
         with store.begin() as tx:
             [run_id] = tx.runs.running()
             assert "no model is up" in tx.runs.get(run_id).reason

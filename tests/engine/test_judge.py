@@ -42,13 +42,13 @@ class Bench:
 
 
 def order(**more: Any) -> Any:
-    told = new_run(problem(), budget=12)
+    run = new_run(problem(), budget=12)
     llm = {
-        **told.settings["llm"],
+        **run.settings["llm"],
         **{"feedback": True, "feedback_weight": 0.5, "repair_turns": 0},
         "roles": {"judge": {"models": [{"name": "strict"}, {"name": "mild", "weight": 3.0}]}},
     }
-    return replace(told, settings={**told.settings, "llm": llm, **more})
+    return replace(run, settings={**run.settings, "llm": llm, **more})
 
 
 def test_every_measured_program_is_judged_and_its_fitness_follows(ctx: Context):
@@ -157,9 +157,9 @@ def test_an_opinion_that_was_paid_for_is_not_asked_again(
 def test_tokens_of_judges_are_set_aside(ctx: Context):
     bench = Bench()
     ctx = replace(ctx, model=lambda run: bench)
-    told = replace(order(), operators={ASKED.name: 1.0}, budget=Budget(12, tokens=1))
+    capped = replace(order(), operators={ASKED.name: 1.0}, budget=Budget(12, tokens=1))
 
-    run = run_to_the_end(ctx, problem(), told)
+    run = run_to_the_end(ctx, problem(), capped)
 
     with ctx.store.begin() as tx:
         found = tx.runs.get(run)

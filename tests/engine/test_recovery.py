@@ -179,7 +179,7 @@ def test_a_step_that_never_ends_breaks_the_run_and_not_the_workers(ctx: Context)
 
 
 class Counting:
-    """A model that counts what it is asked, and fails as told."""
+    """A model that counts what it is asked, and fails where the test asks for it."""
 
     name = "counting"
 

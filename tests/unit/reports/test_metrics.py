@@ -10,7 +10,7 @@ from app.reports.metrics import COLUMNS, GrowingMetrics, rows, write_csv, write_
 
 
 def proposal(ordinal: int, fitness: float | None = None, **changed: object) -> Settled:
-    told = {
+    values = {
         "ordinal": ordinal,
         "state": State.ADMITTED if fitness is not None else State.CUT,
         "island": 0,
@@ -26,7 +26,7 @@ def proposal(ordinal: int, fitness: float | None = None, **changed: object) -> S
         "cpu_seconds": 0.25,
         "changes": "",
     }
-    return Settled(**{**told, **changed})  # type: ignore[arg-type]
+    return Settled(**{**values, **changed})  # type: ignore[arg-type]
 
 
 FAILED = proposal(

@@ -1,4 +1,4 @@
-"""Calls that are asked in parts: what is told of them where some failed."""
+"""Calls that are asked in parts: what is reported of them where some failed."""
 
 import pytest
 
@@ -28,23 +28,25 @@ def test_completions_are_in_the_order_of_their_prompts() -> None:
 def test_a_failure_holds_the_answers_of_every_part_by_position() -> None:
     half = Unavailable("half", answered={1: Completion("f")})
 
-    told = fault(said("a", "d"), Unavailable("gone"), half)
+    reported = fault(said("a", "d"), Unavailable("gone"), half)
 
-    assert {place: one.text for place, one in told.answered.items()} == {0: "a", 3: "d", 5: "f"}
+    assert {place: one.text for place, one in reported.answered.items()} == {0: "a", 3: "d", 5: "f"}
 
 
 def test_requests_that_may_be_billed_are_added_up() -> None:
-    told = fault(Unavailable("one", unanswered=2), said("b", "d"), Unavailable("c", unanswered=3))
+    reported = fault(
+        Unavailable("one", unanswered=2), said("b", "d"), Unavailable("c", unanswered=3)
+    )
 
-    assert str(told) == "one"
-    assert told.unanswered == 5
+    assert str(reported) == "one"
+    assert reported.unanswered == 5
 
 
 def test_a_part_that_needs_a_person_decides_the_error() -> None:
-    told = fault(Unavailable("later"), Misconfigured("set a key"))
+    reported = fault(Unavailable("later"), Misconfigured("set a key"))
 
-    assert isinstance(told, Misconfigured)
-    assert str(told) == "set a key"
+    assert isinstance(reported, Misconfigured)
+    assert str(reported) == "set a key"
 
 
 def test_a_complete_failure_is_raised_unchanged() -> None:
