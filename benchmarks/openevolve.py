@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
-from statistics import median
+from statistics import median_low
 from typing import Any, TypeAlias
 
 import yaml
@@ -171,7 +171,7 @@ def beside(document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Co
 
 
 def same_score(comparison: Comparison, arms: Sequence[str]) -> Iterator[str]:
-    """Yields a table of the proposals to the score that OpenEvolve ends with in the median."""
+    """Yields a table of the proposals to the score of OpenEvolve: the lower median of its ends."""
     yield row(("problem", "score", "arm", "proposals of it", "of the first arm", "ratio"))
     yield rule(6)
     for problem in comparison.problems:
@@ -179,7 +179,7 @@ def same_score(comparison: Comparison, arms: Sequence[str]) -> Iterator[str]:
         for arm in arms:
             if arm not in problem.measured:
                 continue
-            target = median(run.end for run in problem.measured[arm])
+            target = median_low([run.end for run in problem.measured[arm]])
             theirs, ours = problem.to(target, arm), problem.to(target, subject)
             ratio = f"{ours / theirs:.2f}" if ours is not None and theirs else "–"
             shown = ["–" if n is None else str(n) for n in (theirs, ours)]

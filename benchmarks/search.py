@@ -333,12 +333,16 @@ def in_line(budget: int, in_flight: int) -> Iterator[int]:
             yield n
 
 
+POINTS = {*range(10, 101, 10), 200, 300, 1000, 2000}
+"""Settled proposals after which the best is noted."""
+
+
 @dataclass(frozen=True)
 class Outcomes:
     """What a search came to.
 
     Attributes:
-      curve: True fitness of the best after 30, 100, 300, 1,000… proposals, and at the end.
+      curve: True fitness of the best after `POINTS` proposals, and at the end.
       deepest: The largest generation.
       first: Children of the initial programs.
       failed, duplicates: Children that failed, and that were cut as duplicates.
@@ -407,7 +411,7 @@ class Search:
             self._settle(draft, child)
             self._count(draft, best, measured=len(self.memory.entrants) > before)
             settled += 1
-            if settled in (30, 100, 200, 300, 1000, 2000) or settled == self.budget:
+            if settled in POINTS or settled == self.budget:
                 curve[str(settled)] = self.truth[self.memory.best().program]
         cells = sum(island.size for island in self.memory.islands)
         return Outcomes(

@@ -1,6 +1,9 @@
 """What the benchmark reads of a run of OpenEvolve: lines of its log and of its record."""
 
-from benchmarks.openevolve import outcomes
+from dataclasses import asdict
+
+from app.reports.comparison import ArmRun
+from benchmarks.openevolve import beside, outcomes, same_score
 
 AT = "2026-11-25 13:25:"
 LOG = f"""\
@@ -35,3 +38,23 @@ def test_iterations_without_a_child_and_failed_children_are_counted() -> None:
     assert found["lost"] == {"No valid diffs found in response": 1}
     assert found["seconds"] == 2.0
     assert found["tokens"] == 602 + 10 + 8 + 5
+
+
+def row(seed: int, *curve: float) -> dict[str, object]:
+    return {"problem": "nk", "arm": "openevolve-diff", "seed": seed, "curve": curve,
+            "evaluated": 4, "seconds": 1.0, "tokens": 0}  # fmt: skip
+
+
+def test_runs_of_openevolve_are_an_arm_and_both_are_timed_to_its_lower_median() -> None:
+    ours = ArmRun("n", 1, (0.1, 0.5, 0.6, 0.6, 0.6), 4, 1.0, 0, None)
+    arms = {"map_elites": {"runs": [asdict(ours)]}, "random": {"runs": []}}
+    document = {
+        "comparison": "c", "budget": 4, "differing_settings": {}, "unfinished": {},
+        "problems": [{"problem": "nk", "null_arm": "random", "arms": arms}],
+    }  # fmt: skip
+    rows = [row(1, 0.1, 0.1, 0.2, 0.5, 0.5), row(2, 0.1, 0.2, 0.2, 0.2, 0.9)]
+    comparison = beside(document, rows)
+    assert comparison.problems[0].measured["map_elites"] == (ours,)
+    assert list(same_score(comparison, ["openevolve-diff"]))[2:] == [
+        "| nk | 0.5 | openevolve-diff | 4 | 1 | 0.25 |"
+    ]
