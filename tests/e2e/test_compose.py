@@ -16,7 +16,8 @@ from tests.e2e.deployment import SOCKET, Deployment, until
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 MEGABYTE = 1_000_000
-EXAMPLE = "examples/online_bin_packing"
+EXAMPLE = "examples/function_minimization"
+"""A trial of it takes milliseconds, and no validation follows."""
 
 
 def flower(deployment: Deployment, path: str, *, password: str | None) -> Any:

@@ -9,7 +9,7 @@ from tests.e2e.deployment import Deployment, until
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1200)]
 
-EXAMPLE = "examples/online_bin_packing"
+SEARCH = ("examples/online_bin_packing", "--set", "search.validate_best=0")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -30,7 +30,7 @@ def asked(deployment: Deployment, run: str) -> tuple[set[str], set[str]]:
 
 
 def test_with_the_profile_a_run_asks_the_model_on_the_gpu(deployment: Deployment) -> None:
-    run = deployment.evoq("run", EXAMPLE, "--iterations", "6", "--name", "local")
+    run = deployment.evoq("run", *SEARCH, "--iterations", "6", "--name", "local")
 
     assert (run["state"], run["iterations"]) == ("finished", 6)
     assert asked(deployment, "local") == ({"diff", "mend", "rewrite"}, {"small"})
@@ -42,7 +42,7 @@ def test_an_endpoint_in_the_settings_comes_before_the_profile(deployment: Deploy
     )
     deployment.start(profile="gpu")
 
-    run = deployment.evoq("run", EXAMPLE, "--iterations", "6", "--name", "distant")
+    run = deployment.evoq("run", *SEARCH, "--iterations", "6", "--name", "distant")
 
     assert (run["state"], run["iterations"]) == ("finished", 6)
     assert asked(deployment, "distant") == ({"diff", "mend", "rewrite"}, {"remote"})
@@ -51,7 +51,7 @@ def test_an_endpoint_in_the_settings_comes_before_the_profile(deployment: Deploy
 def test_a_run_whose_model_is_frozen_says_that_it_waits_for_it(
     deployment: Deployment, tmp_path: Path
 ) -> None:
-    deployment.evoq("run", EXAMPLE, "--iterations", "3000", "--name", "silent", "--detach")
+    deployment.evoq("run", *SEARCH, "--iterations", "3000", "--name", "silent", "--detach")
     lines = tmp_path / "lines"
     with deployment.follower("silent", lines):
         until(lambda: "/3000" in lines.read_text(), "it runs", seconds=150)
