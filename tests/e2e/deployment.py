@@ -103,9 +103,17 @@ class Deployment:
 
     @contextmanager
     def frozen(self, service: str) -> Iterator[None]:
-        """Freezes every process of a service's container for a while, and waits for its health."""
+        """Freezes every process of a service's container for a while, and waits for its health.
+
+        An engine with cgroups of version 1 gives up ("unable to freeze") where a process forks all
+        the time, and can be asked again.
+        """
         name = self.container(service)["Id"]
-        docker("pause", name)
+        until(
+            lambda: _run("docker", "pause", name).returncode == 0,
+            f"{service} is frozen",
+            seconds=60,
+        )
         try:
             yield
         finally:
@@ -207,18 +215,17 @@ class Deployment:
 
 def docker(*arguments: str) -> str:
     """Returns what a `docker` command printed; fails the test when it fails."""
-    done = subprocess.run(
-        ["docker", *arguments],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = _run("docker", *arguments)
     if done.returncode != 0:
         command = " ".join(arguments)
         raise AssertionError(f"docker {command}: exit {done.returncode}\n{done.stderr[-3000:]}")
     return done.stdout
+
+
+def _run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 def environment() -> dict[str, str]:
