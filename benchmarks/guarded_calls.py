@@ -90,7 +90,7 @@ def _trial(sandbox: Sandbox, shape: str, calls: int) -> tuple[float, float]:
 
 def main() -> None:
     calls = int(sys.argv[1]) if len(sys.argv) > 1 else 3000
-    sandbox = ProcessSandbox()
+    sandbox = ProcessSandbox(engine=())
     print("| value, there and back | wall us a call | CPU us a call, both processes |")
     print("|---|---|---|")
     for shape in SHAPES:

@@ -162,7 +162,9 @@ def main() -> int:
     leaks = 0
     for name in backends:
         sandbox = (
-            ProcessSandbox(pool) if name == "process" else DockerSandbox(pool, settings=settings)
+            ProcessSandbox(pool, engine=())
+            if name == "process"
+            else DockerSandbox(pool, settings=settings)
         )
         began = time.monotonic()
         samples = measure(sandbox, sample_child if name == "process" else sample_container, trials)
