@@ -69,7 +69,7 @@ class CourseDocument:
       seq: The last event folded in.
       rate: Settled proposals per second; None while too few have settled.
       points: Measured proposals in order; of a long run every n-th.
-      spells: What became of the proposals: of each `span` that settled one after the other.
+      segments: What became of the proposals: of each `span` that settled one after the other.
       examples: Newest failures by kind.
       milestones: Changes of state, migrations and notices, newest last.
     """
@@ -85,7 +85,7 @@ class CourseDocument:
     points: list[MeasuredProposal]
     operators: dict[str, Contribution]
     roles: dict[str, Contribution]
-    spells: list[Contribution]
+    segments: list[Contribution]
     span: int
     examples: dict[str, list[FailureExample]]
     milestones: list[dict[str, Any]]
@@ -333,7 +333,7 @@ def course_document(run: Run, course: Course) -> CourseDocument:
         points=course.points,
         operators=course.operators,
         roles=course.roles,
-        spells=course.spells,
+        segments=course.segments,
         span=course.span,
         examples={kind: list(examples) for kind, examples in course.examples.items()},
         milestones=[asdict(milestone) for milestone in course.milestones],

@@ -9,8 +9,8 @@ from typing import TypeAlias
 from app.domain.source.syntax import (
     UNPARSABLE,
     remembered,
-    spelled,
     syntax_tree,
+    tree_text,
     with_numbered_locals,
 )
 
@@ -53,7 +53,7 @@ def fingerprint(program: Program) -> str:
 @remembered
 def _python_fingerprint(source: str) -> str:
     with contextlib.suppress(*UNPARSABLE):
-        return _digest(spelled(with_numbered_locals(_without_docstrings(syntax_tree(source)))))
+        return _digest(tree_text(with_numbered_locals(_without_docstrings(syntax_tree(source)))))
     return _text_fingerprint(source)
 
 

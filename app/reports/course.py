@@ -36,7 +36,7 @@ from app.reports.progress import Progress, fold
 
 MOST_POINTS = 2000
 """Measured proposals that are kept: twice as many before every second one is left out."""
-MOST_SPELLS = 24
+MOST_SEGMENTS = 24
 """Spells of a run whose outcomes are counted: twice as many before every two become one."""
 MOST_EXAMPLES = 5
 """Newest failures of a kind that are kept."""
@@ -87,7 +87,7 @@ class Improvement:
 
 @dataclass(slots=True)
 class Contribution:
-    """What one operator, the models of one role, or a spell of the run contributed.
+    """What one operator, the models of one role, or a segment of the run contributed.
 
     Attributes:
       admitted: Proposals that a cell took.
@@ -132,7 +132,7 @@ class Course:
 
     Attributes:
       progress: Counts, and the rate of the newest proposals.
-      spells: What became of the proposals: of each `span` that settled one after the other.
+      segments: What became of the proposals: of each `span` that settled one after the other.
       regridded: How often the grid got new ranges: the archive was placed anew then.
       moves: Migrations between islands; `resets` of them emptied an island first.
       games: What a problem whose programs play each other has beside.
@@ -144,7 +144,7 @@ class Course:
         self.improvements: list[Improvement] = []
         self.operators: dict[str, Contribution] = {}
         self.roles: dict[str, Contribution] = {}
-        self.spells: list[Contribution] = []
+        self.segments: list[Contribution] = []
         self.span = 1
         self.examples: dict[str, deque[FailureExample]] = {}
         self.milestones: deque[Milestone] = deque(maxlen=MOST_MILESTONES)
@@ -242,20 +242,20 @@ class Course:
         return (
             self.operators.setdefault(operator, Contribution()),
             self.roles.setdefault(role, Contribution()),
-            self._spell(),
+            self._segment(),
         )
 
-    def _spell(self) -> Contribution:
+    def _segment(self) -> Contribution:
         """Returns what the proposal that settled last is counted in."""
         at = max(self.progress.done - 1, 0) // self.span
-        while len(self.spells) <= at:
-            self.spells.append(Contribution())
-        if at < 2 * MOST_SPELLS:
-            return self.spells[at]
-        pairs = zip_longest(self.spells[::2], self.spells[1::2], fillvalue=Contribution())
-        self.spells = [first.plus(second) for first, second in pairs]
+        while len(self.segments) <= at:
+            self.segments.append(Contribution())
+        if at < 2 * MOST_SEGMENTS:
+            return self.segments[at]
+        pairs = zip_longest(self.segments[::2], self.segments[1::2], fillvalue=Contribution())
+        self.segments = [first.plus(second) for first, second in pairs]
         self.span *= 2
-        return self.spells[-1]
+        return self.segments[-1]
 
 
 def _words(event: Event) -> str:

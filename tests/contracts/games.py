@@ -321,8 +321,9 @@ def match(first, second, cases=None):
     dice = random.random()
     yield str(drawn)
     yield str(dice)
-    told = [any(abs(dice - one) < 1e-12 for one in player) for player in drawn]
-    return {"first": 0.5, "second": 0.5, "told": any(told), "alike": drawn[0][0] == drawn[1][0]}
+    foretold = [any(abs(dice - one) < 1e-12 for one in player) for player in drawn]
+    alike = drawn[0][0] == drawn[1][0]
+    return {"first": 0.5, "second": 0.5, "foretold": any(foretold), "alike": alike}
 """
 FORETELLING = b"""
 import gc
@@ -420,7 +421,7 @@ class GameContract:
         players = ((".py", FORETELLING), (".py", FORETELLING + b"# the other\n"))
         job = Job(evaluator, "match", players, LIMITS, game=PLAYER, seed=20_261_125)
         ended, again = result(sandbox.run(job)), result(sandbox.run(job))
-        assert (ended["told"], ended["alike"]) == (False, False)
+        assert (ended["foretold"], ended["alike"]) == (False, False)
         assert ended["moves"][1] == again["moves"][1]  # type: ignore[index]
 
     def test_a_player_does_not_run_while_its_opponent_moves(self, sandbox: Sandbox) -> None:

@@ -88,7 +88,7 @@ def test_a_finished_run_is_read_in_every_way(served: Serving, finished: int, ctx
     assert course["best"] == course["improvements"][-1]["fitness"] == best.fitness
     assert course["operators"]["nudge"]["settled"] == course["settled"] == 40
     assert sum(share["improvements"] for share in course["operators"].values()) > 0
-    assert sum(spell["settled"] for spell in course["spells"]) == 40
+    assert sum(segment["settled"] for segment in course["segments"]) == 40
 
     archive = get(served, f"/api/runs/{finished}/archive?island=1")
     assert {cell["island"] for cell in archive["cells"]} == {1}

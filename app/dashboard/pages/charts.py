@@ -144,13 +144,13 @@ def curve(
     return _chart(series, _settled(), _value("fitness", **({} if low is None else {"min": low})))
 
 
-def outcomes(spells: Sequence[Contribution], span: int) -> dict[str, Any]:
+def outcomes(segments: Sequence[Contribution], span: int) -> dict[str, Any]:
     """Returns what became of the proposals: of each `span` that settled one after the other."""
     parts = {
-        "entered a cell": (ENTERED, [spell.admitted for spell in spells]),
-        "no cell": (NO_CELL, [spell.refused for spell in spells]),
-        "cut": (CUT, [spell.cut for spell in spells]),
-        "failed": (FAILED, [spell.failed for spell in spells]),
+        "entered a cell": (ENTERED, [segment.admitted for segment in segments]),
+        "no cell": (NO_CELL, [segment.refused for segment in segments]),
+        "cut": (CUT, [segment.cut for segment in segments]),
+        "failed": (FAILED, [segment.failed for segment in segments]),
     }
     bars = {"type": "bar", "stack": "outcomes", "barCategoryGap": "8%"}
     series = [
@@ -158,7 +158,7 @@ def outcomes(spells: Sequence[Contribution], span: int) -> dict[str, Any]:
         for name, (colour, data) in parts.items()
     ]
     x = _axis("settled proposals", type="category", boundaryGap=True)
-    x["data"] = [str(n * span + 1) for n in range(len(spells))]
+    x["data"] = [str(n * span + 1) for n in range(len(segments))]
     name = "proposals" if span == 1 else f"proposals, {span} in each bar"
     options = _chart(series, x, _value(name, minInterval=1))
     options["tooltip"] = {"trigger": "axis", "confine": True}

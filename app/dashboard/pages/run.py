@@ -219,7 +219,7 @@ class _RunView:
         }
         settled = course.progress.done
         self._chart.show(curve(course.points, course.improvements, settled, baselines))
-        self._outcomes.show(outcomes(course.spells, course.span))
+        self._outcomes.show(outcomes(course.segments, course.span))
         self._operators.show(_share_rows(course.operators))
         self._roles.show(_share_rows(course.roles) if len(course.roles) > 1 else [])
         self._show_failures(course, messages)

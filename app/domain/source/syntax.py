@@ -118,21 +118,21 @@ def nodes(root: ast.AST, kinds: Collection[type[ast.AST]] | None = None) -> list
     return found if kinds is None else [node for node in found if type(node) in kinds]
 
 
-def spelled(node: ast.AST) -> str:
+def tree_text(node: ast.AST) -> str:
     """Returns a text that trees share if they are equal, in 0.6 of the time of `ast.dump`."""
     parts = [type(node).__name__]
     values = vars(node)
     for field in node._fields:
         value = values.get(field)
         if isinstance(value, list):
-            inner = [spelled(part) if isinstance(part, ast.AST) else repr(part) for part in value]
+            inner = [tree_text(part) if isinstance(part, ast.AST) else repr(part) for part in value]
             parts.append(f"[{','.join(inner)}]")
         elif not isinstance(value, ast.AST):
             parts.append(repr(value))
         elif type(value) in _MARKS:
             parts.append(type(value).__name__)
         else:
-            parts.append(spelled(value))
+            parts.append(tree_text(value))
     return f"({' '.join(parts)})"
 
 

@@ -12,7 +12,7 @@ from app.domain.events import (
     Moved,
     Refused,
 )
-from app.reports.course import MOST_EXAMPLES, MOST_POINTS, MOST_SPELLS, Course
+from app.reports.course import MOST_EXAMPLES, MOST_POINTS, MOST_SEGMENTS, Course
 
 
 def program(number: int) -> str:
@@ -46,16 +46,16 @@ def course(log: list[Event]) -> Course:
     return folded
 
 
-def test_outcomes_are_counted_in_a_bounded_number_of_spells():
-    count = 5 * MOST_SPELLS
+def test_outcomes_are_counted_in_a_bounded_number_of_segments():
+    count = 5 * MOST_SEGMENTS
     log = events(*(failed(n) if n % 3 == 0 else offered(n, 1.0) for n in range(1, count + 1)))
 
     folded = course(log)
 
-    assert MOST_SPELLS <= len(folded.spells) <= 2 * MOST_SPELLS
-    assert [spell.settled for spell in folded.spells] == [folded.span] * len(folded.spells)
-    assert sum(spell.failed for spell in folded.spells) == count // 3
-    assert folded.spells[0].failed == sum(n % 3 == 0 for n in range(1, folded.span + 1))
+    assert MOST_SEGMENTS <= len(folded.segments) <= 2 * MOST_SEGMENTS
+    assert [segment.settled for segment in folded.segments] == [folded.span] * len(folded.segments)
+    assert sum(segment.failed for segment in folded.segments) == count // 3
+    assert folded.segments[0].failed == sum(n % 3 == 0 for n in range(1, folded.span + 1))
 
 
 def test_an_operator_gets_the_improvement_that_its_proposal_made():

@@ -9,9 +9,9 @@ from app.domain.source import syntax
 from app.domain.source.syntax import (
     nodes,
     remembered,
-    spelled,
     syntax_fault,
     syntax_tree,
+    tree_text,
     unbound_names,
 )
 
@@ -88,8 +88,8 @@ def test_nodes_are_those_of_a_walk_without_operators_and_contexts(text: str) -> 
     assert nodes(tree, [ast.Name]) == [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
 
 
-def test_trees_are_spelled_alike_if_their_dumps_are_equal() -> None:
+def test_trees_have_one_text_if_their_dumps_are_equal() -> None:
     trees = [ast.parse(text) for text in (*TEXTS, *(f"\n{text}# same\n" for text in TEXTS))]
 
     for one, other in itertools.product(trees, trees):
-        assert (spelled(one) == spelled(other)) == (ast.dump(one) == ast.dump(other))
+        assert (tree_text(one) == tree_text(other)) == (ast.dump(one) == ast.dump(other))
