@@ -4,6 +4,7 @@ What is here reads files and text, and builds values.  Running anything of a pro
 sandbox's business.  A format is a package beside `openevolve` and a line in `loading.FORMATS`.
 """
 
-from app.adapters.problems.loading import configures_problem, load, reload
+from app.adapters.problems.loading import load, reload
+from app.adapters.problems.openevolve.config_yaml import configures_problem
 
 __all__ = ["configures_problem", "load", "reload"]

@@ -2,16 +2,23 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from app.adapters.problems import options as option
-from app.domain.evaluation import Trial
-from app.domain.problem import Evaluator, Job, Limits, Mode
+from app.domain.evaluation import CaseId, Trial
+from app.domain.problem import Axis, Evaluator, Job, Limits, Mode, ProblemDigest
 from app.domain.program import Program, ProgramId
+from app.domain.search.features import COMPLEXITY, DIVERSITY
 
 PYTHON_SUFFIX = ".py"
+
+MOST_TRIALS = 8
+"""Cases up to which each has a trial of its own by default."""
+
+DEFAULT_AXES = (Axis(COMPLEXITY, scaled=True), Axis(DIVERSITY, scaled=True))
+"""The grid of a problem that declares none."""
 
 DATA_VARIABLE = "EVOQ_PROBLEM_DATA"
 """Variable of the evaluator: paths of the data files relative to its own folder, joined by ":"."""
@@ -40,9 +47,22 @@ def default_mode(suffix: str) -> Mode:
     return Mode.GUARDED if suffix == PYTHON_SUFFIX else Mode.COMPATIBLE
 
 
-def problem_digest(format: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> str:
-    """Returns the digest of all that shapes a problem's evaluations."""
-    return _digest({"format": format, "options": dict(options), "files": _hashes(files)})
+class Origin(TypedDict):
+    """The fields of a `Problem` that say what it was built from."""
+
+    name: str
+    digest: ProblemDigest
+    format: str
+    files: Mapping[str, bytes]
+    options: Mapping[str, Any]
+
+
+def origin(
+    format: str, name: str, files: Mapping[str, bytes], options: Mapping[str, Any]
+) -> Origin:
+    """Returns what a problem was built from, with the digest of all that shapes its evaluations."""
+    digest = _digest({"format": format, "options": dict(options), "files": _hashes(files)})
+    return Origin(name=name, digest=digest, format=format, files=files, options=options)
 
 
 def evaluator_of(files: Mapping[str, bytes], entry: str, options: Mapping[str, Any]) -> Evaluator:
@@ -53,6 +73,20 @@ def evaluator_of(files: Mapping[str, bytes], entry: str, options: Mapping[str, A
     image = options.get(option.IMAGE, "")
     digested = {"files": _hashes(files), "entry": entry, "env": environment, "image": image}
     return Evaluator(_digest(digested), files, entry, environment, image)
+
+
+def case_groups(
+    cases: Sequence[CaseId], *, together: bool | None = None
+) -> tuple[tuple[CaseId, ...], ...]:
+    """Returns the cases of each trial of a stage.
+
+    Args:
+      cases: All of them.
+      together: Whether they are one trial; None: if they are more than `MOST_TRIALS`.
+    """
+    if len(cases) > MOST_TRIALS if together is None else together:
+        return (tuple(cases),)
+    return tuple((case,) for case in cases)
 
 
 def _as_it_is(source: str) -> str:

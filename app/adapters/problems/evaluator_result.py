@@ -25,6 +25,7 @@ MAX_ARTIFACTS = 64
 MAX_TOTAL_CHARS = 262_144
 MAX_NAME_CHARS = 100
 OUTPUT_CHARS = 4_096
+ARTIFACT_CHARS = 20_480
 
 _NONFINITE = "__nonfinite__"
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
@@ -50,12 +51,12 @@ class Reader:
     stages: tuple[str, ...]
     axes: tuple[str, ...]
     seeds: tuple[Program, ...]
-    flags_count: bool
-    artifact_chars: int
-    redact: bool
-    keep_artifacts: bool
     verified: bool
     validation: str = ""
+    flags_count: bool = True
+    artifact_chars: int = ARTIFACT_CHARS
+    redact: bool = True
+    keep_artifacts: bool = True
 
     def interpret(
         self, trial: Trial, programs: Mapping[ProgramId, Program], outcome: Outcome

@@ -23,9 +23,6 @@ class Format(Protocol):
     def recognises(self, paths: Sequence[Path]) -> bool:
         """Returns whether these paths are a problem of this format."""
 
-    def configures(self, loaded: Any) -> bool:
-        """Returns whether a parsed YAML file is a configuration of this format."""
-
     def read(
         self, paths: Sequence[Path], config: Path | None = None, *, strict: bool = False
     ) -> Source:
@@ -135,8 +132,3 @@ def reload(
         value=format,
         remedy=f"This version reads {', '.join(reader.NAME for reader in formats)}.",
     )
-
-
-def configures_problem(loaded: Any) -> bool:
-    """Returns whether a parsed YAML file is a problem's own configuration, of any format."""
-    return any(format.configures(loaded) for format in FORMATS)

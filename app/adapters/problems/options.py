@@ -1,10 +1,11 @@
 """Options of a problem: values beside its files that shape its evaluation."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 from app.domain.problem import Limits, Mode, ProblemError
+from app.domain.source.imports import ImportPolicy
 
 INITIAL = "problem.initial"
 EVALUATOR = "problem.evaluator"
@@ -92,10 +93,35 @@ def modules(value: Any, where: str) -> list[str]:
     return names
 
 
-def overridden(limits: Mapping[str, float | int], options: Mapping[str, Any]) -> Limits:
-    """Returns limits in which `sandbox.*` options win over what the problem asks for."""
+def imports(
+    options: Mapping[str, Any],
+    allow: Sequence[str] | None = None,
+    deny: Sequence[str] = (),
+) -> ImportPolicy:
+    """Returns what children may import; the options win over what the problem allows and denies."""
+    allowed = options.get(ALLOW_IMPORTS, allow)
+    denied = options.get(DENY_IMPORTS, deny)
+    return ImportPolicy(None if allowed is None else tuple(allowed), tuple(denied))
+
+
+def limits(
+    options: Mapping[str, Any],
+    wall_seconds: float,
+    memory_mib: int | None = None,
+    cores: float = 2.0,
+) -> Limits:
+    """Returns the limits of a trial; `sandbox.*` options win over what the problem asks for.
+
+    Args:
+      options: As `shaping` returns them.
+      wall_seconds: The time-out that the problem asks for.
+      memory_mib: The memory that it asks for; None for the default.
+      cores: So many times the time-out in force may be spent as CPU time.
+    """
     chosen = {field: options[name] for name, field in _LIMITS.items() if name in options}
-    return Limits(**{**limits, **chosen})
+    wall = float(chosen.get("wall_seconds", wall_seconds))
+    asked = {} if memory_mib is None else {"memory_mib": memory_mib}
+    return Limits(**{"wall_seconds": wall, "cpu_seconds": cores * wall, **asked, **chosen})
 
 
 def _limit(name: str, value: Any) -> float | int:

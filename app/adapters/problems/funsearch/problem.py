@@ -8,7 +8,14 @@ from typing import Any
 
 from app.adapters.problems import inputs
 from app.adapters.problems import options as option
-from app.adapters.problems.building import PYTHON_SUFFIX, Jobs, evaluator_of, problem_digest
+from app.adapters.problems.building import (
+    DEFAULT_AXES,
+    PYTHON_SUFFIX,
+    Jobs,
+    case_groups,
+    evaluator_of,
+    origin,
+)
 from app.adapters.problems.evaluator_result import Reader
 from app.adapters.problems.files import (
     Source,
@@ -26,10 +33,8 @@ from app.adapters.problems.funsearch.specification import (
     runnable,
 )
 from app.domain.evaluation import CaseId, Cases
-from app.domain.problem import Axis, EditRules, Limits, Mode, Problem, ProblemError
+from app.domain.problem import EditRules, Mode, Problem, ProblemError
 from app.domain.program import Program
-from app.domain.search.features import COMPLEXITY, DIVERSITY
-from app.domain.source.imports import ImportPolicy
 
 NAME = "funsearch"
 OPTIONS = frozenset({option.INPUTS, option.SCORING})
@@ -39,18 +44,11 @@ DRIVER = "evoq_driver.py"
 SUFFIXES = (PYTHON_SUFFIX, ".txt")
 TRIAL_SECONDS = 30.0
 """Time-out of one input, as in FunSearch's released code."""
-MOST_TRIALS = 8
-"""Inputs up to which each has a trial of its own."""
-ARTIFACT_CHARS = 20_480
 
 
 def recognises(paths: Sequence[Path]) -> bool:
     """Returns whether this is one specification, or a folder with one and without an evaluator."""
     return len(paths) == 1 and _found(paths[0]) is not None
-
-
-def configures(loaded: Any) -> bool:  # noqa: ARG001  a specification has no configuration
-    return False
 
 
 def read(paths: Sequence[Path], config: Path | None = None, *, strict: bool = False) -> Source:  # noqa: ARG001
@@ -80,7 +78,7 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
     spec = parsed(text, where)
     cases = _cases(spec, files, options, where)
     mode = Mode(options.get(option.MODE, Mode.GUARDED.value))
-    limits = _limits(max(map(len, cases)), options)
+    limits = option.limits(options, TRIAL_SECONDS * max(map(len, cases)))
     seed = Program(spec.program)
     scoring = options.get(option.SCORING, "last")
     driven = _driven(files, options, spec, runnable(text), scoring)
@@ -93,33 +91,21 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
     )
     reader = Reader(
         stages=("evaluate",),
-        axes=(COMPLEXITY, DIVERSITY),
+        axes=tuple(axis.name for axis in DEFAULT_AXES),
         seeds=(seed,),
-        flags_count=True,
-        artifact_chars=ARTIFACT_CHARS,
-        redact=True,
-        keep_artifacts=True,
         verified=mode is Mode.GUARDED,
     )
-    imports = ImportPolicy(
-        tuple(options[option.ALLOW_IMPORTS]) if option.ALLOW_IMPORTS in options else None,
-        tuple(options.get(option.DENY_IMPORTS, ())),
-    )
     return Problem(
-        name=name,
-        digest=problem_digest(NAME, files, options),
-        format=NAME,
-        files=files,
-        options=options,
+        **origin(NAME, name, files, options),
         instructions=spec.instructions,
         seeds=(seed,),
         prepare=jobs.prepare,
         interpret=reader.interpret,
         cases=Cases({"evaluate": cases}, whole=scoring == "mean"),
         calls=driver.count.__name__,
-        axes=(Axis(COMPLEXITY, scaled=True), Axis(DIVERSITY, scaled=True)),
+        axes=DEFAULT_AXES,
         edit=EditRules(max_code_chars=max(10_000, 2 * len(seed.source))),
-        imports=imports,
+        imports=option.imports(options),
         baselines={PurePosixPath(where).stem.replace("_", " "): seed.id},
         suggestions={"search.strategy": "funsearch", "prompts.function": spec.evolve},
     )
@@ -168,13 +154,7 @@ def _cases(
             remedy="Leave the option out.",
         )
     names = inputs.names(files[options[option.INPUTS]])
-    return tuple((name,) for name in names) if len(names) <= MOST_TRIALS else (names,)
-
-
-def _limits(most_cases: int, options: Mapping[str, Any]) -> Limits:
-    wall = TRIAL_SECONDS * most_cases
-    cpu = 2 * float(options.get("sandbox.wall_seconds", wall))
-    return option.overridden({"wall_seconds": wall, "cpu_seconds": cpu}, options)
+    return case_groups(names)
 
 
 def _driven(

@@ -1,7 +1,6 @@
 """OpenEvolve's problem folders (version 0.4.0); `docs/openevolve.md` describes the format."""
 
-from app.adapters.problems.openevolve.config_yaml import configures
 from app.adapters.problems.openevolve.folder import read, recognises
 from app.adapters.problems.openevolve.problem import NAME, OPTIONS, build
 
-__all__ = ["NAME", "OPTIONS", "build", "configures", "read", "recognises"]
+__all__ = ["NAME", "OPTIONS", "build", "read", "recognises"]

@@ -72,7 +72,7 @@ def variable(value: str) -> str | None:
     return match.group(1) if match else None
 
 
-def configures(loaded: Any) -> bool:
+def configures_problem(loaded: Any) -> bool:
     """Returns whether a parsed YAML file is an OpenEvolve configuration, judged by its keys.
 
     It is one where at least half of its keys and sections are OpenEvolve's: a misspelt key is no

@@ -14,9 +14,9 @@ from app.adapters.problems.building import (
     default_mode,
     evaluator_of,
     language_of,
-    problem_digest,
+    origin,
 )
-from app.adapters.problems.evaluator_result import Reader
+from app.adapters.problems.evaluator_result import ARTIFACT_CHARS, Reader
 from app.adapters.problems.files import decoded, source_text
 from app.adapters.problems.openevolve import config_yaml, evaluator_source, translation
 from app.adapters.problems.openevolve.config_yaml import Config
@@ -35,7 +35,6 @@ PROMPTS = "prompts"
 INITIAL_NAME = "initial program"
 
 DEFAULT_THRESHOLDS = (0.5, 0.75, 0.9)
-DEFAULT_ARTIFACT_CHARS = 20_480
 
 _FUNSEARCH = re.compile(r"@funsearch\.evolve\b")
 
@@ -71,11 +70,7 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
     limits = dict.fromkeys((*stages, probe, validation), translation.limits(config, options))
     templates = _templates(files, options)
     return Problem(
-        name=name,
-        digest=problem_digest(NAME, files, options),
-        format=NAME,
-        files=files,
-        options=options,
+        **origin(NAME, name, files, options),
         instructions=_instructions(values, templates),
         seeds=tuple(named.values()),
         prepare=Jobs(evaluator, suffix, mode, limits).prepare,
@@ -120,7 +115,7 @@ def _reader(
         axes=tuple(axis.name for axis in axes),
         seeds=seeds,
         flags_count=len(stages) > 1,
-        artifact_chars=values.get("prompt.max_artifact_bytes", DEFAULT_ARTIFACT_CHARS),
+        artifact_chars=values.get("prompt.max_artifact_bytes", ARTIFACT_CHARS),
         redact=values.get("prompt.artifact_security_filter", True),
         keep_artifacts=values.get("evaluator.enable_artifacts", True),
         verified=mode is Mode.GUARDED,

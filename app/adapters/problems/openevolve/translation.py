@@ -5,9 +5,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from app.adapters.problems import options as option
 from app.adapters.problems.openevolve.config_yaml import Config, variable
 from app.adapters.problems.openevolve.keys import KEYS, MODEL_KEYS
-from app.adapters.problems.options import modules, overridden
+from app.adapters.problems.options import modules
 from app.domain.evaluation import COMBINED
 from app.domain.problem import Axis, EditRules, Limits, ProblemError
 from app.domain.search.features import COMPLEXITY, DIVERSITY
@@ -39,13 +40,10 @@ def limits(config: Config, options: Mapping[str, Any]) -> Limits:
     """
     wall = _above_zero(config, "evaluator.timeout", DEFAULT_TIMEOUT_SECONDS)
     cores = _above_zero(config, "evaluator.cpu_limit", DEFAULT_CORES)
-    chosen: dict[str, float | int] = {
-        "wall_seconds": wall,
-        "cpu_seconds": cores * float(options.get("sandbox.wall_seconds", wall)),
-    }
+    memory_mib = None
     if "evaluator.memory_limit_mb" in config.values:
-        chosen["memory_mib"] = int(_above_zero(config, "evaluator.memory_limit_mb", 1))
-    return overridden(chosen, options)
+        memory_mib = int(_above_zero(config, "evaluator.memory_limit_mb", 1))
+    return option.limits(options, wall, memory_mib, cores)
 
 
 def axes(config: Config) -> tuple[Axis, ...]:
@@ -99,17 +97,11 @@ def imports(config: Config, options: Mapping[str, Any]) -> ImportPolicy:
     Raises:
       ProblemError: A name is not a module's.
     """
-    lists = {
-        name: options[option]
-        if (option := f"problem.{name}") in options
-        else modules(config.values[name], config.place(name))
-        for name in ("allow_imports", "deny_imports")
-        if f"problem.{name}" in options or name in config.values
-    }
-    allow = lists.get("allow_imports")
-    return ImportPolicy(
-        None if allow is None else tuple(allow), tuple(lists.get("deny_imports", ()))
+    allow, deny = (
+        modules(config.values[key], config.place(key)) if key in config.values else None
+        for key in ("allow_imports", "deny_imports")
     )
+    return option.imports(options, allow, deny or ())
 
 
 def edit_rules(config: Config) -> EditRules:

@@ -8,12 +8,13 @@ from typing import Any
 
 from app.adapters.problems import options as option
 from app.adapters.problems.building import (
+    DEFAULT_AXES,
     PYTHON_SUFFIX,
     Jobs,
     default_mode,
     evaluator_of,
     language_of,
-    problem_digest,
+    origin,
 )
 from app.adapters.problems.evaluator_result import Reader
 from app.adapters.problems.files import (
@@ -24,10 +25,8 @@ from app.adapters.problems.files import (
     source_text,
     tree,
 )
-from app.domain.problem import Axis, EditRules, Mode, Problem
+from app.domain.problem import EditRules, Mode, Problem
 from app.domain.program import Program
-from app.domain.search.features import COMPLEXITY, DIVERSITY
-from app.domain.source.imports import ImportPolicy
 from app.domain.source.syntax import UNPARSABLE, syntax_tree
 
 NAME = "shinka"
@@ -46,7 +45,6 @@ _OTHERS = ("evaluator.py", "problem.yaml")
 """Files of a folder that is of another format."""
 TRIAL_SECONDS = 300.0
 MAX_CHARS = 100_000
-ARTIFACT_CHARS = 20_480
 
 
 def recognises(paths: Sequence[Path]) -> bool:
@@ -62,10 +60,6 @@ def recognises(paths: Sequence[Path]) -> bool:
         return False
     task = content(folder / EVALUATE)
     return _defines_main(task) or all(option in task for option in SCRIPT_OPTIONS)
-
-
-def configures(loaded: Any) -> bool:  # noqa: ARG001  its configuration is of another search
-    return False
 
 
 def read(paths: Sequence[Path], config: Path | None = None, *, strict: bool = False) -> Source:  # noqa: ARG001
@@ -91,27 +85,18 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
     suffix = PurePosixPath(initial).suffix
     seed = Program(source_text(files[initial], initial), language_of(suffix))
     mode = Mode(options.get(option.MODE, default_mode(suffix).value))
-    cpu = 2 * float(options.get("sandbox.wall_seconds", TRIAL_SECONDS))
-    limits = option.overridden({"wall_seconds": TRIAL_SECONDS, "cpu_seconds": cpu}, options)
+    limits = option.limits(options, TRIAL_SECONDS)
     code = resources.files(__package__).joinpath("driver.py").read_bytes()
     loaded = b"\n\nload()\n" if _defines_main(files[EVALUATE]) else b""
     driven = {**files, DRIVER: code + loaded}
     reader = Reader(
         stages=("evaluate",),
-        axes=(COMPLEXITY, DIVERSITY),
+        axes=tuple(axis.name for axis in DEFAULT_AXES),
         seeds=(seed,),
-        flags_count=True,
-        artifact_chars=ARTIFACT_CHARS,
-        redact=True,
-        keep_artifacts=True,
         verified=mode is Mode.GUARDED,
     )
     return Problem(
-        name=name,
-        digest=problem_digest(NAME, files, options),
-        format=NAME,
-        files=files,
-        options=options,
+        **origin(NAME, name, files, options),
         instructions=_instructions(files),
         seeds=(seed,),
         prepare=Jobs(
@@ -120,12 +105,9 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
         interpret=reader.interpret,
         language=seed.language,
         suffix=suffix,
-        axes=(Axis(COMPLEXITY, scaled=True), Axis(DIVERSITY, scaled=True)),
+        axes=DEFAULT_AXES,
         edit=EditRules(max_code_chars=MAX_CHARS),
-        imports=ImportPolicy(
-            tuple(options[option.ALLOW_IMPORTS]) if option.ALLOW_IMPORTS in options else None,
-            tuple(options.get(option.DENY_IMPORTS, ())),
-        ),
+        imports=option.imports(options),
         baselines={"initial program": seed.id},
         notices=() if suffix == PYTHON_SUFFIX or option.MODE in options else (_UNVERIFIED,),
     )

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from app.adapters.problems import load
-from app.adapters.problems.described import FILE, Description, schema
+from app.adapters.problems.described.description import FILE, Description, schema
 from app.domain.evaluation import Trial
 from app.domain.problem import Mode, Outcome, Problem, ProblemError
 
@@ -69,6 +69,14 @@ def test_stages_have_limits_cases_and_thresholds_of_their_own(described):
     assert problem.first_job().limits.wall_seconds == 5.0
     assert problem.cases.whole is False
     assert len(problem.seeds) == 2
+
+
+def test_the_cpu_time_of_a_stage_follows_the_timeout_in_force(described):
+    stage = "stages: [{name: evaluate, seconds: 5}]\n"
+
+    assert described(stage).first_job().limits.cpu_seconds == 10.0
+    longer = described(stage, **{"sandbox.wall_seconds": 60.0}).first_job().limits
+    assert (longer.wall_seconds, longer.cpu_seconds) == (60.0, 120.0)
 
 
 def test_a_gate_that_compares_programs_becomes_a_setting_of_the_run(described):

@@ -21,9 +21,6 @@ class OneFile:
     def recognises(self, paths: Sequence[Path]) -> bool:
         return [path.suffix for path in paths] == [".spec"]
 
-    def configures(self, loaded: Any) -> bool:
-        return False
-
     def read(
         self, paths: Sequence[Path], config: Path | None = None, *, strict: bool = False
     ) -> Source:
