@@ -26,7 +26,7 @@ from app.domain.operators.mutate import mutated
 from app.domain.program import Program, ProgramId, fingerprint
 from app.domain.search.archive import Entrant, Island
 from app.domain.search.cohort import Cohort, Member, State
-from app.domain.search.recipes import FunSearchLite
+from app.domain.search.recipes.funsearch_lite import FunSearchLite
 from app.domain.search.strategy import RecipeInputs, Strategy
 from benchmarks.search import LONGEST_SECONDS, a12, stuck
 

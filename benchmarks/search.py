@@ -63,7 +63,7 @@ from app.domain.run import Run, RunState
 from app.domain.search.archive import Cell, Entrant, Island, IslandView, Quality, learnt
 from app.domain.search.back_pressure import InFlightLimits, most_in_flight
 from app.domain.search.budget import Budget
-from app.domain.search.features import COMPLEXITY, DIVERSITY, built_in
+from app.domain.search.features import BUILT_IN, COMPLEXITY, DIVERSITY
 from app.domain.search.promotion import separated
 from app.domain.search.strategy import RecipeInputs, Strategy
 from app.engine.admission import Admission
@@ -178,9 +178,9 @@ def evaluated(
         fitnesses.append(truth + rng.gauss(0.0, task.noise))
     fitness = fmean(fitnesses)
     own = {
-        axis.name: value
+        axis.name: BUILT_IN[axis.name](program, fitness, seeds)
         for axis in task.axes
-        if (value := built_in(axis.name, program, fitness, seeds)) is not None
+        if axis.name in BUILT_IN
     }
     evaluation = Evaluation(
         {program.id: {COMBINED: fitness}},

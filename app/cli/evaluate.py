@@ -13,7 +13,7 @@ def evaluate(
     problem: Annotated[str, typer.Argument(metavar="PROBLEM", help="A problem folder.")],
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Programs to evaluate.")],
     sandbox: Annotated[
-        str | None, typer.Option("--sandbox", metavar="NAME", help="process, docker or auto.")
+        str | None, typer.Option("--sandbox", metavar="BACKEND", help="A value of sandbox.backend.")
     ] = None,
     mode: Annotated[
         str | None, typer.Option("--mode", metavar="MODE", help="guarded or compatible.")

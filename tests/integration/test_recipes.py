@@ -10,7 +10,7 @@ from app.config.layers import UsageError, from_assignments
 from app.config.resolve import resolved
 from app.config.rules import rules_of
 from app.domain.search.archive import Cell, Elite, Island
-from app.domain.search.recipes import MapElites
+from app.domain.search.recipes.map_elites import MapElites
 from app.domain.search.strategy import RecipeInputs
 
 MODULE = '''

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 MAX_MESSAGE = 2000
+KINDS_OF_A_PROGRAM = frozenset(
+    {
+        "runtime", "memory", "syntax", "output_limit", "import_blocked", "invalid_result",
+        "invalid_signature",
+    }
+)  # fmt: skip
+"""Failure kinds that may be reported of a program from inside the sandbox."""
 REMEDY = ", or set sandbox.mode=compatible, in which scores are unverified."
 FAITHFUL: dict[str, type[Exception]] = {
     kind.__name__: kind

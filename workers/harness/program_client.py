@@ -10,18 +10,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import wire
-from .errors import REMEDY, CannotCross, ProgramCrashed, blamed, exception
+from .errors import KINDS_OF_A_PROGRAM, REMEDY, CannotCross, ProgramCrashed, blamed, exception
 from .player_clock import PlayerClock
 from .wire_limits import INTEGER_HEX_DIGITS, PRINTED_HEX_DIGITS
 
 _READING = frozenset({"global", "attribute", "isinstance", "import"})
 _RUNNING = frozenset({"__next__", "__setitem__", "__enter__", "__exit__"})
-_KINDS_OF_A_CALL = frozenset(
-    {
-        "runtime", "memory", "syntax", "output_limit", "import_blocked", "invalid_result",
-        "invalid_signature",
-    }
-)  # fmt: skip
 
 
 class ProgramClient:
@@ -92,7 +86,7 @@ class ProgramClient:
             raise StopIteration
         name, message, kind, trace = answer[2:]
         raised = exception(name, message + _about_paths(name, request), kind, trace)
-        raise self.blame(raised, kind if kind in _KINDS_OF_A_CALL else "runtime")
+        raise self.blame(raised, kind if kind in KINDS_OF_A_PROGRAM else "runtime")
 
     def blame(self, error: Exception, kind: str) -> Exception:
         """Returns an error that the program caused; of a player of a game, marked with its seat."""

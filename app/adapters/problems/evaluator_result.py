@@ -14,7 +14,7 @@ from typing import Any
 from app.domain.evaluation import COMBINED, Evaluation, Failure, FailureKind, Trial, fitness
 from app.domain.problem import Outcome
 from app.domain.program import Program, ProgramId
-from app.domain.search.features import BUILT_IN, built_in
+from app.domain.search.features import BUILT_IN
 from app.domain.secrets import redacted
 
 ERROR = "error"
@@ -129,8 +129,8 @@ class Reader:
             number = measured.numbers.get(axis)
             if number is None and axis in measured.unusable:
                 raise _Invalid(f"axis `{axis}` is not a finite number: {measured.texts[axis]}")
-            if number is None:
-                number = built_in(axis, program, value, self.seeds)
+            if number is None and axis in BUILT_IN:
+                number = BUILT_IN[axis](program, value, self.seeds)
             if number is not None:
                 features[axis] = number
             elif required:

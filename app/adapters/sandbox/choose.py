@@ -76,7 +76,7 @@ def clear_orphans(settings: SandboxSettings) -> int:
     Raises:
       Unavailable: The engine answers no more.
     """
-    if settings.backend == "process" or not engine_answers(_ANSWER_SECONDS):
+    if settings.backend not in ("auto", "docker") or not engine_answers(_ANSWER_SECONDS):
         return 0
     from app.adapters.sandbox.containers import ENGINE_SECONDS
     from app.adapters.sandbox.orphans import remove_orphans

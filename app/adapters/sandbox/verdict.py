@@ -14,6 +14,7 @@ from typing import Any
 from app.adapters.sandbox.warm_sandbox import TrialReport
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.problem import Job, Limits, Mode, Outcome
+from workers.harness.errors import KINDS_OF_A_PROGRAM
 
 _KIB_PER_MIB = 1024
 _PROGRAM_MARK = b"\n--- program ---\n"
@@ -32,12 +33,7 @@ _STOPPED = {
         FailureKind.SANDBOX_VIOLATION, "a process or a directory that cannot be measured"
     ),
 }
-_OF_A_TRIAL = frozenset(
-    {
-        FailureKind.SYNTAX, FailureKind.IMPORT_BLOCKED, FailureKind.RUNTIME, FailureKind.MEMORY,
-        FailureKind.OUTPUT_LIMIT, FailureKind.INVALID_SIGNATURE, FailureKind.INVALID_RESULT,
-    }
-)  # fmt: skip
+_OF_A_TRIAL = frozenset(map(FailureKind, KINDS_OF_A_PROGRAM))
 
 
 def outcome(job: Job, report: TrialReport, boot_seconds: float) -> Outcome:

@@ -4,17 +4,13 @@ These are OpenEvolve's three built-in dimensions.  A metric of the evaluator wit
 takes precedence; the reader of the evaluation applies this rule.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
 from app.domain.program import Program
 
 COMPLEXITY = "complexity"
 DIVERSITY = "diversity"
-SCORE = "score"
-
-BUILT_IN = frozenset({COMPLEXITY, DIVERSITY, SCORE})
-"""Names of axes that need no metric."""
 
 
 def distance(program: Program, other: Program) -> float:
@@ -29,19 +25,26 @@ def distance(program: Program, other: Program) -> float:
     return 0.1 * length + 10.0 * lines + 0.5 * letters
 
 
-def built_in(axis: str, program: Program, fitness: float, seeds: Sequence[Program]) -> float | None:
-    """Returns the value of a built-in axis; None if there is no built-in axis of that name.
+def _length(program: Program, fitness: float, seeds: Sequence[Program]) -> float:  # noqa: ARG001
+    return float(len(program.source))
 
-    `diversity` is the mean distance to the problem's seeds, at least one.  Departure from
-    OpenEvolve, whose reference set grows during the run, so that a value depends on the time of its
-    computation.
+
+def _distance_to_seeds(program: Program, fitness: float, seeds: Sequence[Program]) -> float:  # noqa: ARG001
+    """Returns the mean distance to the problem's seeds.
+
+    Departure from OpenEvolve, whose reference set grows during the run, so that a value depends on
+    the time of its computation.
     """
-    match axis:
-        case "complexity":
-            return float(len(program.source))
-        case "diversity":
-            return fmean(distance(program, seed) for seed in seeds)
-        case "score":
-            return fitness
-        case _:
-            return None
+    return fmean(distance(program, seed) for seed in seeds)
+
+
+def _fitness(program: Program, fitness: float, seeds: Sequence[Program]) -> float:  # noqa: ARG001
+    return fitness
+
+
+BUILT_IN: Mapping[str, Callable[[Program, float, Sequence[Program]], float]] = {
+    COMPLEXITY: _length,
+    DIVERSITY: _distance_to_seeds,
+    "score": _fitness,
+}
+"""Axis that needs no metric to its value, by program, fitness and the problem's seeds."""

@@ -34,19 +34,3 @@ RECIPES: Mapping[str, type[Recipe]] = {
     "tournament": TournamentRecipe,
     "tree_of_thoughts": TreeOfThoughtsRecipe,
 }
-
-__all__ = [
-    "RECIPES",
-    "BeamRecipe",
-    "BestOfNRecipe",
-    "CascadedRecipe",
-    "FunSearch",
-    "FunSearchLite",
-    "Greedy",
-    "MapElites",
-    "RandomSearch",
-    "ReflexionRecipe",
-    "SpeculateRecipe",
-    "TournamentRecipe",
-    "TreeOfThoughtsRecipe",
-]

@@ -9,8 +9,13 @@ import pytest
 
 from app.domain.evaluation import Evaluation
 from app.domain.search.archive import Cell, Elite, Entrant, Island
-from app.domain.search.recipes import FunSearch
-from app.domain.search.recipes.funsearch import annealed, length_weights, softmax, weaker_half
+from app.domain.search.recipes.funsearch import (
+    FunSearch,
+    annealed,
+    length_weights,
+    softmax,
+    weaker_half,
+)
 from app.domain.search.strategy import RecipeInputs, Strategy
 
 INPUTS = RecipeInputs((), ("evaluate",), (), 4, 300)

@@ -11,8 +11,8 @@ from app.domain.evaluation import Evaluation, Trial
 from app.domain.operator import Role
 from app.domain.search.archive import Cell, Elite, Entrant, Island
 from app.domain.search.cohort import Cohort, Member, State, Verdict
-from app.domain.search.recipes import FunSearchLite
 from app.domain.search.recipes.funsearch_lite import (
+    FunSearchLite,
     Topology,
     by_fitness,
     by_rank,

@@ -4,7 +4,8 @@ from collections import Counter
 from random import Random
 
 from app.domain.search.archive import Entrant, Island
-from app.domain.search.recipes import Greedy, RandomSearch
+from app.domain.search.recipes.greedy import Greedy
+from app.domain.search.recipes.random_search import RandomSearch
 from app.domain.search.strategy import RecipeInputs, Strategy
 
 INPUTS = RecipeInputs((), ("evaluate",), (), 1, 300)
