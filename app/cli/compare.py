@@ -127,9 +127,8 @@ def compare(
     """
     from app.cli.following import Interruption
     from app.cli.measurement import evaluator_of
-    from app.cli.session import environment_of_workers, open_session
+    from app.cli.session import open_session
     from app.cli.target import find_target
-    from app.config.layers import UsageError
     from app.reports import comparison as reports
 
     screen, target = Screen(json=as_json), find_target()
@@ -141,13 +140,8 @@ def compare(
         no_model=no_model, strict=strict, local=not target.deployed,
     )  # fmt: skip
     first = planned[0].plan
-    environments = [environment_of_workers(one.plan.settings, {}) for one in planned]
-    if not target.deployed and any(one != environments[0] for one in environments):
-        raise UsageError(
-            "the arms or problems differ in settings of the workers, which all runs share",
-            where="--arm",
-            remedy="Compare them in commands of their own.",
-        )
+    if not target.deployed:
+        _require_equal_workers(planned)
     for notice in dict.fromkeys(text for one in planned for text in one.plan.notices):
         screen.note(f"notice: {notice}")
     with open_session(
@@ -175,6 +169,20 @@ def compare(
         answer["error"] = why
     screen.answer(answer)
     return FAILED if result.unfinished else DONE
+
+
+def _require_equal_workers(planned: Sequence[_PlannedRun]) -> None:
+    """Raises `UsageError` where runs differ in what their common workers are started with."""
+    from app.cli.session import environment_of_workers
+    from app.config.layers import UsageError
+
+    environments = [environment_of_workers(one.plan.settings, {}) for one in planned]
+    if any(one != environments[0] for one in environments):
+        raise UsageError(
+            "the arms or problems differ in settings of the workers, which all runs share",
+            where="--arm",
+            remedy="Compare them in commands of their own.",
+        )
 
 
 def _arms(recipes: str, assignments: Sequence[str]) -> dict[str, list[str]]:

@@ -1,12 +1,19 @@
 """`evoq evaluate`: program files through a problem's evaluation, without any service."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from app.cli.options import Assignments, Config, Debug, Json
 from app.cli.output import CommandError, Screen
+
+if TYPE_CHECKING:
+    from app.cli.measurement import Measurement
+    from app.domain.problem import Problem
+    from app.ports.protocols import Sandbox
 
 
 def evaluate(
@@ -36,18 +43,10 @@ def evaluate(
       evoq evaluate examples/online_bin_packing a.py --validation --set problem.data=binpack1.txt
       evoq evaluate my_problem a.py b.py --sandbox process --json
     """
-    from app.cli.measurement import (
-        Measurement,
-        measure,
-        open_sandbox,
-        print_measurements,
-        validating,
-    )
+    from app.cli.measurement import open_sandbox, print_measurements, validating
     from app.cli.plan import load_problem, read_layers
     from app.config.layers import UsageError
     from app.config.resolve import resolved
-    from app.domain.evaluation import Failure, FailureKind
-    from app.domain.program import Program
 
     settings = list(assignments or ())
     settings += [f"sandbox.backend={sandbox}"] if sandbox else []
@@ -65,19 +64,27 @@ def evaluate(
         )
     loaded = validating(loaded) if validation else loaded
     contents = [_content(Path(file)) for file in files]
-    measurements: list[tuple[str, Measurement]] = []
     with open_sandbox(resolution.settings.sandbox, screen) as box:
-        for file, content in zip(files, contents, strict=True):
-            try:
-                program = Program(content.decode("utf-8-sig"), loaded.language)
-            except UnicodeDecodeError as error:
-                failure = Failure(FailureKind.SYNTAX, f"the file is not text in UTF-8: {error}")
-                measured = Measurement(None, {}, {}, failure, 0.0, 0.0, False, ())
-            else:
-                measured = measure(loaded, box, program)
-            measurements.append((str(Path(file)), measured))
+        measurements = [
+            (str(Path(file)), _measured(loaded, box, content))
+            for file, content in zip(files, contents, strict=True)
+        ]
     print_measurements(measurements, screen)
     screen.answer([{"file": file, **measured.document()} for file, measured in measurements])
+
+
+def _measured(problem: Problem, sandbox: Sandbox, content: bytes) -> Measurement:
+    """Returns what was measured of a program file; a file that is no text has failed."""
+    from app.cli.measurement import Measurement, measure
+    from app.domain.evaluation import Failure, FailureKind
+    from app.domain.program import Program
+
+    try:
+        program = Program(content.decode("utf-8-sig"), problem.language)
+    except UnicodeDecodeError as error:
+        failure = Failure(FailureKind.SYNTAX, f"the file is not text in UTF-8: {error}")
+        return Measurement(None, {}, {}, failure, 0.0, 0.0, False, ())
+    return measure(problem, sandbox, program)
 
 
 def _content(file: Path) -> bytes:

@@ -72,19 +72,11 @@ def export_programs(
       evoq export-programs online_bin_packing-1 --out programs
     """
     from app.cli.target import open_run, stored_problem
-    from app.config.layers import UsageError
     from app.reports.metrics import history, rows
     from app.reports.programs import INDEX, write_programs
 
     screen = Screen(json=as_json)
-    folder = require_writable(Path(out))
-    if there := next(folder.iterdir(), None):
-        raise UsageError(
-            "the folder is not empty, and files of it might be overwritten",
-            where="--out",
-            value=f"{folder}, with {there.name}",
-            remedy="Name a folder that is new or empty.",
-        )
+    folder = _empty(out)
     with open_run(name) as (ledger, run):
         suffix = stored_problem(ledger.store, run).suffix
         settled = rows(history(ledger.store, run.id))
@@ -109,19 +101,11 @@ def export_checkpoint(
       evoq export-checkpoint online_bin_packing-1 --out openevolve_output
     """
     from app.cli.target import open_run, stored_problem
-    from app.config.layers import UsageError
     from app.reports.checkpoint import write_checkpoint
     from app.reports.summary import summarise
 
     screen = Screen(json=as_json)
-    folder = require_writable(Path(out))
-    if there := next(folder.iterdir(), None):
-        raise UsageError(
-            "the folder is not empty",
-            where="--out",
-            value=f"{folder}, with {there.name}",
-            remedy="Name a folder that is new or empty.",
-        )
+    folder = _empty(out)
     with open_run(name) as (ledger, run):
         problem = stored_problem(ledger.store, run)
         summary = summarise(ledger.store, run.id, problem)
@@ -203,6 +187,25 @@ def plot(
     for path in files:
         screen.say(path)
     screen.answer({"run": run.name, "files": files})
+
+
+def _empty(out: str) -> Path:
+    """Returns a folder that is made if there is none.
+
+    Raises:
+      UsageError: It cannot be written to, or files of it might be overwritten.
+    """
+    from app.config.layers import UsageError
+
+    folder = require_writable(Path(out))
+    if there := next(folder.iterdir(), None):
+        raise UsageError(
+            "the folder is not empty, and files of it might be overwritten",
+            where="--out",
+            value=f"{folder}, with {there.name}",
+            remedy="Name a folder that is new or empty.",
+        )
+    return folder
 
 
 @contextmanager

@@ -209,7 +209,7 @@ class RoleSettings(RequestSettings):
     def _not_only_reserves(self) -> "RoleSettings":
         if self.mix and not any(model.weight for model in self.mix):
             names = ", ".join(model.name for model in self.mix)
-            raise ValueError(f"none of {names} has a weight above 0: all are reserves, of nobody")
+            raise ValueError(f"none of {names} has a weight above 0: all are reserves")
         return self
 
     @property

@@ -162,7 +162,7 @@ def _places(players: int) -> Sequence[int]:
 
 
 def _ahead(one: Sequence[Trial], played: Games) -> ProgramId:
-    """Returns who has more points in the games of a match; whoever began it, where both do."""
+    """Returns the player with more points in the games of a match; of equals the first."""
     first, second = one[0].players
     evaluations = [evaluation for game in one if (evaluation := played.get(game)) is not None]
     points = {player: fitness(player, evaluations) or 0.0 for player in (first, second)}

@@ -1,4 +1,4 @@
-"""Tracing: where steps say what they do for which proposals, for whoever follows one of them."""
+"""Tracing: where steps say what they do for which proposals, for those who follow one of them."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext

@@ -88,8 +88,8 @@ class _Beam:
 class BeamSearch:
     """Keeps the best candidates of each level, whichever they go on from, and commits the best.
 
-    Each survivor has a branch of its own, also where two go on from the same one.  A level in which
-    nobody succeeds, or to which nothing is added, ends the search with the level before it.
+    Each survivor has a branch of its own, also where two go on from the same one.  A level
+    without a success, or to which nothing is added, ends the search with the level before it.
 
     Attributes:
       strategies: The candidates of the first level.

@@ -16,7 +16,7 @@ class Answer:
 
     Attributes:
       score: Higher is better; None leaves it to the pattern.
-      error: Why it failed, for whoever tries next; "" where there is nothing to say.
+      error: Why it failed, for the candidate that tries next; "" where there is nothing to say.
       value: Anything that JSON can hold.
     """
 

@@ -36,7 +36,7 @@ class PathState:
     changed_ns: int
 
     def resembles(self, other: "PathState") -> bool:
-        """Returns whether the two look alike to whoever copies a file with its times."""
+        """Returns whether a copy of the file that keeps its times could have the other state."""
         mine = (self.mode, self.owner, self.size, self.modified_ns, self.target)
         return mine == (other.mode, other.owner, other.size, other.modified_ns, other.target)
 

@@ -5,11 +5,11 @@ a folder for each open workspace, which holds its branches.  What a killed proce
 removed when the folder is next opened.
 """
 
-import contextlib
 import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -58,12 +58,11 @@ class Workspace:
             raise MountError(
                 f"{self._state}: {error.strerror or error}; it must be writable"
             ) from error
-        try:
+        with ExitStack() as undo:
+            undo.callback(self.close)
             self._check_exchange()
             self.storage = choose(self.path, self._session, storage)
-        except BaseException:
-            self.close()
-            raise
+            undo.pop_all()
 
     def branch(
         self,
@@ -98,11 +97,10 @@ class Workspace:
             else:
                 before, commits = since._before, since._commits
             folder.mkdir()
-            try:
+            with ExitStack() as undo:
+                undo.callback(discard, folder)
                 tree = create(self.storage, self.path, folder)
-            except BaseException:
-                discard(folder)
-                raise
+                undo.pop_all()
         branch = Branch(self, name or str(self._made), tree, before, commits, on_success, on_error)
         self._branches.append(branch)
         return branch
@@ -155,7 +153,7 @@ class Workspace:
             for folder in pair:
                 folder.rmdir()
 
-    @contextlib.contextmanager
+    @contextmanager
     def _locked(self) -> Iterator[None]:
         """Holds the lock that all workspaces of the folder share, in every process."""
         while True:
@@ -204,7 +202,7 @@ class Workspace:
 
 
 class Branch:
-    """A folder with the files of its base, where changes concern nobody until they are committed.
+    """A folder with the files of its base, whose changes stay in it until they are committed.
 
     Attributes:
       name: For messages.
@@ -283,12 +281,11 @@ class Branch:
         traceback: TracebackType | None,
     ) -> None:
         if error is None and self._on_success == "commit" and self.state == "open":
-            try:
-                self.commit()
-            except BaseException:
+            with ExitStack() as undo:
                 if self._on_error == "abort":
-                    self.abort()
-                raise
+                    undo.callback(self.abort)
+                self.commit()
+                undo.pop_all()
         elif error is not None and self._on_error == "abort":
             self.abort()
 

@@ -271,7 +271,7 @@ class Proposals(Protocol):
     def claim(
         self, proposals: Sequence[ProposalId], lease_seconds: float, *, attempts: int
     ) -> list[tuple[Run, LeasedProposals]]:
-        """Leases planned proposals of running or paused runs that nobody else has leased.
+        """Leases planned proposals of running or paused runs without a lease.
 
         With the first proposal of a cohort that one conversation makes, all of them are leased.
 
@@ -330,7 +330,7 @@ class Trials(Protocol):
     def claim(
         self, trials: Sequence[TrialId], lease_seconds: float, *, attempts: int
     ) -> list[tuple[Run, LeasedTrial]]:
-        """Leases those trials of runs that have no evaluation and that nobody else has leased.
+        """Leases those trials of runs that have neither an evaluation nor a lease.
 
         A game is leased once more after its last attempt, to be recorded as lost.
 
@@ -401,8 +401,8 @@ class Leases(Protocol):
     def withdraw(self, cohorts: Sequence[CohortId] = ()) -> None:
         """Makes the holders of leases look, once this commits, which steps are to stop.
 
-        Trials of these cohorts that nobody wants any more are leased no more: without a member that
-        is not settled, or with settled members only among their players.
+        Trials of these cohorts whose results are not needed any more lose their leases: without a
+        member that is not settled, or with settled members only among their players.
         """
         ...
 

@@ -78,7 +78,7 @@ class Stop(Protocol):
 
 
 class Never:
-    """The stop of work that nobody withdraws."""
+    """The stop of work that is never withdrawn."""
 
     asked = False
 

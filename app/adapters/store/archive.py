@@ -82,8 +82,8 @@ _PUT = """
         fitness = excluded.fitness, length = excluded.length, generation = excluded.generation,
         stages_left = excluded.stages_left, behaviour = excluded.behaviour
 """
-"""Who waits for the island's row is judged by what the row has become; `old` was read before, but
-while nobody has entered it cannot have changed."""
+"""A transaction that waited for the island's row decides by the row as it is then; `old` was read
+before, but cannot have changed while no program has entered."""
 _ELITES = "SELECT * FROM elites WHERE run = %(run)s ORDER BY island, number, rank"
 _BARREN = """
     WITH newest AS (

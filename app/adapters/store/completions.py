@@ -77,7 +77,7 @@ _SAVE = f"""
 are taken in one order.
 
 A turn whose very answers are there was saved before, by a commit whose confirmation was lost.  One
-that draws parents where others have been drawn meanwhile answers a question nobody stored.
+whose parents differ from those that were stored meanwhile answers a prompt of no proposal.
 """
 _OF_PROGRAM = """
     SELECT completions.* FROM proposals JOIN completions ON completions.cohort = proposals.cohort

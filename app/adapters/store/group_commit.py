@@ -69,8 +69,8 @@ class GroupCommit:
     ) -> list[Result]:
         """See `app.engine.sharing.Share`.
 
-        Where a group's transaction fails, every member tries on its own, its leader too: one
-        subject's fault is met by the one who brought it, and costs nobody else what it holds.
+        Where a group's transaction fails, every member tries on its own, its leader too: a
+        fault of a subject is raised in its own thread, and the others lose nothing by it.
         """
         me = _Member(subjects)
         if self._queued(kind, me):
@@ -83,7 +83,7 @@ class GroupCommit:
         return me.results
 
     def _queued(self, kind: Hashable, me: _Member) -> bool:
-        """Returns whether somebody is at work, for whom `me` now waits; else it leads itself."""
+        """Returns whether another thread is at work, for which `me` waits; else `me` leads."""
         with self._lock:
             queue = self._waiting.get(kind)
             if queue is None:
@@ -101,7 +101,7 @@ class GroupCommit:
         work: Callable[[Sequence[Any]], Sequence[Any]],
         after: Callable[[Sequence[Any]], None],
     ) -> None:
-        """Serves the group, or nobody where its transaction fails; has the next group begin.
+        """Serves the group, unless its transaction fails; then the next group begins.
 
         Raises:
           BaseException: What `work` raised, where the group is its leader alone.

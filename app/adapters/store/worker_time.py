@@ -163,8 +163,8 @@ class WorkerTimeRecorder:
       protections: Returns what its sandboxes report, and raises `Unavailable` where none can be
         booted; not asked at the start, when the first trial may be about to boot a sandbox that
         knows.  None: it has no sandbox.
-      report: Receives what does not work, `ledger` or `sandbox`, each with the reason; None:
-        nobody is interested.
+      report: Receives what does not work, `ledger` or `sandbox`, each with the reason; None
+        for no reports.
       interval_seconds: Between two writes.
       clock: Seconds that only rise.
     """

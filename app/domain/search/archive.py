@@ -324,7 +324,7 @@ def grid(axes: Sequence[Axis]) -> Niche:
 
 
 PROPOSALS_A_CELL, PROPOSALS_AN_ISLAND, MOST_ISLANDS = 5, 500, 5
-"""Proposals of the budget for each cell and each island of a run, where nobody sets them.
+"""Proposals of the budget for each cell and each island of a run, where no setting has them.
 
 More cells than that, and programs enter without meeting an occupant; more islands, and each has
 too few generations.

@@ -7,6 +7,7 @@ import math
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -205,19 +206,15 @@ class AdaptiveGate:
 
     async def acquire(self, samples: int = 1, *, again: bool = False) -> None:
         """Waits for slots of the window, of this process, and of the deployment."""
-        await self._semaphore.take(samples, first=again)
-        try:
+        with ExitStack() as undo:
+            await self._semaphore.take(samples, first=again)
+            undo.callback(self._semaphore.give, samples)
             await self._worker.take(samples, first=again)
-            try:
-                if self._deployment is not None:
-                    leases = await self._deployment.take(samples)
-                    self._leases.extend(leases)
-            except BaseException:
-                self._worker.give(samples)
-                raise
-        except BaseException:
-            self._semaphore.give(samples)
-            raise
+            undo.callback(self._worker.give, samples)
+            if self._deployment is not None:
+                leases = await self._deployment.take(samples)  # `_leases` is replaced meanwhile
+                self._leases.extend(leases)
+            undo.pop_all()
         now = self._clock()
         if self._silent_since is None or now - self._used_at > RECENT_SECONDS:
             self._silent_since = now

@@ -65,7 +65,7 @@ if not reserved or reserved == worker then
         redis.call('DEL', next)
         if reserved or slots < free then wake(KEYS[3]) end
         taken = 1
-    else  -- nobody else is served before: single slots do not starve a request for many
+    else  -- other requests wait until then: single slots do not starve a request for many
         redis.call('SET', next, worker, 'PX', ARGV[5])
     end
 end

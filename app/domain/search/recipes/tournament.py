@@ -45,8 +45,8 @@ def from_podium(island: IslandView, rng: Random) -> Lineage:
 def by_games(stages: tuple[str, ...], gates: Gates, pairing: Pairing, games: int) -> Promotion:
     """Members that pass the stages before the last play each other and the incumbents.
 
-    The games begin when every member has passed or has dropped out.  Where none has passed, nobody
-    plays.  When the games have ended, the incumbents are admitted first, then the newcomers; a
+    The games begin when every member has passed or has dropped out.  Where none has passed, there
+    are no games.  When they have ended, the incumbents are admitted first, then the newcomers; a
     program whose games all count for nothing is neither admitted nor rated anew.
 
     Args:
@@ -77,7 +77,7 @@ def by_games(stages: tuple[str, ...], gates: Gates, pairing: Pairing, games: int
         missing = tuple(trial for trial in trials if trial not in cohort.trials)
         if missing or cohort.waits_at(game):
             return replace(gate, test=missing)
-        # A single founder has nobody to play, and enters by what its gate measured.
+        # A single founder has no opponent, and enters by what its gate measured.
         rated = (game,) if trials else stages
         scored = [p for p in players if cohort.fitness(p, rated) is not None]
         void = [p for p in newcomers if p not in scored]
