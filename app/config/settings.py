@@ -151,7 +151,7 @@ class QueueSettings(Section):
     patience_seconds: Annotated[float, Owner.COMMAND] = Field(180.0, gt=0)
     """Seconds that an embedded run waits for a service that is down before it is paused."""
     attempts: Annotated[int, Owner.WORKER] = Field(5, ge=1)
-    """Times that one step is started before the run fails; a game is lost then instead."""
+    """Times that one step is started before the run fails; a game is a draw or void instead."""
 
 
 class SandboxSettings(Section):

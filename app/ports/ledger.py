@@ -332,7 +332,7 @@ class Trials(Protocol):
     ) -> list[tuple[Run, LeasedTrial]]:
         """Leases those trials of runs that have neither an evaluation nor a lease.
 
-        A game is leased once more after its last attempt, to be recorded as lost.
+        A game is leased once more after its last attempt, to be recorded as a draw or void.
 
         Raises:
           Exhausted: A trial of one program was attempted `attempts` times and never finished.
