@@ -5,14 +5,13 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from app.domain.operator import Completion, Draft, Prompt
+from app.domain.operator import Completion
 from app.domain.run import Run
 from app.domain.search.budget import NOTHING, Charge, Price, charge
-from app.domain.search.cohort import Cohort
 from app.engine.budget import lost, price_ceiling, set_aside
 from app.engine.context import Context
 from app.ports.protocols import NEVER, Stop, Stopped, Unavailable
-from app.ports.records import Asker, Turn
+from app.ports.records import Turn
 
 TRIES = 15
 """How often saving a reply is attempted.  In a worker each attempt waits up to 20 s for Postgres:
@@ -35,26 +34,18 @@ class Overtaken(Exception):
 def ask(
     ctx: Context,
     run: Run,
-    cohort: Cohort,
-    asker: Asker,
-    number: int,
-    prompts: Sequence[Prompt],
+    turn: Turn,
     known: Mapping[int, Completion],
-    drafts: Sequence[Draft] = (),
     on_answer: Callable[[], None] = lambda: None,
     stop: Stop = NEVER,
 ) -> list[Completion]:
-    """Asks the prompts of one turn of a cohort's conversation; returns an answer each, in order.
+    """Asks the prompts of a turn; returns an answer each, in order.
 
     Args:
       ctx: The world.
       run: Whose model is asked, and whose account pays.
-      cohort: With the members that the conversation is about.
-      asker: What asks.
-      number: The turn's.
-      prompts: At least one.
+      turn: With at least one prompt, and nothing booked.
       known: What was answered when this step ran before, by place; it is not asked again.
-      drafts: The parents that were drawn for it, one a member, to be saved with the answers.
       on_answer: Called once the model has answered, before the answers are saved.
       stop: Drops what is not answered yet.
 
@@ -65,20 +56,21 @@ def ask(
       Unavailable: The model cannot be reached; what it answered all the same is saved, and what may
         be billed is booked.  Or the ledger cannot, `TRIES` times in a row: the answers are lost.
     """
+    prompts = turn.prompts
     missing = [place for place in range(len(prompts)) if place not in known]
     if missing:
         if stop.asked:
             raise Stopped("the proposal was withdrawn before its model was asked")
         unanswered = [prompts[place] for place in missing]
-        reason = set_aside(ctx, run, Turn(cohort, asker, number, Charge(), unanswered))
+        reason = set_aside(ctx, run, replace(turn, prompts=unanswered, drafts=()))
         if reason:
             raise Unaffordable(reason)
-        chars = run.rules.prompts.logged_chars
-        proposals = [member.id for member in cohort.members]
-        turn = Turn(cohort, asker, number, Charge(), prompts, drafts=drafts, logged_chars=chars)
+        turn = replace(turn, logged_chars=run.rules.prompts.logged_chars)
+        proposals = [member.id for member in turn.cohort.members]
+        asker, number, asked = turn.asker, turn.number, len(missing)
         try:
             with ctx.tracing.span(
-                "ask", run, proposals=proposals, asker=asker, turn=number, prompts=len(missing)
+                "ask", run, proposals=proposals, asker=asker, turn=number, prompts=asked
             ) as note:
                 completions = ctx.model(run).complete(unanswered, stop)
                 fresh = dict(zip(missing, completions, strict=True))

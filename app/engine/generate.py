@@ -10,6 +10,7 @@ from app.domain.events import Directed
 from app.domain.operator import Brief, Child, Completion, Draft, Prompt
 from app.domain.program import ProgramId
 from app.domain.run import Run
+from app.domain.search.budget import Charge
 from app.domain.search.cohort import Cohort, ProposalId
 from app.domain.search.refining import assigned, scheduled
 from app.domain.source.imports import ImportPolicy
@@ -21,7 +22,7 @@ from app.engine.context import Context, Pace
 from app.engine.enter import GeneratedChildren, Unasked, enter
 from app.ports.ledger import Transaction
 from app.ports.protocols import NEVER, Stop, Stopped
-from app.ports.records import Asker, LeasedProposals
+from app.ports.records import Asker, LeasedProposals, Turn
 
 
 def generate(ctx: Context, *proposals: ProposalId) -> None:
@@ -208,16 +209,5 @@ def _turn(ctx: Context, briefed: Briefed, turn: int, prompts: list[Prompt]) -> l
         return []
     answers = briefed.answers.get(turn, {})
     drafts = () if turn else briefed.brief.drafts
-    cohort = briefed.leased.cohort
-    return ask(
-        ctx,
-        briefed.run,
-        cohort,
-        Asker.OPERATOR,
-        turn,
-        prompts,
-        answers,
-        drafts,
-        on_answer=briefed.answered,
-        stop=briefed.stop,
-    )
+    asked = Turn(briefed.leased.cohort, Asker.OPERATOR, turn, Charge(), prompts, drafts=drafts)
+    return ask(ctx, briefed.run, asked, answers, briefed.answered, briefed.stop)

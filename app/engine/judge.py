@@ -12,13 +12,14 @@ from app.domain.prompting.judging import (
     without_judgement,
 )
 from app.domain.run import Run
+from app.domain.search.budget import Charge
 from app.domain.search.cohort import TrialId
 from app.engine.ask import Overtaken, Unaffordable, ask
 from app.engine.attempt import attempt
 from app.engine.context import Context
 from app.engine.evaluate import claim_trials, record
 from app.ports.protocols import Stop, Stopped
-from app.ports.records import Asker, LeasedTrial, TrialResult
+from app.ports.records import Asker, LeasedTrial, TrialResult, Turn
 
 
 def judge(ctx: Context, trial: TrialId) -> None:
@@ -67,7 +68,8 @@ def _opinion(ctx: Context, run: Run, judges: Judges, leased: LeasedTrial, stop: 
     try:
         conversation = replace(cohort, members=(member,))
         known = answers.get(0, {})
-        replies = ask(ctx, run, conversation, Asker.JUDGES, 0, prompts, known, stop=stop)
+        turn = Turn(conversation, Asker.JUDGES, 0, Charge(), prompts)
+        replies = ask(ctx, run, turn, known, stop=stop)
     except Unaffordable as error:
         return without_judgement(judged, str(error))
     return judgement(judges, judged, replies)
