@@ -30,6 +30,15 @@ ShowProgress: TypeAlias = Callable[[str], None]
 _LOOKING_SECONDS = 0.5
 _REMEMBERED_SECONDS = 60.0
 _PREPARING_SECONDS = 300.0
+_UNPACK_PIP = """
+import ensurepip, pathlib, sysconfig, zipfile
+wheels = [*(pathlib.Path(ensurepip.__file__).parent / "_bundled").glob("*.whl")]
+for wheel in wheels:
+    zipfile.ZipFile(wheel).extractall(sysconfig.get_paths()["purelib"])
+raise SystemExit(not any(wheel.name.startswith("pip-") for wheel in wheels))
+"""
+"""Does what `ensurepip` does in a tenth of its time: it installs these wheels by pip, and compiles
+every module of them."""
 
 
 def no_progress(_: str) -> None:
@@ -201,16 +210,24 @@ def _mark(home: Path) -> Path:
 
 
 def _prepare(python: str, home: Path) -> None:
-    """Makes a virtual environment without packages.
+    """Makes a virtual environment with pip.
 
     Raises:
       InstallationFailed: The interpreter cannot.
     """
-    command = [python, "-m", "venv", "--clear", str(home)]
+    venv = (python, "-m", "venv", "--clear", str(home))
     try:
-        subprocess.run(command, capture_output=True, check=True, timeout=_PREPARING_SECONDS)
+        _run(*venv, "--without-pip")
+        try:
+            _run(str(home / "bin" / "python"), "-c", _UNPACK_PIP)
+        except subprocess.CalledProcessError:  # a distribution that keeps its wheels elsewhere
+            _run(*venv)
     except subprocess.CalledProcessError as error:
         raise InstallationFailed((error.stdout + error.stderr).decode("utf-8", "replace")) from None
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, capture_output=True, check=True, timeout=_PREPARING_SECONDS)
 
 
 def _write(wanted: Dependencies, folder: Path) -> None:
