@@ -1,6 +1,5 @@
 """Fork bombs behind every kind of isolation of a child process, each in a box of its own."""
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.adapters.sandbox import cgroup, warm_sandbox
-from app.adapters.sandbox.bundle import harness_frame
+from app.adapters.sandbox.bundle import frame_of, harness_texts
 from app.adapters.sandbox.environments import Environments
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
@@ -168,10 +167,9 @@ def test_a_sandbox_reports_what_bounds_its_processes(behind: ProcessSandbox) -> 
 
 def without_a_bound() -> bytes:
     """Returns the harness as it is where neither the kernel's limit nor seccomp listeners work."""
-    texts = json.loads(harness_frame()[4:])
+    texts = dict(harness_texts())
     texts["probes.py"] += "\ndef bound_of_processes(layout, fork_filter):\n    return ''\n"
-    body = json.dumps(texts).encode()
-    return len(body).to_bytes(4, "big") + body
+    return frame_of(texts)
 
 
 def test_a_sandbox_in_which_nothing_bounds_processes_does_not_boot(
@@ -188,10 +186,9 @@ def test_a_sandbox_in_which_nothing_bounds_processes_does_not_boot(
 
 def without_landlock() -> bytes:
     """Returns the harness as it is on a kernel without Landlock."""
-    texts = json.loads(harness_frame()[4:])
+    texts = dict(harness_texts())
     texts["landlock.py"] += "\ndef version():\n    return 0\n"
-    body = json.dumps(texts).encode()
-    return len(body).to_bytes(4, "big") + body
+    return frame_of(texts)
 
 
 def test_a_sandbox_in_which_nothing_bounds_files_does_not_boot(

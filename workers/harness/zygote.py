@@ -137,7 +137,8 @@ def _continue_in(
     again["layout"].update(kept=[], imported=[])
     texts = json.dumps(modules).encode()
     memory = os.memfd_create("harness")
-    frames.write_all(memory, memoryview(struct.pack(">I", len(texts)) + texts))
+    uncompiled = struct.pack(">II", 0, 0)  # by a version of Python that this interpreter may not be
+    frames.write_all(memory, memoryview(struct.pack(">I", len(texts)) + texts + uncompiled))
     frames.write_frame(memory, again)
     os.lseek(memory, 0, os.SEEK_SET)
     os.dup2(memory, 0)

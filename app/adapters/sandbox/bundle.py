@@ -2,7 +2,10 @@
 
 import ast
 import functools
+import hashlib
+import importlib.util
 import json
+import marshal
 import re
 import struct
 import sys
@@ -33,7 +36,7 @@ ENVIRONMENT = {
 """A zygote's environment: nothing of the worker's, which may hold keys."""
 
 _LOADER = """\
-import builtins, importlib.abc, importlib.util, json, os, struct, sys
+import builtins, importlib.abc, importlib.util, json, marshal, os, struct, sys
 sys.path[:] = [p for p in sys.path if p]
 def take(n):
     b = b""
@@ -44,6 +47,8 @@ def take(n):
         b += x
     return b
 texts = json.loads(take(struct.unpack(">I", take(4))[0]))
+version, compiled = take(4), take(struct.unpack(">I", take(4))[0])
+codes = marshal.loads(compiled) if version == importlib.util.MAGIC_NUMBER else {}
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, name, path, target=None):
         if name == "evoq_harness":
@@ -51,9 +56,10 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if name.startswith("evoq_harness."):
             return importlib.util.spec_from_loader(name, self)
     def exec_module(self, module):
-        name = module.__name__.partition(".")[2] or "__init__"
+        name = (module.__name__.partition(".")[2] or "__init__") + ".py"
         module.__dict__["__builtins__"] = dict(vars(builtins))
-        exec(compile(texts[name + ".py"], "<harness>/" + name + ".py", "exec"), module.__dict__)
+        code = codes.get(name) or compile(texts[name], "<harness>/" + name, "exec")
+        exec(code, module.__dict__)
 sys.meta_path.insert(0, Finder())
 """
 BOOTSTRAP = f"{_LOADER}from evoq_harness.zygote import main\nmain(texts)\n"
@@ -66,16 +72,48 @@ BUILD_BOOTSTRAP = f"{_LOADER}from evoq_harness.build import main\nmain()\n"
 
 
 @functools.cache
-def harness_frame() -> bytes:
-    """Returns the harness's source texts, length-prefixed."""
+def harness_texts() -> Mapping[str, str]:
+    """Returns the harness's source texts, by their paths below its package."""
     texts: dict[str, str] = {}
     root = resources.files(_PACKAGE)
     for folder, prefix in ((root, ""), *((root / name, f"{name}/") for name in _LIBRARIES)):
         for file in folder.iterdir():
             if file.name.endswith(".py"):
                 texts[prefix + file.name] = file.read_text(encoding="utf-8")
+    return texts
+
+
+@functools.cache
+def harness_digest() -> str:
+    """Returns a digest of the harness."""
+    return hashlib.sha256(json.dumps(harness_texts(), sort_keys=True).encode()).hexdigest()
+
+
+@functools.cache
+def harness_frame() -> bytes:
+    """Returns what a zygote reads first."""
+    return frame_of(harness_texts())
+
+
+def frame_of(texts: Mapping[str, str]) -> bytes:
+    """Returns the frame of a harness: its texts, and its modules as this interpreter compiles them.
+
+    A zygote of another version of Python compiles them itself, which takes a third of its boot.
+    """
     body = json.dumps(texts).encode()
-    return struct.pack(">I", len(body)) + body
+    codes = marshal.dumps(
+        {
+            name: compile(text, f"<harness>/{name}", "exec", dont_inherit=True, optimize=0)
+            for name, text in texts.items()
+            if "/" not in name
+        }
+    )
+    parts = _length(body), body, importlib.util.MAGIC_NUMBER, _length(codes), codes
+    return b"".join(parts)
+
+
+def _length(of: bytes) -> bytes:
+    return struct.pack(">I", len(of))
 
 
 def beyond_the_library(sources: Iterable[bytes], own: Iterable[str] = ()) -> bool:

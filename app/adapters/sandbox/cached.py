@@ -5,7 +5,7 @@ import json
 from contextlib import suppress
 from dataclasses import asdict
 
-from app.adapters.sandbox.bundle import harness_frame
+from app.adapters.sandbox.bundle import harness_digest
 from app.domain.problem import Evaluator, Job, Outcome
 from app.ports.protocols import NEVER, Protection, Sandbox, Stop, Store, Unavailable
 
@@ -58,7 +58,7 @@ def digest(job: Job, surroundings: str) -> str:
     """Returns a digest of all that shapes the outcome of a job."""
     shaping = {
         "surroundings": surroundings,
-        "harness": hashlib.sha256(harness_frame()).hexdigest(),
+        "harness": harness_digest(),
         "evaluator": job.evaluator.digest,
         "function": job.function,
         "programs": [(suffix, hashlib.sha256(text).hexdigest()) for suffix, text in job.programs],
