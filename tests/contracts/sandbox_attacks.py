@@ -63,6 +63,11 @@ ATTACKS = (
 )  # fmt: skip
 """The whole corpus where it is asked for; else without the most of what "bare" alone needs."""
 
+ONE_OF_EACH = tuple(
+    attack for attack in ATTACKS if attack.name in {names[0] for names in SAMPLE.values()}
+)
+"""The first attack of each row of the sample."""
+
 ATTEMPTS = 5
 """Of an honest program, each of which may find the machine too busy."""
 SECRET = b"marmot-7431-hidden"
@@ -71,7 +76,7 @@ LIMITS = Limits(
     result_bytes=100_000, processes=32,
 )  # fmt: skip
 """Of attacks that end by themselves: far beyond what they need, for machines that are crowded."""
-BUSY = replace(LIMITS, cpu_seconds=3.0)
+BUSY = replace(LIMITS, cpu_seconds=1.0)
 """Of attacks that compute until they are stopped."""
 BRIEF = replace(LIMITS, wall_seconds=4.0)
 """Of attacks that wait until they are stopped."""
