@@ -3,6 +3,7 @@
 import json
 import os
 import secrets
+import shlex
 import shutil
 import subprocess
 import time
@@ -15,6 +16,28 @@ from urllib.request import Request, urlopen
 from tests.ports import free_port
 
 SOCKET = Path("/var/run/docker.sock")
+PROBLEM = {
+    "initial_program.py": """\
+# EVOLVE-BLOCK-START
+def point():
+    return [0.5, 1.25, -3.0, 2.5]
+# EVOLVE-BLOCK-END
+""",
+    "evaluator.py": """\
+import importlib.util
+import time
+
+
+def evaluate(path):
+    spec = importlib.util.spec_from_file_location("program", path)
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    time.sleep(1.0)
+    return {"combined_score": -sum((x - 1.0) ** 2 for x in program.point())}
+""",
+}
+"""A problem whose trials wait and compute next to nothing: a run of it lasts as long as tests need,
+and leaves the processors to the tests beside it."""
 LABEL = "com.docker.compose"
 """What the labels begin with by which Compose knows its containers."""
 HANDED_ON = ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_CERT_PATH")
@@ -171,6 +194,17 @@ class Deployment:
             *("exec", "-T", "worker-control", "evoq", *arguments, "--json"), seconds=seconds
         )
         return json.loads(printed)
+
+    def begin(self, name: str, *, proposals: int, seed: int = 1) -> None:
+        """Submits a run of `PROBLEM` and returns."""
+        for file, text in PROBLEM.items():
+            path = f"/tmp/waiting/{file}"
+            write = f"mkdir -p /tmp/waiting && printf %s {shlex.quote(text)} > {path}"
+            self.compose("exec", "-T", "worker-control", "sh", "-c", write)
+        self.evoq(
+            *("run", "/tmp/waiting", "--iterations", str(proposals), "--seed", str(seed)),
+            *("--name", name, "--detach"),
+        )
 
     def sql(self, statement: str) -> list[list[str]]:
         """Returns the rows of a statement, every column as text.

@@ -97,10 +97,7 @@ def require_each_fault_in(scraped: str, repository: Path, seconds: float) -> Non
 def test_a_run_survives_killed_frozen_and_replaced_workers_a_flushed_queue_and_a_restarted_ledger(
     deployment: Deployment, repository: Path
 ) -> None:
-    deployment.evoq(
-        *("run", "examples/online_bin_packing", "--iterations", str(PROPOSALS)),
-        *("--seed", "7", "--name", RUN, "--detach", "--set", "search.validate_best=0"),
-    )
+    deployment.begin(RUN, proposals=PROPOSALS, seed=7)
 
     began = time.monotonic()
     faults = [

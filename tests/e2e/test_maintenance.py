@@ -16,10 +16,7 @@ MINE = f"run = (SELECT id FROM runs WHERE name = '{RUN}') AND ordinal >= 0"
 def test_a_run_goes_on_in_a_fresh_deployment_that_was_restored_from_a_backup(
     deployment: Deployment, tmp_path: Path
 ) -> None:
-    deployment.evoq(
-        *("run", "examples/online_bin_packing", "--iterations", str(PROPOSALS)),
-        *("--seed", "3", "--name", RUN, "--detach", "--set", "search.validate_best=0"),
-    )
+    deployment.begin(RUN, proposals=PROPOSALS, seed=3)
     until(lambda: settled(deployment) >= 10, "some proposals are settled", seconds=300)
     deployment.dump(tmp_path / "evoqueue.dump")
     deployment.end()

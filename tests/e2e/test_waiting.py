@@ -35,10 +35,7 @@ FAULTS: dict[str, Callable[[Deployment], AbstractContextManager[None]]] = {
 
 
 def test_a_run_says_what_it_waits_for_and_goes_on(deployment: Deployment, tmp_path: Path) -> None:
-    deployment.evoq(
-        *("run", "examples/online_bin_packing", "--iterations", "3000"),
-        *("--name", "waits", "--detach"),
-    )
+    deployment.begin("waits", proposals=3000)
     lines = tmp_path / "lines"
     with deployment.follower("waits", lines):
         until(lambda: goes_on(lines.read_text()), "it runs", seconds=SECONDS)
