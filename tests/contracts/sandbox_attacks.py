@@ -93,7 +93,7 @@ CROWDING = (
     "fork bomb", "fork bomb that leaves its session", "fork bomb of another program",
     "CPU time of children",
 )  # fmt: skip
-COMPUTING = ("inode fill",)
+COMPUTING = {"inode fill": replace(LIMITS, cpu_seconds=3.0)}
 """What computes for longer than any other attack that ends by itself: half a minute in gVisor."""
 
 EVALUATOR = b"""
@@ -205,7 +205,7 @@ def limits_of(name: str) -> Limits:
         return BRIEF
     expected = OUTCOMES[name]
     computes = FailureKind.TIMEOUT in {*expected.guarded, *expected.compatible}
-    return BUSY if computes or name in COMPUTING else LIMITS
+    return BUSY if computes else COMPUTING.get(name, LIMITS)
 
 
 def score(outcome: Outcome) -> float:
