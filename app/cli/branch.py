@@ -340,8 +340,8 @@ def _report(pattern: str, outcome: SpeculationOutcome, no_commit: bool, screen: 
     for result in outcome.all_results:
         mark = "*" if outcome.winner and result.branch_index == outcome.winner.branch_index else " "
         state = f"score {number(result.score)}" if result.success else "failed"
-        said = str(result.exception or result.error).strip().splitlines()
-        screen.say(f"{mark} {result.branch_index}: {state}{': ' + said[-1] if said else ''}")
+        message = str(result.exception or result.error).strip().splitlines()
+        screen.say(f"{mark} {result.branch_index}: {state}{': ' + message[-1] if message else ''}")
     if outcome.committed and outcome.winner:
         screen.say(f"committed: candidate {outcome.winner.branch_index}; shells need `cd .` now")
     else:

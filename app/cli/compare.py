@@ -142,7 +142,7 @@ def compare(
     first = planned[0].plan
     if not target.deployed:
         _require_equal_workers(planned)
-    for notice in dict.fromkeys(text for one in planned for text in one.plan.notices):
+    for notice in dict.fromkeys(text for run in planned for text in run.plan.notices):
         screen.note(f"notice: {notice}")
     with open_session(
         target, first.settings, inline=False, screen=screen, evaluator=evaluator_of(first.problem)
@@ -176,8 +176,8 @@ def _require_equal_workers(planned: Sequence[_PlannedRun]) -> None:
     from app.cli.session import environment_of_workers
     from app.config.layers import UsageError
 
-    environments = [environment_of_workers(one.plan.settings, {}) for one in planned]
-    if any(one != environments[0] for one in environments):
+    environments = [environment_of_workers(run.plan.settings, {}) for run in planned]
+    if any(environment != environments[0] for environment in environments):
         raise UsageError(
             "the arms or problems differ in settings of the workers, which all runs share",
             where="--arm",
@@ -302,19 +302,19 @@ def _work(
             if not session.detached:
                 text = "pausing: steps in progress end; Ctrl-C again stops at once"
                 session.screen.note(text)
-                for one in at_work:
-                    lifecycle.pause(session.ctx, one.run.id, "interrupted")
+                for running in at_work:
+                    lifecycle.pause(session.ctx, running.run.id, "interrupted")
         while waiting and halted is None and len(at_work) < at_once:
             at_work.append(_begun(session, comparison, waiting.popleft()))
         session.ledger.check()
         for _ in range(len(at_work)):
-            one = at_work.popleft()
-            status = one.follower.poll()
-            if not one.until.reached(status) and not (halted and halted()):
-                at_work.append(one)
+            running = at_work.popleft()
+            status = running.follower.poll()
+            if not running.until.reached(status) and not (halted and halted()):
+                at_work.append(running)
                 continue
             if status is not None:
-                _conclude(session, one, status)
+                _conclude(session, running, status)
                 ended[status.run.name] = status.run
                 done = f"{len(ended)}/{len(planned)} {status.run.name}: {status.run.state.value}"
                 best = number(status.progress.best)
@@ -355,13 +355,13 @@ def _begun(session: RunSession, comparison: str, planned: _PlannedRun) -> _RunAt
     return _RunAtWork(run, follower, until)
 
 
-def _conclude(session: RunSession, one: _RunAtWork, status: RunStatus) -> None:
+def _conclude(session: RunSession, running: _RunAtWork, status: RunStatus) -> None:
     """Pauses a run that waits for a service that does not answer."""
     from app.engine import lifecycle
 
-    if one.until.stuck:
+    if running.until.stuck:
         reason = f"nothing settled for long; {status.run.reason}"
-        lifecycle.pause(session.ctx, one.run.id, reason)
+        lifecycle.pause(session.ctx, running.run.id, reason)
 
 
 def _comparison(
@@ -375,13 +375,17 @@ def _comparison(
     measured: dict[str, dict[str, list[ArmRun]]] = {}
     unfinished: dict[str, str] = {}
     settings: dict[str, Mapping[str, Mapping[str, Any]]] = {}
-    nulls = {one.arm for one in planned if one.plan.settings.search.strategy == NULL_ARM}
+    nulls = {
+        planned_run.arm
+        for planned_run in planned
+        if planned_run.plan.settings.search.strategy == NULL_ARM
+    }
     null = NULL_ARM if NULL_ARM in nulls else min(nulls)
-    for one in planned:
-        arms = measured.setdefault(one.problem, {})
-        runs = arms.setdefault(one.arm, [])
-        settings.setdefault(one.arm, one.plan.settings.model_dump(mode="json"))
-        run = ended.get(one.run_name(name))
+    for planned_run in planned:
+        arms = measured.setdefault(planned_run.problem, {})
+        runs = arms.setdefault(planned_run.arm, [])
+        settings.setdefault(planned_run.arm, planned_run.plan.settings.model_dump(mode="json"))
+        run = ended.get(planned_run.run_name(name))
         found = None
         if run is not None and run.state is RunState.FINISHED:
             table = list(rows(history(store, run.id)))
@@ -391,7 +395,7 @@ def _comparison(
         else:
             state = "not begun" if run is None else run.state.value
             why = f" ({run.reason})" if run is not None and run.reason else ""
-            unfinished[one.run_name(name)] = f"{state}{why}"
+            unfinished[planned_run.run_name(name)] = f"{state}{why}"
     return Comparison(
         name,
         planned[0].plan.settings.budget.proposals,

@@ -137,7 +137,7 @@ def _show_run(name: str, screen: Screen) -> None:
     folder = Path(read_local_state(ledger.home, run.name).out)
     answer = document(summary, str(folder) if folder.is_dir() else None)
     answer |= {"worked_on": at_work, "waiting": waiting}
-    answer["ratings"] = None if ratings is None else [one.document() for one in ratings]
+    answer["ratings"] = None if ratings is None else [rating.document() for rating in ratings]
     if summary.load is not None:
         answer["models"] = [asdict(endpoint) for endpoint in endpoints]
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
@@ -202,9 +202,9 @@ def _ratings(ratings: Sequence[RatedProgram]) -> Table:
     table = Table(box=None, padding=(0, 3, 0, 0))
     for column in ("program", "rating", "from", "to", "Elo", "points", "games"):
         table.add_column(column, justify="left" if column == "program" else "right")
-    for one in ratings[:MOST_RATINGS]:
-        numbers = (f"{value:.0f}" for value in (one.rating, one.low, one.high, one.elo))
-        table.add_row(one.program[:12], *numbers, f"{one.points:g}", str(one.games))
+    for rating in ratings[:MOST_RATINGS]:
+        numbers = (f"{value:.0f}" for value in (rating.rating, rating.low, rating.high, rating.elo))
+        table.add_row(rating.program[:12], *numbers, f"{rating.points:g}", str(rating.games))
     return table
 
 
@@ -252,26 +252,33 @@ def _print_validation(
     summary: Summary, best: MeasuredProgram, problem: Problem, screen: Screen
 ) -> None:
     """Prints the result on validation data, beside the programs that have a name."""
-    named = {name: one.measured for one in summary.validated for name in one.names}
+    named = {name: program.measured for program in summary.validated for name in program.names}
     shown = (*problem.baselines, *problem.references)
     columns = {"best": best, **{name: named[name] for name in shown if name in named}}
     table = Table(box=None, padding=(0, 3, 0, 0))
     table.add_column("")
     for name in columns:
         table.add_column(name, justify="right")
-    table.add_row("fitness", *(number(one.fitness) for one in columns.values()), style="bold")
+    table.add_row(
+        "fitness", *(number(measured.fitness) for measured in columns.values()), style="bold"
+    )
     for metric in sorted(best.metrics):
-        table.add_row(metric, *(number(one.metrics.get(metric)) for one in columns.values()))
-    searched = [one for one in summary.validated if one.admitted]
+        table.add_row(
+            metric, *(number(measured.metrics.get(metric)) for measured in columns.values())
+        )
+    searched = [validated for validated in summary.validated if validated.admitted]
     screen.say(
         f"\nvalidation, on data that the search never saw: the best of {len(searched)} programs of "
         f"the search\n"
     )
     screen.out.print(table)
-    for one in searched:
-        if one.failure:
-            who, detail = one.measured.program[:8], one.failure.shown.strip().splitlines()[:1]
-            screen.say(f"left out: {who}: {': '.join([one.failure.kind.value, *detail])}")
+    for validated in searched:
+        if validated.failure:
+            who, detail = (
+                validated.measured.program[:8],
+                validated.failure.shown.strip().splitlines()[:1],
+            )
+            screen.say(f"left out: {who}: {': '.join([validated.failure.kind.value, *detail])}")
 
 
 def _validated(summary: Summary) -> Table:
@@ -281,12 +288,14 @@ def _validated(summary: Summary) -> Table:
     for column in ("by search", "by validation"):
         table.add_column(column, justify="right")
     table.add_column("")
-    for one in summary.validated:
+    for validated in summary.validated:
         table.add_row(
-            one.measured.program[:8],
-            number(one.admitted.fitness if one.admitted else None),
-            one.failure.kind.value if one.failure else number(one.measured.fitness),
-            ", ".join(one.names),
+            validated.measured.program[:8],
+            number(validated.admitted.fitness if validated.admitted else None),
+            validated.failure.kind.value
+            if validated.failure
+            else number(validated.measured.fitness),
+            ", ".join(validated.names),
         )
     return table
 

@@ -77,16 +77,18 @@ def _count(loaded: Mapping[str, Any], key: str, default: int) -> int:
 def _models(loaded: Mapping[str, Any]) -> dict[Any, dict[str, Any] | None]:
     """Returns provider id to model; None for `fake`, which a search without a model replaces."""
     providers = loaded.get("llm_providers") or []
-    if not isinstance(providers, list) or not all(isinstance(one, dict) for one in providers):
+    if not isinstance(providers, list) or not all(
+        isinstance(provider, dict) for provider in providers
+    ):
         raise ValueError("`llm_providers` must be a list of providers")
     models: dict[Any, dict[str, Any] | None] = {}
-    for one in providers:
-        model = {"name": one.get("model_name"), "provider": one.get("provider_type")}
-        if "timeout_seconds" in one:
-            model["timeout_seconds"] = one["timeout_seconds"]
-        if "max_retries" in one:
-            model["retries"] = one["max_retries"]
-        models[one.get("provider_id")] = None if model["provider"] == "fake" else model
+    for provider in providers:
+        model = {"name": provider.get("model_name"), "provider": provider.get("provider_type")}
+        if "timeout_seconds" in provider:
+            model["timeout_seconds"] = provider["timeout_seconds"]
+        if "max_retries" in provider:
+            model["retries"] = provider["max_retries"]
+        models[provider.get("provider_id")] = None if model["provider"] == "fake" else model
     for key in ("generator_provider_id", "refiner_provider_id"):
         if key in loaded and loaded[key] not in models:
             raise ValueError(f"`{key}`: no provider is called {loaded[key]!r}")

@@ -31,10 +31,10 @@ class Command:
     def __call__(self, path: Path) -> Answer:
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as score:
             status = self._run(path, output.fileno(), score.fileno())
-            said, scored = _end_of(output.fileno()), _end_of(score.fileno()).strip()
-        value = {"exit_status": status, "output": said}
+            printed, scored = _end_of(output.fileno()), _end_of(score.fileno()).strip()
+        value = {"exit_status": status, "output": printed}
         if status != 0:
-            return Answer(False, None, said.strip() or f"exit status {status}", value)
+            return Answer(False, None, printed.strip() or f"exit status {status}", value)
         try:
             return Answer(True, float(scored) if scored else None, "", value)
         except ValueError:

@@ -240,7 +240,8 @@ class Group:
 
     def _replace(self, result: SpeculationResult) -> None:
         self.results = [
-            result if one.branch_index == result.branch_index else one for one in self.results
+            result if earlier.branch_index == result.branch_index else earlier
+            for earlier in self.results
         ]
 
     def _ended(
@@ -323,8 +324,10 @@ class Group:
 
 def best(finished: Sequence[FinishedCandidate]) -> list[FinishedCandidate]:
     """Returns the successes, the best first; of equal scores the earlier candidate is first."""
-    successes = [one for one in finished if one.result.success]
-    return sorted(successes, key=lambda one: (-one.result.score, one.result.branch_index))
+    successes = [candidate for candidate in finished if candidate.result.success]
+    return sorted(
+        successes, key=lambda candidate: (-candidate.result.score, candidate.result.branch_index)
+    )
 
 
 def _itself(function: Callable[[], Any]) -> Callable[[], Any]:
@@ -348,10 +351,10 @@ def _closed(task: _Task) -> _EndedCandidate:
 def _end(tasks: Sequence[_Task]) -> None:
     """Ends tasks at work, all at once."""
     running = [task.running for task in tasks if task.running is not None]
-    for one in running:
-        one.request_end()
-    for one in running:
-        one.close()
+    for candidate in running:
+        candidate.request_end()
+    for candidate in running:
+        candidate.close()
 
 
 def _attempt(
@@ -377,8 +380,8 @@ def _attempt(
 def _result(index: int, ended: _EndedCandidate, branch: Branch | None) -> SpeculationResult:
     path = branch.path if branch else None
     if ended.exception is not None:
-        said = str(ended.exception)
-        return SpeculationResult(index, False, None, ended.exception, path, 0.0, said)
+        message = str(ended.exception)
+        return SpeculationResult(index, False, None, ended.exception, path, 0.0, message)
     answer = Answer(**ended.returned)
     score = 0.0 if not answer.success else 1.0 if answer.score is None else answer.score
     return SpeculationResult(index, answer.success, answer.value, None, path, score, answer.error)

@@ -135,8 +135,8 @@ class Cascaded:
         """Runs the pattern on a workspace, a branch or the path of a folder."""
         with opened(target) as base, Group(self) as group:
             for width in self.fan_out:
-                said = [one.error for one in group.outcome(None).all_results if one.error]
-                entries = [Entry(base, partial(_informed, self.task, said))] * width
+                errors = [one.error for one in group.outcome(None).all_results if one.error]
+                entries = [Entry(base, partial(_informed, self.task, errors))] * width
                 outcome = _first_commit(group, group.race(entries, seconds=self.wave_timeout))
                 if outcome.committed:
                     return outcome

@@ -188,10 +188,13 @@ def _work(function: Callable[[], Any], written: int, mask: Iterable[int]) -> Non
     try:
         document = json.dumps({"returned": function()})
     except BaseException as error:  # whatever it is, the pattern's process is to know
-        said = str(error)
+        message = str(error)
         name = type(error).__name__
         document = json.dumps(
-            {"raised": f"{name}: {said}" if said else name, "traceback": traceback.format_exc()}
+            {
+                "raised": f"{name}: {message}" if message else name,
+                "traceback": traceback.format_exc(),
+            }
         )
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):

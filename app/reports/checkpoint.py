@@ -31,15 +31,17 @@ def write_checkpoint(store: Store, summary: Summary, problem: Problem, folder: P
     with store.begin() as tx:
         placed = tx.history.placed(run.id, MOST_PROGRAMS)
         elites = tx.archive.elites(run.id)
-        first = {one.program: (one, evaluations) for one, evaluations in reversed(placed)}
+        first = {
+            settled.program: (settled, evaluations) for settled, evaluations in reversed(placed)
+        }
         sources = tx.programs.get([program for program in first if program])
-    fitness = {str(program): one.fitness for program, (one, _) in first.items()}
+    fitness = {str(program): settled.fitness for program, (settled, _) in first.items()}
     members: list[dict[str, None]] = [{} for _ in range(run.islands)]
-    for program, (one, evaluations) in first.items():
+    for program, (settled, evaluations) in first.items():
         source = sources[program or ""].source
-        text = _program(one, evaluations, source, problem.language, fitness)
+        text = _program(settled, evaluations, source, problem.language, fitness)
         _write(checkpoint / "programs" / f"{program}.json", text)
-        members[one.island][str(program)] = None
+        members[settled.island][str(program)] = None
     maps: list[dict[str, str]] = [{} for _ in range(run.islands)]
     for island, elite in elites:
         maps[island].setdefault("-".join(map(str, elite.cell)), elite.program)
@@ -72,31 +74,31 @@ def write_checkpoint(store: Store, summary: Summary, problem: Problem, folder: P
 
 
 def _program(
-    one: Settled,
+    settled: Settled,
     evaluations: list[Evaluation],
     source: str,
     language: str,
     fitness: dict[str, float | None],
 ) -> dict[str, Any]:
-    program, parent = str(one.program), next(iter(one.parents), None)
+    program, parent = str(settled.program), next(iter(settled.parents), None)
     artifacts = {name: text for e in evaluations for name, text in e.artifacts.items()}
     known = parent if parent in fitness and parent != program else None
     return {
         "id": program,
         "code": source,
-        "changes_description": one.changes,
+        "changes_description": settled.changes,
         "language": language,
         "parent_id": known,
-        "generation": one.generation,
-        "timestamp": one.seconds,
-        "iteration_found": max(0, one.ordinal + 1),
-        "metrics": {**merged_metrics(program, evaluations), COMBINED: one.fitness},
+        "generation": settled.generation,
+        "timestamp": settled.seconds,
+        "iteration_found": max(0, settled.ordinal + 1),
+        "metrics": {**merged_metrics(program, evaluations), COMBINED: settled.fitness},
         "complexity": 0.0,
         "diversity": 0.0,
         "metadata": {
-            "changes": one.changes,
+            "changes": settled.changes,
             "parent_metrics": {COMBINED: fitness[known]} if known else {},
-            "island": one.island,
+            "island": settled.island,
         },
         "prompts": None,
         "artifacts_json": json.dumps(artifacts) if artifacts else None,

@@ -63,21 +63,21 @@ def rated(games: Iterable[Played]) -> list[RatedProgram]:
     periods: dict[CohortId, list[Game]] = {}
     for game in games:
         if game.score is not None:
-            one = Game(game.first, game.second, game.score)
-            periods.setdefault(game.cohort, []).append(one)
+            played = Game(game.first, game.second, game.score)
+            periods.setdefault(game.cohort, []).append(played)
     ratings: dict[ProgramId, float] = {}
     for period in periods.values():
         ratings = elo(period, ratings)
-    counted = [one for period in periods.values() for one in period]
+    counted = [played for period in periods.values() for played in period]
     newest: dict[ProgramId, None] = {}
-    for one in reversed(counted):
-        newest |= {one.first: None, one.second: None}
+    for played in reversed(counted):
+        newest |= {played.first: None, played.second: None}
     chosen = set(list(newest)[:MOST_RATED])
-    kept = [one for one in counted if {one.first, one.second} <= chosen]
+    kept = [played for played in counted if {played.first, played.second} <= chosen]
     points = dict.fromkeys(chosen, 0.0)
-    for one in kept:
-        points[one.first] += one.score
-        points[one.second] += 1.0 - one.score
+    for played in kept:
+        points[played.first] += played.score
+        points[played.second] += 1.0 - played.score
     programs = [
         RatedProgram(p, r.value, r.low, r.high, ratings[p], r.games, points[p])
         for p, r in bradley_terry(kept).items()

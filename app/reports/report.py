@@ -54,7 +54,7 @@ def lineage(store: Store, run: int, best: BestProgram) -> list[Step]:
     """Returns the best program and its ancestors by first parents, oldest first."""
     with store.begin() as tx:
         line = tx.history.lineage(run, best.measured.program, MOST_ANCESTORS)
-        programs = [one.program for one in line if one.program]
+        programs = [settled.program for settled in line if settled.program]
         sources = {name: program.source for name, program in tx.programs.get(programs).items()}
     steps, before = [], ""
     for settled in reversed(line):
@@ -123,7 +123,7 @@ def _results(summary: Summary) -> Iterator[str]:
     yield from ("### Results", "", *_table(("", *map(code, columns)), lines))
     if summary.validated:
         head = ("program", "", "by search", "by validation")
-        validated = [_validated(one) for one in summary.validated]
+        validated = [_validated(program) for program in summary.validated]
         yield from ("### Validation", "", *_table(head, validated))
 
 

@@ -250,7 +250,9 @@ def notices(tx: Transaction, run: int) -> tuple[str, ...]:
 
 def _best(tx: Transaction, run: Run, validated: Sequence[ValidatedProgram]) -> BestProgram | None:
     """Returns the result of a run; validation chooses it once the run has finished."""
-    chosen = next((one for one in validated if one.admitted and not one.failure), None)
+    chosen = next(
+        (program for program in validated if program.admitted and not program.failure), None
+    )
     if chosen is not None and run.state is not RunState.FINISHED:
         chosen = None
     best = chosen.admitted if chosen else tx.history.best(run.id)
@@ -272,20 +274,20 @@ def _validated(tx: Transaction, run: int, problem: Problem) -> tuple[ValidatedPr
     for name, program in (*problem.baselines.items(), *references.items()):
         named.setdefault(program, []).append(name)
     validated = []
-    for one in tx.history.validations(run):
-        if one.waiting:
+    for validation in tx.history.validations(run):
+        if validation.waiting:
             continue
-        settled = tx.history.of_program(run, one.program, _FIRST)
+        settled = tx.history.of_program(run, validation.program, _FIRST)
         admitted = next((s for s in settled if s.state is State.ADMITTED), None)
         measured = MeasuredProgram(
-            one.program,
-            one.fitness,
-            merged_metrics(one.program, one.evaluations),
-            all(evaluation.verified for evaluation in one.evaluations),
-            fitness_names(one.program, one.evaluations),
+            validation.program,
+            validation.fitness,
+            merged_metrics(validation.program, validation.evaluations),
+            all(evaluation.verified for evaluation in validation.evaluations),
+            fitness_names(validation.program, validation.evaluations),
         )
-        names = tuple(named.get(one.program, ()))
-        validated.append(ValidatedProgram(names, admitted, measured, one.failure))
+        names = tuple(named.get(validation.program, ()))
+        validated.append(ValidatedProgram(names, admitted, measured, validation.failure))
     return tuple(sorted(validated, key=_rank, reverse=True))
 
 
@@ -353,7 +355,7 @@ def document(summary: Summary, out: str | None) -> dict[str, Any]:
         "costs": costs_document(summary.costs),
         "best": best_document(best) if best else None,
         "baselines": {name: _measurements(seed) for name, seed in summary.baselines.items()},
-        "validated": [validated_document(one) for one in summary.validated],
+        "validated": [validated_document(program) for program in summary.validated],
         "verified": best.measured.verified if best else None,
         "notices": list(summary.notices),
         "wall_seconds": round(summary.seconds, 3),

@@ -158,9 +158,9 @@ class Description(_Section):
     @model_validator(mode="after")
     def _distinct(self) -> Self:
         for what, names in (
-            ("stages", [one.name for one in self.measuring]),
+            ("stages", [stage.name for stage in self.measuring]),
             ("axes", [axis.name for axis in self.axes]),
-            *((f"cases of {one.name}", one.cases) for one in self.measuring),
+            *((f"cases of {stage.name}", stage.cases) for stage in self.measuring),
         ):
             if twice := [name for name in names if names.count(name) > 1]:
                 raise ValueError(f"two {what} are called {twice[0]!r}")

@@ -93,9 +93,9 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
         thresholds=thresholds,
         cases=Cases(
             {
-                one.name: case_groups(one.cases, together=one.together)
-                for one in description.measuring
-                if one.cases
+                stage.name: case_groups(stage.cases, together=stage.together)
+                for stage in description.measuring
+                if stage.cases
             },
             whole=description.every_case,
         ),
@@ -232,10 +232,10 @@ def _gates(stages: Sequence[StageSection]) -> tuple[tuple[float, ...], dict[str,
     gates = [stage.gate for stage in stages[:-1]]
     while gates and gates[-1] is None:
         gates.pop()
-    numbers = tuple(float(one) for one in gates if isinstance(one, float))
+    numbers = tuple(float(gate) for gate in gates if isinstance(gate, float))
     if len(numbers) == len(gates):
         return numbers, {}
-    return (), {"search.gates": [_OPEN_GATE if one is None else one for one in gates]}
+    return (), {"search.gates": [_OPEN_GATE if gate is None else gate for gate in gates]}
 
 
 def _axis(axis: AxisSection) -> Axis:

@@ -108,7 +108,7 @@ def runnable(source: str) -> str:
     if tree is None:
         return source
     lines, names = regions.lines(source), _decorators(tree)
-    for decorator in (one for node in _functions(tree) for one in node.decorator_list):
+    for decorator in (decorator for node in _functions(tree) for decorator in node.decorator_list):
         if _mark(decorator, names):
             for row in range(decorator.lineno - 1, decorator.end_lineno or decorator.lineno):
                 lines[row] = f"# {lines[row]}"
@@ -163,10 +163,10 @@ def _decorators(tree: ast.Module) -> dict[str, str]:
         match node:
             case ast.Import(names=imported):
                 packages += [
-                    one.asname for one in imported if one.name == "funsearch" and one.asname
+                    alias.asname for alias in imported if alias.name == "funsearch" and alias.asname
                 ]
             case ast.ImportFrom(module="funsearch", names=imported):
-                names |= {one.asname or one.name: one.name for one in imported}
+                names |= {alias.asname or alias.name: alias.name for alias in imported}
     return names | {f"{package}.{mark}": mark for package in packages for mark in _NAMED}
 
 
