@@ -3,8 +3,7 @@
 docs/problem-yaml.md describes them; `schema` returns their JSON Schema.
 """
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
@@ -20,6 +19,7 @@ from pydantic import (
 )
 
 from app.adapters.problems.games import LostGames
+from app.adapters.problems.yaml_text import composed, guarded, pairs
 from app.domain.problem import ProblemError
 from app.domain.search.gates import gate
 
@@ -206,14 +206,8 @@ def described(text: str) -> DescribedText:
     Raises:
       ProblemError: It is not YAML, or a key is wrong; with line and key.
     """
-    try:
-        loaded = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise ProblemError(
-            f"not YAML: {error.problem}", where=f"{FILE}{line}", remedy="Correct the line."
-        ) from error
-    lines = _lines_of(text)
+    loaded = guarded(FILE, lambda: yaml.safe_load(text))
+    lines = {pair.name: pair.line for pair in pairs(composed(text, FILE))}
     try:
         return DescribedText(Description.model_validate(loaded), lines)
     except ValidationError as error:
@@ -222,7 +216,7 @@ def described(text: str) -> DescribedText:
         raise ProblemError(
             f"`{key or 'the file'}`: {_lowered(fault['msg'].removeprefix('Value error, '))}",
             where=_place(lines, key),
-            value=json.dumps(fault["input"], default=str)[:80],
+            value=repr(fault["input"])[:80],
             remedy="docs/problem-yaml.md lists every key, docs/problem.schema.json with its type.",
         ) from error
 
@@ -236,24 +230,6 @@ def _dotted(loc: Sequence[str | int]) -> str:
     kinds = ("float", "str", "function-after", "constrained-str", "int", "bool")
     parts = [part for part in loc if isinstance(part, int) or not part.startswith(kinds)]
     return ".".join(map(str, parts))
-
-
-def _lines_of(text: str) -> dict[str, int]:
-    node = yaml.compose(text, Loader=yaml.SafeLoader)
-    return dict(_lines(node, "")) if node else {}
-
-
-def _lines(node: yaml.Node, above: str) -> Iterator[tuple[str, int]]:
-    if isinstance(node, yaml.MappingNode):
-        parts = [(str(key.value), key, value) for key, value in node.value]
-    elif isinstance(node, yaml.SequenceNode):
-        parts = [(str(index), value, value) for index, value in enumerate(node.value)]
-    else:
-        return
-    for name, place, value in parts:
-        key = f"{above}.{name}" if above else name
-        yield key, place.start_mark.line + 1
-        yield from _lines(value, key)
 
 
 def _place(lines: Mapping[str, int], key: str) -> str:

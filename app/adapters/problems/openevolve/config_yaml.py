@@ -2,13 +2,14 @@
 
 import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
 from app.adapters.problems.openevolve.keys import KEYS, MODEL_KEYS, Key, Kind
+from app.adapters.problems.yaml_text import composed, guarded, pairs
 from app.domain.problem import ProblemError
 from app.domain.secrets import KEY_NAME, REDACTED, without_keys
 
@@ -52,11 +53,11 @@ def without_secrets(text: str, where: str) -> str:
     """
     starts = {
         token.end_mark.index: token.start_mark.index
-        for token in _guarded(where, lambda: list(yaml.scan(text, Loader=yaml.SafeLoader)))
+        for token in guarded(where, lambda: list(yaml.scan(text, Loader=yaml.SafeLoader)))
         if isinstance(token, yaml.ScalarToken)
     }
     spans = set()
-    for pair in _pairs(_composed(text, where)):
+    for pair in pairs(composed(text, where)):
         if KEY_NAME.search(pair.key) and _is_literal(pair.value):
             end = pair.value.end_mark.index
             spans.add((starts[end], end))
@@ -98,9 +99,9 @@ def read(text: str, where: str) -> Config:
     Raises:
       ProblemError: The text is not YAML, or a known key has a value of the wrong type.
     """
-    root = _composed(text, where)
-    lines = {pair.name: pair.line for pair in _pairs(root)}
-    loaded = _guarded(where, lambda: yaml.safe_load(text))
+    root = composed(text, where)
+    lines = {pair.name: pair.line for pair in pairs(root)}
+    loaded = guarded(where, lambda: yaml.safe_load(text))
     if loaded is None:
         return Config()
     if not isinstance(loaded, dict):
@@ -274,75 +275,11 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 120 else text[:117] + "..."
 
 
-def _composed(text: str, where: str) -> yaml.Node | None:
-    """Returns the tree of nodes of a text; None for an empty text.
-
-    Raises:
-      ProblemError: The text is not YAML.
-    """
-    node: yaml.Node | None = _guarded(where, lambda: yaml.compose(text, Loader=yaml.SafeLoader))
-    return node
-
-
-def _guarded(where: str, parse: Callable[[], Any]) -> Any:
-    """Returns what `parse` returns.
-
-    Raises:
-      ProblemError: `parse` found a syntax error.
-    """
-    try:
-        return parse()
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        raise ProblemError(
-            "not valid YAML",
-            where=f"{where}:{mark.line + 1}" if mark else where,
-            value=str(error.problem or error.context),
-            remedy="Correct the syntax on or just above that line.",
-        ) from error
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ProblemError(
-            "not valid YAML",
-            where=where,
-            value=str(error).splitlines()[0][:200],
-            remedy="Correct the syntax of the file.",
-        ) from error
-
-
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    """One `key: value` of the text; `name` is the dotted path, `line` counts from 1."""
-
-    name: str
-    key: str
-    value: yaml.Node
-    line: int
-
-
-def _pairs(root: yaml.Node | None) -> Iterator[_Pair]:
-    """Yields the pairs of every mapping, each mapping once, however often it is an alias."""
-    waiting: list[tuple[str, yaml.Node | None]] = [("", root)]
-    seen: set[int] = set()
-    while waiting:
-        path, node = waiting.pop()
-        if node is None or id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, yaml.MappingNode):
-            for key, value in node.value:
-                if isinstance(key, yaml.ScalarNode):
-                    name = f"{path}{key.value}"
-                    yield _Pair(name, key.value, value, key.start_mark.line + 1)
-                    waiting.append((f"{name}.", value))
-        elif isinstance(node, yaml.SequenceNode):
-            waiting.extend((f"{path}{index}.", part) for index, part in enumerate(node.value))
-
-
 def _repeated(root: yaml.Node | None, where: str) -> list[str]:
     """Returns a sentence for each key that a later one of its mapping overrules."""
     last: dict[str, int] = {}
     notices = []
-    for pair in _pairs(root):
+    for pair in pairs(root):
         if pair.name in last:
             notices.append(
                 f"{where}:{pair.line}: `{pair.name}` is given again; what line "

@@ -158,7 +158,9 @@ def test_hidden_files_keep_a_problem_out_of_compatible_mode(described):
         ("validation: {name: v, references: {a: c.py}}\n", "`validation.references.a` names"),
         ("validation: {name: v}\nplayers: 2\n", "`validation` measures programs alone"),
         ("seeds: {first: a.py}\n", "problem.yaml: `stages`: field required"),
-        ("axes: [\n", r"problem.yaml:\d: not YAML"),
+        ("axes: [\n", r"problem.yaml:\d: not valid YAML"),
+        ("settings: {a: 2026-13-01}\n", r"problem.yaml: not valid YAML \(month must be"),
+        ("settings: &own {a: *own}\n", r"problem.yaml:4: `settings"),
     ],
 )  # fmt: skip
 def test_an_error_names_line_and_key(described, text, message):
