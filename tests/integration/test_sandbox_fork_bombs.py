@@ -154,6 +154,24 @@ def test_the_bound_counts_processes_at_once_not_in_sequence(
     assert score(run(behind, COUNTING, mode, limits)) == 0.5
 
 
+CROWD = """
+import os, time
+at_first = os.nice(0)
+for _ in range(6):
+    if os.fork() == 0:
+        time.sleep(60)
+crowded = os.nice(0)
+def solve(x):
+    assert at_first < crowded == 19, (at_first, crowded)
+    return x * x
+"""
+
+
+@pytest.mark.parametrize("behind", ["bare"], indirect=True)
+def test_a_crowd_gives_way_to_what_has_to_end_it(behind: ProcessSandbox) -> None:
+    assert score(run(behind, CROWD, Mode.GUARDED, replace(LIMITS, wall_seconds=60.0))) == 0.5
+
+
 def test_a_sandbox_reports_what_bounds_its_processes(behind: ProcessSandbox) -> None:
     isolation = booted_isolation(behind)
     assert isolation["limits"]

@@ -38,6 +38,10 @@ _REQUEST = struct.Struct("=QIIiIQ6Q")
 _ANSWER = struct.Struct("=QqiI")  # the request's number, a value, an error, flags
 _GO_ON = 1
 
+_CROWD = 4
+"""A task that makes another when there are as many has the lowest priority from then on: else a
+program that forks all it may has 64 times the share of the zygote, which has to end it."""
+_LOWEST_PRIORITY = 19
 _PAUSE_SECONDS = 0.02
 """Between two counts.  It also slows down a program that forks in spite of refusals."""
 _PROBING_SECONDS = 5.0
@@ -130,7 +134,7 @@ class ForkGate:
         self._left = TaskCount(0, 0)
         self._counted = -_PAUSE_SECONDS
         self._homes: dict[int, str] = {}
-        self._waiting: list[tuple[int, int]] = []
+        self._waiting: list[tuple[int, int, int]] = []
 
     def admit(self, listener: int, home: str) -> None:
         """Takes over a listener, and closes it at the end.
@@ -162,8 +166,8 @@ class ForkGate:
             _send(listener, number, -file_modes.change(pid, call, tuple(arguments), home), 0)
         elif call in file_modes.CALLS:
             _send(listener, number, 0, _GO_ON)
-        elif not self._granted(listener, number):
-            self._waiting.append((listener, number))
+        elif not self._granted(listener, number, pid):
+            self._waiting.append((listener, number, pid))
 
     def answer(self) -> None:
         """Answers the waiting forks, if it is time for another count."""
@@ -174,14 +178,17 @@ class ForkGate:
         count = self._count()
         self._left = TaskCount(self._most.programs - count.programs, self._most.total - count.total)
         waiting, self._waiting = self._waiting, []
-        for listener, number in waiting:
-            if not self._granted(listener, number):
+        for listener, number, task in waiting:
+            if not self._granted(listener, number, task):
                 _send(listener, number, -errno.EAGAIN, 0)
 
-    def _granted(self, listener: int, number: int) -> bool:
+    def _granted(self, listener: int, number: int, task: int) -> bool:
         evaluators = not self._homes[listener]
         if (self._left.total if evaluators else self._left.programs) <= 0:
             return False
+        if self._most.total - self._left.total >= _CROWD:
+            with contextlib.suppress(OSError):  # it has ended, or its identity is another
+                os.setpriority(os.PRIO_PROCESS, task, _LOWEST_PRIORITY)
         self._left = TaskCount(self._left.programs - (not evaluators), self._left.total - 1)
         _send(listener, number, 0, _GO_ON)
         return True

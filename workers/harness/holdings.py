@@ -13,6 +13,7 @@ import errno
 import os
 import re
 import stat
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -97,15 +98,19 @@ class HoldingsWatch:
         self._filters = _status(os.getpid()).get(_FILTERS, 0)
         self._concealed: set[str] = set()
 
-    def look(self, pids: Iterable[int], memory_bytes: int) -> tuple[str, int]:
+    def look(self, pids: Iterable[int], memory_bytes: int, until: float) -> tuple[str, int]:
         """Returns which bound the trial exceeds, "" if none, and the memory it shares.
 
         Args:
           pids: Its processes.
           memory_bytes: What it may still have in shared memory and buffers.
+          until: When to give up, in `time.monotonic` seconds: 60 processes with as many mappings as
+            the kernel permits take seconds to look at.
         """
         found = Holdings(all_sockets=_sockets() if self._layout.network_closed else 0)
         for pid in pids:
+            if time.monotonic() >= until:
+                return "", 0
             self._look_at_process(pid, found)
         if not self._layout.own_root:
             for path, uid in self._places:

@@ -133,7 +133,7 @@ class TrialRun:
                 self._take_processor_times()
                 return
             if now >= quiet_until:
-                self._check_usage()
+                self._check_usage(deadline)
                 checked = time.monotonic()
                 quiet_until = checked + max(_POLL_SECONDS, _LOOKING_SHARE * (checked - now))
             wait = min(deadline - now, _POLL_SECONDS)
@@ -352,10 +352,11 @@ class TrialRun:
             self._waited_seconds = max(self._waited_seconds, time_of.waited - before.waited)
         self._used_seconds = used
 
-    def _check_usage(self) -> None:
+    def _check_usage(self, deadline: float) -> None:
         """Ends a trial that uses too much memory: a full cgroup slows down the zygote as well.
 
         Where the kernel bounds no sum, it also ends one with too many files, or too large ones.
+        What is not known by the deadline does not matter any more.
         """
         state = self._state
         if self._game is not None:
@@ -374,7 +375,7 @@ class TrialRun:
         alive = processes.others(state.layout, frozenset((state.evaluator_zygote.pid,)))
         resident = processes.resident_bytes(alive, state.baseline_bytes)
         left = (int(self._bounds["memory_mib"]) << 20) - resident.private
-        exceeded, shared = self._holdings.look(alive, left)
+        exceeded, shared = self._holdings.look(alive, left, deadline)
         if not state.layout.counted_memory:
             shared = max(shared, resident.shared)
             self._peak_kib = max(self._peak_kib, (resident.private + shared) // _KIB)
@@ -434,6 +435,9 @@ class TrialRun:
             if pid and not (pid == self._evaluator_pid and self._report is not None):
                 self._ended_by_us.add(pid)
                 processes.kill(pid)
+        if self._report is None:
+            # All at once: what is left computes beside this process while the report is waited for.
+            self._end_all(frozenset((state.evaluator_zygote.pid,)))
         until = time.monotonic() + _EVALUATOR_END_SECONDS
         while self._report is None and not self._evaluator_lost:
             if not select.select(
@@ -449,11 +453,7 @@ class TrialRun:
         self._wait_for_programs(_DYING_SECONDS)
         if not self._evaluator_waits:
             state.evaluator_zygote.end_kept()
-        known_pids = state.evaluator_zygote.pids()
-        left = [
-            str(pid)
-            for pid in processes.end_all(state.layout, known_pids, self._program_uids(), self._reap)
-        ]
+        left = [str(pid) for pid in self._end_all(state.evaluator_zygote.pids())]
         self._pipes.finish()
         if self._turns is not None:
             self._turns.close()
@@ -464,6 +464,10 @@ class TrialRun:
                 program.listener.close()
                 os.unlink(address)
         return left
+
+    def _end_all(self, known: frozenset[int]) -> list[int]:
+        """Ends every process of the sandbox but this one and `known`; returns the survivors."""
+        return processes.end_all(self._state.layout, known, self._program_uids(), self._reap)
 
     def _wait_for_programs(self, seconds: float) -> None:
         """Waits for ending programs; one that is stuck is left to `processes.end_all`."""
