@@ -1,4 +1,10 @@
-"""The composition root: the only module that assigns adapters to ports."""
+"""The composition root: the only module that assigns adapters to ports.
+
+Ledger, queue and models are imported where they are first needed: together they take a second,
+and a command that only reads a problem or measures a program needs none of them.
+"""
+
+from __future__ import annotations
 
 import functools
 import logging
@@ -8,8 +14,6 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,16 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 from app.adapters.model.places import ModelPlaces
 from app.adapters.model.providers.spec import ProcessLimits
-from app.adapters.model.providers.vllm_engine import VllmEngine, VllmLaunch
 from app.adapters.problems.loading import load, reload
 from app.adapters.queue.address import client_url
-from app.adapters.queue.celery import CeleryExecutor
 from app.adapters.sandbox.cached import CachedSandbox
 from app.adapters.sandbox.choose import MachineSandbox, choose
-from app.adapters.store.group_commit import GroupCommit
-from app.adapters.store.leases import CHANNEL, LeaseRenewer
-from app.adapters.store.sql import SqlStore
-from app.adapters.store.worker_time import WorkerTimeRecorder
 from app.adapters.tuning.cma import ask
 from app.config.layers import wrong_variables
 from app.config.models import ModelSettings
@@ -52,7 +50,14 @@ from app.ports.protocols import (
 from app.ports.records import WORKER_KINDS, Capacity, Worker
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
     from app.adapters.model.choose import Providers
+    from app.adapters.model.providers.vllm_engine import VllmEngine
+    from app.adapters.queue.celery import CeleryExecutor
+    from app.adapters.store.sql import SqlStore
+    from app.adapters.store.worker_time import WorkerTimeRecorder
 
 _INFRA = Path(__file__).parents[1] / "infra"
 
@@ -76,6 +81,9 @@ def worker_context(settings: Settings | None = None) -> Context:
         database's schema is not the one this version needs.
       Unavailable: The database cannot be reached.
     """
+    from app.adapters.queue.celery import CeleryExecutor
+    from app.adapters.store.leases import CHANNEL
+
     settings = settings or own_settings()
     if settings.database_url is None:
         raise Misconfigured("EVOQ_DATABASE_URL is not set: give the ledger's address")
@@ -127,6 +135,8 @@ def worker_engine() -> VllmEngine | None:
     settings = own_settings()
     if settings.vllm_model is None:
         return None
+    from app.adapters.model.providers.vllm_engine import VllmEngine, VllmLaunch
+
     launch = VllmLaunch(
         settings.vllm_model,
         settings.vllm_name or settings.vllm_model,
@@ -150,6 +160,8 @@ def open_store(
     idle_seconds: float = 0.0,
 ) -> SqlStore:
     """Returns the ledger; no connection is opened before the first transaction."""
+    from app.adapters.store.sql import SqlStore
+
     return SqlStore(
         database_url,
         connections=connections,
@@ -170,6 +182,8 @@ def with_worker_time(
       queues: What it serves.
       report: Receives every few seconds what does not work; see `WorkerTimeRecorder`.
     """
+    from app.adapters.store.worker_time import WorkerTimeRecorder
+
     kind = next(kind for kind in WORKER_KINDS if kind in queues)
     name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     settings = own_settings()
@@ -220,6 +234,7 @@ def open_sandbox(
 
 def celery_executor(redis_url: str | None = None) -> CeleryExecutor:
     """Returns the executor that publishes to a broker; None is that of `EVOQ_REDIS_URL`."""
+    from app.adapters.queue.celery import CeleryExecutor
     from app.celery import app, client
 
     return CeleryExecutor(app if redis_url is None else client(redis_url))
@@ -248,6 +263,8 @@ def context(
       keep_leases: Whether a thread renews leases; not needed without other workers.
       listen: Yields whenever steps may have been withdrawn; see `LeaseRenewer`.
     """
+    from app.adapters.store.group_commit import GroupCommit
+
     pace = queue or QueueSettings()
     models = Models(store, engine, settings)
     built = Context(
@@ -264,6 +281,8 @@ def context(
         wait=time.sleep,
     )
     if keep_leases:
+        from app.adapters.store.leases import LeaseRenewer
+
         return replace(built, keep=LeaseRenewer(store, pace.lease_seconds, listen).keep)
     return built
 
@@ -396,7 +415,7 @@ class Models:
                 self._embedders[run.id] = self._opened().embedder(section)
             return self._embedders[run.id]
 
-    def _opened(self) -> "Providers":
+    def _opened(self) -> Providers:
         if self._providers is None:
             # Half a second, for runs that ask a model.
             from app.adapters.model.choose import Providers

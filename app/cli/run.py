@@ -119,12 +119,8 @@ def run(
       evoq run my_problem --reproducible --seed 7 --json
       evoq run examples/online_bin_packing --dashboard
     """
-    from app.cli.dashboard import served
-    from app.cli.measurement import evaluator_of
     from app.cli.plan import load_problem, plan_run, read_layers
-    from app.cli.session import open_session
     from app.cli.target import find_target
-    from app.engine import lifecycle
 
     screen, results = Screen(json=as_json), Path(out) if out else None
     require_name(name)
@@ -143,6 +139,11 @@ def run(
         loaded, layers, local=not target.deployed, reproducible=reproducible, no_model=no_model
     )
     require_writable(require_own(results, "--out") if results else RESULTS)
+    from app.cli.dashboard import served
+    from app.cli.measurement import evaluator_of
+    from app.cli.session import open_session
+    from app.engine import lifecycle
+
     for notice in plan.notices:
         screen.note(f"notice: {notice}")
     hint = "no run had begun"

@@ -27,7 +27,14 @@ from app.cli.local_state import work_lock
 from app.cli.measurement import lines_of_workers, open_sandbox, protection_lines
 from app.cli.output import DONE, FAILED, CommandError, ErrorReport, Screen, counted, duration
 from app.cli.show import print_best
-from app.cli.target import Ledger, Target, open_ledger, require_queue, with_queue
+from app.cli.target import (
+    Ledger,
+    Target,
+    embedded_stack,
+    open_ledger,
+    require_queue,
+    with_queue,
+)
 from app.config.settings import Owner, PriceSettings, QueueSettings, RunSettings, SandboxSettings
 from app.domain.problem import Evaluator, Problem
 from app.domain.run import Run, RunState
@@ -186,25 +193,29 @@ def open_session(
     patience = settings.queue.patience_seconds
     with ExitStack() as stack:
         alone = stack.enter_context(work_lock(target.home, alone=inline))
+        environment = environment_of_workers(settings, os.environ)
+        servers = None if inline else embedded_stack(target, environment)
+        if servers is not None:
+            stack.callback(servers.stop)
+            servers.begin()  # while the sandbox is tried
         sandbox = stack.enter_context(open_sandbox(settings.sandbox, screen, may_build=True))
         for line in protection_lines(sandbox.protections(), verbose=verbose):
             screen.say(line)
         if evaluator is not None:
             sandbox.prepare(evaluator)
-        if inline:
+        if servers is None:
             ledger = stack.enter_context(open_ledger(target))
             executor = InlineExecutor()
             ctx = bootstrap.context(ledger.store, executor, sandbox, keep_leases=False)
             yield RunSession(ctx, screen, ledger, inline=executor, patience_seconds=patience)
             return
         sandbox.close()
-        environment = environment_of_workers(settings, os.environ)
         if not alone and environment != dict(os.environ):
             screen.note(
                 "notice: the stack is running already: its workers keep the sandbox, queue and "
                 "price settings it was started with"
             )
-        ledger = stack.enter_context(open_ledger(target, workers=True, environment=environment))
+        ledger = stack.enter_context(open_ledger(target, servers))
         ctx = with_queue(ledger)
         if alone:
             _pause_left_behind(ctx, resumed, screen)

@@ -1,18 +1,25 @@
 """Where runs live: a deployment's servers, or the embedded stack of a folder."""
 
+from __future__ import annotations
+
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from app.cli.local_state import is_worked_on
 from app.cli.output import CommandError, Screen
 from app.config.layers import Choices, UsageError, addresses, from_environment
-from app.domain.problem import Problem
 from app.domain.run import Run, RunState
-from app.engine.context import Context
-from app.ports.protocols import Executor, Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from app.domain.problem import Problem
+    from app.embedded.stack import EmbeddedStack
+    from app.engine.context import Context
+    from app.ports.protocols import Executor, Store
 
 HOME = ".evoq"
 POSTGRES = "postgresql"
@@ -90,17 +97,14 @@ def find_target(layers: Sequence[Choices] | None = None) -> Target:
 
 
 @contextmanager
-def open_ledger(
-    target: Target, *, workers: bool = False, environment: Mapping[str, str] | None = None
-) -> Iterator[Ledger]:
+def open_ledger(target: Target, stack: EmbeddedStack | None = None) -> Iterator[Ledger]:
     """Opens the ledger; starts or joins the embedded stack where there is no deployment.
 
     A server that is silent meanwhile is noted on standard error.
 
     Args:
       target: Where it is.
-      workers: Whether the embedded stack needs its workers; False is enough to read.
-      environment: The workers' environment; None means that of this process.
+      stack: The embedded one, which is started with workers; None is enough to read.
 
     Raises:
       Unavailable: The database cannot be reached.
@@ -108,7 +112,11 @@ def open_ledger(
       CommandError: The database's schema is not the one this version needs.
       UsageError: An environment variable, which the workers would inherit, cannot be used.
     """
-    from app.adapters.store.outage import silence_noted
+    workers = stack is not None
+    if not target.deployed and stack is None:
+        stack = embedded_stack(target)
+        stack.begin(workers=False)
+    from app.adapters.store.outage import silence_noted  # meanwhile: it takes half a second
 
     if target.database_url is not None and target.redis_url is not None:
         with silence_noted(target.database_url, Screen(json=True).note):
@@ -116,13 +124,7 @@ def open_ledger(
             with _store(target.database_url) as store:
                 yield Ledger(store, target.home, target.redis_url, lambda: None)
         return
-    from app.adapters.store.schema import upgrade
-    from app.config.layers import wrong_variables
-    from app.embedded.stack import EmbeddedStack
-
-    for variable, why in wrong_variables().items():
-        raise UsageError(why, where=variable, remedy="Correct the variable, or leave it out.")
-    stack = EmbeddedStack(target.home, upgrade, environment=environment)
+    assert stack is not None
     try:
         servers = stack.start(workers=workers)
         with (
@@ -132,6 +134,30 @@ def open_ledger(
             yield Ledger(store, target.home, servers.redis_url, stack.check)
     finally:
         stack.stop()
+
+
+def embedded_stack(target: Target, environment: Mapping[str, str] | None = None) -> EmbeddedStack:
+    """Returns the embedded stack of a target, which is not started yet.
+
+    Args:
+      target: Where it is.
+      environment: The workers' environment; None means that of this process.
+
+    Raises:
+      UsageError: An environment variable, which the workers would inherit, cannot be used.
+    """
+    from app.config.layers import wrong_variables
+    from app.embedded.stack import EmbeddedStack
+
+    for variable, why in wrong_variables().items():
+        raise UsageError(why, where=variable, remedy="Correct the variable, or leave it out.")
+
+    def upgrade(database_url: str) -> None:
+        from app.adapters.store import schema  # half a second, while the servers start
+
+        schema.upgrade(database_url)
+
+    return EmbeddedStack(target.home, upgrade, environment=environment)
 
 
 def worked_on(target: Target, run: Run) -> bool | None:

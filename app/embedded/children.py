@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 
@@ -46,13 +47,23 @@ class Ending:
     grace_seconds: float
 
 
+class Process(Protocol):
+    """What is used of `subprocess.Popen`."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, sig: signal.Signals, /) -> None: ...
+
+
 class ChildProcess:
     """A program in a session of its own, which Ctrl-C on the terminal therefore does not reach."""
 
     def __init__(
         self,
         name: str,
-        process: "subprocess.Popen[bytes]",
+        process: Process,
         record: Path,
         ending: Ending,
         clock: Callable[[], float] = time.monotonic,

@@ -25,12 +25,17 @@ def main(arguments: list[str]) -> None:
         os.setgid(uid)
         os.setuid(uid)
     if sys.platform == "linux":
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.prctl(PR_SET_PDEATHSIG, death_signal, 0, 0, 0) != 0:
-            raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-        if os.getppid() != parent:
-            sys.exit("the parent ended before its child began")
+        end_with_parent(parent, death_signal)
     os.execv(command[0], command)
+
+
+def end_with_parent(parent: int, death_signal: int) -> None:
+    """Has the kernel send this process a signal when its parent ends; exits if it has ended."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_PDEATHSIG, death_signal, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != parent:
+        sys.exit("the parent ended before its child began")
 
 
 if __name__ == "__main__":

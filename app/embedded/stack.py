@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -92,6 +92,21 @@ class EmbeddedStack:
         self._connection: Connection | None = None
         self._supervisor: subprocess.Popen[bytes] | None = None
 
+    def begin(self, *, workers: bool = True) -> None:
+        """Joins the folder's stack, or begins to start one, and does not wait.
+
+        For a caller with something else to do before `start`; `stop` ends it also without.
+
+        Args:
+          workers: Whether workers will be asked for.
+
+        Raises:
+          EmbeddedError: The stack cannot run here.
+        """
+        self._connection = _connect(self._root)
+        if self._connection is None:
+            self._supervisor = _start_supervisor(self._root, workers=workers)
+
     def start(self, *, workers: bool = True) -> Endpoints:
         """Joins the folder's stack, or starts one.
 
@@ -101,7 +116,9 @@ class EmbeddedStack:
         Raises:
           EmbeddedError: The stack cannot run here; says what failed, where, and the remedy.
         """
-        self._connection, self._supervisor = _join(self._root)
+        if self._connection is None:
+            self._join(workers=workers)
+        assert self._connection is not None
         try:
             endpoints = _receive(self._connection, self._root)
             with _locked(self._root / "prepare.lock"):
@@ -131,6 +148,9 @@ class EmbeddedStack:
 
     def stop(self) -> None:
         """Leaves; the last client waits until every process has ended.  Idempotent."""
+        if self._connection is None and self._supervisor is not None:
+            with suppress(EmbeddedError):  # it has begun, and could not start
+                self._join(workers=True)
         if self._connection is None:
             return
         connection, self._connection = self._connection, None
@@ -148,6 +168,39 @@ class EmbeddedStack:
         finally:
             connection.close()
             _release(self._supervisor)
+            self._supervisor = None
+
+    def _join(self, *, workers: bool) -> None:
+        """Connects to the supervisor of the folder, starting one if there is none.
+
+        Args:
+          workers: Whether workers will be asked for.
+
+        Raises:
+          EmbeddedError: The supervisor cannot run, or does not answer.
+        """
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            self._connection = _connect(self._root)
+            if self._connection is not None:
+                return
+            if self._supervisor is None:
+                self._supervisor = _start_supervisor(self._root, workers=workers)
+            elif self._supervisor.poll() is not None:
+                status, self._supervisor = self._supervisor.returncode, None
+                if status != 0:
+                    log = _log(self._root)
+                    lines = tail(log)
+                    raise EmbeddedError(
+                        f"the supervisor of {self._root} ended with status {status} "
+                        f"({log}):\n{lines}\n{remedy(lines)}"
+                    )
+                # Another supervisor was there, starting or ending.
+            time.sleep(POLL_SECONDS)
+        raise EmbeddedError(
+            f"the stack of {self._root} does not answer after {START_SECONDS:.0f} s: "
+            f"see {_log(self._root)}"
+        )
 
     def __enter__(self) -> Endpoints:
         return self.start()
@@ -190,34 +243,6 @@ def _worker_set(environment: Mapping[str, str]) -> WorkerSet:
         raise EmbeddedError(str(error)) from error
 
 
-def _join(root: Path) -> "tuple[Connection, subprocess.Popen[bytes] | None]":
-    """Connects to the supervisor of a folder, starting one if there is none.
-
-    Returns:
-      The connection, and the supervisor's process where this function started it.
-    """
-    deadline = time.monotonic() + START_SECONDS
-    supervisor: subprocess.Popen[bytes] | None = None
-    while time.monotonic() < deadline:
-        connection = _connect(root)
-        if connection is not None:
-            return connection, supervisor
-        if supervisor is None:
-            supervisor = _start_supervisor(root)
-        elif supervisor.poll() is not None:
-            if supervisor.returncode != 0:
-                lines = tail(_log(root))
-                raise EmbeddedError(
-                    f"the supervisor of {root} ended with status {supervisor.returncode} "
-                    f"({_log(root)}):\n{lines}\n{remedy(lines)}"
-                )
-            supervisor = None  # another supervisor was there, starting or ending
-        time.sleep(POLL_SECONDS)
-    raise EmbeddedError(
-        f"the stack of {root} does not answer after {START_SECONDS:.0f} s: see {_log(root)}"
-    )
-
-
 def _connect(root: Path) -> Connection | None:
     try:
         path = os.fsdecode((root / ADDRESS).read_bytes())
@@ -236,12 +261,15 @@ def _connect(root: Path) -> Connection | None:
     return Connection(client.detach())
 
 
-def _start_supervisor(root: Path) -> "subprocess.Popen[bytes]":
+def _start_supervisor(root: Path, *, workers: bool) -> "subprocess.Popen[bytes]":
     try:
         _log(root).parent.mkdir(parents=True, exist_ok=True)
         with _log(root).open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "app.embedded.supervisor", str(root)],
+                [
+                    *(sys.executable, "-m", "app.embedded.supervisor", str(root)),
+                    *(("workers",) if workers else ()),
+                ],
                 cwd=root,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -1,6 +1,8 @@
 """The process that owns an embedded stack: starts it, restarts what dies, and ends it.
 
-    python -m app.embedded.supervisor FOLDER
+    python -m app.embedded.supervisor FOLDER [workers]
+
+The second argument says that workers will be asked for.
 
 Every client holds a connection for as long as it needs the stack.  When the last one has closed,
 in order or by SIGKILL, the supervisor ends every process and itself.  It is one thread, because the
@@ -20,6 +22,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from app.embedded.children import EmbeddedError, end_recorded
+from app.embedded.forks import Forked, Imports, run_celery
 from app.embedded.postgres import EmbeddedPostgres
 from app.embedded.server import close_socket_folder, open_socket_folder
 from app.embedded.stack import ADDRESS, Endpoints, WorkerRequest
@@ -41,9 +44,17 @@ FIRST_CLIENT_SECONDS = 10.0
 class Supervisor:
     """Servers, workers and clients of one folder."""
 
-    def __init__(self, root: Path):
-        """Starts nothing."""
+    def __init__(self, root: Path, *, workers: bool = False):
+        """Starts nothing.
+
+        Args:
+          root: The folder.
+          workers: Whether the imports of workers begin beside the start of the servers.
+        """
         self._root = root
+        self._workers = workers
+        self._imports = Imports()
+        self._owner = os.getpid()
         log = root / "log"
         self._postgres = EmbeddedPostgres(root / "postgres", log=log / "postgres.log")
         self._valkey = EmbeddedValkey(root / "valkey", log=log / "valkey.log")
@@ -57,12 +68,17 @@ class Supervisor:
 
         Returns:
           The exit status: 1 when the servers could not be started.
+
+        Raises:
+          Forked: In a forked child, which owns nothing of the stack.
         """
         lock = (self._root / "supervisor.lock").open("w")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return 0
+        if self._workers:
+            self._imports.begin()
         answer: Endpoints | EmbeddedError
         with self._listening() as listener:
             try:
@@ -87,9 +103,10 @@ class Supervisor:
                 yield listener
             finally:
                 listener.close()
-                address.unlink(missing_ok=True)
-                self._end_processes()
-                close_socket_folder(self._root)
+                if os.getpid() == self._owner:
+                    address.unlink(missing_ok=True)
+                    self._end_processes()
+                    close_socket_folder(self._root)
 
     def _start_servers(self) -> Endpoints:
         for record in (self._root / "pids").glob("*.pid"):
@@ -154,7 +171,7 @@ class Supervisor:
             specs.append(flower_process(request.flower, environment))
         for spec in specs:
             if spec.name not in self._processes:
-                self._processes[spec.name] = RestartedProcess(spec, self._root)
+                self._processes[spec.name] = RestartedProcess(spec, self._root, self._imports)
 
     def _restart_servers(self) -> None:
         for server, name in ((self._postgres, "postgres"), (self._valkey, "valkey")):
@@ -217,7 +234,11 @@ def main() -> None:
     """Runs the stack of the folder on the command line."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    sys.exit(Supervisor(Path(sys.argv[1])).run())
+    try:
+        sys.exit(Supervisor(Path(sys.argv[1]), workers="workers" in sys.argv[2:]).run())
+    except Forked as process:
+        command = process.command
+    run_celery(command)
 
 
 if __name__ == "__main__":

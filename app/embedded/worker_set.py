@@ -11,15 +11,16 @@ from signal import SIGKILL, SIGTERM
 import app
 from app.config.places import VARIABLES
 from app.embedded.children import ChildProcess, EmbeddedError, Ending, launch, tail
+from app.embedded.forks import CELERY, Imports, fork
 
 WORKERS_END = Ending(orphaned=SIGKILL, requested=SIGTERM, grace_seconds=5.0)
 """A step that needs longer is given up: its lease expires, and a later start repeats the step."""
-CELERY = (sys.executable, "-m", "celery", "-A", "app")
 HEARTBEAT_SECONDS = "30"
 """Between two notices of a worker to Flower that it is there; Celery's own two seconds wake it."""
 SHORT_LIFE_SECONDS = 60.0
 SHORT_LIVES = 5
 """A process that ends early this many times in a row is not restarted."""
+_APPLICATION = (CELERY, "-A", "app")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +55,17 @@ class Flower:
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """One process to run."""
+    """One process to run.
+
+    Attributes:
+      command: `celery` and its arguments.
+      forked: Whether it may be forked from the supervisor.
+    """
 
     name: str
     command: tuple[str, ...]
     environment: Mapping[str, str]
+    forked: bool = True
 
 
 def worker_processes(workers: WorkerSet, environment: Mapping[str, str]) -> list[ProcessSpec]:
@@ -71,7 +78,7 @@ def worker_processes(workers: WorkerSet, environment: Mapping[str, str]) -> list
     shared = {name: text for name, text in shared.items() if name not in VARIABLES}
 
     def process(name: str, *arguments: str, **variables: str) -> ProcessSpec:
-        return ProcessSpec(name, (*CELERY, *arguments), {**shared, **variables})
+        return ProcessSpec(name, (*_APPLICATION, *arguments), {**shared, **variables})
 
     evaluators = [
         process(
@@ -91,8 +98,9 @@ def worker_processes(workers: WorkerSet, environment: Mapping[str, str]) -> list
 def flower_process(flower: Flower, environment: Mapping[str, str]) -> ProcessSpec:
     """Returns Flower; its password is in the environment, not on the command line."""
     secret = {"FLOWER_BASIC_AUTH": f"{flower.user}:{flower.password}"}
-    command = (*CELERY, "flower", "--address=127.0.0.1", f"--port={flower.port}")
-    return ProcessSpec("flower", (*command, "--max-tasks=20000"), {**environment, **secret})
+    command = (*_APPLICATION, "flower", "--address=127.0.0.1", f"--port={flower.port}")
+    whole = (*command, "--max-tasks=20000")
+    return ProcessSpec("flower", whole, {**environment, **secret}, forked=False)
 
 
 def process_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -113,14 +121,21 @@ def process_environment(environment: Mapping[str, str]) -> dict[str, str]:
 class RestartedProcess:
     """One process of the stack, restarted with back-off until it fails too often in a row."""
 
-    def __init__(self, spec: ProcessSpec, root: Path):
+    def __init__(self, spec: ProcessSpec, root: Path, imports: Imports):
         """Starts the process.
+
+        Args:
+          spec: What it is.
+          root: The stack's folder.
+          imports: Those of this process, for one that is forked.
 
         Raises:
           EmbeddedError: The process cannot be started.
+          Forked: In the process itself, where it is forked.
         """
         self._spec = spec
         self._root = root
+        self._imports = imports
         self._log = root / "log" / f"{spec.name}.log"
         self._short_lives = 0
         self._restart_at: float | None = None
@@ -137,6 +152,7 @@ class RestartedProcess:
 
         Raises:
           EmbeddedError: The process failed too often and is given up; raised once.
+          Forked: In the process itself, where it is forked.
         """
         if self._restart_at is not None:
             if time.monotonic() < self._restart_at:
@@ -166,14 +182,17 @@ class RestartedProcess:
     def _start(self) -> None:
         self._restart_at = None
         self._started_at = time.monotonic()
-        self._child = launch(
-            self._spec.name,
-            self._spec.command,
+        spec = self._spec
+        forked = spec.forked and self._imports.fork(spec.environment)
+        begin, interpreter = (fork, ()) if forked else (launch, (sys.executable, "-m"))
+        self._child = begin(
+            spec.name,
+            (*interpreter, *spec.command),
             folder=self._root,
             log=self._log,
-            record=self._root / "pids" / f"{self._spec.name}.pid",
+            record=self._root / "pids" / f"{spec.name}.pid",
             ending=WORKERS_END,
-            environment=self._spec.environment,
+            environment=spec.environment,
         )
 
     def _schedule_restart(self, reason: str) -> str:

@@ -42,8 +42,12 @@ def root(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def make(root: Path, tmp_path: Path) -> Callable[..., EmbeddedStack]:
+def make(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., EmbeddedStack]:
+    """Makes stacks whose workers are forked: their interpreter variables are those of here."""
     environment = install(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", environment["PYTHONPATH"])
 
     def build(**more: object) -> EmbeddedStack:
         options: dict[str, object] = {
@@ -216,12 +220,52 @@ def test_processes_that_outlived_their_supervisor_are_ended_by_the_next_start(
             process.wait()
 
 
-def test_a_killed_worker_and_a_killed_server_come_back(
-    root: Path, make: Callable[..., EmbeddedStack]
+def forked(identity: Identity) -> bool:
+    """Returns whether a Celery process was forked, which no interpreter's command line shows."""
+    return psutil.Process(identity.pid).cmdline()[:3] == ["celery", "-A", "app"]
+
+
+def test_a_forked_worker_has_its_own_environment_and_nothing_of_the_supervisor(
+    root: Path, tmp_path: Path, make: Callable[..., EmbeddedStack]
 ) -> None:
-    stack = make()
+    supervisor_only = {"supervisor.lock", "supervisor.sock", "supervisor.log"}
+    with make(environment=install(tmp_path, NOTED="of the worker")) as endpoints:
+        with redis.Redis.from_url(endpoints.redis_url) as client:
+            until(lambda: int(client.get("ticks:produce") or 0) >= 1, what="a tick of produce")
+            environment = client.hgetall("environment:produce")
+        supervisor = supervisor_of(root)
+        files = {Path(file.path).name for file in supervisor.open_files()}
+        assert "supervisor.lock" in files
+        for name in WORKERS:
+            process = psutil.Process(identities(root)[name].pid)
+            assert forked(identities(root)[name])
+            assert not {Path(file.path).name for file in process.open_files()} & supervisor_only
+            assert not {
+                unix.laddr for unix in process.net_connections("unix") if "supervisor" in unix.laddr
+            }
+            assert process.cwd() == str(root)
+            status = (Path("/proc") / str(process.pid) / "status").read_text()
+            assert "SigBlk:\t0000000000000000" in status
+    assert environment[b"NOTED"] == b"of the worker"
+    assert environment[b"EVOQ_REDIS_URL"] == endpoints.redis_url.encode()
+    assert b"NOTED" not in environment.keys() & os.environb.keys()
+
+
+def test_a_worker_whose_interpreter_would_differ_is_not_forked(
+    root: Path, tmp_path: Path, make: Callable[..., EmbeddedStack]
+) -> None:
+    with make(environment=install(tmp_path, PYTHONUTF8="0")):
+        assert {name for name in WORKERS if forked(identities(root)[name])} == set()
+
+
+@pytest.mark.parametrize("variables", [{}, {"PYTHONUTF8": "0"}], ids=["forked", "fresh"])
+def test_a_killed_worker_and_a_killed_server_come_back(
+    root: Path, tmp_path: Path, make: Callable[..., EmbeddedStack], variables: dict[str, str]
+) -> None:
+    stack = make(environment=install(tmp_path, **variables))
     endpoints = stack.start()
     before = identities(root)
+    assert forked(before["worker-cpu-1"]) == (not variables)
     for name in ("worker-cpu-1", "valkey"):
         psutil.Process(before[name].pid).kill()
     until(

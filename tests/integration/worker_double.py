@@ -70,7 +70,12 @@ steps.generate = note("generate", float(os.environ.get("DOUBLE_NAP", "0")))
 steps.evaluate = note("evaluate")
 steps.produce = note("produce")
 steps.reap = note("reap")
-steps.produce_all = lambda ctx, plan: client().incr("ticks:produce")
+
+def produce_all(ctx, plan):
+    client().hset("environment:produce", mapping=dict(os.environ))
+    client().incr("ticks:produce")
+
+steps.produce_all = produce_all
 steps.reap_all = lambda ctx, enqueue: client().incr("ticks:reap")
 sys.modules["app.bootstrap"] = bootstrap
 sys.modules["app.engine.steps"] = steps
