@@ -1,9 +1,11 @@
 """The life of a worker process: its context, and the work at its start and at its end."""
 
+import contextlib
 import functools
 import gc
 import logging
 import os
+import signal
 import sys
 import threading
 from dataclasses import replace
@@ -119,6 +121,27 @@ def _clear_orphans() -> None:
 def open_intake(sender: Any, **_: Any) -> None:
     """Lets the worker stop consuming what it cannot serve."""
     intake.opened(sender)
+
+
+@signals.worker_ready.connect
+def wake_on_signals(sender: Any, **_: Any) -> None:
+    """Has a signal end the wait of the worker's loop for events.
+
+    Python repeats an interrupted wait, so a worker that is asked to end would go on waiting for
+    Redis first, for seconds.
+    """
+    if sender.hub is None:  # a pool without that loop
+        return
+    reader, writer = os.pipe()
+    for end in (reader, writer):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    sender.hub.add_reader(reader, _drain, reader)
+
+
+def _drain(reader: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        os.read(reader, 4096)
 
 
 @signals.worker_shutdown.connect

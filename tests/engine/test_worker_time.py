@@ -1,5 +1,6 @@
 """A worker's time is shared among runs, and its writes are cheap and repeatable."""
 
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.adapters.store import worker_time
 from app.adapters.store.driver import write
 from app.adapters.store.sql import SqlStore
 from app.adapters.store.worker_time import WorkerTimeRecorder
@@ -175,6 +177,35 @@ def test_a_worker_reports_its_places_at_its_start_and_has_none_at_its_end() -> N
     recorder.close()
 
     assert ledger.places == [Capacity(32, 4), Capacity(40, 4), Capacity()]
+
+
+def test_the_end_of_a_worker_does_not_wait_for_a_sandbox_that_boots(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worker_time, "ENDING_SECONDS", 0.01)
+    asked, booted = threading.Event(), threading.Event()
+
+    def boot() -> list[Protection]:
+        asked.set()
+        booted.wait()
+        return []
+
+    ledger = RecordedWrites()
+    recorder = WorkerTimeRecorder(
+        ledger,  # type: ignore[arg-type]
+        WORKER,
+        lambda: Capacity(sandbox=4),
+        protections=boot,
+        interval_seconds=0.01,
+    )
+    recorder.start()
+    assert asked.wait(60.0)
+    closing = threading.Thread(target=recorder.close, daemon=True)
+    closing.start()
+    closing.join(60.0)
+    assert not closing.is_alive()
+    assert ledger.places[-1] == Capacity()
+    booted.set()
 
 
 def test_a_worker_reports_what_it_applies_and_what_its_sandboxes_protect_from(

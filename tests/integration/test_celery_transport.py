@@ -4,7 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from queue import Empty
 
 import pytest
 import redis
@@ -100,6 +102,25 @@ def test_a_worker_that_ends_in_order_puts_unfinished_messages_back(tmp_path: Pat
         queue.get(timeout=60)
         assert client.llen("queue") == 0
         connection.release()
+        assert client.llen("queue") == 1
+
+
+def test_a_channel_that_waits_for_a_message_closes_at_once_and_loses_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ResilientTransport, "brpop_timeout", 600)
+    install()
+    with EmbeddedValkey(tmp_path) as address, redis.Redis.from_url(address) as client:
+        connection = connect(address)
+        queue = connection.SimpleQueue("queue")
+        with pytest.raises(Empty):
+            queue.get(timeout=0.2)
+        until(lambda: client.info("clients")["blocked_clients"] == 1, what="the wait in Redis")
+        closing = threading.Thread(target=connection.release, daemon=True)
+        closing.start()
+        closing.join(60.0)
+        assert not closing.is_alive()
+        client.lpush("queue", "a message")
         assert client.llen("queue") == 1
 
 

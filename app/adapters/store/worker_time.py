@@ -30,6 +30,8 @@ from app.ports.records import (
 
 _LOG = logging.getLogger(__name__)
 
+ENDING_SECONDS = 1.0
+"""How long the end of a worker waits for its look at a sandbox, which may be booting."""
 INTERVAL_SECONDS = 3.0
 """The most time that a killed worker loses; each interval costs a worker one small statement."""
 
@@ -213,7 +215,7 @@ class WorkerTimeRecorder:
         if not self._closed.is_set():
             self._closed.set()
             if self._thread.is_alive():
-                self._thread.join()
+                self._thread.join(ENDING_SECONDS)
             self._places = Capacity
             self.write()
 
