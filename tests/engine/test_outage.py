@@ -1,10 +1,12 @@
 """A ledger that is away for a moment: steps wait for it instead of losing their messages."""
 
 import logging
+import os
+import signal
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from sqlalchemy import URL, make_url
 from sqlalchemy.exc import OperationalError
 
 from app.adapters.store import outage
-from app.adapters.store.outage import Outage, silence_noted
+from app.adapters.store.outage import Looks, Outage, silence_noted
 from app.adapters.store.sql import SqlStore
 
 
@@ -136,8 +138,29 @@ def test_a_server_that_answers_or_refuses_is_not_noted(
     refused = make_url(postgres).set(database="nobody-of-ours")
 
     for address in (make_url(postgres), refused):
-        conninfo = address.set(drivername="postgresql").render_as_string(hide_password=False)
-        assert not outage._silent(conninfo)
+        looks = Looks(address.set(drivername="postgresql").render_as_string(hide_password=False))
+        with closing(looks):
+            assert [looks.silent() for _ in range(2)] == [False, False]
+
+
+def test_one_connection_shows_a_server_that_is_frozen_later(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outage, "SILENT_SECONDS", 1)
+    address = make_url(postgres).set(drivername="postgresql")
+    with closing(Looks(address.render_as_string(hide_password=False))) as looks:
+        assert not looks.silent()
+        kept = looks._connection
+        assert kept is not None
+        assert not looks.silent()
+        assert looks._connection is kept
+        process = kept.info.backend_pid
+        os.kill(process, signal.SIGSTOP)
+        try:
+            assert looks.silent()
+        finally:
+            os.kill(process, signal.SIGCONT)
+        assert not looks.silent()
 
 
 def test_a_server_that_answers_again_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,16 +168,17 @@ def test_a_server_that_answers_again_is_noted(monkeypatch: pytest.MonkeyPatch) -
     done = threading.Event()
     lines: list[str] = []
 
-    def silent(conninfo: str) -> bool:
+    def silent() -> bool:
         state = next(states, None)
         if state is None:
             done.set()
         return bool(state)
 
     monkeypatch.setattr(outage, "LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(outage, "_silent", silent)
+    looks = Looks("")
+    monkeypatch.setattr(looks, "silent", silent)
 
-    outage._look("", lines.append, done)
+    outage._look(looks, lines.append, done)
 
     assert lines == [
         "the database does not answer: waiting for it",

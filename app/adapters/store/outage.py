@@ -2,10 +2,11 @@
 
 import logging
 import re
+import select
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TypeVar
 
 import psycopg
@@ -92,31 +93,68 @@ def silence_noted(database_url: str, note: Callable[[str], None]) -> Iterator[No
       note: Receives a line; called by another thread.
     """
     done = threading.Event()
-    # Without its password: a server that asks for one answers, and neither side computes a proof.
-    address = make_url(database_url).set(drivername="postgresql")._replace(password=None)
-    conninfo = address.render_as_string()
-    threading.Thread(target=_look, args=(conninfo, note, done), daemon=True).start()
+    conninfo = make_url(database_url).set(drivername="postgresql").render_as_string(False)
+    threading.Thread(target=_look, args=(Looks(conninfo), note, done), daemon=True).start()
     try:
         yield
     finally:
         done.set()
 
 
-def _look(conninfo: str, note: Callable[[str], None], done: threading.Event) -> None:
-    silent = False
-    while not done.wait(LOOK_SECONDS):
-        found = _silent(conninfo)
-        if found != silent and not done.is_set():
-            silent = found
-            note(f"the database {'does not answer: waiting for it' if silent else 'answers again'}")
+class Looks:
+    """Looks at a server, which is asked on one connection for as long as that lasts.
 
+    A connection for each look would cost an idle stack a tenth of what it uses.
+    """
 
-def _silent(conninfo: str) -> bool:
-    """Returns whether a server says nothing to a client; one that refuses it answers."""
-    try:
-        psycopg.connect(conninfo, connect_timeout=SILENT_SECONDS).close()
-    except psycopg.errors.ConnectionTimeout:
-        return True
-    except psycopg.Error:
+    def __init__(self, conninfo: str) -> None:
+        """Connects to nothing yet."""
+        self._conninfo = conninfo
+        self._connection: psycopg.Connection | None = None
+
+    def silent(self) -> bool:
+        """Returns whether the server says nothing to a client; one that refuses it answers."""
+        try:
+            if self._connection is None:
+                self._connection = psycopg.connect(self._conninfo, connect_timeout=SILENT_SECONDS)
+            elif _says_nothing(self._connection):
+                self.close()
+                return True
+        except psycopg.errors.ConnectionTimeout:
+            return True
+        except psycopg.Error:
+            self.close()
         return False
+
+    def close(self) -> None:
+        """Closes the connection.  Idempotent."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _says_nothing(connection: psycopg.Connection) -> bool:
+    """Returns whether an empty query stays without an answer; raises where the connection ends."""
+    driver = connection.pgconn
+    driver.send_query(b"")
+    poll = select.poll()
+    poll.register(driver.socket, select.POLLIN)
+    ends = time.monotonic() + SILENT_SECONDS
+    while driver.is_busy():
+        if not poll.poll(1000 * max(0.0, ends - time.monotonic())):
+            return True
+        driver.consume_input()
+    while driver.get_result() is not None:
+        pass
     return False
+
+
+def _look(looks: Looks, note: Callable[[str], None], done: threading.Event) -> None:
+    silent = False
+    with closing(looks):
+        while not done.wait(LOOK_SECONDS):
+            found = looks.silent()
+            if found != silent and not done.is_set():
+                silent = found
+                answers = "does not answer: waiting for it" if silent else "answers again"
+                note(f"the database {answers}")
