@@ -2,11 +2,13 @@
 
 import math
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 from app import bootstrap
@@ -133,10 +135,13 @@ def _also_appending(
     A file that cannot be written to is left alone after a notice.
     """
     done, due = -1, 0.0
+    drawing = threading.Thread(target=import_module, args=("app.reports.folder",), daemon=True)
 
     def show_and_append(status: RunStatus) -> None:
         nonlocal done, due
         show(status)
+        if status.progress.done and drawing.ident is None:
+            drawing.start()  # its import takes a second, which the end of the run need not wait for
         if status.progress.done == done or time.monotonic() < due:
             return
         done, due = status.progress.done, time.monotonic() + APPENDING_SECONDS

@@ -1,7 +1,7 @@
 """Admission: the one way into a cell of the archive."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -9,7 +9,15 @@ from app.domain.events import Admitted, Crowned, Founded, Improved, Refused
 from app.domain.operator import Role
 from app.domain.program import ProgramId
 from app.domain.run import Run
-from app.domain.search.archive import Elite, Entrant, IslandView, Quality, learnt
+from app.domain.search.archive import (
+    Cell,
+    CellKey,
+    Elite,
+    Entrant,
+    IslandView,
+    Quality,
+    learnt,
+)
 from app.domain.search.cohort import Cohort, Member, ProposalId
 from app.domain.search.strategy import Ranking, Strategy
 from app.engine.context import Context
@@ -53,6 +61,7 @@ class Admission:
         self._tx = tx
         self._strategy = strategy
         self._locked = {island.index: island for island in locked}
+        self._cells: dict[int, dict[CellKey, Cell]] = {}
         self._entering = entering
 
     @functools.cached_property
@@ -83,7 +92,8 @@ class Admission:
             elite = elite.elite(self._strategy.niche(elite))
         while True:
             view = self._locked.get(island) or self._tx.archive.island(self.run.id, island)
-            before = view.cell(elite.cell)
+            known = self._cells.get(island, {})
+            before = known.get(elite.cell) or view.cell(elite.cell)
             if epoch != view.epoch:
                 return Decision()
             child = elite.generation > 0
@@ -98,8 +108,19 @@ class Admission:
                 self._read_best()  # before the island is locked
             seen = None if island in self._locked else view
             if self._tx.archive.put_cell(self.run.id, island, after, seen=seen):
+                if elite.cell in known:
+                    known[elite.cell] = after
                 return Decision(elite)
             self._lock(island)
+
+    def read(self, cells: Mapping[int, Collection[CellKey]]) -> None:
+        """Reads cells of islands that are locked, which are not read again when offered to.
+
+        Args:
+          cells: Keys by the island's index.
+        """
+        for island, keys in cells.items():
+            self._cells[island] = self._tx.archive.cells(self.run.id, island, keys)
 
     def epoch(self, island: int) -> int:
         """Returns the present epoch of an island."""
@@ -108,6 +129,7 @@ class Admission:
     def clear(self, island: int, *, reset: bool) -> None:
         """Empties an island that is locked; with `reset` it also enters its next epoch."""
         self._tx.archive.clear_island(self.run.id, island, reset=reset)
+        self._cells.pop(island, None)
         self._lock(island)
 
     def _read_best(self) -> None:

@@ -69,10 +69,9 @@ def _leased(ctx: Context, messages: Sequence[Sequence[TrialId]]) -> list[_Lease]
     """Leases trials for each message, in one transaction."""
     with ctx.store.begin() as tx:
         queues = tx.trials.queues([trial for message in messages for trial in message])
-        places = tx.workers.capacity().sandbox
         due = []
         for message in messages:
-            trials, left = _due(queues, message, places)
+            trials, left = _due(queues, message)
             queues = [_without(queue, trials) for queue in queues]
             due.append((trials, left))
         wanted = [trial for trials, _ in due for trial in trials]
@@ -87,13 +86,13 @@ def _leased(ctx: Context, messages: Sequence[Sequence[TrialId]]) -> list[_Lease]
 
 
 def _due(
-    queues: Sequence[TrialQueue], message: Sequence[TrialId], places: int | None
+    queues: Sequence[TrialQueue], message: Sequence[TrialId]
 ) -> tuple[tuple[TrialId, ...], tuple[TrialId, ...]]:
     """Returns the trials that a place takes now, and those of the message that still wait then."""
     mine = tuple(trial for queue in queues for trial in queue.named if trial in message)
     if not mine:
         return (), ()
-    run = next_run([queue.claimant for queue in queues], places)
+    run = next_run([queue.claimant for queue in queues], queues[0].places)
     if run is None:
         return (), mine
     [queue] = [queue for queue in queues if queue.claimant.run == run]

@@ -15,6 +15,7 @@ from app.domain.events import (
     stalled_for,
 )
 from app.domain.run import Run, RunState
+from app.domain.search.archive import CellKey
 from app.domain.search.back_pressure import plannable
 from app.domain.search.budget import overtime, spent
 from app.domain.search.cohort import CohortId
@@ -241,7 +242,12 @@ def _fail_without_seeds(tx: Transaction, run: Run) -> None:
 def _upkeep(tx: Transaction, run: Run, strategy: Strategy, rng: Random) -> None:
     islands = tx.archive.islands(run.id, lock=True)
     admission = Admission(tx, run, strategy, islands)
-    for move in strategy.upkeep.moves(islands, rng):
+    moves = strategy.upkeep.moves(islands, rng)
+    wanted: dict[int, set[CellKey]] = {}
+    for move in moves:
+        wanted.setdefault(move.target, set()).add(move.elite.cell)
+    admission.read(wanted)
+    for move in moves:
         if move.reset:
             admission.clear(move.target, reset=True)
         elite = admission.offer(move.elite, move.target, admission.epoch(move.target)).elite

@@ -25,7 +25,7 @@ from app.domain.operator import (
 from app.domain.problem import Axis, Outcome, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
 from app.domain.run import Run, RunState
-from app.domain.search.archive import Cell, Elite, IslandView
+from app.domain.search.archive import Cell, CellKey, Elite, IslandView
 from app.domain.search.back_pressure import Flow, InFlightLimits
 from app.domain.search.budget import Budget
 from app.domain.search.cohort import Cohort, CohortId, ProposalId, TrialId
@@ -478,6 +478,10 @@ class Archive(Protocol):
           lock: Whether to lock it.
           making: Returns how many children of a program the ledger does not name yet.
         """
+        ...
+
+    def cells(self, run: int, island: int, keys: Collection[CellKey]) -> dict[CellKey, Cell]:
+        """Returns cells of an island, in one read; those without an occupant are empty."""
         ...
 
     def put_cell(

@@ -329,12 +329,14 @@ class TrialQueue:
       batch: Most trials that one place takes at a time.
       waiting: The oldest, in order of id.
       named: Those that the reader named.
+      places: Of all workers together, whichever run; see `Capacity.sandbox`.
     """
 
     claimant: Claimant
     batch: int
     waiting: tuple[TrialId, ...]
     named: tuple[TrialId, ...]
+    places: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,6 +225,9 @@ class StoreContract:
             assert [e.fitness for e in island.heads(9)] == [5.0, 2.0, 1.0, 99.0]
             assert [e.fitness for e in island.heads(2, skip=1)] == [2.0, 1.0]
             assert island.heads(9, skip=4) == ()
+            keys = [(0,), (1,), (7,), (8,)]
+            assert tx.archive.cells(run, 0, keys) == {key: island.cell(key) for key in keys}
+            assert tx.archive.cells(run, 0, keys)[8,].occupants == ()
             assert tx.archive.island(run, 1).heads(9) == ()
 
     def test_an_island_names_whole_measurements_before_seeds_that_stopped(

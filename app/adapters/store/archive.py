@@ -1,6 +1,6 @@
 """Islands and elites.  Every read is bounded: an island is never loaded whole to draw from it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from random import Random
 from typing import Any
 
@@ -49,6 +49,11 @@ _CELL = """
     WHERE islands.run = %(run)s AND islands."index" = %(island)s ORDER BY elites.rank
 """
 """With the island as it was at the same moment; one row without an elite where there is none."""
+_CELLS = """
+    SELECT * FROM elites
+    WHERE run = %(run)s AND island = %(island)s AND cell = ANY(CAST(%(cells)s AS jsonb[]))
+    ORDER BY rank
+"""
 _PUT = """
     WITH old AS (
         SELECT number FROM elites
@@ -267,6 +272,14 @@ class SqlArchive:
     ) -> SqlIsland:
         held = row(self._c, _ONE_LOCKED, {"run": run, "index": index}) if lock else None
         return SqlIsland(self._c, run, index, held, making)
+
+    def cells(self, run: int, island: int, keys: Collection[CellKey]) -> dict[CellKey, Cell]:
+        params = {"run": run, "island": island, "cells": [as_json(list(key)) for key in keys]}
+        occupants: dict[CellKey, list[Elite]] = {key: [] for key in keys}
+        for record in rows(self._c, _CELLS, params):
+            elite = elite_of(record)
+            occupants[elite.cell].append(elite)
+        return {key: Cell(key, tuple(elites)) for key, elites in occupants.items()}
 
     def put_cell(
         self, run: int, island: int, cell: Cell, *, seen: IslandView | None = None

@@ -17,7 +17,13 @@ from app.domain.run import Run
 from app.domain.search.cohort import Cohort, CohortId, TrialId
 from app.domain.search.shares import Claimant
 from app.ports.ledger import Exhausted
-from app.ports.records import LeasedTrial, TrialQueue, TrialResult, WaitingTrial
+from app.ports.records import (
+    LIVE_SECONDS,
+    LeasedTrial,
+    TrialQueue,
+    TrialResult,
+    WaitingTrial,
+)
 
 _ADD = """
     INSERT INTO trials (run, cohort, island, stage, players, cases, visible_at)
@@ -32,7 +38,9 @@ _QUEUES = """
         ceil(count(*) FILTER (WHERE NOT waits)::float8 / runs.batch)::int AS at_work,
         (array_agg(trials.id ORDER BY trials.id) FILTER (WHERE waits))[1:%(most)s] AS waiting,
         array_agg(trials.id ORDER BY trials.id)
-            FILTER (WHERE waits AND trials.id = ANY(%(named)s)) AS named
+            FILTER (WHERE waits AND trials.id = ANY(%(named)s)) AS named,
+        (SELECT sum(sandbox_places)::int FROM workers
+            WHERE seen_at > now() - %(live)s * interval '1 second') AS places
     FROM (
         SELECT id, state, weight, trials_at_once,
             CASE WHEN trials_at_once IS NULL THEN evaluate_batch ELSE 1 END AS batch
@@ -111,7 +119,7 @@ def _queue(record: Any) -> TrialQueue:
         record.trials_at_once,
     )
     offered, named = tuple(record.waiting or ()), tuple(record.named or ())
-    return TrialQueue(claimant, record.batch, offered, named)
+    return TrialQueue(claimant, record.batch, offered, named, record.places)
 
 
 def waiting(result: Sequence[Any]) -> list[WaitingTrial]:
@@ -144,7 +152,7 @@ class SqlTrials:
         return waiting(added)
 
     def queues(self, named: Sequence[TrialId]) -> list[TrialQueue]:
-        params = {"named": list(named), "judged": STAGE, "most": OFFERED}
+        params = {"named": list(named), "judged": STAGE, "most": OFFERED, "live": LIVE_SECONDS}
         found = rows(self._c, _QUEUES, params)
         limited = [record.run for record in found if record.trials_at_once and record.waiting]
         for run in limited:
