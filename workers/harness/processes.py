@@ -262,7 +262,7 @@ class ProcessorTime:
     Attributes:
       used: On a processor, of all its threads.
       waited: For which the thread that waited longest could run and did not, also for want of the
-        quota of its cgroup.
+        quota of its cgroup.  A thread of lower priority than this process waits by its own doing.
     """
 
     used: float = 0.0
@@ -275,11 +275,14 @@ def processor_times(pids: Iterable[int]) -> dict[int, ProcessorTime]:
     A kernel that counts no such time (gVisor's) leaves its processes out.
     """
     times: dict[int, ProcessorTime] = {}
+    priority = os.getpriority(os.PRIO_PROCESS, 0)
     for pid in pids:
         with contextlib.suppress(OSError, IndexError, ValueError):
             for thread in os.listdir(f"/proc/{pid}/task"):
                 with open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as file:
                     used, waited = (int(text) / 1e9 for text in file.read().split()[: _WAITED + 1])
+                if os.getpriority(os.PRIO_PROCESS, int(thread)) > priority:
+                    waited = 0.0
                 known = times.get(pid, ProcessorTime())
                 times[pid] = ProcessorTime(known.used + used, max(known.waited, waited))
     return times

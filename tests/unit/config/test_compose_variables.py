@@ -107,6 +107,14 @@ def test_every_service_is_bounded(services: dict[str, Any], limit: str):
     assert unbounded <= ({"vllm"} if limit != "pids" else set())
 
 
+def test_programs_give_way_to_every_other_service(services: dict[str, Any]):
+    weights = {
+        name: service["cpu_shares"] for name, service in services.items() if "cpu_shares" in service
+    }
+
+    assert weights == {"worker-cpu": 256}
+
+
 def test_every_root_but_that_of_vllm_is_read_only(services: dict[str, Any]):
     writable = {name for name, service in services.items() if not service.get("read_only")}
 
