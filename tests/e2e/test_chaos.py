@@ -1,5 +1,6 @@
 """A run of the real deployment while its parts are killed, frozen, emptied, restarted, replaced."""
 
+import json
 import time
 from pathlib import Path
 
@@ -60,6 +61,42 @@ def restart_postgres(deployment: Deployment) -> None:
         "Postgres is back",
         seconds=120,
     )
+
+
+BOMB = """
+import os
+while True:
+    try:
+        if os.fork() == 0:
+            os.setsid()
+    except OSError:
+        pass
+"""
+
+
+def withstand_a_bomb(deployment: Deployment) -> None:
+    """Evaluates a program that forks without end, then an honest one, in processes of worker-cpu.
+
+    The machine may be too busy for either, which an evaluation by hand reports as an error.
+    """
+    example = "examples/online_bin_packing"
+    command = ("exec", "-T", "worker-cpu", "sh", "-c")
+    before = int(deployment.compose(*command, "ls -d /proc/[0-9]* | wc -l"))
+    deployment.compose(*command, f"cat >/tmp/bomb.py <<'END'{BOMB}END")
+    evaluate = f"evoq evaluate {example} /tmp/bomb.py {example}/initial_program.py --json"
+    printed = []
+
+    def evaluated() -> bool:
+        done = deployment.try_compose(*command, f"{evaluate} --set sandbox.wall_seconds=5")
+        printed.append(done.stdout)
+        return done.returncode == 0
+
+    until(evaluated, "a bomb and an honest program are evaluated", seconds=120)
+    bomb, honest = json.loads(printed[-1])
+    assert bomb["failure"]["kind"] == "timeout"
+    assert (honest["failure"], honest["metrics"]["bins"]) == (None, 2119)
+    assert int(deployment.compose(*command, "ls -d /proc/[0-9]* | wc -l")) < before + CELLS
+    assert deployment.container("worker-cpu")["State"]["Health"]["Status"] == "healthy"
 
 
 def settled(deployment: Deployment) -> int:
@@ -144,6 +181,7 @@ def test_a_run_survives_killed_frozen_and_replaced_workers_a_flushed_queue_and_a
     require_each_fault_in(deployment.scrape(), repository, time.monotonic() - began)
     folders = deployment.compose("exec", "-T", "worker-cpu", "ls", "/tmp").split()
     assert 0 < sum(folder.startswith("evoq-sandbox-") for folder in folders) <= CELLS
+    withstand_a_bomb(deployment)
 
     if SOCKET.exists():
         deployment.settle(DOCKER_GID=str(SOCKET.stat().st_gid))

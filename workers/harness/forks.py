@@ -39,7 +39,7 @@ _ANSWER = struct.Struct("=QqiI")  # the request's number, a value, an error, fla
 _GO_ON = 1
 
 _CROWD = 4
-"""A task that makes another when there are as many has the lowest priority from then on: else a
+"""A task that asks for another when there are as many has the lowest priority from then on: else a
 program that forks all it may has 64 times the share of the zygote, which has to end it."""
 _LOWEST_PRIORITY = 19
 _PAUSE_SECONDS = 0.02
@@ -180,18 +180,23 @@ class ForkGate:
         waiting, self._waiting = self._waiting, []
         for listener, number, task in waiting:
             if not self._granted(listener, number, task):
+                self._give_way(task)
                 _send(listener, number, -errno.EAGAIN, 0)
 
     def _granted(self, listener: int, number: int, task: int) -> bool:
         evaluators = not self._homes[listener]
         if (self._left.total if evaluators else self._left.programs) <= 0:
             return False
-        if self._most.total - self._left.total >= _CROWD:
-            with contextlib.suppress(OSError):  # it has ended, or its identity is another
-                os.setpriority(os.PRIO_PROCESS, task, _LOWEST_PRIORITY)
+        self._give_way(task)
         self._left = TaskCount(self._left.programs - (not evaluators), self._left.total - 1)
         _send(listener, number, 0, _GO_ON)
         return True
+
+    def _give_way(self, task: int) -> None:
+        """Lowers the priority of a task that asks for another in a crowd."""
+        if self._most.total - self._left.total >= _CROWD:
+            with contextlib.suppress(OSError):  # it has ended, or its identity is another
+                os.setpriority(os.PRIO_PROCESS, task, _LOWEST_PRIORITY)
 
     def forget(self, listener: int) -> None:
         """Closes a listener whose processes have all ended."""
