@@ -121,13 +121,15 @@ class TrialRun:
         asking = () if self._turns is None else (self._turns.listener.fileno(),)
         for fd in (*self._pipes.sinks, *listeners, *asking):
             poll.register(fd, select.POLLIN)
-        woken = time.monotonic()
+        woken, before = time.monotonic(), time.process_time()
         quiet_until = woken + _POLL_SECONDS
         while self._report is None and not self._evaluator_lost and not self._stopped_by:
             now = time.monotonic()
-            if now - woken > _STALL_SECONDS:  # it never sleeps for a tenth of that
-                self._stalled_seconds += now - woken
-            woken = now
+            computed = time.process_time()
+            # It never sleeps for a tenth of that; a look at many processes takes longer.
+            if (lost := now - woken - (computed - before)) > _STALL_SECONDS:
+                self._stalled_seconds += lost
+            woken, before = now, computed
             if now >= deadline:
                 self._stopped_by = "timeout"
                 self._take_processor_times()
