@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from app.domain.secrets import redacted
 
 _STEP: ContextVar[dict[str, object]] = ContextVar("evoq_step")
-"""What the present thread works on: `step`, and the ids of its proposals, trials or runs."""
+"""What the present thread works on: `step`, `run`, and ids of proposals, trials or runs."""
 
 
 class _FilteredRecord(logging.LogRecord):
@@ -48,6 +48,16 @@ def at_work_on(step: str, kind: str, subjects: Sequence[int]) -> Iterator[None]:
         yield
     finally:
         _STEP.reset(before)
+
+
+def note_subjects(run: str, **ids: Sequence[int]) -> None:
+    """Adds the run, and ids of its proposals or trials, to the lines of the present step.
+
+    Nothing happens where the thread is at work on no step.
+    """
+    known = _STEP.get(None)
+    if known is not None:
+        known.update(run=run, **{kind: list(of_kind) for kind, of_kind in ids.items() if of_kind})
 
 
 class _JsonLines(logging.Formatter):

@@ -14,6 +14,8 @@ from prometheus_client import (
 
 from app.ports.protocols import Unavailable
 
+STEPS = ("produce", "generate", "evaluate", "judge", "reap")
+_OUTCOMES = ("done", "unavailable", "raised")
 _SECONDS = (0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0, 900.0)
 
 
@@ -35,6 +37,9 @@ class StepMetrics:
             registry=self.registry,
             buckets=_SECONDS,
         )
+        for step in STEPS:  # from the start: a rate needs the value before the first one
+            for outcome in _OUTCOMES:
+                self._seconds.labels(step, outcome)
         self._in_progress = Gauge(
             "evoq_steps_in_progress", "Messages being handled.", ["step"], registry=self.registry
         )

@@ -2,10 +2,14 @@
 
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 
-from app.engine.tracing import UNTRACED, Tracing
-from app.ports.protocols import Store
+from app.domain.run import Run
+from app.domain.search.cohort import ProposalId, TrialId
+from app.engine.tracing import UNTRACED, Attribute, Note, Tracing
+from app.logs import note_subjects
+from app.ports.protocols import Store, Unavailable
 
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -36,18 +40,24 @@ def exporter(environment: Mapping[str, str]) -> str:
 def tracing(environment: Mapping[str, str], store: Store, show: Callable[[str], None]) -> Tracing:
     """Returns what writes the spans of this process; nothing is imported where none is wanted.
 
-    A worker works without traces too: what is wrong with them is one line.
+    A worker works without traces too: what is wrong with them is one line.  Where log lines are
+    JSON, they learn from it what a step is about.
 
     Args:
       environment: That of this process.
       store: The ledger.
       show: Receives the line.
     """
+    traced = _traced(environment, store, show)
+    if environment.get("EVOQ_LOG_FORMAT") == "json":
+        return LoggedTracing(traced, store)
+    return traced
+
+
+def _traced(environment: Mapping[str, str], store: Store, show: Callable[[str], None]) -> Tracing:
     try:
         name = exporter(environment)
-        if not name:
-            return UNTRACED
-        return _spans(name, store)
+        return _spans(name, store) if name else UNTRACED
     except ImportError as error:
         show(
             f"no traces are sent: an exporter of OpenTelemetry is set and {error.name} is not "
@@ -57,6 +67,32 @@ def tracing(environment: Mapping[str, str], store: Store, show: Callable[[str], 
     except ValueError as error:
         show(f"no traces are sent: {error}")
         return UNTRACED
+
+
+class LoggedTracing:
+    """Lets the JSON log lines of a step name its run, proposals and trials, as its spans do."""
+
+    def __init__(self, traced: Tracing, store: Store) -> None:
+        """Passes everything on to `traced`; the ledger knows the proposals of trials."""
+        self._traced = traced
+        self._store = store
+        self.planning, self.settled, self.close = traced.planning, traced.settled, traced.close
+
+    def span(
+        self,
+        name: str,
+        run: Run,
+        *,
+        proposals: Sequence[ProposalId] = (),
+        trials: Sequence[TrialId] = (),
+        **attributes: Attribute | None,
+    ) -> AbstractContextManager[Note]:
+        """See `app.engine.tracing.Tracing.span`."""
+        if trials and not proposals:
+            with suppress(Unavailable), self._store.begin() as tx:
+                proposals = [found.id for found in tx.proposals.traced((), trials)]
+        note_subjects(run.name, proposals=proposals, trials=trials)
+        return self._traced.span(name, run, proposals=proposals, trials=trials, **attributes)
 
 
 def _spans(name: str, store: Store) -> Tracing:

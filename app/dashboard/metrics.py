@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+from app.adapters.model.congestion.gate import Ended
 from app.adapters.queue.address import client_url
 from app.adapters.queue.ticks import lengths, losses
 from app.dashboard.reads import RunReader
+from app.domain.evaluation import FailureKind
 from app.domain.run import Run, RunState
-from app.domain.search.cohort import State
+from app.domain.search.cohort import CutReason, State
 from app.ports.ledger import Transaction
 from app.ports.protocols import Unavailable
 from app.ports.records import WORKER_KINDS
@@ -86,6 +88,16 @@ class _Collector:
                 }
                 family.add_metric([endpoint.endpoint], values[name])
             yield family
+        results = GaugeMetricFamily(
+            "evoq_endpoint_results",
+            "Requests that ended in the last minute; all but `answered` are repeated, or given up.",
+            labels=["endpoint", "ended"],
+        )
+        for endpoint in state.endpoints:
+            for ended in Ended:
+                number = endpoint.recent.get(ended, 0)
+                results.add_metric([endpoint.endpoint, ended.value], number)
+        yield results
 
     def _losses(self) -> Iterator[Metric]:
         try:
@@ -106,11 +118,19 @@ class _Collector:
         for kind in WORKER_KINDS:
             workers.add_metric([kind], sum(worker.kind == kind for worker in live))
             faulty.add_metric([kind], sum(w.kind == kind and bool(w.fault) for w in live))
-        places = GaugeMetricFamily("evoq_places", "Places of all live workers.", labels=["of"])
-        places.add_metric(["model"], capacity.model or 0)
-        places.add_metric(["sandbox"], capacity.sandbox or 0)
         at_work = sum(queue.claimant.at_work for queue in tx.trials.queues(()))
-        yield from (workers, faulty, places)
+        asked = sum(endpoint.in_flight for endpoint in self._reader.queue().endpoints)
+        places = GaugeMetricFamily("evoq_places", "Places of all live workers.", labels=["of"])
+        used = GaugeMetricFamily(
+            "evoq_utilisation", "Share of these places that is taken.", labels=["of"]
+        )
+        for of, number, taken in (
+            ("model", capacity.model, asked),
+            ("sandbox", capacity.sandbox, at_work),
+        ):
+            places.add_metric([of], number or 0)
+            used.add_metric([of], taken / number if number else 0.0)
+        yield from (workers, faulty, places, used)
         uptime = tx.history.uptime_seconds()
         yield _gauge("evoq_ledger_uptime_seconds", "Since Postgres was started.", uptime)
         yield _gauge("evoq_trials_at_work", "Trials that are in a sandbox.", at_work)
@@ -142,10 +162,14 @@ class _Runs:
         for state in _OUTCOMES:
             text = "Settled proposals."
             self._count("evoq_proposals", text, run, settled.get(state, 0), outcome=state.value)
-        for kind, n in tx.history.failures(run.id).items():
-            self._count("evoq_failures", "Failed proposals.", run, n, kind=kind)
-        for reason, n in tx.history.cuts(run.id).items():
-            self._count("evoq_cuts", "Proposals that were cut.", run, n, reason=reason)
+        failures, cuts = tx.history.failures(run.id), tx.history.cuts(run.id)
+        for kind in FailureKind:  # each from the start: a rate needs the value before the first one
+            self._count("evoq_failures", "Failed proposals.", run, failures.get(kind, 0), kind=kind)
+        for reason in CutReason:
+            text = "Proposals that were cut."
+            self._count("evoq_cuts", text, run, cuts.get(reason, 0), reason=reason)
+        reused = tx.history.reused(run.id).trials
+        self._count("evoq_trials_reused", "Trials that took an equal one's result.", run, reused)
         best = tx.history.best_quality(run)
         if best is not None:
             self._set("evoq_best_fitness", "Fitness of the best program.", run, best.fitness)
@@ -180,13 +204,12 @@ class _Runs:
                 self._set("evoq_in_flight", text, run, found.in_flight, stage=stage)
                 text = "Proposals above which none is planned."
                 self._set("evoq_in_flight_limit", text, run, found.limit, stage=stage)
-            waited = tx.proposals.longest_wait(run.id)
-            self._set(
-                "evoq_longest_wait_seconds",
-                "Age of the oldest proposal without a child.",
-                run,
-                waited,
-            )
+            for stage, age in (
+                ("generating", tx.proposals.longest_wait(run.id)),
+                ("evaluating", tx.proposals.longest_test(run.id)),
+            ):
+                text = "Age of the oldest proposal in the stage: since it was planned, or begun."
+                self._set("evoq_queue_age_seconds", text, run, age, stage=stage)
 
     def _set(self, name: str, text: str, run: Run, value: float, **labels: str) -> None:
         if name not in self._gauges:

@@ -300,6 +300,10 @@ class Proposals(Protocol):
         """Returns the seconds since the oldest proposal without a child was planned; 0.0: none."""
         ...
 
+    def longest_test(self, run: int) -> float:
+        """Returns the seconds since the oldest proposal under test was begun; 0.0 without one."""
+        ...
+
     def mean_seconds(self, run: int, over: int = 32) -> float:
         """Returns the mean from planning to settling of the newest proposals; 0.0 before any."""
         ...

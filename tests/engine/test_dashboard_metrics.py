@@ -12,7 +12,6 @@ import psycopg
 import pytest
 import yaml
 from prometheus_client import generate_latest
-from prometheus_client.parser import text_string_to_metric_families
 
 from app.adapters.queue.ticks import handled
 from app.adapters.store.sql import SqlStore
@@ -28,20 +27,14 @@ from app.ports.protocols import NEVER, Stop, Unavailable
 from app.ports.records import Capacity, Worker
 from app.reports.waiting import EndpointStatus, QueueState, read_queue
 from tests.engine.conftest import new_run, run_to_the_end, table
+from tests.engine.promql import Samples, evaluate, samples
 from tests.engine.test_replies import Answering
 from tests.engine.toy import ToySandbox, problem
-from workers.metrics import StepMetrics
+from workers.metrics import STEPS, StepMetrics
 
-Labels = dict[str, str]
-OF_ALERTS = re.compile(r"\b(evoq_[a-z_]+)(?:\{([^}]*)\})?")
-
-
-def samples(text: bytes) -> dict[str, list[tuple[Labels, float]]]:
-    found: dict[str, list[tuple[Labels, float]]] = {}
-    for family in text_string_to_metric_families(text.decode()):
-        for sample in family.samples:
-            found.setdefault(sample.name, []).append((sample.labels, sample.value))
-    return found
+MODEL = EndpointStatus(
+    "http://model", 4, 8, 1, 2, recent={"answered": 3, "busy": 1}, silent_seconds=1.0
+)
 
 
 def address_of(store: SqlStore) -> str:
@@ -73,11 +66,12 @@ def steps() -> StepMetrics:
 def test_a_step_is_counted_by_how_it_ends(steps: StepMetrics):
     found = samples(generate_latest(steps.registry))["evoq_step_seconds_count"]
 
-    assert {(s["step"], s["outcome"]): n for s, n in found} == {
+    assert {(s["step"], s["outcome"]): n for s, n in found if n} == {
         ("evaluate", "done"): 1.0,
         ("generate", "unavailable"): 1.0,
         ("generate", "raised"): 1.0,
     }
+    assert len(found) == len(STEPS) * 3  # those of no step yet are 0: a rate begins there
 
 
 def test_a_scrape_tells_what_a_run_did(
@@ -120,59 +114,93 @@ def test_a_scrape_without_a_ledger_and_a_queue_says_so(ctx: Context):
     assert "evoq_runs" not in found
 
 
-@pytest.fixture
-def scraped(
-    ctx: Context, store: SqlStore, finished: int, steps: StepMetrics, valkey: str
-) -> dict[str, list[tuple[Labels, float]]]:
-    """All that is scraped of a deployment that has done a little of everything."""
-    endpoint = EndpointStatus("http://model", 4, 8, 1, 2, silent_seconds=1.0)
+def test_places_and_ages_show_how_busy_a_deployment_is(ctx: Context, store: SqlStore, valkey: str):
+    toy = problem()
+    run = lifecycle.start(replace(ctx, problem=lambda digest: toy), toy, new_run(toy)).id
+    with store.begin() as tx:
+        tx.workers.record(Worker("w", "cpu"), {}, Capacity(4, 8))
     with psycopg.connect(address_of(store)) as connection:
-        connection.execute("UPDATE runs SET state = 'running', budget_cost_usd = 1")
-        for kind in ("timeout", "memory"):
-            connection.execute(
-                "UPDATE proposals SET state = 'failed', failure_kind = %s, cut_reason = NULL"
-                " WHERE id = (SELECT max(id) FROM proposals WHERE state = 'cut')",
-                (kind,),
-            )
+        connection.execute("UPDATE cohorts SET planned_at = now() - interval '1 h'")
+        connection.execute(
+            "INSERT INTO programs VALUES (repeat('0', 64), 'x', 'python', 1);"
+            "UPDATE proposals SET state = 'testing', begun_at = now() - interval '1 min'"
+            " WHERE id = (SELECT min(id) FROM proposals);"
+            "INSERT INTO trials (run, cohort, island, stage, players, cases, visible_at,"
+            " leased_until) SELECT run, cohort, 0, n::text, ARRAY[repeat('0', 64)], '{}', now(),"
+            " now() + interval '1 min' FROM (SELECT * FROM proposals LIMIT 1),"
+            " generate_series(1, 2) AS n"
+        )
+
+    found = samples(scrape(reader(ctx, valkey, endpoints=[MODEL])))
+
+    assert {labels["of"]: n for labels, n in found["evoq_places"]} == {"model": 4, "sandbox": 8}
+    used = {labels["of"]: n for labels, n in found["evoq_utilisation"]}
+    assert used == {"model": 1 / 4, "sandbox": 2 / 8}
+    ages = {labels["stage"]: n for labels, n in found["evoq_queue_age_seconds"]}
+    assert ages == {"generating": 0.0, "evaluating": pytest.approx(60, abs=30)}
+    assert {labels["ended"]: n for labels, n in found["evoq_endpoint_results"] if n} == {
+        "answered": 3,
+        "busy": 1,
+    }
+    assert run
+
+
+def expressions(repository: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Returns the expressions of alerts, and those of the panels of Grafana."""
+    rules = yaml.safe_load((repository / "infra/prometheus/alerts.yml").read_text())
+    board = json.loads((repository / "infra/grafana/evoqueue.json").read_text())
+    alerts = {rule["alert"]: rule["expr"] for group in rules["groups"] for rule in group["rules"]}
+    panels = {
+        panel["title"]: [target["expr"] for target in panel["targets"]] for panel in board["panels"]
+    }
+    return alerts, panels
+
+
+def test_every_expression_gives_values_of_a_deployment_that_has_done_a_little_of_everything(
+    ctx: Context, store: SqlStore, finished: int, valkey: str, repository: Path
+):
+    metrics = StepMetrics()
+
+    def scraped() -> Samples:
+        of_dashboard = samples(
+            scrape(reader(ctx, valkey, endpoints=[MODEL])), instance="dashboard:8642"
+        )
+        return of_dashboard | samples(generate_latest(metrics.registry), instance="worker:9464")
+
+    with psycopg.connect(address_of(store)) as connection:
+        connection.execute("UPDATE runs SET state = 'running', budget_cost_usd = 1, cost_usd = 2")
         connection.execute(
             "INSERT INTO completions (cohort, proposal, asker, turn, place, text, model, finish,"
             " prompt_tokens, completion_tokens, latency_seconds, prompt, sample, parameters)"
             " SELECT cohort, id, 'operator', 0, 0, '', 'm', 'stop', 5, 6, 0.5, '', ordinal, '{}'"
             " FROM proposals LIMIT 3"
         )
-    found = samples(scrape(reader(ctx, valkey, endpoints=[endpoint])))
-    return found | samples(generate_latest(steps.registry))
+    before = scraped()
+    with psycopg.connect(address_of(store)) as connection:
+        for kind in ("timeout", "memory"):
+            connection.execute(
+                "UPDATE proposals SET state = 'failed', failure_kind = %s, cut_reason = NULL"
+                " WHERE id = (SELECT max(id) FROM proposals WHERE state = 'cut')",
+                (kind,),
+            )
+        connection.execute("UPDATE completions SET prompt_tokens = 50, cached_tokens = 20")
+    for error in (Unavailable("away"), ValueError("a defect")):
+        with suppress(type(error)), metrics.of("evaluate"):
+            raise error
+    alerts, panels = expressions(repository)
+    after = scraped()
 
-
-def expressions(repository: Path) -> dict[str, str]:
-    rules = yaml.safe_load((repository / "infra/prometheus/alerts.yml").read_text())
-    board = json.loads((repository / "infra/grafana/evoqueue.json").read_text())
-    alerts = {rule["alert"]: rule["expr"] for group in rules["groups"] for rule in group["rules"]}
-    panels = {panel["title"]: panel["targets"][0]["expr"] for panel in board["panels"]}
-    assert len(alerts) > 10
-    assert len(panels) > 10
-    return alerts | panels
-
-
-def test_every_expression_asks_for_metrics_and_labels_that_are_scraped(
-    scraped: dict[str, list[tuple[Labels, float]]], repository: Path
-):
-    for name, expression in expressions(repository).items():
-        asked = OF_ALERTS.findall(expression)
-        assert asked, name
-        for metric, selector in asked:
-            assert metric in scraped, (name, metric)
-            for label, operator, value in re.findall(r'(\w+)(=~|=)"([^"]*)"', selector):
-                known = {labels.get(label) for labels, _ in scraped[metric]}
-                wanted = value.split("|") if operator == "=~" else [value]
-                assert set(wanted) <= known, (name, metric, label, known)
-        for label in re.findall(r"(?:by|without|ignoring|on) ?\(([^)]*)\)", expression):
-            names = {each.strip() for each in label.split(",")} - {"instance", "le"}
-            metrics = {metric for metric, _ in asked}
-            assert all(
-                any(each in labels for metric in metrics for labels, _ in scraped[metric])
-                for each in names
-            ), (name, label)
+    for title, targets in panels.items():
+        for expression in targets:
+            assert evaluate(expression, (0, before), (60, after)), title
+    for alert, expression in alerts.items():
+        bare = re.sub(r"(==|[<>]) [\d.]+", "", expression)  # whatever the values are
+        assert evaluate(bare, (0, before), (60, after)), alert
+        evaluate(expression, (0, before), (60, after))
+    [(_, hit)] = evaluate(
+        panels["Share of prompt tokens from the prefix cache"][0], (0, before), (60, after)
+    )
+    assert hit == 60 / 135
 
 
 class Killed(BaseException):
@@ -210,11 +238,8 @@ class RefusingModel(Answering):
         return super().complete(prompts)
 
 
-def worked_off(ctx: Context, store: SqlStore, metrics: StepMetrics) -> None:
+def worked_off(ctx: Context, run: int, store: SqlStore, metrics: StepMetrics) -> None:
     """Runs a search to its end as workers, beat and `reap` do, however its steps end."""
-    toy = problem()
-    asked = replace(new_run(toy, budget=8), operators={"asked": 1.0})
-    run = lifecycle.start(ctx, toy, asked).id
     messages = ctx.executor._messages  # type: ignore[attr-defined]
     for _ in range(200):
         if not messages:
@@ -236,29 +261,10 @@ def worked_off(ctx: Context, store: SqlStore, metrics: StepMetrics) -> None:
     raise AssertionError("the run has not ended")
 
 
-def shown_by(rule: str, found: dict[str, list[tuple[Labels, float]]]) -> float:
-    """Returns the sum of the samples that the first metric of a rule selects."""
-    metric, selector = OF_ALERTS.findall(rule)[0]
-    wanted = re.findall(r'(\w+)=~?"([^"]*)"', selector)
-    return sum(
-        value
-        for labels, value in found.get(metric, ())
-        if all(labels.get(label) in values.split("|") for label, values in wanted)
-    )
-
-
-@pytest.mark.parametrize(
-    ("alert", "faults"),
-    [
-        ("EvoqueueStepsRepeated", 1),  # the killed worker: its lease was lost, the step begun again
-        ("EvoqueueTrialsKilled", 2),  # the trial that timed out, and the one that was killed
-        ("EvoqueueStepsUnavailable", 2),  # the refused request, and the sandbox that was away
-    ],
-)
-def test_each_fault_of_a_run_shows_in_a_metric_of_an_alert(
-    ctx: Context, store: SqlStore, repository: Path, valkey: str, alert: str, faults: int
+def test_faults_of_a_run_fire_the_alerts_that_name_them_and_no_others(
+    ctx: Context, store: SqlStore, repository: Path, valkey: str, broker: Any
 ):
-    rule = expressions(repository)[alert]
+    alerts, _ = expressions(repository)
     toy, metrics = problem(), StepMetrics()
 
     def answer(prompt: Prompt) -> Completion:
@@ -268,11 +274,32 @@ def test_each_fault_of_a_run_shows_in_a_metric_of_an_alert(
     faulty = replace(
         ctx, sandbox=FaultySandbox(), model=lambda run: model, problem=lambda digest: toy
     )
+    asked = replace(new_run(toy, budget=8), operators={"asked": 1.0})
+    run = lifecycle.start(faulty, toy, asked).id
+    with store.begin() as tx:
+        for kind in ("gpu", "cpu"):
+            tx.workers.record(Worker(kind, kind), {}, Capacity(4, 8))
 
-    worked_off(faulty, store, metrics)
+    def scraped() -> Samples:
+        handled(broker, idle=False)
+        found = samples(scrape(reader(ctx, valkey)), instance="dashboard:8642")
+        found["evoq_ledger_uptime_seconds"] = found["evoq_queue_uptime_seconds"] = [({}, 3600.0)]
+        return found | samples(generate_latest(metrics.registry), instance="worker:9464")
 
-    found = samples(scrape(reader(ctx, valkey))) | samples(generate_latest(metrics.registry))
-    assert shown_by(rule, found) == faults
+    before = scraped()
+    worked_off(faulty, run, store, metrics)
+    broker.flushdb()
+    after = scraped()
+
+    fired = {name for name, rule in alerts.items() if evaluate(rule, (0, before), (9, after))}
+    assert fired == {
+        "EvoqueueStepsRepeated",  # the killed worker: its lease was lost, the step begun again
+        "EvoqueueStepsUnavailable",  # the refused request, and the sandbox that was away
+        "EvoqueueQueueEmptied",
+    }
+    killed = alerts["EvoqueueTrialsKilled"].replace("> 0.5", "> 0")
+    found = evaluate(killed, (0, before), (9, after))
+    assert {labels["kind"]: share for labels, share in found} == {"timeout": 1 / 8, "memory": 1 / 8}
 
 
 def test_a_lost_lease_shows_until_the_step_is_begun_again(

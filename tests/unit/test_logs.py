@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.logs import at_work_on, filter_secrets, write_json_lines
+from app.logs import at_work_on, filter_secrets, note_subjects, write_json_lines
 
 KEY = "sk-" + "a1B2c3D4" * 4
 
@@ -35,9 +35,14 @@ def test_a_line_names_the_step_and_the_subjects_of_its_thread(
 
     with at_work_on("evaluate", "trials", (7, 8)):
         logger.warning("trial\n%d was lost", 7)
+        note_subjects("a-run", proposals=(3,), trials=())
+        logger.warning("and then")
+    note_subjects("another-run")
     logger.error("outside")
 
-    first, second = lines(out)
+    first, noted, second = lines(out)
+    assert (noted["run"], noted["proposals"], noted["trials"]) == ("a-run", [3], [7, 8])
+    assert "run" not in second
     assert (first["step"], first["trials"], first["level"]) == ("evaluate", [7, 8], "warning")
     assert (first["message"], first["logger"]) == ("trial\n7 was lost", "evoq.test")
     assert first["at"].endswith("+00:00")

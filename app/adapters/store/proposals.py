@@ -79,6 +79,11 @@ _LONGEST_WAIT = """
     FROM proposals JOIN cohorts ON cohorts.id = proposals.cohort
     WHERE proposals.run = %(run)s AND proposals.state = 'planned'
 """
+_LONGEST_TEST = """
+    SELECT coalesce(extract(epoch FROM now() - min(coalesce(begun_at, planned_at))), 0)::float8
+    FROM proposals JOIN cohorts ON cohorts.id = proposals.cohort
+    WHERE proposals.run = %(run)s AND proposals.state = 'testing'
+"""
 _FLOW = """
     WITH first AS (
         SELECT settled_at FROM (
@@ -183,6 +188,9 @@ class SqlProposals:
 
     def longest_wait(self, run: int) -> float:
         return float(value(self._c, _LONGEST_WAIT, {"run": run}))
+
+    def longest_test(self, run: int) -> float:
+        return float(value(self._c, _LONGEST_TEST, {"run": run}))
 
     def mean_seconds(self, run: int, over: int = 32) -> float:
         return float(value(self._c, _MEAN_SECONDS, {"run": run, "over": over}))
