@@ -4,7 +4,7 @@ The fold of the first n events followed by that of the rest equals the fold of a
 size is bounded: of a long run it keeps every second, fourth, eighth … measured proposal.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from itertools import zip_longest
@@ -31,13 +31,16 @@ from app.domain.events import (
 )
 from app.domain.program import ProgramId
 from app.domain.search.cohort import CutReason
+from app.ports.protocols import Store
 from app.reports.games import Games
 from app.reports.progress import Progress, fold
 
-MOST_POINTS = 2000
+PAGE = 1000
+"""Events that are read at once."""
+MOST_POINTS = 1000
 """Measured proposals that are kept: twice as many before every second one is left out."""
 MOST_SEGMENTS = 24
-"""Spells of a run whose outcomes are counted: twice as many before every two become one."""
+"""Segments of a run whose outcomes are counted: twice as many before every two become one."""
 MOST_EXAMPLES = 5
 """Newest failures of a kind that are kept."""
 MOST_MILESTONES = 100
@@ -133,6 +136,7 @@ class Course:
     Attributes:
       progress: Counts, and the rate of the newest proposals.
       segments: What became of the proposals: of each `span` that settled one after the other.
+      failed: The failures of each segment, by kind.
       regridded: How often the grid got new ranges: the archive was placed anew then.
       moves: Migrations between islands; `resets` of them emptied an island first.
       games: What a problem whose programs play each other has beside.
@@ -145,6 +149,7 @@ class Course:
         self.operators: dict[str, Contribution] = {}
         self.roles: dict[str, Contribution] = {}
         self.segments: list[Contribution] = []
+        self.failed: list[Counter[str]] = []
         self.span = 1
         self.examples: dict[str, deque[FailureExample]] = {}
         self.milestones: deque[Milestone] = deque(maxlen=MOST_MILESTONES)
@@ -184,6 +189,8 @@ class Course:
                 for share in self._shares(fact.operator, fact.role):
                     share.settled += 1
                     share.failed += 1
+                at = self._segment()
+                self.failed[at][fact.failure] += 1
                 examples = self.examples.setdefault(fact.failure, deque(maxlen=MOST_EXAMPLES))
                 examples.append(
                     FailureExample(fact.proposal, fact.program, fact.operator, fact.island)
@@ -239,23 +246,38 @@ class Course:
                 share.improvements += 1
 
     def _shares(self, operator: str, role: str) -> tuple[Contribution, Contribution, Contribution]:
+        at = self._segment()
         return (
             self.operators.setdefault(operator, Contribution()),
             self.roles.setdefault(role, Contribution()),
-            self._segment(),
+            self.segments[at],
         )
 
-    def _segment(self) -> Contribution:
-        """Returns what the proposal that settled last is counted in."""
+    def _segment(self) -> int:
+        """Returns the index of the segment of the proposal that settled last."""
         at = max(self.progress.done - 1, 0) // self.span
         while len(self.segments) <= at:
             self.segments.append(Contribution())
+            self.failed.append(Counter())
         if at < 2 * MOST_SEGMENTS:
-            return self.segments[at]
+            return at
         pairs = zip_longest(self.segments[::2], self.segments[1::2], fillvalue=Contribution())
         self.segments = [first.plus(second) for first, second in pairs]
+        kinds = zip_longest(self.failed[::2], self.failed[1::2], fillvalue=Counter[str]())
+        self.failed = [first + second for first, second in kinds]
         self.span *= 2
-        return self.segments[-1]
+        return len(self.segments) - 1
+
+
+def course_of(store: Store, run: int) -> Course:
+    """Returns the course of a run up to now."""
+    course = Course()
+    while True:
+        with store.begin() as tx:
+            page = tx.events.read(run, after=course.progress.seq, limit=PAGE)
+        course.add(page)
+        if len(page) < PAGE:
+            return course
 
 
 def _words(event: Event) -> str:

@@ -1,6 +1,5 @@
 """The folder of a run's results: what `evoq run` leaves behind."""
 
-import itertools
 import json
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -16,13 +15,12 @@ from app.domain.run import Run
 from app.domain.secrets import redacted_values
 from app.ports.protocols import Store
 from app.ports.records import Worker
+from app.reports.course import course_of
 from app.reports.metrics import history, rows, write_csv, write_jsonl
 from app.reports.plots import archive, evolution, failures
 from app.reports.summary import Summary, best_document, document
 
 DOTS_PER_INCH = 110
-PLOTTED = 200_000
-"""Settled proposals that are drawn; of a longer run, the first."""
 
 
 def write(store: Store, summary: Summary, problem: Problem, folder: Path) -> None:
@@ -59,17 +57,20 @@ def write_metrics(store: Store, run: int, folder: Path) -> None:
 
 
 def draw(store: Store, summary: Summary, folder: Path) -> list[Path]:
-    """Draws `evolution.png`, `failures.png` and `archive.png`; returns their paths."""
+    """Draws `evolution.png`, `failures.png` and `archive.png`; returns their paths.
+
+    Shown is what the pages of the dashboard show: the course of the run, and its archive.
+    """
     run = summary.run
-    settled = list(itertools.islice(rows(history(store, run.id)), PLOTTED))
+    course = course_of(store, run.id)
     seeds = summary.baselines.items()
     baselines = {name: seed.fitness for name, seed in seeds if seed.fitness is not None}
     with store.begin() as tx:
         elites = tx.archive.elites(run.id)
     title = f"{run.name} ({run.problem_name})" if run.problem_name not in run.name else run.name
     drawn = {
-        "evolution.png": evolution(settled, baselines, title),
-        "failures.png": failures(settled, title),
+        "evolution.png": evolution(course, baselines, title),
+        "failures.png": failures(course, title),
         "archive.png": archive(elites, run.axes, title),
     }
     for name, figure in drawn.items():

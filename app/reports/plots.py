@@ -4,6 +4,7 @@ Drawn with matplotlib's object-oriented interface: no display, no global state.
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,11 +17,10 @@ from numpy.typing import NDArray
 
 from app.domain.problem import Axis
 from app.domain.search.archive import Elite
-from app.reports.metrics import MetricsRow
+from app.reports.course import Course
+from app.reports.view import best_by_square, lowest_shown
 
 SIZE = (9.0, 5.2)
-FAILURE_COLUMNS = 40
-"""Bars of the plot of failures, each a range of proposals."""
 TICKS = 6
 """Labels of an axis of the grid, about."""
 INK, SOFT, DOT, BEST = "#1f2933", "#8895a7", "#9fb3c8", "#d64545"
@@ -31,69 +31,73 @@ PALETTE = (
 )
 
 
-def evolution(rows: Sequence[MetricsRow], baselines: Mapping[str, float], title: str) -> Figure:
-    """Draws each proposal's fitness and the best so far, over the proposals settled.
+def evolution(course: Course, baselines: Mapping[str, float], title: str) -> Figure:
+    """Draws the fitness of measured proposals and the best so far, over the proposals settled.
 
     Fitness far below everything else is left out of view and counted above: one bad child
     must not flatten the rest.
 
     Args:
-      rows: In the order of settling; may be empty.
+      course: Of the run; may be empty.
       baselines: Name to fitness, drawn as dashed lines.
       title: Usually the run's name.
     """
     figure, plot = _figure(title, "proposals settled", "fitness (higher is better)")
-    children = [row for row in rows if row.ordinal >= 0]
-    measured = [(n, row.fitness) for n, row in enumerate(children, 1) if row.fitness is not None]
-    best = [
-        (n, row.best_so_far) for n, row in enumerate(children, 1) if row.best_so_far is not None
-    ]
-    if not measured and not best:
+    points, best = course.points, course.improvements
+    if not points and not best:
         return _empty(figure, plot, "no proposal has been measured yet")
+    end = max(course.progress.done, 1)
+    values = [point.fitness for point in points]
     plot.scatter(
-        *_columns(measured), s=14, color=DOT, edgecolors="none", label="a proposal", zorder=2.5
+        [point.settled for point in points],
+        values,
+        s=14,
+        color=DOT,
+        edgecolors="none",
+        label="a proposal",
+        zorder=2.5,
     )
-    plot.step(*_columns(best), where="post", color=BEST, linewidth=2, zorder=3, label="best so far")
-    for (names, fitness), color in zip(_levels(baselines), _cycle(PALETTE), strict=False):
-        label = f"{names}  {fitness:.6g}"
-        plot.axhline(fitness, linestyle="--", linewidth=1.2, color=color, label=label)
+    if best:
+        steps = [*((step.settled, step.fitness) for step in best), (end, best[-1].fitness)]
+        settled, fitness = zip(*steps, strict=True)
+        plot.step(
+            settled, fitness, where="post", color=BEST, linewidth=2, zorder=3, label="best so far"
+        )
+    for (names, level), color in zip(_levels(baselines), _cycle(PALETTE), strict=False):
+        label = f"{names}  {level:.6g}"
+        plot.axhline(level, linestyle="--", linewidth=1.2, color=color, label=label)
     plot.xaxis.set_major_locator(MaxNLocator(integer=True))
-    plot.set_xlim(0, max(len(children), 1) * 1.01)
-    shown = [value for _, value in best] + list(baselines.values())
-    hidden = _focus(plot, [value for _, value in measured], shown)
-    if hidden:
-        note = f"{hidden} of {len(measured)} below the view"
+    plot.set_xlim(0, end * 1.01)
+    low = lowest_shown(values, best[-1].fitness if best else None)
+    if low is not None:
+        plot.set_ylim(bottom=low)
+        hidden = sum(value < low for value in values)
+        note = f"{hidden} of {len(values)} below the view"
         plot.set_title(note, loc="right", color=SOFT, fontsize=9)
     _legend(plot)
     return figure
 
 
-def failures(rows: Sequence[MetricsRow], title: str) -> Figure:
+def failures(course: Course, title: str) -> Figure:
     """Draws the failed proposals by kind over the run, beside their totals; may be empty."""
     figure, plot = _figure(title, "proposals settled", "failed proposals")
-    children = [row for row in rows if row.ordinal >= 0]
-    failed = [(n, row.failure) for n, row in enumerate(children) if row.failure is not None]
-    if not failed:
-        text = "no proposal has settled yet" if not children else "no proposal failed"
+    totals, settled = sum(course.failed, Counter[str]()), course.progress.done
+    if not totals:
+        text = "no proposal failed" if settled else "no proposal has settled yet"
         return _empty(figure, plot, text)
-    totals: dict[str, int] = {}
-    for _, kind in failed:
-        totals[kind] = totals.get(kind, 0) + 1
-    kinds = sorted(totals, key=lambda kind: (-totals[kind], kind))
-    width = max(1, math.ceil(len(children) / FAILURE_COLUMNS))
-    starts = list(range(0, len(children), width))
+    width = course.span
+    starts = [n * width for n in range(len(course.failed))]
     below = [0] * len(starts)
+    kinds = sorted(totals, key=lambda kind: (-totals[kind], kind))
     for kind, color in zip(kinds, _cycle(PALETTE), strict=False):
-        counts = [0] * len(starts)
-        for n, name in failed:
-            counts[n // width] += name == kind
+        counts = [of_kind[kind] for of_kind in course.failed]
         label = f"{kind}  {totals[kind]}"
         plot.bar(starts, counts, width * 0.9, below, align="edge", color=color, label=label)
         below = [low + count for low, count in zip(below, counts, strict=True)]
     plot.set_xlim(0, max(starts[-1] + width, 1))
     for axis in (plot.xaxis, plot.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True))
-    share = f"{len(failed)} of {len(children)} failed ({len(failed) / len(children):.0%})"
+    share = f"{totals.total()} of {settled} failed ({totals.total() / settled:.0%})"
     _legend(plot, title=share)
     return figure
 
@@ -146,22 +150,6 @@ def arms(curves: Mapping[str, NDArray[np.float64]], title: str) -> Figure:
     return figure
 
 
-def best_by_square(
-    elites: Sequence[tuple[int, Elite]], n_axes: int
-) -> dict[tuple[int, int], Elite]:
-    """Returns the fittest elite of each (column, row): the first two indices of a cell's key.
-
-    A missing second index is 0.  Ties: the first elite wins.
-    """
-    best: dict[tuple[int, int], Elite] = {}
-    for _, elite in elites:
-        column, row = int(elite.cell[0]), int(elite.cell[1]) if n_axes > 1 else 0
-        incumbent = best.get((column, row))
-        if incumbent is None or elite.quality > incumbent.quality:
-            best[column, row] = elite
-    return best
-
-
 def _figure(title: str, across: str, up: str) -> tuple[Figure, Plot]:
     figure = Figure(figsize=SIZE, layout="constrained")
     plot = figure.add_subplot()
@@ -203,29 +191,9 @@ def _levels(baselines: Mapping[str, float]) -> list[tuple[str, float]]:
     return [("\n".join(names[level]), level) for level in sorted(names, reverse=True)]
 
 
-def _columns(pairs: Sequence[tuple[int, float]]) -> tuple[list[int], list[float]]:
-    return [n for n, _ in pairs], [value for _, value in pairs]
-
-
 def _cycle(colors: Sequence[str]) -> Any:
     while True:
         yield from colors
-
-
-def _focus(plot: Plot, measured: Sequence[float], shown: Sequence[float]) -> int:
-    """Sets the vertical range and returns how many measurements are below it.
-
-    The view holds all of `shown`, the better quarter of all measurements, and twice that range
-    below.
-    """
-    ordered = sorted(measured)
-    better = ordered[len(ordered) * 3 // 4 :]
-    low, high = min([*shown, *better[:1]]), max([*shown, *better[-1:]])
-    fence = low - 2 * max(high - low, abs(high) * 1e-6)
-    low = min([low, *(value for value in ordered if value >= fence)])
-    margin = (high - low) * 0.05 or abs(high) * 0.05 or 1.0
-    plot.set_ylim(low - margin, high + margin)
-    return sum(1 for value in ordered if value < low - margin)
 
 
 def _grid(
@@ -237,13 +205,15 @@ def _grid(
 ) -> None:
     across, up = axes[0], axes[1] if len(axes) > 1 else None
     columns, rows = across.bins, up.bins if up else 1
-    best = best_by_square(elites, len(axes))
+    best = best_by_square((elite for _, elite in elites), 0, 1 if up else None)
     table = [[math.nan] * columns for _ in range(rows)]
     for (column, row), elite in best.items():
         table[row][column] = elite.fitness
     _style(plot, title, _label(across), _label(up) if up else "")
     plot.grid(False)
-    lowest = _lowest_colored([elite.fitness for elite in best.values()])
+    values = [elite.fitness for elite in best.values()]
+    found = lowest_shown(values, max(values))
+    lowest = min(values) if found is None else found
     colors = colormaps[COLORS].with_extremes(under=BELOW_COLORS)
     image = plot.imshow(
         table, origin="lower", aspect="auto", cmap=colors, interpolation="nearest", vmin=lowest
@@ -266,16 +236,6 @@ def _grid(
         color=SOFT,
         fontsize=9,
     )
-
-
-def _lowest_colored(values: Sequence[float]) -> float:
-    """Returns the fitness at which the color scale begins.
-
-    A few hopeless cells must not make all others look alike.
-    """
-    ordered = sorted(values)
-    middle, high = ordered[len(ordered) // 2], ordered[-1]
-    return max(ordered[0], middle - 3 * (high - middle)) if high > middle else ordered[0]
 
 
 def _numbers(plot: Plot, best: dict[tuple[int, int], Elite], lowest: float) -> None:

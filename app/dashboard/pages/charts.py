@@ -1,20 +1,19 @@
 """Options of the charts: pure functions of what is shown."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
-from statistics import quantiles
 from types import MappingProxyType
 from typing import Any
 
 from app.dashboard.comparisons import ArmDocument
 from app.dashboard.games import GenerationDocument
-from app.dashboard.reads import ArchiveDocument, CellDocument
+from app.dashboard.reads import ArchiveDocument
 from app.domain.games import Rating
 from app.domain.problem import Axis
 from app.domain.program import ProgramId
 from app.reports.course import Contribution, Improvement, MeasuredProposal
 from app.reports.games import RatedPlayer
+from app.reports.view import best_by_square, lowest_shown
 
 GREY, LINE = "#858b94", "#8884"
 COLOURS = ("#2f7ed8", "#d9822b", "#2a9d6f", "#b5479b", "#8f6a3a", "#5f6caf", "#c0392b", "#1f9bb0")
@@ -67,23 +66,6 @@ def _chart(series: list[dict[str, Any]], x: dict[str, Any], y: dict[str, Any]) -
     }
 
 
-def lowest_shown(values: Sequence[float], best: float | None) -> float | None:
-    """Returns where the axis of fitness begins; None where it begins at the lowest value.
-
-    A few programs that are far worse than the rest would press all others into one line.
-    """
-    if len(values) < 3 or best is None:
-        return None
-    quarter, middle, _ = quantiles(values, n=4)
-    usual = middle if len(values) < 8 else quarter
-    if usual >= best:
-        return None
-    low = usual - 2 * (best - usual)
-    step = 10.0 ** math.floor(math.log10(best - low)) / 2
-    low = float(f"{math.floor(low / step) * step:.10g}")  # a number that is short on an axis
-    return low if min(values) < low else None
-
-
 def _baselines(baselines: Mapping[str, float], low: float | None) -> dict[str, Any]:
     """Returns a line at the fitness of each baseline; equal ones share it."""
     named: dict[float, list[str]] = {}
@@ -119,6 +101,8 @@ def curve(
             **shown,
             "name": name,
             "type": "scatter",
+            "large": True,  # all symbols are drawn as one path
+            "largeThreshold": 200,
             "symbolSize": 7 if taken else 5,
             "itemStyle": {"opacity": 0.75 if taken else 0.5, "color": colour},
             # Tuples, because NiceGUI watches every list of what it is given for changes.
@@ -265,7 +249,8 @@ def grid_map(
       across: Index of the axis that is drawn from left to right.
       up: Index of the axis that is drawn upwards; None where there is one axis alone.
     """
-    best = best_cells(archive.cells, island, across, up)
+    cells_shown = [cell for cell in archive.cells if island in (None, cell.island)]
+    best = best_by_square(cells_shown, across, up)
     values = [cell.fitness for cell in best.values()]
     low = lowest_shown(values, max(values, default=None))
     x, y = archive.axes[across], None if up is None else archive.axes[up]
@@ -300,20 +285,6 @@ def grid_map(
     options["grid"] = {"left": 88, "right": 16, "top": 48, "bottom": 56}
     del options["legend"]
     return options
-
-
-def best_cells(
-    cells: Iterable[CellDocument], island: int | None, across: int, up: int | None
-) -> dict[tuple[int, int], CellDocument]:
-    """Returns the fittest cell at each place of two axes, or of one, whatever the others are."""
-    best: dict[tuple[int, int], CellDocument] = {}
-    for cell in cells:
-        if island is not None and cell.island != island:
-            continue
-        at = int(cell.cell[across]), 0 if up is None else int(cell.cell[up])
-        if at not in best or cell.fitness > best[at].fitness:
-            best[at] = cell
-    return best
 
 
 def _bins(axis: Axis) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 import pytest
 
-from app.dashboard.pages.charts import curve, lowest_shown, outcomes
+from app.dashboard.pages.charts import curve, outcomes
 from app.reports.course import Contribution, Improvement, MeasuredProposal
+from app.reports.view import lowest_shown
 
 PROGRAM = "ab" * 32
 

@@ -55,6 +55,7 @@ def test_outcomes_are_counted_in_a_bounded_number_of_segments():
     assert MOST_SEGMENTS <= len(folded.segments) <= 2 * MOST_SEGMENTS
     assert [segment.settled for segment in folded.segments] == [folded.span] * len(folded.segments)
     assert sum(segment.failed for segment in folded.segments) == count // 3
+    assert [kinds.total() for kinds in folded.failed] == [one.failed for one in folded.segments]
     assert folded.segments[0].failed == sum(n % 3 == 0 for n in range(1, folded.span + 1))
 
 

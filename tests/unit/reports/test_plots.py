@@ -1,44 +1,33 @@
+import math
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from app.domain.evaluation import FailureKind
+from app.domain.events import Fact, Founded, Improved
 from app.domain.problem import Axis
 from app.domain.search.archive import Elite
+from app.reports.course import Course
 from app.reports.folder import save
-from app.reports.metrics import MetricsRow
-from app.reports.plots import archive, best_by_square, evolution, failures
+from app.reports.plots import archive, evolution, failures
+from app.reports.view import best_by_square
+from tests.unit.reports.test_course import course, events, failed, offered, program
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def row(
-    ordinal: int, fitness: float | None = None, best: float | None = None, **failed: str
-) -> MetricsRow:
-    return MetricsRow(
-        ordinal=ordinal,
-        seconds=float(ordinal),
-        island=0,
-        operator="tune",
-        role="generator",
-        generation=1,
-        cut=None,
-        state="failed" if "failure" in failed else "admitted",
-        failure=failed.get("failure"),
-        fitness=fitness,
-        best_so_far=best,
-        verified=True,
-        wall_seconds=0.1,
-        cpu_seconds=0.1,
-        peak_memory_mib=0.0,
-        boot_seconds=0.0,
-        tokens=0,
-        cost_usd=None,
-        program=None,
-        parent=None,
-        detail="",
-    )
+def improving(*fitness: float) -> list[Fact]:
+    """Returns the facts of measured proposals, each an improvement or not."""
+    facts: list[Fact] = []
+    best = -math.inf
+    for number, each in enumerate(fitness, 1):
+        facts.append(offered(number, each))
+        if each > best:
+            best = each
+            facts.append(Improved(program=program(number), fitness=each, settled=number))
+    return facts
 
 
 def elite(fitness: float, *cell: int) -> tuple[int, Elite]:
@@ -51,48 +40,53 @@ def drawn(figure, path: Path) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "rows",
+    "facts",
     [
         [],
-        [row(-1, 1.0, 1.0)],
-        [row(0, failure="timeout")],
-        [row(0, 1.0, 1.0)],
-        [row(n, float(n % 7), 6.0) for n in range(300)],
-        [row(n, 1e300 if n else -1e300, 1e300) for n in range(3)],
+        [offered(-1, 1.0, Founded), Improved(program=program(0), fitness=1.0, settled=0)],
+        [failed(1)],
+        improving(1.0),
+        improving(*(float(n % 7) for n in range(300))),
+        improving(-1e300, 1e300, 1e300),
     ],
     ids=["empty", "seed only", "failed only", "one", "many", "huge"],
 )
-def test_the_evolution_of_any_run_can_be_drawn(rows: Sequence[MetricsRow], tmp_path: Path):
-    assert drawn(evolution(rows, {"best fit": 1.0}, "run"), tmp_path / "a.png").startswith(PNG)
+def test_the_evolution_of_any_run_can_be_drawn(facts: Sequence[Fact], tmp_path: Path):
+    figure = evolution(course(events(*facts)), {"best fit": 1.0}, "run")
+    assert drawn(figure, tmp_path / "a.png").startswith(PNG)
 
 
 def test_a_bad_child_does_not_flatten_the_rest():
-    rows = [row(n, n / 100, n / 100) for n in range(100)]
-    rows.append(row(100, -1e9, 0.99))
+    fitness = [n / 100 for n in range(100)] + [-1e9]
 
-    [axes] = evolution(rows, {}, "run").axes
+    [axes] = evolution(course(events(*improving(*fitness))), {}, "run").axes
 
-    assert axes.get_ylim()[0] > -1.0
+    assert axes.get_ylim()[0] > -3.0
     assert "1 of 101 below" in axes.get_title("right")
 
 
 def test_baselines_are_named_with_their_fitness():
-    [axes] = evolution([row(0, 1.0, 1.0)], {"first fit": 0.25}, "run").axes
+    [axes] = evolution(course(events(*improving(1.0))), {"first fit": 0.25}, "run").axes
 
     assert "first fit  0.25" in axes.get_legend_handles_labels()[1]
 
 
-@pytest.mark.parametrize("rows", [[], [row(0, 1.0)], [row(n, failure="memory") for n in range(99)]])
-def test_the_failures_of_any_run_can_be_drawn(rows: Sequence[MetricsRow], tmp_path: Path):
-    assert drawn(failures(rows, "run"), tmp_path / "f.png").startswith(PNG)
+@pytest.mark.parametrize(
+    "facts", [[], improving(1.0), [failed(n, FailureKind.MEMORY) for n in range(1, 100)]]
+)
+def test_the_failures_of_any_run_can_be_drawn(facts: Sequence[Fact], tmp_path: Path):
+    figure = failures(course(events(*facts)), "run")
+    assert drawn(figure, tmp_path / "f.png").startswith(PNG)
 
 
 def test_failures_are_counted_by_kind_most_frequent_first():
-    rows = [row(0, failure="syntax"), *(row(n, failure="timeout") for n in range(1, 4))]
+    kinds = [FailureKind.SYNTAX, *[FailureKind.TIMEOUT] * 3]
+    facts = [failed(n, kind) for n, kind in enumerate(kinds, 1)]
 
-    [axes] = failures(rows, "run").axes
+    [axes] = failures(course(events(*facts)), "run").axes
 
     assert axes.get_legend_handles_labels()[1] == ["timeout  3", "syntax  1"]
+    assert axes.get_legend().get_title().get_text() == "4 of 4 failed (100%)"
 
 
 TWO = (Axis("size", 4, 0.0, 8.0), Axis("speed", 3, 0.0, 1.0))
@@ -117,7 +111,7 @@ def test_any_archive_can_be_drawn(elites, axes, tmp_path: Path):
 def test_a_square_shows_the_best_of_all_islands_and_hidden_axes():
     cells = [elite(1.0, 2, 1, 0), elite(3.0, 2, 1, 4), elite(2.0, 0, 0, 0)]
 
-    best = best_by_square(cells, 3)
+    best = best_by_square([one for _, one in cells])
 
     assert {place: one.fitness for place, one in best.items()} == {(2, 1): 3.0, (0, 0): 2.0}
 
@@ -132,7 +126,7 @@ def test_axes_are_labelled_with_their_ranges():
 def test_baselines_of_one_fitness_share_a_line():
     baselines = {"first fit": 0.25, "best fit": 0.5, "initial program": 0.5}
 
-    [axes] = evolution([row(0, 1.0, 1.0)], baselines, "run").axes
+    [axes] = evolution(course(events(*improving(1.0))), baselines, "run").axes
 
     labels = axes.get_legend_handles_labels()[1][-2:]
     assert labels == ["best fit\ninitial program  0.5", "first fit  0.25"]
@@ -141,7 +135,7 @@ def test_baselines_of_one_fitness_share_a_line():
 def test_a_title_without_a_glyph_is_drawn_without_a_word(tmp_path: Path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert drawn(evolution([], {}, "名前"), tmp_path / "a.png").startswith(PNG)
+        assert drawn(evolution(Course(), {}, "名前"), tmp_path / "a.png").startswith(PNG)
 
 
 def test_a_picture_that_cannot_be_written_leaves_nothing(
@@ -152,6 +146,6 @@ def test_a_picture_that_cannot_be_written_leaves_nothing(
 
     monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(OSError, match="No space"):
-        save(failures([], "run"), tmp_path / "a.png")
+        save(failures(Course(), "run"), tmp_path / "a.png")
 
     assert list(tmp_path.iterdir()) == []
