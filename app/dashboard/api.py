@@ -18,7 +18,7 @@ from app.dashboard.control import ChangeRefused, Control
 from app.dashboard.exhibitions import Exhibitions, PositionDocument
 from app.dashboard.games import GameDocument, GamesDocument, game_document, games_document
 from app.dashboard.metrics import scrape
-from app.dashboard.programs import ProgramDocument
+from app.dashboard.programs import ProgramDocument, ProposalDocument
 from app.dashboard.reads import (
     ArchiveDocument,
     CourseDocument,
@@ -100,6 +100,11 @@ def routes(
     def proposals(run: Name, after: After = 0, limit: Limit = 1000) -> list[MetricsRow]:
         """Settled proposals in order of settling."""
         return reader.proposals(reader.run(run), after, limit)
+
+    @router.get("/runs/{run}/proposals/{ordinal}")
+    def proposal(run: Name, ordinal: int) -> ProposalDocument:
+        """A settled proposal, and the prompts and replies of models, also where no program came."""
+        return reader.proposal(reader.run(run), ordinal)
 
     @router.get("/runs/{run}/archive")
     def archive(run: Name, island: Annotated[int | None, Query(ge=0)] = None) -> ArchiveDocument:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.domain.evaluation import Evaluation, fitness_names
 from app.domain.program import ProgramId
@@ -72,6 +72,15 @@ class ChildDocument:
 
 
 @dataclass(frozen=True, slots=True)
+class ProposalDocument:
+    """A settled proposal, also one that no program came of."""
+
+    run: int
+    proposal: MetricsRow
+    replies: list[ReplyDocument]
+
+
+@dataclass(frozen=True, slots=True)
 class ProgramDocument:
     """A program of a run.
 
@@ -133,6 +142,24 @@ def program_document(
             ChildDocument(child.program.id, child.fitness, child.changes)
             for child in tx.programs.children(run.id, program, MOST_CHILDREN)
         ],
+    )
+
+
+def proposal_document(tx: Transaction, run: Run, ordinal: int) -> ProposalDocument:
+    """Returns a settled proposal of a run.
+
+    Raises:
+      LookupError: None has this ordinal.
+    """
+    found = tx.history.of_ordinal(run.id, ordinal)
+    if found is None:
+        raise LookupError(f"{run.name} has no settled proposal {ordinal}")
+    [row] = rows([found])
+    replies = tx.completions.of_proposal(run.id, ordinal, MOST_REPLIES)
+    return ProposalDocument(
+        run=run.id,
+        proposal=replace(row, detail=redacted(row.detail)),
+        replies=[_reply(reply) for reply in replies],
     )
 
 

@@ -10,11 +10,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from app.dashboard.programs import ProgramDocument, bounded, program_document, program_named
+from app.dashboard.programs import (
+    ProgramDocument,
+    ProposalDocument,
+    bounded,
+    program_document,
+    program_named,
+    proposal_document,
+)
 from app.dashboard.system import Installation, SystemDocument, system_document
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import ProgramId
 from app.domain.run import Run, RunState
+from app.domain.search.archive import Quality
 from app.domain.search.cohort import State
 from app.domain.secrets import redacted
 from app.engine.back_pressure import pressure
@@ -70,6 +78,7 @@ class CourseDocument:
       rate: Settled proposals per second; None while too few have settled.
       points: Measured proposals in order; of a long run every n-th.
       segments: What became of the proposals: of each `span` that settled one after the other.
+      failed: The failures of each segment, by kind.
       examples: Newest failures by kind.
       milestones: Changes of state, migrations and notices, newest last.
     """
@@ -86,6 +95,7 @@ class CourseDocument:
     operators: dict[str, Contribution]
     roles: dict[str, Contribution]
     segments: list[Contribution]
+    failed: list[dict[str, int]]
     span: int
     examples: dict[str, list[FailureExample]]
     milestones: list[dict[str, Any]]
@@ -93,13 +103,22 @@ class CourseDocument:
 
 @dataclass(frozen=True, slots=True)
 class CellDocument:
-    """A cell of the archive and the elite that leads it."""
+    """A cell of the archive and the elite that leads it.
+
+    Attributes:
+      stages_left: How many stages the elite was not measured at.
+    """
 
     island: int
     cell: list[int | float | str]
     program: ProgramId
     fitness: float
     generation: int
+    stages_left: int
+
+    @property
+    def quality(self) -> Quality:
+        return Quality(-self.stages_left, self.fitness)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +260,9 @@ class RunReader:
         with self.store.begin(snapshot=True) as tx:
             views = tx.archive.islands(run.id)
             cells = [
-                CellDocument(view.index, list(e.cell), e.program, e.fitness, e.generation)
+                CellDocument(
+                    view.index, list(e.cell), e.program, e.fitness, e.generation, e.stages_left
+                )
                 for view in views
                 if island is None or view.index == island
                 for e in view.heads(MOST_CELLS)
@@ -259,6 +280,15 @@ class RunReader:
             stages = self.problem(run.problem).trial_names
         with self.store.begin(snapshot=True) as tx:
             return program_document(tx, run, beginning, stages)
+
+    def proposal(self, run: Run, ordinal: int) -> ProposalDocument:
+        """Returns a settled proposal of a run.
+
+        Raises:
+          LookupError: None has this ordinal.
+        """
+        with self.store.begin(snapshot=True) as tx:
+            return proposal_document(tx, run, ordinal)
 
     def diff(self, run: Run, old: str, new: str) -> str:
         """Returns the unified difference between two programs of a run.
@@ -334,6 +364,7 @@ def course_document(run: Run, course: Course) -> CourseDocument:
         operators=course.operators,
         roles=course.roles,
         segments=course.segments,
+        failed=[dict(kinds) for kinds in course.failed],
         span=course.span,
         examples={kind: list(examples) for kind, examples in course.examples.items()},
         milestones=[asdict(milestone) for milestone in course.milestones],

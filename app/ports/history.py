@@ -56,6 +56,10 @@ class History(Protocol):
         """Returns the first settled proposals whose child is this program, oldest first."""
         ...
 
+    def of_ordinal(self, run: int, ordinal: int) -> Settled | None:
+        """Returns the settled proposal with this ordinal; None where there is none."""
+        ...
+
     def lineage(self, run: int, program: ProgramId, limit: int) -> list[Settled]:
         """Returns the admission of a program, of its first parent, of that one's parent and so on.
 

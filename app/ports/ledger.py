@@ -551,6 +551,10 @@ class Completions(Protocol):
         """Returns the first completions of proposals whose child is this program, in order."""
         ...
 
+    def of_proposal(self, run: int, ordinal: int, limit: int) -> list[StoredReply]:
+        """Returns the first completions of the proposal with this ordinal, in order."""
+        ...
+
     def accounts(self, run: int) -> list[Account]:
         """Returns the totals of a run's completions, by role and model."""
         ...

@@ -1,6 +1,6 @@
 """What models answered: written once, before it is read, and found again by what was asked."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -79,10 +79,10 @@ are taken in one order.
 A turn whose very answers are there was saved before, by a commit whose confirmation was lost.  One
 whose parents differ from those that were stored meanwhile answers a prompt of no proposal.
 """
-_OF_PROGRAM = """
+_REPLIES = """
     SELECT completions.* FROM proposals JOIN completions ON completions.cohort = proposals.cohort
         AND completions.sample = proposals.ordinal
-    WHERE proposals.run = %(run)s AND proposals.program = %(program)s
+    WHERE proposals.run = %(run)s AND proposals.{column} = %(of)s
     ORDER BY proposals.id, asker DESC, turn, place LIMIT %(limit)s
 """
 _RECALL = f"""
@@ -273,7 +273,12 @@ class SqlCompletions:
         return [_completion(result[n]) if n in result else None for n in range(len(keys))]
 
     def of_program(self, run: int, program: ProgramId, limit: int) -> list[StoredReply]:
-        params = {"run": run, "program": program, "limit": limit}
+        return self._replies("program", {"run": run, "of": program, "limit": limit})
+
+    def of_proposal(self, run: int, ordinal: int, limit: int) -> list[StoredReply]:
+        return self._replies("ordinal", {"run": run, "of": ordinal, "limit": limit})
+
+    def _replies(self, column: str, params: Mapping[str, object]) -> list[StoredReply]:
         return [
             StoredReply(
                 asker=Asker(record.asker),
@@ -283,7 +288,7 @@ class SqlCompletions:
                 user=record.user_text,
                 completion=_completion(record),
             )
-            for record in rows(self._c, _OF_PROGRAM, params)
+            for record in rows(self._c, _REPLIES.format(column=column), params)
         ]
 
     def accounts(self, run: int) -> list[Account]:

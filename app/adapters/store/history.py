@@ -89,6 +89,7 @@ _OF_CHILD = (
     _SETTLED.format(which="proposals.program = %(program)s AND settled_at IS NOT NULL")
     + "ORDER BY proposals.settled_at, proposals.id LIMIT %(limit)s"
 )
+_OF_ORDINAL = _SETTLED.format(which="proposals.ordinal = %(ordinal)s AND settled_at IS NOT NULL")
 _LINEAGE = (
     """
     WITH RECURSIVE line AS (
@@ -227,6 +228,10 @@ class SqlHistory:
     def of_program(self, run: int, program: ProgramId, limit: int) -> list[Settled]:
         params = {"run": run, "program": program, "limit": limit}
         return [settled_of(record) for record in rows(self._c, _OF_CHILD, params)]
+
+    def of_ordinal(self, run: int, ordinal: int) -> Settled | None:
+        found = rows(self._c, _OF_ORDINAL, {"run": run, "ordinal": ordinal})
+        return settled_of(found[0]) if found else None
 
     def lineage(self, run: int, program: ProgramId, limit: int) -> list[Settled]:
         params = {"run": run, "program": program, "limit": limit}

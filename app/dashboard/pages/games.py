@@ -111,7 +111,15 @@ class _GamesView:
             rated, name="Ratings", empty="No generation has ended yet.", numbers=rated[1:]
         )
         heading("Generations")
-        columns = ("generation", "champion", "runner-up", "entrants", "dropped", "games")
+        columns: tuple[str, ...] = (
+            "generation",
+            "champion",
+            "it is",
+            "runner-up",
+            "entrants",
+            "dropped",
+            "games",
+        )
         self._generations = Grid(
             columns,
             name="Generations",
@@ -215,11 +223,20 @@ class _GamesView:
         return [
             Link(_named(generation), f"/run/{self._run.id}/games?generation={generation.cohort}"),
             self._player(champion) if champion else "it goes on",
+            self._change(champion, generation.before),
             self._player(runner_up) if runner_up else "–",
             str(len(generation.entrants)),
             shown(", ".join(sorted(generation.dropped.values())))[:200] or "–",
             str(generation.games),
         ]
+
+    def _change(self, champion: ProgramId, before: Sequence[ProgramId]) -> Cell:
+        """Returns whether the champion is another one than before; leads to how they differ."""
+        if not champion or not before:
+            return "the first" if champion else ""
+        if champion == before[0]:
+            return "the one before"
+        return Link("promoted: difference", f"{self._page(champion)}?against={before[0]}")
 
     def _direction(self, child: DirectedChild) -> list[Cell]:
         return [

@@ -115,7 +115,7 @@ class Mark:
     state: str
 
 
-Cell = str | Link | Mark
+Cell = str | Link | Mark | tuple[Link, ...]
 
 
 @contextmanager
@@ -282,6 +282,7 @@ class Grid:
         }
         self._body: ui.element | None = None
         self._rows: list[tuple[ui.element, list[ui.element]]] = []
+        self._cells: list[list[Cell]] = []
         self._empty = say(empty, "grey")
         self._empty.set_visibility(False)
         self._box = ui.element("div").classes("scroll")
@@ -292,9 +293,10 @@ class Grid:
         """Replaces the rows."""
         self._empty.set_visibility(not rows)
         self._box.set_visibility(bool(rows))
-        for row, cells in zip(rows, self._rows, strict=False):
-            for cell, holder in zip(row, cells[1], strict=True):
-                _fill(holder, cell)
+        for row, before, (_, holders) in zip(rows, self._cells, self._rows, strict=False):
+            for cell, known, holder in zip(row, before, holders, strict=True):
+                if cell != known:
+                    _fill(holder, cell)
         for line, _ in self._rows[len(rows) :]:
             line.delete()
         del self._rows[len(rows) :]
@@ -305,6 +307,7 @@ class Grid:
             for cell, holder in zip(row, holders, strict=True):
                 _fill(holder, cell)
             self._rows.append((line, holders))
+        self._cells = [list(row) for row in rows]
 
     def _draw(self) -> ui.element:
         with self._box, ui.element("table").classes("plain"):
@@ -315,15 +318,19 @@ class Grid:
 
 
 def _fill(holder: ui.element, cell: Cell) -> None:
-    """Shows a cell; what it shows already is left as it is."""
+    """Shows a cell; an element that can show it is kept, so that the focus stays in it."""
+    if isinstance(cell, tuple):
+        holder.clear()
+        with holder:
+            links(cell)
+        return
     children = holder.default_slot.children
     present = children[0] if children else None
     if isinstance(cell, Link):
         if isinstance(present, ui.link):
             set_text(present, cell.text)
-            if present.props.get("href") != cell.to:
-                present.props["href"] = cell.to
-                present.update()
+            present.props["href"] = cell.to
+            present.update()
             return
         holder.clear()
         with holder:

@@ -1,6 +1,7 @@
-"""The page of a program: its text, how it differs from its parent, and how it was measured."""
+"""The pages of a program and of a proposal: its text, what was asked, how it was measured."""
 
 import asyncio
+from collections.abc import Sequence
 
 from nicegui import ui
 
@@ -28,30 +29,67 @@ def add(sources: Sources) -> None:
     """Adds the page."""
 
     @ui.page("/run/{name}/program/{program}", response_timeout=30)
-    async def program_page(name: str, program: str) -> None:
+    async def program_page(name: str, program: str, against: str = "") -> None:
         run = await sources.run(name)
         if run is None:
             return
         with page(f"Program {program[:12]} of {run.name}"):
             async with late():
-                await _read(sources, run, program)
+                await _read(sources, run, program, against)
+
+    @ui.page("/run/{name}/proposal/{ordinal}", response_timeout=30)
+    async def proposal_page(name: str, ordinal: int) -> None:
+        run = await sources.run(name)
+        if run is None:
+            return
+        with page(f"Proposal {ordinal} of {run.name}"):
+            async with late():
+                await _read_proposal(sources, run, ordinal)
 
 
-async def _read(sources: Sources, run: Run, program: str) -> None:
+async def _read_proposal(sources: Sources, run: Run, ordinal: int) -> None:
+    base = f"/run/{run.id}"
+    try:
+        found = await asyncio.to_thread(sources.reader.proposal, run, ordinal)
+    except LookupError as error:
+        say(shown(f"{error}. The page of the run shows what is in flight."))
+        links([Link(run.name, base)])
+        return
+    born = found.proposal
+    ways = [Link(run.name, base)]
+    if born.program:
+        ways.append(Link(f"Program {born.program[:12]}", f"{base}/program/{born.program}"))
+    if born.parent:
+        ways.append(Link(f"Parent {born.parent[:12]}", f"{base}/program/{born.parent}"))
+    links(ways)
+    tiles = Tiles(("fitness", "state", "operator", "island", "generation", "tokens"))
+    tiles.show(fitness=number(born.fitness), tokens=f"{born.tokens:,}")
+    _show_birth(tiles, born)
+    if not born.program:
+        say("No program came of it.", "grey")
+    _draw_replies(found.replies)
+    if not found.replies:
+        say("No model was asked for it, or its replies are not kept.", "grey")
+
+
+async def _read(sources: Sources, run: Run, program: str, against: str) -> None:
     try:
         found = await asyncio.to_thread(sources.reader.program, run, program)
     except LookupError as error:
         say(shown(f"{error}. The archive of the run lists its elites."))
         links([Link(run.name, f"/run/{run.id}"), Link("Archive", f"/run/{run.id}/archive")])
         return
-    diff = ""
-    if found.parents:
-        parent = found.parents[0]
-        diff = await asyncio.to_thread(sources.reader.diff, run, parent, found.program)
-    _draw(run, found, diff)
+    other, diff = against or next(iter(found.parents), ""), ""
+    if other:
+        try:
+            diff = await asyncio.to_thread(sources.reader.diff, run, other, found.program)
+        except LookupError as error:
+            say(shown(f"{error}, so there is nothing to compare with."), "notice")
+    title = f"Difference to {against[:12]}" if against else "Difference to its parent"
+    _draw(run, found, title, diff)
 
 
-def _draw(run: Run, program: ProgramDocument, diff: str) -> None:
+def _draw(run: Run, program: ProgramDocument, title: str, diff: str) -> None:
     base = f"/run/{run.id}"
     born = program.proposals[0] if program.proposals else None
     links(
@@ -68,23 +106,17 @@ def _draw(run: Run, program: ProgramDocument, diff: str) -> None:
     tiles = Tiles(("fitness", "state", "operator", "island", "generation", "proposal"))
     tiles.show(fitness=number(program.fitness))
     if born is not None:
-        tiles.show(
-            state=born.state,
-            operator=born.operator,
-            island=str(born.island),
-            generation=str(born.generation),
-            proposal="seed" if born.ordinal < 0 else str(born.ordinal),
-        )
-        _tell_failure(born)
+        tiles.show(proposal="seed" if born.ordinal < 0 else str(born.ordinal))
+        _show_birth(tiles, born)
     if program.fitness_names and program.fitness_names != ["combined_score"]:
         say(f"Fitness: the mean of {shown(', '.join(program.fitness_names[:20]))}.", "grey")
     if diff:
-        heading("Difference to its parent")
-        text_block(diff_html(diff), markup=True, name="Difference to its parent")
+        heading(title)
+        text_block(diff_html(diff), markup=True, name=title)
     heading("Source")
     text_block(program.source, name="Source")
     _draw_trials(program.trials)
-    _draw_replies(program)
+    _draw_replies(program.replies)
     heading("Children")
     children = Grid(
         ("program", "fitness", "changes"),
@@ -105,7 +137,14 @@ def _draw(run: Run, program: ProgramDocument, diff: str) -> None:
     )
 
 
-def _tell_failure(born: MetricsRow) -> None:
+def _show_birth(tiles: Tiles, born: MetricsRow) -> None:
+    """Says how a proposal came about, and why nothing came of it."""
+    tiles.show(
+        state=born.state,
+        operator=born.operator,
+        island=str(born.island),
+        generation=str(born.generation),
+    )
     if born.failure:
         say(shown(f"{born.failure}: {born.detail}"), "notice")
     elif born.cut:
@@ -145,11 +184,11 @@ def _trial_cells(trial: TrialDocument) -> list[Cell]:
     ]
 
 
-def _draw_replies(program: ProgramDocument) -> None:
-    if not program.replies:
+def _draw_replies(replies: Sequence[ReplyDocument]) -> None:
+    if not replies:
         return
     heading("Prompts and replies of models")
-    for reply in program.replies:
+    for reply in replies:
         title = (
             f"{reply.asker}, turn {reply.turn + 1}: {reply.model} "
             f"({reply.prompt_tokens:,} + {reply.completion_tokens:,} tokens, "

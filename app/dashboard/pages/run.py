@@ -29,7 +29,7 @@ from app.dashboard.pages.layout import (
 from app.dashboard.pages.sources import Sources
 from app.dashboard.pages.text import duration, number, shown, usd
 from app.domain.run import Run, RunState
-from app.reports.course import Contribution, Course
+from app.reports.course import Contribution, Course, FailureExample
 from app.reports.summary import Places
 
 _N = TypeVar("_N", int, float)
@@ -125,7 +125,7 @@ class _RunView:
             )
         with section("Failures"):
             self._failures = Grid(
-                ("kind", "number", "commonest message", "newest"),
+                ("kind", "number", "commonest message", "newest proposals"),
                 name="Failures",
                 empty="No proposal has failed.",
                 numbers=("number",),
@@ -352,15 +352,17 @@ class _RunView:
     def _show_failures(self, course: Course, messages: dict[str, str]) -> None:
         rows: list[list[Cell]] = []
         for kind, n in _most(course.progress.failures):
-            newest = next(
-                (each for each in reversed(course.examples.get(kind, ())) if each.program), None
+            examples = tuple(
+                self._example(each) for each in reversed(course.examples.get(kind, ()))
             )
-            example: Cell = "no program"
-            if newest is not None and newest.program is not None:
-                to = f"/run/{self._run.id}/program/{newest.program}"
-                example = Link(f"proposal {newest.proposal}", to)
-            rows.append([kind, f"{n:,}", shown(messages.get(kind, ""))[:400], example])
+            rows.append([kind, f"{n:,}", shown(messages.get(kind, ""))[:400], examples])
         self._failures.show(rows)
+
+    def _example(self, failed: FailureExample) -> Link:
+        base = f"/run/{self._run.id}"
+        if failed.program is None:
+            return Link(str(failed.proposal), f"{base}/proposal/{failed.proposal}")
+        return Link(str(failed.proposal), f"{base}/program/{failed.program}")
 
     def _improvement_rows(self, course: Course) -> list[list[Cell]]:
         return [
