@@ -163,6 +163,7 @@ def serving(
         access_log=False,
         server_header=False,
         ws_max_size=1 << 20,
+        ws_per_message_deflate=False,  # it would cost more than all else that a frame costs
     )
     server = _Server(config)
     thread = threading.Thread(target=server.run, args=([listener],), name="dashboard", daemon=True)

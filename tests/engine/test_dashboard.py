@@ -6,12 +6,14 @@ import json
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from app.adapters.store.sql import SqlStore
@@ -26,7 +28,7 @@ from app.engine.context import Context
 from app.ports.records import Capacity, Worker
 from app.reports.waiting import QueueState
 from tests.engine.conftest import new_run, run_to_the_end
-from tests.engine.test_replies import Answering
+from tests.engine.test_replies import Answering, asking
 from tests.engine.toy import problem
 
 TOKEN = "a-token"
@@ -151,6 +153,22 @@ def test_a_program_is_shown_with_the_replies_that_made_it(ctx: Context):
     assert reader.writers(run, [next(iter(problem().seeds)).id]) == {}
 
 
+def test_a_proposal_that_no_program_came_of_is_shown_with_what_was_asked_and_answered(
+    ctx: Context, served: Serving
+):
+    model = Answering(lambda prompt: Completion("Zero is best."))
+    asking_ctx, new = asking(ctx, model, "diff", 1)
+    run = run_to_the_end(asking_ctx, problem(), new)
+
+    found = get(served, f"/api/runs/{run}/proposals/1")
+
+    assert (found["proposal"]["ordinal"], found["proposal"]["failure"]) == (1, "no_code")
+    assert found["proposal"]["program"] is None
+    assert [reply["text"] for reply in found["replies"]] == ["Zero is best."] * 2
+    assert all("The current program" in reply["user"] for reply in found["replies"])
+    assert refusal(lambda: get(served, f"/api/runs/{run}/proposals/9"))[0] == 404
+
+
 def test_a_run_whose_problem_cannot_be_read_is_shown_without_its_baselines(
     ctx: Context, finished: int
 ):
@@ -197,7 +215,7 @@ def notice(store: SqlStore, run: int, first: int, count: int) -> None:
     for start in range(first, first + count, 100):
         with store.begin() as tx:
             for number in range(start, start + 100):
-                tx.events.emit(run, Noticed(text=f"{number} " + "x" * 1000))
+                tx.events.emit(run, Noticed(text=f"{number} " + "x" * 2000))
 
 
 def test_a_stalled_viewer_delays_nobody_and_loses_nothing(
@@ -205,10 +223,11 @@ def test_a_stalled_viewer_delays_nobody_and_loses_nothing(
 ):
     toy = problem()
     run = lifecycle.start(replace(ctx, problem=lambda digest: toy), toy, new_run(toy)).id
-    count = 3 * HELD
+    count = 2 * HELD
     raw = socket.create_connection(served.server.servers[0].sockets[0].getsockname())
-    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    with watching(served, run, sock=raw, max_queue=1) as stalled, watching(served, run) as healthy:
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+    still: dict[str, Any] = {"sock": raw, "max_queue": 1, "ping_interval": None}
+    with watching(served, run, **still) as stalled, watching(served, run) as healthy:
         assert json.loads(healthy.recv(10))["event"]["kind"] == "started"
         began = time.monotonic()
         for first in range(0, count, HELD):
@@ -217,7 +236,13 @@ def test_a_stalled_viewer_delays_nobody_and_loses_nothing(
                 event = json.loads(healthy.recv(10))["event"]
                 assert event["data"]["text"].startswith(f"{number} ")
         healthy_seconds = time.monotonic() - began
-        frames = [json.loads(stalled.recv(30))["event"]["seq"] for _ in range(count + 1)]
+        frames = []
+        with suppress(ConnectionClosed):  # the server cuts off who answers no ping for 20 s
+            while len(frames) <= count:
+                frames.append(json.loads(stalled.recv(30))["event"]["seq"])
+    with watching(served, run, after=len(frames)) as again:
+        while len(frames) <= count:
+            frames.append(json.loads(again.recv(30))["event"]["seq"])
 
     assert frames == list(range(1, count + 2))
     assert healthy_seconds < 60
