@@ -14,8 +14,9 @@ from typing import Any, TypeAlias
 
 from app.domain.operator import Brief, Child, Conversation, Draft, Offspring, Operator
 from app.domain.operators.mutate import mutated
-from app.domain.program import Program, fingerprint
-from app.domain.search.archive import Bred, Elite, IslandView
+from app.domain.program import Program, ProgramId, fingerprint
+from app.domain.search.archive import Bred, Elite, Island, IslandView
+from app.domain.search.recipes.map_elites import CONTENDERS, PROMISING
 from app.domain.search.strategy import Lineage, Move, Strategy, Upkeep
 from app.domain.source.sites import SourceTree, sites
 from app.domain.source.syntax import free_names, number
@@ -23,6 +24,48 @@ from app.domain.source.syntax import free_names, number
 FITTEST = 10
 EXPLORE = 0.05
 COUNTED = 1000
+
+PATIENCE = 10
+"""That of a run of 100 proposals."""
+REPEATS = 2
+"""Duplicates among the children of a program that show that few other children are left."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountedIsland(Island):
+    """An island that counts, for each program, the children that were cut as duplicates."""
+
+    repeats: Mapping[ProgramId, int] = field(default_factory=dict)
+
+
+Choose: TypeAlias = Callable[[CountedIsland], Elite]
+"""Returns the parent."""
+
+
+def climbing(lead: int) -> Choose:
+    """Returns the rule of the default with a longer patience with the best.
+
+    The best is exhausted when it has `lead` times `PATIENCE` children, or `PATIENCE` children of
+    which `REPEATS` were duplicates.
+    """
+
+    def choose(island: CountedIsland) -> Elite:
+        best, *others = island.bred(PROMISING, COUNTED)
+        repeats = island.repeats.get(best.elite.program, 0)
+        patience = PATIENCE if repeats >= REPEATS else lead * PATIENCE
+        fresh = [bred.elite for bred in others if bred.children < PATIENCE]
+        if best.children < patience or not fresh:
+            return best.elite
+        return max(fresh[:CONTENDERS], key=lambda elite: elite.generation)
+
+    return choose
+
+
+def in_turn(island: CountedIsland) -> Elite:
+    """Takes turns of `PATIENCE` children between the four fittest; the fittest begins."""
+    fittest = island.bred(1 + CONTENDERS, COUNTED)
+    return min(fittest, key=lambda bred: bred.children // PATIENCE).elite
+
 
 Weight: TypeAlias = Callable[[int, Bred, IslandView], float]
 """Takes the rank of a program, from 1, the program with its children, and its island."""
@@ -35,6 +78,8 @@ class Ablation:
     Attributes:
       weight: Draws the parent of all but `EXPLORE` of the children from the fittest, with these
         weights; None leaves it to the recipe.
+      choose: Chooses the parent of all but `EXPLORE` of the children, whose parents are drawn from
+        all cells; None leaves it to the recipe.
       stays: Share of the children whose parent is the fittest program, exhausted or not.
       resets: An island begins again from its oldest program once its best has a third of so many
         children, and its fittest have all of them together; 0 for never.
@@ -45,6 +90,7 @@ class Ablation:
     """
 
     weight: Weight | None = None
+    choose: Choose | None = None
     stays: float = 0.0
     resets: int = 0
     bandit: bool = False
@@ -63,6 +109,10 @@ class Ablation:
             fittest = island.bred(FITTEST, COUNTED)
             weights = [self.weight(rank, bred, island) for rank, bred in enumerate(fittest, 1)]
             parent = rng.choices(fittest, weights)[0].elite
+        elif self.choose is not None:
+            assert isinstance(island, CountedIsland)
+            explores = rng.random() < EXPLORE
+            parent = island.uniform(1, rng)[0] if explores else self.choose(island)
         elif rng.random() < self.stays:
             [parent] = island.best(1)
         others = (elite for elite in lineage.inspirations if elite.program != parent.program)
@@ -100,6 +150,9 @@ ABLATIONS = {
     "discounted": Ablation(lambda rank, bred, island: rank**-1.5 / (1 + bred.children)),
     "power": Ablation(lambda rank, bred, island: rank**-2.0),
     "novel": Ablation(lambda rank, bred, island: rank**-1.5 / _near(bred, island)),
+    "climbs2": Ablation(choose=climbing(2)),
+    "climbs3": Ablation(choose=climbing(3)),
+    "turns": Ablation(choose=in_turn),
     "stays": Ablation(stays=0.25),
     "resets": Ablation(resets=30),
     "bandit": Ablation(bandit=True),

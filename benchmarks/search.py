@@ -10,7 +10,9 @@ evaluated in this process, without a sandbox: their texts come from the seeds be
 edits only.
 
 SIMULATED: the model of the edits `model` answers prompts of `diff` and `rewrite` by blind edits, as
-`evoq mock-llm` does.
+`evoq mock-llm` does.  With the edits `paired` there are no operators and no prompts: the n-th child
+of a program is the same in all arms of a seed, so that arms that agree on parents end alike and
+differences within a seed are those of the choice of parents.
 """
 
 import argparse
@@ -60,7 +62,7 @@ from app.domain.operators import operators
 from app.domain.problem import Axis, Job, Outcome, Problem
 from app.domain.program import Program, ProgramId, fingerprint
 from app.domain.run import Run, RunState
-from app.domain.search.archive import Cell, Entrant, Island, IslandView, Quality, learnt
+from app.domain.search.archive import Cell, Entrant, IslandView, Quality, learnt
 from app.domain.search.back_pressure import InFlightLimits, most_in_flight
 from app.domain.search.budget import Budget
 from app.domain.search.features import BUILT_IN, COMPLEXITY, DIVERSITY
@@ -68,8 +70,8 @@ from app.domain.search.promotion import separated
 from app.domain.search.strategy import RecipeInputs, Strategy
 from app.engine.admission import Admission
 from app.engine.briefing import brief_of, draft_of
-from benchmarks.ablations import ABLATIONS, CROSS, Ablation, Choice
-from mock_llm.replies import mutating_reply
+from benchmarks.ablations import ABLATIONS, CROSS, Ablation, Choice, CountedIsland
+from mock_llm.replies import edit, mutating_reply
 
 OPERATORS = {**operators(ask), CROSS.name: CROSS}
 EDITS: Mapping[str, Mapping[str, float]] = {
@@ -77,6 +79,7 @@ EDITS: Mapping[str, Mapping[str, float]] = {
     "shipped": WITHOUT_A_MODEL,
     "quarter": OF_FEW_NUMBERS,
     "model": WITH_A_MODEL,
+    "paired": {"diff": 1.0},
 }
 SPREAD = 0.3
 """Of durations around their mean (lognormal)."""
@@ -196,7 +199,7 @@ class Memory:
     """A run's ledger in memory; it is its own transaction, of the parts that are used here."""
 
     seeds: Sequence[Program]
-    islands: list[Island]
+    islands: list[CountedIsland]
     known: dict[ProgramId, Program] = field(default_factory=dict)
     parent: dict[ProgramId, ProgramId] = field(default_factory=dict)
     entrants: dict[ProgramId, Entrant] = field(default_factory=dict)
@@ -206,6 +209,7 @@ class Memory:
     order: dict[ProgramId, int] = field(default_factory=dict)
     fallen: list[tuple[Draft, FailedChild]] = field(default_factory=list)
     bred: Counter[ProgramId] = field(default_factory=Counter)
+    repeats: Counter[ProgramId] = field(default_factory=Counter)
 
     @property
     def programs(self) -> "Memory":
@@ -215,8 +219,8 @@ class Memory:
     def archive(self) -> "Memory":
         return self
 
-    def island(self, run: int, index: int, *, lock: bool = False) -> Island:
-        return replace(self.islands[index], children=self.bred)
+    def island(self, run: int, index: int, *, lock: bool = False) -> CountedIsland:
+        return replace(self.islands[index], children=self.bred, repeats=self.repeats)
 
     def put_cell(self, run: int, island: int, cell: Cell, *, seen: IslandView | None) -> bool:
         before = self.islands[island]
@@ -226,7 +230,7 @@ class Memory:
 
     def clear_island(self, run: int, island: int, *, reset: bool) -> None:
         before = self.islands[island]
-        self.islands[island] = Island(before.index, before.epoch + reset)
+        self.islands[island] = CountedIsland(before.index, before.epoch + reset)
 
     def get(self, ids: Sequence[ProgramId]) -> Mapping[ProgramId, Program]:
         return {program: self.known[program] for program in ids}
@@ -381,7 +385,8 @@ class Search:
             self.choice.mix, axes, seed, islands, Budget(budget), InFlightLimits(8, 8),
             RunState.RUNNING,
         )  # fmt: skip
-        self.memory = Memory((self.start,), [Island(n) for n in range(islands)])
+        self.paired = edits == "paired"
+        self.memory = Memory((self.start,), [CountedIsland(n) for n in range(islands)])
         self.taken = {(0, fingerprint(self.start))}
         self.measured = self.failed = self.duplicates = self.first = self.deepest = self.trials = 0
         self.truth: dict[ProgramId, float] = {}
@@ -433,7 +438,10 @@ class Search:
         self.operator[ordinal] = operator.name
         island = self.memory.island(1, ordinal % self.run.islands)
         draft = draft_of(self.memory, self.run, strategy, operator, island, ordinal)  # type: ignore[arg-type]
+        born = self.memory.bred[draft.parents[0]]
         self.memory.bred[draft.parents[0]] += 1
+        if self.paired:
+            return draft, self._nth_child(draft.parents[0], born)
         brief = brief_of(self.memory, self.run, self.problem, operator, (draft,))  # type: ignore[arg-type]
         talk = operator.converse(brief)
         replies: list[Completion] | None = None
@@ -453,6 +461,14 @@ class Search:
             self.memory.order.setdefault(child.program.id, ordinal)
             kin.append((child.program.id, child.point.numbers))
         return draft, child
+
+    def _nth_child(self, parent: ProgramId, born: int) -> Child:
+        rng = Random(f"{self.task.name}/{self.seed}/{parent}/{born}")
+        edited = edit(self.memory.known[parent], rng)
+        if edited is None:
+            return Failure(FailureKind.UNCHANGED, "no edit changes the program")
+        text, note = edited
+        return Offspring(Program(text, "python"), note)
 
     def _count(self, draft: Draft, best: Quality, *, measured: bool) -> None:
         """Tells the choice of operators how a child fared."""
@@ -474,6 +490,7 @@ class Search:
         claim = (draft.epoch, fingerprint(child.program))
         if claim in self.taken:
             self.duplicates += 1
+            self.memory.repeats[draft.parents[0]] += 1
             return
         self.taken.add(claim)
         self.memory.known.setdefault(child.program.id, child.program)
@@ -602,6 +619,15 @@ def a12(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, f
     return float(table.mean()), float(low), float(high)
 
 
+def within_seeds(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
+    """Returns the share of seeds in which ours is better, ties halved, and half its 95 % interval.
+
+    The n-th of both are of the same seed; of unequally many, those of the first seeds count.
+    """
+    signs = np.sign([mine - other for mine, other in zip(ours, theirs, strict=False)]) / 2 + 0.5
+    return float(signs.mean()), float(1.96 * signs.std() / math.sqrt(len(signs)))
+
+
 def report(rows: Sequence[Mapping[str, Any]], subject: str, budget: int) -> Iterator[str]:
     """Yields the lines of the table: medians of each arm, and the subject's A12 against it."""
     last = str(budget)
@@ -623,6 +649,9 @@ def report(rows: Sequence[Mapping[str, Any]], subject: str, budget: int) -> Iter
                 if arm != subject and subject in ends:
                     value, under, over = a12(ends[subject], values)
                     text += f"  A12 {value:.2f} [{under:.2f}, {over:.2f}]"
+                    if edits == "paired":
+                        value, half = within_seeds(ends[subject], values)
+                        text += f"  in a seed {value:.2f} ± {half:.2f}"
                 yield text
 
 

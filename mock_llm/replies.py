@@ -137,7 +137,7 @@ def mutating_reply(prompt: str, last: str, rng: Random) -> str:
     version = _next_version(program.text, rng)
     if version is not None:
         return version
-    child = _mended(program.text, last) or _child(
+    child = _mended(program.text, last) or edit(
         Program(program.text, program.language or "python"), rng
     )
     if child is None:
@@ -171,7 +171,7 @@ def _programs(text: str) -> list[Fence]:
     ]
 
 
-def _child(program: Program, rng: Random) -> tuple[str, str] | None:
+def edit(program: Program, rng: Random) -> tuple[str, str] | None:
     """Returns an edited text and a note about the edit; None where no edit is possible."""
     if program.language != "python":
         return _other_number(program.source, rng)
@@ -207,7 +207,7 @@ def _next_version(text: str, rng: Random) -> str | None:
         return None
     version = before.header + before.docstring + before.body
     above = text[: text.index(f"def {versions[0][0]}_v{versions[0][1]}")]
-    child = _child(Program(above + renamed(version, before.name, name)), rng)
+    child = edit(Program(above + renamed(version, before.name, name)), rng)
     function = find_function(child[0], name) if child else None
     if child is None or function is None:
         return "I can think of no edit that changes this function."

@@ -7,10 +7,11 @@ from statistics import median
 
 import pytest
 
-from app.domain.operator import Brief, Draft, ProgramRecord
+from app.domain.operator import Brief, Draft, Offspring, ProgramRecord
 from app.domain.program import Program
-from benchmarks.ablations import ABLATIONS, CROSS
-from benchmarks.search import TASKS, Machine, Search, in_line, stuck
+from app.domain.search.archive import Cell, Elite
+from benchmarks.ablations import ABLATIONS, CROSS, CountedIsland, climbing, in_turn
+from benchmarks.search import TASKS, Machine, Search, in_line, stuck, within_seeds
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +52,64 @@ def _parents(task: str, arm: str) -> dict[str, str]:
 @pytest.mark.parametrize("arm", ABLATIONS)
 def test_each_ablation_breeds_other_children_than_the_default(arm: str) -> None:
     assert any(_parents(task, arm) != _parents(task, "map_elites") for task in ("trap", "nk"))
+
+
+def test_paired_edits_give_the_nth_child_of_a_program_whatever_its_ordinal() -> None:
+    def first(arm: str, ordinal: int, seed: int) -> str:
+        [_, child] = Search(TASKS["nk"], arm, "paired", 20, seed)._bred(ordinal)
+        assert isinstance(child, Offspring)
+        return child.program.source
+
+    assert first("greedy", 0, 1) == first("map_elites", 7, 1)
+    assert first("greedy", 0, 1) != first("greedy", 0, 2)
+
+
+def test_arms_are_compared_within_a_seed() -> None:
+    value, half = within_seeds([3.0, 1.0, 2.0, 5.0], [1.0, 1.0, 3.0, 0.0])
+    assert value == 0.625
+    assert half == pytest.approx(1.96 * (0.171875 / 4) ** 0.5)
+
+
+def _island(children: list[int], repeats: int) -> CountedIsland:
+    """Returns an island of programs 0, 1, … with the fittest first, whose children repeat."""
+    elites = [Elite(str(n), -float(n), 10, n, (n,)) for n in range(len(children))]
+    return CountedIsland(
+        0,
+        cells={elite.cell: Cell(elite.cell, (elite,)) for elite in elites},
+        children={str(n): born for n, born in enumerate(children)},
+        repeats={"0": repeats},
+    )
+
+
+@pytest.mark.parametrize(
+    ("children", "repeats", "parent"),
+    [
+        ([29, 0, 0, 0], 1, "0"),
+        ([30, 0, 0, 0], 0, "3"),
+        ([9, 0, 0, 0], 9, "0"),
+        ([10, 0, 0, 0], 2, "3"),
+        ([30, 9, 10, 10], 0, "1"),
+        ([30, 10, 10, 10], 0, "0"),
+    ],
+)
+def test_a_climbing_search_leaves_its_best_early_where_its_children_repeat(
+    children: list[int], repeats: int, parent: str
+) -> None:
+    assert climbing(3)(_island(children, repeats)).program == parent
+
+
+@pytest.mark.parametrize(
+    ("children", "parent"),
+    [
+        ([9, 0, 0, 0, 0], "0"),
+        ([10, 0, 0, 0, 0], "1"),
+        ([10, 10, 10, 9, 0], "3"),
+        ([10, 10, 10, 10, 0], "0"),
+        ([20, 10, 10, 10, 0], "1"),
+    ],
+)
+def test_the_four_fittest_take_turns(children: list[int], parent: str) -> None:
+    assert in_turn(_island(children, 0)).program == parent
 
 
 def test_a_crossed_child_has_expressions_of_both_programs() -> None:
