@@ -110,6 +110,8 @@ class RunStatus:
     Attributes:
       waiting: What it waits for; "" for nothing.
       held: Steps in progress of a paused run.
+      validating: Programs that are to be measured on validation data still, after the last
+        proposal.
     """
 
     run: Run
@@ -117,6 +119,7 @@ class RunStatus:
     backlog: Backlog
     waiting: str = ""
     held: int = 0
+    validating: int = 0
 
     @property
     def stopped(self) -> bool:
@@ -201,7 +204,10 @@ class ProgressReader:
             presence = Presence(True, True) if here else tx.workers.presence()
             waiting = waits_for(run, backlog, presence, queue)
             held = tx.leases.held(run.id) if run.state is RunState.PAUSED else 0
-            return RunStatus(run, self._progress, backlog, waiting, held)
+            validating = 0
+            if run.state is RunState.RUNNING and not (backlog.generating or backlog.evaluating):
+                validating = sum(bool(one.waiting) for one in tx.history.validations(run.id))
+            return RunStatus(run, self._progress, backlog, waiting, held, validating)
 
     def _with_usual_failure(self, tx: Transaction, progress: Progress) -> Progress:
         """Adds a notice once so many proposals failed alike without a gain, and at each doubling.
@@ -346,7 +352,7 @@ class StallNotice:
         if now - self._began < OPENING_SECONDS:
             return ""
         waiting, why = status.backlog, f"{status.waiting}; " if status.waiting else ""
-        if now - self._since < STALL_SECONDS:
+        if now - self._since < STALL_SECONDS or status.validating:
             return f"waits: {status.waiting}" if status.waiting else ""
         return (
             f"nothing has settled for {now - self._since:.0f} s: {waiting.generating} wait for "
@@ -399,7 +405,7 @@ def line(status: RunStatus) -> str:
         f"rate {_rate(status)}",
         *([f"cut {counted(progress.cuts)}"] if progress.cuts else []),
         f"failed {counted(progress.failures)}",
-        *([f"validated {progress.validated}"] if progress.validated else []),
+        *([f"validated {_validated(status)}"] if _validated(status) else []),
         f"ETA {_eta(status)}",
     ]
     return f"{run.name} {run.state.value}: " + ", ".join(parts)
@@ -420,6 +426,8 @@ def panel(status: RunStatus, stall: str) -> Group:
     table.add_row("in flight", in_flight, "")
     table.add_row("settled", f"{progress.admitted} admitted, cut {counted(progress.cuts)}", "")
     table.add_row("failed", failed, "")
+    if _validated(status):
+        table.add_row("validated", _validated(status), "")
     return Group(table, Text(stall, style="red")) if stall else Group(table)
 
 
@@ -428,6 +436,11 @@ def _rate(status: RunStatus) -> str:
     if rate is None:
         return "–"
     return f"{rate:.1f}/s" if rate >= 1 else f"{rate * 60:.1f}/min"
+
+
+def _validated(status: RunStatus) -> str:
+    done, waiting = status.progress.validated, status.validating
+    return f"{done} of {done + waiting}" if waiting else str(done or "")
 
 
 def _eta(status: RunStatus) -> str:

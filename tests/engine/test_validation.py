@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from app.cli.following import ProgressReader
 from app.domain.evaluation import Cases, Evaluation, Failure, FailureKind, Trial
 from app.domain.events import SETTLING, EventKind, Validated
 from app.domain.problem import Job, Outcome, Problem
@@ -235,6 +236,7 @@ def test_the_trials_of_a_validation_are_wanted_and_found_again(ctx: Context) -> 
             answers[step](*subjects)
     messages.messages.clear()
 
+    assert ProgressReader(ctx.store, run.id).read().validating == len(planned)
     with ctx.store.begin() as tx:
         assert tx.leases.withdrawn([], list(trials)) == ([], [])
         tx.leases.release([], list(trials), 0.0)

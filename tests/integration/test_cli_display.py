@@ -135,6 +135,21 @@ def test_a_display_says_what_a_run_waits_for_once_workers_have_had_time_to_start
     assert "no worker evaluates; try this" in stall.text(later)
 
 
+def test_a_run_that_measures_on_validation_data_is_not_said_to_settle_nothing():
+    now = 0.0
+    stall = StallNotice("try this", clock=lambda: now)
+    validating = replace(STATUS, validating=9, progress=replace(PROGRESS, done=400, validated=1))
+    stall.text(validating)
+    now = 300.0
+
+    assert stall.text(validating) == ""
+    assert "validated 1 of 10" in line(validating)
+    console, live = printed(terminal=True)
+    console.print(panel(validating, ""))
+    assert "1 of 10" in live.getvalue()
+    assert stall.text(replace(validating, validating=0)) != ""
+
+
 def test_a_line_comes_at_once_when_a_run_begins_to_wait():
     console, out = printed(terminal=False)
     seconds = 0.0
