@@ -1,6 +1,7 @@
 """Problems described by a `problem.yaml`: what its keys do, and where an error is."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,93 @@ def test_the_schema_of_the_documents_is_that_of_the_code():
     kept = json.loads((ROOT / "docs/problem.schema.json").read_text())
 
     assert kept == schema(), "write `schema()` there, with indent=2"
+
+
+JSON_TYPES = {
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+    "null": type(None),
+}
+
+
+def fits(value: Any, rule: dict[str, Any], of: dict[str, Any]) -> bool:
+    """Returns whether a value fits a JSON Schema, of the keywords that `schema()` uses."""
+    if "$ref" in rule:
+        return fits(value, of["$defs"][rule["$ref"].rpartition("/")[2]], of)
+    if "anyOf" in rule:
+        return any(fits(value, one, of) for one in rule["anyOf"])
+    if "enum" in rule and value not in rule["enum"]:
+        return False
+    if "type" in rule:
+        kind = JSON_TYPES[rule["type"]]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            return False
+    if isinstance(value, str):
+        return re.search(rule.get("pattern", ""), value) is not None
+    if isinstance(value, int | float):
+        low, high = rule.get("minimum", value), rule.get("maximum", value)
+        return low <= value <= high and value > rule.get("exclusiveMinimum", value - 1)
+    if isinstance(value, list):
+        items = rule.get("items", {})
+        return len(value) >= rule.get("minItems", 0) and all(fits(v, items, of) for v in value)
+    if isinstance(value, dict):
+        known, others = rule.get("properties", {}), rule.get("additionalProperties", {})
+        rules = {key: known.get(key, others) for key in value}
+        return (
+            {*rule.get("required", ())} <= {*value}
+            and len(value) >= rule.get("minProperties", 0)
+            and all(rules[key] is not False for key in value)
+            and all(fits(part, rules[key], of) for key, part in value.items())
+        )
+    return True
+
+
+@pytest.mark.parametrize(
+    ("text", "good"),
+    [
+        ("", True),
+        ("validation: {name: v, seconds: 7, references: {a: a.py}}\n", True),
+        ("axes: [{name: length, bins: 4, low: 0, high: 9}]\n", True),
+        ("settings: {search.islands: 3}\nmode: guarded\nplayers: 1\n", True),
+        ("stage: 3\n", False),
+        ("max_code_chars: many\n", False),
+        ("max_code_chars: '9'\n", False),
+        ("max_code_chars: 0\n", False),
+        ("axes: [{name: a, bins: 0}]\n", False),
+        ("axes: [{name: a, bins: 10001}]\n", False),
+        ("axes: [{bins: 3}]\n", False),
+        ("axes: {name: a}\n", False),
+        ("players: 3\n", False),
+        ("mode: open\n", False),
+        ("every_case: perhaps\n", False),
+        ("every_case: 1\n", False),
+        ("hidden: secret.json\n", False),
+        ("instructions: 3\n", False),
+        ("environment: {LEVEL: 3}\n", False),
+        ("validation: {name: 1st}\n", False),
+        ("validation: {name: v, seconds: 0}\n", False),
+        ("validation: {name: v, seconds: '7'}\n", False),
+        ("game: {lost_games: lose}\nplayers: 2\n", False),
+        ("imports: {forbid: [os]}\n", False),
+        ("seeds: {}\nstages: [{name: a}]\n", False),
+        ("seeds: {first: a.py}\nstages: []\n", False),
+        ("seeds: {first: a.py}\nstages: [{name: a, gate: [1]}, {name: b}]\n", False),
+        ("seeds: {first: a.py}\nstages: [{name: a, memory_mib: 1.5}]\n", False),
+        ("seeds: {first: a.py}\n", False),
+    ],
+)
+def test_the_schema_and_the_loader_agree_on_each_value(described, text, good):
+    document = yaml.safe_load(text if "seeds" in text else LEAST + text)
+    assert fits(document, schema(), schema()) is good
+    if good:
+        described(text)
+    else:
+        with pytest.raises(ProblemError):
+            described(text)
 
 
 def test_every_key_is_described_in_the_documents():
