@@ -1,17 +1,21 @@
 """How the champion of a game does after some generations: `python -m benchmarks.champion`.
 
-Real: the search of `evoq run examples/connect_four --no-model --reproducible` with its ledger, its
-recipe, its operators and the example's evaluator.  SIMULATED: the sandbox; programs are played in
-this process, because they come from the seeds and from blind edits only.
+Real: the search of `evoq run examples/connect_four --no-model --reproducible`, or with `--game
+chess` of `examples/chess`, with its ledger, its recipe, its operators and the example's evaluator.
+Chess needs the package `chess` (GPL-3.0) on the path, which Evoqueue does not install.
+
+SIMULATED: the sandbox; programs are played in this process, because they come from the seeds and
+from blind edits only.
 
 The champion then plays games that the search has never seen: from positions after `--opening`
 random moves, each of them twice, sides swapped, against every seed of the example and against its
-house player, a search of three plies.  A program that raises, or moves illegally, loses.  The
-interval is of the mean over the openings, whose two games are one observation (95 %, normal).
+house player, a search of three plies, in chess of one.  A program that raises, or moves illegally,
+loses.  The interval is of the mean over the openings, whose two games are one observation (95 %,
+normal).
 """
 
 import argparse
-import importlib.util
+import importlib
 import json
 import os
 import random
@@ -25,7 +29,7 @@ from pathlib import Path
 from random import Random
 from statistics import fmean, stdev
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from app.adapters.problems import load
 from app.adapters.queue.inline import InlineExecutor
@@ -45,22 +49,123 @@ from app.engine import lifecycle, steps
 from app.engine.context import Context
 from app.ports.protocols import NEVER, LanguageModel, Protection, Stop
 
-EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "connect_four"
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 SEED_OF_OPENINGS = 20_261_124
 NORMAL_95 = 1.96
-SECONDS = 20.0
-"""Of one job: a program whose loop does not end fails."""
+SECONDS = 60.0
+"""Of processor time of one job: a program whose loop does not end fails."""
 
-Board: TypeAlias = list[list[int]]
-Player: TypeAlias = Callable[[Board, int], int]
+State: TypeAlias = Any
+"""A position, as the game has it; never changed."""
+Player: TypeAlias = Callable[[State], Any]
+"""Returns a move of the side that is to move."""
+
+
+class Game(Protocol):
+    """The rules of a game, for programs that are played in this process."""
+
+    name: str
+
+    def start(self) -> State: ...
+    def moves(self, state: State) -> list[Any]: ...
+    def after(self, state: State, move: Any) -> State: ...
+
+    def side(self, state: State) -> int:
+        """Returns who is to move: 0 or 1."""
+        ...
+
+    def score(self, state: State) -> float | None:
+        """Returns the points of the first player; None while the game goes on."""
+        ...
+
+    def ask(self, function: Callable[..., Any], state: State) -> Any:
+        """Returns what a program's `move` answers."""
+        ...
+
+    def house(self) -> Player: ...
+
+
+class ConnectFour:
+    """A position is the board, and its last column; None at the start."""
+
+    name = "connect_four"
+
+    def __init__(self) -> None:
+        self._rules = module(self.name, "rules")
+
+    def start(self) -> State:
+        return self._rules.empty(), None
+
+    def moves(self, state: State) -> list[Any]:
+        found: list[Any] = self._rules.legal(state[0])
+        return found
+
+    def after(self, state: State, move: Any) -> State:
+        board = [list(column) for column in state[0]]
+        board[move].append(self.side(state))
+        return board, move
+
+    def side(self, state: State) -> int:
+        return sum(map(len, state[0])) % 2
+
+    def score(self, state: State) -> float | None:
+        board, last = state
+        if last is not None and self._rules.wins(board, last):
+            return float(self.side(state) == 1)
+        return None if self._rules.legal(board) else 0.5
+
+    def ask(self, function: Callable[..., Any], state: State) -> Any:
+        return function(self._rules.seen_by(state[0], self.side(state)), 20.0)
+
+    def house(self) -> Player:
+        search = module(self.name, "house").search_player(3)
+        return lambda state: search(state[0], self.side(state))
+
+
+class Chess:
+    """A position is a board of the package `chess`, with the moves that led to it."""
+
+    name = "chess"
+
+    def __init__(self) -> None:
+        self._rules = module(self.name, "rules")
+
+    def start(self) -> State:
+        return self._rules.chess.Board()
+
+    def moves(self, state: State) -> list[Any]:
+        found: list[Any] = self._rules.moves(state)
+        return found
+
+    def after(self, state: State, move: Any) -> State:
+        board = state.copy()
+        board.push_uci(move)
+        return board
+
+    def side(self, state: State) -> int:
+        return int(state.ply() % 2)
+
+    def score(self, state: State) -> float | None:
+        ended = self._rules.ending(state)
+        return None if ended is None else float(ended[0])
+
+    def ask(self, function: Callable[..., Any], state: State) -> Any:
+        return function(state.fen(), self._rules.moves(state), 20.0)
+
+    def house(self) -> Player:
+        search: Player = module(self.name, "house").search_player(1, seed=1)
+        return search
+
+
+GAMES: dict[str, Callable[[], Game]] = {"connect_four": ConnectFour, "chess": Chess}
 
 
 class Direct:
     """A sandbox that calls the evaluator in this process; a job may take `SECONDS` in all."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, game: Game, folder: Path) -> None:
         self._folder = folder
-        self._evaluator = module("evaluator")
+        self._evaluator = module(game.name, "evaluator")
 
     def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
         paths = [self._folder / f"player{seat}.py" for seat in range(len(job.programs))]
@@ -68,7 +173,7 @@ class Direct:
             path.write_bytes(source)
         moves: list[str] = []
         random.seed(job.seed)
-        signal.setitimer(signal.ITIMER_REAL, SECONDS)
+        signal.setitimer(signal.ITIMER_VIRTUAL, SECONDS)
         try:
             found = getattr(self._evaluator, job.function)(*map(str, paths))
             while isinstance(found, Iterator):
@@ -80,7 +185,7 @@ class Direct:
             seat = _culprit(error, [str(path) for path in paths])
             return Outcome(None, Failure(FailureKind.RUNTIME, repr(error)[:200]), culprit=seat)
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
         failed = found.pop("error", None)
         if failed is not None:
             return Outcome(None, Failure(FailureKind.RUNTIME, str(failed)[:200]))
@@ -109,17 +214,22 @@ def _overdue(number: int, frame: object) -> None:
 
 
 def searched(
-    store: SqlStore, folder: Path, seed: int, iterations: int, settings: Mapping[str, Any]
+    store: SqlStore,
+    game: Game,
+    folder: Path,
+    seed: int,
+    iterations: int,
+    settings: Mapping[str, Any],
 ) -> str:
     """Returns the source of the champion of one search."""
-    problem, executor = load([EXAMPLE], strict=True), InlineExecutor()
+    problem, executor = load([EXAMPLES / game.name], strict=True), InlineExecutor()
     given = {"budget.proposals": iterations, "search.seed": seed, **settings}
     layer = from_assignments(f"{key}={json.dumps(value)}" for key, value in given.items())
     plan = plan_run(problem, SettingLayers((layer,)), local=True, reproducible=True, no_model=True)
     ctx = Context(
         store=store,
         model=_nobody,
-        sandbox=Direct(folder),
+        sandbox=Direct(game, folder),
         executor=executor,
         problem=lambda digest: problem,
         operators=operators(ask),
@@ -144,67 +254,54 @@ def _nobody(run: Run) -> LanguageModel:
     raise AssertionError(f"run {run.id} asks a model")
 
 
-def module(name: str) -> ModuleType:
-    """Imports a file of the example, which is this repository's own code."""
-    spec = importlib.util.spec_from_file_location(name, EXAMPLE / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    loaded = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
+def module(game: str, name: str) -> ModuleType:
+    """Imports a file of an example, which is this repository's own code, and those it imports."""
+    folder = str(EXAMPLES / game)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return importlib.import_module(name)
 
 
-def program(source: str, rules: ModuleType) -> Player:
+def program(source: str, game: Game) -> Player:
     """Returns a program as a player."""
     names: dict[str, Any] = {}
     exec(compile(source, "program", "exec"), names)
-
-    def play(board: Board, side: int) -> int:
-        return names["move"](rules.seen_by(board, side), 20.0)  # type: ignore[no-any-return]
-
-    return play
+    return lambda state: game.ask(names["move"], state)
 
 
-def openings(count: int, plies: int, rules: ModuleType) -> Iterator[Board]:
-    """Yields positions after random legal moves, in which nobody has won."""
+def openings(count: int, plies: int, game: Game) -> Iterator[State]:
+    """Yields positions after random legal moves, in which the game goes on."""
     rng = Random(SEED_OF_OPENINGS)
     while count:
-        board, won = rules.empty(), False
-        for ply in range(plies):
-            column = rng.choice(rules.legal(board))
-            board[column].append(ply % 2)
-            won = won or rules.wins(board, column)
-        if not won:
+        state = game.start()
+        for _ in range(plies):
+            if game.score(state) is None:
+                state = game.after(state, rng.choice(game.moves(state)))
+        if game.score(state) is None:
             count -= 1
-            yield board
+            yield state
 
 
-def points(players: Sequence[Player], opening: Board, rules: ModuleType) -> float:
+def points(players: Sequence[Player], opening: State, game: Game) -> float:
     """Returns the points of the first player in a game from a position."""
-    board = [list(column) for column in opening]
-    ply = sum(map(len, board))
-    while rules.legal(board):
-        side = ply % 2
+    state = opening
+    while (score := game.score(state)) is None:
+        side, legal = game.side(state), game.moves(state)
         try:
-            column = players[side](board, side)
-            legal = type(column) is int and column in rules.legal(board)
+            move = players[side](state)
+            allowed = type(move) is type(legal[0]) and move in legal
         except Exception:
-            legal = False
-        if not legal:
+            allowed = False
+        if not allowed:
             return float(side == 1)
-        board[column].append(side)
-        if rules.wins(board, column):
-            return float(side == 0)
-        ply += 1
-    return 0.5
+        state = game.after(state, move)
+    return score
 
 
-def measured(
-    one: Player, other: Player, starts: Sequence[Board], rules: ModuleType
-) -> dict[str, float]:
+def measured(one: Player, other: Player, starts: Sequence[State], game: Game) -> dict[str, float]:
     """Returns the share of the points of `one`, with its interval."""
     shares = [
-        (points((one, other), start, rules) + 1.0 - points((other, one), start, rules)) / 2
+        (points((one, other), start, game) + 1.0 - points((other, one), start, game)) / 2
         for start in starts
     ]
     half = NORMAL_95 * stdev(shares) / len(shares) ** 0.5
@@ -219,6 +316,7 @@ def measured(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--game", choices=sorted(GAMES), default="connect_four")
     parser.add_argument("--searches", type=int, default=5, help="searches")
     parser.add_argument("--first", type=int, default=1, help="seed of the first search")
     parser.add_argument("--iterations", type=int, default=80, help="proposals of a search")
@@ -230,17 +328,15 @@ def main() -> None:
         key: json.loads(value) if value[:1] in "0123456789[{tf" else value
         for key, _, value in (given.partition("=") for given in options.set)
     }
-    signal.signal(signal.SIGALRM, _overdue)
-    rules = module("rules")
-    house = module("house").search_player(3)
-    seeds = {
-        path.stem: program(path.read_text(), rules) for path in sorted(EXAMPLE.glob("seeds/*.py"))
-    }
-    opponents: dict[str, Player] = {**seeds, "house": house}
-    starts = list(openings(options.openings, options.opening, rules))
+    signal.signal(signal.SIGVTALRM, _overdue)
+    game = GAMES[options.game]()
+    found = sorted((EXAMPLES / game.name).glob("seeds/*.py"))
+    seeds = {path.stem: program(path.read_text(), game) for path in found}
+    opponents: dict[str, Player] = {**seeds, "house": game.house()}
+    starts = list(openings(options.openings, options.opening, game))
 
     def row(player: Player) -> dict[str, Any]:
-        return {name: measured(player, other, starts, rules) for name, other in opponents.items()}
+        return {name: measured(player, other, starts, game) for name, other in opponents.items()}
 
     for name, seed in seeds.items():
         print(json.dumps({"player": name, **row(seed)}), flush=True)
@@ -252,11 +348,11 @@ def main() -> None:
         store = SqlStore(address)
         for number in range(options.first, options.first + options.searches):
             began = time.monotonic()
-            source = searched(store, folder, number, options.iterations, settings)
+            source = searched(store, game, folder, number, options.iterations, settings)
             seconds = round(time.monotonic() - began, 1)
             about = {"seed": number, "seconds": seconds, "load": round(os.getloadavg()[0], 1)}
-            found = {**about, **row(program(source, rules)), "source": source}
-            print(json.dumps({"player": "champion", **found}), flush=True)
+            result = {**about, **row(program(source, game)), "source": source}
+            print(json.dumps({"player": "champion", **result}), flush=True)
         store.close()
         postgres.stop()
 

@@ -6,6 +6,7 @@ the sandbox blames it; the referee has to judge nothing but the legality of a mo
 """
 
 import importlib.util
+import random
 import time
 
 import chess
@@ -13,6 +14,7 @@ import house
 import rules
 
 GAME_SECONDS = 20.0
+OPENING_PLIES = 4
 SIDES = ("first", "second")
 
 
@@ -36,9 +38,11 @@ def entry(path):
     return play
 
 
-def game(players):
-    """Yields the moves of a game, as squares; returns its result."""
+def game(players, plies=0):
+    """Yields the moves of a game, as squares, random ones at first; returns its result."""
     board = chess.Board()
+    for _ in range(plies):  # the sandbox seeds `random` for each trial
+        yield board.push_uci(random.choice(rules.moves(board))).uci()
     while (ended := rules.ending(board)) is None:
         side = board.ply() % 2
         move = players[side](board)
@@ -57,7 +61,9 @@ def points(score):
 
 
 def match(first, second):
-    result = yield from game([entry(first), entry(second)])
+    """Plays from an opening that is drawn for each pair: programs that always answer alike would
+    repeat one game, and the champion would be the best at that game alone."""
+    result = yield from game([entry(first), entry(second)], OPENING_PLIES)
     return result
 
 
