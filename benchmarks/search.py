@@ -42,9 +42,8 @@ from app.config.checks import (
     WITH_A_MODEL,
     WITHOUT_A_MODEL,
     axes_of,
-    islands_of,
 )
-from app.config.rules import rules_of
+from app.config.rules import islands_of, rules_of
 from app.config.settings import RunSettings
 from app.domain.evaluation import COMBINED, Evaluation, Failure, FailureKind, Trial
 from app.domain.operator import (

@@ -207,7 +207,8 @@ def _beginning(seeds: Sequence[Measurement]) -> str:
 def _understood(
     problem: LoadedProblem, settings: RunSettings, notices: Sequence[str]
 ) -> dict[str, Any]:
-    from app.config.checks import axes_of, islands_of
+    from app.config.checks import axes_of
+    from app.config.rules import islands_of
 
     job, islands, axes = problem.first_job(), islands_of(settings), axes_of(problem, settings)
     return {

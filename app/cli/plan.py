@@ -14,10 +14,10 @@ from app.adapters.problems import configures_problem
 from app.adapters.tuning.cma import ask
 from app.config.checks import (
     axes_of,
-    islands_of,
     operators,
     require_bounds,
     require_gates,
+    require_nesting,
     require_owned_by_run,
     require_players,
     require_refining,
@@ -35,11 +35,12 @@ from app.config.layers import (
 )
 from app.config.models import Provider
 from app.config.resolve import PROBLEMS_OWN, Resolved, resolved
-from app.config.rules import rules_of
-from app.config.settings import RunSettings
+from app.config.rules import islands_of, rules_of
+from app.config.settings import RunSettings, nested_settings
 from app.domain.operator import Offspring
 from app.domain.operators import operators as every_operator
 from app.domain.operators.complete import COMPLETE
+from app.domain.operators.search import SEARCH
 from app.domain.operators.tune import tunable_numbers
 from app.domain.problem import Axis, Problem
 from app.domain.prompting.templates import TEMPLATES
@@ -47,7 +48,7 @@ from app.domain.search.back_pressure import SMALL, InFlightLimits
 from app.domain.search.budget import Budget
 from app.domain.source.functions import evolving
 from app.engine.briefing import own_children, unmeasured_brief
-from app.engine.lifecycle import SEEDING
+from app.engine.founding import SEEDING
 from app.ports.records import NewRun
 
 A_DAY_SECONDS = 86_400.0
@@ -233,9 +234,10 @@ def plan_run(
         notices += added
     resolution = replace(resolution, settings=_without_operators_of_models(resolution))
     mix = _mix(resolution.settings, problem)
-    known = every_operator(ask)
-    asks = any(known[name].asks_model for name in mix)
-    advisers = {role for name in mix for role in known[name].advisers}
+    resolution, inside = _with_operators_inside(resolution, problem)
+    known, used = every_operator(ask), {**mix, **inside}
+    asks = any(known[name].asks_model for name in used)
+    advisers = {role for name in used for role in known[name].advisers}
     resolution, added = with_asked_roles(resolution, asks=asks, advisers=advisers)
     notices += added
     settings = resolution.settings
@@ -244,13 +246,16 @@ def plan_run(
         require_refining(settings)
     require_gates(settings, problem)
     require_players(settings, problem)
-    if COMPLETE.name in mix:
+    require_nesting(settings)
+    if nested := nested_settings(settings):
+        require_players(nested, problem)
+    if COMPLETE.name in used:
         _require_function(problem, settings.prompts.function)
     if reason := _unchangeable(problem, settings):
         raise UsageError(
             f"no proposal could change the program: {reason}",
             where="search.operators",
-            value=", ".join(sorted(mix)),
+            value=", ".join(sorted(used)),
             remedy=UNCHANGEABLE_REMEDY,
         )
     if reproducible:
@@ -292,10 +297,26 @@ def _mix(settings: RunSettings, problem: Problem) -> dict[str, float]:
     return operators(settings, asking, known=names, numbers=most)
 
 
+def _with_operators_inside(
+    resolution: Resolved, problem: Problem
+) -> tuple[Resolved, Mapping[str, float]]:
+    """Returns the settings with the operators of the runs inside, stored as they take effect."""
+    inside = nested_settings(resolution.settings)
+    if inside is None:
+        return resolution, {}
+    mix = _mix(inside, problem)
+    nested = resolution.settings.nested.model_copy(update={"operators": mix})
+    settings = resolution.settings.model_copy(update={"nested": nested})
+    return replace(resolution, settings=settings), mix
+
+
 def _unchangeable(problem: Problem, settings: RunSettings) -> str:
     """Tries each operator on each seed until a child is made, as in a run's first proposals."""
     known = every_operator(ask)
-    mixed = [known[name] for name in sorted(_mix(settings, problem))]  # `mutate`, then `tune`
+    inside = nested_settings(settings)
+    mix = {**_mix(settings, problem), **(_mix(inside, problem) if inside else {})}
+    mix.pop(SEARCH.name, None)
+    mixed = [known[name] for name in sorted(mix)]  # `mutate`, then `tune`
     if any(operator.asks_model for operator in mixed):
         return ""
     rules = rules_of(settings.search.strategy, settings.model_dump(mode="json"))

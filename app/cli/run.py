@@ -196,11 +196,14 @@ def resume(
     from app.config.checks import require_bounds
     from app.config.settings import RunSettings
     from app.engine import lifecycle
+    from app.engine.inside import refusal
 
     screen, target = Screen(json=as_json), find_target()
     if target.used and detach:
         _require_workers(target)
-    with open_run(name, target) as (_, before):
+    with open_run(name, target) as (ledger, before):
+        if why := refusal(ledger.store, before):
+            raise CommandError(why)
         budget = changed_budget(before.budget, iterations, assignments or ())
         settings = RunSettings.model_validate(before.settings)
         require_bounds(budget or before.budget, settings.llm)

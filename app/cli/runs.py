@@ -1,12 +1,21 @@
 """Commands on the runs of the ledger: `evoq list-runs`, `watch`, `pause` and `cancel`."""
 
+from __future__ import annotations
+
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
 from app.cli.options import Debug, Json, RunName
 from app.cli.output import DONE, FAILED, CommandError, Screen, number
+
+if TYPE_CHECKING:
+    from app.ports.ledger import Transaction
+    from app.ports.records import InsideRun
+
+MOST_INSIDE = 5
+"""Newest runs inside a run that are shown on the screen below it; --json has up to a thousand."""
 
 
 def list_runs(as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG001  read elsewhere
@@ -33,11 +42,14 @@ def list_runs(as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG
                     "state": run.state.value,
                     "worked_on": (at_work := worked_on(target, run)),
                     "waiting": "" if at_work is False else waiting_of(tx, run, queue),
-                    "iterations": run.proposals - tx.proposals.backlog(run.id).unsettled,
+                    "iterations": run.proposals - tx.proposals.backlog(run.id).unspent,
                     "budget": run.budget.proposals,
                     "best": best.fitness if (best := tx.history.best_quality(run)) else None,
                     "age_seconds": round(run.elapsed_seconds, 1),
                     "reason": run.reason,
+                    "inside": [_inside(tx, one) for one in tx.runs.inside(run.id, reserving=False)]
+                    if run.rules.nested
+                    else [],
                 }
                 for run in tx.runs.newest()
             ]
@@ -46,6 +58,24 @@ def list_runs(as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG
     else:
         screen.out.print(_table(rows))
     screen.answer(rows)
+
+
+def _inside(tx: Transaction, inside: InsideRun) -> dict[str, Any]:
+    """Returns what is shown of a run inside another."""
+    run = inside.run
+    assert run is not None  # those without were not asked for
+    best = tx.history.best_quality(run)
+    return {
+        "run": run.name,
+        "id": run.id,
+        "proposal": inside.ordinal,
+        "state": run.state.value,
+        "proposals": run.proposals,
+        "budget": run.budget.proposals,
+        "best": best.fitness if best else None,
+        "age_seconds": round(run.elapsed_seconds, 1),
+        "reason": run.reason,
+    }
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:
@@ -65,6 +95,16 @@ def _table(rows: list[dict[str, Any]]) -> Table:
             f"{timedelta(seconds=round(row['age_seconds']))} ago",
             *([row["waiting"]] if waiting else []),
         )
+        for one in row["inside"][-MOST_INSIDE:]:
+            table.add_row(
+                str(one["id"]),
+                f"  {one['run']}",
+                "",
+                one["state"],
+                f"{one['proposals']}/{one['budget']}",
+                number(one["best"]),
+                f"{timedelta(seconds=round(one['age_seconds']))} ago",
+            )
     return table
 
 
@@ -120,9 +160,12 @@ def _change(name: str, verb: str, screen: Screen) -> None:
     """
     from app.cli.target import find_run, open_run, without_queue
     from app.engine import lifecycle
+    from app.engine.inside import refusal
 
     act = lifecycle.pause if verb == "pause" else lifecycle.cancel
     with open_run(name) as (ledger, run):
+        if why := refusal(ledger.store, run):
+            raise CommandError(f"{why}: there is nothing to {verb} here")
         done = act(without_queue(ledger), run.id)
         after = find_run(ledger.store, run.name)
     if not done:

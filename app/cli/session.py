@@ -40,7 +40,7 @@ from app.cli.target import (
 from app.config.settings import Owner, PriceSettings, QueueSettings, RunSettings, SandboxSettings
 from app.domain.problem import Evaluator, Problem
 from app.domain.run import Run, RunState
-from app.engine import lifecycle, steps
+from app.engine import inside, lifecycle, steps
 from app.engine.context import Context
 from app.ports.protocols import Step, Store, Unavailable
 from app.reports.metrics import GrowingMetrics
@@ -301,8 +301,9 @@ def _work_inline(
             status = poll()
             if until.reached(status) or halted():
                 return status
-            steps.reap(ctx, run)
-            steps.produce(ctx, run)
+            for each in (run, *inside.going(ctx, run)):
+                steps.reap(ctx, each)
+                steps.produce(ctx, each)
         except Unavailable as error:
             follower.note(f"unavailable, trying again: {error}")
             status = poll()

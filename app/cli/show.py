@@ -162,6 +162,8 @@ def _rows(
     if abandoned:
         reason += f"; nobody is at work on it: `evoq resume {run.name}` continues it"
     yield "run", f"{run.name} (number {run.id})"
+    if run.parent is not None:
+        yield "inside of", run.name.rpartition(":")[0]
     yield "problem", f"{run.problem_name} ({run.problem[:12]})"
     yield "state", f"{run.state.value}{reason}"
     if waiting:
@@ -171,6 +173,9 @@ def _rows(
         f"{summary.iterations} of {run.budget.proposals}: {summary.admitted} admitted, "
         f"{sum(summary.cuts.values())} cut, {sum(summary.failures.values())} failed",
     )
+    if run.rules.nested is not None:
+        inside = summary.inside
+        yield "inside", f"{inside.proposals} proposals of {inside.runs} runs, {run.name}:NUMBER"
     yield "cut", counted(summary.cuts)
     yield "failures", counted(summary.failures)
     yield "not evaluated", summary.savings.text

@@ -6,15 +6,15 @@ from typing import Any
 
 from app.config.layers import ENVIRONMENT, Choices, UsageError, owner_of
 from app.config.models import ModelSettings
-from app.config.recipes import recipe, with_parameters
 from app.config.resolve import PROBLEMS_OWN, Resolved
-from app.config.rules import refining_of
+from app.config.rules import islands_of, refining_of, strategy_of
 from app.config.settings import Owner, RunSettings
 from app.domain.operator import Role
+from app.domain.operators.search import SEARCH
 from app.domain.problem import Axis, Problem
-from app.domain.search.archive import islands_for, scaled
+from app.domain.search.archive import scaled
 from app.domain.search.budget import Budget
-from app.domain.search.strategy import RecipeInputs, Strategy
+from app.domain.search.nested import LEAST
 
 WITH_A_MODEL = {"diff": 0.45, "rewrite": 0.45, "mend": 0.1}
 WITHOUT_A_MODEL = {"tune": 0.75, "mutate": 0.25}
@@ -90,7 +90,7 @@ def require_players(settings: RunSettings, problem: Problem) -> None:
     Raises:
       UsageError: The problem is a game and the recipe measures each program alone, or the reverse.
     """
-    plays = _strategy_of(settings, 1).plays
+    plays = strategy_of(settings, 1).plays
     if plays == (problem.players > 1):
         return
     raise UsageError(
@@ -259,9 +259,11 @@ def operators(
     """
     weights = settings.search.operators
     if weights is None:
+        if settings.nested.strategy is not None:
+            return {SEARCH.name: 1.0}
         if not settings.llm.mix:
             return dict(OF_FEW_NUMBERS if numbers < FEW_NUMBERS else WITHOUT_A_MODEL)
-        return dict(_strategy_of(settings, 1).model_mix or WITH_A_MODEL)
+        return dict(strategy_of(settings, 1).model_mix or WITH_A_MODEL)
     names = sorted(known)
     for name, weight in weights.items():
         if name not in names:
@@ -284,6 +286,7 @@ def operators(
             where="search.operators",
             remedy="Give one of them a weight above 0.",
         )
+    _require_nested(settings, mix)
     lacking = sorted(set(asking) & set(mix)) if not settings.llm.mix else []
     if lacking:
         raise UsageError(
@@ -293,6 +296,60 @@ def operators(
             remedy="Name a model, as --set llm.model=NAME, or use tune and mutate, which ask none.",
         )
     return mix
+
+
+def _require_nested(settings: RunSettings, mix: Mapping[str, float]) -> None:
+    """Makes sure that `search` has a recipe to search with, and that such a recipe is used.
+
+    Raises:
+      UsageError: One is named without the other.
+    """
+    named = settings.nested.strategy
+    if SEARCH.name in mix and named is None:
+        raise UsageError(
+            f"`{SEARCH.name}` begins runs inside the run, and their recipe is not named",
+            where="search.operators",
+            remedy="Name it, as --set nested.strategy=reflexion; a run inside has none inside it.",
+        )
+    if named is not None and SEARCH.name not in mix:
+        raise UsageError(
+            f"no operator begins a run inside the run: `{SEARCH.name}` does",
+            where="nested.strategy",
+            value=named,
+            remedy="Give it a weight in search.operators, or leave search.operators out.",
+        )
+
+
+def require_nesting(settings: RunSettings) -> None:
+    """Makes sure that a run has room for those inside it, and that its limits hold for them.
+
+    Raises:
+      UsageError: A setting of `nested` has no effect, or one of the run cannot be kept.
+    """
+    nested, budget = settings.nested, settings.budget
+    if nested.strategy is None:
+        given = sorted(nested.model_fields_set & {"proposals", "parameters", "operators"})
+        if given:
+            raise UsageError(
+                "it is a setting of the runs inside the run, and there are none",
+                where=f"nested.{given[0]}",
+                remedy="Set nested.strategy to their recipe, or leave it out.",
+            )
+        return
+    if budget.proposals < LEAST:
+        raise UsageError(
+            f"a proposal with a run inside takes {LEAST} proposals or more",
+            where="budget.proposals",
+            value=str(budget.proposals),
+            remedy="Raise it.",
+        )
+    if settings.queue.trials_at_once is not None:
+        raise UsageError(
+            "it holds for each run alone, and the runs inside measure at once",
+            where="queue.trials_at_once",
+            value=str(settings.queue.trials_at_once),
+            remedy="Leave it out, or set sandbox.cells of the workers.",
+        )
 
 
 def without_judges(run: Resolved) -> tuple[Resolved, list[str]]:
@@ -324,28 +381,9 @@ def _with_models(run: Resolved, changes: Mapping[str, Any]) -> Resolved:
     return replace(run, settings=run.settings.model_copy(update={"llm": llm}))
 
 
-def islands_of(settings: RunSettings) -> int:
-    """Returns the number of islands: the settings', else what suits the recipe and the budget.
-
-    Without upkeep between them islands would only divide the budget.
-    """
-    search = settings.search
-    if search.islands is not None:
-        return search.islands
-    islands = islands_for(settings.budget.proposals)
-    return islands if _strategy_of(settings, islands).upkeep.every else 1
-
-
 def axes_of(problem: Problem, settings: RunSettings) -> tuple[Axis, ...]:
     """Returns the axes of a run's grid; () where its recipe has none."""
     islands = islands_of(settings)
-    if not _strategy_of(settings, islands).gridded:
+    if not strategy_of(settings, islands).gridded:
         return ()
     return scaled(problem.axes, islands, settings.budget.proposals)
-
-
-def _strategy_of(settings: RunSettings, islands: int) -> Strategy:
-    """Returns the strategy of a run, before its problem and its grid are known."""
-    search = settings.search
-    values = with_parameters(recipe(search.strategy), search.model_dump(), settings.strategy)
-    return values.strategy(RecipeInputs((), ("evaluate",), (), islands, settings.budget.proposals))

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from app.config.layers import ADDRESSES, TEMPLATE_FOLDER, Choices, UsageError, known_setting
 from app.config.models import ModelChoice
 from app.config.recipes import parameter_names, recipe, with_parameters
-from app.config.settings import RunSettings, SearchSettings
+from app.config.settings import RunSettings, SearchSettings, nested_settings
 from app.domain.prompting.templates import TEMPLATES
 from app.domain.secrets import redacted_values
 
@@ -77,13 +77,24 @@ def resolved(
         settings = RunSettings.model_validate(merged)
     except ValidationError as error:
         raise _invalid(error, sources, suggested_by=suggested_by) from error
-    _require_recipe(settings, sources)
+    _require_recipe(settings, sources, "search.strategy", "strategy")
+    inside = nested_settings(settings)
+    if inside is not None:
+        _require_recipe(inside, sources, "nested.strategy", "nested.parameters")
     notices += _misspelt_templates(settings.prompts.templates)
     return Resolved(settings, tuple(notices), sources)
 
 
-def _require_recipe(settings: RunSettings, sources: Mapping[str, str]) -> None:
+def _require_recipe(
+    settings: RunSettings, sources: Mapping[str, str], setting: str, section: str
+) -> None:
     """Makes sure that the recipe is known and takes the parameters it is given.
+
+    Args:
+      settings: Those of the run that follows it.
+      sources: As in `Resolved`.
+      setting: The setting that names the recipe.
+      section: The one of its parameters.
 
     Raises:
       UsageError: There is no such recipe, or one of its parameters is unknown or out of range.
@@ -94,32 +105,32 @@ def _require_recipe(settings: RunSettings, sources: Mapping[str, str]) -> None:
     except (LookupError, ValueError) as error:
         raise UsageError(
             str(error.args[0]),
-            where=sources.get("search.strategy", "search.strategy"),
+            where=sources.get(setting, setting),
             remedy="Correct the name, or install the package that provides the recipe.",
         ) from error
     known = [name for name in parameter_names(found) if name not in SearchSettings.model_fields]
     unknown = next((parameter for parameter in given if parameter not in known), None)
     if unknown is not None:
-        raise _unknown_parameter(name, unknown, known, sources)
+        raise _unknown_parameter(name, unknown, known, sources, section)
     try:
         with_parameters(found, settings.search.model_dump(), given)
     except ValidationError as error:
-        raise _invalid(error, sources, section="strategy") from error
+        raise _invalid(error, sources, section=section) from error
 
 
 def _unknown_parameter(
-    recipe: str, name: str, known: Sequence[str], sources: Mapping[str, str]
+    recipe: str, name: str, known: Sequence[str], sources: Mapping[str, str], section: str
 ) -> UsageError:
     if name in SearchSettings.model_fields:
         remedy = f"It is the setting `search.{name}`."
     elif known:
         [nearest] = get_close_matches(name, known, n=1, cutoff=0.0)
-        remedy = f"The closest known one is `strategy.{nearest}`."
+        remedy = f"The closest known one is `{section}.{nearest}`."
     else:
         remedy = "Leave it out: the recipe has no parameters of its own."
     return UsageError(
-        f"the recipe {recipe!r} has no parameter `strategy.{name}`",
-        where=sources.get(f"strategy.{name}", "strategy"),
+        f"the recipe {recipe!r} has no parameter `{section}.{name}`",
+        where=sources.get(f"{section}.{name}", section),
         remedy=remedy,
     )
 
@@ -211,8 +222,8 @@ def _invalid(
             where=f"prompts ({', '.join(sorted(origins))})",
             remedy="`docs/prompts.md` has every template and setting; `evoq prompt` shows them.",
         )
-    if name == "strategy":  # what the recipe itself refuses names its parameter
-        return UsageError(f"`strategy.*`: {message}", where=", ".join(origins), remedy=remedy)
+    if name in ("strategy", "nested.parameters"):  # what a recipe refuses names its parameter
+        return UsageError(f"`{name}.*`: {message}", where=", ".join(origins), remedy=remedy)
     return UsageError(
         f"`{name}`: {message[0].lower()}{message[1:]}",
         where=", ".join(origins) or name,

@@ -5,15 +5,16 @@ from typing import Any
 
 from app.config.models import ModelSettings
 from app.config.recipes import recipe, with_parameters
-from app.config.settings import RunSettings
+from app.config.settings import RunSettings, nested_settings
 from app.domain.operator import Role
 from app.domain.prompting.judging import Judge, Judges
 from app.domain.run import AskingRules, Rules, SearchRules
-from app.domain.search.archive import learnt_after
+from app.domain.search.archive import islands_for, learnt_after
 from app.domain.search.back_pressure import Caps
 from app.domain.search.gates import gate
+from app.domain.search.nested import NestedRules
 from app.domain.search.refining import Refining
-from app.domain.search.strategy import Recipe
+from app.domain.search.strategy import Recipe, RecipeInputs, Strategy
 
 REFINER_SHARE = 0.5
 """Share of the children that are due, where a refiner is configured and no share is set."""
@@ -56,6 +57,43 @@ def rules_of(strategy: str, settings: Mapping[str, Any]) -> Rules:
             llm.price_ceiling,
         ),
         Caps(queue.generating, queue.evaluating, queue.trials_at_once),
+        _nested(run),
+    )
+
+
+def strategy_of(settings: RunSettings, islands: int) -> Strategy:
+    """Returns the strategy of a run, before its problem and its grid are known."""
+    search = settings.search
+    values = with_parameters(recipe(search.strategy), search.model_dump(), settings.strategy)
+    return values.strategy(RecipeInputs((), ("evaluate",), (), islands, settings.budget.proposals))
+
+
+def islands_of(settings: RunSettings) -> int:
+    """Returns the number of islands: the settings', else what suits the recipe and the budget.
+
+    Without upkeep between them islands would only divide the budget.
+    """
+    search = settings.search
+    if search.islands is not None:
+        return search.islands
+    islands = islands_for(settings.budget.proposals)
+    return islands if strategy_of(settings, islands).upkeep.every else 1
+
+
+def _nested(settings: RunSettings) -> NestedRules | None:
+    inside = nested_settings(settings)
+    if inside is None:
+        return None
+    recipe = _recipe(inside.search.strategy, inside)
+    islands = islands_of(inside) if recipe else 1
+    return NestedRules(
+        inside.search.strategy,
+        recipe,
+        inside.budget.proposals,
+        inside.model_dump(mode="json"),
+        settings.nested.operators or {},
+        islands,
+        recipe is not None and strategy_of(inside, islands).gridded,
     )
 
 

@@ -85,8 +85,8 @@ class SearchSettings(Section):
     inspirations: int = Field(2, ge=0)
     """Number of other programs, drawn at random, that a prompt contains."""
     operators: dict[str, float] | None = None
-    """Operators and their weights, 0 or more. Without a value: `diff`, `rewrite` and `mend` with a
-    language model, `tune` and `mutate` without."""
+    """Operators and their weights, 0 or more. Without a value: `search` with `nested.strategy`,
+    else `diff`, `rewrite` and `mend` with a language model, `tune` and `mutate` without."""
     enforce_blocks: bool | None = None
     """Whether text outside EVOLVE-BLOCK regions is kept unchanged. Without a value, the problem
     decides."""
@@ -128,6 +128,21 @@ class SearchSettings(Section):
         for each in gates or ():
             gate(each)
         return gates
+
+
+class NestedSettings(Section):
+    """Runs inside the run, which the operator `search` begins; they have none inside them."""
+
+    strategy: str | None = None
+    """Name of the recipe that each run inside follows. Without a value, there are none."""
+    proposals: int = Field(10, ge=1)
+    """Most children that each of them may propose. They are set aside from `budget.proposals` when
+    the proposal of the operator `search` is planned, and what is left of them is given back."""
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    """Parameters of their recipe that are no settings of `search`."""
+    operators: dict[str, float] | None = None
+    """Their operators and weights. Without a value, those that a run without `nested.strategy` has
+    by default."""
 
 
 class QueueSettings(Section):
@@ -320,6 +335,7 @@ class RunSettings(Section):
 
     budget: BudgetSettings = BudgetSettings()
     search: SearchSettings = SearchSettings()
+    nested: NestedSettings = NestedSettings()
     queue: QueueSettings = QueueSettings()
     llm: ModelSettings = ModelSettings()
     sandbox: SandboxSettings = SandboxSettings()
@@ -329,6 +345,34 @@ class RunSettings(Section):
     prompts: PromptSettings = PromptSettings()
     problem: dict[str, Any] = Field(default_factory=dict)
     """Options of the problem, see problems.md."""
+
+
+def nested_settings(settings: RunSettings) -> RunSettings | None:
+    """Returns the settings of the runs inside a run; None where there are none.
+
+    What ends the run around, and what happens once it has ended, is not theirs, but for the fitness
+    that is high enough.
+    """
+    nested, search = settings.nested, settings.search
+    if nested.strategy is None:
+        return None
+    inside = search.model_copy(
+        update={
+            "strategy": nested.strategy,
+            "operators": nested.operators,
+            "islands": None,
+            "validate_best": 0,
+            "stop_admitted": None,
+            "stop_patience": None,
+        }
+    )
+    changes: dict[str, Any] = {
+        "search": inside,
+        "strategy": nested.parameters,
+        "nested": NestedSettings(),
+        "budget": BudgetSettings(proposals=nested.proposals),
+    }
+    return settings.model_copy(update=changes)
 
 
 class Settings(BaseSettings):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from app.domain.run import Run
 from app.engine import lifecycle
 from app.engine.context import Context
+from app.engine.inside import refusal
 
 
 class ChangeRefused(Exception):
@@ -25,8 +26,9 @@ class Control:
         """Pauses a run.
 
         Raises:
-          ChangeRefused: It does not run.
+          ChangeRefused: It does not run, or is inside another.
         """
+        self._require_outside(run)
         if not lifecycle.pause(self.ctx, run.id, "paused on the dashboard"):
             raise ChangeRefused(f"{run.name} is {self._state(run)}: there is nothing to pause")
 
@@ -34,8 +36,10 @@ class Control:
         """Lets a run go on to its budget.
 
         Raises:
-          ChangeRefused: Nothing is left of its budget, it runs already, or no worker is there.
+          ChangeRefused: Nothing is left of its budget, it runs already, no worker is there,
+            or it is inside another.
         """
+        self._require_outside(run)
         with self.ctx.store.begin() as tx:
             present = tx.workers.presence()
         if self._state(run) == "running":
@@ -55,10 +59,15 @@ class Control:
         """Ends a run; `resume` may continue it.
 
         Raises:
-          ChangeRefused: It has ended before.
+          ChangeRefused: It has ended before, or is inside another.
         """
+        self._require_outside(run)
         if not lifecycle.cancel(self.ctx, run.id, "cancelled on the dashboard"):
             raise ChangeRefused(f"{run.name} is {self._state(run)}: there is nothing to cancel")
+
+    def _require_outside(self, run: Run) -> None:
+        if why := refusal(self.ctx.store, run):
+            raise ChangeRefused(why)
 
     def _state(self, run: Run) -> str:
         with self.ctx.store.begin() as tx:

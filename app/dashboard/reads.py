@@ -209,7 +209,7 @@ class RunReader:
             state=run.state.value,
             reason=run.reason,
             waiting=waiting_of(tx, run, queue),
-            settled=run.proposals - backlog.unsettled,
+            settled=run.proposals - backlog.unspent,
             budget=run.budget.proposals,
             best=best.fitness if best else None,
             rate=flow.per_second if flow else None,

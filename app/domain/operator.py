@@ -212,6 +212,22 @@ class MeasuredPoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Offspring:
+    """A child, with its differences from the parent in prose.
+
+    Attributes:
+      point: Its place in its family, if its operator looks at families.
+    """
+
+    program: Program
+    changes: str = ""
+    point: Point | None = None
+
+
+Child: TypeAlias = Offspring | Failure
+
+
+@dataclass(frozen=True, slots=True)
 class Brief:
     """Everything that an operator sees.
 
@@ -223,6 +239,7 @@ class Brief:
         as many as `Operator.points`.
       ancestry: That of the first draft's first parent, within the bounds of the operator.
       failed: The failed child that the first draft's first inspiration is; None where it is none.
+      found: What the run inside the only draft found; None for an operator that searches none.
       tried: The newest directions of the run, newest first, within the bounds of the operator.
       roles: The roles that the run's settings name.
       prompts: The rules by which prompts are written.
@@ -239,6 +256,7 @@ class Brief:
     points: tuple[MeasuredPoint, ...] = ()
     ancestry: Ancestry = Ancestry()
     failed: FailedChild | None = None
+    found: Child | None = None
     tried: tuple[TriedDirection, ...] = ()
     roles: frozenset[Role] = frozenset()
     prompts: PromptRules = field(default_factory=PromptRules)
@@ -248,19 +266,6 @@ class Brief:
     def rng(self, purpose: str) -> Random:
         """Returns a generator that is equal for equal briefs and purposes."""
         return Random(f"{self.seed}/{purpose}")
-
-
-@dataclass(frozen=True, slots=True)
-class Offspring:
-    """A child, with its differences from the parent in prose.
-
-    Attributes:
-      point: Its place in its family, if its operator looks at families.
-    """
-
-    program: Program
-    changes: str = ""
-    point: Point | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +301,6 @@ class Population(Protocol):
         ...
 
 
-Child: TypeAlias = Offspring | Failure
 Conversation: TypeAlias = Generator[list[Prompt], list[Completion], list[Child]]
 
 
@@ -317,6 +321,8 @@ class Operator:
       advisers: Roles that it asks only where the run's settings name them, each with the most
         further completions for a draft.
       repairs: Whether it has repair turns.
+      searches: Whether its children are the best programs of runs inside this one, which are
+        searched before it converses; see `app.domain.search.nested`.
       together: Whether one conversation makes the children of a whole cohort; otherwise each draft
         has a conversation of its own, and its child is tested as soon as it is there.
     """
@@ -335,6 +341,7 @@ class Operator:
     completions: int = 1
     advisers: Mapping[Role, int] = field(default_factory=dict)
     repairs: bool = False
+    searches: bool = False
     together: bool = False
 
     def most_completions(self, repair_turns: int, roles: Collection[Role]) -> int:

@@ -12,7 +12,9 @@ from app.domain.prompting.judging import Judges
 from app.domain.prompting.rules import PromptRules
 from app.domain.search.back_pressure import Caps, InFlightLimits
 from app.domain.search.budget import Budget, PriceCeiling
+from app.domain.search.cohort import ProposalId
 from app.domain.search.gates import Gate
+from app.domain.search.nested import NestedRules
 from app.domain.search.refining import Refining
 from app.domain.search.strategy import Ranking, Recipe
 
@@ -91,12 +93,14 @@ class Rules:
 
     Attributes:
       queue: The limits on proposals in flight that are set, not measured.
+      nested: What the runs inside are created from; None where none may be.
     """
 
     search: SearchRules
     prompts: PromptRules
     asking: AskingRules
     queue: Caps
+    nested: NestedRules | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +115,14 @@ class Run:
       reason: Why the state is what it is; "" while it needs no explanation.
       cohorts: Planned so far, that of the seeds not counted.
       proposals: Planned so far, the seeds and what was given back not counted; never more than
-        `budget.proposals`.
+        `budget.proposals`.  Those of runs inside count, and while they go on their whole slices.
       ordinals: Of all proposals but the seeds: the next one's ordinal.
       events: Sequence number of the last event.
-      tokens, cost_usd: Of the completions that were paid for.
+      tokens, cost_usd: Of the completions that were paid for, those of runs inside included.
       longest_prompt_tokens: Of the prompts they answered; 0 before the first.
       elapsed_seconds: Since the run was created, by the database's clock.
       ranking: Whether fitness of different times is comparable; its strategy's.
+      parent: The proposal of another run whose child this run is to find; None outside of all.
     """
 
     id: int
@@ -144,6 +149,7 @@ class Run:
     longest_prompt_tokens: int = 0
     elapsed_seconds: float = 0.0
     ranking: Ranking = Ranking.ABSOLUTE
+    parent: ProposalId | None = None
 
     def rng(self, ordinal: int, purpose: str) -> Random:
         """Returns the generator for this point of the run; the same point gives the same draws."""

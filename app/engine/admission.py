@@ -234,7 +234,7 @@ def _announce_best(admission: Admission, tx: Transaction, taken: Sequence[Entran
     for entrant in taken:
         if best is None or entrant.quality > best:
             best = entrant.quality
-            settled = run.proposals - tx.proposals.backlog(run.id).unsettled
+            settled = run.proposals - tx.proposals.backlog(run.id).unspent
             fact = Improved(program=entrant.program, fitness=entrant.fitness, settled=settled)
             tx.events.emit(run.id, fact)
 
@@ -245,6 +245,6 @@ def _announce_champion(admission: Admission, tx: Transaction) -> None:
     after = tx.archive.champion(run.id)
     if after is None or (before is not None and after.program == before.program):
         return
-    settled = run.proposals - tx.proposals.backlog(run.id).unsettled
+    settled = run.proposals - tx.proposals.backlog(run.id).unspent
     fact = Crowned(program=after.program, fitness=after.fitness, settled=settled)
     tx.events.emit(run.id, fact)

@@ -28,7 +28,7 @@ class Pressure:
 def pressure(tx: Transaction, run: Run, backlog: Backlog) -> Pressure:
     """Measures a run: one bounded read."""
     caps = run.rules.queue
-    settled = run.proposals - backlog.unsettled
+    settled = run.ordinals - backlog.unsettled
     wanted = window(0 if caps.fixed else backlog.unsettled)
     return Pressure(caps, tx.proposals.flow(run.id, min(settled, wanted)))
 
@@ -49,7 +49,7 @@ def room(tx: Transaction, run: Run, backlog: Backlog, flow: Flow | None, *, asks
     capacity = shared_capacity(tx, run)
     quick = flow is not None and flow.evaluating_seconds < QUICK_SECONDS
     ahead = capacity.sandbox if quick else 0
-    settled = run.proposals - backlog.unsettled
+    settled = run.proposals - backlog.unspent
     return most_in_flight(
         run.budget.proposals,
         settled,

@@ -21,6 +21,7 @@ from app.domain.search.budget import (
     unanswered_price,
     unreserved_tokens,
 )
+from app.domain.search.nested import most_spent
 from app.engine.context import Context
 from app.ports.ledger import Transaction
 from app.ports.records import Plan, Turn
@@ -33,7 +34,11 @@ def affordable(ctx: Context, tx: Transaction, run: Run, plans: Sequence[Plan]) -
     """
     each = _judges(run)
     wanted = [
-        Demand(len(plan.ordinals), len(plan.ordinals) * _completions(ctx, run, plan.operator, each))
+        Demand(
+            plan.proposals,
+            len(plan.ordinals) * _completions(ctx, run, plan.operator, each),
+            most_spent(run.budget, sum(plan.reserved)),
+        )
         for plan in plans
     ]
     return allowance(run.budget, _usage(ctx, tx, run), price_ceiling(run), wanted)
@@ -111,7 +116,20 @@ def _usage(ctx: Context, tx: Transaction, run: Run) -> Usage:
         judged + sum(n * _completions(ctx, run, name, each) for name, n in waiting.items()),
         usage.longest_prompt_tokens,
         tx.proposals.mean_seconds(run.id) if timed else 0.0,
+        _reserved(tx, run) if run.rules.nested else NOTHING,
     )
+
+
+def _reserved(tx: Transaction, run: Run) -> Price:
+    """Returns what runs inside a run that go on, or are to begin, may still spend on models."""
+    tokens, cost_usd = 0, 0.0
+    for each in tx.runs.inside(run.id, reserving=True):
+        most = most_spent(run.budget, each.reserved)
+        spent = Price(each.run.tokens, each.run.cost_usd) if each.run else NOTHING
+        if each.run is None or not each.run.state.final:
+            tokens += max(0, most.tokens - spent.tokens)
+            cost_usd += max(0.0, most.cost_usd - spent.cost_usd)
+    return Price(tokens, cost_usd)
 
 
 def _judges(run: Run) -> int:

@@ -7,6 +7,7 @@ from app.domain.run import Run
 from app.domain.search.cohort import Member
 from app.engine.advance import Advance
 from app.engine.context import Context
+from app.engine.inside import end_unwanted
 from app.ports.protocols import Step
 from app.ports.records import WaitingTrial
 
@@ -21,6 +22,8 @@ def enqueue(ctx: Context, advances: Sequence[Advance | None]) -> None:
     enqueue_trials(ctx, trials, run.limits.evaluate_batch)
     settled = [member for advance in made for member in advance.settled]
     ctx.tracing.settled(run, [member.id for member in settled])
+    if settled and run.rules.nested is not None:
+        end_unwanted(ctx, run.id)
     closed = any(advance.closed for advance in made)
     if closed or (settled and due_to_produce(run, settled)):
         ctx.executor.submit("produce", [run.id])

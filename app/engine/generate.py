@@ -20,6 +20,7 @@ from app.engine.briefing import brief_of, draft_of
 from app.engine.compare import compared
 from app.engine.context import Context, Pace
 from app.engine.enter import GeneratedChildren, Unasked, enter
+from app.engine.inside import searched
 from app.ports.ledger import Transaction
 from app.ports.protocols import NEVER, Stop, Stopped
 from app.ports.records import Asker, LeasedProposals, Turn
@@ -89,12 +90,23 @@ def _bred(ctx: Context, work: Briefed) -> GeneratedChildren | None:
     proposals = [member.id for member in cohort.members]
     try:
         with ctx.tracing.span("generate", work.run, proposals=proposals, operator=cohort.operator):
-            children = _importable(ctx, work, converse(ctx, work))
+            found = _searched(ctx, work)
+            if found is None:
+                return None
+            children = _importable(ctx, found, converse(ctx, found))
             return compared(ctx, work.run, GeneratedChildren.of(work.drafted, children))
     except (Overtaken, Stopped):
         return None
     except Unaffordable as error:
         return GeneratedChildren.of(work.drafted, [Unasked(str(error)) for _ in work.brief.drafts])
+
+
+def _searched(ctx: Context, work: Briefed) -> Briefed | None:
+    """Returns the work with what a run inside found, if its operator wants one; None before."""
+    if not ctx.operators[work.leased.cohort.operator].searches:
+        return work
+    child = searched(ctx, work.run, work.leased, work.brief.drafts[0])
+    return None if child is None else replace(work, brief=replace(work.brief, found=child))
 
 
 def _importable(ctx: Context, briefed: Briefed, children: Sequence[Child]) -> list[Child]:

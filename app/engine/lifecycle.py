@@ -1,22 +1,17 @@
-"""Lifecycle: a run is started, paused, resumed, cancelled."""
+"""Lifecycle: a run is started, paused, resumed, cancelled, and the runs inside it with it."""
 
-from dataclasses import replace
-
-from app.domain.events import Cancelled, Paused, Resumed, Started
-from app.domain.operator import Draft
+from app.domain.events import Cancelled, Paused, Resumed
 from app.domain.problem import Problem
 from app.domain.run import Run, RunState
 from app.domain.search.budget import Budget, spent
 from app.domain.search.cohort import CohortId, CutReason, State
-from app.domain.search.strategy import Ranking
 from app.engine.advance import emit_cut
 from app.engine.budget import account
 from app.engine.context import Context
 from app.engine.enqueue import redeliver
-from app.ports.records import MemberResult, NewRun, Plan
-
-SEEDING = "seed"
-"""The operator of a run's first cohort: its children are their parents."""
+from app.engine.founding import found
+from app.engine.inside import end_unwanted, reopen, stop_all
+from app.ports.records import MemberResult, NewRun
 
 
 def start(ctx: Context, problem: Problem, new: NewRun) -> Run:
@@ -25,21 +20,10 @@ def start(ctx: Context, problem: Problem, new: NewRun) -> Run:
     Raises:
       ValueError: The run's name is taken.
     """
-    drafts = tuple(Draft(-1 - n, 0, 0, 0, (program.id,)) for n, program in enumerate(problem.seeds))
-    seeding = Plan(
-        0, SEEDING, tuple(d.ordinal for d in drafts), drafts, seeding=True, together=True
-    )
     with ctx.store.begin() as tx:
         tx.problems.add(problem)
         tx.programs.put(problem.seeds)
-        run = tx.runs.add(new)
-        loaded = replace(ctx, problem=lambda digest: problem)  # noqa: ARG005  not committed yet
-        if run.rules.search.recipe and loaded.strategy(run).ranking is Ranking.RELATIVE:
-            tx.runs.set_ranking(run.id, Ranking.RELATIVE)
-        proposals = tx.cohorts.add(run.id, [seeding], redeliver_seconds=ctx.pace.redeliver_seconds)
-        operators = dict(run.operators)
-        fact = Started(seed=run.seed, budget=run.budget.proposals, operators=operators)
-        tx.events.emit(run.id, fact)
+        run, proposals = found(ctx, tx, problem, new, [seed.id for seed in problem.seeds])
     ctx.executor.submit("generate", proposals)
     return run
 
@@ -47,6 +31,7 @@ def start(ctx: Context, problem: Problem, new: NewRun) -> Run:
 def pause(ctx: Context, run: int, reason: str = "") -> bool:
     """Stops a run: no step begins, and steps in progress end.  False if it was not running."""
     with ctx.store.begin() as tx:
+        stop_all(tx, run, RunState.PAUSED)
         paused = tx.runs.set_state(run, (RunState.RUNNING,), RunState.PAUSED, reason)
         if paused:
             tx.events.emit(run, Paused(reason=reason))
@@ -70,9 +55,11 @@ def resume(
     before = (RunState.PAUSED, RunState.FAILED, RunState.CANCELLED, RunState.FINISHED)
     with ctx.store.begin() as tx:
         stored = tx.runs.get(run)
+        reopened: list[int] = []
         if stored.state in before:
             # It locks proposals: before the run.
             tx.leases.forget_attempts(run, keep_leases=keep_leases)
+            reopened = reopen(tx, run, keep_leases=keep_leases)
         if budget is not None:
             tx.runs.set_budget(run, budget)
             stored = tx.runs.get(run)
@@ -80,8 +67,9 @@ def resume(
             return False
         if tx.runs.set_state(run, before, RunState.RUNNING):
             tx.events.emit(run, Resumed(budget=stored.budget.proposals))
-    redeliver(ctx, run)
-    ctx.executor.submit("produce", [run])
+    for each in (run, *reopened):
+        redeliver(ctx, each)
+        ctx.executor.submit("produce", [each])
     return True
 
 
@@ -93,6 +81,7 @@ def cancel(ctx: Context, run: int, reason: str = "cancelled") -> bool:
     """
     going = (RunState.RUNNING, RunState.PAUSED)
     with ctx.store.begin() as tx:
+        stop_all(tx, run, RunState.CANCELLED)
         if not tx.runs.set_state(run, going, RunState.CANCELLED, reason):
             return False
         tx.events.emit(run, Cancelled(reason=reason))
@@ -106,6 +95,7 @@ def cut_unsettled(ctx: Context, run: int, reason: str) -> None:
         open_cohorts = tx.cohorts.unsettled(run)
     for cohort_id in open_cohorts:
         cut(ctx, cohort_id, reason)
+    end_unwanted(ctx, run)
 
 
 def cut(ctx: Context, cohort_id: CohortId, reason: str) -> None:

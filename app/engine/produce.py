@@ -19,6 +19,7 @@ from app.domain.search.archive import CellKey
 from app.domain.search.back_pressure import plannable
 from app.domain.search.budget import overtime, spent
 from app.domain.search.cohort import CohortId
+from app.domain.search.nested import LEAST, slices
 from app.domain.search.strategy import Barrier, Strategy
 from app.engine.admission import Admission
 from app.engine.advance import advance
@@ -27,6 +28,7 @@ from app.engine.back_pressure import pressure, resized, room
 from app.engine.budget import account, affordable
 from app.engine.context import Context
 from app.engine.enqueue import enqueue, enqueue_trials
+from app.engine.inside import give_back, owes, stop_with_the_run_around, wanted
 from app.engine.lifecycle import cut_unsettled
 from app.engine.regrid import regrid
 from app.engine.validation import validate
@@ -49,10 +51,12 @@ def produce(ctx: Context, run_id: int) -> None:
                 run = tx.runs.get(run_id)  # after the backlog: what settles may give budget back
                 if run.state is not RunState.RUNNING:
                     return
+                due, owing = wanted(tx, run), owes(tx, run)
                 in_flight = backlog.generating + backlog.evaluating
                 over = in_flight and overtime(run.budget, run.elapsed_seconds)
                 late = [] if over else _late(ctx, tx, run)
-                planned = _Planned() if over or late else _plan(ctx, tx, run, backlog)
+                stays = over or late or owing or due is not RunState.RUNNING
+                planned = _Planned() if stays else _plan(ctx, tx, run, backlog)
             trace(run, planned.proposals)
     except Misconfigured as error:
         stop(ctx, run_id, RunState.PAUSED, str(error))
@@ -61,23 +65,35 @@ def produce(ctx: Context, run_id: int) -> None:
         with ctx.store.begin() as tx:  # a full disk has room for this
             explain(tx, run_id, error)
         raise
+    if due is not RunState.RUNNING:
+        stop_with_the_run_around(ctx, run_id, due)
+        return
     for cohort in late:
         _judge_late(ctx, cohort)
     if over:
         cut_unsettled(ctx, run_id, f"budget of {run.budget.wall_seconds:g} s spent")
-    if over or late:
+    if owing:
+        give_back(ctx, run)
+    if over or late or owing:
         ctx.executor.submit("produce", [run_id])
     if planned.proposals:
         ctx.executor.submit("generate", planned.proposals, together=run.limits.generate_batch)
     enqueue_trials(ctx, planned.trials)
+    if planned.ended and run.parent is not None:
+        ctx.executor.submit("generate", [run.parent])
 
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
-    """What one planning added: proposals to generate, or trials of the validation."""
+    """What one planning added: proposals to generate, or trials of the validation.
+
+    Attributes:
+      ended: Whether the run has ended instead.
+    """
 
     proposals: Sequence[int] = ()
     trials: Sequence[WaitingTrial] = ()
+    ended: bool = False
 
 
 def _late(ctx: Context, tx: Transaction, run: Run) -> list[CohortId]:
@@ -104,7 +120,7 @@ def _plan(ctx: Context, tx: Transaction, run: Run, backlog: Backlog) -> _Planned
     islands = tx.archive.islands(run.id)
     if not any(island.size for island in islands):
         _fail_without_seeds(tx, run)
-        return _Planned()
+        return _Planned(ended=True)
     if any(axis.provisional for axis in run.axes):
         run = regrid(ctx, tx, run)
     strategy = ctx.strategy(run)
@@ -116,6 +132,9 @@ def _plan(ctx: Context, tx: Transaction, run: Run, backlog: Backlog) -> _Planned
     if plans:
         fits = affordable(ctx, tx, run, plans)
         plans, reason = plans[: fits.cohorts], fits.reason
+    nested = run.rules.nested is not None
+    if not plans and not reason and nested and run.budget.proposals - run.proposals < LEAST:
+        reason = f"budget of {run.budget.proposals} proposals spent but one, too few for a run"
     if not plans:
         ended = reason and not backlog.unsettled
         return _finish(ctx, tx, run, reason) if ended else _Planned()
@@ -147,6 +166,8 @@ def _plans(
     names = [strategy.operator] if strategy.operator else run.operators
     asks = any(ctx.operators[name].asks_model for name in names)
     most = room(tx, run, backlog, measures.flow, asks=asks)
+    if run.rules.nested is not None:  # what is inside is not measured: as many as there is room
+        measures = replace(measures, flow=None)
     run = resized(tx, run, measures, most=most, least=max(1, *sizes))
     free = plannable(
         run.limits,
@@ -157,17 +178,23 @@ def _plans(
     )
     measured = measures.caps.generating is None and measures.caps.evaluating is None
     plans: list[Plan] = []
+    nested = run.rules.nested
     first, left = run.ordinals, run.budget.proposals - run.proposals
     for island in _turns(run, strategy.barrier, backlog, sizes):
+        operator = strategy.operator or run.draw_operator(first)
         size = min(sizes[island], left)
+        reserved: tuple[int, ...] = ()
+        if nested is not None and ctx.operators[operator].searches:
+            reserved = slices(left, size, nested.proposals)
+            size = len(reserved)
         alone = not plans and not backlog.unsettled
         idle = strategy.barrier is not Barrier.NONE and measured
         if size < 1 or (size > free and not alone and not idle):
             break
-        operator = strategy.operator or run.draw_operator(first)
-        plans.append(Plan(island, operator, tuple(range(first, first + size))))
+        plan = Plan(island, operator, tuple(range(first, first + size)), reserved=reserved)
+        plans.append(plan)
         first += size
-        left -= size
+        left -= plan.proposals
         free -= size
     return plans
 
@@ -199,20 +226,22 @@ def _stalled(tx: Transaction, run: Run, backlog: Backlog) -> str:
         return ""
     events = tx.events.read(run.id, kinds=(EventKind.IMPROVED, EventKind.CROWNED))
     improvements = [event.fact for event in events if isinstance(event.fact, Improved)]
-    settled = run.proposals - backlog.unsettled
+    settled = run.proposals - backlog.unspent
     if stalled_for(improvements, settled, search.stop_threshold) < patience:
         return ""
     return f"no improvement in {patience} proposals"
 
 
 def _finish(ctx: Context, tx: Transaction, run: Run, reason: str) -> _Planned:
-    """Finishes a run, once its best programs are validated."""
+    """Finishes a run, once the runs inside have ended and its best programs are validated."""
+    if run.rules.nested is not None and tx.runs.inside(run.id, reserving=True, limit=1):
+        return _Planned()
     trials = validate(ctx, tx, run)
     if trials is not None:
         return _Planned(trials=trials)
     if tx.runs.set_state(run.id, (RunState.RUNNING,), RunState.FINISHED, reason):
         tx.events.emit(run.id, Finished(proposals=run.proposals, reason=reason))
-    return _Planned()
+    return _Planned(ended=True)
 
 
 def _fail_without_seeds(tx: Transaction, run: Run) -> None:

@@ -17,6 +17,7 @@ from app.domain.operator import (
     Ancestry,
     Completion,
     Direction,
+    Draft,
     FailedChild,
     MeasuredPoint,
     ProgramRecord,
@@ -28,7 +29,7 @@ from app.domain.run import Run, RunState
 from app.domain.search.archive import Cell, CellKey, Elite, IslandView
 from app.domain.search.back_pressure import Flow, InFlightLimits
 from app.domain.search.budget import Budget
-from app.domain.search.cohort import Cohort, CohortId, ProposalId, TrialId
+from app.domain.search.cohort import Cohort, CohortId, ProposalId, State, TrialId
 from app.domain.search.shares import InFlight
 from app.domain.search.strategy import Ranking
 from app.ports.history import History
@@ -39,6 +40,8 @@ from app.ports.records import (
     Capacity,
     ComparedRuns,
     CompletionKey,
+    InsideRun,
+    InsideTotals,
     LeasedProposals,
     LeasedTrial,
     MemberResult,
@@ -98,7 +101,37 @@ class Runs(Protocol):
         ...
 
     def newest(self, limit: int = 100) -> list[Run]:
-        """Returns the newest runs, newest first."""
+        """Returns the newest runs that are in no other run, newest first."""
+        ...
+
+    def searching(self, proposal: ProposalId) -> Run | None:
+        """Returns the run inside that is to find the child of a proposal; None before it begins."""
+        ...
+
+    def around(self, proposal: ProposalId) -> tuple[Run, State]:
+        """Returns the run of a proposal and the proposal's state."""
+        ...
+
+    def inside(self, run: int, *, reserving: bool, limit: int = 1000) -> list[InsideRun]:
+        """Returns the first runs inside a run, in the order of their proposals.
+
+        Args:
+          run: The run around them.
+          reserving: Whether only proposals are wanted for which the budget still has something set
+            aside, and those too whose run has not begun.
+          limit: Most to return.
+        """
+        ...
+
+    def sum_inside(self, run: int) -> InsideTotals:
+        """Returns what the runs inside a run have spent."""
+        ...
+
+    def goes_on(self, run: int) -> bool:
+        """Returns whether a run has not ended, and keeps its state until the transaction ends.
+
+        It locks the run, as the last but for the runs around it.
+        """
         ...
 
     def comparisons(self, limit: int = 100) -> list[ComparedRuns]:
@@ -134,7 +167,10 @@ class Runs(Protocol):
         ...
 
     def give_back(self, run: int, proposals: int) -> None:
-        """Takes proposals of a run that were planned and never begun out of what it has spent."""
+        """Takes proposals of a run that were never begun out of what it has spent.
+
+        Nothing is done for a run that has ended.
+        """
         ...
 
     def set_limits(self, run: int, limits: InFlightLimits) -> None: ...
@@ -259,6 +295,14 @@ class Cohorts(Protocol):
 
 class Proposals(Protocol):
     """Proposals: their leases, how many of a run are where, and how fast they pass."""
+
+    def draw(self, proposal: ProposalId, draft: Draft) -> None:
+        """Records the parents of a proposal that this transaction has locked."""
+        ...
+
+    def unreserve(self, proposal: ProposalId) -> bool:
+        """Makes the slice of a proposal's run inside available again; False if it was before."""
+        ...
 
     def direct(self, directions: Mapping[ProposalId, Direction]) -> set[ProposalId]:
         """Records the directions of proposals that this transaction has locked.
@@ -529,7 +573,7 @@ class Completions(Protocol):
 
         A turn whose very completions are stored already is left as it is, and not charged again.
         A turn to which another worker's completions are stored is charged, and those stay; so do
-        its drafts.
+        its drafts.  What a run inside another is charged, the one around it is charged, too.
 
         Returns:
           A function that returns, once the transaction has committed, the turns of the latter kind.
@@ -556,7 +600,7 @@ class Completions(Protocol):
         ...
 
     def accounts(self, run: int) -> list[Account]:
-        """Returns the totals of a run's completions, by role and model."""
+        """Returns the totals of a run's completions, and of runs inside, by role and model."""
         ...
 
     def writers(self, run: int, programs: Sequence[ProgramId]) -> dict[tuple[str, str], int]:

@@ -9,6 +9,7 @@ from app.domain.evaluation import Evaluation, Failure, Trial, fitness
 from app.domain.operator import Completion, Draft, Point, Prompt, Role
 from app.domain.problem import Axis, ProblemDigest
 from app.domain.program import Program, ProgramId
+from app.domain.run import Run
 from app.domain.search.archive import Quality
 from app.domain.search.back_pressure import InFlightLimits
 from app.domain.search.budget import Budget, Charge
@@ -62,6 +63,34 @@ class NewRun:
     islands: int
     budget: Budget
     limits: InFlightLimits
+    parent: ProposalId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InsideRun:
+    """A proposal whose child a run inside its own finds.
+
+    Attributes:
+      proposal, ordinal, state: Of the proposal.
+      reserved: Proposals that are set aside for the run; 0 once what it left was given back.
+      run: None until it is begun.
+    """
+
+    proposal: ProposalId
+    ordinal: int
+    state: State
+    reserved: int
+    run: Run | None
+
+
+@dataclass(frozen=True, slots=True)
+class InsideTotals:
+    """What the runs inside a run have spent together; it is part of what that run has spent."""
+
+    runs: int = 0
+    proposals: int = 0
+    tokens: int = 0
+    cost_usd: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +101,7 @@ class Plan:
       drafts: One per ordinal when the parents are already known (seeds), else ().
       seeding: Whether the proposals are the run's seeds.
       together: Whether one conversation makes the children of all.
+      reserved: Proposals that are set aside for a run inside each; () where there is none.
     """
 
     island: int
@@ -80,6 +110,12 @@ class Plan:
     drafts: tuple[Draft, ...] = ()
     seeding: bool = False
     together: bool = False
+    reserved: tuple[int, ...] = ()
+
+    @property
+    def proposals(self) -> int:
+        """Proposals of the budget that it takes."""
+        return len(self.ordinals) + sum(self.reserved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +146,19 @@ class Backlog:
       evaluating: How many are under test.
       islands: How many each island has, seeds not counted; absent where none.
       seeding: How many of them are seeds.
+      reserved: Proposals that are set aside for runs inside them.
     """
 
     generating: int = 0
     evaluating: int = 0
     islands: Mapping[int, int] = field(default_factory=dict)
     seeding: int = 0
+    reserved: int = 0
+
+    @property
+    def unspent(self) -> int:
+        """Proposals that the budget counts and that are not settled, or may be given back."""
+        return self.unsettled + self.reserved
 
     @property
     def unsettled(self) -> int:

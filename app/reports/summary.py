@@ -15,7 +15,7 @@ from app.domain.search.cohort import CutReason, State
 from app.engine.back_pressure import pressure
 from app.ports.ledger import Transaction
 from app.ports.protocols import Store
-from app.ports.records import Backlog, Reused, Settled
+from app.ports.records import Backlog, InsideTotals, Reused, Settled
 from app.reports.costs import Costs, costs_document, read_costs
 
 MOST_NOTICES = 20
@@ -170,6 +170,7 @@ class Summary:
       notices: Texts for the user, oldest first.
       load: Proposals in flight; None once the run has ended.
       places: Of the workers; None once the run has ended.
+      inside: What the runs inside have spent; it is part of what the run has.
     """
 
     run: Run
@@ -186,6 +187,7 @@ class Summary:
     costs: Costs = field(default_factory=Costs)
     load: RunLoad | None = None
     places: Places | None = None
+    inside: InsideTotals = field(default_factory=InsideTotals)
 
 
 def summarise(store: Store, run: int, problem: Problem | None) -> Summary:
@@ -220,6 +222,7 @@ def summarise(store: Store, run: int, problem: Problem | None) -> Summary:
             costs=read_costs(tx, row, admitted),
             load=None if row.state.final else run_load(tx, row, tx.proposals.backlog(run)),
             places=None if row.state.final else read_places(tx, run),
+            inside=tx.runs.sum_inside(run) if row.rules.nested else InsideTotals(),
         )
 
 
@@ -351,6 +354,7 @@ def document(summary: Summary, out: str | None) -> dict[str, Any]:
         "savings": {**summary.savings.programs, "reused": asdict(summary.savings.reused)},
         "in_flight": asdict(summary.load) if summary.load else None,
         "places": asdict(summary.places) if summary.places else None,
+        "inside": asdict(summary.inside),
         "tokens": run.tokens,
         "costs": costs_document(summary.costs),
         "best": best_document(best) if best else None,

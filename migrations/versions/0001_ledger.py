@@ -60,9 +60,11 @@ _UP = (
         tokens BIGINT DEFAULT '0' NOT NULL,
         cost_usd FLOAT(53) DEFAULT '0' NOT NULL,
         longest_prompt_tokens INTEGER DEFAULT '0' NOT NULL,
+        parent BIGINT,
         created_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
         CONSTRAINT runs_key PRIMARY KEY (id),
         CONSTRAINT runs_name_once UNIQUE (name),
+        CONSTRAINT runs_parent_once UNIQUE (parent),
         CONSTRAINT runs_budget_is_a_cap CHECK (proposals <= budget),
         CONSTRAINT runs_has_an_island CHECK (islands >= 1),
         CONSTRAINT runs_ranking_is_known CHECK (ranking IN ('absolute', 'relative')),
@@ -136,6 +138,7 @@ _UP = (
         family TEXT,
         numbers FLOAT(53)[],
         direction JSONB,
+        reserved INTEGER DEFAULT '0' NOT NULL,
         CONSTRAINT proposals_key PRIMARY KEY (id),
         CONSTRAINT proposals_run_once UNIQUE (run, ordinal),
         CONSTRAINT proposals_state_is_known CHECK (state IN ('planned', 'testing', 'admitted',
@@ -154,6 +157,10 @@ _UP = (
         CONSTRAINT proposals_program_exists FOREIGN KEY(program) REFERENCES programs (id)
     )
     """,
+    """
+    ALTER TABLE runs ADD CONSTRAINT runs_parent_exists FOREIGN KEY(parent) REFERENCES proposals (id)
+    """,
+    "CREATE INDEX proposals_reserving ON proposals (run) WHERE reserved > 0",
     "CREATE INDEX proposals_failed ON proposals (run, failure_kind) WHERE state = 'failed'",
     """
     CREATE INDEX proposals_failed_of_island ON proposals (run, island, id)
@@ -365,5 +372,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    op.execute("ALTER TABLE runs DROP CONSTRAINT runs_parent_exists")  # proposals refer to runs
     for table in _TABLES:
         op.execute(f"DROP TABLE {table}")

@@ -52,6 +52,7 @@ def built(row: Any, founded: Any, rules: Rules) -> Run:
         longest_prompt_tokens=row.longest_prompt_tokens,
         elapsed_seconds=row.elapsed_seconds,
         ranking=Ranking(row.ranking),
+        parent=founded.parent,
     )
 
 
@@ -75,7 +76,9 @@ def member_of(row: Mapping[str, Any]) -> Member:
         )
     state, length = State(row["state"]), row["length"] or 0
     return Member(
-        row["id"], row["ordinal"], state, draft, row["program"], length, row["seed"], row["begun"]
+        *(row["id"], row["ordinal"], state, draft, row["program"], length, row["seed"]),
+        begun=row["begun"],
+        reserved=row["reserved"],
     )
 
 

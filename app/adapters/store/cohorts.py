@@ -23,7 +23,7 @@ from app.ports.records import MemberResult, Plan, Turn
 MEMBERS = """
     (SELECT json_agg(member ORDER BY member.id) FROM (
         SELECT proposals.id, ordinal, island, state, epoch, generation, parents, inspirations,
-            role, program, seed, programs.length,
+            role, program, seed, reserved, programs.length,
             begun_at IS NOT NULL OR visible_at IS NULL AS begun
         FROM proposals LEFT JOIN programs ON programs.id = proposals.program
         WHERE proposals.cohort = {cohort}
@@ -37,12 +37,13 @@ _ADD = """
     ORDER BY place RETURNING id
 """
 _ADD_PROPOSALS = """
-    INSERT INTO proposals (run, cohort, island, ordinal, seed, state, visible_at)
-    SELECT %(run)s, cohort, island, ordinal, seed, 'planned',
+    INSERT INTO proposals (run, cohort, island, ordinal, seed, reserved, state, visible_at)
+    SELECT %(run)s, cohort, island, ordinal, seed, reserved, 'planned',
         CASE WHEN leads THEN now() + %(again)s * interval '1 second' END
     FROM unnest(CAST(%(cohorts)s AS bigint[]), CAST(%(islands)s AS int[]), CAST(%(ordinals)s
-        AS int[]), CAST(%(seeds)s AS bool[]), CAST(%(leads)s AS bool[]))
-        WITH ORDINALITY AS plan(cohort, island, ordinal, seed, leads, place)
+        AS int[]), CAST(%(seeds)s AS bool[]), CAST(%(reserved)s AS int[]),
+        CAST(%(leads)s AS bool[]))
+        WITH ORDINALITY AS plan(cohort, island, ordinal, seed, reserved, leads, place)
     ORDER BY place RETURNING id, visible_at IS NOT NULL AS leads
 """
 _DRAFT = """
@@ -231,6 +232,9 @@ class SqlCohorts:
                 "islands": [plan.island for _, plan, _, _ in members],
                 "ordinals": [ordinal for _, _, _, ordinal in members],
                 "seeds": [plan.seeding for _, plan, _, _ in members],
+                "reserved": [
+                    plan.reserved[place] if plan.reserved else 0 for _, plan, place, _ in members
+                ],
                 "leads": [place == 0 or not plan.together for _, plan, place, _ in members],
             },
         )
@@ -243,7 +247,9 @@ class SqlCohorts:
                 )
         counted = [plan for plan in plans if not plan.seeding]
         if counted:
-            count_planned(self._c, run, len(counted), sum(len(plan.ordinals) for plan in counted))
+            members_planned = sum(len(plan.ordinals) for plan in counted)
+            spent = sum(plan.proposals for plan in counted)
+            count_planned(self._c, run, len(counted), spent, members_planned)
         return sorted(proposal.id for proposal in proposals if proposal.leads)
 
     def add_without_members(self, run: int, operator: str) -> Cohort:

@@ -67,14 +67,21 @@ _SAVE = f"""
         WHERE id = %(run)s AND (SELECT count(*) FROM stored) >= 0
             AND (account.tokens > 0 OR account.cost_usd > 0
                 OR account.longest > longest_prompt_tokens)
+        RETURNING parent
+    ), counted_around AS (
+        UPDATE runs SET tokens = runs.tokens + account.tokens,
+            cost_usd = runs.cost_usd + account.cost_usd,
+            longest_prompt_tokens = greatest(longest_prompt_tokens, account.longest)
+        FROM account
+        WHERE id = (SELECT run FROM proposals WHERE id = (SELECT parent FROM counted))
     )
     SELECT DISTINCT nth FROM given
     WHERE nth NOT IN (SELECT nth FROM repeated)
         AND (proposal, asker, turn, place)
             NOT IN (SELECT proposal, asker, turn, place FROM stored)
 """
-"""Proposals are written first, then completions, both in order, then the run is counted on: locks
-are taken in one order.
+"""Proposals are written first, then completions, both in order, then the run is counted on, and
+after it the run around it, if there is one: locks are taken in one order.
 
 A turn whose very answers are there was saved before, by a commit whose confirmation was lost.  One
 whose parents differ from those that were stored meanwhile answers a prompt of no proposal.
@@ -107,7 +114,11 @@ _ACCOUNTS = """
         coalesce(sum(completion_tokens) FILTER (WHERE NOT reused), 0) AS completion_tokens,
         coalesce(sum(prompt_tokens + completion_tokens) FILTER (WHERE reused), 0) AS reused_tokens,
         sum(latency_seconds) AS latency_seconds, sum(cost_usd) AS cost_usd
-    FROM completions WHERE cohort IN (SELECT cohort FROM proposals WHERE run = %(run)s)
+    FROM completions WHERE cohort IN (
+        SELECT cohort FROM proposals WHERE run = %(run)s
+        UNION ALL SELECT inner_ones.cohort FROM proposals JOIN runs ON runs.parent = proposals.id
+            JOIN proposals AS inner_ones ON inner_ones.run = runs.id WHERE proposals.run = %(run)s
+    )
     GROUP BY role, model ORDER BY role, model
 """
 

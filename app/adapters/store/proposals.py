@@ -5,10 +5,10 @@ from dataclasses import asdict
 
 from sqlalchemy import Connection
 
-from app.adapters.store.cohorts import MEMBERS, cohort_of
-from app.adapters.store.driver import row, rows, value, values
+from app.adapters.store.cohorts import MEMBERS, cohort_of, draft_columns
+from app.adapters.store.driver import row, rows, value, values, write
 from app.adapters.store.runs import RUN_COLUMNS, as_json, run_of
-from app.domain.operator import Direction
+from app.domain.operator import Direction, Draft
 from app.domain.run import Run
 from app.domain.search.back_pressure import Flow
 from app.domain.search.cohort import ProposalId, State, TrialId
@@ -46,6 +46,14 @@ _CLAIM = f"""
     ) AS mine
     JOIN runs ON runs.id = mine.run
 """
+_DRAW = """
+    UPDATE proposals SET epoch = %(epoch)s, generation = %(generation)s, parents = %(parents)s,
+        inspirations = %(inspirations)s, role = %(role)s
+    WHERE id = %(proposal)s
+"""
+_RETURN = """
+    UPDATE proposals SET reserved = 0 WHERE id = %(proposal)s AND reserved > 0 RETURNING run
+"""
 _DIRECT = """
     UPDATE proposals SET direction = given.direction
     FROM json_to_recordset(CAST(%(given)s AS json)) AS given(id bigint, direction jsonb)
@@ -53,7 +61,7 @@ _DIRECT = """
     RETURNING proposals.id
 """
 _BACKLOG = """
-    SELECT island, state, seed, count(*) AS n FROM proposals
+    SELECT island, state, seed, count(*) AS n, sum(reserved) AS reserved FROM proposals
     WHERE run = %(run)s AND state IN ('planned', 'testing') GROUP BY 1, 2, 3
 """
 _WAITING = """
@@ -148,6 +156,12 @@ class SqlProposals:
                 claimed.append((run, LeasedProposals(cohort, record["size"])))
         return claimed
 
+    def draw(self, proposal: ProposalId, draft: Draft) -> None:
+        write(self._c, _DRAW, {"proposal": proposal, **draft_columns(draft)})
+
+    def unreserve(self, proposal: ProposalId) -> bool:
+        return row(self._c, _RETURN, {"proposal": proposal}) is not None
+
     def direct(self, directions: Mapping[ProposalId, Direction]) -> set[ProposalId]:
         given = [
             {"id": proposal, "direction": asdict(direction)}
@@ -158,14 +172,15 @@ class SqlProposals:
     def backlog(self, run: int) -> Backlog:
         states = {"planned": 0, "testing": 0}
         islands: dict[int, int] = {}
-        seeding = 0
+        seeding = reserved = 0
         for record in rows(self._c, _BACKLOG, {"run": run}):
             states[record.state] += record.n
+            reserved += int(record.reserved)
             if record.seed:
                 seeding += record.n
             else:
                 islands[record.island] = islands.get(record.island, 0) + record.n
-        return Backlog(states["planned"], states["testing"], islands, seeding)
+        return Backlog(states["planned"], states["testing"], islands, seeding, reserved)
 
     def waiting(self, run: int) -> dict[str, int]:
         return {record.operator: record.n for record in rows(self._c, _WAITING, {"run": run})}

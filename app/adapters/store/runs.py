@@ -18,11 +18,14 @@ from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.run import Run, RunState
 from app.domain.search.back_pressure import InFlightLimits
 from app.domain.search.budget import Budget
+from app.domain.search.cohort import ProposalId, State
 from app.domain.search.strategy import Ranking
-from app.ports.records import ComparedRuns, NewRun, StoredProblem
+from app.ports.records import ComparedRuns, InsideRun, InsideTotals, NewRun, StoredProblem
 
 ELAPSED = "extract(epoch FROM clock_timestamp() - runs.created_at)::float8 AS elapsed_seconds"
-_NEVER_CHANGES = ("name", "problem", "strategy", "settings", "operators", "seed", "islands")
+_NEVER_CHANGES = (
+    *("name", "problem", "strategy", "settings", "operators", "seed", "islands", "parent"),
+)
 _NOT_READ = ("weight", "trials_at_once")
 RUN_COLUMNS = ", ".join(
     [
@@ -42,7 +45,27 @@ _FOUNDED = f"""
 _RUN = f"SELECT {RUN_COLUMNS} FROM runs"
 _ONE = f"{_RUN} WHERE runs.id = %(run)s"
 _NAMED = f"{_RUN} WHERE runs.name = %(name)s OR runs.id = %(id)s ORDER BY runs.name = %(name)s DESC"
-_NEWEST = f"{_RUN} ORDER BY runs.id DESC LIMIT %(limit)s"
+_NEWEST = f"{_RUN} WHERE runs.parent IS NULL ORDER BY runs.id DESC LIMIT %(limit)s"
+_INSIDE = f"""
+    SELECT proposals.id AS proposal, proposals.ordinal, proposals.state AS proposal_state,
+        proposals.reserved, {RUN_COLUMNS}
+    FROM proposals LEFT JOIN runs ON runs.parent = proposals.id
+    WHERE proposals.run = %(run)s AND {{which}} ORDER BY proposals.id LIMIT %(limit)s
+"""
+_RESERVING = _INSIDE.format(which="proposals.reserved > 0")
+_ALL_INSIDE = _INSIDE.format(which="runs.id IS NOT NULL")
+_SEARCHING = f"{_RUN} WHERE runs.parent = %(proposal)s"
+_AROUND = f"""
+    SELECT proposals.state AS proposal_state, {RUN_COLUMNS}
+    FROM proposals JOIN runs ON runs.id = proposals.run WHERE proposals.id = %(proposal)s
+"""
+_SUM_INSIDE = """
+    SELECT count(*) AS runs, coalesce(sum(inside.proposals), 0) AS proposals,
+        coalesce(sum(inside.tokens), 0) AS tokens, coalesce(sum(inside.cost_usd), 0) AS cost_usd
+    FROM proposals JOIN runs AS inside ON inside.parent = proposals.id
+    WHERE proposals.run = %(run)s
+"""
+_STAYS = "SELECT state FROM runs WHERE id = %(run)s FOR NO KEY UPDATE"
 _COMPARED = r"'^[^.]+\.[^.]+\.[^.]+\.[0-9]+$'"
 """Names of runs of comparisons; see `app.ports.records.ComparedRuns`."""
 _COMPARISONS = f"""
@@ -63,10 +86,14 @@ _EXPLAIN = """
 """
 _COUNT_PLANNED = """
     UPDATE runs SET cohorts = cohorts + %(cohorts)s, proposals = proposals + %(proposals)s,
-        ordinals = ordinals + %(proposals)s
+        ordinals = ordinals + %(ordinals)s
     WHERE id = %(run)s
 """
-_GIVE_BACK = "UPDATE runs SET proposals = proposals - %(proposals)s WHERE id = %(run)s"
+_GIVE_BACK = """
+    UPDATE runs SET proposals = proposals - %(proposals)s
+    WHERE id = %(run)s AND state IN ('running', 'paused')
+"""
+"""Not of a run that has ended: what a run inside has spent is then given back to the one around."""
 _SET_RANKING = "UPDATE runs SET ranking = %(ranking)s WHERE id = %(run)s"
 _SET_LIMITS = """
     UPDATE runs SET generating = %(generating)s, evaluating = %(evaluating)s,
@@ -95,9 +122,18 @@ def runs_of(c: Connection, result: Sequence[Any]) -> list[Run]:
     return [built(record, *known[record.id, record.created_at]) for record in result]
 
 
-def count_planned(c: Connection, run: int, cohorts: int, proposals: int) -> None:
-    """Counts what was just planned; the constraint `runs_budget_is_a_cap` has the last word."""
-    write(c, _COUNT_PLANNED, {"run": run, "cohorts": cohorts, "proposals": proposals})
+def count_planned(c: Connection, run: int, cohorts: int, proposals: int, ordinals: int) -> None:
+    """Counts what was just planned; the constraint `runs_budget_is_a_cap` has the last word.
+
+    Args:
+      c: The connection.
+      run: The run.
+      cohorts: Cohorts that were planned.
+      proposals: Of the budget, with what is set aside for runs inside.
+      ordinals: Proposals of the cohorts.
+    """
+    values = {"run": run, "cohorts": cohorts, "proposals": proposals, "ordinals": ordinals}
+    write(c, _COUNT_PLANNED, values)
 
 
 def as_json(value: object) -> str:
@@ -180,6 +216,7 @@ class SqlRuns:
                 evaluating=new.limits.evaluating,
                 weight=queue.weight,
                 trials_at_once=queue.trials_at_once,
+                parent=new.parent,
                 state=RunState.RUNNING,
             )
             .on_conflict_do_nothing(index_elements=[t.runs.c.name])
@@ -215,6 +252,34 @@ class SqlRuns:
     def of_comparison(self, name: str, limit: int = 1000) -> list[Run]:
         params = {"name": name, "limit": limit}
         return runs_of(self._c, rows(self._c, _OF_COMPARISON, params))
+
+    def searching(self, proposal: ProposalId) -> Run | None:
+        result = row(self._c, _SEARCHING, {"proposal": proposal})
+        return run_of(self._c, result) if result else None
+
+    def around(self, proposal: ProposalId) -> tuple[Run, State]:
+        result = row(self._c, _AROUND, {"proposal": proposal})
+        return run_of(self._c, result), State(result.proposal_state)
+
+    def inside(self, run: int, *, reserving: bool, limit: int = 1000) -> list[InsideRun]:
+        query = _RESERVING if reserving else _ALL_INSIDE
+        return [
+            InsideRun(
+                found.proposal,
+                found.ordinal,
+                State(found.proposal_state),
+                found.reserved,
+                run_of(self._c, found) if found.id is not None else None,
+            )
+            for found in rows(self._c, query, {"run": run, "limit": limit})
+        ]
+
+    def sum_inside(self, run: int) -> InsideTotals:
+        found = row(self._c, _SUM_INSIDE, {"run": run})
+        return InsideTotals(found.runs, int(found.proposals), int(found.tokens), found.cost_usd)
+
+    def goes_on(self, run: int) -> bool:
+        return not RunState(value(self._c, _STAYS, {"run": run})).final
 
     def running(self) -> list[int]:
         query = select(t.runs.c.id).where(t.runs.c.state == RunState.RUNNING).order_by(t.runs.c.id)

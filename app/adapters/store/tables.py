@@ -87,8 +87,10 @@ runs = Table(
     Column("tokens", BigInteger, nullable=False, server_default="0"),
     Column("cost_usd", Float(53), nullable=False, server_default="0"),
     Column("longest_prompt_tokens", Integer, nullable=False, server_default="0"),
+    Column("parent", BigInteger, ForeignKey("proposals.id", use_alter=True)),
     _moment("created_at"),
     UniqueConstraint("name"),
+    UniqueConstraint("parent"),
     CheckConstraint("proposals <= budget", name="budget_is_a_cap"),
     CheckConstraint("islands >= 1", name="has_an_island"),
     CheckConstraint("ranking IN ('absolute', 'relative')", name="ranking_is_known"),
@@ -158,6 +160,7 @@ proposals = Table(
     Column("family", Text),
     Column("numbers", ARRAY(Float(53))),
     Column("direction", JSONB),
+    Column("reserved", Integer, nullable=False, server_default="0"),
     UniqueConstraint("run", "ordinal"),
     CheckConstraint(
         "state IN ('planned', 'testing', 'admitted', 'cut', 'failed')", name="state_is_known"
@@ -172,6 +175,7 @@ proposals = Table(
     CheckConstraint("state <> 'admitted' OR fitness IS NOT NULL", name="admitted_with_a_fitness"),
     CheckConstraint("fitness NOT IN ('NaN', 'Infinity', '-Infinity')", name="fitness_is_finite"),
     Index("proposals_of_cohort", "cohort"),
+    Index("proposals_reserving", "run", postgresql_where=text("reserved > 0")),
     Index("proposals_waiting", "run", "visible_at", postgresql_where=text("state = 'planned'")),
     Index("proposals_unsettled", "run", postgresql_where=text("state IN ('planned', 'testing')")),
     Index(

@@ -11,6 +11,7 @@ from app.domain.operators.directed import DIRECTED
 from app.domain.operators.mend import MEND
 from app.domain.operators.mutate import MUTATE
 from app.domain.operators.rewrite import REWRITE
+from app.domain.operators.search import SEARCH
 from app.domain.operators.seed import SEED
 from app.domain.operators.tune import Optimiser, tuner
 
@@ -19,5 +20,8 @@ def operators(optimiser: Optimiser) -> dict[str, Operator]:
     """Returns every operator by its name; `tune` asks `optimiser` for its points."""
     return {
         operator.name: operator
-        for operator in (SEED, REWRITE, DIFF, COMPLETE, MEND, DIRECTED, MUTATE, tuner(optimiser))
+        for operator in (
+            *(SEED, REWRITE, DIFF, COMPLETE, MEND, DIRECTED, SEARCH, MUTATE),
+            tuner(optimiser),
+        )
     }

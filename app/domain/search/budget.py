@@ -71,6 +71,10 @@ class Price:
     tokens: int = 0
     cost_usd: float = 0.0
 
+    def with_(self, other: "Price") -> "Price":
+        """Returns both together."""
+        return Price(self.tokens + other.tokens, self.cost_usd + other.cost_usd)
+
 
 NOTHING = Price()
 
@@ -146,7 +150,9 @@ def unreserved_tokens(prompts: Sequence[Prompt], longest_prompt_tokens: int) -> 
 def fits(budget: Budget, usage: "Usage", price_ceiling: PriceCeiling) -> bool:
     """Returns whether the reservations of everything in flight are within the caps."""
     each = price_ceiling.reservation(usage.longest_prompt_tokens)
-    return not _exceeded(budget, usage, usage.proposals, each, usage.waiting, asks=1, timed=False)
+    return not _exceeded(
+        budget, usage, usage.proposals, each, usage.waiting, usage.reserved, asks=1, timed=False
+    )
 
 
 def capped(budget: Budget) -> bool:
@@ -165,6 +171,7 @@ class Usage:
       waiting: Completions that proposals in flight may still request.
       longest_prompt_tokens: Of the prompts paid for; 0 before the first.
       lasts_seconds: Mean time from planning a proposal to settling it; 0.0 while unknown.
+      reserved: What runs inside that go on may still spend.
     """
 
     proposals: int
@@ -174,6 +181,7 @@ class Usage:
     waiting: int = 0
     longest_prompt_tokens: int = 0
     lasts_seconds: float = 0.0
+    reserved: Price = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +190,12 @@ class Demand:
 
     Attributes:
       completions: Most completions that its operator may request.
+      reserved: What runs inside it may spend.
     """
 
     proposals: int
     completions: int = 0
+    reserved: Price = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,13 +212,16 @@ def allowance(
     """Returns how many of the cohorts fit into a budget beside what is spent and reserved."""
     each = price_ceiling.reservation(usage.longest_prompt_tokens)
     probing = capped(budget) and not usage.longest_prompt_tokens
-    proposals, completions = usage.proposals, usage.waiting
+    proposals, completions, reserved = usage.proposals, usage.waiting, usage.reserved
     for n, demand in enumerate(demands):
         if probing and demand.completions and completions:
             return Allowance(n, "the first completion says how long prompts are")
         proposals += demand.proposals
         completions += demand.completions
-        reason = _exceeded(budget, usage, proposals, each, completions, asks=demand.completions)
+        reserved = reserved.with_(demand.reserved)
+        reason = _exceeded(
+            budget, usage, proposals, each, completions, reserved, asks=demand.completions
+        )
         if reason:
             return Allowance(n, reason)
     return Allowance(len(demands))
@@ -238,6 +251,7 @@ def _exceeded(
     proposals: int,
     each: Price,
     completions: int,
+    reserved: Price,
     *,
     asks: int,
     timed: bool = True,
@@ -254,17 +268,20 @@ def _exceeded(
                 f"budget of {budget.wall_seconds:g} s spent: {left:.1f} s are left, and a proposal "
                 f"takes {usage.lasts_seconds:.1f} s"
             )
-    if not asks:
+    if not asks and reserved == usage.reserved:
         return ""
-    if budget.tokens is not None and usage.tokens + completions * each.tokens > budget.tokens:
+    tokens = usage.tokens + completions * each.tokens + reserved.tokens
+    if budget.tokens is not None and tokens > budget.tokens:
         return (
             f"budget of {budget.tokens} tokens spent: {usage.tokens} are used, and what is "
-            f"asked next may take {asks * each.tokens} in {asks} completion(s)"
+            f"asked next may take {asks * each.tokens or reserved.tokens} in "
+            f"{f'{asks} completion(s)' if asks else 'runs inside'}"
         )
-    usd = usage.cost_usd + completions * each.cost_usd
+    usd = usage.cost_usd + completions * each.cost_usd + reserved.cost_usd
     if budget.cost_usd is not None and usd > budget.cost_usd:
         return (
             f"budget of ${budget.cost_usd:g} spent: ${usage.cost_usd:.6g} are used, and what is "
-            f"asked next may cost ${asks * each.cost_usd:.6g} in {asks} completion(s)"
+            f"asked next may cost ${asks * each.cost_usd or reserved.cost_usd:.6g} in "
+            f"{f'{asks} completion(s)' if asks else 'runs inside'}"
         )
     return ""

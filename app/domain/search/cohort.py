@@ -54,6 +54,7 @@ class Member:
       length: Characters of the child's source; 0 while there is none.
       seed: Whether it is one of the run's seeds, which every island is offered.
       begun: Whether a worker has leased it, or one of its cohort with which it is bred.
+      reserved: Proposals of the budget that are set aside for a run inside it.
     """
 
     id: ProposalId
@@ -64,6 +65,7 @@ class Member:
     length: int = 0
     seed: bool = False
     begun: bool = False
+    reserved: int = 0
 
     @property
     def role(self) -> Role:

@@ -6,7 +6,9 @@ import pytest
 
 from app.cli.plan import RunPlan, SettingLayers, plan_run
 from app.config.layers import UsageError, from_assignments
+from app.config.rules import rules_of
 from app.domain.problem import Axis
+from app.domain.search.recipes import RECIPES
 from tests.engine.toy import problem
 
 OPEN = (Axis("complexity", scaled=True), Axis("diversity", scaled=True))
@@ -116,3 +118,80 @@ def test_a_role_that_only_the_problem_names_is_left_out_with_a_notice() -> None:
     assert plan.settings.llm.roles == {}
     [notice] = [notice for notice in plan.notices if "llm.roles.judge" in notice]
     assert "without effect in this run" in notice
+
+
+def test_a_run_with_runs_inside_searches_by_default_and_stores_their_operators() -> None:
+    plan = planned("nested.strategy=reflexion", "nested.parameters.attempts=2")
+
+    assert plan.operators == {"search": 1.0}
+    rules = rules_of(plan.settings.search.strategy, plan.settings.model_dump(mode="json")).nested
+    assert rules is not None
+    assert (rules.strategy, rules.proposals, rules.islands) == ("reflexion", 10, 1)
+    assert rules.recipe == RECIPES["reflexion"](attempts=2)  # type: ignore[call-arg]
+    assert rules.operators == planned().operators
+    assert rules.settings["nested"]["strategy"] is None
+    assert not rules.gridded
+
+
+def test_runs_inside_have_their_own_recipe_operators_and_share_what_is_not_theirs() -> None:
+    given = ("search.stop_patience=5", "search.stop_fitness=2", "search.strategy=best_of_n")
+    plan = planned(
+        *("nested.strategy=map_elites", "nested.proposals=20", "nested.operators={mutate: 1}"),
+        *given,
+    )
+
+    rules = rules_of("best_of_n", plan.settings.model_dump(mode="json")).nested
+    assert rules is not None
+    assert (rules.operators, rules.proposals, rules.gridded) == ({"mutate": 1.0}, 20, True)
+    search = rules.settings["search"]
+    assert (search["stop_patience"], search["stop_fitness"], search["validate_best"]) == (
+        None,
+        2,
+        0,
+    )
+    assert rules.settings["budget"]["proposals"] == 20
+
+
+@pytest.mark.parametrize(
+    ("assignments", "where", "what"),
+    [
+        (("nested.strategy=reflexio",), "--set", "no recipe 'reflexio'"),
+        (
+            ("nested.strategy=reflexion", "nested.parameters.attempt=2"),
+            "--set",
+            "has no parameter `nested.parameters.attempt`",
+        ),
+        (
+            ("nested.strategy=reflexion", "nested.parameters.attempts=0"),
+            "--set",
+            "attempts must be at least 1",
+        ),
+        (("nested.proposals=3",), "nested.proposals", "and there are none"),
+        (("search.operators={search: 1}",), "search.operators", "their recipe is not named"),
+        (
+            ("nested.strategy=reflexion", "nested.operators={search: 1}"),
+            "search.operators",
+            "a run inside has none inside it",
+        ),
+        (
+            ("nested.strategy=reflexion", "search.operators={tune: 1}"),
+            "nested.strategy",
+            "no operator begins a run inside",
+        ),
+        (
+            ("nested.strategy=reflexion", "budget.proposals=1"),
+            "budget.proposals",
+            "2 proposals or more",
+        ),
+        (("nested.strategy=reflexion", "queue.trials_at_once=3"), "queue.trials_at_once", "alone"),
+        (("nested.strategy=tournament",), "search.strategy", "is no game"),
+    ],
+)
+def test_settings_of_runs_inside_that_cannot_hold_are_refused(
+    assignments: tuple[str, ...], where: str, what: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        planned(*assignments)
+
+    assert what in str(refused.value)
+    assert where in str(refused.value)

@@ -14,6 +14,7 @@ import pytest
 CARRIERS: Mapping[str, tuple[str, ...]] = {
     "budget": ("budget", "Budget"),
     "search": ("search", "SearchSettings", "SearchRules", "MapElites"),
+    "nested": ("nested", "NestedSettings", "NestedRules"),
     "queue": ("queue", "QueueSettings", "pace", "Caps", "Pace"),
     "llm": (
         "llm",

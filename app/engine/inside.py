@@ -1,0 +1,241 @@
+"""Runs inside a run: begun for a proposal, ended with it, and their slice of the budget returned.
+
+A run inside is a run of its own: it has its messages, its leases and its events, and any worker
+goes on with it.  What binds it to the run around is one column, `runs.parent`, and what is set
+aside for it, `proposals.reserved`.  Each step here may be repeated, and be lost: a run inside that
+nobody wants any more is found by its own planning, what it left by that of the run around.
+"""
+
+from collections.abc import Collection
+
+from app.domain.evaluation import Failure, FailureKind
+from app.domain.events import Cancelled, Paused, Resumed
+from app.domain.operator import Child, Draft, Offspring
+from app.domain.run import Run, RunState
+from app.domain.search.archive import scaled
+from app.domain.search.back_pressure import SMALL, InFlightLimits
+from app.domain.search.cohort import ProposalId, State
+from app.domain.search.nested import slice_of
+from app.engine.attempt import stop
+from app.engine.context import Context
+from app.engine.founding import found
+from app.ports.ledger import Transaction
+from app.ports.protocols import Misconfigured, Store
+from app.ports.records import InsideRun, LeasedProposals, NewRun
+
+WITH_THE_RUN_AROUND = "with the run around it"
+"""The reason of a run inside that was paused or cancelled because the run around was."""
+
+_GOING = (RunState.RUNNING, RunState.PAUSED)
+_STOPPED = (RunState.PAUSED, RunState.FAILED, RunState.CANCELLED)
+
+
+def searched(ctx: Context, run: Run, leased: LeasedProposals, draft: Draft) -> Child | None:
+    """Returns the child that the run inside a leased proposal found.
+
+    Returns:
+      None while that run goes on, whose end enqueues the proposal again: it is begun if it was not,
+      and the lease is given back.
+
+    Raises:
+      Misconfigured: The recipe of runs inside is not installed here.
+    """
+    proposals: list[ProposalId] = []
+    inside, child = None, None
+    with ctx.store.begin() as tx:
+        _, planned = tx.cohorts.lock_planned([leased.id])
+        if not planned:
+            return None
+        inside = tx.runs.searching(leased.id)
+        if inside is None:
+            proposals = _begin(ctx, tx, run, leased, draft)
+        elif inside.state.final:
+            child = _child(tx, inside)
+        if child is None:
+            tx.leases.release([leased.id], [], ctx.pace.redeliver_seconds)
+    if proposals:
+        ctx.executor.submit("generate", proposals)
+    elif inside is not None and child is None:
+        _keep_going(ctx, run, inside)
+    return child
+
+
+def _begin(
+    ctx: Context, tx: Transaction, run: Run, leased: LeasedProposals, draft: Draft
+) -> list[ProposalId]:
+    """Begins the run inside a proposal, unless the run around has ended meanwhile."""
+    rules, problem = run.rules.nested, ctx.problem(run.problem)
+    [member] = leased.cohort.members
+    if rules is None or rules.recipe is None:
+        named = rules.strategy if rules else "nested.strategy"
+        raise Misconfigured(
+            f"the recipe {named!r} of the runs inside {run.name!r} is not installed here: install "
+            f"the package that provides it, wherever workers run"
+        )
+    tx.proposals.draw(leased.id, draft)
+    queue = {**rules.settings["queue"]}
+    queue["weight"] /= leased.size  # together they have the share of the run around
+    new = NewRun(
+        name=f"{run.name}:{member.ordinal}",
+        problem=run.problem,
+        strategy=rules.strategy,
+        settings={**rules.settings, "queue": queue},
+        operators=rules.operators,
+        axes=scaled(problem.axes, rules.islands, member.reserved) if rules.gridded else (),
+        seed=run.rng(member.ordinal, "inside").getrandbits(31),
+        islands=rules.islands,
+        budget=slice_of(run.budget, member.reserved),
+        limits=InFlightLimits(queue["generating"] or SMALL, queue["evaluating"] or SMALL),
+        parent=leased.id,
+    )
+    inside, proposals = found(ctx, tx, problem, new, tuple(dict.fromkeys(draft.parents)))
+    if not tx.runs.goes_on(run.id):
+        _stop(tx, inside.id, RunState.CANCELLED)
+        return []
+    return proposals
+
+
+def _child(tx: Transaction, inside: Run) -> Child | None:
+    """Returns what a run that has ended found; None where it has to go on, or broke."""
+    best = tx.history.best(inside.id)
+    if inside.state is RunState.FAILED:
+        seed = next(iter(tx.history.settled(inside.id, limit=1)), None)
+        return seed.failure if best is None and seed is not None else None
+    if inside.reason == WITH_THE_RUN_AROUND:
+        return None
+    if best is None or best.program is None:
+        return Failure(FailureKind.NO_CODE, f"the run {inside.name} measured no program")
+    what = f"the best of {inside.proposals} proposals of {inside.name}"
+    changes = f"{what}: {best.changes}" if best.changes else what
+    return Offspring(tx.programs.get([best.program])[best.program], changes)
+
+
+def _keep_going(ctx: Context, run: Run, inside: Run) -> None:
+    """Lets a run inside go on that was stopped with the run around, which goes on.
+
+    Where it was stopped for itself, the run around is stopped for the same reason.
+    """
+    if inside.state is RunState.RUNNING:
+        return
+    if inside.reason == WITH_THE_RUN_AROUND:
+        with ctx.store.begin() as tx:
+            _resume(tx, inside.id, keep_leases=True)
+        ctx.executor.submit("produce", [inside.id])
+        return
+    state = RunState.PAUSED if inside.state is RunState.PAUSED else RunState.FAILED
+    stop(ctx, run.id, state, f"{inside.name} is {inside.state.value}: {inside.reason}")
+
+
+def wanted(tx: Transaction, inside: Run) -> RunState:
+    """Returns the state that a run inside is to have, by its proposal and the run around it."""
+    if inside.parent is None:
+        return RunState.RUNNING
+    around, state = tx.runs.around(inside.parent)
+    if around.state.final or state is not State.PLANNED:
+        return RunState.CANCELLED
+    return around.state
+
+
+def stop_with_the_run_around(ctx: Context, run: int, state: RunState) -> None:
+    """Pauses or cancels a run inside; see `wanted`."""
+    with ctx.store.begin() as tx:
+        _stop(tx, run, state)
+
+
+def going(ctx: Context, run: int) -> list[int]:
+    """Returns the runs inside a run that have not ended."""
+    with ctx.store.begin() as tx:
+        inside = tx.runs.inside(run, reserving=True)
+    return [each.run.id for each in inside if each.run and not each.run.state.final]
+
+
+def refusal(store: Store, run: Run) -> str:
+    """Returns why a run may not be paused, resumed or cancelled by itself; "" where it may."""
+    if run.parent is None:
+        return ""
+    with store.begin() as tx:
+        around, _ = tx.runs.around(run.parent)
+    return f"{run.name} is inside {around.name}, and stops and goes on with it"
+
+
+def end_unwanted(ctx: Context, run: int) -> None:
+    """Cancels the runs inside a run whose proposals have settled."""
+    with ctx.store.begin() as tx:
+        unwanted = [
+            each.run.id
+            for each in tx.runs.inside(run, reserving=True)
+            if each.run and each.state is not State.PLANNED and not each.run.state.final
+        ]
+        stopped = [inside for inside in unwanted if _stop(tx, inside, RunState.CANCELLED)]
+    if stopped:
+        ctx.executor.submit("produce", [run])
+
+
+def stop_all(tx: Transaction, run: int, state: RunState) -> None:
+    """Pauses or cancels every run inside a run; to be called before the run itself is locked."""
+    for each in tx.runs.inside(run, reserving=True):
+        if each.run is not None:
+            _stop(tx, each.run.id, state)
+
+
+def reopen(tx: Transaction, run: int, *, keep_leases: bool) -> list[int]:
+    """Lets the runs inside a run go on whose proposals wait for them; returns those.
+
+    To be called before the run itself is locked.
+    """
+    waiting = [
+        each.run.id
+        for each in tx.runs.inside(run, reserving=True)
+        if each.run and each.state is State.PLANNED and each.run.state in _STOPPED
+    ]
+    return [inside for inside in waiting if _resume(tx, inside, keep_leases=keep_leases)]
+
+
+def owes(tx: Transaction, run: Run) -> bool:
+    """Returns whether runs inside a run have ended whose rest was not given back."""
+    return run.rules.nested is not None and bool(_ended(tx, run))
+
+
+def give_back(ctx: Context, run: Run) -> None:
+    """Gives back what runs inside a run that have ended did not spend, each once.
+
+    A run inside whose planning goes on in another process is left for the next time: after it,
+    what has ended plans no more.
+    """
+    with ctx.store.begin() as tx:
+        given = 0
+        for each in _ended(tx, run):
+            if each.run is not None and not tx.runs.lock_planning(each.run.id):
+                continue
+            spent = 0 if each.run is None else tx.runs.get(each.run.id).proposals
+            if tx.proposals.unreserve(each.proposal):
+                given += each.reserved - spent
+        if given:
+            tx.runs.give_back(run.id, given)
+
+
+def _ended(tx: Transaction, run: Run) -> list[InsideRun]:
+    return [
+        each
+        for each in tx.runs.inside(run.id, reserving=True)
+        if each.state is not State.PLANNED and (each.run is None or each.run.state.final)
+    ]
+
+
+def _stop(tx: Transaction, run: int, state: RunState) -> bool:
+    before: Collection[RunState] = _GOING if state is RunState.CANCELLED else (RunState.RUNNING,)
+    if not tx.runs.set_state(run, list(before), state, WITH_THE_RUN_AROUND):
+        return False
+    fact = Cancelled if state is RunState.CANCELLED else Paused
+    tx.events.emit(run, fact(reason=WITH_THE_RUN_AROUND))
+    if state is RunState.CANCELLED:
+        tx.leases.withdraw()
+    return True
+
+
+def _resume(tx: Transaction, run: int, *, keep_leases: bool) -> bool:
+    tx.leases.forget_attempts(run, keep_leases=keep_leases)
+    if not tx.runs.set_state(run, _STOPPED, RunState.RUNNING):
+        return False
+    tx.events.emit(run, Resumed(budget=tx.runs.get(run).budget.proposals))
+    return True

@@ -1,0 +1,50 @@
+"""Runs inside a run, as the commands run and show them."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cli import Evoq, problem_folder
+
+NESTED = (
+    *("--set", "search.strategy=best_of_n", "--set", "strategy.n=2"),
+    *("--set", "nested.strategy=reflexion", "--set", "nested.proposals=3"),
+)
+
+
+@pytest.fixture
+def evoq(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Evoq:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EVOQ_SANDBOX__BACKEND", "process")
+    for variable in ("EVOQ_DATABASE_URL", "EVOQ_REDIS_URL", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(variable, raising=False)
+    return Evoq(capsys)
+
+
+@pytest.mark.parametrize("where", [(), ("--reproducible",)])
+def test_a_run_searches_inside_its_proposals_and_shows_it(
+    evoq: Evoq, tmp_path: Path, where: tuple[str, ...]
+) -> None:
+    folder = problem_folder(tmp_path / "sum")
+
+    result = evoq("run", folder, "--iterations", "16", "--name", "around", *NESTED, *where)
+    document = evoq("show", "around", "--json").json
+    shown, listed = evoq("show", "around").out, evoq("list-runs").out
+    [row] = evoq("list-runs", "--json").json
+    inner = evoq("show", "around:0", "--json").json
+
+    assert result.code == 0, result.err
+    assert document["state"] == "finished"
+    assert document["operators"] == {"search": 1.0}
+    assert document["inside"]["runs"] == document["iterations"] >= 4
+    assert document["inside"]["proposals"] + document["iterations"] in (15, 16)
+    assert f"{document['inside']['proposals']} proposals of" in " ".join(shown.split())
+    assert "  around:0" in listed
+    assert [one["proposal"] for one in row["inside"]] == list(range(document["iterations"]))
+    assert (inner["state"], inner["budget"]) == ("finished", 3)
+    for verb in ("pause", "cancel", "resume"):
+        refused = evoq(verb, "around:0")
+        assert refused.code != 0
+        assert "around:0 is inside around" in refused.err
