@@ -14,10 +14,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.domain.evaluation import Evaluation, Trial
-from app.domain.events import SETTLING, Admitted, Founded, Moved, Refused
+from app.domain.events import (
+    SETTLING,
+    Admitted,
+    Closed,
+    Founded,
+    Moved,
+    Played,
+    Refused,
+)
 from app.domain.operator import Brief, Completion, Conversation, Offspring, Operator, Prompt
 from app.domain.operators.seed import SEED
-from app.domain.problem import Axis, Job, Outcome
+from app.domain.problem import Axis, Job, Outcome, Problem
 from app.domain.program import Program
 from app.domain.run import Run, RunState
 from app.domain.search.archive import (
@@ -38,6 +46,7 @@ from app.engine.context import Context, Pace
 from app.engine.sharing import alone
 from app.ports.protocols import NEVER, Stop
 from tests.engine.conftest import new_run, table
+from tests.engine.test_tournament import game
 from tests.engine.toy import NUDGE, ToySandbox, interpret, prepare, problem
 
 ISLANDS = 2
@@ -181,9 +190,14 @@ def recipe(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def ended(
-    ctx: Context, network: Network, budget: int, strategy: str = "ranked", **parameters: Any
+    ctx: Context,
+    network: Network,
+    budget: int,
+    strategy: str = "ranked",
+    toy: Problem | None = None,
+    **parameters: Any,
 ) -> Run:
-    toy = problem(axes=AXES, seeds=SEEDS)
+    toy = toy or problem(axes=AXES, seeds=SEEDS)
     new = new_run(toy, budget=budget, in_flight=16, islands=ISLANDS)
     new = replace(
         new,
@@ -271,9 +285,9 @@ def measured(program: Program) -> Evaluation:
     return interpret(trial, programs, ToySandbox().run(prepare(trial, programs)))
 
 
-def interrupted(ctx: Context, network: Network) -> Context:
+def interrupted(ctx: Context, network: Network, toy: Problem | None = None) -> Context:
     """Returns the context whose messages and ports are the network's."""
-    toy = problem(axes=AXES, seeds=SEEDS)
+    toy = toy or problem(axes=AXES, seeds=SEEDS)
     ctx = replace(
         ctx,
         model=lambda run: network,
@@ -379,7 +393,7 @@ STEADY = {"steady": True}
 
 
 ALONE = [name for name in RECIPES if name != "tournament"]
-"""The recipes that measure each program alone; test_tournament.py has games."""
+"""The recipes that measure each program alone."""
 
 
 @pytest.mark.parametrize(
@@ -399,3 +413,45 @@ def test_the_archive_of_every_recipe_is_that_of_the_events(
 
     replay = check(ctx, run, 24)
     assert recipe_name != "funsearch" or sum(replay.epochs) >= 3
+
+
+@pytest.mark.parametrize("pairing", ["round_robin", "podium", "bracket"])
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=2, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_generations_of_a_tournament_are_decided_by_their_games_in_any_order(
+    ctx: Context, pairing: str, seed: int
+) -> None:
+    network, toy = Network(Random(seed)), game()
+    ctx = interrupted(ctx, network, toy)
+
+    run = ended(ctx, network, 12, "tournament", toy, entrants=3, pairing=pairing)
+
+    with ctx.store.begin() as tx:
+        settled = tx.history.settled(run.id, limit=1000)
+        events = tx.events.read(run.id, limit=10_000)
+    numbers = [e.data["proposal"] for e in events if e.kind in SETTLING]
+    counts = Counter(number for number in numbers if number is not None)  # None: an incumbent
+    assert counts == dict.fromkeys(range(run.ordinals), 1)
+    returned = sum(one.cut is CutReason.RETURNED for one in settled)
+    assert run.proposals == run.budget.proposals == run.ordinals - returned
+    played = [event.fact for event in events if isinstance(event.fact, Played)]
+    closed = [event.fact for event in events if isinstance(event.fact, Closed)]
+    seats = Counter((one.cohort, one.first, one.second, one.game) for one in played)
+    assert set(seats.values()) == {1}
+    assert len({one.cohort for one in closed}) == len(closed)
+    decided = 0
+    for one in closed:
+        shares = shares_of([each for each in played if each.cohort == one.cohort])
+        if pairing == "round_robin" and {*one.podium} <= {*shares}:
+            assert [shares[p] for p in one.podium] == sorted(shares.values(), reverse=True)[:2]
+            decided += 1
+    assert decided or pairing != "round_robin"
+
+
+def shares_of(games: Sequence[Played]) -> dict[str, float]:
+    """Returns each player's share of the points."""
+    points: dict[str, list[float]] = {}
+    for each in games:
+        points.setdefault(each.first, []).append(each.score or 0.0)
+        points.setdefault(each.second, []).append(1.0 - (each.score or 0.0))
+    return {player: sum(own) / len(own) for player, own in points.items()}
