@@ -34,9 +34,10 @@ from app.config.layers import (
     problem_options,
 )
 from app.config.models import Provider
+from app.config.nested import nested_settings
 from app.config.resolve import PROBLEMS_OWN, Resolved, resolved
 from app.config.rules import islands_of, rules_of
-from app.config.settings import RunSettings, nested_settings
+from app.config.settings import RunSettings
 from app.domain.operator import Offspring
 from app.domain.operators import operators as every_operator
 from app.domain.operators.complete import COMPLETE

@@ -13,8 +13,9 @@ from pydantic import ValidationError
 
 from app.config.layers import ADDRESSES, TEMPLATE_FOLDER, Choices, UsageError, known_setting
 from app.config.models import ModelChoice
+from app.config.nested import nested_settings
 from app.config.recipes import parameter_names, recipe, with_parameters
-from app.config.settings import RunSettings, SearchSettings, nested_settings
+from app.config.settings import RunSettings, SearchSettings
 from app.domain.prompting.templates import TEMPLATES
 from app.domain.secrets import redacted_values
 

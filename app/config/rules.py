@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.config.models import ModelSettings
+from app.config.nested import nested_settings
 from app.config.recipes import recipe, with_parameters
-from app.config.settings import RunSettings, nested_settings
+from app.config.settings import RunSettings
 from app.domain.operator import Role
 from app.domain.prompting.judging import Judge, Judges
 from app.domain.run import AskingRules, Rules, SearchRules
