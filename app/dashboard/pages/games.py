@@ -114,7 +114,7 @@ class _GamesView:
         columns: tuple[str, ...] = (
             "generation",
             "champion",
-            "it is",
+            "change",
             "runner-up",
             "entrants",
             "dropped",
@@ -235,7 +235,7 @@ class _GamesView:
         if not champion or not before:
             return "the first" if champion else ""
         if champion == before[0]:
-            return "the one before"
+            return "none"
         return Link("promoted: difference", f"{self._page(champion)}?against={before[0]}")
 
     def _direction(self, child: DirectedChild) -> list[Cell]:

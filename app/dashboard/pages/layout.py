@@ -93,6 +93,7 @@ table.cross th:first-child { text-align: left; }
 .chart { height: 360px; width: 100%; }
 .actions { display: flex; flex-wrap: wrap; gap: .5rem; margin: .5rem 0; }
 .links { display: flex; flex-wrap: wrap; gap: .25rem 1rem; margin: .35rem 0; }
+td .links { margin: 0; }
 .chart.low { height: 220px; }
 @media (max-width: 500px) { .content, h1 { padding-inline: .75rem; } .chart { height: 300px; }
   table.plain { font-size: .9rem; } table.plain th, table.plain td { padding-right: .6rem; }

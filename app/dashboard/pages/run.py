@@ -91,6 +91,13 @@ class _RunView:
             ("best", "settled", "rate", "since the best", "failed", "cost", "tokens", "time")
         )
         heading("Fitness")
+        self._relative = say(
+            "Programs play each other, so fitness is the share of the points in a generation, and "
+            "the best is the newest champion: its share can be lower than that of one before. The "
+            "page of the games has ratings that compare generations.",
+            "grey",
+        )
+        self._relative.set_visibility(False)
         self._chart = Chart("Fitness of proposals and best so far", self._clicked)
         heading("Outcomes")
         self._outcomes = Chart("What became of the proposals", low=True)
@@ -205,7 +212,8 @@ class _RunView:
         self._show_state(summary, course)
         writers = await self._sources.writers(self._run, course.improvements)
         self._show_costs(summary["costs"], writers)
-        self._games.set_visibility(bool(course.games.generations))
+        for element in (self._games, self._relative):
+            element.set_visibility(bool(course.games.generations))
         self._refreshes += 1
         between = _CHART_SECONDS + len(course.points) // _POINTS
         going_on = summary["state"] == "running" and self._drawn >= 0
