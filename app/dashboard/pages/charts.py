@@ -34,7 +34,7 @@ def _axis(name: str, **options: Any) -> dict[str, Any]:
         "nameGap": 28,
         "nameTextStyle": {"color": GREY},
         "axisLabel": {"color": GREY, "hideOverlap": True},
-        "axisLine": {"lineStyle": {"color": GREY}},
+        "axisLine": {"onZero": False, "lineStyle": {"color": GREY}},
         "splitLine": {"lineStyle": {"color": LINE}},
         **options,
     }
@@ -282,7 +282,7 @@ def grid_map(
         "textStyle": {"color": GREY},
         "inRange": {"color": ["#440154", "#3b528b", "#21918c", "#5ec962", "#fde725"]},
     }
-    options["grid"] = {"left": 88, "right": 16, "top": 48, "bottom": 56}
+    options["grid"] = {"left": 88, "right": 16, "top": 64, "bottom": 56}
     del options["legend"]
     return options
 

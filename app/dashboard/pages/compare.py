@@ -87,7 +87,9 @@ class _ProblemView:
         heading(shown(problem.problem))
         say(
             f"Each run has {problem.budget:,} proposals. A line is the median of the best so far "
-            f"over the finished runs of an arm, its band reaches from quartile to quartile.",
+            f"over the finished runs of an arm, its band reaches from quartile to quartile. "
+            f"Beside each arm stands how probably a run of the first one ends above one of it, "
+            f"with the 95 % interval.",
             "grey",
         )
         self._chart = Chart("Best fitness so far of each arm")
