@@ -23,6 +23,7 @@ from app.adapters.sandbox import choose, containers
 from app.adapters.sandbox.docker import DockerSandbox
 from app.adapters.sandbox.environments import Environments
 from app.adapters.sandbox.process import ProcessSandbox
+from app.adapters.store import worker_time
 from app.adapters.store.sql import SqlStore
 from app.cli import dashboard
 from app.config.layers import from_assignments, problem_options
@@ -209,7 +210,7 @@ def test_the_price_of_a_kind_is_recorded_with_each_worker_of_it(
         assert worker.kind == kind
         return worker.usd_per_hour
 
-    monkeypatch.setattr(bootstrap, "WorkerTimeRecorder", record)
+    monkeypatch.setattr(worker_time, "WorkerTimeRecorder", record)
     for variable in ("GPU", "CPU", "CONTROL"):
         monkeypatch.delenv(f"EVOQ_PRICES__{variable}_USD_PER_HOUR", raising=False)
     assert price() is None
