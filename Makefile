@@ -33,8 +33,9 @@ format:  ## put everything in ruff's format
 	$(PYTHON) -m ruff check --fix .
 	$(PYTHON) -m ruff format .
 
-frames:  ## write docs/frames.ts anew, the types of what /ws sends
+frames:  ## write docs/frames.ts and docs/frames.schema.json anew, the types of what /ws sends
 	$(PYTHON) -c 'from app.dashboard.frames import typescript; print(typescript(), end="")' > docs/frames.ts
+	$(PYTHON) -c 'from app.dashboard.frames import json_schema; import json; print(json.dumps(json_schema(), indent=1))' > docs/frames.schema.json
 
 constraints:  ## write constraints.txt anew from what `.[test]` brings today
 	infra/constraints

@@ -17,6 +17,12 @@ def test_the_typescript_types_in_the_documentation_are_the_generated_ones(reposi
     assert kept == frames.typescript(), "`make frames` writes them anew"
 
 
+def test_the_schema_in_the_documentation_is_the_generated_one(repository: Path):
+    kept = json.loads((repository / "docs/frames.schema.json").read_text())
+
+    assert kept == frames.json_schema(), "`make frames` writes it anew"
+
+
 def test_every_kind_of_event_has_a_frame():
     schema = frames.json_schema()
     kinds = {
