@@ -91,7 +91,7 @@ def ask(database: str) -> Callable[[str], list[tuple[Any, ...]]]:
 
 def submit(capsys: pytest.CaptureFixture[str], folder: Path, *settings: str) -> None:
     limits = ("queue.generating=256", "queue.evaluating=256")
-    shape = ("llm.max_tokens=256", *limits, f"budget.proposals={PROPOSALS}")
+    shape = ("llm.max_tokens=128", "llm.repair_turns=0", *limits, f"budget.proposals={PROPOSALS}")
     options = [text for setting in (*shape, *settings) for text in ("--set", setting)]
     said = Evoq(capsys)("run", problem_folder(folder / "problem"), *options, "--detach", "--json")
     assert said.code == 0, said.err
