@@ -136,7 +136,7 @@ class Course:
     Attributes:
       progress: Counts, and the rate of the newest proposals.
       segments: What became of the proposals: of each `span` that settled one after the other.
-      failed: The failures of each segment, by kind.
+      failed: The failures of each segment, by kind; those of seeds left out.
       regridded: How often the grid got new ranges: the archive was placed anew then.
       moves: Migrations between islands; `resets` of them emptied an island first.
       games: What a problem whose programs play each other has beside.
@@ -189,8 +189,9 @@ class Course:
                 for share in self._shares(fact.operator, fact.role):
                     share.settled += 1
                     share.failed += 1
-                at = self._segment()
-                self.failed[at][fact.failure] += 1
+                if fact.proposal >= 0:
+                    at = self._segment()
+                    self.failed[at][fact.failure] += 1
                 examples = self.examples.setdefault(fact.failure, deque(maxlen=MOST_EXAMPLES))
                 examples.append(
                     FailureExample(fact.proposal, fact.program, fact.operator, fact.island)

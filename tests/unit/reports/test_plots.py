@@ -72,7 +72,8 @@ def test_baselines_are_named_with_their_fitness():
 
 
 @pytest.mark.parametrize(
-    "facts", [[], improving(1.0), [failed(n, FailureKind.MEMORY) for n in range(1, 100)]]
+    "facts",
+    [[], improving(1.0), [failed(-1)], [failed(n, FailureKind.MEMORY) for n in range(1, 100)]],
 )
 def test_the_failures_of_any_run_can_be_drawn(facts: Sequence[Fact], tmp_path: Path):
     figure = failures(course(events(*facts)), "run")

@@ -96,6 +96,7 @@ def test_every_operator_is_registered_by_its_name() -> None:
         "mend",
         "directed",
         "mutate",
+        "search",
         "tune",
     }
     assert all(operator.name == name for name, operator in known.items())
