@@ -9,15 +9,6 @@ from tests.integration.cli import CONFIG, EVALUATOR, STAGED, Evoq, problem_folde
 CASCADE = f"{CONFIG}  cascade_thresholds: [0.5]\n"
 
 
-@pytest.fixture
-def evoq(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Evoq:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("EVOQ_SANDBOX__BACKEND", "process")
-    return Evoq(capsys)
-
-
 def test_check_reports_the_problem_and_the_results_of_its_seeds(evoq: Evoq, tmp_path: Path):
     folder = problem_folder(tmp_path / "problem")
 

@@ -17,17 +17,6 @@ def mock() -> Iterator[Mock]:
         yield running
 
 
-@pytest.fixture
-def evoq(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Evoq:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("EVOQ_SANDBOX__BACKEND", "process")
-    for variable in ("EVOQ_DATABASE_URL", "EVOQ_REDIS_URL", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
-        monkeypatch.delenv(variable, raising=False)
-    return Evoq(capsys)
-
-
 def requests(mock: Mock) -> float:
     return mock.gauge("vllm:request_success_total")
 

@@ -7,17 +7,6 @@ import pytest
 from tests.integration.cli import Evoq, problem_folder
 
 
-@pytest.fixture
-def evoq(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Evoq:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("EVOQ_SANDBOX__BACKEND", "process")
-    for variable in ("EVOQ_DATABASE_URL", "EVOQ_REDIS_URL", "EVOQ_HOME", "OPENAI_API_KEY"):
-        monkeypatch.delenv(variable, raising=False)
-    return Evoq(capsys)
-
-
 def test_a_problems_prompt_needs_no_service_and_shows_its_first_seed(evoq: Evoq, tmp_path: Path):
     folder = problem_folder(tmp_path / "toy")
 

@@ -55,15 +55,6 @@ def deployment(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVOQ_REDIS_URL", found.redis_url)
 
 
-@pytest.fixture
-def evoq(place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Evoq:
-    monkeypatch.chdir(place)
-    monkeypatch.setenv("EVOQ_SANDBOX__BACKEND", "process")
-    for variable in ("EVOQ_DATABASE_URL", "EVOQ_REDIS_URL", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
-        monkeypatch.delenv(variable, raising=False)
-    return Evoq(capsys)
-
-
 def test_a_run_installs_requirements_whatever_image_the_environment_names(
     evoq: Evoq, place: Path, monkeypatch: pytest.MonkeyPatch
 ):

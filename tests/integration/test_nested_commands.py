@@ -12,17 +12,6 @@ NESTED = (
 )
 
 
-@pytest.fixture
-def evoq(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Evoq:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("EVOQ_SANDBOX__BACKEND", "process")
-    for variable in ("EVOQ_DATABASE_URL", "EVOQ_REDIS_URL", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
-        monkeypatch.delenv(variable, raising=False)
-    return Evoq(capsys)
-
-
 @pytest.mark.parametrize("where", [(), ("--reproducible",)])
 def test_a_run_searches_inside_its_proposals_and_shows_it(
     evoq: Evoq, tmp_path: Path, where: tuple[str, ...]
