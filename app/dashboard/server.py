@@ -16,6 +16,7 @@ from fastapi import FastAPI
 
 from app.dashboard.access import Access, AccessMiddleware, loopback
 from app.dashboard.api import add_errors, add_metrics, add_socket, routes
+from app.dashboard.assets import AssetsMiddleware, warm_up
 from app.dashboard.control import Control
 from app.dashboard.exhibitions import Exhibitions
 from app.dashboard.reads import RunReader
@@ -68,6 +69,7 @@ def application(
     access: Access,
     *,
     pages: bool = True,
+    remote: bool = False,
     home: Path = Path(),
     installation: Installation = list,
     sandbox: Sandbox | None = None,
@@ -79,6 +81,7 @@ def application(
       redis_url: The queue's address.
       access: Who may read and change.
       pages: False leaves out the pages: they belong to one application a process.
+      remote: Whether browsers of other machines load the pages' scripts and styles.
       home: The folder whose disk is shown.
       installation: Returns what `evoq doctor` finds here.
       sandbox: Where programs move against a person; None where the dashboard runs none.
@@ -102,6 +105,7 @@ def application(
         from app.dashboard.pages import add_pages
 
         add_pages(app, reader, tails, control, exhibitions)
+        app.add_middleware(AssetsMiddleware, compressed=remote)
     app.add_middleware(AccessMiddleware, access=access)
     return app
 
@@ -152,6 +156,7 @@ def serving(
         redis_url,
         access,
         pages=pages,
+        remote=not loopback(place.host),
         home=home,
         installation=installation,
         sandbox=sandbox,
@@ -174,6 +179,8 @@ def serving(
             if not thread.is_alive() or time.monotonic() > deadline:
                 raise CannotListen("the dashboard did not start; the log says why")
             time.sleep(0.02)
+        if pages:
+            warm_up(_reached(place.host), port, access.token)
         yield Serving(f"http://{_shown(place.host)}:{port}/?token={access.token}", server, thread)
     finally:
         server.should_exit = True
@@ -209,6 +216,10 @@ def _bound(host: str, port: int) -> socket.socket:
 
 def _shown(host: str) -> str:
     """Returns a name for a browser of this machine."""
-    if host in ("0.0.0.0", "::"):
-        return "127.0.0.1"
-    return f"[{host}]" if ":" in host else host
+    reached = _reached(host)
+    return f"[{reached}]" if ":" in reached else reached
+
+
+def _reached(host: str) -> str:
+    """Returns an address at which this machine reaches a server that is bound to `host`."""
+    return "127.0.0.1" if host in ("0.0.0.0", "::") else host
