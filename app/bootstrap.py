@@ -82,6 +82,7 @@ def worker_context(settings: Settings | None = None) -> Context:
       Unavailable: The database cannot be reached.
     """
     from app.adapters.queue.celery import CeleryExecutor
+    from app.adapters.queue.live_moves import LiveMoves
     from app.adapters.store.leases import CHANNEL
 
     settings = settings or own_settings()
@@ -97,7 +98,7 @@ def worker_context(settings: Settings | None = None) -> Context:
     from app.celery import app
 
     sandboxes = {"cells": places(os.environ, available_cores()) + NEWCOMERS}
-    return context(
+    built = context(
         store,
         CeleryExecutor(app),
         CachedSandbox(LazySandbox(settings.sandbox.model_copy(update=sandboxes)), store),
@@ -106,6 +107,10 @@ def worker_context(settings: Settings | None = None) -> Context:
         settings=settings,
         listen=partial(store.listen, CHANNEL, LOOK_SECONDS),
     )
+    if settings.redis_url is None:
+        return built
+    moves = LiveMoves(client_url(settings.redis_url.get_secret_value()))
+    return replace(built, show_moves=moves.show)
 
 
 def _require_schema(store: Store, database_url: str) -> None:

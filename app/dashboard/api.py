@@ -16,7 +16,14 @@ from app.dashboard import frames
 from app.dashboard.comparisons import ComparisonDocument, comparison, comparisons
 from app.dashboard.control import ChangeRefused, Control
 from app.dashboard.exhibitions import Exhibitions, PositionDocument
-from app.dashboard.games import GameDocument, GamesDocument, game_document, games_document
+from app.dashboard.games import (
+    GameDocument,
+    GamesDocument,
+    at_work,
+    game_document,
+    games_document,
+    with_moves,
+)
 from app.dashboard.metrics import scrape
 from app.dashboard.programs import ProgramDocument, ProposalDocument
 from app.dashboard.reads import (
@@ -148,7 +155,8 @@ def routes(
         row = await found(run)
         tail = tails.of(row.id)
         await tail.complete()
-        return await asyncio.to_thread(games_document, reader.store, row, tail.course, generation)
+        games = await asyncio.to_thread(games_document, reader.store, row, tail.course, generation)
+        return with_moves(games, await asyncio.to_thread(reader.moves, at_work(games)))
 
     @router.get("/runs/{run}/games/{game}")
     def game_(run: Name, game: Annotated[int, Path(ge=1)]) -> GameDocument:

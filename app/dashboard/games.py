@@ -1,15 +1,16 @@
 """Documents of games: the generations of a run, the boards of one, and a game with its moves."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from app.domain.events import EventKind, Played
 from app.domain.program import ProgramId
 from app.domain.run import Run
-from app.domain.search.cohort import CohortId
+from app.domain.search.cohort import CohortId, TrialId
 from app.domain.secrets import redacted
 from app.ports.protocols import Store
 from app.ports.records import PlannedGame
+from app.reports.boards import position_after
 from app.reports.course import Course
 from app.reports.games import (
     DirectedChild,
@@ -31,17 +32,23 @@ class BoardDocument:
     """A game of the generation that is shown.
 
     Attributes:
+      trial: The trial that it is.
       state: "at work", "waiting" or "ended".
       game: What is known of one that ended.
-      position: The last one, as the referee wrote it; "" where it wrote none.
+      position: The last one, as the referee wrote it; of a game at work, that after `moves`; ""
+        where it is not known.
+      moves: Of a game at work, those that are known by now, as the referee yielded them.  They are
+        not events: `/ws` and a replay have them once the game has ended.
     """
 
+    trial: TrialId
     first: ProgramId
     second: ProgramId
     number: int
     state: str
     game: PlayedGame | None
     position: str
+    moves: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +176,31 @@ def _board(
     planned: PlannedGame, known: Mapping[tuple[ProgramId, ProgramId, int], PlayedGame]
 ) -> BoardDocument:
     return BoardDocument(
+        trial=planned.trial,
         first=planned.first,
         second=planned.second,
         number=planned.number,
         state="ended" if planned.ended else "at work" if planned.at_work else "waiting",
         game=known.get((planned.first, planned.second, planned.number)),
         position=redacted(planned.position[:MOST_POSITION]),
+        moves=[],
     )
+
+
+def at_work(found: GamesDocument) -> list[TrialId]:
+    """Returns the games that are being played."""
+    return [board.trial for board in found.boards if board.state == "at work"]
+
+
+def with_moves(found: GamesDocument, moves: Mapping[TrialId, Sequence[str]]) -> GamesDocument:
+    """Returns a document with the moves of games that are being played, and their positions."""
+    boards = [
+        replace(board, moves=list(made), position=position_after(made))
+        if board.state == "at work" and (made := moves.get(board.trial))
+        else board
+        for board in found.boards
+    ]
+    return replace(found, boards=boards)
 
 
 def game_document(store: Store, run: Run, game: int) -> GameDocument:

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from app.adapters.queue.address import client_url
+from app.adapters.queue.live_moves import live_moves
 from app.dashboard.programs import (
     ProgramDocument,
     ProposalDocument,
@@ -23,7 +25,7 @@ from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import ProgramId
 from app.domain.run import Run, RunState
 from app.domain.search.archive import Quality
-from app.domain.search.cohort import State
+from app.domain.search.cohort import State, TrialId
 from app.domain.secrets import redacted
 from app.engine.back_pressure import pressure
 from app.ports.ledger import Transaction
@@ -331,6 +333,13 @@ class RunReader:
             best=best[-1] if best else None,
             nodes=tree(births, frozenset(best)),
         )
+
+    def moves(self, trials: Sequence[TrialId]) -> dict[TrialId, list[str]]:
+        """Returns the moves so far of games at work; none where the queue does not answer."""
+        try:
+            return live_moves(client_url(self.redis_url), trials)
+        except OSError:
+            return {}
 
     def usual_failures(self, run: Run, kinds: Sequence[str]) -> dict[str, str]:
         """Returns the commonest message among the newest failures of each kind."""

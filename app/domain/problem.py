@@ -1,7 +1,7 @@
 """Problems: the programs to evolve, and how a sandbox run is prepared and its outcome read."""
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -113,6 +113,8 @@ class Job:
         empty for a function that has no such argument.
       reuse: Whether the outcome of an equal job, of this run or another, may take its place.
       game: The limits of each player, where the function is a game; only in guarded mode.
+      watch: Receives the moves of a game so far, again and again while it is played, as texts that
+        nobody has checked; None: nobody watches.  It must not raise.
     """
 
     evaluator: Evaluator
@@ -124,6 +126,7 @@ class Job:
     cases: tuple[str, ...] = ()
     reuse: bool = False
     game: GameLimits | None = None
+    watch: Callable[[Sequence[str]], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

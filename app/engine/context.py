@@ -1,6 +1,6 @@
 """The context of steps: the ports, the pace and the operators of a process."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
@@ -68,6 +68,10 @@ def _not_waited(seconds: float) -> None:  # noqa: ARG001
     return None
 
 
+def _not_shown(trial: int, moves: Sequence[str]) -> None:  # noqa: ARG001
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """What every step of a process works with; built once by `app.bootstrap`.
@@ -86,6 +90,7 @@ class Context:
       wait: Waits for so many seconds.
       drawn: The parents of the children that are being made.
       tracing: Takes in what steps do for which proposals.
+      show_moves: Shows people the moves so far of the game that a trial is.
     """
 
     store: Store
@@ -103,6 +108,7 @@ class Context:
     wait: Callable[[float], None] = _not_waited
     drawn: Drawn = field(default_factory=Drawn)
     tracing: Tracing = UNTRACED
+    show_moves: Callable[[int, Sequence[str]], None] = _not_shown
 
     def strategy(self, run: Run) -> Strategy:
         """Builds the run's strategy from its recipe, its problem and its present grid.

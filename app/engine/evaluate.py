@@ -138,7 +138,8 @@ def _evaluation(ctx: Context, run: Run, trial: LeasedTrial, stop: Stop) -> Trial
         return TrialResult(trial.id, trial.cohort, evaluation)
     job = problem.prepare(measured, trial.programs)
     seed = (job.seed + trial.trial.repetition) % 2**32
-    job = replace(job, seed=seed, reuse=run.rules.search.reuse)
+    watch = partial(ctx.show_moves, trial.id) if job.game else None
+    job = replace(job, seed=seed, reuse=run.rules.search.reuse, watch=watch)
     stage, attempt = trial.trial.stage, trial.attempt
     with ctx.tracing.span("evaluate", run, trials=[trial.id], stage=stage, attempt=attempt) as note:
         try:

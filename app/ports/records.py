@@ -293,11 +293,13 @@ class PlannedGame:
     """A game of a cohort, as the ledger has it.
 
     Attributes:
+      trial: The trial that it is.
       number: Of the game between these two.
       ended: Whether its result is recorded; else `at_work` says whether a worker plays it now.
       position: The last position, as the referee wrote it; "" where it wrote none.
     """
 
+    trial: TrialId
     first: ProgramId
     second: ProgramId
     number: int

@@ -18,6 +18,7 @@ EMPTY = "."
 _CELL, _PIECE, _LETTER, _LINE = 40, 32, 22, 18
 _INK, _PAPER = "#1f2933", "#f5f3ec"
 _LIGHT, _DARK = "#f0d9b5", "#b58863"
+_MOVED = "#e8590c"
 _BOARD, _HOLE = "#2b5fa4", "#e8edf4"
 _DISCS = {"x": "#d64545", "o": "#f2c230", EMPTY: _HOLE}
 _PIECES = dict(zip("kqrbnp", "♚♛♜♝♞♟", strict=True))
@@ -30,7 +31,7 @@ Board = tuple[tuple[str, ...], ...]
 """Rows of single characters, the top one first; all of one length."""
 
 
-def picture(position: str) -> str:
+def picture(position: str, before: str = "") -> str:
     """Returns a position as an SVG document without scripts, styles, links and foreign markup.
 
     A board of discs (`x` and `o`) and one of chess (its letters, capitals are white) are drawn as
@@ -39,16 +40,18 @@ def picture(position: str) -> str:
     Args:
       position: Lines of single characters between blanks, with or without names of the rows and
         columns, such as an evaluator returns as `position`; any other text.
+      before: The position before the last move, whose cells are framed; "" where none is framed.
     """
     board = _board(position)
     if board is None:
         return _text(position)
+    moved = _changed(board, _board(before))
     marks = {mark for row in board for mark in row}
     if marks <= set(_DISCS):
-        return _cells(position, board, _disc)
+        return _cells(position, board, _disc, moved)
     if len(board) == len(board[0]) == 8 and marks <= {*"kqrbnpKQRBNP", EMPTY}:
-        return _cells(position, board, _square)
-    return _cells(position, board, _letter)
+        return _cells(position, board, _square, moved)
+    return _cells(position, board, _letter, moved)
 
 
 def position_after(moves: Sequence[str]) -> str:
@@ -91,8 +94,23 @@ def _names_of_columns(row: Sequence[str]) -> bool:
     )
 
 
-def _cells(position: str, board: Board, cell: Callable[[str, int, int], str]) -> str:
+def _changed(board: Board, before: Board | None) -> list[tuple[int, int]]:
+    """Returns column and row of the cells that differ; none where the boards differ in size."""
+    if before is None or [len(row) for row in before] != [len(row) for row in board]:
+        return []
+    return [
+        (x, y) for y, row in enumerate(board) for x, mark in enumerate(row) if mark != before[y][x]
+    ]
+
+
+def _cells(
+    position: str,
+    board: Board,
+    cell: Callable[[str, int, int], str],
+    framed: Sequence[tuple[int, int]],
+) -> str:
     drawn = "".join(cell(mark, x, y) for y, row in enumerate(board) for x, mark in enumerate(row))
+    drawn += "".join(_frame(x, y) for x, y in framed)
     return _document(position, _CELL * len(board[0]), _CELL * len(board), drawn)
 
 
@@ -117,6 +135,11 @@ def _letter(mark: str, x: int, y: int) -> str:
 def _rectangle(x: int, y: int, fill: str) -> str:
     place = f'x="{_CELL * x}" y="{_CELL * y}" width="{_CELL}" height="{_CELL}"'
     return f'<rect {place} fill="{fill}"/>'
+
+
+def _frame(x: int, y: int) -> str:
+    place = f'x="{_CELL * x + 2}" y="{_CELL * y + 2}" width="{_CELL - 4}" height="{_CELL - 4}"'
+    return f'<rect {place} fill="none" stroke="{_MOVED}" stroke-width="3"/>'
 
 
 def _mark(text: str, x: int, y: int, size: int, ink: str) -> str:

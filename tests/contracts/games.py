@@ -1,7 +1,7 @@
 """What every sandbox promises of a game: the blame is the attacker's, and its opponent plays on."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -38,6 +38,16 @@ def match(first, second, cases=None):
     score = 0.5 if sums[0] == sums[1] else float(sums[0] > sums[1])
     return {"first": score, "second": 1.0 - score, "termination": "sum"}
 '''
+
+MARATHON = b"""
+import time
+
+def match(first, second, cases=None):
+    for ply in range(2000):
+        yield f"{ply} \\u202e" + "\\u2603" * 20
+    time.sleep(0.6)
+    return {"first": 0.5, "second": 0.5, "termination": "distance"}
+"""
 
 HONEST = b"def move(ply):\n    return 5\n"
 LIMITS = Limits(
@@ -415,6 +425,26 @@ class GameContract:
         assert outcome.result is not None
         moves = json.loads(outcome.result)["metrics"]["moves"]
         assert moves == ["7", "5", "7", "5"]
+
+    def test_the_moves_are_shown_while_a_game_goes_on(self, sandbox: Sandbox) -> None:
+        seen: list[list[str]] = []
+        slow = b"import time\ndef move(ply):\n    time.sleep(0.5)\n    return 4\n"
+        ended = result(sandbox.run(replace(game(slow, HONEST), watch=lambda m: seen.append([*m]))))
+        assert ended["moves"] == ["4", "5"] * 3
+        assert seen[0] in (["4"], ["4", "5"])
+        assert all(moves == ["4", "5", "4", "5", "4", "5"][: len(moves)] for moves in seen)
+        assert [len(moves) for moves in seen] == sorted({len(moves) for moves in seen})
+
+    def test_moves_that_are_too_many_to_be_shown_are_played_all_the_same(
+        self, sandbox: Sandbox
+    ) -> None:
+        evaluator = Evaluator("marathon", {"evaluator.py": MARATHON})
+        seen: list[list[str]] = []
+        job = Job(evaluator, "match", ((".py", HONEST), (".py", HONEST)), LIMITS, game=PLAYER)
+        ended = result(sandbox.run(replace(job, watch=lambda moves: seen.append([*moves]))))
+        assert ended["moves"] == [f"{ply} \u202e" + "\u2603" * 20 for ply in range(2000)]
+        assert 10 < len(seen[-1]) < 1000
+        assert seen[-1] == ended["moves"][: len(seen[-1])]
 
     def test_a_player_foretells_no_random_number(self, sandbox: Sandbox) -> None:
         evaluator = Evaluator("dice", {"evaluator.py": DICE})

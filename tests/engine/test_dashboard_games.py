@@ -8,7 +8,9 @@ from urllib.request import Request, urlopen
 
 import psycopg
 import pytest
+import redis
 
+from app.adapters.queue.live_moves import LiveMoves, live_moves
 from app.adapters.store.sql import SqlStore
 from app.dashboard.server import Place, Serving, serving
 from app.domain.evaluation import Failure, FailureKind
@@ -138,6 +140,54 @@ def test_games_that_go_on_stand_before_those_that_ended(
 
     assert [board["state"] for board in boards[:3]] == ["at work", "waiting", "ended"]
     assert {board["state"] for board in boards[2:]} == {"ended"}
+
+
+def test_a_game_at_work_has_the_moves_that_its_worker_shows(
+    ctx: Context, store: SqlStore, broker: redis.Redis, valkey: str
+):
+    run = played(ctx, game(), budget=4)
+    with psycopg.connect(address_of(store)) as connection:
+        ids = connection.execute(
+            "UPDATE trials SET evaluation = NULL, leased_until = 'infinity' WHERE id IN ("
+            " SELECT id FROM trials WHERE cardinality(players) = 2 ORDER BY id DESC LIMIT 3"
+            ") RETURNING id"
+        ).fetchall()
+    connect_four, unknown, nonsense = sorted(trial for [trial] in ids)
+    shown = LiveMoves(valkey)
+    shown.show(connect_four, ["4", "4"])
+    shown.show(connect_four, ["4", "4", "3"])
+    shown.show(unknown, ["<b>up</b>"])
+    broker.set(f"evoq:moves:{nonsense}", '{"moves": [1]}')
+    toy = game()
+    ctx = replace(ctx, problem=lambda digest: toy)
+
+    with serving(ctx, valkey, Place(port=0, token=TOKEN), pages=False) as dashboard:
+        boards = get(dashboard, f"/api/runs/{run}/games")["boards"]
+        frames = get(dashboard, f"/api/runs/{run}/events?limit=1000")
+
+    at_work = {board["trial"]: board for board in boards if board["state"] == "at work"}
+    assert at_work[connect_four]["moves"] == ["4", "4", "3"]
+    assert at_work[connect_four]["position"].splitlines()[-1] == ". . x x . . ."
+    assert (at_work[unknown]["moves"], at_work[unknown]["position"]) == (["<b>up</b>"], "")
+    assert at_work[nonsense]["moves"] == []
+    assert "<b>up</b>" not in frames
+    assert 0 < broker.ttl(f"evoq:moves:{connect_four}") <= 60
+
+
+def test_a_queue_that_does_not_answer_hides_moves_and_stops_no_game(
+    ctx: Context, served: Serving, store: SqlStore
+):
+    run = played(ctx, game(), budget=4)
+    with psycopg.connect(address_of(store)) as connection:
+        connection.execute("UPDATE trials SET evaluation = NULL, leased_until = 'infinity'")
+
+    LiveMoves(NO_QUEUE).show(1, ["4"])
+    boards = get(served, f"/api/runs/{run}/games")["boards"]
+
+    with pytest.raises(OSError, match="the queue does not answer"):
+        live_moves(NO_QUEUE, [1])
+    assert {board["state"] for board in boards} == {"at work"}
+    assert {len(board["moves"]) for board in boards} == {0}
 
 
 def test_a_game_is_read_with_its_moves(ctx: Context, served: Serving):

@@ -1,7 +1,7 @@
 """The recipe `tournament` on a real ledger: games, ratings, podium and their events."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -14,7 +14,7 @@ from app.dashboard.frames import adapter, encode
 from app.domain.evaluation import Evaluation, Failure, FailureKind, Trial
 from app.domain.events import Closed, Entered, EventKind, GateTested, Played, Scored
 from app.domain.games import Game, bradley_terry, elo
-from app.domain.problem import Job, Outcome, Problem
+from app.domain.problem import GameLimits, Job, Outcome, Problem
 from app.domain.program import Program, ProgramId
 from app.domain.run import RunState
 from app.domain.search.cohort import CutReason
@@ -265,6 +265,35 @@ def test_a_game_that_a_worker_lost_is_played_again_and_settled_once(ctx: Context
     seatings = [(g.cohort, g.first, g.second, g.game) for g in games]
     assert len(seatings) == len(set(seatings))
     assert len(facts(ctx, run.id, EventKind.CLOSED)) == 3
+
+
+class _Watched(ToySandbox):
+    """Shows moves while it runs a game, which are not those that the game ends with."""
+
+    def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
+        if job.watch is not None:
+            job.watch(["invented"])
+        return super().run(job, stop)
+
+
+def test_moves_are_shown_of_games_alone_and_are_not_believed(ctx: Context) -> None:
+    seen: dict[int, list[str]] = {}
+    toy, limits = game(), GameLimits(move_seconds=1.0, game_seconds=9.0, memory_mib=64)
+
+    def prepare(trial: Trial, programs: Mapping[ProgramId, Program]) -> Job:
+        job = toy.prepare(trial, programs)
+        return job if trial.stage == "smoke" else replace(job, game=limits)
+
+    def show(trial: int, moves: Sequence[str]) -> None:
+        seen[trial] = [*moves]
+
+    watched = replace(ctx, sandbox=_Watched(), show_moves=show)
+    run = played(watched, replace(toy, prepare=prepare), budget=4)
+
+    games: list[Played] = facts(ctx, run, EventKind.PLAYED)
+    assert len(seen) == len(games)
+    assert all(moves == ["invented"] for moves in seen.values())
+    assert {one.moves for one in games} == {("up", "down")}
 
 
 class _Deadly(ToySandbox):

@@ -13,10 +13,12 @@ from typing import Any
 
 import psycopg
 import pytest
+import redis
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from app.adapters.problems.loading import reload
 from app.adapters.queue.inline import InlineExecutor
+from app.adapters.queue.live_moves import LiveMoves
 from app.adapters.store.sql import SqlStore
 from app.bootstrap import LazySandbox, context
 from app.config.settings import SandboxSettings
@@ -99,24 +101,33 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def served(migrated_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a dashboard in a process of its own: NiceGUI differs under pytest."""
+    """The address of a dashboard without a queue: nothing listens there."""
+    folder = tmp_path_factory.mktemp("dashboard")
+    with serving_from(folder, migrated_database, "redis://127.0.0.1:9/0") as address:
+        yield address
+
+
+@contextmanager
+def serving_from(folder: Path, database: str, queue: str) -> Iterator[str]:
+    """Serves a dashboard in a process of its own: NiceGUI differs under pytest."""
     environment = {
         **os.environ,
-        "EVOQ_DATABASE_URL": migrated_database,
-        "EVOQ_REDIS_URL": "redis://127.0.0.1:9/0",  # nothing listens there
+        "EVOQ_DATABASE_URL": database,
+        "EVOQ_REDIS_URL": queue,
         "EVOQ_DASHBOARD_TOKEN": TOKEN,
     }
     command = [sys.executable, "-c", "from app.cli import main; main()", "dashboard", "--port", "0"]
-    folder = tmp_path_factory.mktemp("dashboard")
     with subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        line = process.stdout.readline()
-        found = re.search(r"(http://127\.0\.0\.1:\d+)/", line)
-        assert found, line
-        yield found.group(1)
-        process.terminate()
+        try:
+            line = process.stdout.readline()
+            found = re.search(r"(http://127\.0\.0\.1:\d+)/", line)
+            assert found, line
+            yield found.group(1)
+        finally:
+            process.terminate()
 
 
 @pytest.fixture
@@ -309,6 +320,46 @@ def test_the_games_of_a_run_are_shown_live_and_replayed(
         expect(main).to_contain_text("after move 1 of 3: 3 by the first player")
         expect(picture.locator("circle[fill='#d64545']")).to_have_count(1)
         assert visited.page.evaluate("window.harmed") is None
+
+
+def test_a_board_follows_a_game_that_is_played(
+    browser: Browser,
+    store: SqlStore,
+    run: Run,
+    migrated_database: str,
+    broker: redis.Redis,
+    valkey: str,
+    tmp_path: Path,
+):
+    a, _, c = hold_tournament(store, run)
+    with psycopg.connect(address_of(store)) as connection:
+        at_work = "SELECT id FROM trials WHERE run = %s AND leased_until IS NOT NULL"
+        [[trial]] = connection.execute(at_work, [run.id]).fetchall()
+    moves = LiveMoves(valkey)
+    with (
+        serving_from(tmp_path, migrated_database, valkey) as base,
+        visiting(browser, base) as visited,
+    ):
+        main = visited.open(f"/run/{run.id}/games")
+        board = main.get_by_role("region", name="Boards").locator(".board").nth(0)
+        expect(board).to_contain_text(f"{c[:8]} – {a[:8]}")
+        expect(board.locator(".blank")).to_have_text("being played")
+
+        moves.show(trial, ["4"])
+        expect(board.locator("svg circle[fill='#d64545']")).to_have_count(1)
+        expect(board).to_contain_text("being played, move 1: 4")
+        moves.show(trial, ["4", "4", "3"])
+        expect(board.locator("svg circle[fill='#d64545']")).to_have_count(2)
+        expect(board.locator("svg circle[fill='#f2c230']")).to_have_count(1)
+        expect(board.locator("svg rect[fill='none']")).to_have_count(1)  # the last move
+
+        moves.show(trial, ["4", "4", "<img src=x onerror='window.harmed = 6'>\u202e"])
+        expect(board).to_contain_text("move 3: <img src=x onerror='")
+        moves.show(trial, ["\u202e<b>x"])
+        expect(board).to_contain_text(r"move 1: \u202e<b>x")
+        assert visited.page.evaluate("window.harmed") is None
+        broker.set(f"evoq:moves:{trial}", "\xff nonsense")
+        expect(board.locator(".blank")).to_have_text("being played")
 
 
 def test_pages_without_games_say_what_to_do(visit: Visit, run: Run):

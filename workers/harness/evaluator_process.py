@@ -39,7 +39,7 @@ from .syscall_filter import SyscallFilter
 MODULE_NAME = "evaluation_module"
 _MESSAGE_BYTES = 131_072
 _MOST_NAMES = 1000
-_MOST_DESCRIPTORS = 4
+_MOST_DESCRIPTORS = 5
 _RESULT_CHUNK = 65_536
 _DONE = struct.Struct("=dQ")
 """CPU seconds and peak memory in KiB, which a kept process reports after a trial."""
@@ -316,6 +316,31 @@ def _import(layout: SandboxLayout, path: str) -> Any:
     return module
 
 
+@dataclass(frozen=True)
+class _Writers:
+    """The writing ends of a trial's pipes.
+
+    Attributes:
+      moves: Takes the moves of a game, and never waits; None where none is played.
+    """
+
+    results: int
+    out: int
+    err: int
+    moves: int | None
+
+    def kept(self) -> tuple[int, ...]:
+        """Returns those that the evaluator itself writes to."""
+        return (self.results,) if self.moves is None else (self.results, self.moves)
+
+
+def _writers(request: dict[str, Any], fds: list[int]) -> tuple[_Writers, list[int]]:
+    """Returns the writing ends that came with a request, and the other descriptors."""
+    results, out, err, *others = fds
+    moves = others.pop(0) if request["moves"] else None
+    return _Writers(results, out, err, moves), others
+
+
 class EvaluatorProcess:
     """A process of the evaluator, which measures one trial, or several where it is kept."""
 
@@ -333,46 +358,52 @@ class EvaluatorProcess:
           fds: Its result, its streams, and a channel if forks are answered or the process is kept.
           imported: What the modules held after the import; None where the process is not kept.
         """
-        results, out, err, *channels = fds
+        writers, channels = _writers(request, fds)
         os.setsid()
-        limits.take_streams(os.open("/dev/null", os.O_RDWR), out, err)
-        limits.close_all_but((results, *channels))
+        limits.take_streams(os.open("/dev/null", os.O_RDWR), writers.out, writers.err)
+        limits.close_all_but((*writers.kept(), *channels))
         channel = socket.socket(fileno=channels[0]) if channels else None
         _confine(self._layout, self._mode, request, self._filters, channel)
         if channel is not None and request["trials"] > 1 and imported is not None:
-            self._run_several(request, results, imported, channel)
+            self._run_several(request, writers, imported, channel)
             return
         if channel is not None:
             channel.close()
-        self._measure(request, results)
+        self._measure(request, writers)
 
     def _run_several(
-        self, request: dict[str, Any], results: int, imported: ModuleState, channel: socket.socket
+        self,
+        request: dict[str, Any],
+        writers: _Writers,
+        imported: ModuleState,
+        channel: socket.socket,
     ) -> None:
         before, spent = ProcessState(self._layout.work), CpuAndMemory.now()
         libraries = LibraryState()
         while True:
-            if not (self._measure(request, results) and before.unchanged_but_for_the_trial()):
+            if not (self._measure(request, writers) and before.unchanged_but_for_the_trial()):
                 return
             if not (imported.unchanged() and libraries.unchanged()):
                 return
             os.chdir("/")
-            os.close(results)
+            for fd in writers.kept():
+                os.close(fd)
             now = CpuAndMemory.now()
             channel.send(_DONE.pack(now.cpu_seconds - spent.cpu_seconds, now.peak_kib))
             message, fds, _, _ = socket.recv_fds(channel, _MESSAGE_BYTES, _MOST_DESCRIPTORS)
             if not message:
                 return
             request, spent = json.loads(message), now
-            results, out, err = fds
-            limits.take_streams(0, out, err)
-            for fd in (out, err):
+            writers, _ = _writers(request, fds)
+            limits.take_streams(0, writers.out, writers.err)
+            for fd in (writers.out, writers.err):
                 os.close(fd)
             limits.renew_cpu_time(request["limits"])
 
-    def _measure(self, request: dict[str, Any], results: int) -> bool:
+    def _measure(self, request: dict[str, Any], writers: _Writers) -> bool:
         """Runs the stage function and writes its document; returns whether that is a result."""
-        os.set_inheritable(results, False)  # what the evaluator starts must not answer for it
+        for fd in writers.kept():
+            os.set_inheritable(fd, False)  # what the evaluator starts must not answer for it
         directory, asked_pid = request["directory"], os.getpid()
         os.environ.update(TMPDIR=directory, HOME=directory, EVOQ_PROGRAM_SOURCE=request["sources"])
         os.umask(0o077)
@@ -380,7 +411,7 @@ class EvaluatorProcess:
         confine.reseed(request["seed"])
         shared = self._mode == "compatible"
         document = _call(
-            self._module, request, shared, self._layout.evaluator
+            self._module, request, shared, self._layout.evaluator, writers.moves
         )  # fmt: skip
         if os.getpid() != asked_pid:  # a forked child that returned: its parent answers
             os._exit(0)
@@ -389,7 +420,7 @@ class EvaluatorProcess:
                 stream.flush()
         view = memoryview(document)
         while view:
-            view = view[os.write(results, view[:_RESULT_CHUNK]) :]
+            view = view[os.write(writers.results, view[:_RESULT_CHUNK]) :]
         return result.is_result(document)
 
 
@@ -416,7 +447,9 @@ def _confine(
         filters.evaluator.install()
 
 
-def _call(module: Any, request: dict[str, Any], shared: bool, root: str) -> bytes:
+def _call(
+    module: Any, request: dict[str, Any], shared: bool, root: str, showing: int | None
+) -> bytes:
     asked_pid, paths = os.getpid(), request["paths"]
     named = {"cases": request["cases"]} if request["cases"] else {}
     moves: list[str] = []
@@ -425,7 +458,7 @@ def _call(module: Any, request: dict[str, Any], shared: bool, root: str) -> byte
         if inspect.isawaitable(returned):
             returned = asyncio.run(_awaited(returned))
         if inspect.isgenerator(returned):
-            returned = result.played(returned, moves)
+            returned = result.played(returned, moves, showing)
         return result.document(returned, int(request["limits"]["result_bytes"]))
     except BaseException as error:
         if os.getpid() != asked_pid:

@@ -1,4 +1,4 @@
-"""The pipes a trial writes into: its result and the output of evaluator and programs.
+"""The pipes a trial writes into: its result, the output of evaluator and programs, moves.
 
 What is read goes into buffers of fixed size that are overwritten after the trial.
 """
@@ -11,6 +11,8 @@ from . import frames
 
 _RESULT, _EVALUATOR_OUT, _EVALUATOR_ERR, _FIRST_PROGRAM_OUT = range(4)
 _PER_PROCESS = 2
+MOVES_BYTES = 16_384
+"""Moves of a game that are shown while it is played; all that it ever sends fits into a pipe."""
 MOST_PROGRAMS = 2
 """Programs of a trial whose output is kept apart."""
 _MOST_READS = 64
@@ -112,6 +114,8 @@ class Collector:
 class TrialPipes:
     """A pipe for the result, and two for the evaluator and for each program of a trial.
 
+    A game has one more, for its moves so far.  Its writer never waits: what does not fit is lost.
+
     They exist from the moment they are made until what is left in them has been read.
 
     Attributes:
@@ -120,9 +124,13 @@ class TrialPipes:
     """
 
     def __init__(
-        self, results: Collector, streams: tuple[Capture, ...], programs: int, *, apart: bool
+        self,
+        results: Collector,
+        streams: tuple[Capture, ...],
+        programs: int,
+        moves: Collector | None = None,
     ) -> None:
-        kept = min(programs, MOST_PROGRAMS) if apart else 1
+        kept = 1 if moves is None else min(programs, MOST_PROGRAMS)
         self.streams = streams[: _PER_PROCESS * (1 + max(1, kept))]
         self._pipes = [os.pipe() for _ in range(1 + len(self.streams))]
         self._results = results
@@ -130,12 +138,18 @@ class TrialPipes:
         self.sinks: dict[int, Capture | Collector] = dict(
             zip(readers, (results, *self.streams), strict=True)
         )
-        for reader in readers:
+        self._moves: tuple[int, ...] = ()
+        if moves is not None:
+            reader, writer = os.pipe()
+            os.set_blocking(writer, False)
+            self.sinks[reader], self._moves = moves, (writer,)
+        for reader in self.sinks:
             os.set_blocking(reader, False)
 
     def evaluator_writers(self) -> list[int]:
-        """Returns the writing ends for a result, output and errors."""
-        return [self._pipes[which][1] for which in (_RESULT, _EVALUATOR_OUT, _EVALUATOR_ERR)]
+        """Returns the writing ends for a result, output, errors, and the moves of a game."""
+        own = [self._pipes[which][1] for which in (_RESULT, _EVALUATOR_OUT, _EVALUATOR_ERR)]
+        return [*own, *self._moves]
 
     def program_writers(self, index: int) -> tuple[int, int]:
         """Returns the writing ends for output and errors of a program."""

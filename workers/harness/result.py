@@ -59,12 +59,13 @@ def failure(kind: str, detail: str, seat: int | None = None, moves: Sequence[str
     return json.dumps({"failure": body}).encode()
 
 
-def played(game: Iterator[object], moves: list[str]) -> Any:
+def played(game: Iterator[object], moves: list[str], showing: int | None = None) -> Any:
     """Returns the result of a game that yields its moves, with the moves.
 
     Args:
       game: What the evaluator's function returned.
       moves: Filled while the game goes on.
+      showing: Where each move is written for who watches, until one does not fit; None: nowhere.
 
     Raises:
       NotAResult: The game has too many moves, or returned no dict.
@@ -80,6 +81,17 @@ def played(game: Iterator[object], moves: list[str]) -> Any:
         if len(moves) == _MAX_MOVES:
             raise NotAResult(f"a game of more than {_MAX_MOVES} moves")
         moves.append(_text(move)[:_MAX_MOVE])
+        if showing is not None and not _shown(moves[-1], showing):
+            showing = None
+
+
+def _shown(move: str, showing: int) -> bool:
+    """Writes a move as a line of JSON, as a whole or not at all; returns whether it fitted."""
+    try:
+        os.write(showing, json.dumps(move).encode() + b"\n")
+    except OSError:  # the pipe is full, or nobody reads it
+        return False
+    return True
 
 
 def raised(

@@ -28,6 +28,8 @@ _EVALUATOR_END_SECONDS = 5.0
 _PASSING_ON_SECONDS = 0.2
 _DYING_SECONDS = 1.0
 _STALL_SECONDS = 0.5
+_SHOWING_SECONDS = 0.25
+"""Between two messages with the moves of a game that goes on."""
 _LOOKING_SHARE = 4
 """A look at what a trial holds is followed by a pause at least this many times as long."""
 _KIB = 1024
@@ -74,8 +76,9 @@ class TrialRun:
         self._blamed: int | None = None
         self._largest: int | None = None
         self._pipes = TrialPipes(
-            state.results, state.streams, len(sources), apart=self._turns is not None
+            state.results, state.streams, len(sources), None if self._turns is None else state.moves
         )
+        self._shown, self._show_at = 0, time.monotonic() + _SHOWING_SECONDS
 
     def _watch_of_holdings(self) -> HoldingsWatch | None:
         """Returns what measures the trial, where the kernel does not bound it as a whole."""
@@ -104,6 +107,7 @@ class TrialRun:
         for stream in state.streams:
             stream.clear()
         state.results.clear()
+        state.moves.clear()
 
     def _watch(self, deadline: float) -> None:
         state = self._state
@@ -134,6 +138,9 @@ class TrialRun:
                 self._stopped_by = "timeout"
                 self._take_processor_times()
                 return
+            if now >= self._show_at:
+                self._show_moves()
+                self._show_at = now + _SHOWING_SECONDS
             if now >= quiet_until:
                 self._check_usage(deadline)
                 checked = time.monotonic()
@@ -164,6 +171,13 @@ class TrialRun:
                     if not self._pipes.read(fd):
                         poll.unregister(fd)
                     self._check_output()
+
+    def _show_moves(self) -> None:
+        """Sends what the evaluator has written of the moves of its game since the last time."""
+        new = self._state.moves.view()[self._shown :]
+        if new:
+            frames.write_frame(self._state.host[1], {"moves": len(new)}, [new])
+            self._shown += len(new)
 
     @staticmethod
     def _is_of(turns: Turns, fd: int) -> bool:

@@ -73,6 +73,7 @@ def prepare(
         clock = (game["move_seconds"], game["game_seconds"]) if game else None
         programs, request = _guarded(layout, directory, (trial, first), names, sources, clock)
     request.update({name: header[name] for name in ("function", "cases", "limits", "seed")})
+    request["moves"] = turns is not None
     return TrialFiles(directory, programs, request, turns)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from .evaluator_process import EvaluatorZygote
 from .forks import ForkFilter
-from .pipes import MOST_PROGRAMS, Capture, Collector
+from .pipes import MOST_PROGRAMS, MOVES_BYTES, Capture, Collector
 from .sandbox_layout import SandboxLayout
 from .syscall_filter import SyscallFilter
 
@@ -37,9 +37,11 @@ class ZygoteState:
     result_bytes: int
     streams: tuple[Capture, ...] = field(init=False)
     results: Collector = field(init=False)
+    moves: Collector = field(init=False)
     served: int = 0
     programs: int = 0
 
     def __post_init__(self) -> None:
         self.streams = tuple(Capture() for _ in range(2 + 2 * MOST_PROGRAMS))
         self.results = Collector(self.result_bytes + _RESULT_OVERHEAD_BYTES)
+        self.moves = Collector(MOVES_BYTES)

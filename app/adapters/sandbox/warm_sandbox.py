@@ -20,6 +20,7 @@ from app.ports.protocols import Misconfigured, Unavailable
 _LENGTHS = struct.Struct(">IQ")
 _LARGEST_HEADER = 1 << 20
 _CAPTURED_BYTES = 7 << 16  # six streams of bounded head and tail
+_MOVES_BYTES = 16_385  # as in the harness's `pipes`
 _RESULT_OVERHEAD_BYTES = 65_536  # as in the harness's `zygote_state`
 _EXTRA_MEMORY_MIB = 128
 _BACKSTOP_SECONDS = 5.0  # after the deadline: ending and cleaning inside the sandbox
@@ -258,14 +259,7 @@ class WarmSandbox:
         deadline = time.monotonic() + job.limits.wall_seconds + _BACKSTOP_SECONDS
         self._connection.send(_frame(header, [source for _, source in job.programs]), deadline)
         most = job.limits.result_bytes + _RESULT_OVERHEAD_BYTES + 1 + _CAPTURED_BYTES
-        try:
-            report, raw = self._receive(deadline, most)
-        except SandboxOverdue:
-            late_seconds = time.monotonic() - deadline
-            if late_seconds < _BACKSTOP_SECONDS:
-                raise
-            # This process was itself held up, by a pause of its container perhaps.
-            report, raw = self._receive(time.monotonic() + _BACKSTOP_SECONDS, most)
+        report, raw = self._report(job, deadline, most)
         self.served += 1
         self.clean = not report["left"] and not report["evaluator_lost"]
         parts: list[bytes] = []
@@ -275,6 +269,26 @@ class WarmSandbox:
             position += size
         result, *streams = parts
         return TrialReport(report, result, tuple(streams))
+
+    def _report(self, job: Job, deadline: float, most_raw: int) -> tuple[dict[str, Any], bytes]:
+        """Returns the report on a trial, and shows the moves of a game that come before it."""
+        moves = b""
+        while True:
+            try:
+                header, raw = self._receive(deadline, most_raw)
+            except SandboxOverdue:
+                late_seconds = time.monotonic() - deadline
+                if late_seconds < _BACKSTOP_SECONDS:
+                    raise
+                # This process was itself held up, by a pause of its container perhaps.
+                header, raw = self._receive(time.monotonic() + _BACKSTOP_SECONDS, most_raw)
+            if "moves" not in header:
+                return header, raw
+            moves += raw
+            if not raw or len(moves) > _MOVES_BYTES:
+                raise SandboxLost(f"{len(moves)} bytes of moves, {len(raw)} of them new")
+            if job.watch is not None:
+                job.watch(_moves(moves))
 
     def _receive(self, deadline: float, most_raw: int) -> tuple[dict[str, Any], bytes]:
         header_bytes, raw_bytes = _LENGTHS.unpack(self._connection.receive(_LENGTHS.size, deadline))
@@ -318,6 +332,17 @@ def sandbox_memory_mib(limits: Limits) -> int:
     kernel charges for files.
     """
     return limits.memory_mib + limits.memory_mib // 4 + _EXTRA_MEMORY_MIB
+
+
+def _moves(lines: bytes) -> list[str]:
+    """Returns the moves of whole lines, each of which should be a text in JSON."""
+    moves = []
+    for line in lines.split(b"\n")[:-1]:
+        try:
+            moves.append(str(json.loads(line)))
+        except (ValueError, RecursionError):
+            break
+    return moves
 
 
 def _frame(header: dict[str, Any], raw: Any = ()) -> list[bytes]:

@@ -151,7 +151,7 @@ _OF_PROGRAM = """
     ORDER BY id
 """
 _GAMES = """
-    SELECT players[1] AS first, players[2] AS second, cases[1] AS number,
+    SELECT id AS trial, players[1] AS first, players[2] AS second, cases[1] AS number,
         evaluation IS NOT NULL AS ended,
         evaluation IS NULL AND coalesce(leased_until > now(), false) AS at_work,
         coalesce(evaluation -> 'artifacts' ->> 'position', '') AS position

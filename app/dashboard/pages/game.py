@@ -103,7 +103,8 @@ class _Replay:
         )
         unknown = "" if position else "; this position is not known: the last one may be"
         set_text(self._said, made + unknown)
-        self._picture.set_content(picture(shown(position)) if position else "")
+        before = shown(self._position(at - 1)) if at else ""
+        self._picture.set_content(picture(shown(position), before) if position else "")
         self._moves.set_content(_moves(moves, at))
 
     def _position(self, at: int) -> str:

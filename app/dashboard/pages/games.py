@@ -26,7 +26,7 @@ from app.dashboard.pages.sources import Sources
 from app.dashboard.pages.text import shown
 from app.domain.program import ProgramId
 from app.domain.run import Run
-from app.reports.boards import picture
+from app.reports.boards import picture, position_after
 from app.reports.games import DirectedChild, PlayedGame, Standing
 
 MOST_BOARDS = 8
@@ -145,6 +145,7 @@ class _GamesView:
             return
         if before is None or before.boards != found.boards or before.cohort != found.cohort:
             self._show_boards(found)
+        if before is None or before.cohort != found.cohort or _ended(before) != _ended(found):
             self._cross.set_content(self._crosstable(found.standings[:MOST_CROSSED]))
             self._ended.show(self._ended_rows(found.boards))
         if before is None or (before.ratings, before.cohort) != (found.ratings, found.cohort):
@@ -277,7 +278,11 @@ class _Board:
         game = board.game
         state = board.state if board.state != "at work" else "being played"
         blank = f'<div class="blank">{state}</div>'
-        self._picture.set_content(picture(shown(board.position)) if board.position else blank)
+        if board.moves:
+            state += f", move {len(board.moves)}: {shown(board.moves[-1])[:20]}"
+        before = position_after(board.moves[:-1])
+        drawn = picture(shown(board.position), before) if board.position else blank
+        self._picture.set_content(drawn)
         set_text(self._players, f"{board.first[:_SHORT]} – {board.second[:_SHORT]}")
         if game is not None:
             state = f"{result(game)}: {ending(game.termination, game.failure, game.culprit)}"
@@ -285,6 +290,10 @@ class _Board:
         self._replay.set_visibility(game is not None)
         if game is not None:
             self._replay.props(f'href="/run/{self._run.id}/games/{game.id}"')
+
+
+def _ended(found: GamesDocument) -> list[PlayedGame]:
+    return [board.game for board in found.boards if board.game is not None]
 
 
 def _why_empty(found: GamesDocument) -> str:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from app.dashboard.comparisons import ComparisonDocument, comparison, comparisons
-from app.dashboard.games import GamesDocument, games_document
+from app.dashboard.games import GamesDocument, at_work, games_document, with_moves
 from app.dashboard.pages.layout import page, say
 from app.dashboard.reads import ArchiveDocument, RunReader, RunRow, TreeDocument
 from app.dashboard.system import SystemDocument
@@ -87,13 +87,18 @@ class Sources:
         return await self._fresh(key, lambda: self.reader.tree(run, improvements))
 
     async def games(self, run: Run, cohort: int | None) -> GamesDocument:
-        """Returns the games of a run; see `games_document`."""
+        """Returns the games of a run, with the moves of those at work; see `games_document`."""
         course = (await self.tail(run)).course
-        return await self._fresh(
+        found = await self._fresh(
             ("games", run.id, cohort),
             lambda: games_document(self.reader.store, run, course, cohort),
             GAMES_SECONDS,
         )
+        if not (trials := at_work(found)):
+            return found
+        key = ("moves", run.id, cohort)
+        moves = await self._fresh(key, lambda: self.reader.moves(trials), GAMES_SECONDS)
+        return with_moves(found, moves)
 
     async def comparisons(self) -> list[ComparedRuns]:
         return await self._fresh("comparisons", lambda: comparisons(self.reader.store))

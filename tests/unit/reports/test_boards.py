@@ -53,6 +53,20 @@ def test_a_board_of_another_game_shows_its_characters() -> None:
     assert [one.text for one in named(svg, "text")] == ["A", "<", ".", "&", "B", ".", ".", ".", "C"]
 
 
+def test_the_cells_of_the_last_move_are_framed() -> None:
+    def framed(position: str, before: str) -> list[tuple[str | None, str | None]]:
+        rectangles = named(picture(position, before), "rect")
+        return [(one.get("x"), one.get("y")) for one in rectangles if one.get("fill") == "none"]
+
+    moves = ["4", "4", "3"]
+    disc = framed(position_after(moves), position_after(moves[:-1]))
+    assert disc == [("82", "202")]
+    pawn = framed(position_after(["e2e4", "e7e5"]), position_after(["e2e4"]))
+    assert pawn == [("162", "42"), ("162", "122")]
+    assert framed(CONNECT_FOUR, "") == framed(CONNECT_FOUR, CHESS) == []
+    assert framed("no board", "nor this") == []
+
+
 def test_a_text_that_is_no_board_is_shown_as_lines() -> None:
     svg = picture("</text><script>alert(1)</script>\n\"onload='x'")
     assert [one.text for one in named(svg, "text")] == [
