@@ -181,7 +181,7 @@ def hold_tournament(store: SqlStore, run: Run) -> list[str]:
             Closed(cohort=cohorts[0], island=0, podium=(a, b)),
             Directed(proposal=1, island=0, category="search", text=WORDS, by=WORDS),
             Entered(cohort=cohorts[1], island=0, proposal=1, program=c, parents=(a,)),
-            *(play(cohorts[1], *game) for *game, ended in games if ended),
+            *(play(cohorts[1], x, y, number) for x, y, number, ended in games if ended),
         ]
         for fact in facts:
             tx.events.emit(run.id, fact)
