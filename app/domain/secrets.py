@@ -20,13 +20,14 @@ _LONG_TOKEN = re.compile(r"(?<![A-Za-z0-9])(?<!sha256:)[A-Za-z0-9]{32,}")
 """A long run of letters and digits; the digest of a container image is public."""
 
 _ASSIGNED = re.compile(
-    r"""(?ix)\b((?:\w*_)? (?:password|passwd|token|secret|(?:api|access|private)[_-]?key))
+    r"""(?ix)\b(\w* (?:password|passwd|token|secret|(?:api|access|private)[_-]?key))
         (["']?\s*[=:]\s*) (?:"[^"\n]*" | '[^'\n]*' | [^\s,;}]+)"""
 )
 _HEADER = re.compile(
-    r"""(?ix)\b(authorization["']?\s*[:=]\s*["']?(?:(?:bearer|basic|token)\s+)?)[^\s"',;]+"""
+    r"""(?ix)\b(authorization["']?\s*[:=]\s*(?:b?["'])?(?:(?:bearer|basic|token)\s+)?)[^\s"',;]+"""
 )
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]{1,200}@")
+_BEARER = re.compile(r"(?i)\b(bearer\s+)(?=[^\s\d]{0,80}\d)[\w.~+/-]{8,}=*")
+_CREDENTIALS = re.compile(r"(?<=://)(?:[^/@\s]{1,200}@)+")
 _PRIVATE_KEY = re.compile(
     r"(?s)-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
     r".*?(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)"
@@ -62,6 +63,7 @@ def redacted(text: str) -> str:
     text = _QUERY.sub(rf"\1{REDACTED}", text)
     text = _ASSIGNED.sub(rf"\1\2{REDACTED}", text)
     text = _HEADER.sub(rf"\1{REDACTED}", text)
+    text = _BEARER.sub(rf"\1{REDACTED}", text)
     text = _KEY_LINE.sub(r"\1<REDACTED_TOKEN>", text)
     return _LONG_TOKEN.sub("<REDACTED_TOKEN>", text)
 

@@ -35,6 +35,7 @@ KEYS = (
     "AIzaSyA1234567890abcdef",
     "-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----",
     "https://me:hunter2@models.example/v1",
+    "postgresql://me:p@hunter2@models.example/v1",
     "glpat-abcdefgh1234",
     "gho_abcdefgh1234",
     "pypi-AgEIcHlwaS5vcmcCJDk4",
@@ -46,6 +47,8 @@ GUESSES = (
         for name in ("key", "token", "dashboard_token", "sig", "X-Amz-Signature", "apikey")
     ),
     *("password = hunter2", "Authorization: Bearer abc.def-ghi", "a1" * 20),
+    *("{'Authorization': b'Bearer abc.def-ghi'}", "sent Bearer abc.def-ghi_1234 to it"),
+    *('"SecretAccessKey": "hunter2"', "dbPassword=hunter2"),
 )
 """What may be a secret: removed from what is shown, and kept in files that are used afterwards."""
 
