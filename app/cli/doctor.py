@@ -282,7 +282,7 @@ def _docker(target: Target) -> Finding:
         )
     elif socket_at_hand():
         detail = f"no engine answers at {socket_at_hand()}; programs run only if it does"
-        remedy = "start Docker, or set EVOQ_SANDBOX__BACKEND=process"
+        remedy = _without_an_engine(target)
     elif target.deployed:
         detail = "no engine answers here; programs of workers here run in processes"
         remedy = "only workers of the queue `cpu` need it: start it where they run"
@@ -290,6 +290,19 @@ def _docker(target: Target) -> Finding:
         detail = "no engine answers; programs run in processes"
         remedy = "install and start Docker for the strongest sandbox"
     return Finding("Docker", False, detail, remedy)
+
+
+def _without_an_engine(target: Target) -> str:
+    """Returns what to do where the engine does not answer.
+
+    A worker in a container that may open the engine's socket boots no sandbox of child processes.
+    """
+    if target.deployed:
+        return (
+            "start Docker, or take DOCKER_GID out of .env, then `docker compose up -d`: programs "
+            "then run in processes"
+        )
+    return "start Docker, or set EVOQ_SANDBOX__BACKEND=process"
 
 
 def _sandbox(target: Target, screen: Screen) -> Iterator[Finding]:
@@ -302,7 +315,7 @@ def _sandbox(target: Target, screen: Screen) -> Iterator[Finding]:
         with open_sandbox(settings, screen) as sandbox:
             protections = sandbox.protections()
     except Unavailable as error:
-        remedy = "set EVOQ_SANDBOX__BACKEND=process, or start Docker"
+        remedy = _without_an_engine(target)
         yield Finding("sandbox", False, str(error), remedy, required=not target.deployed)
         return
     yield Finding("sandbox cells", True, _warm_sandboxes(settings))

@@ -54,7 +54,8 @@ def choose(
             raise Unavailable(
                 f"no Docker engine answers at {socket}, where this process can connect. Start "
                 f"Docker, or choose child processes with sandbox.backend=process "
-                f"(EVOQ_SANDBOX__BACKEND=process for a worker)"
+                f"(EVOQ_SANDBOX__BACKEND=process for a worker; in a deployment with "
+                f"docker-compose.yml take DOCKER_GID out of .env instead)"
             )
         return _processes(settings, show_progress)
     from app.adapters.sandbox import containers

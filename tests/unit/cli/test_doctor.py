@@ -53,14 +53,17 @@ def test_an_engine_that_does_not_run_is_started_where_it_is_needed(
     assert remedy in _docker(target(deployed=deployed)).remedy
 
 
-@pytest.mark.parametrize("deployed", [False, True])
+@pytest.mark.parametrize(
+    ("deployed", "remedy"),
+    [(False, "or set EVOQ_SANDBOX__BACKEND=process"), (True, "or take DOCKER_GID out of .env")],
+)
 def test_an_engine_that_does_not_answer_at_its_socket_is_started_or_not_chosen(
-    engines_socket: Path, deployed: bool
+    engines_socket: Path, deployed: bool, remedy: str
 ) -> None:
     found = _docker(target(deployed=deployed))
 
     assert str(engines_socket) in found.detail
-    assert "start Docker, or set EVOQ_SANDBOX__BACKEND=process" in found.remedy
+    assert f"start Docker, {remedy}" in found.remedy
 
 
 def test_what_one_of_several_workers_lacks_is_a_finding() -> None:
