@@ -1,21 +1,23 @@
 """Asking: models are asked within a run's budget, and replies are saved before they are read."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 from app.domain.operator import Completion
 from app.domain.run import Run
 from app.domain.search.budget import NOTHING, Charge, Price, charge
+from app.engine.attempt import outlasting
 from app.engine.budget import lost, price_ceiling, set_aside
 from app.engine.context import Context
-from app.ports.protocols import NEVER, Stop, Stopped, Unavailable
+from app.ports.protocols import NEVER, Stop, Stopped, Unavailable, Unwritable
 from app.ports.records import Turn
 
 TRIES = 15
 """How often saving a reply is attempted.  In a worker each attempt waits up to 20 s for Postgres:
 five minutes in all, because a paid reply cannot be obtained again."""
+_ROOM_SECONDS = 300.0
+"""How long saving a reply waits for room in the ledger, for the same reason."""
 
 
 class Unaffordable(Exception):
@@ -107,7 +109,8 @@ def _save(ctx: Context, turn: Turn) -> None:
     if not any(turn.completions) and turn.booked == Charge():
         return
     kind, work = ("save", turn.cohort.run), partial(_overtaken, ctx)
-    [overtaken] = _at_last(lambda: ctx.share(kind, [turn], work))
+    saving = partial(_at_last, partial(ctx.share, kind, [turn], work))
+    [overtaken] = outlasting(ctx, saving, _ROOM_SECONDS)
     if overtaken:
         raise Overtaken(f"turn {turn.number} of cohort {turn.cohort.id} was answered before")
 
@@ -115,8 +118,12 @@ def _save(ctx: Context, turn: Turn) -> None:
 def _at_last(save: Callable[[], list[bool]]) -> list[bool]:
     """Saves, again and again while the ledger cannot be reached: a paid reply is not lost."""
     for _ in range(TRIES - 1):
-        with suppress(Unavailable):
+        try:
             return save()
+        except Unwritable:
+            raise
+        except Unavailable:
+            continue
     return save()
 
 

@@ -1,7 +1,7 @@
 """Attempts: what all steps have in common that lease their work, whatever they do with it."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -11,7 +11,7 @@ from app.domain.run import Run, RunState
 from app.domain.secrets import redacted
 from app.engine.context import Context, LeaseKind, Pace
 from app.ports.ledger import Exhausted, Transaction
-from app.ports.protocols import Misconfigured, Starved, Stop, Unavailable
+from app.ports.protocols import Misconfigured, Starved, Stop, Unavailable, Unwritable
 
 
 class Subject(Protocol):
@@ -54,7 +54,8 @@ def attempt(
       Unavailable: A port could not be reached; trying again later is safe.
     """
     try:
-        leased = ctx.share(f"lease {kind}s", ids, partial(_leased, ctx, claim))
+        claiming = partial(ctx.share, f"lease {kind}s", ids, partial(_leased, ctx, claim))
+        leased = outlasting(ctx, claiming, ctx.pace.redeliver_seconds)
     except Exhausted as error:
         stop(ctx, error.run, RunState.FAILED, f"{kind} {error.subject}: {error}")
         return
@@ -80,14 +81,9 @@ def carry_out(
                 tx.leases.release(proposals, trials, ctx.pace.retry_seconds)
         if fault is None:
             return
-        with ctx.store.begin() as tx:
-            # The attempt of a starved trial counts: the last one is recorded, whatever came of it.
-            tried = left[:1] if isinstance(fault, Starved) else []
-            proposals, trials = _by_kind(kind, left[len(tried) :])
-            tx.leases.release(proposals, trials, ctx.pace.retry_seconds)
-            tx.leases.release([], tried, ctx.pace.retry_seconds, counted=True)
-            if isinstance(fault, Unavailable):
-                explain(tx, run.id, fault)
+        # Not for as long as another worker takes to lease them, who would lose them by this.
+        giving_back = partial(_give_back, ctx, kind, run, left, fault)
+        outlasting(ctx, giving_back, ctx.pace.lease_seconds / 2)
         if isinstance(fault, EvaluatorBroken):
             reason = f"the evaluator of {run.problem_name!r} is broken: {fault}"
             stop(ctx, run.id, RunState.FAILED, reason)
@@ -95,6 +91,53 @@ def carry_out(
             stop(ctx, run.id, RunState.PAUSED, str(fault))
         else:
             raise fault
+
+
+def outlasting(ctx: Context, act: Callable[[], Result], seconds: float) -> Result:
+    """Returns what a transaction returns, which is tried again while the ledger has no room.
+
+    Without that the message of the step, or its lease, would be lost until `reap` finds it.
+
+    Raises:
+      Unavailable: It cannot be reached, or had no room for so many seconds.
+    """
+    pause, waited_seconds = ctx.pace.retry_seconds, 0.0
+    while True:
+        try:
+            return act()
+        except Unwritable:
+            waited_seconds += pause
+            if pause <= 0.0 or waited_seconds > seconds:
+                raise
+            ctx.wait(pause)
+
+
+def _save(ctx: Context, run: Run, save: Callable[[], None]) -> None:
+    """Saves results while their leases are kept; the run says why that takes long."""
+    try:
+        save()
+    except Unwritable as error:
+        with suppress(Unavailable), ctx.store.begin() as tx:
+            explain(tx, run.id, error)
+        outlasting(ctx, save, ctx.pace.redeliver_seconds)
+
+
+def _give_back(
+    ctx: Context,
+    kind: LeaseKind,
+    run: Run,
+    left: Sequence[int],
+    fault: Unavailable | EvaluatorBroken,
+) -> None:
+    """Releases what a step could not go on with, and stores why the run waits."""
+    # The attempt of a starved trial counts: the last one is recorded, whatever came of it.
+    tried = left[:1] if isinstance(fault, Starved) else []
+    proposals, trials = _by_kind(kind, left[len(tried) :])
+    with ctx.store.begin() as tx:
+        tx.leases.release(proposals, trials, ctx.pace.retry_seconds)
+        tx.leases.release([], tried, ctx.pace.retry_seconds, counted=True)
+        if isinstance(fault, Unavailable):
+            explain(tx, run.id, fault)
 
 
 def _leased(
@@ -137,7 +180,7 @@ def _performed(
             fault = error
         if results:
             try:
-                save(ctx, run, results)
+                _save(ctx, run, partial(save, ctx, run, results))
             except Unavailable as error:
                 fault = error
                 # Not at once where replies were paid for: another worker may have the lease now.

@@ -10,7 +10,7 @@ from app.domain.run import Run, RunState
 from app.domain.search.cohort import TrialId
 from app.domain.search.shares import next_run
 from app.engine.advance import Advance, advance
-from app.engine.attempt import carry_out, stop
+from app.engine.attempt import carry_out, outlasting, stop
 from app.engine.context import Context, Pace
 from app.engine.enqueue import enqueue
 from app.engine.validation import validated
@@ -51,7 +51,8 @@ def evaluate(ctx: Context, *trials: TrialId) -> None:
     left = trials
     for _ in range(TURNS):
         try:
-            [lease] = ctx.share("lease a place", [left], partial(_leased, ctx))
+            claiming = partial(ctx.share, "lease a place", [left], partial(_leased, ctx))
+            [lease] = outlasting(ctx, claiming, ctx.pace.redeliver_seconds)
         except Exhausted as error:
             stop(ctx, error.run, RunState.FAILED, f"trial {error.subject}: {error}")
             continue

@@ -54,6 +54,10 @@ class Starved(Unavailable):
         self.outcome = outcome
 
 
+class Unwritable(Unavailable):
+    """The ledger answers, and has no room for what was to be written: nothing of it was."""
+
+
 class Stopped(Unavailable):
     """The work of a port was asked to stop before its end: its result is not wanted any more."""
 

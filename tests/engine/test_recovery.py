@@ -1,5 +1,6 @@
 """What a crash leaves behind is found again; what is repeated is harmless."""
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -14,7 +15,7 @@ from app.domain.run import RunState
 from app.engine import lifecycle, steps
 from app.engine.attempt import stop
 from app.engine.context import Context, Pace
-from app.ports.protocols import NEVER, Misconfigured, Starved, Stop, Unavailable
+from app.ports.protocols import NEVER, Misconfigured, Starved, Stop, Unavailable, Unwritable
 from tests.engine.conftest import new_run, run_to_the_end, table
 from tests.engine.toy import problem
 
@@ -94,6 +95,51 @@ def test_a_starved_trial_is_tried_again_and_is_a_timeout_at_the_last_attempt(ctx
     assert (final.state, failures) == (RunState.FINISHED, {"timeout": 1})
     assert busy.asked == 3
     assert "waiting: the machine is too busy for a trial: no result" in reasons
+
+
+def test_while_the_ledger_has_no_room_steps_wait_and_lose_neither_message_nor_result(
+    ctx: Context,
+) -> None:
+    toy = problem()
+    run = lifecycle.start(ctx, toy, new_run(toy, budget=3))
+    refused, waits, reasons = Counter[str](), list[float](), set[str]()
+
+    def full(kind: object, *work: object) -> object:
+        name = kind[0] if isinstance(kind, tuple) else kind
+        if refused[name] < 2:
+            refused[name] += 1
+            raise Unwritable("the database: no space left on device")
+        return ctx.share(kind, *work)  # type: ignore[arg-type]
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        with ctx.store.begin() as tx:
+            reasons.add(tx.runs.get(run.id).reason)
+
+    crowded = replace(ctx, share=full, wait=wait)  # type: ignore[arg-type]
+    ctx.executor.drain(table(crowded), lambda: False)  # type: ignore[attr-defined]
+    with ctx.store.begin() as tx:
+        final = tx.runs.get(run.id)
+
+    assert (final.state, final.proposals) == (RunState.FINISHED, 3)
+    assert "waiting" not in final.reason
+    assert {"lease proposals", "lease a place", "record"} <= refused.keys()
+    assert set(waits) == {ctx.pace.retry_seconds}
+    assert len(waits) >= len(refused)
+    assert "waiting: the database: no space left on device" in reasons
+
+
+def test_a_ledger_that_has_no_room_for_long_is_left_to_the_next_step(ctx: Context) -> None:
+    def full(*_: object) -> object:
+        raise Unwritable("the database: no space left on device")
+
+    toy, waits = problem(), list[float]()
+    lifecycle.start(ctx, toy, new_run(toy, budget=1))
+    crowded = replace(ctx, share=full, wait=waits.append)  # type: ignore[arg-type]
+    with pytest.raises(Unwritable):
+        ctx.executor.drain(table(crowded), lambda: False)  # type: ignore[attr-defined]
+
+    assert sum(waits) <= ctx.pace.redeliver_seconds
 
 
 def test_a_run_whose_results_cannot_be_saved_waits_and_says_for_what(ctx: Context) -> None:

@@ -18,7 +18,7 @@ from app.domain.events import Noticed
 from app.domain.program import Program
 from app.domain.search.archive import Cell, Elite
 from app.engine.context import Context
-from app.ports.protocols import Misconfigured, Unavailable
+from app.ports.protocols import Misconfigured, Unavailable, Unwritable
 from app.ports.records import Plan
 from tests.contracts.store import StoreContract, a_run
 from tests.engine.conftest import new_run, run_to_the_end
@@ -112,6 +112,16 @@ def test_a_connection_the_server_ended_is_unavailable_and_the_next_one_works(
 
     with pytest.raises(Unavailable, match="database"):
         ended()
+    with store.begin() as tx:
+        tx.problems.add(problem())
+
+
+def test_a_ledger_without_room_is_distinguished_from_one_that_is_out_of_reach(
+    store: SqlStore,
+) -> None:
+    full = "DO $$ BEGIN RAISE EXCEPTION 'No space left' USING ERRCODE = 'disk_full'; END $$"
+    with pytest.raises(Unwritable, match="No space left"), store.begin() as tx:
+        tx.leases._c.exec_driver_sql(full)  # type: ignore[attr-defined]
     with store.begin() as tx:
         tx.problems.add(problem())
 

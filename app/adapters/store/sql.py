@@ -28,7 +28,7 @@ from app.adapters.store.trials import SqlTrials
 from app.adapters.store.worker_time import SqlWorkers
 from app.ports import ledger
 from app.ports.history import History
-from app.ports.protocols import Unavailable
+from app.ports.protocols import Unavailable, Unwritable
 
 _SESSION = (
     "-c plan_cache_mode=force_generic_plan -c jit=off"
@@ -165,7 +165,7 @@ class SqlStore:
         except (OperationalError, InterfaceError) as error:
             if isinstance(error.orig, _OURS):
                 raise
-            raise Unavailable(f"the database: {_first_line(error.orig)}") from error
+            raise _unavailable(error.orig) from error
         except PoolTimeout as error:
             raise Unavailable(f"no database connection became free: {error}") from error
 
@@ -223,7 +223,13 @@ def _give_up(connection: Connection, error: psycopg.Error) -> NoReturn:
         raise error
     if connection.connection.driver_connection.closed:  # type: ignore[union-attr]  # psycopg's
         connection.invalidate(error)
-    raise Unavailable(f"the database: {_first_line(error)}") from error
+    raise _unavailable(error) from error
+
+
+def _unavailable(error: BaseException | None) -> Unavailable:
+    """Returns what a driver's error is to those who use the ledger."""
+    kind = Unwritable if isinstance(error, errors.DiskFull) else Unavailable
+    return kind(f"the database: {_first_line(error)}")
 
 
 def _commit(connection: Connection, tx: SqlTransaction) -> None:
