@@ -2,18 +2,23 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from app.adapters.sandbox import warm_sandbox
+from app.adapters.sandbox.bundle import frame_of, harness_texts
 from app.adapters.sandbox.docker import ContainerSettings, DockerSandbox, profile
 from app.adapters.sandbox.engine import DEFAULT_IMAGE
 from app.adapters.sandbox.engine_socket import engine_answers
 from app.adapters.sandbox.images import Images
 from app.adapters.sandbox.pool import PoolSettings
+from app.domain.evaluation import Failure, FailureKind
+from app.domain.problem import Job, Mode
 from app.ports.protocols import Sandbox
-from tests.contracts.sandbox import SandboxContract
+from tests.contracts.sandbox import LIMITS, SQUARE, SandboxContract, metrics, problem
 
 OWNER = os.environ.setdefault("SANDBOX_TEST_OWNER", f"tests-{uuid4().hex[:12]}")
 """Labels what these tests and the processes they start make, so that others may use the engine."""
@@ -47,3 +52,75 @@ class TestContainers(SandboxContract):
     @pytest.fixture
     def sandbox(self, containers: Sandbox) -> Sandbox:
         return containers
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize(
+    ("program", "detail"),
+    [
+        (b"while True: pass", "the sandbox had to be destroyed"),
+        (b"import time\ntime.sleep(60)", "no result within 1 s"),
+    ],
+    ids=["computes", "waits"],
+)
+def test_a_container_that_computes_and_does_not_answer_is_ended_from_outside(
+    monkeypatch: pytest.MonkeyPatch, program: bytes, detail: str
+) -> None:
+    monkeypatch.setattr(warm_sandbox, "harness_frame", held_up_at_the_deadline)
+    sandbox = docker_sandbox(PoolSettings(max_sandboxes=1, spares=0))
+    job = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
+    endless = replace(job, programs=((".py", program),), limits=replace(LIMITS, wall_seconds=1.0))
+
+    failure = sandbox.run(endless).failure
+
+    assert failure is not None
+    assert failure.kind is FailureKind.TIMEOUT
+    assert detail in failure.detail
+    assert metrics(sandbox.run(job)) == {"combined_score": 25}
+    sandbox.close()
+
+
+def held_up_at_the_deadline() -> bytes:
+    """Returns a harness that waits for a while before it ends a trial."""
+    texts = dict(harness_texts())
+    texts["trial.py"] += """
+_end_of_trial = TrialRun._end
+
+def _end_late(trial):
+    if trial._stopped_by == "timeout":
+        time.sleep(2.5)
+    return _end_of_trial(trial)
+
+TrialRun._end = _end_late
+"""
+    return frame_of(texts)
+
+
+CROWD = b"""
+import os, time
+def solve(x):
+    for _ in range(40):
+        if os.fork() == 0:
+            time.sleep(60)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.docker
+def test_where_the_kernel_refuses_no_fork_too_many_processes_end_a_trial(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    texts = dict(harness_texts())  # as in gVisor
+    texts["probes.py"] += "\ndef bound_of_processes(layout, fork_filter):\n    return ''\n"
+    monkeypatch.setattr(warm_sandbox, "harness_frame", lambda: frame_of(texts))
+    sandbox = docker_sandbox(PoolSettings(max_sandboxes=1, spares=0))
+    job = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
+    crowd = replace(job, programs=((".py", CROWD),), limits=replace(LIMITS, processes=24))
+
+    failure = sandbox.run(crowd).failure
+
+    assert failure == Failure(FailureKind.RUNTIME, "more than 24 processes and threads at once")
+    assert metrics(sandbox.run(replace(job, limits=crowd.limits))) == {"combined_score": 25}
+    claimed = {row.name for row in sandbox.protections() if row.on}
+    assert "a bound on the processes of a trial" in claimed
+    sandbox.close()

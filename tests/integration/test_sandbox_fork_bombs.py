@@ -172,6 +172,36 @@ def test_a_crowd_gives_way_to_what_has_to_end_it(behind: ProcessSandbox) -> None
     assert score(run(behind, CROWD, Mode.GUARDED, replace(LIMITS, wall_seconds=60.0))) == 0.5
 
 
+SLEEPING_CROWD = """
+import os, time
+for _ in range(18):
+    if os.fork() == 0:
+        time.sleep(60)
+def solve(x):
+    while os.nice(0) != 19: time.sleep(0.01)
+    return x * x
+"""
+
+
+FEW = """
+import os, time
+for _ in range(4):
+    if os.fork() == 0:
+        time.sleep(60)
+def solve(x):
+    time.sleep(0.2)
+    assert os.nice(0) != 19
+    return x * x
+"""
+
+
+@pytest.mark.parametrize("behind", ["privileged"], indirect=True)
+def test_a_crowd_whose_forks_nobody_answers_gives_way_soon(behind: ProcessSandbox) -> None:
+    limits = replace(LIMITS, wall_seconds=60.0)
+    assert score(run(behind, SLEEPING_CROWD, Mode.GUARDED, limits)) == 0.5
+    assert score(run(behind, FEW, Mode.GUARDED, limits)) == 0.5
+
+
 def test_a_sandbox_reports_what_bounds_its_processes(behind: ProcessSandbox) -> None:
     isolation = booted_isolation(behind)
     assert isolation["limits"]

@@ -41,7 +41,7 @@ _GO_ON = 1
 _CROWD = 4
 """A task that asks for another when there are as many has the lowest priority from then on: else a
 program that forks all it may has 64 times the share of the zygote, which has to end it."""
-_LOWEST_PRIORITY = 19
+LOWEST_PRIORITY = 19
 _PAUSE_SECONDS = 0.02
 """Between two counts.  It also slows down a program that forks in spite of refusals."""
 _PROBING_SECONDS = 5.0
@@ -196,7 +196,7 @@ class ForkGate:
         """Lowers the priority of a task that asks for another in a crowd."""
         if self._most.total - self._left.total >= _CROWD:
             with contextlib.suppress(OSError):  # it has ended, or its identity is another
-                os.setpriority(os.PRIO_PROCESS, task, _LOWEST_PRIORITY)
+                os.setpriority(os.PRIO_PROCESS, task, LOWEST_PRIORITY)
 
     def forget(self, listener: int) -> None:
         """Closes a listener whose processes have all ended."""

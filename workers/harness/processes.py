@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from . import forks
 from .sandbox_layout import FORK_FILTER, ONE, UIDS, SandboxLayout, become
@@ -197,6 +198,14 @@ def _kill_identity(uid: int) -> None:
         finally:
             os._exit(0)
     os.waitpid(helper, 0)
+
+
+def give_way(uids: tuple[int, ...]) -> None:
+    """Gives every process and thread of the given identities the lowest priority."""
+    for uid in uids:
+        with contextlib.suppress(OSError):  # it has none left
+            if os.getpriority(os.PRIO_USER, uid) < forks.LOWEST_PRIORITY:  # of any: one is new
+                as_identity(uid, partial(os.setpriority, os.PRIO_USER, uid, forks.LOWEST_PRIORITY))
 
 
 def as_identity(uid: int, action: Callable[[], None]) -> None:

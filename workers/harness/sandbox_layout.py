@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 
 UIDS, NESTED, ONE = "uids", "nested", "one"
-LIMIT, FORK_FILTER = "limit", "fork_filter"
+LIMIT, FORK_FILTER, MEASURED = "limit", "fork_filter", "measured"
 
 SHARED_MEMORY = "/dev/shm"
 """Where the C library makes named semaphores and shared memory; it cannot be configured."""
@@ -50,7 +50,8 @@ class SandboxLayout:
       ruleset: Descriptor of the Landlock ruleset of all programs; -1 where each makes its own.
       readable: What Landlock lets programs read beside their own directory.
       bounded_by: What bounds the processes of a program: `LIMIT`, the kernel's own limit;
-        `FORK_FILTER`, the zygote, which answers every fork; "", nothing.
+        `FORK_FILTER`, the zygote, which answers every fork; `MEASURED`, the zygote, which ends a
+        trial that has too many; "", nothing.
       reasons: Isolation that was tried and refused, one line each.
     """
 

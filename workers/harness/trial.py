@@ -18,7 +18,7 @@ from .forks import ForkGate, TaskCount
 from .holdings import MEMORY, HoldingsWatch
 from .pipes import TrialPipes
 from .program_server import ProgramServer
-from .sandbox_layout import NESTED
+from .sandbox_layout import LIMIT, MEASURED, NESTED, UIDS
 from .trial_files import PreparedProgram, prepare
 from .turns import Turns, held_bytes
 from .zygote_state import ZygoteState
@@ -32,6 +32,9 @@ _SHOWING_SECONDS = 0.25
 """Between two messages with the moves of a game that goes on."""
 _LOOKING_SHARE = 4
 """A look at what a trial holds is followed by a pause at least this many times as long."""
+_CROWD = 16
+"""Processes and threads of a trial from which on they have the lowest priority: else the zygote, at
+the deadline, has a share of the processors that is one in as many."""
 _KIB = 1024
 
 
@@ -384,6 +387,7 @@ class TrialRun:
         if self._turns is not None:
             self._turns.look_at_files()
             self._check_files(self._turns)
+        self._check_crowd()
         if state.layout.counted_memory and processes.oom_kills(state.layout) > self._oom_before:
             self._stopped_by = MEMORY
         if self._holdings is None or self._stopped_by:
@@ -399,6 +403,23 @@ class TrialRun:
         self._stopped_by = exceeded
         if exceeded and self._turns is not None:  # only the player that is to move runs
             self._blamed = self._largest if exceeded == MEMORY else self._turns.moving
+
+    def _check_crowd(self) -> None:
+        """Lets a crowd of processes give way to this one, which has to end it.
+
+        Where nothing refuses a fork, a trial with more of them than it may have is ended.
+        """
+        layout = self._state.layout
+        if layout.identities != UIDS or layout.bounded_by not in (LIMIT, MEASURED):
+            return
+        most = int(self._bounds["processes"])
+        most *= len(self._programs) if self._turns is None else 1  # one player moves at a time
+        tasks = self._tasks()
+        if layout.bounded_by == LIMIT and tasks.total > _CROWD:
+            processes.give_way(self._program_uids())
+        elif layout.bounded_by == MEASURED and tasks.programs > most:
+            self._stopped_by = "processes"
+            self._blamed = None if self._turns is None else self._turns.moving
 
     def _reap(self) -> None:
         """Takes the status of each process that has ended.

@@ -23,6 +23,7 @@ from . import evaluator_process, file_modes, frames, isolation, kernel, landlock
 from .forks import ForkFilter
 from .sandbox_layout import (
     FORK_FILTER,
+    MEASURED,
     NESTED,
     ONE,
     SHARED_MEMORY,
@@ -82,6 +83,8 @@ def main(modules: dict[str, str]) -> None:
     _preload([*_PRELOADED, *boot["preload"]])
     fork_filter = ForkFilter(file_modes.CALLS if layout.identities == ONE else ())
     layout.bounded_by = probes.bound_of_processes(layout, fork_filter)
+    if boot["kind"] == "container" and not layout.bounded_by:  # gVisor's kernel has neither
+        layout.bounded_by = MEASURED
     limited = probes.limits_hold(layout)
     if layout.own_root:
         layout.readable = landlock.of_sandbox(layout.hides_others)

@@ -7,12 +7,13 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
+from typing import Any
 
-from docker.errors import DockerException
+from docker.errors import DockerException, NotFound
 from requests.exceptions import RequestException
 
 from app.adapters.sandbox.engine import engine_client, remove
-from app.adapters.sandbox.warm_sandbox import SandboxLost, SandboxOverdue
+from app.adapters.sandbox.warm_sandbox import Loss, SandboxLost, SandboxOverdue
 
 _STREAM_HEADER = struct.Struct(">BxxxL")
 _STDOUT, _STDERR = 1, 2
@@ -20,18 +21,32 @@ _ERROR_OUTPUT_BYTES = 2000
 _ENDING_SECONDS = 3.0
 _ANSWER_SECONDS = 5.0
 _LATE_SECONDS = 0.1
-_REMEMBERING_SECONDS = 2  # the end may be reported before its cause
+_COMPUTING_SECONDS, _COMPUTING_SHARE = 0.2, 0.25
+"""How long a container that does not answer is watched, and the share of one processor from which
+on what runs in it, and not the machine, keeps its zygote from answering."""
+_REMEMBERING_SECONDS = 1.0  # the end may be reported before its cause
+_ENDED_FROM_OUTSIDE = ("0", "137", "143")
+"""Exit codes of a container whose zygote ended itself, or that the engine has killed or stopped."""
 
 
 class ContainerConnection:
     """A sandbox at the other end of an attached container's streams."""
 
-    def __init__(self, container: str, engine_seconds: float) -> None:
+    def __init__(self, container: str, engine_seconds: float, *, own_kernel: bool) -> None:
+        """Starts a container and attaches to it.
+
+        Args:
+          container: Its id.
+          engine_seconds: Longest time the engine may take to answer one request.
+          own_kernel: Whether its runtime brings a kernel, which its programs may end.
+        """
+        self._own_kernel = own_kernel
         self._container = container
         self._engine_seconds = engine_seconds
         self._errors = b""
         self._out = bytearray()
         self._closed = False
+        self._ending_seconds = _ENDING_SECONDS
         self._began = int(time.time()) - 1
         with engine_client(engine_seconds) as engine:
             streams = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
@@ -96,33 +111,51 @@ class ContainerConnection:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)  # the zygote reads the end of its input and exits
 
-    def silent(self) -> bool:
+    def silent(self, seconds: float = 0.0) -> bool:
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
-        return not poll.poll(0)
+        return not self._out and not poll.poll(seconds * 1000)  # a piece may hold several frames
+
+    def outrun(self) -> bool:
+        """Asks the engine, twice, how much processor time the container has had."""
+        with engine_client(_ANSWER_SECONDS) as engine:
+            try:
+                before, began = _processor_seconds(engine, self._container), time.monotonic()
+                time.sleep(_COMPUTING_SECONDS)
+                used = _processor_seconds(engine, self._container) - before
+            except NotFound:
+                return False  # it has ended, which its stream reports
+        self._ending_seconds = 0.0
+        return used >= _COMPUTING_SHARE * (time.monotonic() - began)
 
     def check(self) -> None:
         with engine_client(_ANSWER_SECONDS) as engine:
             engine.ping()
 
-    def starved(self) -> bool:
+    def loss(self) -> Loss:
         """Asks the engine, which keeps the events of a removed container for a while.
 
         In an ordinary container the kernel ends one program.  A runtime with a kernel of its own is
-        ended as a whole, and the sandbox with it.
+        ended as a whole, and the sandbox with it: for want of memory, or of threads.
         """
-        until = int(time.time()) + _REMEMBERING_SECONDS
         params = {
             "since": self._began,
-            "until": until,
-            "filters": json.dumps({"container": [self._container], "event": ["oom"]}),
+            "until": f"{time.time() + _REMEMBERING_SECONDS:.3f}",
+            "filters": json.dumps({"container": [self._container], "event": ["oom", "die"]}),
         }
+        loss = Loss.UNKNOWN
         with engine_client(_ANSWER_SECONDS) as engine:
             # The library's own `events` waits for ever.
             url = f"{engine.base_url}/v{engine.api_version}/events"
             with engine.get(url, params=params, stream=True, timeout=_ANSWER_SECONDS) as response:
                 response.raise_for_status()
-                return any(response.iter_lines())
+                for event in map(json.loads, response.iter_lines()):
+                    if event["Action"] == "oom":
+                        return Loss.MEMORY
+                    code = event["Actor"]["Attributes"].get("exitCode", "0")
+                    if self._own_kernel and code not in _ENDED_FROM_OUTSIDE:
+                        loss = Loss.KERNEL
+        return loss
 
     def error_output(self) -> str:
         with contextlib.suppress(SandboxLost, SandboxOverdue):
@@ -137,7 +170,7 @@ class ContainerConnection:
         ended = False
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)  # the zygote reads the end of its input and exits
-        deadline = time.monotonic() + _ENDING_SECONDS
+        deadline = time.monotonic() + self._ending_seconds
         try:
             while time.monotonic() < deadline:
                 self._exactly(1, deadline)
@@ -154,3 +187,9 @@ class ContainerConnection:
         self._response._response.close()  # first: it flushes what lies below it
         self._response.close()
         self._socket.close()
+
+
+def _processor_seconds(engine: Any, container: str) -> float:
+    """Returns the processor time of a container since its start; 0.0 where none is counted."""
+    stats = engine.stats(container, stream=False, one_shot=True)
+    return float(stats["cpu_stats"]["cpu_usage"]["total_usage"]) / 1e9

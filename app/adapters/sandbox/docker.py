@@ -133,7 +133,9 @@ class DockerSandbox:
             trials_per_evaluator=self._trials_per_evaluator,
         )
         connection = ContainerConnection(
-            self._create(job.evaluator, job.limits), self._engine_seconds
+            self._create(job.evaluator, job.limits),
+            self._engine_seconds,
+            own_kernel=bool(self._settings.runtime),
         )
         return WarmSandbox(connection, settings, job.evaluator, job.mode, job.limits, numpy)
 

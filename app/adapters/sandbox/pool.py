@@ -3,14 +3,14 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from app.adapters.sandbox.bundle import beyond_the_library
 from app.adapters.sandbox.protection import protections_of, summary
 from app.adapters.sandbox.verdict import more_than, outcome, starved
-from app.adapters.sandbox.warm_sandbox import SandboxLost, SandboxOverdue, WarmSandbox
+from app.adapters.sandbox.warm_sandbox import Loss, SandboxLost, SandboxOverdue, WarmSandbox
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.problem import Evaluator, EvaluatorBroken, Job, Limits, Mode, Outcome
 from app.ports.protocols import NEVER, Protection, Starved, Stop, Stopped, Unavailable
@@ -23,6 +23,11 @@ _SPARE_FROM = 0.8
 """Share of a sandbox's trials or age from which on a spare is kept ready for it."""
 _LOOKING_SECONDS = 60.0
 """Longest time between two looks at the age of idle sandboxes."""
+_BLAMED: Mapping[Loss, Callable[[Limits], tuple[FailureKind, str]]] = {
+    Loss.MEMORY: lambda limits: (FailureKind.MEMORY, more_than(limits)),
+    Loss.KERNEL: lambda _: (FailureKind.SANDBOX_VIOLATION, "it ended the kernel of its sandbox"),
+}
+"""Losses that are the program's doing."""
 _PROBE = Evaluator("probe", {"evaluator.py": b"def evaluate(path):\n    return {}\n"})
 _PROBE_JOB = Job(_PROBE, "evaluate", ((".py", b""),), mode=Mode.GUARDED)
 
@@ -132,8 +137,8 @@ class Pool:
                 if stop.asked:
                     raise Stopped("the trial was withdrawn") from error
                 reason = str(error)
-                if warm.sandbox.starved():
-                    return _failed(FailureKind.MEMORY, more_than(job.limits), job)
+                if (loss := warm.sandbox.loss()) in _BLAMED:
+                    return _failed(*_BLAMED[loss](job.limits), job)
                 took_seconds = time.monotonic() - began
                 if took_seconds < job.limits.wall_seconds + _HELD_UP_SECONDS:
                     spent_seconds += took_seconds

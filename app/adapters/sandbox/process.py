@@ -23,6 +23,7 @@ from app.adapters.sandbox.installation import not_isolated
 from app.adapters.sandbox.pool import DEFAULT_POOL, Pool, PoolSettings
 from app.adapters.sandbox.warm_sandbox import (
     BootSettings,
+    Loss,
     SandboxLost,
     SandboxOverdue,
     WarmSandbox,
@@ -295,16 +296,21 @@ class _PipeConnection:
     def interrupt(self) -> None:
         os.eventfd_write(self._interrupted, 1)
 
-    def silent(self) -> bool:
+    def silent(self, seconds: float = 0.0) -> bool:
         poll = select.poll()
         poll.register(self._from, select.POLLIN)
-        return not poll.poll(0)
+        poll.register(self._interrupted, select.POLLIN)
+        return not poll.poll(seconds * 1000)
+
+    def outrun(self) -> bool:
+        return False  # the harness ends a crowd before it answers anything, within its five seconds
 
     def check(self) -> None:
         """Nothing lies between a worker and its child process."""
 
-    def starved(self) -> bool:
-        return self._group is not None and self._group.starved()
+    def loss(self) -> Loss:
+        starved = self._group is not None and self._group.starved()
+        return Loss.MEMORY if starved else Loss.UNKNOWN
 
     def counters(self) -> tuple[str, ...]:
         """Returns where the sandbox's zygote reads what was ended for want of memory."""

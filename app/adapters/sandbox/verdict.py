@@ -119,6 +119,9 @@ def _seen_from_outside(job: Job, report: TrialReport) -> Failure | None:
         if starved(job, report):
             detail += f"; the machine gave it {header['cpu_seconds']:.1f} s of processor time"
         return Failure(FailureKind.TIMEOUT, detail)
+    if stopped_by == "processes":
+        most = f"more than {limits.processes} processes and threads at once"
+        return Failure(FailureKind.RUNTIME, most)
     if stopped_by == "output_limit":
         return Failure(FailureKind.OUTPUT_LIMIT, f"more than {limits.output_bytes} bytes of output")
     if stopped_by in _STOPPED:

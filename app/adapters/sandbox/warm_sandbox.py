@@ -6,6 +6,7 @@ import struct
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from enum import Enum, auto
 from typing import Any, Protocol
 
 from app.adapters.sandbox.bundle import (
@@ -24,6 +25,7 @@ _MOVES_BYTES = 16_385  # as in the harness's `pipes`
 _RESULT_OVERHEAD_BYTES = 65_536  # as in the harness's `zygote_state`
 _EXTRA_MEMORY_MIB = 128
 _BACKSTOP_SECONDS = 5.0  # after the deadline: ending and cleaning inside the sandbox
+_USUAL_SECONDS = 1.0  # after the deadline: the same, unless something keeps the zygote from it
 
 _REMEDY = "Correct it; a package it needs goes into a requirements.txt beside it"
 _PLACE = re.compile(r"([^\n]+?, line \d+): ")
@@ -62,6 +64,16 @@ _REFUSALS = {
 }
 
 
+class Loss(Enum):
+    """Why a sandbox is lost."""
+
+    UNKNOWN = auto()
+    MEMORY = auto()
+    """It wanted more memory than it may have."""
+    KERNEL = auto()
+    """The kernel of its own, as gVisor has one, ended with an error."""
+
+
 class SandboxLost(Exception):
     """The sandbox ended or sent an invalid frame; a fresh one may succeed."""
 
@@ -85,16 +97,33 @@ class SandboxConnection(Protocol):
         """Makes a `receive` of another thread, now or later, raise SandboxLost; does not wait."""
         ...
 
-    def silent(self) -> bool:
-        """Returns whether nothing has come since the last frame, not even the stream's end."""
+    def silent(self, seconds: float = 0.0) -> bool:
+        """Returns whether nothing comes within `seconds`, not even the stream's end.
+
+        What came since the last frame counts, and so does an `interrupt`.
+        """
+        ...
+
+    def outrun(self) -> bool:
+        """Returns whether what runs in the sandbox keeps its zygote from answering.
+
+        It does where it computes; where it does not, the machine has no time for the sandbox.
+
+        Raises:
+          Unavailable: What lies between here and the sandbox does not answer.
+        """
         ...
 
     def check(self) -> None:
         """Raises Unavailable if what lies between here and the sandbox does not answer."""
         ...
 
-    def starved(self) -> bool:
-        """Returns whether the sandbox is lost because it wanted more memory than it may have."""
+    def loss(self) -> "Loss":
+        """Returns why the sandbox is lost.
+
+        Raises:
+          Unavailable: What lies between here and the sandbox does not answer.
+        """
         ...
 
     def error_output(self) -> str:
@@ -274,6 +303,7 @@ class WarmSandbox:
         """Returns the report on a trial, and shows the moves of a game that come before it."""
         moves = b""
         while True:
+            self._await_frame(deadline - _BACKSTOP_SECONDS + _USUAL_SECONDS)
             try:
                 header, raw = self._receive(deadline, most_raw)
             except SandboxOverdue:
@@ -289,6 +319,12 @@ class WarmSandbox:
                 raise SandboxLost(f"{len(moves)} bytes of moves, {len(raw)} of them new")
             if job.watch is not None:
                 job.watch(_moves(moves))
+
+    def _await_frame(self, usually: float) -> None:
+        """Waits for a frame until it should have come, or longer where the machine is busy."""
+        late = self._connection.silent(max(0.0, usually - time.monotonic()))
+        if late and self._connection.outrun() and self._connection.silent():
+            raise SandboxOverdue("what runs in the sandbox keeps it from answering")
 
     def _receive(self, deadline: float, most_raw: int) -> tuple[dict[str, Any], bytes]:
         header_bytes, raw_bytes = _LENGTHS.unpack(self._connection.receive(_LENGTHS.size, deadline))
@@ -313,13 +349,13 @@ class WarmSandbox:
         """
         self._connection.check()
 
-    def starved(self) -> bool:
-        """Returns whether a lost sandbox wanted more memory than it may have.
+    def loss(self) -> Loss:
+        """Returns why a sandbox is lost.
 
         Raises:
           Unavailable: The engine does not answer.
         """
-        return self._connection.starved()
+        return self._connection.loss()
 
     def close(self) -> None:
         self._connection.close()

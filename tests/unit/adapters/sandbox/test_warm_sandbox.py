@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from app.adapters.sandbox import warm_sandbox
-from app.adapters.sandbox.warm_sandbox import BootSettings, SandboxOverdue, WarmSandbox
+from app.adapters.sandbox.warm_sandbox import BootSettings, Loss, SandboxOverdue, WarmSandbox
 from app.domain.problem import Evaluator, Job, Limits, Mode
 
 JOB = Job(Evaluator("e", {}), "evaluate", ((".py", b"x"),), Limits(wall_seconds=2.0))
@@ -28,6 +28,8 @@ class Clock:
 class Sandbox:
     """A connection to a sandbox that answers after so many waits, each to its deadline and more."""
 
+    outruns = False
+
     def __init__(self, clock: Clock, *held_up_seconds: float) -> None:
         self._clock = clock
         self._held_up = [*held_up_seconds]
@@ -44,13 +46,17 @@ class Sandbox:
         self._booted = self._booted or size > 12
         return received
 
-    def silent(self) -> bool:
+    def silent(self, seconds: float = 0.0) -> bool:
+        self._clock.now += seconds
         return True
+
+    def outrun(self) -> bool:
+        return self.outruns
 
     def check(self) -> None: ...
 
-    def starved(self) -> bool:
-        return False
+    def loss(self) -> Loss:
+        return Loss.UNKNOWN
 
     def error_output(self) -> str:
         return ""
@@ -85,3 +91,17 @@ def test_a_sandbox_that_does_not_answer_a_worker_that_waits_is_overdue(
 ) -> None:
     with pytest.raises(SandboxOverdue):
         booted(monkeypatch, *held_up_seconds).run(JOB)
+
+
+def test_a_sandbox_that_what_runs_in_it_keeps_from_answering_is_overdue_soon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Sandbox, "outruns", True)
+    sandbox = booted(monkeypatch)
+    with pytest.raises(SandboxOverdue, match="keeps it from answering"):
+        sandbox.run(JOB)
+    assert warm_sandbox.time.monotonic() - 100.0 < JOB.limits.wall_seconds + 1.5
+
+
+def test_a_sandbox_without_processor_time_may_answer_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert booted(monkeypatch).run(JOB).header == REPORT
