@@ -152,8 +152,6 @@ def load(path):
 
 def expected(x):
     return x * x
-
-def evaluate(path):
 """
 
 ALIKE = {
@@ -283,6 +281,60 @@ GUARDED_ONLY_FAILS = {
 }
 
 
+OTHERS = {
+    "a refused write": "load(path).write_at('/tmp/text')\nreturn {}",
+    "the text of the stub": "return {'t': open(path).read()}",
+    "exec in its own names": (
+        "exec(open(path).read(), globals())\nreturn {'v': expected(4), 'w': solve(4)}"
+    ),
+    "an object that equals everything": (
+        "a = load(path).answer(3)\nreturn {'e': a == 99, 'n': a != 99, 'o': 99 == a}"
+    ),
+    "an import of all names": (
+        "sys.path.insert(0, os.path.dirname(path))\nnames = {}\n"
+        "exec('from program import *\\nv = solve(5)\\ns = sorted([2, 1])', names)\n"
+        "return {'v': names['v'], 's': names['s']}"
+    ),
+    "an object that changes": (
+        "p = load(path)\nr = p.Restless()\n"
+        "looks = (lambda: r.value, lambda: float(r), lambda: len(r), lambda: r[0],\n"
+        "         lambda: str(r), lambda: [float(one) for one in r],\n"
+        "         lambda: [one.value for one in r])\n"
+        "return {str(n): look() == look() for n, look in enumerate(looks)}"
+    ),
+    "an iterator": "e = load(path).Endless()\nreturn {'v': [list(e), list(e), list(e)]}",
+    "a script that waits": (
+        "child = subprocess.Popen([sys.executable, path], stdin=subprocess.PIPE,\n"
+        "                         stdout=subprocess.PIPE)\n"
+        "try:\n    child.communicate(timeout=0.5) if False else child.wait(0.5)\n"
+        "except subprocess.TimeoutExpired:\n    child.kill()\n"
+        "out, _ = child.communicate()\nreturn {'n': len(out), 'c': child.returncode}"
+    ),
+    "another language": (
+        "return {'n': len(open(path).read()), 's': os.path.splitext(path)[1]}"
+    ),
+}  # fmt: skip
+
+FUNCTIONS = {
+    body: f"style_{n}"
+    for n, body in enumerate(
+        [*ALIKE.values(), *(body for body, _ in GUARDED_ONLY_FAILS.values()), *OTHERS.values()]
+    )
+}
+"""The function of `EVALUATOR` for each style."""
+
+
+def _function(name: str, body: str) -> str:
+    return f"\ndef {name}(path):\n" + "".join(f"    {line}\n" for line in body.splitlines())
+
+
+EVALUATOR = Evaluator(
+    "styles",
+    {"evaluator.py": (HEAD + "".join(_function(n, b) for b, n in FUNCTIONS.items())).encode()},
+)
+"""One evaluator for all styles, so that they share sandboxes, whose boot takes longer than they."""
+
+
 class EvaluatorStyleContract:
     """Subclass it and provide the fixture `sandbox`."""
 
@@ -292,11 +344,9 @@ class EvaluatorStyleContract:
 
     @staticmethod
     def run(sandbox: Sandbox, body: str, mode: Mode, suffix: str = ".py") -> Outcome:
-        text = HEAD + "".join(f"    {line}\n" for line in body.splitlines())
-        evaluator = Evaluator(f"style {hash(body)}", {"evaluator.py": text.encode()})
-        return sandbox.run(Job(evaluator, "evaluate", ((suffix, PROGRAM),), LIMITS, mode))
+        return sandbox.run(Job(EVALUATOR, FUNCTIONS[body], ((suffix, PROGRAM),), LIMITS, mode))
 
-    def metrics(self, sandbox: Sandbox, body: str, mode: Mode) -> Any:
+    def metrics(self, sandbox: Sandbox, body: str, mode: Mode = Mode.GUARDED) -> Any:
         outcome = self.run(sandbox, body, mode)
         assert outcome.result is not None, (outcome.failure, outcome.stderr.decode())
         return json.loads(outcome.result)["metrics"]
@@ -321,71 +371,49 @@ class EvaluatorStyleContract:
     def test_the_failure_of_a_refused_write_names_the_permitted_directory(
         self, sandbox: Sandbox
     ) -> None:
-        outcome = self.run(sandbox, "load(path).write_at('/tmp/text')\nreturn {}", Mode.GUARDED)
+        outcome = self.run(sandbox, OTHERS["a refused write"], Mode.GUARDED)
         if outcome.failure is not None:  # else this /tmp is the program's own
             assert outcome.failure.kind is FailureKind.RUNTIME
             assert "tempfile.gettempdir()" in outcome.failure.detail
 
     def test_the_stub_names_the_path_of_the_program_text(self, sandbox: Sandbox) -> None:
-        found = self.metrics(sandbox, "return {'t': open(path).read()}", Mode.GUARDED)
+        found = self.metrics(sandbox, OTHERS["the text of the stub"])
         assert "EVOQ_PROGRAM_SOURCE" in found["t"]
 
     def test_text_executed_in_the_evaluator_replaces_no_name_of_it(self, sandbox: Sandbox) -> None:
-        body = "exec(open(path).read(), globals())\nreturn {'v': expected(4), 'w': solve(4)}"
-        assert self.metrics(sandbox, body, Mode.GUARDED) == {"v": 16, "w": 16}
+        assert self.metrics(sandbox, OTHERS["exec in its own names"]) == {"v": 16, "w": 16}
 
     def test_an_object_of_the_program_equals_nothing_of_the_evaluator(
         self, sandbox: Sandbox
     ) -> None:
-        body = "a = load(path).answer(3)\nreturn {'e': a == 99, 'n': a != 99, 'o': 99 == a}"
-        assert self.metrics(sandbox, body, Mode.GUARDED) == {"e": False, "n": True, "o": False}
+        found = self.metrics(sandbox, OTHERS["an object that equals everything"])
+        assert found == {"e": False, "n": True, "o": False}
 
     def test_an_import_of_all_names_replaces_no_built_in(self, sandbox: Sandbox) -> None:
-        body = (
-            "sys.path.insert(0, os.path.dirname(path))\nnames = {}\n"
-            "exec('from program import *\\nv = solve(5)\\ns = sorted([2, 1])', names)\n"
-            "return {'v': names['v'], 's': names['s']}"
-        )
-        assert self.metrics(sandbox, body, Mode.GUARDED) == {"v": 25, "s": [1, 2]}
+        assert self.metrics(sandbox, OTHERS["an import of all names"]) == {"v": 25, "s": [1, 2]}
 
     def test_an_object_stays_as_it_was_read(self, sandbox: Sandbox) -> None:
-        body = (
-            "p = load(path)\nr = p.Restless()\n"
-            "looks = (lambda: r.value, lambda: float(r), lambda: len(r), lambda: r[0],\n"
-            "         lambda: str(r), lambda: [float(one) for one in r],\n"
-            "         lambda: [one.value for one in r])\n"
-            "return {str(n): look() == look() for n, look in enumerate(looks)}"
-        )
-        found = self.metrics(sandbox, body, Mode.GUARDED)
+        found = self.metrics(sandbox, OTHERS["an object that changes"])
         assert found == dict.fromkeys(found, True)
         assert len(found) == 7
 
     def test_an_exhausted_iterator_stays_exhausted(self, sandbox: Sandbox) -> None:
-        body = "e = load(path).Endless()\nreturn {'v': [list(e), list(e), list(e)]}"
-        assert self.metrics(sandbox, body, Mode.GUARDED) == {"v": [[1, 2], [], []]}
+        assert self.metrics(sandbox, OTHERS["an iterator"]) == {"v": [[1, 2], [], []]}
 
     def test_a_killed_script_ends_with_its_program(self, sandbox: Sandbox) -> None:
-        body = (
-            "child = subprocess.Popen([sys.executable, path], stdin=subprocess.PIPE,\n"
-            "                         stdout=subprocess.PIPE)\n"
-            "try:\n    child.communicate(timeout=0.5) if False else child.wait(0.5)\n"
-            "except subprocess.TimeoutExpired:\n    child.kill()\n"
-            "out, _ = child.communicate()\nreturn {'n': len(out), 'c': child.returncode}"
-        )
-        assert self.metrics(sandbox, body, Mode.GUARDED) == {"n": 0, "c": -9}
+        assert self.metrics(sandbox, OTHERS["a script that waits"]) == {"n": 0, "c": -9}
 
     @pytest.mark.parametrize("suffix", [".txt", ".rs", ".sh"])
     def test_a_program_in_another_language_is_a_file(self, sandbox: Sandbox, suffix: str) -> None:
-        body = "return {'n': len(open(path).read()), 's': os.path.splitext(path)[1]}"
         for mode in Mode:
-            outcome = self.run(sandbox, body, mode, suffix)
+            outcome = self.run(sandbox, OTHERS["another language"], mode, suffix)
             assert outcome.result is not None, outcome.failure
             found = json.loads(outcome.result)["metrics"]
             assert found == {"n": len(PROGRAM), "s": suffix}
 
     def test_an_evaluator_may_run_a_program_in_another_language(self, sandbox: Sandbox) -> None:
         text = HEAD + (
-            "    os.chmod(os.path.dirname(path), 0o700) if False else None\n"
+            "def evaluate(path):\n"
             "    copy = shutil.copy(path, os.path.join(tempfile.gettempdir(), 'built'))\n"
             "    os.chmod(copy, 0o700)\n"
             "    done = subprocess.run([copy, '5'], capture_output=True, text=True)\n"

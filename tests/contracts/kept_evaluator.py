@@ -2,7 +2,7 @@
 """What a sandbox promises where one process of the evaluator measures several programs."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -18,7 +18,7 @@ LIMITS = Limits(
     wall_seconds=60.0, cpu_seconds=10.0, memory_mib=256, output_bytes=200_000, result_bytes=100_000
 )
 
-EVALUATOR = b"""
+EVALUATOR = """
 import builtins, dataclasses, functools, gc, importlib.util, locale, logging, math, os, random
 import resource, signal, subprocess, sys, tempfile, threading, time, warnings
 
@@ -72,7 +72,9 @@ def state():
         gc.get_threshold(), time.tzname,
     ]
 
-def evaluate(path):
+"""
+MEASURE = """
+def NAME(path):
     before = list(map(repr, state())) if ASK else []
     program = load(path)
     answer = program.solve(3)
@@ -181,18 +183,46 @@ Open: TypeAlias = Callable[[int], AbstractContextManager[Sandbox]]
 """Opens one sandbox in which a process of the evaluator measures so many trials at most."""
 
 
-def problem(act: str, *, ask: bool = True) -> Evaluator:
-    text = EVALUATOR.replace(b"ACT", act.encode()).replace(b"ASK", str(ask).encode())
-    return Evaluator(f"kept {ask} {act}", {"evaluator.py": text})
+QUIET, ASKING = "quiet", "asking"
+"""Functions of `MEASURING` that do nothing between two trials, and that first look at the state."""
+
+
+def function(name: str, act: str = "pass", *, ask: bool = True) -> str:
+    """Returns the text of a function that measures a program and then acts."""
+    return MEASURE.replace("NAME", name).replace("ACT", act).replace("ASK", str(ask))
+
+
+ACTS = {act: f"act_{n}" for n, act in enumerate([*CARELESS.values(), *TIDIED.values()])}
+"""The functions of `MEASURING` by what they do."""
+_FUNCTIONS = (
+    function(QUIET, ask=False),
+    function(ASKING),
+    *(function(name, act) for act, name in ACTS.items()),
+)
+MEASURING = Evaluator("measuring", {"evaluator.py": (EVALUATOR + "".join(_FUNCTIONS)).encode()})
+"""One evaluator for most tests, so that they share a sandbox: to boot one takes longer than they."""
+
+
+def evaluator(act: str) -> Evaluator:
+    """Returns an evaluator of its own that acts, and never looks at the state."""
+    text = (EVALUATOR + function(QUIET, act, ask=False)).encode()
+    return Evaluator(f"measuring, and {act}", {"evaluator.py": text})
 
 
 def trial(
-    sandbox: Sandbox, act: str = "pass", source: str = SQUARE, *, ask: bool = True, **more: Any
+    sandbox: Sandbox,
+    function: str = QUIET,
+    source: str = SQUARE,
+    *,
+    of: Evaluator = MEASURING,
+    limits: Limits = LIMITS,
+    mode: Mode = Mode.GUARDED,
 ) -> Outcome:
-    limits = more.get("limits", LIMITS)
-    mode = more.get("mode", Mode.GUARDED)
     programs = ((".py", source.encode()),)
-    return last_outcome(sandbox, Job(problem(act, ask=ask), "evaluate", programs, limits, mode))
+    return last_outcome(sandbox, Job(of, function, programs, limits, mode))
+
+
+FAILING = "def solve(x): raise ValueError('no')"
 
 
 def metrics(outcome: Outcome) -> dict[str, Any]:
@@ -202,29 +232,34 @@ def metrics(outcome: Outcome) -> dict[str, Any]:
 
 
 class KeptEvaluatorContract:
-    """Subclass it and provide the fixture `opened`."""
+    """Subclass it and provide the fixtures `opened`, and `shared`, which is open for the module."""
 
     @pytest.fixture
     def opened(self) -> Open:
         raise NotImplementedError
 
     @pytest.fixture
-    def keeping(self, opened: Open) -> Iterator[Sandbox]:
-        with opened(50) as sandbox:
-            yield sandbox
+    def shared(self) -> Sandbox:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def keeping(self, shared: Sandbox) -> Sandbox:
+        """A sandbox whose next trial is the first of a fresh process."""
+        assert trial(shared, source=FAILING).failure is not None
+        return shared
 
     def test_one_process_measures_programs_in_turn(self, keeping: Sandbox) -> None:
-        pids = {metrics(trial(keeping, ask=False))["pid"] for _ in range(6)}
+        pids = {metrics(trial(keeping))["pid"] for _ in range(6)}
         assert len(pids) == 1
 
     @pytest.mark.parametrize("most", [1, 2])
     def test_a_process_measures_no_more_than_it_may(self, opened: Open, most: int) -> None:
         with opened(most) as sandbox:
-            pids = [metrics(trial(sandbox, ask=False))["pid"] for _ in range(6)]
+            pids = [metrics(trial(sandbox))["pid"] for _ in range(6)]
         assert all(pids.count(pid) == most for pid in pids)
 
     def test_a_process_that_runs_the_program_itself_is_never_kept(self, keeping: Sandbox) -> None:
-        pids = [metrics(trial(keeping, ask=False, mode=Mode.COMPATIBLE))["pid"] for _ in range(3)]
+        pids = [metrics(trial(keeping, mode=Mode.COMPATIBLE))["pid"] for _ in range(3)]
         assert len(set(pids)) == 3
 
     @pytest.mark.parametrize(
@@ -233,67 +268,62 @@ class KeptEvaluatorContract:
     def test_a_process_that_may_execute_a_programs_text_is_never_kept(
         self, keeping: Sandbox, text: str
     ) -> None:
-        act = f"import inspect; exec({text}, {{}})"
-        pids = [metrics(trial(keeping, act, ask=False))["pid"] for _ in range(3)]
+        of = evaluator(f"import inspect; exec({text}, {{}})")
+        pids = [metrics(trial(keeping, of=of))["pid"] for _ in range(3)]
         assert len(set(pids)) == 3
 
     @pytest.mark.parametrize("what", CARELESS)
-    def test_nothing_of_a_trial_is_found_by_the_next(self, opened: Open, what: str) -> None:
-        """The first trial of a sandbox is that of a fresh process."""
-        with opened(50) as sandbox:
-            found = [metrics(trial(sandbox, CARELESS[what])) for _ in range(3)]
+    def test_nothing_of_a_trial_is_found_by_the_next(self, keeping: Sandbox, what: str) -> None:
+        found = [metrics(trial(keeping, ACTS[CARELESS[what]])) for _ in range(3)]
         for measured in found[1:]:
             assert measured["state"] == found[0]["state"]
             assert measured["combined_score"] == 1.0
             assert measured["pid"] != found[0]["pid"]
 
     @pytest.mark.parametrize("what", TIDIED)
-    def test_what_each_trial_changes_is_put_back(self, opened: Open, what: str) -> None:
-        with opened(50) as sandbox:
-            found = [metrics(trial(sandbox, TIDIED[what])) for _ in range(3)]
+    def test_what_each_trial_changes_is_put_back(self, keeping: Sandbox, what: str) -> None:
+        found = [metrics(trial(keeping, ACTS[TIDIED[what]])) for _ in range(3)]
         for measured in found[1:]:
             assert measured["state"] == found[0]["state"]
             assert measured["pid"] == found[0]["pid"]
 
     @pytest.mark.parametrize("what", POISON)
-    def test_no_answer_of_a_program_harms_the_next(self, opened: Open, what: str) -> None:
-        with opened(50) as sandbox:
-            fresh = metrics(trial(sandbox))["state"]
-            outcome = trial(sandbox, source=POISON[what])
-            assert outcome.failure is not None or metrics(outcome)["combined_score"] in (0.0, 1.0)
-            after = trial(sandbox)
+    def test_no_answer_of_a_program_harms_the_next(self, keeping: Sandbox, what: str) -> None:
+        fresh = metrics(trial(keeping, ASKING))["state"]
+        outcome = trial(keeping, ASKING, POISON[what])
+        assert outcome.failure is not None or metrics(outcome)["combined_score"] in (0.0, 1.0)
+        after = trial(keeping, ASKING)
         assert metrics(after)["state"] == fresh
         assert metrics(after)["combined_score"] == 1.0
         assert after.peak_memory_mib < 200
 
     def test_a_failure_ends_the_process(self, keeping: Sandbox) -> None:
-        first = metrics(trial(keeping, ask=False))["pid"]
-        failed = trial(keeping, ask=False, source="def solve(x): raise ValueError('no')")
+        first = metrics(trial(keeping))["pid"]
+        failed = trial(keeping, source=FAILING)
         assert failed.failure is not None
         assert failed.failure.kind is FailureKind.RUNTIME
-        assert metrics(trial(keeping, ask=False))["pid"] != first
+        assert metrics(trial(keeping))["pid"] != first
 
     def test_a_timeout_ends_the_process(self, keeping: Sandbox) -> None:
         brief = replace(LIMITS, wall_seconds=1.0)
-        first = metrics(trial(keeping, ask=False, limits=brief))["pid"]
-        slow = trial(keeping, ask=False, limits=brief, source="def solve(x):\n    while True: pass")
+        first = metrics(trial(keeping, limits=brief))["pid"]
+        slow = trial(keeping, limits=brief, source="def solve(x):\n    while True: pass")
         assert slow.failure is not None
         assert slow.failure.kind is FailureKind.TIMEOUT
-        assert metrics(trial(keeping, ask=False, limits=brief))["pid"] != first
+        assert metrics(trial(keeping, limits=brief))["pid"] != first
 
     def test_each_trial_has_the_whole_cpu_time(self, keeping: Sandbox) -> None:
         frugal = replace(LIMITS, cpu_seconds=1.0)
         busy = "until = time.process_time() + 0.6\n    while time.process_time() < until: pass"
-        outcomes = [trial(keeping, busy, ask=False, limits=frugal) for _ in range(5)]
+        outcomes = [trial(keeping, of=evaluator(busy), limits=frugal) for _ in range(3)]
         assert len({metrics(outcome)["pid"] for outcome in outcomes}) == 1
         assert all(0.6 <= outcome.cpu_seconds < 1.0 for outcome in outcomes)
 
     def test_an_evaluator_beyond_its_cpu_time_is_ended(self, keeping: Sandbox) -> None:
         frugal = replace(LIMITS, cpu_seconds=1.0)
-        act = "while answer != 9: pass"
-        assert metrics(trial(keeping, act, ask=False, limits=frugal))["combined_score"] == 1.0
-        wrong = "def solve(x): return 8"
-        outcome = trial(keeping, act, wrong, ask=False, limits=frugal)
+        of = evaluator("while answer != 9: pass")
+        assert metrics(trial(keeping, of=of, limits=frugal))["combined_score"] == 1.0
+        outcome = trial(keeping, source="def solve(x): return 8", of=of, limits=frugal)
         assert outcome.failure is not None
         assert outcome.failure.kind is FailureKind.TIMEOUT
         assert outcome.wall_seconds < LIMITS.wall_seconds / 2

@@ -1,11 +1,13 @@
 """One process of a guarded evaluator for several programs, in processes and in containers."""
 
+from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
 
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
+from app.ports.protocols import Sandbox
 from tests.contracts.kept_evaluator import KeptEvaluatorContract, Open
 from tests.integration.test_sandbox_docker import docker_sandbox
 from tests.integration.test_sandbox_process import sandbox_behind
@@ -15,11 +17,27 @@ def _pool(trials_per_evaluator: int) -> PoolSettings:
     return PoolSettings(max_sandboxes=1, spares=0, trials_per_evaluator=trials_per_evaluator)
 
 
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Sandbox]:
+    sandbox_behind("privileged").close()
+    with closing(ProcessSandbox(_pool(50))) as sandbox:
+        yield sandbox
+
+
 class TestKeptEvaluatorsInProcesses(KeptEvaluatorContract):
     @pytest.fixture
-    def opened(self) -> Open:
-        sandbox_behind("privileged").close()
+    def opened(self, processes: Sandbox) -> Open:
         return lambda most: closing(ProcessSandbox(_pool(most)))
+
+    @pytest.fixture
+    def shared(self, processes: Sandbox) -> Sandbox:
+        return processes
+
+
+@pytest.fixture(scope="module")
+def containers() -> Iterator[Sandbox]:
+    with closing(docker_sandbox(_pool(50))) as sandbox:
+        yield sandbox
 
 
 @pytest.mark.slow
@@ -28,3 +46,7 @@ class TestKeptEvaluatorsInContainers(KeptEvaluatorContract):
     @pytest.fixture
     def opened(self) -> Open:
         return lambda most: closing(docker_sandbox(_pool(most)))
+
+    @pytest.fixture
+    def shared(self, containers: Sandbox) -> Sandbox:
+        return containers
