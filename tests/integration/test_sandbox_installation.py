@@ -215,10 +215,15 @@ def require_isolation(level: str) -> None:
         pytest.skip(f"this kernel or user does not permit {level} isolation")
 
 
+ALWAYS = "app.adapters.sandbox.installation._ALWAYS"
+"""The packages of every environment; those of the next two tests go without, which are large."""
+
+
 @pytest.mark.slow
 def test_a_build_backend_reaches_nothing_of_the_worker(
-    secrets: dict[str, object], tmp_path: Path
+    secrets: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(ALWAYS, ())
     level = "privileged" if os.geteuid() == 0 else "unprivileged"
     require_isolation(level)
     environments = Environments(folder=tmp_path / "cache")
@@ -239,11 +244,12 @@ def test_a_build_backend_reaches_nothing_of_the_worker(
 INSTALL = """
 import encodings.idna, json, os, shutil, sys  # once it is another user, it can import nothing
 from pathlib import Path
-from app.adapters.sandbox import bundle, environments
+from app.adapters.sandbox import bundle, environments, installation
 from app.domain.problem import Evaluator
 python, cache, *_ = sys.argv[1:]
 files = {name: text.encode() for name, text in json.load(sys.stdin).items()}
 bundle.harness_frame()
+installation._ALWAYS = ()
 os.setgroups([])
 os.setresgid(65534, 65534, 65534)
 os.setresuid(65534, 65534, 65534)
