@@ -1,13 +1,18 @@
 """The command, called in this process."""
 
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app.adapters.store.schema import upgrade
 from app.cli.application import status_of
+from app.embedded.stack import EmbeddedStack
 
 PROGRAM = """\
 # EVOLVE-BLOCK-START
@@ -73,6 +78,21 @@ class Evoq:
         code = status_of([str(argument) for argument in arguments])
         printed = self._capture.readouterr()
         return CommandResult(code, printed.out, printed.err)
+
+
+@contextmanager
+def kept_stack(home: Path, *, workers: bool = True) -> Iterator[None]:
+    """Keeps the stack of a folder running, which every command of that folder joins.
+
+    To start servers takes several times what most commands do, and workers several times as long.
+    """
+    environment = {**os.environ, "EVOQ_SANDBOX__BACKEND": "process"}
+    stack = EmbeddedStack(home, upgrade, environment=environment)
+    stack.start(workers=workers)
+    try:
+        yield
+    finally:
+        stack.stop()
 
 
 def problem_folder(

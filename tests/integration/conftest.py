@@ -1,10 +1,11 @@
 """The command in a folder of its own, with nothing in the environment that would shape a run."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.cli import Evoq
+from tests.integration.cli import Evoq, kept_stack
 
 SHAPING = (
     "EVOQ_DATABASE_URL",
@@ -29,3 +30,20 @@ def evoq(place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     for variable in SHAPING:
         monkeypatch.delenv(variable, raising=False)
     return Evoq(capsys)
+
+
+@pytest.fixture(scope="session")
+def kept_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of a stack without workers that is kept running."""
+    folder = tmp_path_factory.mktemp("servers")
+    with kept_stack(folder, workers=False):
+        yield folder
+
+
+@pytest.fixture
+def servers(evoq: Evoq, kept_servers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets commands find a Postgres that runs, with the runs of other tests in it.
+
+    To start one takes several times what most commands do.
+    """
+    monkeypatch.setenv("EVOQ_HOME", str(kept_servers))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.cli import Evoq, problem_folder
+from tests.integration.cli import Evoq, kept_stack, problem_folder
 from tests.integration.mock_llm import Mock, mock_llm
 
 
@@ -31,6 +31,7 @@ def programs(evoq: Evoq, run: str) -> list[tuple[Any, ...]]:
     return [(row["ordinal"], row["state"], row["program"], row["fitness"]) for row in rows]
 
 
+@pytest.mark.usefixtures("servers")
 def test_a_warm_run_asks_no_model_and_finds_the_same_programs(
     evoq: Evoq, mock: Mock, tmp_path: Path
 ) -> None:
@@ -69,6 +70,7 @@ def test_a_warm_run_asks_no_model_and_finds_the_same_programs(
     assert best["costs"]["models_usd"] == first["models_usd"]
 
 
+@pytest.mark.usefixtures("servers")
 def test_a_generation_asks_one_strategist_and_an_adversary_of_every_child(
     evoq: Evoq, mock: Mock, tmp_path: Path
 ) -> None:
@@ -85,6 +87,7 @@ def test_a_generation_asks_one_strategist_and_an_adversary_of_every_child(
     assert 0 < counts["adversary"] <= 6 <= counts["generator"]
 
 
+@pytest.mark.usefixtures("servers")
 def test_a_run_ends_at_its_tokens_and_resume_continues_with_more(
     evoq: Evoq, mock: Mock, tmp_path: Path
 ) -> None:
@@ -112,9 +115,10 @@ def test_workers_time_is_charged_to_the_run_they_worked_for(evoq: Evoq, tmp_path
     prices = ["--set", "prices.cpu_usd_per_hour=3600", "--set", "prices.gpu_usd_per_hour=7200"]
 
     result = evoq("run", folder, "--iterations", 30, "--name", "timed", "--json", *prices)
-    costs = evoq("show", "timed", "--json").json["costs"]
-    shown = evoq("show", "timed").out
-    everything = evoq("costs", "--json").json
+    with kept_stack(tmp_path / ".evoq", workers=False):
+        costs = evoq("show", "timed", "--json").json["costs"]
+        shown = evoq("show", "timed").out
+        everything = evoq("costs", "--json").json
 
     assert result.code == 0, result.err
     assert (everything["runs"], everything["tokens"]) == (1, 0)

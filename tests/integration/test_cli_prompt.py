@@ -75,27 +75,28 @@ def test_wrong_usage_has_a_remedy(evoq: Evoq, tmp_path: Path, arguments: list[st
     assert expected in result.err
 
 
+@pytest.mark.usefixtures("servers")
 def test_a_runs_prompt_shows_what_comes_next_and_any_program_by_its_id(evoq: Evoq, tmp_path: Path):
     folder = problem_folder(tmp_path / "toy")
-    run = evoq("run", folder, "--reproducible", "--name", "r", "--json").json
+    run = evoq("run", folder, "--reproducible", "--name", "shown", "--json").json
     best = run["best"]["program"]
 
-    following = evoq("prompt", "--run", "r", "--json").json
-    chosen = evoq("prompt", "--run", "r", "--program", best[:10], "--json").json
+    following = evoq("prompt", "--run", "shown", "--json").json
+    chosen = evoq("prompt", "--run", "shown", "--program", best[:10], "--json").json
     (folder / "prompts").mkdir()
     (folder / "prompts" / "diff_user.txt").write_text("New: {fitness_score}")
-    tried = evoq("prompt", folder, "--run", "r", "--program", best[:10], "--json")
-    absent = evoq("prompt", "--run", "r", "--program", "ffff0000ffff")
+    tried = evoq("prompt", folder, "--run", "shown", "--program", best[:10], "--json")
+    absent = evoq("prompt", "--run", "shown", "--program", "ffff0000ffff")
 
     assert "Fitness: " in following["user"]
-    assert following["run"] == "r"
+    assert following["run"] == "shown"
     assert chosen["program"] == best
     assert f"Fitness: {run['best']['fitness']:.6g}" in chosen["user"]
     assert best not in chosen["inspirations"]
     assert tried.json["user"] == f"New: {run['best']['fitness']:.6g}"
     assert "is not as it was" in tried.err
     assert absent.code == 1
-    assert "evoq metrics r" in absent.err
+    assert "evoq metrics shown" in absent.err
 
 
 def test_a_mix_that_completes_an_unnamed_function_is_refused(evoq: Evoq, tmp_path: Path):

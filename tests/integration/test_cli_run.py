@@ -19,17 +19,16 @@ from urllib.request import urlopen
 import psutil
 import pytest
 
-from app.adapters.store.schema import upgrade
 from app.cli.local_state import up_lock
-from app.embedded.stack import EmbeddedStack, attach
-from tests.integration.cli import CONFIG, EVALUATOR, STAGED, Evoq, problem_folder
+from app.embedded.stack import attach
+from tests.integration.cli import CONFIG, EVALUATOR, STAGED, Evoq, kept_stack, problem_folder
 from tests.integration.worker_double import until
 
 FILES = {
     *("best_program.py", "best.json", "metrics.jsonl", "metrics.csv"),
     *("evolution.png", "failures.png", "archive.png", "settings.json"),
 }
-SLOW_EVALUATOR = EVALUATOR.replace("    spec =", "    time.sleep(0.15)\n    spec =", 1)
+SLOW_EVALUATOR = EVALUATOR.replace("    spec =", "    time.sleep(0.6)\n    spec =", 1)
 SECONDS = 240
 ENDLESS = 100_000
 """Proposals of a run that is interrupted, however late."""
@@ -39,11 +38,8 @@ ENDLESS = 100_000
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with a stack that runs, which every command of this module joins."""
     folder = tmp_path_factory.mktemp("cli")
-    environment = {**os.environ, "EVOQ_SANDBOX__BACKEND": "process"}
-    stack = EmbeddedStack(folder / ".evoq", upgrade, environment=environment)
-    stack.start()
-    yield folder
-    stack.stop()
+    with kept_stack(folder / ".evoq"):
+        yield folder
 
 
 @pytest.fixture
@@ -299,12 +295,12 @@ def serving(endpoint: type[BaseHTTPRequestHandler]) -> Iterator[str]:
 
 @pytest.mark.parametrize("way", [(), ("--reproducible",)], ids=["workers", "inline"])
 def test_a_model_that_refuses_the_key_pauses_the_run_with_the_reason(
-    evoq: Evoq, refusing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: tuple[str, ...]
+    evoq: Evoq, refusing: str, tmp_path: Path, request: pytest.FixtureRequest, way: tuple[str, ...]
 ):
     folder = problem_folder(tmp_path / "asking")
     name = "-".join(["asking", *(option.strip("-") for option in way)])
     if way:
-        monkeypatch.setenv("EVOQ_HOME", str(tmp_path / "home"))
+        request.getfixturevalue("servers")
 
     result = evoq(
         *("run", folder, "--name", name, "--iterations", "4", "--json", *way),
@@ -400,11 +396,11 @@ def test_an_outdated_schema_is_an_error_with_the_remedy(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("servers")
 def test_the_same_seed_gives_the_same_run_in_one_process(
     evoq: Evoq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     folder = problem_folder(tmp_path / "again")
-    monkeypatch.setenv("EVOQ_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
 
     results = [
@@ -529,12 +525,12 @@ def test_the_stack_that_is_kept_up_serves_and_ends_with_an_interrupt(
 
 @pytest.mark.parametrize("way", [(), ("--reproducible",)], ids=["workers", "inline"])
 def test_a_model_that_does_not_answer_pauses_the_run_and_spends_nothing(
-    evoq: Evoq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: tuple[str, ...]
+    evoq: Evoq, tmp_path: Path, request: pytest.FixtureRequest, way: tuple[str, ...]
 ):
     folder = problem_folder(tmp_path / "waiting")
     name = "-".join(["waiting", *(option.strip("-") for option in way)])
     if way:
-        monkeypatch.setenv("EVOQ_HOME", str(tmp_path / "home"))
+        request.getfixturevalue("servers")
 
     with serving(Failing) as address:
         result = evoq(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.cli import Evoq, problem_folder
+from tests.integration.cli import Evoq, kept_stack, problem_folder
 
 NESTED = (
     *("--set", "search.strategy=best_of_n", "--set", "strategy.n=2"),
@@ -12,16 +12,27 @@ NESTED = (
 )
 
 
-@pytest.mark.parametrize("where", [(), ("--reproducible",)])
-def test_a_run_searches_inside_its_proposals_and_shows_it(
-    evoq: Evoq, tmp_path: Path, where: tuple[str, ...]
+@pytest.mark.usefixtures("servers")
+def test_a_reproducible_run_searches_inside_its_proposals_and_shows_it(
+    evoq: Evoq, tmp_path: Path
 ) -> None:
-    folder = problem_folder(tmp_path / "sum")
+    require_nested(evoq, tmp_path, "--reproducible")
+
+
+def test_a_run_on_workers_searches_inside_its_proposals_and_shows_it(
+    evoq: Evoq, tmp_path: Path
+) -> None:
+    with kept_stack(tmp_path / ".evoq"):
+        require_nested(evoq, tmp_path)
+
+
+def require_nested(evoq: Evoq, place: Path, *where: str) -> None:
+    folder = problem_folder(place / "sum")
 
     result = evoq("run", folder, "--iterations", "16", "--name", "around", *NESTED, *where)
     document = evoq("show", "around", "--json").json
     shown, listed = evoq("show", "around").out, evoq("list-runs").out
-    [row] = evoq("list-runs", "--json").json
+    [row] = [row for row in evoq("list-runs", "--json").json if row["run"] == "around"]
     inner = evoq("show", "around:0", "--json").json
 
     assert result.code == 0, result.err
