@@ -2,7 +2,8 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -121,27 +122,56 @@ def migrated_database(postgres: str) -> str:
     return postgres
 
 
-@pytest.fixture
-def database(migrated_database: str) -> str:
-    """The address of a database with an empty ledger.
+@pytest.fixture(scope="session")
+def empty_ledger(migrated_database: str) -> Iterator[Callable[[], None]]:
+    """Empties the ledger, over a connection of its own.
 
     Rows are deleted: this takes 30 ms, `TRUNCATE` 150, a migration 300, a copy of a template 600.
     The ids of earlier tests do not come again.
     """
-    tables = [f'DELETE FROM "{name}"' for name in metadata.tables]
-    with psycopg.connect(migrated_database.replace("+psycopg", ""), autocommit=True) as connection:
-        connection.execute("SET lock_timeout = '20s'")
-        connection.execute("SET session_replication_role = replica")  # no checks of foreign keys
-        connection.execute("; ".join(tables))
-    return migrated_database
+    tables = "; ".join(f'DELETE FROM "{name}"' for name in metadata.tables)
+    address = migrated_database.replace("+psycopg", "")
+    opened: list[psycopg.Connection] = []
+
+    def connection() -> psycopg.Connection:
+        """Returns the connection: a new one where a test has cut the last."""
+        if opened:
+            with suppress(psycopg.OperationalError):
+                opened[0].execute("SELECT 1")
+                return opened[0]
+            opened.pop().close()
+        opened.append(psycopg.connect(address, autocommit=True))
+        opened[0].execute("SET lock_timeout = '20s'")
+        opened[0].execute("SET session_replication_role = replica")  # no checks of foreign keys
+        return opened[0]
+
+    def empty() -> None:
+        connection().execute(tables)
+
+    yield empty
+    for left in opened:
+        left.close()
 
 
 @pytest.fixture
-def store(database: str) -> Iterator[SqlStore]:
-    """An empty ledger."""
-    opened = SqlStore(database)
+def database(migrated_database: str, empty_ledger: Callable[[], None]) -> str:
+    """The address of a database with an empty ledger."""
+    empty_ledger()
+    return migrated_database
+
+
+@pytest.fixture(scope="session")
+def open_store(migrated_database: str) -> Iterator[SqlStore]:
+    """A ledger for the session: its statements are compiled and planned once, not for each test."""
+    opened = SqlStore(migrated_database)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def store(database: str, open_store: SqlStore) -> SqlStore:
+    """An empty ledger."""
+    return open_store
 
 
 @pytest.fixture(scope="session")
