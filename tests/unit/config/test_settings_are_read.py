@@ -7,6 +7,7 @@ it is turned into. `CARRIERS` names these values.
 import ast
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,7 @@ class Reads(ast.NodeVisitor):
                 yield name
 
 
+@cache
 def reads(repository: Path) -> dict[tuple[str, str], str]:
     found: dict[tuple[str, str], str] = {}
     for folder in ("app", "workers"):
