@@ -44,7 +44,7 @@ CONCURRENCY = {"gpu": 128, "control": 2}
 GENERATE_CONCURRENCY = "EVOQ_GENERATE_CONCURRENCY"
 PRODUCE_SECONDS = 0.5
 REAP_SECONDS = 5.0
-IDLE_SECONDS = 3.0
+IDLE_SECONDS = 5.0
 """Between two ticks of `produce` where no run is running."""
 
 
@@ -108,13 +108,13 @@ def _tick(task: str, seconds: float) -> dict[str, Any]:
 
 
 class Tick(schedule):  # type: ignore[misc]  # Celery has no types
-    """Every so many seconds; no more often than `IDLE_SECONDS` after a worker found no run."""
+    """Every so many seconds; without a run half as often, and never within `IDLE_SECONDS`."""
 
     def is_due(self, last_run_at: datetime) -> Any:
         """Returns whether the tick is due, and the seconds until the next."""
         due, seconds = super().is_due(last_run_at)
-        if due and seconds < IDLE_SECONDS and self._idle():
-            seconds = IDLE_SECONDS
+        if due and self._idle():
+            seconds = max(2 * seconds, IDLE_SECONDS)
         return schedstate(due, seconds)
 
     def _idle(self) -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-WARM_UP_SECONDS = 20.0
+WARM_UP_SECONDS = 60.0  # the first autovacuum of a new database is over
 PARTS = {"-Q gpu": "worker gpu", "-Q cpu": "worker cpu", " beat": "beat", "valkey": "valkey",
          "postgres": "postgres", "supervisor": "supervisor", "evoq up": "evoq up"}  # fmt: skip
 

@@ -42,7 +42,7 @@ SETTINGS = {
     "synchronous_commit": "off",
     "wal_writer_delay": "100ms",
     "checkpoint_timeout": "15min",
-    "autovacuum_naptime": "10s",
+    "autovacuum_naptime": "20s",
     "io_method": "sync",
     "max_parallel_workers_per_gather": "0",
     "log_checkpoints": "off",

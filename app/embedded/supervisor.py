@@ -35,7 +35,7 @@ from app.embedded.worker_set import (
     worker_processes,
 )
 
-POLL_SECONDS = 0.25
+POLL_SECONDS = 0.5
 """How often the processes are checked."""
 FIRST_CLIENT_SECONDS = 10.0
 """How long a stack without any client yet is kept."""

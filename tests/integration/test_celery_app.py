@@ -143,9 +143,10 @@ def test_beat_ticks_slowly_while_no_run_is_running(valkey: str, broker: redis.Re
     assert tick.is_due(before) == (True, PRODUCE_SECONDS)
     report_tick(queue, idle=True)
     assert tick.is_due(before) == (True, IDLE_SECONDS)
-    assert Tick(REAP_SECONDS, app=queue).is_due(before) == (True, REAP_SECONDS)
+    assert Tick(REAP_SECONDS, app=queue).is_due(before) == (True, 2 * REAP_SECONDS)
     seconds = broker.ttl("evoq:idle")
-    assert 0 < seconds <= 8, "it would stay slow when a run begins"
+    assert IDLE_SECONDS < seconds <= 8, "it would be forgotten too early, or kept when a run begins"
+    assert IDLE_SECONDS < broker.ttl("evoq:tick") <= 8, "planning would seem to have stopped"
     broker.delete("evoq:idle")
     report_tick(queue, idle=False)
     assert tick.is_due(before) == (True, PRODUCE_SECONDS)

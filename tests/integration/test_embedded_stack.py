@@ -76,11 +76,13 @@ def living(processes: dict[str, Identity]) -> set[str]:
 
 
 def supervisor_of(root: Path) -> psutil.Process:
-    [supervisor] = [
-        process
-        for process in psutil.process_iter(["cmdline"])
+    found = {
+        process.pid: process
+        for process in psutil.process_iter(["cmdline", "ppid"])
         if (process.info["cmdline"] or [])[1:4] == ["-m", "app.embedded.supervisor", str(root)]
-    ]
+    }
+    # A worker has the command line of the supervisor until it has its own.
+    [supervisor] = [process for process in found.values() if process.info["ppid"] not in found]
     return supervisor
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import redis
 
 TICK_KEY, IDLE_KEY = "evoq:tick", "evoq:idle"
-KEPT_SECONDS = 5
+KEPT_SECONDS, IDLE_KEPT_SECONDS = 5, 8
 _READ_SECONDS = 1.0
 
 
@@ -21,13 +21,16 @@ def handled(client: redis.Redis, *, idle: bool) -> None:
     Raises:
       RedisError: Redis cannot be reached.
     """
-    client.set(TICK_KEY, 1, ex=KEPT_SECONDS)
+    kept = IDLE_KEPT_SECONDS if idle else KEPT_SECONDS
+    client.set(TICK_KEY, 1, ex=kept)
     if idle:
-        client.set(IDLE_KEY, 1, ex=KEPT_SECONDS)
+        client.set(IDLE_KEY, 1, ex=kept)
 
 
 def ticking(redis_url: str) -> bool:
-    """Returns whether a tick was handled in the last `KEPT_SECONDS`.
+    """Returns whether a tick was handled lately.
+
+    It is kept for `KEPT_SECONDS`; for `IDLE_KEPT_SECONDS` where it found no run.
 
     Raises:
       OSError: Redis does not answer.
