@@ -145,6 +145,7 @@ class Group:
         self._until = None if seconds is None else clock() + seconds
         self._counted = clock()
         self._branches: list[Branch] = []
+        self._dropped: deque[Branch] = deque()
         self.results: list[SpeculationResult] = []
 
     def __enter__(self) -> "Group":
@@ -226,6 +227,35 @@ class Group:
             return False
         return True
 
+    def best(
+        self,
+        entries: Sequence[Entry],
+        most: int = 1,
+        *,
+        evaluate: Callable[[Path], float] | None = None,
+    ) -> list[FinishedCandidate]:
+        """Runs candidates to their end and returns the successes with the highest scores.
+
+        The branches of all others are dropped as soon as they are not among these any more.
+
+        Args:
+          entries: Are started in this order.
+          most: How many to return.
+          evaluate: Gives each success its score, in the candidate's process.
+        """
+        leading: list[FinishedCandidate] = []
+        for finished in self.race(entries, evaluate=evaluate):
+            ranked = best([*leading, finished])
+            leading = ranked[:most]
+            for beaten in (*ranked[most:], *(() if finished.result.success else (finished,))):
+                self.drop(beaten)
+        return leading
+
+    def drop(self, finished: FinishedCandidate) -> None:
+        """Has a candidate's branch aborted when there is nothing else to do, or at the end."""
+        if finished.branch is not None:
+            self._dropped.append(finished.branch)
+
     def keep(self, branch: Branch) -> Branch:
         """Takes over a branch, which the end of the group aborts if it is open."""
         self._branches.append(branch)
@@ -264,8 +294,11 @@ class Group:
                         at_work[task.index] = task
                         selector.register(task.running, selectors.EVENT_READ, task)
                     may_start = bool(waiting) and len(at_work) < most
-                    pause = 0.0 if may_start else self._pause(at_work.values(), until)
+                    is_idle = not may_start and not self._dropped
+                    pause = self._pause(at_work.values(), until) if is_idle else 0.0
                     ready = [key.data for key, _ in selector.select(pause)]
+                    if self._dropped and not ready and not may_start:
+                        self._dropped.popleft().abort()
                     for task in sorted(ready, key=lambda task: task.index):
                         selector.unregister(task.running)
                         del at_work[task.index]

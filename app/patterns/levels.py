@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from app.patterns.budget import CandidateBudget
 from app.patterns.errors import ProcessBranchError
-from app.patterns.group import Entry, FinishedCandidate, Group, GroupLimits, Target, best, opened
+from app.patterns.group import Entry, FinishedCandidate, Group, GroupLimits, Target, opened
 from app.patterns.outcomes import Candidate, SpeculationOutcome
 from app.patterns.running import Runner
 from app.patterns.workspace import Branch
@@ -58,7 +58,7 @@ class TreeOfThoughts:
                 if not candidates:
                     break
                 entries = [Entry(root, candidate) for candidate in candidates]
-                ranked = best(list(group.race(entries, evaluate=self.evaluate)))
+                ranked = group.best(entries, evaluate=self.evaluate)
                 if not ranked or not group.commit(ranked[0]):
                     return group.outcome(None)
                 winner = ranked[0]
@@ -140,12 +140,8 @@ class BeamSearch:
     def _survivors(
         self, group: Group, entries: Sequence[Entry], lines: dict[int, tuple[Branch, ...]]
     ) -> list[_Beam]:
-        """Runs a level and returns its best, the best first; all others are aborted."""
-        ended = list(group.race(entries, evaluate=self.evaluate))
-        chosen = best(ended)[: self.beam_width]
-        for finished in ended:
-            if finished.branch is not None and finished not in chosen:
-                finished.branch.abort()
+        """Runs a level and returns its best, the best first."""
+        chosen = group.best(entries, self.beam_width, evaluate=self.evaluate)
         return [_Beam(one, lines.get(id(one.entry.base), ())) for one in chosen]
 
 

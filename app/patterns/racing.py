@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from app.patterns.budget import CandidateBudget
-from app.patterns.group import Entry, FinishedCandidate, Group, GroupLimits, Target, best, opened
+from app.patterns.group import Entry, FinishedCandidate, Group, GroupLimits, Target, opened
 from app.patterns.outcomes import Answer, Candidate, SpeculationOutcome, answer_of
 from app.patterns.running import Runner
 
@@ -95,7 +95,7 @@ class BestOfN:
                 for candidate, score in zip(self.candidates, given, strict=True)
             ]
             entries = [Entry(base, candidate) for candidate in scored]
-            ranked = best(list(group.race(entries, evaluate=self.evaluate)))
+            ranked = group.best(entries, evaluate=self.evaluate)
             if not ranked or not self.commit:
                 return group.outcome(ranked[0] if ranked else None)
             committed = group.commit(ranked[0])

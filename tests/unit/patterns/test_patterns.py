@@ -202,6 +202,20 @@ def test_best_of_n_without_commit_names_the_best_and_changes_nothing(base: Path)
     assert (winner(outcome), outcome.committed, log(base)) == (1, False, "")
 
 
+def test_branches_that_are_beaten_are_gone_before_the_last_candidate_ends(base: Path):
+    def last(path: Path) -> tuple[bool, float]:
+        branches = path.parent.parent
+        while len([one for one in branches.iterdir() if one.name.isdigit()]) > 2:
+            time.sleep(0.005)
+        return True, 2.0
+
+    beaten = [add("a", (True, 1.0)), add("b", (False, 9.0)), add("c", (True, 1.0))]
+
+    outcome = BestOfN([*beaten, last, add("d", (True, 3.0))], timeout=20)(base)
+
+    assert (winner(outcome), scores(outcome), log(base)) == (4, [1.0, 0.0, 1.0, 2.0, 3.0], "d")
+
+
 def test_cascaded_widens_only_on_failure_and_hands_errors_on(base: Path, tmp_path: Path):
     def task(path: Path, errors: Sequence[str]) -> tuple[bool, str]:
         (tmp_path / f"call-{os.getpid()}").write_text(repr(sorted(errors)))
