@@ -203,14 +203,14 @@ def give_back(ctx: Context, run: Run) -> None:
     what has ended plans no more.
     """
     with ctx.store.begin() as tx:
-        given = 0
-        for each in _ended(tx, run):
-            if each.run is not None and not tx.runs.lock_planning(each.run.id):
-                continue
-            spent = 0 if each.run is None else tx.runs.get(each.run.id).proposals
-            if tx.proposals.unreserve(each.proposal):
-                given += each.reserved - spent
-        if given:
+        returned = [
+            each
+            for each in _ended(tx, run)
+            if (each.run is None or tx.runs.lock_planning(each.run.id))
+            and tx.proposals.unreserve(each.proposal)
+        ]
+        spent = sum(tx.runs.lock_spent(each.run.id) for each in returned if each.run is not None)
+        if given := sum(each.reserved for each in returned) - spent:
             tx.runs.give_back(run.id, given)
 
 

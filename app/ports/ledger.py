@@ -169,7 +169,15 @@ class Runs(Protocol):
     def give_back(self, run: int, proposals: int) -> None:
         """Takes proposals of a run that were never begun out of what it has spent.
 
-        Nothing is done for a run that has ended.
+        Also of a run that was cancelled meanwhile, which a resume lets go on.  Nothing is done for
+        a run inside whose slice has been returned: the run around counts what it had spent then.
+        """
+        ...
+
+    def lock_spent(self, run: int) -> int:
+        """Returns how many proposals a run has spent, which stays so until the transaction ends.
+
+        It locks the run, as the last but for the runs around it.
         """
         ...
 

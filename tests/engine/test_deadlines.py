@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Any
 
 import psycopg
 import pytest
@@ -10,10 +11,12 @@ import pytest
 from app.adapters.store.leases import LeaseRenewer
 from app.domain.run import Run, RunState
 from app.domain.search.archive import best, everyone_together
-from app.domain.search.cohort import CutReason, State
+from app.domain.search.cohort import CutReason, State, Verdict
+from app.domain.search.promotion import at_deadline
 from app.domain.search.recipes import RECIPES
 from app.domain.search.recipes.greedy import fittest
 from app.domain.search.strategy import Barrier, RecipeInputs, Strategy, fixed
+from app.engine import advance as engine_advance
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
 from app.reports.progress import Progress, fold
@@ -170,3 +173,28 @@ def test_a_cohort_is_not_late_before_a_worker_has_begun_it(
     steps.produce(ctx, run.id)
 
     assert outcomes(ctx, run) == {}
+
+
+def test_what_is_given_back_while_the_run_is_cancelled_is_there_after_a_resume(
+    waiting: tuple[Context, Run, tuple[int, ...], RecordedMessages],
+    pass_time: Callable[[float], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ctx, run, proposals, messages = waiting
+    steps.generate(answering(ctx, 1.0), proposals[0])
+    _, measured, _ = messages.take()
+    steps.evaluate(ctx, *measured)
+    pass_time(DEADLINE)
+    cancelled: list[bool] = []
+
+    def cancels(*judged: Any) -> Verdict:
+        """Judges once the cohort is locked and the run was seen running."""
+        cancelled.append(lifecycle.cancel(ctx, run.id))
+        return at_deadline(*judged)
+
+    monkeypatch.setattr(engine_advance, "at_deadline", cancels)
+    steps.produce(ctx, run.id)
+
+    assert cancelled == [True]
+    assert sorted(outcomes(ctx, run).values()) == [State.ADMITTED, *[CutReason.RETURNED] * 3]
+    assert (read(ctx, run).state, read(ctx, run).proposals) == (RunState.CANCELLED, 1)

@@ -19,7 +19,7 @@ from app.domain.search.budget import Budget
 from app.domain.search.cohort import CutReason, State
 from app.engine import lifecycle, steps
 from app.engine.context import Context
-from app.engine.inside import WITH_THE_RUN_AROUND
+from app.engine.inside import WITH_THE_RUN_AROUND, give_back
 from app.ports.protocols import NEVER, Misconfigured, Stop
 from app.ports.records import InsideRun, NewRun, Settled
 from tests.engine.conftest import new_run, table
@@ -237,6 +237,38 @@ def test_a_run_inside_that_was_missed_when_the_run_around_stopped_stops_by_itsel
     assert each.run.state is state
     lifecycle.resume(around, run.id)
     check_accounts(around, worked(around, run.id))
+
+
+def test_a_run_inside_gets_back_what_was_not_begun_until_its_slice_is_returned(
+    around: Context,
+) -> None:
+    run = lifecycle.start(around, problem(), nested_run(parameters={"n": 1}))
+    worked(around, run.id, until=lambda: bool(measured_inside(around, run.id)))
+    lifecycle.cancel(around, run.id)
+    [each] = inside_of(around, run.id)
+    assert each.run is not None
+    assert each.run.proposals >= 1
+
+    with around.store.begin() as tx:
+        tx.runs.give_back(each.run.id, 1)
+    lifecycle.cut_unsettled(around, run.id, "by hand")
+    with around.store.begin() as tx:
+        spent = tx.runs.get(run.id)
+        around_it = replace(spent, state=RunState.RUNNING)
+    give_back(around, around_it)
+    with around.store.begin() as tx:
+        tx.runs.give_back(each.run.id, 1)
+
+    [after] = inside_of(around, run.id)
+    assert after.run is not None
+    assert after.run.proposals == each.run.proposals - 1
+    with around.store.begin() as tx:
+        left = tx.runs.get(run.id).proposals
+    assert left == spent.proposals - SLICE + after.run.proposals
+
+
+def measured_inside(ctx: Context, run: int) -> list[Settled]:
+    return [one for each in inside_of(ctx, run) if each.run for one in settled_of(ctx, each.run.id)]
 
 
 def test_losers_of_a_race_are_ended_with_the_runs_inside_them(around: Context) -> None:

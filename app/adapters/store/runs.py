@@ -91,9 +91,11 @@ _COUNT_PLANNED = """
 """
 _GIVE_BACK = """
     UPDATE runs SET proposals = proposals - %(proposals)s
-    WHERE id = %(run)s AND state IN ('running', 'paused')
+    WHERE id = %(run)s AND (parent IS NULL OR EXISTS (
+        SELECT FROM proposals WHERE proposals.id = runs.parent AND proposals.reserved > 0
+    ))
 """
-"""Not of a run that has ended: what a run inside has spent is then given back to the one around."""
+_SPENT = "SELECT proposals FROM runs WHERE id = %(run)s FOR NO KEY UPDATE"
 _SET_RANKING = "UPDATE runs SET ranking = %(ranking)s WHERE id = %(run)s"
 _SET_LIMITS = """
     UPDATE runs SET generating = %(generating)s, evaluating = %(evaluating)s,
@@ -311,7 +313,15 @@ class SqlRuns:
 
     def give_back(self, run: int, proposals: int) -> None:
         values = {"run": run, "proposals": proposals}
-        self._write_last(lambda: write(self._c, _GIVE_BACK, values))
+
+        def give() -> None:
+            self.lock_spent(run)  # so that the next statement sees whether its slice was returned
+            write(self._c, _GIVE_BACK, values)
+
+        self._write_last(give)
+
+    def lock_spent(self, run: int) -> int:
+        return int(value(self._c, _SPENT, {"run": run}))
 
     def set_limits(self, run: int, limits: InFlightLimits) -> None:
         values = {"run": run, **asdict(limits)}
