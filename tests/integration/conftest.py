@@ -1,4 +1,4 @@
-"""The command in a folder of its own, with nothing in the environment that would shape a run."""
+"""What tests of several modules use: commands in a folder of their own, and a package."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.cli import Evoq, kept_stack
+from tests.integration.game_examples import fetched_chess
 
 SHAPING = (
     "EVOQ_DATABASE_URL",
@@ -14,6 +15,12 @@ SHAPING = (
     "OPENAI_API_KEY",
     "OPENAI_BASE_URL",
 )
+
+
+@pytest.fixture(scope="session")
+def chess_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the package `chess`."""
+    return fetched_chess(tmp_path_factory.mktemp("fetched"))
 
 
 @pytest.fixture

@@ -1,15 +1,6 @@
-"""The example chess: its seeds play legally, its referee judges, and its positions are drawn.
+"""The example chess: its seeds play legally, its referee judges, and its positions are drawn."""
 
-The package `chess` lies beside a copy of the example here, so that no environment is made for it.
-"""
-
-import importlib.util
 import json
-import shutil
-import subprocess
-import sys
-import tarfile
-import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,50 +15,15 @@ from app.domain.evaluation import Evaluation, FailureKind, Trial, fitness
 from app.domain.problem import Problem
 from app.domain.program import Program
 from app.reports.boards import picture, position_after
+from tests.integration.game_examples import copied_chess
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "chess"
-REQUIREMENT = "chess==1.11.2"
 OPENING_PLIES = 4
 """Random moves before the players' own."""
 
 
 @pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the package `chess`; skips where pip cannot fetch it."""
-    found = importlib.util.find_spec("chess")
-    if found is not None and found.origin is not None:
-        return Path(found.origin).parent
-    folder = tmp_path_factory.mktemp("fetched")
-    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(folder)]
-    try:
-        done = subprocess.run([*command, REQUIREMENT], capture_output=True, timeout=120)
-    except subprocess.TimeoutExpired:
-        pytest.skip(f"pip fetches no {REQUIREMENT} within 120 s")
-    if done.returncode != 0:
-        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        pytest.skip(f"pip fetches no {REQUIREMENT}: {last}")
-    [archive] = folder.iterdir()
-    if archive.suffix == ".whl":
-        with zipfile.ZipFile(archive) as wheel:
-            wheel.extractall(folder / "unpacked")
-    else:
-        with tarfile.open(archive) as source:
-            source.extractall(folder / "unpacked", filter="data")
-    [init] = (folder / "unpacked").rglob("chess/__init__.py")
-    return init.parent
-
-
-@pytest.fixture(scope="module")
-def chess(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Problem:
-    folder = tmp_path_factory.mktemp("example") / "chess"
-    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "chess").mkdir()
-    shutil.copy(package / "__init__.py", folder / "chess" / "__init__.py")
-    described = (folder / "problem.yaml").read_text()
-    required = f"requirements:\n  - {REQUIREMENT}\n"
-    assert required in described
-    (folder / "problem.yaml").write_text(described.replace(required, ""))
-    return load([folder])
+def chess(chess_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Problem:
+    return load([copied_chess(chess_package, tmp_path_factory.mktemp("example") / "chess")])
 
 
 @pytest.fixture(scope="module")

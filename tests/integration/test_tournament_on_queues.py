@@ -1,43 +1,43 @@
-"""A tournament on real queues, whose worker is killed while games are in progress."""
+"""Tournaments on real queues, whose worker is killed while games are in progress.
 
-import os
-import shutil
-import signal
-import subprocess
-import sys
+Of each game two at once: one with a simulated model, as strategist and as builder, and one without.
+"""
+
+import asyncio
+import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 import redis
-from celery import Celery
 
 from app.adapters.problems import load
-from app.adapters.queue.celery import CeleryExecutor
-from app.adapters.queue.inline import InlineExecutor
-from app.adapters.store.group_commit import GroupCommit
-from app.adapters.store.sql import SqlStore
-from app.celery import configuration
-from app.domain.events import Closed, Entered, EventKind, Played, Scored
+from app.cli.replay import recorded
+from app.dashboard.frames import encode
+from app.dashboard.tail import Tail
+from app.domain.events import Closed, Directed, Entered, Event, EventKind, Played, Scored
+from app.domain.operators.directed import DIRECTED
 from app.domain.operators.mutate import MUTATE
 from app.domain.operators.seed import SEED
 from app.domain.problem import Problem
-from app.domain.run import RunState
-from app.engine import lifecycle, steps
+from app.engine import lifecycle
 from app.engine.context import Context
-from app.ports.protocols import Executor, Step
+from app.ports.protocols import Store
+from app.ports.records import NewRun
 from app.reports.ratings import rated, read_ratings
-from tests.engine.conftest import new_run, no_model, table
-from tests.engine.toy import ToySandbox
-from tests.integration.worker_double import until
+from tests.engine.conftest import ctx, new_run  # noqa: F401  ctx is a fixture
+from tests.integration.game_examples import copied, copied_chess
+from tests.integration.killed_workers import queued_runs
+from tests.integration.mock_llm import Mock, mock_llm
 
-ROOT = Path(__file__).resolve().parents[2]
-ENTRANTS, GENERATIONS = 3, 2
+ENTRANTS, GENERATIONS = 2, 2
+MOST_PLIES = 16
+"""Of a game of chess here, so that it takes little processor time."""
 PAUSE = """import time
 
 
@@ -48,129 +48,159 @@ def think():
 """
 """Begins the programs: their games take long enough to be seen in progress."""
 IN_PROGRESS = """
-    SELECT count(*) FILTER (WHERE evaluation IS NOT NULL) >= 2
-        AND count(*) FILTER (WHERE evaluation IS NULL AND leased_until > now()) >= 1
-    FROM trials WHERE stage = 'match' AND cohort <> (SELECT min(id) FROM cohorts)
+    SELECT count(*) = 2 AND bool_and(done >= 1 AND waiting >= 1) AND sum(leased) >= 1
+    FROM (
+        SELECT count(*) FILTER (WHERE evaluation IS NOT NULL) AS done,
+            count(*) FILTER (WHERE evaluation IS NULL) AS waiting,
+            count(*) FILTER (WHERE evaluation IS NULL AND leased_until > now()) AS leased
+        FROM trials
+        WHERE stage = 'match' AND cohort NOT IN (SELECT min(id) FROM cohorts GROUP BY run)
+        GROUP BY run
+    ) AS games
 """
-OVERDUE = "UPDATE trials SET leased_until = now(), visible_at = now() WHERE evaluation IS NULL"
+"""Both tournaments have played some of the games of a generation after that of the seeds."""
 
 
-class _Split:
-    """An executor that sends trials to the queue, and keeps the other steps in this process."""
-
-    def __init__(self, queue: Executor) -> None:
-        self.queue, self.here = queue, InlineExecutor()
-
-    def submit(self, step: Step, subjects: Sequence[int], *, together: int = 1) -> None:
-        chosen = self.queue if step == "evaluate" else self.here
-        chosen.submit(step, subjects, together=together)
-
-
-@pytest.fixture
-def executor(valkey: str, broker: redis.Redis) -> Iterator[_Split]:
-    application = Celery("test", set_as_current=False)
-    application.conf.update(configuration({"EVOQ_REDIS_URL": valkey}))
-    yield _Split(CeleryExecutor(application))
-    application.close()
-
-
-@pytest.fixture
-def worker(tmp_path: Path, valkey: str, database: str) -> Iterator[Any]:
-    running: list[subprocess.Popen[bytes]] = []
-    variables = {
-        "PYTHONPATH": str(ROOT),
-        "EVOQ_REDIS_URL": valkey,
-        "EVOQ_DATABASE_URL": database,
-        "EVOQ_SANDBOX__BACKEND": "process",
-        "EVOQ_EVALUATE_CONCURRENCY": "2",
-    }
-
-    def start() -> subprocess.Popen[bytes]:
-        with (tmp_path / f"worker{len(running)}.log").open("wb") as log:
-            command = (sys.executable, "-m", "celery", "-A", "app", "worker", "-Q", "cpu")
-            environment = {**os.environ, **variables}
-            running.append(
-                subprocess.Popen(
-                    command, cwd=tmp_path, env=environment, stdout=log, stderr=subprocess.STDOUT
-                )
-            )
-        return running[-1]
-
-    yield start
-    for process in running:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-
-
-def slow_connect_four(folder: Path) -> Problem:
-    """Returns the example with seeds that take their time."""
-    source = ROOT / "examples" / "connect_four"
-    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("__pycache__"))
+@pytest.fixture(params=["connect_four", "chess"])
+def game(request: pytest.FixtureRequest, tmp_path: Path) -> Problem:
+    """Returns an example whose seeds take their time, and whose house does not search."""
+    folder = tmp_path / "game"
+    if request.param == "chess":
+        copied_chess(request.getfixturevalue("chess_package"), folder)
+        change(folder / "rules.py", "MOST_PLIES = 120", f"MOST_PLIES = {MOST_PLIES}")
+        change(folder / "evaluator.py", "house.search_player(2, seed=2)", "house.random_player(2)")
+    else:
+        copied("connect_four", folder)
+        change(folder / "evaluator.py", "house.search_player(3)", "house.random_player(2)")
     for seed in (folder / "seeds").glob("*.py"):
         text = seed.read_text().replace(":\n", ":\n    think()\n", 1)
         seed.write_text(PAUSE + text)
     return load([folder], strict=True)
 
 
-def test_a_killed_worker_changes_no_result_of_a_tournament(
-    store: SqlStore, database: str, executor: _Split, worker: Any, tmp_path: Path
-) -> None:
-    game = slow_connect_four(tmp_path / "connect_four")
-    ctx = Context(
-        store=store,
-        model=no_model,
-        sandbox=ToySandbox(),
-        executor=executor,
-        problem=lambda digest: game,
-        operators={one.name: one for one in (SEED, MUTATE)},
-        share=GroupCommit().share,
-    )
+def change(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+
+
+@pytest.fixture
+def model() -> Iterator[Mock]:
+    with mock_llm("--latency", "0.01") as running:
+        yield running
+
+
+def new_tournament(game: Problem, operator: str, **llm: Any) -> NewRun:
     new = new_run(game, islands=1, budget=ENTRANTS * GENERATIONS, in_flight=16)
     settings = {**new.settings, "strategy": {"entrants": ENTRANTS}}
-    new = replace(new, strategy="tournament", settings=settings, operators={"mutate": 1.0}, axes=())
-    run = lifecycle.start(ctx, game, new).id
+    settings["llm"] = {**settings["llm"], **llm}
+    return replace(
+        new,
+        name=f"by-{operator}",
+        strategy="tournament",
+        settings=settings,
+        operators={operator: 1.0},
+        axes=(),
+    )
 
-    def tick() -> RunState:
-        executor.here.drain(table(ctx), lambda: False)
-        steps.produce(ctx, run)
-        steps.reap(ctx, run)
-        with store.begin() as tx:
-            return tx.runs.get(run).state
 
-    with psycopg.connect(database.replace("+psycopg", ""), autocommit=True) as connection:
-        victim = worker()
+@contextmanager
+def streaming(store: Store, run: int) -> Iterator[list[str]]:
+    """Yields the frames that a viewer is sent during the block, and up to a second after it."""
+    frames: list[str] = []
+    over = threading.Event()
 
-        def killed() -> bool:
-            assert tick() is RunState.RUNNING, "the games ended before the worker was killed"
-            victim.send_signal(signal.SIGSTOP)
-            [(begun,)] = connection.execute(IN_PROGRESS).fetchall()
-            victim.send_signal(signal.SIGKILL if begun else signal.SIGCONT)
-            return bool(begun)
+    async def view() -> None:
+        async def read() -> None:
+            async for frame in Tail(store, run).frames(0):
+                frames.append(frame)
 
-        until(killed, what="games in progress")
-        victim.wait()
-        connection.execute(OVERDUE)  # as when the lease has run out
-        worker()
-        until(lambda: tick() is not RunState.RUNNING, what="the end of the run")
-        [(attempts,)] = connection.execute("SELECT max(attempts) FROM trials").fetchall()
+        reading = asyncio.create_task(read())
+        await asyncio.to_thread(over.wait)
+        await asyncio.sleep(1.0)
+        reading.cancel()
 
-    with store.begin() as tx:
-        events = list(tx.events.read(run, limit=5000))
-        state, ratings = tx.runs.get(run).state, read_ratings(tx, run)
-    assert state is RunState.FINISHED
+    viewer = threading.Thread(target=asyncio.run, args=(view(),))
+    viewer.start()
+    try:
+        yield frames
+    finally:
+        over.set()
+        viewer.join()
+
+
+def test_a_killed_worker_changes_no_result_of_a_tournament(
+    ctx: Context,  # noqa: F811
+    tmp_path: Path,
+    valkey: str,
+    broker: redis.Redis,
+    database: str,
+    game: Problem,
+    model: Mock,
+) -> None:
+    operators = {one.name: one for one in (SEED, MUTATE, DIRECTED)}
+    ctx = replace(ctx, problem=lambda digest: game, operators=operators)
+    asked = {"model": "mock", "base_url": model.base_url, "max_tokens": 800}
+    roles = {"strategist": {"temperature": 1.0}}
+    tournaments = [
+        new_tournament(game, MUTATE.name),
+        new_tournament(game, DIRECTED.name, **asked, roles=roles),
+    ]
+
+    with queued_runs(ctx, tmp_path, valkey, database) as queued, ExitStack() as viewers:
+        runs = [lifecycle.start(queued.ctx, game, new) for new in tournaments]
+        streamed = [viewers.enter_context(streaming(ctx.store, run.id)) for run in runs]
+        attempts = queued.end(runs, IN_PROGRESS)
+
     assert attempts >= 2, "no game was played again"
-    assert [event.seq for event in events] == list(range(1, len(events) + 1))
-    facts = [event.fact for event in events]
-    games = [fact for fact in facts if isinstance(fact, Played)]
+    for run, frames in zip(runs, streamed, strict=True):
+        with ctx.store.begin() as tx:
+            events = list(tx.events.read(run.id, limit=5000))
+            ratings = read_ratings(tx, run.id)
+        facts = [event.fact for event in events]
+        games = [fact for fact in facts if isinstance(fact, Played)]
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+        assert_settled_once(games, [fact for fact in facts if isinstance(fact, Scored)])
+        assert ratings == rated(games)
+        assert_each_generation_is_founded_by_the_best_two_of_the_last(facts)
+        assert len({game.cohort for game in games}) > 1, "no generation had an entrant"
+        directions = [(fact.proposal, fact.by) for fact in facts if isinstance(fact, Directed)]
+        assert sorted(directions) == [
+            (proposal, "mock")
+            for proposal in range(ENTRANTS * GENERATIONS)
+            if DIRECTED.name in run.operators
+        ]
+        assert_replayed_as_streamed(ctx.store, run.id, events, frames)
+
+
+def assert_each_generation_is_founded_by_the_best_two_of_the_last(facts: Sequence[Any]) -> None:
     closed = [fact for fact in facts if isinstance(fact, Closed)]
-    assert_settled_once(games, [fact for fact in facts if isinstance(fact, Scored)])
-    assert ratings == rated(games)
-    assert [fact.kind for fact in closed] == [EventKind.CLOSED] * (1 + GENERATIONS)
+    scored = {fact.cohort: fact.points for fact in facts if isinstance(fact, Scored)}
+    assert len(closed) == 1 + GENERATIONS
     for before, after in pairwise(closed):
+        points = scored[before.cohort]
+        assert len(before.podium) == 2
+        assert min(points[program] for program in before.podium) >= max(
+            [one for program, one in points.items() if program not in before.podium], default=0.0
+        )
         entered = [f for f in facts if isinstance(f, Entered) and f.cohort == after.cohort]
         assert {parent for one in entered for parent in one.parents} <= set(before.podium)
-    assert len({game.cohort for game in games}) > 1, "no generation had an entrant"
+
+
+def assert_replayed_as_streamed(
+    store: Store, run: int, events: Sequence[Event], streamed: Sequence[str]
+) -> None:
+    """A replay, whole or by generation, has the bytes that a viewer was sent."""
+    assert [encode(run, event) for event in recorded(store, run)] == streamed
+    generations = [
+        [encode(run, event) for event in recorded(store, run, number)]
+        for number in range(1 + GENERATIONS)
+    ]
+    ends = [event.seq for event in events if event.kind is EventKind.CLOSED]
+    assert [frame for each in generations for frame in each] == streamed[: ends[-1]]
+    assert [len(each) for each in generations] == [
+        end - start for start, end in pairwise([0, *ends])
+    ]
 
 
 def assert_settled_once(games: Sequence[Played], scored: Sequence[Scored]) -> None:

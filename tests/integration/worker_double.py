@@ -97,9 +97,14 @@ def install(folder: Path, **more: str) -> dict[str, str]:
     }
 
 
-def until(condition: Callable[[], object], seconds: float = 120.0, what: str = "it") -> None:
+def until(
+    condition: Callable[[], object],
+    seconds: float = 120.0,
+    what: str = "it",
+    pause_seconds: float = 0.05,
+) -> None:
     """Waits for a condition and fails when it does not hold in time; generous for busy machines."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not happen within {seconds} s"
-        time.sleep(0.05)
+        time.sleep(pause_seconds)

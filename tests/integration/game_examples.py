@@ -1,0 +1,60 @@
+"""Copies of the examples of games, which tests change."""
+
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+REQUIREMENT = "chess==1.11.2"
+
+
+def fetched_chess(folder: Path) -> Path:
+    """Returns the folder of the package `chess`; skips the test where pip cannot fetch it.
+
+    Args:
+      folder: An empty folder to unpack it into.
+    """
+    found = find_spec("chess")
+    if found is not None and found.origin is not None:
+        return Path(found.origin).parent
+    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(folder)]
+    try:
+        done = subprocess.run([*command, REQUIREMENT], capture_output=True, timeout=120)
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"pip fetches no {REQUIREMENT} within 120 s")
+    if done.returncode != 0:
+        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        pytest.skip(f"pip fetches no {REQUIREMENT}: {last}")
+    [archive] = folder.iterdir()
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            wheel.extractall(folder / "unpacked")
+    else:
+        with tarfile.open(archive) as source:
+            source.extractall(folder / "unpacked", filter="data")
+    [init] = (folder / "unpacked").rglob("chess/__init__.py")
+    return init.parent
+
+
+def copied(name: str, folder: Path) -> Path:
+    """Copies an example to a folder, which it returns."""
+    shutil.copytree(EXAMPLES / name, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+def copied_chess(package: Path, folder: Path) -> Path:
+    """Copies the example chess, with the package beside it: no environment is made for it."""
+    copied("chess", folder)
+    (folder / "chess").mkdir()
+    shutil.copy(package / "__init__.py", folder / "chess" / "__init__.py")
+    described = (folder / "problem.yaml").read_text()
+    required = f"requirements:\n  - {REQUIREMENT}\n"
+    assert required in described
+    (folder / "problem.yaml").write_text(described.replace(required, ""))
+    return folder
