@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from app.adapters.sandbox import warm_sandbox
+from app.adapters.sandbox import container_connection, warm_sandbox
 from app.adapters.sandbox.bundle import frame_of, harness_texts
 from app.adapters.sandbox.docker import ContainerSettings, DockerSandbox, profile
 from app.adapters.sandbox.engine import DEFAULT_IMAGE
@@ -67,6 +67,7 @@ def test_a_container_that_computes_and_does_not_answer_is_ended_from_outside(
     monkeypatch: pytest.MonkeyPatch, program: bytes, detail: str
 ) -> None:
     monkeypatch.setattr(warm_sandbox, "harness_frame", held_up_at_the_deadline)
+    monkeypatch.setattr(container_connection, "_COMPUTING_SHARE", 0.01)  # also of a busy machine
     sandbox = docker_sandbox(PoolSettings(max_sandboxes=1, spares=0))
     job = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
     endless = replace(job, programs=((".py", program),), limits=replace(LIMITS, wall_seconds=1.0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import signal
@@ -122,9 +123,16 @@ def _entry(pid: int) -> _ProcessEntry | None:
 
 
 def end_all(
-    layout: SandboxLayout, known: frozenset[int], uids: tuple[int, ...], reap: Callable[[], object]
+    layout: SandboxLayout,
+    known: frozenset[int],
+    uids: tuple[int, ...],
+    reap: Callable[[], object],
+    until: float = math.inf,
 ) -> list[int]:
     """Kills all processes but this one and `known`; returns those that survived.
+
+    It waits for their ends no longer than `until`, in `time.monotonic` seconds: the kernel may take
+    seconds to free what a killed process has mapped.
 
     Where programs have identities of their own, a helper takes each identity and has the kernel
     kill all of its processes at once, which no fork bomb can outrun.  Elsewhere none can fork where
@@ -138,7 +146,7 @@ def end_all(
         _stop_all(layout, known, alive)
         alive = others(layout, known)
     for attempt in range(_ATTEMPTS):
-        if not alive:
+        if not alive or (attempt and time.monotonic() > until):
             break
         if layout.identities == UIDS and attempt % 4 == 0:
             for uid in uids:

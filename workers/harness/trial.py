@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import select
 import signal
@@ -27,6 +28,8 @@ _POLL_SECONDS = 0.05
 _EVALUATOR_END_SECONDS = 5.0
 _PASSING_ON_SECONDS = 0.2
 _DYING_SECONDS = 1.0
+"""How long processes may take to end that are killed at the deadline.  A sandbox in which one is
+left then is replaced, and the next trial does not wait for it."""
 _STALL_SECONDS = 0.5
 _SHOWING_SECONDS = 0.25
 """Between two messages with the moves of a game that goes on."""
@@ -65,6 +68,7 @@ class TrialRun:
         self._evaluator_waits = False
         self._oom_before = 0
         self._stopped_by = ""
+        self._dying_until = math.inf
         self._cpu_seconds = 0.0
         self._waited_seconds = self._used_seconds = 0.0
         self._times_before: dict[int, processes.ProcessorTime] = {}
@@ -455,6 +459,8 @@ class TrialRun:
     def _end(self) -> list[str]:
         """Ends every process of the trial and reads its remaining output; returns the survivors."""
         state = self._state
+        if self._stopped_by == "timeout":
+            self._dying_until = time.monotonic() + _DYING_SECONDS
         if self._gate is not None:
             self._gate.close()  # from here on nothing of the trial forks
         self._reap()
@@ -504,11 +510,12 @@ class TrialRun:
 
     def _end_all(self, known: frozenset[int]) -> list[int]:
         """Ends every process of the sandbox but this one and `known`; returns the survivors."""
-        return processes.end_all(self._state.layout, known, self._program_uids(), self._reap)
+        uids = self._program_uids()
+        return processes.end_all(self._state.layout, known, uids, self._reap, self._dying_until)
 
     def _wait_for_programs(self, seconds: float) -> None:
         """Waits for ending programs; one that is stuck is left to `processes.end_all`."""
-        until = time.monotonic() + seconds
+        until = min(time.monotonic() + seconds, self._dying_until)
         while self._children and time.monotonic() < until:
             select.select([self._state.wake], [], [], 0.02)
             _drain(self._state.wake)

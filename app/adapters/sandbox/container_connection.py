@@ -21,7 +21,7 @@ _ERROR_OUTPUT_BYTES = 2000
 _ENDING_SECONDS = 3.0
 _ANSWER_SECONDS = 5.0
 _LATE_SECONDS = 0.1
-_COMPUTING_SECONDS, _COMPUTING_SHARE = 0.2, 0.25
+_COMPUTING_SECONDS, _COMPUTING_SHARE = 0.2, 0.1
 """How long a container that does not answer is watched, and the share of one processor from which
 on what runs in it, and not the machine, keeps its zygote from answering."""
 _REMEMBERING_SECONDS = 1.0  # the end may be reported before its cause
