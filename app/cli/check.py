@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _NOTABLE_SECONDS = 1.0
 _ALL_FAILED = "every seed failed"
+_MEND_SEED = "Mend the evaluator or the initial program, and check again."
 
 
 def check(
@@ -71,7 +72,7 @@ def check(
         screen.say(_beginning(tried.seeds))
         screen.answer(document)
         return DONE
-    error = _refusal(unchanging if tried.measured_any else "")
+    error = _unchangeable(unchanging) if tried.measured_any else _all_failed(loaded, tried)
     screen.note(f"error: {error.message}")
     screen.answer({**document, "error": error.document()})
     return FAILED
@@ -152,16 +153,21 @@ def _print_tried(tried: _Tried, screen: Screen, *, verbose: bool) -> None:
         screen.say(tried.calls.text(tried.overhead))
 
 
-def _refusal(unchanging: str) -> ErrorReport:
-    """Returns why no run can begin: nothing could change the program, or every seed failed."""
+def _unchangeable(reason: str) -> ErrorReport:
+    """Returns that no run can begin, because nothing could change the program."""
     from app.cli.plan import UNCHANGEABLE_REMEDY
 
-    if not unchanging:
-        return ErrorReport(
-            "problem", f"{_ALL_FAILED}; a run of this problem could not begin.", _ALL_FAILED
-        )
-    what = f"no proposal could change the program: {unchanging}"
-    return ErrorReport("problem", f"{what} {UNCHANGEABLE_REMEDY}", what)
+    what = f"no proposal could change the program: {reason}"
+    return ErrorReport("problem", f"{what} {UNCHANGEABLE_REMEDY}", what, remedy=UNCHANGEABLE_REMEDY)
+
+
+def _all_failed(problem: LoadedProblem, tried: _Tried) -> ErrorReport:
+    """Returns that no run can begin, because every seed failed, with the failure of the first."""
+    message = f"{_ALL_FAILED}; a run of this problem could not begin. {_MEND_SEED}"
+    failure = tried.seeds[0].failure
+    value = f"{failure.kind}: {failure.detail}" if failure else ""
+    where = f"{problem.first_job().evaluator.entry}, {tried.names[0]}"
+    return ErrorReport("problem", message, _ALL_FAILED, where, value, _MEND_SEED)
 
 
 def _expensive(counted: Calls, cost: Overhead) -> list[str]:

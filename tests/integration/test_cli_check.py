@@ -29,11 +29,17 @@ def test_a_failure_names_the_stage_that_it_happened_in(evoq: Evoq, tmp_path: Pat
     broken = STAGED.replace("return evaluate(program_path)", "raise ValueError('seven')")
 
     config = "evaluator:\n  cascade_thresholds: [0.0]\n"
-    result = evoq("check", problem_folder(tmp_path / "problem", evaluator=broken, config=config))
+    folder = problem_folder(tmp_path / "problem", evaluator=broken, config=config)
+    result = evoq("check", folder)
+    error = evoq("check", folder, "--json").json["error"]
 
     assert "failed, runtime in evaluate_stage2 after" in result.out
     assert "modes:" not in result.out
     assert "every seed failed" in result.err
+    assert "Mend the evaluator or the initial program" in result.err
+    assert error["where"] == "evaluator.py, initial program"
+    assert error["value"].startswith("runtime: ValueError: seven")
+    assert error["remedy"].startswith("Mend the evaluator")
 
 
 def test_check_names_the_stage_at_which_a_seed_stops(evoq: Evoq, tmp_path: Path):
