@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 
 from app.domain.operator import Brief, Child, Conversation, Draft, Offspring, Operator
 from app.domain.operators.mutate import mutated
-from app.domain.program import Program, ProgramId, fingerprint
-from app.domain.search.archive import Bred, Elite, Island, IslandView
+from app.domain.program import Program, fingerprint
+from app.domain.search.archive import Bred, Elite, IslandView
 from app.domain.search.recipes.map_elites import CONTENDERS, PROMISING
 from app.domain.search.strategy import Lineage, Move, Strategy, Upkeep
 from app.domain.source.sites import SourceTree, sites
@@ -27,44 +27,17 @@ COUNTED = 1000
 
 PATIENCE = 10
 """That of a run of 100 proposals."""
-REPEATS = 2
-"""Duplicates among the children of a program that show that few other children are left."""
-
-
-@dataclass(frozen=True, slots=True)
-class CountedIsland(Island):
-    """An island that counts, for each program, the children that were cut as duplicates."""
-
-    repeats: Mapping[ProgramId, int] = field(default_factory=dict)
-
-
-Choose: TypeAlias = Callable[[CountedIsland], Elite]
+Choose: TypeAlias = Callable[[IslandView], Elite]
 """Returns the parent."""
 
 
-def climbing(lead: int) -> Choose:
-    """Returns the rule of the default with a longer patience with the best.
-
-    The best is exhausted when it has `lead` times `PATIENCE` children, or `PATIENCE` children of
-    which `REPEATS` were duplicates.
-    """
-
-    def choose(island: CountedIsland) -> Elite:
-        best, *others = island.bred(PROMISING, COUNTED)
-        repeats = island.repeats.get(best.elite.program, 0)
-        patience = PATIENCE if repeats >= REPEATS else lead * PATIENCE
-        fresh = [bred.elite for bred in others if bred.children < PATIENCE]
-        if best.children < patience or not fresh:
-            return best.elite
-        return max(fresh[:CONTENDERS], key=lambda elite: elite.generation)
-
-    return choose
-
-
-def in_turn(island: CountedIsland) -> Elite:
-    """Takes turns of `PATIENCE` children between the four fittest; the fittest begins."""
-    fittest = island.bred(1 + CONTENDERS, COUNTED)
-    return min(fittest, key=lambda bred: bred.children // PATIENCE).elite
+def leaving(island: IslandView) -> Elite:
+    """Leaves the best for good once it has `PATIENCE` children."""
+    best, *others = island.bred(PROMISING, COUNTED)
+    fresh = [bred.elite for bred in others if bred.children < PATIENCE]
+    if best.children < PATIENCE or not fresh:
+        return best.elite
+    return max(fresh[:CONTENDERS], key=lambda elite: elite.generation)
 
 
 Weight: TypeAlias = Callable[[int, Bred, IslandView], float]
@@ -110,7 +83,6 @@ class Ablation:
             weights = [self.weight(rank, bred, island) for rank, bred in enumerate(fittest, 1)]
             parent = rng.choices(fittest, weights)[0].elite
         elif self.choose is not None:
-            assert isinstance(island, CountedIsland)
             explores = rng.random() < EXPLORE
             parent = island.uniform(1, rng)[0] if explores else self.choose(island)
         elif rng.random() < self.stays:
@@ -150,9 +122,7 @@ ABLATIONS = {
     "discounted": Ablation(lambda rank, bred, island: rank**-1.5 / (1 + bred.children)),
     "power": Ablation(lambda rank, bred, island: rank**-2.0),
     "novel": Ablation(lambda rank, bred, island: rank**-1.5 / _near(bred, island)),
-    "climbs2": Ablation(choose=climbing(2)),
-    "climbs3": Ablation(choose=climbing(3)),
-    "turns": Ablation(choose=in_turn),
+    "leaves": Ablation(choose=leaving),
     "stays": Ablation(stays=0.25),
     "resets": Ablation(resets=30),
     "bandit": Ablation(bandit=True),

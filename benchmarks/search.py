@@ -61,7 +61,7 @@ from app.domain.operators import operators
 from app.domain.problem import Axis, Job, Outcome, Problem
 from app.domain.program import Program, ProgramId, fingerprint
 from app.domain.run import Run, RunState
-from app.domain.search.archive import Cell, Entrant, IslandView, Quality, learnt
+from app.domain.search.archive import Cell, Entrant, Island, IslandView, Quality, learnt
 from app.domain.search.back_pressure import InFlightLimits, most_in_flight
 from app.domain.search.budget import Budget
 from app.domain.search.features import BUILT_IN, COMPLEXITY, DIVERSITY
@@ -69,7 +69,7 @@ from app.domain.search.promotion import separated
 from app.domain.search.strategy import RecipeInputs, Strategy
 from app.engine.admission import Admission
 from app.engine.briefing import brief_of, draft_of
-from benchmarks.ablations import ABLATIONS, CROSS, Ablation, Choice, CountedIsland
+from benchmarks.ablations import ABLATIONS, CROSS, Ablation, Choice
 from mock_llm.replies import edit, mutating_reply
 
 OPERATORS = {**operators(ask), CROSS.name: CROSS}
@@ -198,7 +198,7 @@ class Memory:
     """A run's ledger in memory; it is its own transaction, of the parts that are used here."""
 
     seeds: Sequence[Program]
-    islands: list[CountedIsland]
+    islands: list[Island]
     known: dict[ProgramId, Program] = field(default_factory=dict)
     parent: dict[ProgramId, ProgramId] = field(default_factory=dict)
     entrants: dict[ProgramId, Entrant] = field(default_factory=dict)
@@ -218,8 +218,8 @@ class Memory:
     def archive(self) -> "Memory":
         return self
 
-    def island(self, run: int, index: int, *, lock: bool = False) -> CountedIsland:
-        return replace(self.islands[index], children=self.bred, repeats=self.repeats)
+    def island(self, run: int, index: int, *, lock: bool = False) -> Island:
+        return replace(self.islands[index], children=self.bred, duplicates=self.repeats)
 
     def put_cell(self, run: int, island: int, cell: Cell, *, seen: IslandView | None) -> bool:
         before = self.islands[island]
@@ -229,7 +229,7 @@ class Memory:
 
     def clear_island(self, run: int, island: int, *, reset: bool) -> None:
         before = self.islands[island]
-        self.islands[island] = CountedIsland(before.index, before.epoch + reset)
+        self.islands[island] = Island(before.index, before.epoch + reset)
 
     def get(self, ids: Sequence[ProgramId]) -> Mapping[ProgramId, Program]:
         return {program: self.known[program] for program in ids}
@@ -385,7 +385,7 @@ class Search:
             RunState.RUNNING,
         )  # fmt: skip
         self.paired = edits == "paired"
-        self.memory = Memory((self.start,), [CountedIsland(n) for n in range(islands)])
+        self.memory = Memory((self.start,), [Island(n) for n in range(islands)])
         self.taken = {(0, fingerprint(self.start))}
         self.measured = self.failed = self.duplicates = self.first = self.deepest = self.trials = 0
         self.truth: dict[ProgramId, float] = {}
@@ -662,6 +662,7 @@ def main() -> None:
     parser.add_argument("--edits", nargs="+", default=["mutate"], choices=list(EDITS))
     parser.add_argument("--budget", type=int, default=300)
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--in-flight", type=int, default=8)
     parser.add_argument("--machine", type=float, nargs=4, metavar="N",
                         help="in the place of --in-flight: seconds of a request, requests at once, "
@@ -680,7 +681,7 @@ def main() -> None:
         in_flight = json.dumps([seconds, int(requests), trial, int(sandboxes)])
     jobs = [
         (arm, task, edits, options.budget, seed, in_flight)
-        for seed in range(options.seeds)
+        for seed in range(options.first_seed, options.first_seed + options.seeds)
         for edits in options.edits
         for task in options.tasks
         for arm in options.arms

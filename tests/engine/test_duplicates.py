@@ -1,5 +1,6 @@
 """A program is evaluated once in a run, and clones of an elite open no cell of its island."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -46,6 +47,20 @@ def test_a_program_is_evaluated_once_for_all_islands(ctx: Context) -> None:
     assert [one.cut for one in cut] == ["duplicate"] * 11
     assert counted == {"duplicate": 11}
     assert len(islands) == 1
+
+
+def test_an_island_counts_the_duplicates_among_the_children_of_its_fittest(ctx: Context) -> None:
+    ctx, _ = with_one_program(ctx)
+    run = run_to_the_end(ctx, problem(), new_run(problem(), budget=12, islands=1))
+    with ctx.store.begin() as tx:
+        cut = [one for one in tx.history.settled(run) if one.cut == "duplicate"]
+        bred = tx.archive.island(run, 0).bred(5, 100)
+        [first, *_] = tx.archive.island(run, 0).bred(5, 1)
+
+    parents = Counter(one.parents[0] for one in cut)
+    assert {b.elite.program: b.duplicates for b in bred if b.duplicates} == parents
+    assert sum(parents.values()) == 11
+    assert first.duplicates <= 1, "only the children that are counted"
 
 
 def test_the_program_of_one_island_migrates_to_the_others(ctx: Context) -> None:

@@ -26,12 +26,14 @@ _HEADS = """
     ORDER BY stages_left, fitness DESC, number LIMIT %(n)s OFFSET %(skip)s
 """
 _BRED = """
-    SELECT fittest.*, litter.children FROM (
+    SELECT fittest.*, litter.children, litter.duplicates FROM (
         SELECT * FROM elites WHERE run = %(run)s AND island = %(island)s
         ORDER BY stages_left, fitness DESC, number LIMIT %(n)s
     ) AS fittest CROSS JOIN LATERAL (
-        SELECT count(*) AS children FROM (
-            SELECT FROM proposals
+        SELECT count(*) AS children,
+            count(*) FILTER (WHERE cut_reason = 'duplicate') AS duplicates
+        FROM (
+            SELECT cut_reason FROM proposals
             WHERE proposals.run + 0 = %(run)s AND proposals.parents[1] = fittest.program
             LIMIT %(most)s
         ) AS counted
@@ -219,7 +221,11 @@ class SqlIsland:
         params = {"run": self._run, "island": self._index, "n": n, "most": most}
         result = rows(self._c, _BRED, params)
         return tuple(
-            Bred(elite_of(record), min(most, record.children + self._making(record.program)))
+            Bred(
+                elite_of(record),
+                min(most, record.children + self._making(record.program)),
+                record.duplicates,
+            )
             for record in result
         )
 

@@ -71,10 +71,15 @@ class Cell:
 
 
 class Bred(NamedTuple):
-    """An elite and how many proposals have it as their first parent."""
+    """An elite and how many proposals have it as their first parent.
+
+    Attributes:
+      duplicates: How many of those the run had already, and cut.
+    """
 
     elite: Elite
     children: int
+    duplicates: int = 0
 
 
 class IslandView(Protocol):
@@ -160,6 +165,7 @@ class Island:
     cells: Mapping[CellKey, Cell] = field(default_factory=dict)
     barren: int = 0
     children: Mapping[ProgramId, int] = field(default_factory=dict)
+    duplicates: Mapping[ProgramId, int] = field(default_factory=dict)
     measured: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     cases: Mapping[ProgramId, Mapping[CaseId, float]] = field(default_factory=dict)
 
@@ -180,7 +186,12 @@ class Island:
 
     def bred(self, n: int, most: int) -> tuple[Bred, ...]:
         return tuple(
-            Bred(elite, min(most, self.children.get(elite.program, 0))) for elite in self.best(n)
+            Bred(
+                elite,
+                min(most, self.children.get(elite.program, 0)),
+                self.duplicates.get(elite.program, 0),
+            )
+            for elite in self.best(n)
         )
 
     def elite(self, program: ProgramId) -> Elite | None:

@@ -28,6 +28,10 @@ PROMISING = 10
 """The fittest elites that exploitation looks at; each costs the count of its children."""
 CONTENDERS = 3
 """Where the best is exhausted: the fittest that are not, of which the longest line goes on."""
+CLIMB, LONGEST_CLIMB = 2 / 3, 3
+"""The share of draws that stay with the best beyond its patience, and how many times that."""
+FEW_LEFT = 2
+"""Duplicates among the children of a program which show that few other children are left."""
 
 
 def explore_or_exploit(
@@ -49,7 +53,8 @@ def explore_or_exploit(
       archive: How many of the fittest elites exploitation draws from, each being equally likely.
         With None it takes one of the fittest that have fewer than `patience` children; see
         `promising`.
-      patience: Children of a program after which exploitation passes on to the next fittest.
+      patience: Children of a program after which exploitation passes on to the next fittest;
+        see `promising`.
       top: How many of the fittest are shown.
       inspirations: How many uniformly drawn others are shown.
     """
@@ -65,11 +70,12 @@ def explore_or_exploit(
             elif archive is not None:
                 [parent] = island.best(1, skip=rng.randrange(reach))
             else:
-                parent = promising(island.bred(PROMISING, patience), patience)
-        fittest = _others(island.best(top + 1), {parent.program})[:top]
-        shown = {parent.program, *(elite.program for elite in fittest)}
+                fittest = island.bred(PROMISING, LONGEST_CLIMB * patience)
+                parent = promising(fittest, patience, rng)
+        foremost = _others(island.best(top + 1), {parent.program})[:top]
+        shown = {parent.program, *(elite.program for elite in foremost)}
         drawn = island.uniform(inspirations + len(shown), rng) if inspirations else ()
-        return Lineage((parent,), (*fittest, *_others(drawn, shown)[:inspirations]))
+        return Lineage((parent,), (*foremost, *_others(drawn, shown)[:inspirations]))
 
     return selection
 
@@ -82,7 +88,7 @@ def default_patience(budget: int) -> int:
     return min(LONGEST_PATIENCE, max(LEAST_PATIENCE, budget // 10))
 
 
-def promising(fittest: Sequence[Bred], patience: int) -> Elite:
+def promising(fittest: Sequence[Bred], patience: int, rng: Random) -> Elite:
     """Returns the fittest elite while it has fewer than `patience` children, else one of the next.
 
     Of the three next fittest with fewer children it is the one with the most generations, the
@@ -90,13 +96,22 @@ def promising(fittest: Sequence[Bred], patience: int) -> Elite:
     best makes progress; else it breeds from others until a child is the best, and what was found
     last is changed further before its ancestors are changed anew.
 
+    Two of three draws stay with the fittest of all beyond its patience, up to three times as many
+    children, unless two of them were duplicates: then few others are left to be found.  An initial
+    program is left when its patience ends, so that a small run goes deep.
+
     Args:
       fittest: Best first, at least one.
       patience: At least 1.
+      rng: Draws whether to stay.
     """
+    best = fittest[0]
     fresh = [bred.elite for bred in fittest if bred.children < patience]
-    if not fresh or fresh[0] is fittest[0].elite:
-        return fittest[0].elite
+    if not fresh or fresh[0] is best.elite:
+        return best.elite
+    most = LONGEST_CLIMB * patience if best.elite.generation else patience
+    if best.children < most and best.duplicates < FEW_LEFT and rng.random() < CLIMB:
+        return best.elite
     return max(fresh[:CONTENDERS], key=lambda elite: elite.generation)
 
 
@@ -144,9 +159,10 @@ class MapElites:
         `explore_or_exploit`.
       patience: Children, those in flight included, after which exploitation leaves the fittest
         program of an island: of the ten fittest, the first three with fewer children are looked at,
-        and the one of the most generations is the parent; the fittest if none has fewer. It has no
-        effect where `search.archive_size` is set. Without a value, a tenth of the budget, from 10
-        to 20.
+        and the one of the most generations is the parent; the fittest if none has fewer. Two of
+        three draws stay with the fittest, unless it is an initial program, until it has three times
+        as many children, or two duplicates among them. It has no effect where `search.archive_size`
+        is set. Without a value, a tenth of the budget, from 10 to 20.
       refuse_clones: Whether a child whose scores and metrics all equal those of an elite of its
         island opens no new cell (a seed may); its `refused` event names that elite as `clone_of`.
         Turn it off where equal metrics do not mean equal behaviour, as where an evaluator reports a

@@ -83,7 +83,40 @@ def test_where_the_best_is_exhausted_the_longest_line_of_the_next_three_goes_on(
         Bred(Elite(str(rank), -float(rank), 10, generation), born)
         for rank, (generation, born) in enumerate(zip(generations, children, strict=True))
     ]
-    assert promising(fittest, 5).program == str(parent)
+    assert promising(fittest, 5, _Draws(0.7)).program == str(parent)
+
+
+class _Draws(Random):
+    """Draws the same number each time."""
+
+    def __init__(self, number: float) -> None:
+        super().__init__()
+        self._number = number
+
+    def random(self) -> float:
+        return self._number
+
+
+@pytest.mark.parametrize(
+    ("children", "duplicates", "generation", "draw", "parent"),
+    [
+        (5, 0, 1, 0.66, "0"),
+        (5, 0, 1, 0.67, "1"),
+        (14, 1, 1, 0.0, "0"),
+        (15, 0, 1, 0.0, "1"),
+        (14, 2, 1, 0.0, "1"),
+        (5, 0, 0, 0.0, "1"),
+        (4, 2, 0, 0.99, "0"),
+    ],
+)
+def test_two_draws_of_three_stay_with_a_bred_best_whose_children_do_not_repeat(
+    children: int, duplicates: int, generation: int, draw: float, parent: str
+) -> None:
+    fittest = [
+        Bred(Elite("0", 2.0, 10, generation), children, duplicates),
+        Bred(Elite("1", 1.0, 10, 3), 0),
+    ]
+    assert promising(fittest, 5, _Draws(draw)).program == parent
 
 
 def test_without_an_archive_size_the_weighted_draw_reaches_every_cell() -> None:
