@@ -196,7 +196,7 @@ def load_problem(paths: Sequence[Path], layers: SettingLayers, *, strict: bool =
             raise UsageError(
                 "no such file or folder", where=str(path), remedy="Check the spelling of the path."
             )
-    resolved(layers.choices, {})  # refuses wrong settings before they shape a problem
+    resolved(layers.choices, {}, complete=False)  # refuses wrong settings before they shape it
     return bootstrap.load_problem(
         paths, config=layers.config, strict=strict, options=problem_options(layers.choices)
     )

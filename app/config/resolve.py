@@ -50,6 +50,8 @@ def resolved(
     layers: Sequence[Choices],
     suggestions: Mapping[str, Any],
     suggested_by: Mapping[str, str] = {},
+    *,
+    complete: bool = True,
 ) -> Resolved:
     """Returns the settings of a run.
 
@@ -58,6 +60,8 @@ def resolved(
       suggestions: The settings that the problem's own configuration asks for, by dotted key; what
         is no setting of ours becomes a notice.
       suggested_by: Setting to the key of the problem's configuration that suggests it.
+      complete: Whether all sources are known.  Otherwise the parameters of a recipe that none of
+        them names are not checked.
 
     Raises:
       UsageError: A value is of the wrong kind or out of range.
@@ -78,9 +82,10 @@ def resolved(
         settings = RunSettings.model_validate(merged)
     except ValidationError as error:
         raise _invalid(error, sources, suggested_by=suggested_by) from error
-    _require_recipe(settings, sources, "search.strategy", "strategy")
+    if complete or "search.strategy" in sources:
+        _require_recipe(settings, sources, "search.strategy", "strategy")
     inside = nested_settings(settings)
-    if inside is not None:
+    if inside is not None and (complete or "nested.strategy" in sources):
         _require_recipe(inside, sources, "nested.strategy", "nested.parameters")
     notices += _misspelt_templates(settings.prompts.templates)
     return Resolved(settings, tuple(notices), sources)

@@ -32,6 +32,22 @@ def test_without_a_model_the_one_of_the_configuration_is_not_asked(tmp_path: Pat
     assert asking_none.settings.llm.every_model == []
 
 
+@pytest.mark.parametrize(
+    ("assignment", "known"), [("strategy.entrants=2", True), ("strategy.entrant=2", False)]
+)
+def test_a_parameter_of_the_recipe_that_the_problem_names_can_be_set(assignment: str, known: bool):
+    layers = read_layers([assignment], None)
+    game = load_problem([Path(__file__).parents[3] / "examples" / "connect_four"], layers)
+
+    if not known:
+        with pytest.raises(UsageError, match="'tournament' has no parameter"):
+            plan_run(game, layers, local=True, no_model=True)
+        return
+    plan = plan_run(game, layers, local=True, no_model=True)
+    assert plan.settings.search.strategy == "tournament"
+    assert plan.settings.strategy["entrants"] == 2
+
+
 def test_names_of_openevolve_are_options_of_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
