@@ -38,6 +38,17 @@ def evaluate(path):
 }
 """A problem whose trials wait and compute next to nothing: a run of it lasts as long as tests need,
 and leaves the processors to the tests beside it."""
+TOGETHER = """
+import sys
+from app.cli.application import status_of
+
+for command in sys.argv[1:]:
+    status = status_of([*command.split(), "--json"])
+    if status != 0:
+        sys.exit(status)
+    print(chr(0), flush=True)
+"""
+"""Runs commands in turn, and prints a zero after the document of each."""
 LABEL = "com.docker.compose"
 """What the labels begin with by which Compose knows its containers."""
 HANDED_ON = ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_CERT_PATH")
@@ -195,6 +206,16 @@ class Deployment:
         )
         return json.loads(printed)
 
+    def evoq_together(self, *commands: str, seconds: float = 300) -> list[Any]:
+        """Returns the JSON documents of `evoq` commands that one process runs in turn.
+
+        To import the application takes several times what a command does that only reads.
+        """
+        printed = self.compose(
+            *("exec", "-T", "worker-control", "python", "-c", TOGETHER, *commands), seconds=seconds
+        )
+        return [json.loads(document) for document in printed.split(chr(0))[:-1]]
+
     def begin(self, name: str, *, proposals: int, seed: int = 1) -> None:
         """Submits a run of `PROBLEM` and returns."""
         for file, text in PROBLEM.items():
@@ -285,4 +306,4 @@ def until(true: Callable[[], bool], what: str, *, seconds: float) -> None:
     while not true():
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {seconds:g} s: {what}")
-        time.sleep(0.5)
+        time.sleep(1.0)  # to ask starts two processes or more

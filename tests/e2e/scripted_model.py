@@ -1,8 +1,11 @@
 """A chat endpoint that gives everybody the same reply.  Standard library only: it runs alone."""
 
 import json
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+SECONDS = 0.3
+"""Before an answer, so that a run that a test ends leaves the processors to others."""
 REPLY = """```python
 def priority(item, bins):
     return -((bins - item) ** 2)
@@ -17,6 +20,7 @@ class Endpoint(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        time.sleep(SECONDS)
         choice = {
             "index": 0,
             "finish_reason": "stop",

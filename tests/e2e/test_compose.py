@@ -53,9 +53,9 @@ def test_a_command_does_not_wait_for_a_model_server_that_is_not_there(
     help_seconds = seconds_of(
         lambda: deployment.compose("exec", "-T", "worker-control", "evoq", "--help")
     )
-    shortest = min(seconds_of(lambda: deployment.evoq("list-runs")) for _ in range(3))
+    most = help_seconds + 15.0  # the look-up of a name that nobody has takes twenty
 
-    assert shortest < help_seconds + 15.0, "the look-up of a name that nobody has takes twenty"
+    assert any(seconds_of(lambda: deployment.evoq("list-runs")) < most for _ in range(3))
 
 
 def seconds_of(act: Callable[[], object]) -> float:

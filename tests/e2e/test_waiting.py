@@ -67,8 +67,9 @@ def shown(deployment: Deployment) -> list[str]:
     Postgres refuses a session now and then while its disk is full.
     """
     try:
-        [row] = [row for row in deployment.evoq("list-runs") if row["run"] == "waits"]
-        return [row["waiting"], deployment.evoq("show", "waits")["waiting"]]
+        rows, document = deployment.evoq_together("list-runs", "show waits")
+        [row] = [row for row in rows if row["run"] == "waits"]
+        return [row["waiting"], document["waiting"]]
     except AssertionError:
         return [""]
 

@@ -279,22 +279,24 @@ def test_a_worker_without_a_sandbox_leaves_trials_in_the_queue_and_is_not_health
         ),
     ],
 )
-def test_a_wrong_environment_is_named_in_one_line(
-    tmp_path: Path, variables: dict[str, str], message: str
-) -> None:
-    with pytest.raises(WrongEnvironment, match=message.split("'")[0].replace(".", r"\.")):
+def test_a_wrong_environment_is_named(variables: dict[str, str], message: str) -> None:
+    with pytest.raises(WrongEnvironment) as refused:
         configuration(variables)
+    assert message in str(refused.value)
+
+
+def test_a_worker_in_a_wrong_environment_ends_with_one_line(tmp_path: Path) -> None:
     environment = {k: v for k, v in install(tmp_path).items() if not k.startswith("EVOQ_")}
     done = subprocess.run(
         [*CELERY, "worker", "-Q", "gpu"],
-        env={**environment, **variables},
+        env={**environment, "EVOQ_REDIS_URL": "redis://h", "EVOQ_LOG_FORMAT": "xml"},
         cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=240,
     )
     assert done.returncode == 2
-    assert message in done.stderr
+    assert "EVOQ_LOG_FORMAT must be text or json, not 'xml'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -75,7 +75,6 @@ def model_loop(engine: Steered) -> Iterator[ModelLoop]:
 def provider(engine: Steered, model_loop: ModelLoop) -> Ask:
     def provider(**fields: Any) -> VllmModel:
         shape = {"name": "tiny", "base_url": IN_PROCESS, "max_tokens": 32, "seeded": True}
-        shape["target_in_flight"] = 96  # the window need not grow first
         spec = ModelSpec(**{**shape, "deadline_seconds": 300.0, **fields})
         return VllmModel(spec, engine, model_loop, seed=1)
 
@@ -124,6 +123,7 @@ def test_a_limit_on_tokens_is_kept_and_reported(engine: Steered, provider: Ask):
 
 
 def test_many_conversations_run_in_one_batch(engine: Steered, provider: Ask):
+    """The window of the endpoint grows at the machine's pace: they are asked until it suffices."""
     most = 0
     over = threading.Event()
 

@@ -20,7 +20,7 @@ from tests.ports import free_port
 from tests.vllm.engine_arguments import SOUND
 from tests.vllm.server import gauge, healthy, vllm_server
 
-PROPOSALS = 160
+PROPOSALS = 450
 RUNNING = "vllm:num_requests_running"
 
 
@@ -92,7 +92,6 @@ def ask(database: str) -> Callable[[str], list[tuple[Any, ...]]]:
 def submit(capsys: pytest.CaptureFixture[str], folder: Path, *settings: str) -> None:
     limits = ("queue.generating=256", "queue.evaluating=256")
     shape = ("llm.max_tokens=128", "llm.repair_turns=0", *limits, f"budget.proposals={PROPOSALS}")
-    shape += ("llm.target_in_flight=96",)  # the window need not grow first
     options = [text for setting in (*shape, *settings) for text in ("--set", setting)]
     said = Evoq(capsys)("run", problem_folder(folder / "problem"), *options, "--detach", "--json")
     assert said.code == 0, said.err
