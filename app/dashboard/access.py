@@ -25,6 +25,9 @@ HEALTH = "/api/health"
 """Says that the dashboard answers, to whoever supervises it, without the token."""
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
+_LIVE = "/_nicegui_ws"
+"""Where pages are kept live, by a WebSocket or by polling: a GET there is more than a read, and
+NiceGUI lets pages of every origin see the answer."""
 _POLICY_VIOLATION = 1008
 _HEADERS = {
     "content-security-policy": "default-src 'self' 'unsafe-inline' 'unsafe-eval' data:; "
@@ -101,7 +104,8 @@ class AccessMiddleware:
             )
         plain = scope["type"] == "http" and scope["method"] in _READS
         origin = headers.get("origin")
-        if not plain and origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        read = plain and not scope["path"].startswith(_LIVE)
+        if not read and origin is not None and urlsplit(origin).netloc.lower() != host.lower():
             return _refuse(403, "Requests from pages of other sites are refused.")
         cookie = _cookie_name(scope)
         given = (

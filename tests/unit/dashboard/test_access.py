@@ -131,6 +131,14 @@ def socket_opens(served: Served, headers: Mapping[str, str], path: str = "/ws") 
         return False
 
 
+def test_the_connection_of_a_page_is_not_polled_from_another_origin(open_: Served):
+    address = "/_nicegui_ws/socket.io/?EIO=4&transport=polling"
+    foreign = open_.client().get(address, headers={"origin": "http://evil.example"})
+    own = open_.client().get(address, headers={"origin": "http://localhost:8642"})
+    assert (foreign.status_code, own.status_code) == (403, 200)
+    assert open_.reached == ["GET /_nicegui_ws/socket.io/"]
+
+
 def test_a_web_socket_from_another_origin_is_refused(open_: Served):
     assert not socket_opens(open_, {"origin": "http://evil.example"})
     assert not socket_opens(open_, {"origin": "http://localhost:8643"})
