@@ -105,7 +105,7 @@ class ProgramDocument:
 
 
 def program_document(
-    tx: Transaction, run: Run, beginning: str, stages: Sequence[str]
+    tx: Transaction, run: Run, beginning: str, stages: Sequence[str], later: str = ""
 ) -> ProgramDocument:
     """Returns a program of a run.
 
@@ -114,6 +114,7 @@ def program_document(
       run: The run.
       beginning: Of the program's id.
       stages: Names of its trials, in order.
+      later: The name of each one after them; "" for its number.
 
     Raises:
       LookupError: No program of the run has such an id, or several have.
@@ -132,7 +133,7 @@ def program_document(
         proposals=list(rows(made)),
         parents=list(made[0].parents) if made and not made[0].seed else [],
         trials=[
-            _trial(program, trial, stages[n] if n < len(stages) else str(n + 1))
+            _trial(program, trial, stages[n] if n < len(stages) else later or str(n + 1))
             for n, trial in enumerate(tested)
         ],
         replies=[

@@ -278,10 +278,14 @@ class RunReader:
           LookupError: No program of the run has such an id, or several have.
         """
         stages: Sequence[str] = ()
+        later = ""
         with suppress(ValueError):  # of a problem that this version cannot read
-            stages = self.problem(run.problem).trial_names
+            problem = self.problem(run.problem)
+            stages = problem.trial_names
+            if problem.players > 1:  # it has played as many games as its generations asked for
+                stages, later = problem.stages, problem.final_stage
         with self.store.begin(snapshot=True) as tx:
-            return program_document(tx, run, beginning, stages)
+            return program_document(tx, run, beginning, stages, later)
 
     def proposal(self, run: Run, ordinal: int) -> ProposalDocument:
         """Returns a settled proposal of a run.

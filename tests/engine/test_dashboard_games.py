@@ -142,6 +142,16 @@ def test_games_that_go_on_stand_before_those_that_ended(
     assert {board["state"] for board in boards[2:]} == {"ended"}
 
 
+def test_each_trial_of_a_player_is_named_by_its_stage(ctx: Context, served: Serving):
+    run = played(ctx, game(), budget=12)
+    champion = facts(ctx, run, EventKind.CLOSED)[-1].podium[0]
+
+    trials = get(served, f"/api/runs/{run}/programs/{champion}")["trials"]
+
+    assert len(trials) > 3
+    assert [trial["stage"] for trial in trials] == ["smoke", *["match"] * (len(trials) - 1)]
+
+
 def test_a_game_at_work_has_the_moves_that_its_worker_shows(
     ctx: Context, store: SqlStore, broker: redis.Redis, valkey: str
 ):
