@@ -10,7 +10,8 @@ examples/connect_four --no-model --dashboard`, whose pages are opened from the m
 command prints their address, while its workers boot; the first one is the printed address itself.
 The other runs are written to a ledger, and nobody works on them.  Prints one JSON document and a
 table in Markdown: seconds until the first paint in the median and at most, and until the page
-shows what it read.
+shows what it read.  Of each page it says on standard error when the document and its styles had
+come.
 """
 
 import argparse
@@ -52,6 +53,11 @@ FAILURES = 1_000
 TOKEN = "paint"
 _COMMAND = (sys.executable, "-c", "from app.cli import main; main()")
 _PAINT = """() => performance.getEntriesByName('first-contentful-paint')[0].startTime / 1000"""
+_ANSWERED = """() => {
+  const styles = performance.getEntriesByType('resource').filter(e => e.name.endsWith('.css'));
+  return [performance.getEntriesByType('navigation')[0].responseEnd / 1000,
+    Math.max(0, ...styles.map(e => e.responseEnd)) / 1000];
+}"""
 _ADDRESS = re.compile(r"(http://127\.0\.0\.1:\d+)/")
 
 
@@ -114,7 +120,10 @@ def _opened(browser: Browser, base: str, name: str, path: str) -> Opened:
     page.wait_for_selector(".content:not([aria-busy=true])", timeout=60_000)
     complete = time.monotonic() - began
     paint = float(page.evaluate(_PAINT))
+    document, styles = page.evaluate(_ANSWERED)
     session.close()
+    parts = f"document {document:.2f}, styles {styles:.2f}, paint {paint:.2f}, all {complete:.2f}"
+    print(f"{path}: {parts} s", file=sys.stderr)
     return Opened(name, round(paint, 3), round(complete, 3))
 
 
@@ -177,13 +186,13 @@ def _served(command: Sequence[str], folder: Path, more: Mapping[str, str]) -> It
         ) as process,
     ):
         assert process.stdout is not None
-        for line in process.stdout:
-            if found := _ADDRESS.search(line):
-                yield found.group(1)
-                break
-        else:
+        found = next(filter(None, map(_ADDRESS.search, process.stdout)), None)
+        if found is None:
             raise SystemExit(f"no dashboard: {(folder / 'log').read_text()[-2000:]}")
-        process.terminate()
+        try:
+            yield found.group(1)
+        finally:
+            process.terminate()
         for _ in process.stdout:
             pass
 
@@ -240,7 +249,8 @@ def _failing(store: SqlStore) -> dict[str, str]:
             (run.id,),
         )
         c.execute(
-            "UPDATE events SET kind = 'failed', data = data || '{\"failure\": \"runtime\"}'"
+            "UPDATE events SET kind = 'failed',"
+            " data = data - 'fitness' - 'cell' || '{\"failure\": \"runtime\"}'"
             " WHERE run = %s AND kind = 'refused'",
             (run.id,),
         )

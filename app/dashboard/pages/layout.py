@@ -131,7 +131,7 @@ def page(title: str) -> Iterator[None]:
     entries = "".join(f'<a href="{path}">{name}</a>' for path, name in NAVIGATION.items())
     bar = f'<a href="/">Evoqueue</a><nav class="links" aria-label="Pages">{entries}</nav>'
     ui.add_body_html(f'<header class="bar">{bar}</header><h1>{as_html(title)}</h1>')
-    with ui.element("main").classes("content"):
+    with ui.element("div").classes("content"):  # inside the page, which is `main`
         yield
 
 
@@ -368,8 +368,11 @@ def keep_live(refresh: Callable[[], Awaitable[None]], seconds: float = EVERY_SEC
     page_ = ui.context.slot.parent.props("aria-busy=true").classes("live")
     fault = say("", "notice").props("role=status")
     fault.set_visibility(False)
+    client = ui.context.client
 
     async def attempt() -> None:
+        if not client.has_socket_connection:
+            return  # the page was left; NiceGUI keeps it for a while, because it may come back
         try:
             await refresh()
         except Unavailable as error:
