@@ -2,16 +2,21 @@
 
     python -m benchmarks.real_path                          # a program of one line
     python -m benchmarks.real_path --bytes 6000             # a program of 6 KB
+    python -m benchmarks.real_path --openevolve PROGRAM --turns 3   # in turns with it
 
 Real: Postgres, Valkey, Celery workers and beat as processes, prompts, replies, the guarded process
 sandbox.  Simulated: the model (`evoq mock-llm`, which edits the program in its prompt, in a
 separate process on the same machine).  Measured from 15 % of the run on until 95 %, from /proc: a
-process that has ended counts with its parent.  Prints one JSON document.
+process that has ended counts with its parent.  Prints one JSON document for each run.
+
+OpenEvolve has an environment of its own, see `benchmarks.openevolve`.  It runs the same problem
+with the same simulated model, as many evaluations at once, and no sandbox.
 """
 
 import argparse
 import json
 import os
+import subprocess
 import tempfile
 import time
 from collections import defaultdict
@@ -20,13 +25,15 @@ from pathlib import Path
 
 import psutil
 import psycopg
+import yaml
 
 from app.bootstrap import load_problem
 from app.cli.plan import plan_run, read_layers
 from app.domain.run import Run, RunState
 from app.engine import lifecycle
 from benchmarks.mock_server import editing_model
-from benchmarks.stack import Stack, running_stack
+from benchmarks.openevolve import CHILD
+from benchmarks.stack import ProcessCosts, Stack, running_stack
 
 PROGRAM = """# EVOLVE-BLOCK-START
 def solve(x):
@@ -67,6 +74,13 @@ class Mark:
 
 def main() -> None:
     options = _arguments()
+    for _ in range(options.turns):
+        if options.openevolve:
+            print(json.dumps(_openevolve(options), indent=2), flush=True)
+        print(json.dumps(_evoqueue(options), indent=2), flush=True)
+
+
+def _evoqueue(options: argparse.Namespace) -> dict[str, object]:
     with tempfile.TemporaryDirectory(prefix="evoq-bench-") as folder:
         problem = _problem(Path(folder) / "problem", options.bytes)
         environment = {
@@ -81,7 +95,54 @@ def main() -> None:
             first = _reached(stack, run, int(0.15 * options.proposals))
             last = _reached(stack, run, int(0.95 * options.proposals))
             memory = stack.spent.memory_mib()
-    print(json.dumps(_report(options, first, last, memory), indent=2))
+    what = "Evoqueue: whole stack, guarded process sandboxes"
+    commits = round((last.commits - first.commits) / (last.settled - first.settled), 2)
+    return {**_report(what, options, first, last, memory), "commits": commits}
+
+
+def _openevolve(options: argparse.Namespace) -> dict[str, object]:
+    """Returns what a run of OpenEvolve takes, with as many evaluations at once and no sandbox."""
+    with (
+        tempfile.TemporaryDirectory(prefix="openevolve-") as name,
+        editing_model(options.model_seconds, options.in_flight) as base_url,
+    ):
+        out = Path(name)
+        problem = _problem(out / "problem", options.bytes)
+        config = {
+            "max_iterations": options.proposals,
+            "checkpoint_interval": options.proposals,
+            "random_seed": 1,
+            "llm": {"api_base": base_url, "api_key": "none", "models": [{"name": "mock"}]},
+            "evaluator": {"parallel_evaluations": options.in_flight, "cascade_evaluation": False},
+        }
+        (out / "config.yaml").write_text(yaml.safe_dump(config))
+        command = [
+            options.openevolve, problem / "initial_program.py", problem / "evaluator.py",
+            "--config", out / "config.yaml", "--output", out,
+        ]  # fmt: skip
+        environment = {"PATH": "/usr/bin:/bin"}
+        with (
+            (out / "printed").open("wb") as printed,
+            subprocess.Popen(
+                [*map(str, command)], stdout=printed, stderr=subprocess.STDOUT, env=environment
+            ) as process,
+        ):
+            first = _logged(process, out, int(0.15 * options.proposals))
+            last = _logged(process, out, int(0.95 * options.proposals))
+            memory = ProcessCosts().memory_mib()
+            process.wait()
+    return _report("OpenEvolve: no sandbox", options, first, last, memory)
+
+
+def _logged(process: "subprocess.Popen[bytes]", out: Path, settled: int) -> Mark:
+    """Returns the totals once OpenEvolve has logged so many children."""
+    while True:
+        now = len(CHILD.findall((out / "printed").read_text()))
+        if now >= settled:
+            return Mark(time.monotonic(), now, 0, _seconds())
+        if process.poll() is not None:
+            raise SystemExit(f"OpenEvolve ended: {(out / 'printed').read_text()[-2000:]}")
+        time.sleep(0.5)
 
 
 def _arguments() -> argparse.Namespace:
@@ -90,6 +151,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--in-flight", type=int, default=64)
     parser.add_argument("--model-seconds", type=float, default=0.5)
     parser.add_argument("--bytes", type=int, default=0, help="least length of the program")
+    parser.add_argument("--openevolve", metavar="PROGRAM", help="path of OpenEvolve's command")
+    parser.add_argument("--turns", type=int, default=1)
     return parser.parse_args()
 
 
@@ -169,23 +232,22 @@ def _seconds() -> dict[str, float]:
 
 
 def _report(
-    options: argparse.Namespace, first: Mark, last: Mark, memory: float
+    what: str, options: argparse.Namespace, first: Mark, last: Mark, memory: float
 ) -> dict[str, object]:
     n = last.settled - first.settled
     by_part = {
         part: round(1000 * (last.seconds[part] - first.seconds[part]) / n, 2)
         for part in sorted(last.seconds)
     }
-    ours = sum(ms for part, ms in by_part.items() if part != "mock-llm")
+    spent = sum(ms for part, ms in by_part.items() if part != "mock-llm")
     return {
-        "what": "whole stack, guarded process sandboxes; the model is SIMULATED (evoq mock-llm)",
+        "what": f"{what}; the model is SIMULATED (evoq mock-llm)",
         "cores": os.cpu_count(),
         "load": round(os.getloadavg()[0], 1),
         "settings": vars(options),
         "proposals": n,
         "per_second": round(n / (last.at - first.at), 1),
-        "cpu_ms": {**by_part, "ours": round(ours, 2)},
-        "commits": round((last.commits - first.commits) / n, 2),
+        "cpu_ms": {**by_part, "all but the model": round(spent, 2)},
         "memory_mib": round(memory),
     }
 
