@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,12 @@ import psycopg
 import pytest
 import redis
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from sqlalchemy import make_url
 
 from app.adapters.problems.loading import reload
 from app.adapters.queue.inline import InlineExecutor
 from app.adapters.queue.live_moves import LiveMoves
+from app.adapters.store import schema
 from app.adapters.store.sql import SqlStore
 from app.bootstrap import LazySandbox, context
 from app.config.settings import SandboxSettings
@@ -178,6 +180,39 @@ def test_a_live_run_is_redrawn_and_can_be_paused_by_who_has_the_token(
         assert tx.runs.get(run.id).state.value == "paused"
     main.get_by_role("button", name="Resume").click()
     expect(visit.page.get_by_text("no worker would work on shown")).to_be_visible()
+
+
+def test_a_page_says_so_while_the_ledger_does_not_answer_and_goes_on_when_it_does(
+    browser: Browser, migrated_database: str, repository: Path, tmp_path: Path
+):
+    name = "a_ledger_that_goes_away"
+    address = make_url(migrated_database).set(database=name).render_as_string(hide_password=False)
+    server = migrated_database.replace("+psycopg", "")
+    with psycopg.connect(server, autocommit=True) as operator, ExitStack() as ending:
+        operator.execute(f"CREATE DATABASE {name}")
+        ending.callback(operator.execute, f"DROP DATABASE {name} WITH (FORCE)")
+        schema.upgrade(address)
+        store = SqlStore(address)
+        ending.callback(store.close)
+        run = started(store, repository, "shown")
+        offer(store, run, "x = 1\n", -3.5, 0)
+        base = ending.enter_context(serving_from(tmp_path, address, "redis://127.0.0.1:9/0"))
+        visited = ending.enter_context(visiting(browser, base))
+        main = visited.open(f"/run/{run.id}")
+        notice = main.get_by_text("This page goes on as soon as it answers.")
+        expect(main).to_contain_text("-3.5")
+        expect(notice).to_be_hidden()
+
+        operator.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        operator.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]
+        )
+        expect(notice).to_be_visible()
+
+        operator.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+        expect(notice).to_be_hidden()
+        offer(store, run, "x = 2\n", -2.25, 1)
+        expect(main).to_contain_text("-2.25")
 
 
 def test_what_a_page_is_about_is_painted_without_a_script(browser: Browser, served: str, run: Run):

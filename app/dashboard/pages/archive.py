@@ -104,7 +104,7 @@ def _coverage(archive: ArchiveDocument) -> str:
     sizes = archive.sizes[:64]
     of = f" of {math.prod(axis.bins for axis in archive.axes):,}" if archive.axes else ""
     if len(sizes) == 1:
-        return f"{sizes[0]:,}{of} cells are occupied."
+        return f"Occupied cells: {sizes[0]:,}{of}."
     counts = ", ".join(f"{size:,}" for size in sizes)
     return f"Occupied cells{of}: {counts} on islands 0 to {len(sizes) - 1}."
 

@@ -385,7 +385,8 @@ def keep_live(refresh: Callable[[], Awaitable[None]], seconds: float = EVERY_SEC
             fault.set_visibility(True)
         else:
             fault.set_visibility(False)
-        if "aria-busy" in page_.props:
-            page_.props(remove="aria-busy")
+        finally:
+            if "aria-busy" in page_.props:
+                page_.props(remove="aria-busy")
 
     ui.timer(seconds, attempt)
