@@ -1,4 +1,7 @@
-"""One deployment for all tests of this folder: bringing it up is most of what they cost."""
+"""One deployment for all tests of this folder: bringing it up is most of what they cost.
+
+It ends with the last of them, since its health checks take a twelfth of two cores.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +19,7 @@ def engine() -> None:
         pytest.skip(f"no Docker engine with Compose: {reason}")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def deployment(
     engine: None, repository: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Deployment]:
