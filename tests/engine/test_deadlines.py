@@ -132,15 +132,23 @@ def test_at_the_deadline_the_measured_are_judged_and_the_others_are_withdrawn(
         assert tx.proposals.backlog(run.id).unsettled == 0
 
 
-def test_the_budget_that_was_given_back_is_planned_again(
+def _let_one_be_measured_until_the_deadline(
     waiting: tuple[Context, Run, tuple[int, ...], RecordedMessages],
     pass_time: Callable[[float], None],
 ) -> None:
-    ctx, run, proposals, messages = waiting
+    ctx, _, proposals, messages = waiting
     steps.generate(answering(ctx, 1.0), proposals[0])
     _, measured, _ = messages.take()
     steps.evaluate(ctx, *measured)
     pass_time(DEADLINE)
+
+
+def test_the_budget_that_was_given_back_is_planned_again(
+    waiting: tuple[Context, Run, tuple[int, ...], RecordedMessages],
+    pass_time: Callable[[float], None],
+) -> None:
+    ctx, run, _, messages = waiting
+    _let_one_be_measured_until_the_deadline(waiting, pass_time)
     ctx = answering(ctx, 2.0)
 
     while True:
@@ -180,11 +188,8 @@ def test_what_is_given_back_while_the_run_is_cancelled_is_there_after_a_resume(
     pass_time: Callable[[float], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ctx, run, proposals, messages = waiting
-    steps.generate(answering(ctx, 1.0), proposals[0])
-    _, measured, _ = messages.take()
-    steps.evaluate(ctx, *measured)
-    pass_time(DEADLINE)
+    ctx, run, _, _ = waiting
+    _let_one_be_measured_until_the_deadline(waiting, pass_time)
     cancelled: list[bool] = []
 
     def cancels(*judged: Any) -> Verdict:
