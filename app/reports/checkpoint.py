@@ -9,18 +9,22 @@ from typing import Any
 
 from app.domain.evaluation import COMBINED, Evaluation, merged_metrics
 from app.domain.problem import Problem
+from app.domain.secrets import redacted
 from app.ports.protocols import Store
-from app.ports.records import Settled
+from app.ports.records import Settled, StoredReply
 from app.reports.summary import Summary
 
 MOST_PROGRAMS = 100_000
+_MOST_REPLIES = 100
 
 
 def write_checkpoint(store: Store, summary: Summary, problem: Problem, folder: Path) -> Path:
     """Writes `checkpoints/checkpoint_N` with every admitted program; returns that folder.
 
-    A program is written once, as it was first admitted, and is a member of that island, and of each
-    other one where it is an elite.  Timestamps are seconds after the run's creation.
+    A program is written once, as it was first admitted, with the replies that made it and what is
+    kept of their prompts, and is a member of that island, and of each other one where it is an
+    elite.  Texts other than programs are written without secrets.  Timestamps are seconds after the
+    run's creation.
 
     Raises:
       OSError: The folder cannot be written to.
@@ -39,8 +43,11 @@ def write_checkpoint(store: Store, summary: Summary, problem: Problem, folder: P
     members: list[dict[str, None]] = [{} for _ in range(run.islands)]
     for program, (settled, evaluations) in first.items():
         source = sources[program or ""].source
-        text = _program(settled, evaluations, source, problem.language, fitness)
-        _write(checkpoint / "programs" / f"{program}.json", text)
+        with store.begin() as tx:
+            replies = tx.completions.of_proposal(run.id, settled.ordinal, _MOST_REPLIES)
+        document = _program(settled, evaluations, source, problem.language, fitness)
+        document["prompts"] = _prompts(replies) or None
+        _write(checkpoint / "programs" / f"{program}.json", document)
         members[settled.island][str(program)] = None
     maps: list[dict[str, str]] = [{} for _ in range(run.islands)]
     for island, elite in elites:
@@ -81,12 +88,13 @@ def _program(
     fitness: dict[str, float | None],
 ) -> dict[str, Any]:
     program, parent = str(settled.program), next(iter(settled.parents), None)
-    artifacts = {name: text for e in evaluations for name, text in e.artifacts.items()}
+    artifacts = {name: redacted(text) for e in evaluations for name, text in e.artifacts.items()}
+    changes = redacted(settled.changes)
     known = parent if parent in fitness and parent != program else None
     return {
         "id": program,
         "code": source,
-        "changes_description": settled.changes,
+        "changes_description": changes,
         "language": language,
         "parent_id": known,
         "generation": settled.generation,
@@ -96,15 +104,25 @@ def _program(
         "complexity": 0.0,
         "diversity": 0.0,
         "metadata": {
-            "changes": settled.changes,
+            "changes": changes,
             "parent_metrics": {COMBINED: fitness[known]} if known else {},
             "island": settled.island,
         },
-        "prompts": None,
         "artifacts_json": json.dumps(artifacts) if artifacts else None,
         "artifact_dir": None,
         "embedding": None,
     }
+
+
+def _prompts(replies: list[StoredReply]) -> dict[str, dict[str, Any]]:
+    """Returns the conversations that made a program as OpenEvolve's `log_prompts` keeps them."""
+    prompts = {}
+    for number, reply in enumerate(replies, start=1):
+        texts = {"system": reply.system, "user": reply.user}
+        kept = {name: redacted(text) for name, text in texts.items() if text is not None}
+        answer = redacted(reply.completion.text)
+        prompts[f"{reply.asker.value}_{number}"] = {**kept, "responses": [answer]}
+    return prompts
 
 
 def _write(path: Path, value: Any) -> None:

@@ -1,6 +1,8 @@
 """The texts of prompts in the ledger: kept, bounded, shown without secrets, or not kept."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -13,6 +15,8 @@ from app.dashboard.reads import RunReader
 from app.domain.operator import Completion
 from app.domain.run import Run
 from app.engine.context import Context
+from app.reports.checkpoint import write_checkpoint
+from app.reports.summary import summarise
 from app.reports.waiting import QueueState
 from tests.engine.conftest import new_run, run_to_the_end
 from tests.engine.test_replies import Answering
@@ -71,6 +75,26 @@ def test_prompts_are_shown_without_secrets(ctx: Context, store: SqlStore):
     reader = RunReader(ctx.store, NO_QUEUE, ctx.problem, QueueState)
 
     assert SECRET not in str(reader.program(run, document.program).replies)
+
+
+def test_a_checkpoint_holds_the_conversations_without_secrets(
+    ctx: Context, store: SqlStore, tmp_path: Path
+):
+    run, document, model = asked(ctx)
+    address = store._engine.url.set(drivername="postgresql").render_as_string(False)
+    with psycopg.connect(address) as connection:
+        connection.execute("UPDATE completions SET system_text = %s", (f"key: {SECRET}",))
+
+    summary = summarise(ctx.store, run.id, problem())
+    written = write_checkpoint(ctx.store, summary, problem(), tmp_path)
+
+    text = (written / f"programs/{document.program}.json").read_text()
+    prompts = json.loads(text)["prompts"]
+    assert [texts["user"] for texts in prompts.values()] == [p.user for p in model.asked]
+    assert [texts["responses"] for texts in prompts.values()] == [
+        [reply.text] for reply in document.replies
+    ]
+    assert SECRET not in text
 
 
 @pytest.fixture
