@@ -50,7 +50,11 @@ def group(nodeid: str) -> str:
 
 
 def pytest_configure() -> None:
-    """Stops ignoring signals, as a process in the background does, and with it what tests start."""
+    """Stops ignoring signals, as a process in the background does, and with it what tests start.
+
+    Stacks have the priority of the tests beside them, whose deadlines they share.
+    """
+    os.environ.setdefault("EVOQ_NICE", "0")
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 

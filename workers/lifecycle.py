@@ -75,6 +75,7 @@ def prepare(sender: Any, **_: Any) -> None:
     removes what killed workers left: opening the sandbox does so too, but not before the first
     trial.
     """
+    _lower_priority(Settings().nice)
     _context_or_exit()
     _serve_metrics()
     queues = sender.app.amqp.queues.consume_from
@@ -82,6 +83,19 @@ def prepare(sender: Any, **_: Any) -> None:
         _load_model(sender)
     if "cpu" in queues:
         _clear_orphans()
+
+
+def _lower_priority(nice: int | None) -> None:
+    """Lets other programs of the machine go first, those of other sessions too.
+
+    Linux schedules each session as one group of processes (`sched_autogroup`), within which alone
+    their `nice` values count; a trial, which begins a session of its own, takes that of this one.
+    """
+    if nice is None:
+        return
+    os.setpriority(os.PRIO_PROCESS, 0, max(nice, os.getpriority(os.PRIO_PROCESS, 0)))
+    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as group:  # if there are
+        group.write(str(nice))
 
 
 def _serve_metrics() -> None:

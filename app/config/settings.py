@@ -374,6 +374,9 @@ class Settings(BaseSettings):
     """Token that a dashboard asks for. Without a value, a random one for each start."""
     dashboard_hosts: str = ""
     """Names that browsers reach a dashboard by, with commas between them."""
+    nice: int | None = Field(None, ge=0, le=19)
+    """Least `nice` value of a worker and of its trials: other programs of the machine go first.
+    Without a value, 10 in an embedded stack, and as it was started in a deployment."""
     metrics_address: str | None = None
     """Address at which a worker serves its `/metrics`, as 0.0.0.0:9464. Without a value, they are
     not served."""

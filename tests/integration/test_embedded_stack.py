@@ -420,6 +420,12 @@ def test_the_places_that_a_person_sets_are_those_of_all_evaluators_together(vari
     assert _places_of(workers, environment) == 13
 
 
+@pytest.mark.parametrize(("given", "nice"), [({}, "10"), ({"EVOQ_NICE": "3"}, "3")])
+def test_workers_let_other_programs_go_first(given: dict[str, str], nice: str) -> None:
+    processes = worker_processes(WorkerSet(), given)
+    assert {process.environment["EVOQ_NICE"] for process in processes} == {nice}
+
+
 def _places_of(workers: WorkerSet, environment: dict[str, str]) -> int:
     processes = worker_processes(workers, environment)
     return sum(

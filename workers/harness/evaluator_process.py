@@ -359,7 +359,7 @@ class EvaluatorProcess:
           imported: What the modules held after the import; None where the process is not kept.
         """
         writers, channels = _writers(request, fds)
-        os.setsid()
+        limits.begin_session()
         limits.take_streams(os.open("/dev/null", os.O_RDWR), writers.out, writers.err)
         limits.close_all_but((*writers.kept(), *channels))
         channel = socket.socket(fileno=channels[0]) if channels else None

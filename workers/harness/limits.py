@@ -11,6 +11,7 @@ from typing import Any
 
 _STANDARD_STREAMS = 3
 _HIGHEST_DESCRIPTOR = 1 << 16
+_SESSION_PRIORITY = "/proc/self/autogroup"
 _MOST_KILLABLE = "1000"
 _LOCKED_BYTES = 65_536
 _CORE_BYTES = 1  # too small for a file; and 1, not 0, keeps the kernel from the machine's handler
@@ -66,6 +67,23 @@ def offer_to_the_oom_killer() -> None:
             file.write(_MOST_KILLABLE)
     except OSError:
         pass  # a kernel that does not let us; the limit itself holds all the same
+
+
+def begin_session() -> None:
+    """Makes this process the leader of a session that has the priority of the one it was in.
+
+    Linux schedules each session as one group (`sched_autogroup`), which begins with the `nice`
+    value 0, whatever the one of its processes is.
+    """
+    try:
+        with open(_SESSION_PRIORITY) as file:
+            priority = file.read().split()[-1]
+    except OSError:  # no such groups here
+        priority = "0"
+    os.setsid()
+    if priority != "0":
+        with contextlib.suppress(OSError), open(_SESSION_PRIORITY, "w") as file:
+            file.write(priority)  # without privileges the kernel takes ten a second
 
 
 def take_streams(null: int, out: int, err: int) -> None:

@@ -343,7 +343,7 @@ class TrialRun:
 
     def _run_program(self, program: PreparedProgram, channel: socket.socket) -> None:
         state = self._state
-        os.setsid()
+        limits.begin_session()
         index = self._programs.index(program)
         limits.take_streams(self._null, *self._pipes.program_writers(index))
         limits.close_all_but(tuple({channel.fileno(), state.layout.ruleset} - {-1}))
