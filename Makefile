@@ -23,7 +23,7 @@ layers:  ## import-linter: who may import whom
 test:  ## every test but those that bring a deployment up
 	$(PYTHON) -m pytest --ignore=tests/e2e
 
-attacks:  ## the whole attack corpus behind every isolation but bare processes, which `make test` samples
+attacks:  ## the whole attack corpus behind every isolation, most of which `make test` samples
 	SANDBOX_ATTACKS=whole $(PYTHON) -m pytest tests/integration -k "UnderAttack or OfGvisor"
 
 e2e:  ## the deployment: brings the compose project up, runs it, breaks it, takes it down

@@ -190,6 +190,17 @@ OUTCOMES: dict[str, Outcomes] = {
     "modes of what is around it": same(HONEST),
     "attributes and owners of what is around it": same(HONEST),
     "messages beside it": same(HONEST),
+    "blocks without a size": same(HONEST),
+    "memory of a device": same({Kind.MEMORY, Kind.RUNTIME}),
+    "locks of ranges": same(HONEST),
+    "timers without end": same(HONEST),
+    "watches without end": same(HONEST),
+    "queues of messages": same(HONEST),
+    "a key": same({Kind.SANDBOX_VIOLATION}),
+    "writers beyond the deadline": same({Kind.TIMEOUT}),
+    "empty files in every place": same(HONEST),
+    "pipes in place of files": same(HONEST),
+    "a traceback that reads a pipe": same({Kind.TIMEOUT}),
     "many small files": same({Kind.OUTPUT_LIMIT}),
     "one large file by parts": same({Kind.OUTPUT_LIMIT}),
     "files of many processes": same({Kind.OUTPUT_LIMIT, Kind.TIMEOUT}),
@@ -217,10 +228,22 @@ IN_THE_ZYGOTE: dict[str, Outcomes] = {
     "buffers of many processes": same({Kind.MEMORY}),
     "pages in pipes": same({Kind.MEMORY}),
     "data that nobody accepts": same({Kind.RUNTIME}),
-    "mappings of many processes": same({Kind.MEMORY}),
+    "mappings of many processes": same({Kind.MEMORY, Kind.TIMEOUT}),
     "a process that cannot be read": same({Kind.TIMEOUT, Kind.SANDBOX_VIOLATION}),
+    "locks of ranges": same({Kind.MEMORY}),
+    "empty files in every place": same({Kind.OUTPUT_LIMIT}),
+    # 3,000 of them, which the zygote may find too many before the program ends.
+    "deep directories": same(HONEST | {Kind.OUTPUT_LIMIT}),
+    # Their buffers keep the machine's size, so that descriptors end first: 26 MiB a process.
+    "memory of sockets": same({Kind.RUNTIME}),
+    "descriptors sent along": Outcomes({Kind.RUNTIME}, HONEST),
+    # Landlock hides /proc.
+    "own memory scan": Outcomes({Kind.RUNTIME}),
+    "descriptors left open": same({Kind.RUNTIME}),
+    # The identity of a worker that is root, without its capabilities.
+    "become root": same(HONEST | {Kind.RUNTIME}),
 }
-"""Where neither a cgroup nor a file system of its own bounds a trial, and its zygote does.
+"""In "bare", where no cgroup and no file system of its own bounds a trial, and its zygote does.
 
 A zygote with all rights of root can read any process, which then ends at its deadline.
 """

@@ -76,5 +76,44 @@ SURROUNDINGS = (
            "        for number in range(20): worked(os.mkdir, f'{path}/{number}')\n    return x * x"),
 )  # fmt: skip
 
-MACHINE = (*DESCRIPTORS, *REPORTS, *RESOURCES, *SURROUNDINGS)
+_LIBC = """
+import ctypes, os
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t) + (ctypes.c_int,) * 3 + (ctypes.c_size_t,)
+libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long)
+"""
+
+OF_THE_KERNEL = (
+    Attack("blocks without a size", _LIBC + "def solve(x):\n    with open('f', 'wb') as file:\n        if libc.fallocate(file.fileno(), 1, 0, 1 << 30) == 0: raise SystemExit('it worked')\n    return x * x"),
+    Attack("memory of a device", _LIBC + "def solve(x):\n    zeros = os.open('/dev/zero', os.O_RDWR)\n    at = libc.mmap(None, 1 << 30, 3, 1, zeros, 0)\n    for part in range(at, at + (1 << 30) - (8 << 20), 8 << 20):\n        ctypes.memset(part, 1, 8 << 20)\n        libc.munmap(part, 8 << 20)\n    return x * x"),
+    Attack("locks of ranges", "import fcntl, struct\ndef solve(x):\n    kept = []\n    for n in range(30):\n        kept.append(open(f'f{n}', 'wb'))\n        for at in range(0, 1400, 2):\n            if n % 2: fcntl.lockf(kept[-1], fcntl.LOCK_EX, 1, at)\n"
+           "            else: fcntl.fcntl(kept[-1], 37, struct.pack('hhqqi', fcntl.F_WRLCK, 0, at, 1, 0))\n    return x * x"),
+    Attack("timers without end", _LIBC + "def solve(x):\n    made = 0\n    while made < 20000 and libc.timer_create(1, None, ctypes.byref(ctypes.c_void_p())) == 0: made += 1\n    if made == 20000: raise SystemExit('it worked')\n    return x * x"),
+    Attack("watches without end", _LIBC + "def solve(x):\n    if any(libc.inotify_init1(0) >= 0 or libc.inotify_init() >= 0 or libc.fanotify_init(0, 0) >= 0 for _ in range(200)): raise SystemExit('it worked')\n    return x * x"),
+    Attack("queues of messages", _LIBC + "def solve(x):\n    made = [n for n in range(100) if libc.mq_open(f'/{n}'.encode(), os.O_CREAT | os.O_RDWR, 0o600, None) >= 0]\n    try: made.append(os.open('/dev/mqueue/marmot', os.O_CREAT | os.O_RDWR))\n    except OSError: pass\n    if made: raise SystemExit('it worked')\n    return x * x"),
+    Attack("a key", _LIBC + "def solve(x):\n    if libc.syscall(248 if os.uname().machine == 'x86_64' else 217, b'user', b'marmot', b'x', 1, -5) >= 0: raise SystemExit('it worked')\n    return x * x"),
+)  # fmt: skip
+
+_WRITING = """
+import os, signal, time
+def write(n):
+    for at in range(50):
+        try:
+            os.makedirs(f'd{n}/{at}')
+            os.rename(f'd{n}', f'e{n}.{at}')
+            open(f'e{n}.{at}/f', 'w').close()
+            os.rename(f'e{n}.{at}', f'd{n}')
+        except OSError: pass
+"""
+
+LEFT_BEHIND = (
+    Attack("writers beyond the deadline", _WRITING + "def solve(x):\n    for n in range(6):\n        if os.fork() == 0:\n            os.setsid()\n            if os.fork(): os._exit(0)\n            signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 64))\n            while True: write(n)\n    time.sleep(100)"),
+    Attack("empty files in every place", "import os, tempfile\ndef solve(x):\n    for place in ('/dev/shm', '/tmp', tempfile.gettempdir()):\n        try:\n            for n in range(200000): os.close(os.open(f'{place}/{x}.{n}', os.O_CREAT | os.O_WRONLY))\n        except OSError: pass\n    return x * x"),
+    Attack("pipes in place of files", "import os, tempfile\nfor place in (tempfile.gettempdir(), '.', '/dev/shm', '/tmp'):\n    for name in ('result.json', 'evaluator.py', 'hidden.txt', 'sitecustomize.py', 'json.py'):\n        try: os.mkfifo(f'{place}/{name}')\n        except OSError: pass\ndef solve(x): return x * x"),
+    Attack("a traceback that reads a pipe", "import os\ndef solve(x):\n    os.unlink(__file__)\n    os.mkfifo(__file__)\n    1 / 0"),
+)  # fmt: skip
+
+MACHINE = (*DESCRIPTORS, *REPORTS, *RESOURCES, *SURROUNDINGS, *OF_THE_KERNEL, *LEFT_BEHIND)
 """What every sandbox with isolation withstands."""

@@ -65,8 +65,8 @@ IN_REACH = (
         "        s = socket.socket(socket.AF_UNIX)\n        s.connect(path)\n"
         "        raise SystemExit('it worked')\n"
         "    for n in range(3000):\n        try:\n"
-        "            s = socket.socket(socket.AF_UNIX)\n            s.connect(f'/sandbox/rpc/{n}.0')\n"
-        "        except OSError: continue\n        finally: s.close()\n"
+        "            with socket.socket(socket.AF_UNIX) as s: s.connect(f'/sandbox/rpc/{n}.0')\n"
+        "        except OSError: continue\n"
         "        raise SystemExit('it worked')\n    return x * x",
     ),
     Attack(

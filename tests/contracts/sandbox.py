@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -512,6 +513,27 @@ def solve(x):
 """
         assert metrics(sandbox.run(self.job(mode, daemon))) == {"combined_score": 0}
         assert metrics(sandbox.run(self.job(mode, probe))) == {"combined_score": 0}
+
+    def test_processes_of_one_program_are_not_counted_to_its_neighbour(
+        self, sandbox: Sandbox, mode: Mode
+    ) -> None:
+        program = b"""
+import os, time
+def solve(x):
+    children = []
+    for _ in range(20):
+        children.append(os.fork())
+        if not children[-1]:
+            time.sleep(1.0)
+            os._exit(0)
+    for child in children:
+        os.waitpid(child, 0)
+    return x * x
+"""
+        job = self.job(mode, program, limits=replace(LIMITS, processes=32))
+        with ThreadPoolExecutor() as neighbours:
+            for outcome in neighbours.map(sandbox.run, [job] * 2):
+                assert metrics(outcome) == {"combined_score": 25}
 
     def test_a_forked_child_returns_no_result(self, sandbox: Sandbox, mode: Mode) -> None:
         program = b"""

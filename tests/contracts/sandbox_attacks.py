@@ -22,7 +22,7 @@ from tests.contracts.attacks_on_protocol import HARNESS
 from tests.contracts.sandbox import last_outcome
 
 WHOLE_CORPUS = os.environ.get("SANDBOX_ATTACKS") == "whole"
-"""Whether every attack is tried behind each isolation but bare processes, as by `make attacks`."""
+"""Whether every attack is tried behind each isolation, as by `make attacks`."""
 SAMPLE = {
     "a score by protocol": ("forged answers on the socket", "an answer to the next request"),
     "a score by output": ("frames on every descriptor",),
@@ -84,14 +84,14 @@ WAITING = (
     "stop itself", "a callback nobody passed", "a callback that is no number",
     "a frame that never comes whole", "files of many processes", "buffers of many processes",
     "a process that cannot be read", "pages in pipes", "data that nobody accepts",
-    "mappings of many processes",
+    "mappings of many processes", "a traceback that reads a pipe",
 )  # fmt: skip
 CROWDED = replace(LIMITS, wall_seconds=2.0)
 """Of attacks whose many processes take every processor until they are stopped: from all other
 tests, too."""
 CROWDING = (
     "fork bomb", "fork bomb that leaves its session", "fork bomb of another program",
-    "CPU time of children",
+    "CPU time of children", "writers beyond the deadline",
 )  # fmt: skip
 COMPUTING = {"inode fill": replace(LIMITS, cpu_seconds=3.0)}
 """What computes for longer than any other attack that ends by itself: half a minute in gVisor."""

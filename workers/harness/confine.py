@@ -94,6 +94,8 @@ def confine(
         landlock.restrict(landlock.ruleset_of_paths(readable, writable))
     elif confinement.apart:
         landlock.scope_sockets()
+    elif not layout.counted_memory:
+        landlock.keep_from_devices()
     answer_forks()
     program_filter.install()
 

@@ -29,7 +29,8 @@ MEMORY, FILES, CONCEALED = "memory", "files", "concealed"
 _BLOCK_BYTES = 512
 _SOCKET_BYTES, _PIPE_BYTES = 212_992, 65_536  # a sending buffer as the kernel sizes it; 16 pages
 _MAPPING_BYTES, _POLL_BYTES = 256, 65_536  # of the kernel; a poll of 256 descriptors
-_OF_NETWORK = "/proc/self/net/sockstat"
+_LOCK_BYTES = 16_384  # far more than the kernel's, so that there are few to read
+_OF_NETWORK, _LOCK = "/proc/self/net/sockstat", b"\nlock:"
 _MAPPED = re.compile(rb"^[0-9a-f]+-[0-9a-f]+ .... [0-9a-f]+ (\S+) (\d+) +(.*) \(deleted\)$", re.M)
 _WITHOUT_A_NAME = (b"/dev/zero", b"/memfd:", b"/SYSV")
 _FILTERS, _SIZE = b"Seccomp_filters:", b"VmSize:"
@@ -50,6 +51,7 @@ class Holdings:
       pipes: Names of the open ones.
       polls: Descriptors of epoll.
       mappings: Of all processes.
+      locks: Of ranges of files.
       named_bytes: Bytes of all files in the trial's directories.
       entries: Files and directories there.
       concealed: Processes and directories that could not be looked into.
@@ -62,6 +64,7 @@ class Holdings:
     pipes: set[str] = field(default_factory=set)
     polls: int = 0
     mappings: int = 0
+    locks: int = 0
     named_bytes: int = 0
     entries: int = 0
     concealed: set[str] = field(default_factory=set)
@@ -72,6 +75,7 @@ class Holdings:
         sockets = max(len(self.sockets), self.all_sockets)
         buffers = sockets * _SOCKET_BYTES + len(self.pipes) * _PIPE_BYTES
         kept = self.mappings * _MAPPING_BYTES + self.polls * _POLL_BYTES
+        kept += self.locks * _LOCK_BYTES
         return len(self.shared) * LARGEST_SHARED_BYTES + buffers + kept
 
     @property
@@ -131,7 +135,7 @@ class HoldingsWatch:
         folder = f"/proc/{pid}"
         try:
             with self._as_file_user(os.stat(folder).st_uid):
-                self._look_at_descriptors(folder + "/fd", found)
+                self._look_at_descriptors(folder, found)
                 with open(folder + "/maps", "rb") as file:
                     maps = file.read()
         except PermissionError:
@@ -149,12 +153,14 @@ class HoldingsWatch:
             elif int(inode):
                 found.deleted.setdefault((_device(device), int(inode)), self._file_bytes)
 
-    @staticmethod
-    def _look_at_descriptors(folder: str, found: Holdings) -> None:
-        for name in os.listdir(folder):
-            path = f"{folder}/{name}"
+    def _look_at_descriptors(self, folder: str, found: Holdings) -> None:
+        for name in os.listdir(folder + "/fd"):
+            path = f"{folder}/fd/{name}"
             try:
                 target = os.readlink(path)
+                if target.startswith("/") and not self._layout.counted_memory:
+                    with open(f"{folder}/fdinfo/{name}", "rb") as file:
+                        found.locks += file.read().count(_LOCK)
                 if target.startswith("socket:"):
                     found.sockets.add(target)
                 elif target.startswith("pipe:"):

@@ -12,7 +12,8 @@ from .sandbox_layout import SandboxLayout
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _SETTINGS = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "mime.types")
-_DEVICES = ("null", "zero", "full", "random", "urandom")
+_DEVICES = ("null", "full", "random", "urandom")
+"""Without `zero`: a shared mapping of it is memory that no process need have."""
 _LINKS = (("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"),
           ("stdout", "/proc/self/fd/1"), ("stderr", "/proc/self/fd/2"))  # fmt: skip
 _ACCOUNTS = {
@@ -22,10 +23,11 @@ _ACCOUNTS = {
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
 }
 _NAMESPACES = kernel.NEWNS | kernel.NEWPID | kernel.NEWNET | kernel.NEWIPC | kernel.NEWUTS
-_PLACES = (("/tmp", "mode=1777,size=128m,nr_inodes=8k"), ("/dev/shm", "mode=1777,size=64m"),
+_PLACES = (("/tmp", "mode=1777,size=128m,nr_inodes=8k"),
+           ("/dev/shm", "mode=1777,size=64m,nr_inodes=8k"),
            ("/sandbox/work", "mode=711,size=128m,nr_inodes=8k"),
-           ("/sandbox/rpc", "mode=711,size=1m"),
-           ("/sandbox/eval", "mode=755,size=512m"))  # fmt: skip
+           ("/sandbox/rpc", "mode=711,size=1m,nr_inodes=512"),
+           ("/sandbox/eval", "mode=755,size=512m,nr_inodes=64k"))  # fmt: skip
 
 PRIVILEGED, UNPRIVILEGED, BARE = "privileged", "unprivileged", "bare"
 LEVELS = (PRIVILEGED, UNPRIVILEGED, BARE)

@@ -83,6 +83,19 @@ def scope_sockets() -> None:
         restrict(_ruleset(attributes))
 
 
+def keep_from_devices() -> None:
+    """Keeps this process and all it will start from writing to any device but `/dev/null`.
+
+    A shared mapping of `/dev/zero` is memory that no process need have.
+    """
+    if version():
+        ruleset = _ruleset(struct.pack("=Q", _WRITE_FILE))
+        places = ["/" + name for name in os.listdir("/") if name != "dev"]
+        for path in (*places, "/dev/null", sandbox_layout.SHARED_MEMORY):
+            _allow(ruleset, path, _WRITE_FILE)
+        restrict(ruleset)
+
+
 def ruleset_of_paths(readable: tuple[str, ...], writable: tuple[str, ...]) -> int:
     """Returns the descriptor of a ruleset that allows what is given; -1 without Landlock.
 

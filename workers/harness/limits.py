@@ -14,6 +14,7 @@ _HIGHEST_DESCRIPTOR = 1 << 16
 _SESSION_PRIORITY = "/proc/self/autogroup"
 _MOST_KILLABLE = "1000"
 _LOCKED_BYTES = 65_536
+_WAITING_SIGNALS = 1024  # and timers: a user's, the worker's among them, have one sum
 _CORE_BYTES = 1  # too small for a file; and 1, not 0, keeps the kernel from the machine's handler
 
 
@@ -32,7 +33,8 @@ def apply(limits: dict[str, Any], processes: int, trials: int = 1) -> None:
     _limit(resource.RLIMIT_NOFILE, int(limits["open_files"]))
     _limit(resource.RLIMIT_DATA, memory_bytes)
     _limit(resource.RLIMIT_MEMLOCK, _LOCKED_BYTES)
-    with contextlib.suppress(ValueError):  # gVisor has neither this limit nor message queues
+    with contextlib.suppress(ValueError):  # gVisor has neither these limits nor message queues
+        _limit(resource.RLIMIT_SIGPENDING, _WAITING_SIGNALS)
         _limit(resource.RLIMIT_MSGQUEUE, 0)
     _limit(resource.RLIMIT_CPU, cpu_seconds, trials * cpu_seconds + 1)
     if processes:

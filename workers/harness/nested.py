@@ -61,7 +61,9 @@ def enter_nested(
 def _refresh(place: str, kept: list[str]) -> None:
     """Mounts an empty directory over `place` and shows again what was there from the beginning."""
     found = [(path, os.open(path, os.O_PATH | os.O_NOFOLLOW)) for path in kept]
-    kernel.mount("tmpfs", place, "tmpfs", kernel.NOSUID | kernel.NODEV, "size=64m,mode=1777")
+    kernel.mount(
+        "tmpfs", place, "tmpfs", kernel.NOSUID | kernel.NODEV, "size=64m,nr_inodes=8k,mode=1777"
+    )
     for path, fd in found:
         behind = f"/proc/self/fd/{fd}"
         if os.path.isdir(behind):

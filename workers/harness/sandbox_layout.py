@@ -105,9 +105,13 @@ class SandboxLayout:
         return self.first_uid + 1 + number % (self.uid_count - 1) if self.uid_count else os.getuid()
 
 
-def in_container(memory_counter: int) -> SandboxLayout:
-    """Returns the layout of a hardened container, which the engine has isolated."""
-    first, count = uid_range(0)
+def in_container(memory_counter: int, offset: int) -> SandboxLayout:
+    """Returns the layout of a hardened container, which the engine has isolated.
+
+    Its identities are no other container's, although nothing in it can see another: the kernel
+    counts the processes of an identity on the whole machine.
+    """
+    first, count = uid_range(offset)
     return SandboxLayout(
         evaluator="/sandbox/eval/files", work="/sandbox/work", rpc="/sandbox/rpc",
         library="/sandbox/eval/library", shared_places=("/tmp", SHARED_MEMORY, "/dev/mqueue"),
@@ -120,7 +124,8 @@ def uid_range(offset: int) -> tuple[int, int]:
     """Returns the first of this sandbox's identities and how many there are.
 
     Args:
-      offset: Distinguishes the sandboxes of one machine; ignored where few identities are mapped.
+      offset: Distinguishes the sandboxes of one machine; where few identities are mapped, the
+        ranges of two sandboxes may overlap, but rarely do their programs meet in one.
     """
     try:
         with open("/proc/self/uid_map") as file:
@@ -129,7 +134,7 @@ def uid_range(offset: int) -> tuple[int, int]:
         mapped = 65_536
     first = 1_000_000 + (offset % 200_000) * _UIDS_NEEDED
     if first + _UIDS_NEEDED > mapped:
-        first = _FIRST_UID
+        first = _FIRST_UID + offset % max(1, mapped - _FIRST_UID - _UIDS_NEEDED)
     return first, _UIDS_NEEDED
 
 

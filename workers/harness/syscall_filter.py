@@ -150,6 +150,7 @@ _OF_OTHERS: dict[str, tuple[int, int, int]] = {
 _FCNTL = (72, 25)
 _LEASE, _NOTIFY = 1024, 1026  # of a file that others open, too
 _PIPE_SIZE = 1031
+_FALLOCATE = (285, 47)
 _PRCTL = (157, 167)
 _SET_DUMPABLE = 4
 _MMAP = (9, 222)
@@ -186,8 +187,8 @@ class FilterPermissions:
       counted_memory: Files in memory, pages spliced into pipes, large blocks of shared memory, and
         buffers of sockets and pipes larger than the machine's default: a cgroup counts them, which
         nothing else does.
-      passing: Descriptors in messages, which no process has: a file system of its own bounds the
-        files that they hold.
+      passing: Descriptors in messages, which no process has, and blocks of a file beyond its size,
+        which no limit of a process bounds: a file system of its own bounds the files.
       others: Settings of other processes: they have another identity.
       locks: Locks of whole files, which need no write access: no process outside uses these files.
       modes: Modes of files: programs have an identity of their own, or the zygote answers.
@@ -252,6 +253,12 @@ def rules(machine: str, permissions: FilterPermissions) -> list[Instruction]:
     add(_RETURN, _ERRNO | errno.EPERM)
     add(_LOAD, _NUMBER_AT)
     lines += [] if permissions.passing and permissions.counted_memory else _measured_rules(column)
+    if not permissions.passing:
+        add(_EQUAL, _FALLOCATE[column], 0, 4)
+        add(_LOAD, _FIRST_ARGUMENT_AT + _ARGUMENT_BYTES)
+        add(_EQUAL, 0, 1, 0)
+        add(_RETURN, _ERRNO | errno.EOPNOTSUPP)
+        add(_LOAD, _NUMBER_AT)
     if not permissions.counted_memory:
         lines += _memory_rules(column)
         add(_EQUAL, _SET_OPTION[column], 0, 7)

@@ -209,7 +209,8 @@ def _filters(
 
 def _layout(boot: dict[str, Any]) -> SandboxLayout:
     if boot["kind"] == "container":
-        return in_container(processes.open_counter(processes.IN_A_CONTAINER, boot["memory_bytes"]))
+        counter = processes.open_counter(processes.IN_A_CONTAINER, boot["memory_bytes"])
+        return in_container(counter, int(boot["offset"]))
     # Opened while the machine's files are visible, and used after they are not.
     counter = processes.open_counter(tuple(boot["counters"]), boot["memory_bytes"])
     home = os.path.dirname(os.path.dirname(boot["interpreter"]))

@@ -37,6 +37,7 @@ _OTHER_KERNEL_MIB, _OTHER_KERNEL_THREADS = 256, 512
 _CAPABILITIES = ["SETUID", "SETGID", "KILL"]  # take a throw-away identity, and end it
 _TMPFS = {
     "/tmp": "rw,noexec,nosuid,nodev,size=128m,nr_inodes=8192,mode=1777",
+    "/dev/shm": "rw,noexec,nosuid,nodev,size=64m,nr_inodes=8192,mode=1777",
     "/sandbox/work": "rw,exec,nosuid,nodev,size=128m,nr_inodes=8192,mode=0711",
     "/sandbox/rpc": "rw,noexec,nosuid,nodev,size=1m,nr_inodes=512,mode=0711",
     "/sandbox/eval": "rw,nosuid,nodev,size=512m,nr_inodes=65536,mode=0755",
@@ -196,7 +197,6 @@ def _create(engine: Any, image: str, limits: Limits, settings: ContainerSettings
         cpu_period=_CPU_PERIOD_MICROSECONDS,
         cpu_quota=int((settings.cpus + _HARNESS_CPUS) * _CPU_PERIOD_MICROSECONDS),
         ipc_mode="private",
-        shm_size="64m",
         tmpfs=_TMPFS,
         log_config=LogConfig(type="none"),
         auto_remove=True,
