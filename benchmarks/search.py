@@ -70,6 +70,7 @@ from app.domain.search.strategy import RecipeInputs, Strategy
 from app.engine.admission import Admission
 from app.engine.briefing import brief_of, draft_of
 from benchmarks.ablations import ABLATIONS, CROSS, Ablation, Choice
+from benchmarks.mixes import MIXES, MixOfRun
 from mock_llm.replies import edit, mutating_reply
 
 OPERATORS = {**operators(ask), CROSS.name: CROSS}
@@ -338,6 +339,8 @@ def in_line(budget: int, in_flight: int) -> Iterator[int]:
 
 POINTS = {*range(10, 101, 10), 200, 300, 1000, 2000}
 """Settled proposals after which the best is noted."""
+COST_STEP = 10
+"""Costs of a mix of models after which the best is noted are multiples of this."""
 
 
 @dataclass(frozen=True)
@@ -351,6 +354,9 @@ class Outcomes:
       failed, duplicates: Children that failed, and that were cut as duplicates.
       cells: Occupied cells at the end.
       trials: Measurements, those of the initial program included.
+      spent: True fitness of the best once its models had cost so much, in steps of `COST_STEP`;
+        empty without a mix of models.
+      written: Children of each model of a mix, and how many are better than their parent.
     """
 
     curve: Mapping[str, float]
@@ -360,6 +366,8 @@ class Outcomes:
     duplicates: int
     cells: int
     trials: int
+    spent: Mapping[str, float]
+    written: Mapping[str, Sequence[int]]
 
 
 class Search:
@@ -372,6 +380,7 @@ class Search:
         strategy, islands = settings.search.strategy, islands_of(settings)
         self.ablation = ABLATIONS.get(arm)
         self.choice = Choice(self.ablation or Ablation(), EDITS[edits])
+        self.mix = MixOfRun(MIXES[arm]) if arm in MIXES else None
         stored = settings.model_dump(mode="json")
         rules = rules_of(strategy, stored)
         self.problem = Problem(
@@ -404,6 +413,7 @@ class Search:
         """Spends the budget, in the order of `Machine.order`."""
         flying: dict[int, tuple[Draft, Child]] = {}
         curve: dict[str, float] = {}
+        spent: dict[str, float] = {}
         settled = 0
         for turn in order:
             if turn >= 0:
@@ -415,12 +425,17 @@ class Search:
             self._settle(draft, child)
             self._count(draft, best, measured=len(self.memory.entrants) > before)
             settled += 1
+            reached = self.truth[self.memory.best().program]
             if settled in POINTS or settled == self.budget:
-                curve[str(settled)] = self.truth[self.memory.best().program]
+                curve[str(settled)] = reached
+            if self.mix:
+                steps = range(COST_STEP, int(self.mix.spent) + 1, COST_STEP)
+                spent.update({str(step): reached for step in steps if str(step) not in spent})
         cells = sum(island.size for island in self.memory.islands)
         return Outcomes(
-            curve, self.deepest, self.first, self.failed, self.duplicates, cells, self.trials
-        )
+            curve, self.deepest, self.first, self.failed, self.duplicates, cells, self.trials,
+            spent, self.mix.written if self.mix else {},
+        )  # fmt: skip
 
     def _bred(self, ordinal: int) -> tuple[Draft, Child]:
         strategy = self.strategy()
@@ -452,7 +467,7 @@ class Search:
                 [child] = finished.value
                 break
             replies = [
-                Completion(mutating_reply(f"{prompt.system}\n{prompt.user}", prompt.user, rng))
+                Completion(self._reply(ordinal, prompt.system, prompt.user, rng))
                 for prompt in prompts
             ]
         if isinstance(child, Offspring) and child.point:
@@ -460,6 +475,11 @@ class Search:
             self.memory.order.setdefault(child.program.id, ordinal)
             kin.append((child.program.id, child.point.numbers))
         return draft, child
+
+    def _reply(self, ordinal: int, system: str, user: str, rng: Random) -> str:
+        if self.mix:
+            return self.mix.reply(ordinal, system, user, self.run.rng(ordinal, "mix"), rng)
+        return mutating_reply(f"{system}\n{user}", user, rng)
 
     def _nth_child(self, parent: ProgramId, born: int) -> Child:
         rng = Random(f"{self.task.name}/{self.seed}/{parent}/{born}")
@@ -473,11 +493,14 @@ class Search:
         """Tells the choice of operators how a child fared."""
         entrants = self.memory.entrants
         quality = entrants[next(reversed(entrants))].quality if measured else None
+        better = quality is not None and quality > entrants[draft.parents[0]].quality
         self.choice.settled(
             self.operator[draft.ordinal],
-            better=quality is not None and quality > entrants[draft.parents[0]].quality,
+            better=better,
             best=quality is not None and quality > best,
         )
+        if self.mix:
+            self.mix.settled(draft.ordinal, gain=better)
 
     def _settle(self, draft: Draft, child: Child) -> None:
         self.deepest = max(self.deepest, draft.generation)
@@ -570,7 +593,7 @@ ARMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "uniform": {"search": FIVE},
     **{f"measured{n}": {"search": {"measurements": n}} for n in (3, 5, 10)},
     "random5": {"search": {"strategy": "random", "measurements": 5}},
-    **{name: {"search": {}} for name in ABLATIONS},
+    **{name: {"search": {}} for name in (*ABLATIONS, *MIXES)},
     **{f"patience{n}": {"search": {}, "strategy": {"patience": n}} for n in (5, 10, 40)},
 }
 """Settings that an arm has in place of the defaults."""
@@ -627,15 +650,20 @@ def within_seeds(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float,
     return float(signs.mean()), float(1.96 * signs.std() / math.sqrt(len(signs)))
 
 
-def report(rows: Sequence[Mapping[str, Any]], subject: str, budget: int) -> Iterator[str]:
-    """Yields the lines of the table: medians of each arm, and the subject's A12 against it."""
-    last = str(budget)
+def report(
+    rows: Sequence[Mapping[str, Any]], subject: str, budget: int, cost: int | None = None
+) -> Iterator[str]:
+    """Yields the lines of the table: medians of each arm, and the subject's A12 against it.
+
+    They are those at the end, or once models had cost so much.
+    """
+    curve, last = ("curve", str(budget)) if cost is None else ("spent", str(cost))
     rows = [row for row in rows if row["budget"] == budget]
     for edits in dict.fromkeys(row["edits"] for row in rows):
         for task in dict.fromkeys(row["task"] for row in rows):
             mine = [r for r in rows if r["edits"] == edits and r["task"] == task]
             ends = {
-                arm: [r["curve"][last] for r in mine if r["arm"] == arm]
+                arm: [r[curve][last] for r in mine if r["arm"] == arm]
                 for arm in dict.fromkeys(r["arm"] for r in mine)
             }
             for arm, values in ends.items():
@@ -645,6 +673,11 @@ def report(rows: Sequence[Mapping[str, Any]], subject: str, budget: int) -> Iter
                 text += f"  deepest {median(r['deepest'] for r in mine if r['arm'] == arm):g}"
                 text += f"  of the seed {median(r['first'] for r in mine if r['arm'] == arm):g}"
                 text += f"  cells {median(r['cells'] for r in mine if r['arm'] == arm):g}"
+                written = [r["written"] for r in mine if r["arm"] == arm]
+                for model in written[0]:
+                    shares = [each[model] for each in written]
+                    children, gains = (sum(each) for each in zip(*shares, strict=True))
+                    text += f"  {model} {gains} of {children}"
                 if arm != subject and subject in ends:
                     value, under, over = a12(ends[subject], values)
                     text += f"  A12 {value:.2f} [{under:.2f}, {over:.2f}]"
@@ -668,6 +701,8 @@ def main() -> None:
                         help="in the place of --in-flight: seconds of a request, requests at once, "
                              "seconds of a trial, sandboxes")  # fmt: skip
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--cost", type=int,
+                        help="compare mixes of models once they have cost so much")  # fmt: skip
     parser.add_argument("--subject", default="map_elites", help="the arm that is compared")
     parser.add_argument("--results", type=Path, default=Path("search-results.jsonl"),
                         help="file that keeps finished searches; read again to go on")  # fmt: skip
@@ -694,7 +729,7 @@ def main() -> None:
             file.write(json.dumps(row) + "\n")
             file.flush()
     rows = sorted((row for row in done if key(row) in wanted), key=lambda row: jobs.index(key(row)))
-    print("\n".join(report(rows, options.subject, options.budget)))
+    print("\n".join(report(rows, options.subject, options.budget, options.cost)))
     print(f"{sum(row['cpu'] for row in rows):.0f} s of CPU")
 
 

@@ -11,6 +11,7 @@ from app.cli.options import Debug, Json
 from app.cli.output import Screen, duration
 
 if TYPE_CHECKING:
+    from app.domain.search.model_mix import Written
     from app.ports.records import Account, WorkerTime
     from app.reports.costs import Costs
 
@@ -48,7 +49,10 @@ def cost_rows(costs: Costs) -> dict[str, str]:
     rows = {"tokens": _tokens(costs)}
     for role in dict.fromkeys(account.role for account in costs.models):
         accounts = [account for account in costs.models if account.role == role]
-        rows[role] = "\n".join(map(_account, accounts))
+        written = costs.written.get(role, {})
+        rows[role] = "\n".join(
+            _account(account) + _gains(written.get(account.model)) for account in accounts
+        )
     if costs.workers:
         rows["workers"] = ", ".join(map(_worker_time, costs.workers))
     rows["cost"] = total_cost(costs)
@@ -95,6 +99,12 @@ def _account(account: Account) -> str:
     if account.unpriced and account.cost_usd is not None:
         price += f", {account.unpriced} without a price"
     return f"{account.model}: {account.completions} completions{hits}, {tokens:,} tokens, {price}"
+
+
+def _gains(written: Written | None) -> str:
+    if written is None:
+        return ""
+    return f", {written.gains} of its last {written.children} children better than their parent"
 
 
 def _worker_time(time: WorkerTime) -> str:

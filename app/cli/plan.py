@@ -17,6 +17,7 @@ from app.config.checks import (
     operators,
     require_bounds,
     require_gates,
+    require_mix,
     require_nesting,
     require_owned_by_run,
     require_players,
@@ -242,6 +243,7 @@ def plan_run(
     resolution, added = with_asked_roles(resolution, asks=asks, advisers=advisers)
     notices += added
     settings = resolution.settings
+    require_mix(settings, asks=asks)
     if asks or settings.llm.feedback:
         require_bounds(Budget(**settings.budget.model_dump()), settings.llm)
         require_refining(settings)

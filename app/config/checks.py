@@ -7,7 +7,7 @@ from typing import Any
 from app.config.layers import ENVIRONMENT, Choices, UsageError, owner_of
 from app.config.models import ModelSettings
 from app.config.resolve import PROBLEMS_OWN, Resolved
-from app.config.rules import islands_of, refining_of, strategy_of
+from app.config.rules import islands_of, mixes_of, refining_of, strategy_of
 from app.config.settings import Owner, RunSettings
 from app.domain.operator import Role
 from app.domain.operators.search import SEARCH
@@ -159,6 +159,41 @@ def require_refining(settings: RunSettings) -> None:
         )
 
 
+def require_mix(settings: RunSettings, *, asks: bool) -> None:
+    """Makes sure that there are models to draw from where they are drawn by what they gained.
+
+    Args:
+      settings: The run's.
+      asks: Whether an operator of the run asks a model.
+
+    Raises:
+      UsageError: There are no two models with a weight, or two have one name.
+    """
+    llm = settings.llm
+    if not llm.adaptive_weights:
+        return
+    if not asks or not mixes_of(llm):
+        raise UsageError(
+            "no operator of the run asks a model"
+            if not asks
+            else "there are no two models with a weight above 0 to draw from",
+            where="llm.adaptive_weights",
+            value="true",
+            remedy="Leave it out, or name at least two models with weights in llm.models.",
+        )
+    for role in (Role.GENERATOR, Role.REFINER):
+        names = [model.name for model in llm.models_of(role)]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise UsageError(
+                "two models of a mix have one name, so what came of their children is not told "
+                "apart",
+                where=f"the models of the role {role}",
+                value=twice[0],
+                remedy="Leave llm.adaptive_weights out, or one of the two.",
+            )
+
+
 def with_asked_roles(
     run: Resolved, *, asks: bool, advisers: Collection[Role] = ()
 ) -> tuple[Resolved, list[str]]:
@@ -237,7 +272,9 @@ _REMEDIES = {
 
 def without_models(run: Resolved) -> Resolved:
     """Returns the settings without any language model."""
-    none: dict[str, Any] = {"models": [], "model": None, "roles": {}, "feedback": False}
+    none: dict[str, Any] = {
+        "models": [], "model": None, "roles": {}, "feedback": False, "adaptive_weights": False
+    }  # fmt: skip
     return _with_models(run, none)
 
 

@@ -231,6 +231,9 @@ class ModelSettings(RoleSettings):
     max_in_flight: _MaxInFlight = 128
     failover_after: _FailoverAfter = 3
     failover_rest_seconds: _FailoverRest = 30.0
+    adaptive_weights: bool = False
+    """Whether the model that writes a child is drawn by what came of the run's earlier children and
+    what they cost; only one in ten is drawn by weight."""
     cache: bool = False
     """Whether the reply that any run received to the same request is used again."""
     repair_turns: int = Field(1, ge=0, le=5)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from app.config.models import ModelSettings
+from app.config.models import ModelChoice, ModelSettings
 from app.config.nested import nested_settings
 from app.config.recipes import recipe, with_parameters
 from app.config.settings import RunSettings
@@ -13,6 +13,7 @@ from app.domain.run import AskingRules, Rules, SearchRules
 from app.domain.search.archive import islands_for, learnt_after
 from app.domain.search.back_pressure import Caps
 from app.domain.search.gates import gate
+from app.domain.search.model_mix import MixedModel, ModelMix, ModelPrice
 from app.domain.search.nested import NestedRules
 from app.domain.search.refining import Refining
 from app.domain.search.strategy import Recipe, RecipeInputs, Strategy
@@ -56,6 +57,7 @@ def rules_of(strategy: str, settings: Mapping[str, Any]) -> Rules:
             refining_of(llm),
             judges_of(llm),
             llm.price_ceiling,
+            mixes_of(llm),
         ),
         Caps(queue.generating, queue.evaluating, queue.trials_at_once),
         _nested(run),
@@ -113,6 +115,29 @@ def judges_of(llm: ModelSettings) -> Judges | None:
         return None
     panel = tuple(Judge(model.name, model.weight) for model in llm.models_of(Role.JUDGE))
     return Judges(tuple(judge for judge in panel if judge.weight > 0), llm.feedback_weight)
+
+
+def mixes_of(llm: ModelSettings) -> dict[Role, ModelMix]:
+    """Returns the mixes of which a model is drawn by what came of its children, by role."""
+    if not llm.adaptive_weights:
+        return {}
+    drawn = {
+        role: [choice for choice in llm.models_of(role) if choice.weight > 0]
+        for role in (Role.GENERATOR, Role.REFINER)
+    }
+    return {
+        role: ModelMix(tuple(MixedModel(one.name, one.weight, _price(one)) for one in choices))
+        for role, choices in drawn.items()
+        if len(choices) > 1
+    }
+
+
+def _price(choice: ModelChoice) -> ModelPrice | None:
+    prompt, cached = choice.usd_per_million_prompt_tokens, choice.usd_per_million_cached_tokens
+    completion = choice.usd_per_million_completion_tokens
+    if prompt is None or completion is None:
+        return None
+    return ModelPrice(prompt, prompt if cached is None else cached, completion)
 
 
 def refining_of(llm: ModelSettings) -> Refining:

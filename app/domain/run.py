@@ -14,6 +14,7 @@ from app.domain.search.back_pressure import Caps, InFlightLimits
 from app.domain.search.budget import Budget, PriceCeiling
 from app.domain.search.cohort import ProposalId
 from app.domain.search.gates import Gate
+from app.domain.search.model_mix import ModelMix
 from app.domain.search.nested import NestedRules
 from app.domain.search.refining import Refining
 from app.domain.search.strategy import Ranking, Recipe
@@ -78,6 +79,7 @@ class AskingRules:
       roles: The roles that the settings name.
       judges: The models that judge measured programs; None where no model does.
       price_ceiling: The most that one completion may take.
+      mixes: The models that are drawn by what came of their children, by role.
     """
 
     repair_turns: int
@@ -85,6 +87,7 @@ class AskingRules:
     refining: Refining
     judges: Judges | None
     price_ceiling: PriceCeiling
+    mixes: Mapping[Role, ModelMix]
 
 
 @dataclass(frozen=True, slots=True)

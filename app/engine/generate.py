@@ -12,6 +12,7 @@ from app.domain.program import ProgramId
 from app.domain.run import Run
 from app.domain.search.budget import Charge
 from app.domain.search.cohort import Cohort, ProposalId
+from app.domain.search.model_mix import WINDOW, addressed, answered_by
 from app.domain.search.refining import assigned, scheduled
 from app.domain.source.imports import ImportPolicy
 from app.engine.ask import Overtaken, Unaffordable, ask
@@ -49,6 +50,7 @@ class Briefed:
 
     Attributes:
       answers: What a model answered when this step ran before, by turn and place.
+      models: The model that was drawn for each proposal, by ordinal; {} where the adapter draws.
       answered: Gives the place at the model back.
       stop: Asks the conversation to end.
     """
@@ -57,6 +59,7 @@ class Briefed:
     leased: LeasedProposals
     brief: Brief
     answers: Mapping[int, Mapping[int, Completion]]
+    models: Mapping[int, str]
     answered: Callable[[], None] = lambda: None
     stop: Stop = NEVER
 
@@ -136,7 +139,20 @@ def _briefed(
     if operator.asks_model and not again and not ctx.strategy(run).phases:
         brief = scheduled(brief, run.rules.asking.refining)
     answers = tx.completions.of_conversation(leased.id, Asker.OPERATOR) if again else {}
-    return Briefed(run, leased, brief, answers)
+    models = _models(tx, run, brief.drafts) if operator.asks_model else {}
+    return Briefed(run, leased, brief, answers, models)
+
+
+def _models(tx: Transaction, run: Run, drafts: Sequence[Draft]) -> dict[int, str]:
+    """Returns the model that is drawn for each draft whose role has a mix to draw from."""
+    mixes = run.rules.asking.mixes
+    roles = mixes.keys() & {draft.role for draft in drafts}
+    written = {role: tx.completions.written(run.id, role, WINDOW) for role in roles}
+    return {
+        draft.ordinal: mixes[draft.role].draw(written[draft.role], run.rng(draft.ordinal, "model"))
+        for draft in drafts
+        if draft.role in roles
+    }
 
 
 def _drafts(
@@ -166,7 +182,7 @@ def converse(ctx: Context, briefed: Briefed) -> list[Child]:
     brief = briefed.brief
     conversation = operator.converse(brief)
     most = operator.most_completions(brief.repair_turns, brief.roles) * len(brief.drafts)
-    turn, total, replies = 0, 0, None
+    turn, total, replies, models = 0, 0, None, briefed.models
     while True:
         try:
             prompts = conversation.send(replies) if replies is not None else next(conversation)
@@ -178,7 +194,7 @@ def converse(ctx: Context, briefed: Briefed) -> list[Child]:
                     f"{len(brief.drafts)} drafts"
                 ) from None
             return children
-        prompts = assigned(brief, prompts)
+        prompts = addressed(brief.drafts, models, assigned(brief, prompts))
         total += len(prompts)
         if total > most:
             raise ValueError(
@@ -187,6 +203,7 @@ def converse(ctx: Context, briefed: Briefed) -> list[Child]:
             )
         _direct(ctx, briefed, prompts)
         replies = _turn(ctx, briefed, turn, prompts)
+        models = answered_by(models, prompts, replies)
         turn += 1
 
 

@@ -21,6 +21,7 @@ from app.domain.operator import (
     FailedChild,
     MeasuredPoint,
     ProgramRecord,
+    Role,
     TriedDirection,
 )
 from app.domain.problem import Axis, Outcome, Problem, ProblemDigest
@@ -30,6 +31,7 @@ from app.domain.search.archive import Cell, CellKey, Elite, IslandView
 from app.domain.search.back_pressure import Flow, InFlightLimits
 from app.domain.search.budget import Budget
 from app.domain.search.cohort import Cohort, CohortId, ProposalId, State, TrialId
+from app.domain.search.model_mix import Written
 from app.domain.search.shares import InFlight
 from app.domain.search.strategy import Ranking
 from app.ports.history import History
@@ -613,6 +615,16 @@ class Completions(Protocol):
 
     def writers(self, run: int, programs: Sequence[ProgramId]) -> dict[tuple[str, str], int]:
         """Returns how many of the programs that were admitted each role and model took part in."""
+        ...
+
+    def written(self, run: int, role: Role, limit: int) -> dict[str, Written]:
+        """Returns what came of the children that each model wrote in a role.
+
+        Args:
+          run: The run.
+          role: The role of the completions.
+          limit: How many of the run's newest settled proposals are looked at.
+        """
         ...
 
 

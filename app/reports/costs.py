@@ -1,10 +1,11 @@
 """Costs of a run: completions by role and model, worker time by kind; folded from the ledger."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from app.domain.run import Run
+from app.domain.search.model_mix import WINDOW, Written
 from app.ports.ledger import Transaction
 from app.ports.records import Account, WorkerTime
 
@@ -16,6 +17,7 @@ class Costs:
     Attributes:
       models: One account for each role and model, in that order.
       workers: One for each kind of worker; workers report their time some seconds late.
+      written: What models were last drawn by, by role and model; {} where they are not drawn so.
       admitted: Number of admitted programs.
       booked_tokens, booked_usd: Charges against the budget.  They include the upper bound of
         requests without a reply, of replies whose tokens the endpoint did not count, and duplicate
@@ -27,6 +29,7 @@ class Costs:
     admitted: int = 0
     booked_tokens: int = 0
     booked_usd: float = 0.0
+    written: Mapping[str, Mapping[str, Written]] = field(default_factory=dict)
 
     @property
     def prompt_tokens(self) -> int:
@@ -80,9 +83,11 @@ class Costs:
 
 
 def read_costs(tx: Transaction, run: Run, admitted: int) -> Costs:
-    """Reads the costs of a run in two queries."""
+    """Reads the costs of a run in two queries, and one more for each mix."""
     models, workers = tuple(tx.completions.accounts(run.id)), tuple(tx.workers.of_run(run.id))
-    return Costs(models, workers, admitted, run.tokens, run.cost_usd)
+    mixes = run.rules.asking.mixes
+    written = {role.value: tx.completions.written(run.id, role, WINDOW) for role in mixes}
+    return Costs(models, workers, admitted, run.tokens, run.cost_usd, written)
 
 
 def costs_document(costs: Costs) -> dict[str, Any]:
@@ -102,6 +107,10 @@ def costs_document(costs: Costs) -> dict[str, Any]:
         "per_admitted_usd": costs.per_admitted_usd,
         "models": [asdict(account) for account in costs.models],
         "workers": [asdict(time) for time in costs.workers],
+        "written": {
+            role: {name: asdict(each) for name, each in models.items()}
+            for role, models in costs.written.items()
+        },
     }
 
 

@@ -13,6 +13,7 @@ from app.adapters.store.runs import as_json
 from app.domain.operator import Completion, Role
 from app.domain.program import ProgramId
 from app.domain.search.cohort import ProposalId
+from app.domain.search.model_mix import Written
 from app.ports.records import Account, Asker, CompletionKey, StoredReply, Turn
 
 _COLUMNS = """
@@ -129,6 +130,33 @@ _WRITERS = """
     WHERE run = %(run)s AND state = 'admitted' AND program = ANY(%(programs)s)
         AND asker = 'operator'
     GROUP BY completions.role, model
+"""
+_WRITTEN = """
+    WITH newest AS (
+        SELECT cohort, ordinal, state, stages_left, fitness, parents FROM proposals
+        WHERE run = %(run)s AND settled_at IS NOT NULL
+        ORDER BY settled_at DESC, id DESC LIMIT %(limit)s
+    )
+    SELECT wrote.model, count(*) AS children,
+        count(*) FILTER (WHERE newest.state = 'admitted'
+            AND (-newest.stages_left, newest.fitness) > (-parent.stages_left, parent.fitness)
+        ) AS gains,
+        sum(wrote.prompt_tokens)::bigint AS prompt_tokens,
+        sum(wrote.cached_tokens)::bigint AS cached_tokens,
+        sum(wrote.completion_tokens)::bigint AS completion_tokens
+    FROM newest CROSS JOIN LATERAL (
+        SELECT model, sum(prompt_tokens) AS prompt_tokens, sum(cached_tokens) AS cached_tokens,
+            sum(completion_tokens) AS completion_tokens
+        FROM completions
+        WHERE completions.cohort = newest.cohort AND sample = newest.ordinal
+            AND asker = 'operator' AND role = %(role)s
+        GROUP BY model
+    ) AS wrote LEFT JOIN LATERAL (
+        SELECT stages_left, fitness FROM proposals
+        WHERE run + 0 = %(run)s AND program = newest.parents[1] AND state = 'admitted'
+        ORDER BY id DESC LIMIT 1
+    ) AS parent ON true
+    GROUP BY wrote.model
 """
 _REPLAY = f"""
     SELECT asked.place AS asked_place, found.*
@@ -308,3 +336,16 @@ class SqlCompletions:
     def writers(self, run: int, programs: Sequence[ProgramId]) -> dict[tuple[str, str], int]:
         found = rows(self._c, _WRITERS, {"run": run, "programs": list(programs)})
         return {(record.role, record.model): record.n for record in found}
+
+    def written(self, run: int, role: Role, limit: int) -> dict[str, Written]:
+        found = rows(self._c, _WRITTEN, {"run": run, "role": role.value, "limit": limit})
+        return {
+            record.model: Written(
+                record.children,
+                record.gains,
+                record.prompt_tokens,
+                record.cached_tokens,
+                record.completion_tokens,
+            )
+            for record in found
+        }

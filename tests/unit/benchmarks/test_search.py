@@ -54,6 +54,17 @@ def test_each_ablation_breeds_other_children_than_the_default(arm: str) -> None:
     assert any(_parents(task, arm) != _parents(task, "map_elites") for task in ("trap", "nk"))
 
 
+def test_an_adaptive_mix_asks_the_model_that_helps_more_often_than_a_fixed_one() -> None:
+    children = {}
+    for arm in ("fixed_helps", "adaptive_helps"):
+        search = Search(TASKS["constants"], arm, "model", 80, 3)
+        outcomes = search.done(in_line(80, 8))
+        assert sum(made for made, _ in outcomes.written.values()) == 80
+        assert outcomes.spent["80"] >= outcomes.spent["10"]
+        children[arm] = outcomes.written["able"][0]
+    assert children["adaptive_helps"] > 1.2 * children["fixed_helps"]
+
+
 def test_paired_edits_give_the_nth_child_of_a_program_whatever_its_ordinal() -> None:
     def first(arm: str, ordinal: int, seed: int) -> str:
         [_, child] = Search(TASKS["nk"], arm, "paired", 20, seed)._bred(ordinal)

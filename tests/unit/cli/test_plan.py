@@ -90,6 +90,17 @@ def test_a_role_that_no_step_asks_is_refused_by_name(
     assert f"llm.roles.{role}" in refused.value.where
 
 
+def test_models_are_drawn_by_their_gains_only_where_there_are_two() -> None:
+    adaptive = ("llm.base_url=http://127.0.0.1:9/v1", "llm.adaptive_weights=true")
+    two = "llm.models=[{name: a}, {name: b}]"
+
+    assert planned(*adaptive, two).settings.llm.adaptive_weights
+    with pytest.raises(UsageError, match="no two models"):
+        planned(*adaptive, "llm.model=m")
+    with pytest.raises(UsageError, match="no operator of the run asks"):
+        planned(*adaptive, two, "search.operators={mutate: 1}")
+
+
 @pytest.mark.parametrize(
     "assignments",
     [
