@@ -25,6 +25,7 @@ test:  ## every test but those that bring a deployment up
 
 attacks:  ## the whole attack corpus behind every isolation, most of which `make test` samples
 	SANDBOX_ATTACKS=whole $(PYTHON) -m pytest tests/integration -k "UnderAttack or OfGvisor"
+	SANDBOX_ATTACKS=whole $(PYTHON) -m pytest tests/e2e/test_attacks.py
 
 e2e:  ## the deployment: brings the compose project up, runs it, breaks it, takes it down
 	$(PYTHON) -m pytest tests/e2e

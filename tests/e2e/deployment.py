@@ -49,6 +49,8 @@ for command in sys.argv[1:]:
     print(chr(0), flush=True)
 """
 """Runs commands in turn, and prints a zero after the document of each."""
+NO_GROUP = "65534"
+"""A group that may open no socket: programs run in processes of worker-cpu."""
 LABEL = "com.docker.compose"
 """What the labels begin with by which Compose knows its containers."""
 HANDED_ON = ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_CERT_PATH")
@@ -134,6 +136,12 @@ class Deployment:
         )
         with file.open("rb") as read:
             subprocess.run(command, env=environment(), stdin=read, timeout=120, check=True)
+
+    def send(self, service: str, folder: str, archive: bytes) -> None:
+        """Unpacks a tar file in a folder of a service's container."""
+        unpack = f"rm -rf {folder} && mkdir -p {folder} && tar -x -C {folder}"
+        command = self._command("exec", "-T", service, "sh", "-c", unpack)
+        subprocess.run(command, env=environment(), input=archive, timeout=120, check=True)
 
     @contextmanager
     def frozen(self, service: str) -> Iterator[None]:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.e2e.deployment import SOCKET, Deployment, until
+from tests.e2e.deployment import NO_GROUP, SOCKET, Deployment, until
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -16,7 +16,6 @@ PROPOSALS = 180
 RUN = "chaos"
 MINE = f"run = (SELECT id FROM runs WHERE name = '{RUN}')"
 OURS = ("beat", "worker-control", "worker-gpu", "worker-cpu")
-NO_GROUP = "65534"
 CELLS = 6
 """Most sandboxes of worker-cpu: one for each of its five threads, and a spare."""
 SETTLING = "('admitted', 'refused', 'cut', 'failed')"
