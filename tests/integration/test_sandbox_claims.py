@@ -114,11 +114,12 @@ def probe(*_):
 """
 COMPUTING = "def probe(*_):\n    while True: pass\n"
 WRITING = """
+import time
 def probe(*_):
     for n in range(16):
         with open(f"f{n}", "wb") as file:
             for _ in range(16): file.write(bytes(1 << 20))
-    return {}
+    time.sleep(60)  # until somebody looks
 """
 HOLDING = """
 import os, time
