@@ -1,5 +1,6 @@
 """The provider `vllm` with the real engine inside this process."""
 
+import multiprocessing
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -45,7 +46,23 @@ class Steered(VllmEngine):
 
 
 @pytest.fixture(scope="session")
-def engine(model: str) -> Iterator[Steered]:
+def imported_once() -> Iterator[None]:
+    """Starts the child processes of engines from one that has imported vLLM.
+
+    By itself vLLM starts a new interpreter for each, whose imports are most of the time of a start;
+    the tests of whole runs leave it at that.
+    """
+    from vllm.v1.engine import utils
+
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["vllm.v1.engine.core", "vllm.v1.worker.cpu_worker"])
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(utils, "get_mp_context", lambda: context)
+        yield
+
+
+@pytest.fixture(scope="session")
+def engine(model: str, imported_once: None) -> Iterator[Steered]:
     said: list[str] = []
     lost: list[str] = []
     loaded = Steered(VllmLaunch(model, "tiny", FRAGILE), lost.append)
