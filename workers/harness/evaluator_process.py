@@ -361,6 +361,7 @@ class EvaluatorProcess:
         writers, channels = _writers(request, fds)
         limits.begin_session()
         limits.take_streams(os.open("/dev/null", os.O_RDWR), writers.out, writers.err)
+        limits.buffer_lines()
         limits.close_all_but((*writers.kept(), *channels))
         channel = socket.socket(fileno=channels[0]) if channels else None
         _confine(self._layout, self._mode, request, self._filters, channel)
@@ -396,6 +397,7 @@ class EvaluatorProcess:
             request, spent = json.loads(message), now
             writers, _ = _writers(request, fds)
             limits.take_streams(0, writers.out, writers.err)
+            limits.buffer_lines()
             for fd in (writers.out, writers.err):
                 os.close(fd)
             limits.renew_cpu_time(request["limits"])

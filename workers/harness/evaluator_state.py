@@ -18,6 +18,7 @@ import functools
 import gc
 import hashlib
 import linecache
+import operator
 import os
 import random
 import re
@@ -27,7 +28,7 @@ import sys
 import types
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +50,8 @@ _UNCHANGING = (
 _UNCHANGING_MODULES = frozenset({"typing", "_abc", "_thread"})
 _NOT_STATE = frozenset({"__builtins__", "__spec__", "__loader__", "__cached__", "__slotnames__"})
 """Names that the interpreter sets; the last one when an object of a class is first taken apart."""
+_handler = vars(signal)["_signal"].getsignal  # without enumerations, which take longer than it
+_SIGNALS = sorted(map(int, signal.valid_signals()))
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 _LIMITS = (
     resource.RLIMIT_AS, resource.RLIMIT_DATA, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE,
@@ -76,14 +79,19 @@ class ModuleState:
         self._root = root + os.sep
         self._others = others | sys.stdlib_module_names | _STAND_INS
         self._modules = dict(sys.modules)
-        self._leaves = self._read()
+        self._own = _modules_below(self._root, {})
+        self._check_packages(sys.modules.keys() - set(self._own))
+        self._leaves = self._read(self._own)
 
     def unchanged(self) -> bool:
         """Returns whether the same values are there now; equal ones count as the same."""
-        if any(sys.modules.get(name) is not module for name, module in self._modules.items()):
+        found = map(sys.modules.get, self._modules)
+        if not all(map(operator.is_, found, self._modules.values())):
             return False
+        new = _modules_below(self._root, self._modules)
         try:
-            now = self._read()
+            self._check_packages(sys.modules.keys() - self._modules.keys() - set(new))
+            now = self._read([*self._own, *new])
         except Unreadable:
             return False
         if len(now) != len(self._leaves):
@@ -91,10 +99,12 @@ class ModuleState:
         others = [pair for pair in zip(self._leaves, now, strict=True) if pair[0] is not pair[1]]
         return all(type(a) is type(b) and type(a) in _PLAIN and a == b for a, b in others)
 
-    def _read(self) -> list[Any]:
-        own = _modules_below(self._root)
-        if not packages(frozenset(sys.modules) - frozenset(own)) <= self._others:
+    def _check_packages(self, modules: Iterable[str]) -> None:
+        """Raises Unreadable if modules of others belong to a package that may not be imported."""
+        if not packages(modules) <= self._others:
             raise Unreadable
+
+    def _read(self, own: list[str]) -> list[Any]:
         walk = _Walk(frozenset(own))
         for name in own:
             walk.leaves.append(name)
@@ -112,10 +122,12 @@ def packages(modules: Iterable[str]) -> frozenset[str]:
     return frozenset(name.partition(".")[0] for name in modules)
 
 
-def _modules_below(folder: str) -> list[str]:
-    """Returns the names of the modules whose files are in a folder."""
+def _modules_below(folder: str, known: Mapping[str, types.ModuleType]) -> list[str]:
+    """Returns the names of the modules whose files are in a folder, without those of `known`."""
     names = []
     for name, module in list(sys.modules.items()):
+        if name in known and known[name] is module:
+            continue
         of_package = vars(module).get("__path__") or ()
         places = [vars(module).get("__file__"), *map(str, of_package)]
         if any(str(place).startswith(folder) for place in places):
@@ -286,6 +298,7 @@ class ProcessState:
 
     def __init__(self, work: str) -> None:
         self._work = work + os.sep
+        self._modules = dict(sys.modules)
         self._environment = dict(os.environ)
         self._path, self._arguments = list(sys.path), list(sys.argv)
         self._streams = sys.stdin, sys.stdout, sys.stderr
@@ -295,12 +308,11 @@ class ProcessState:
 
     def unchanged_but_for_the_trial(self) -> bool:
         """Puts back what each trial changes; returns whether nothing else has changed."""
-        if dict(os.environ) != self._environment:
-            limits.set_environment(self._environment)
+        limits.set_environment(self._environment)
         sys.path[:], sys.argv[:] = self._path, self._arguments
         sys.stdin, sys.stdout, sys.stderr = self._streams
         decimal.setcontext(self._arithmetic.copy())
-        for name in _modules_below(self._work):
+        for name in _modules_below(self._work, self._modules):
             del sys.modules[name]
         for path in [path for path in linecache.cache if path.startswith(self._work)]:
             del linecache.cache[path]
@@ -341,7 +353,7 @@ def _of_process() -> tuple[Any, ...]:
     return (
         len(os.listdir("/proc/self/fd")),
         len(os.listdir("/proc/self/task")),
-        [signal.getsignal(number) for number in signal.valid_signals()],
+        list(map(_handler, _SIGNALS)),
         signal.pthread_sigmask(signal.SIG_BLOCK, ()),
         [signal.getitimer(timer) for timer in _TIMERS],
         [resource.getrlimit(limit) for limit in _LIMITS],

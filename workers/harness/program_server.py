@@ -18,6 +18,7 @@ import signal
 import socket
 import sys
 import traceback
+from importlib.machinery import SourceFileLoader
 from time import monotonic
 from typing import Any
 
@@ -42,6 +43,8 @@ _ALARMS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF)
 _getitimer, _mask = signal.getitimer, signal.pthread_sigmask
 _BLOCK, _UNBLOCK = signal.SIG_BLOCK, signal.SIG_UNBLOCK
 _alarms_held: list[bool] = []
+_REHEARSALS = 10  # the interpreter specialises code that has run eight times
+_REHEARSED = "VALUE = 1.0\n\n\ndef solve(x):\n    return x * VALUE\n"
 _MAX_MESSAGE = 2000
 _MAX_TRACE_FRAMES = 6
 
@@ -128,12 +131,14 @@ class ProgramServer:
     def _loaded(self) -> Any:
         """Returns the program's module, imported afresh in each process of it."""
         if self._module is None:
-            spec = importlib.util.spec_from_file_location(MODULE_NAME, self._path)
-            if spec is None or spec.loader is None:
+            loader = SourceFileLoader(MODULE_NAME, self._path)
+            spec = importlib.util.spec_from_loader(MODULE_NAME, loader)
+            if spec is None:
                 raise ImportError(f"{self._path} is not Python source")
             module = importlib.util.module_from_spec(spec)
             sys.modules[MODULE_NAME] = module
-            spec.loader.exec_module(module)
+            # Not by `exec_module`, which looks for bytecode first.
+            exec(loader.source_to_code(loader.get_data(self._path), self._path), vars(module))
             self._module = module
         return self._module
 
@@ -203,6 +208,28 @@ class ProgramServer:
                     f"the evaluator's callback failed: {reply[1]}"
                 )
             self._answer(reply)  # the callback itself calls the program
+
+
+def rehearse(path: str) -> None:
+    """Does in this process what a program's will do, so that forks find it done.
+
+    What the interpreter makes at the first use, or rewrites after some, is then shared.
+
+    Args:
+      path: Of a file to write, which is removed again.
+    """
+    for _ in range(_REHEARSALS):
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            with open(path, "w") as file:
+                file.write(_REHEARSED)
+            server = ProgramServer(theirs, path)
+            for request in ([1, "import"], [2, "invoke", "solve", [1], {}]):
+                wire.send_frame(ours, wire.encode(request, server._export))
+                server._answer(server._receive())
+                wire.receive_frame(ours)
+        del sys.modules[MODULE_NAME]
+        os.unlink(path)
 
 
 class _Callback:

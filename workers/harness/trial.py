@@ -13,7 +13,7 @@ import time
 import traceback
 from typing import Any
 
-from . import cleanup, confine, forks, frames, limits, processes
+from . import cleanup, confine, forks, frames, kernel, limits, processes
 from .evaluator_process import KeptEvaluator
 from .forks import ForkGate, TaskCount
 from .holdings import MEMORY, HoldingsWatch
@@ -327,7 +327,7 @@ class TrialRun:
     def _prepare(self, index: int) -> None:
         """Forks a process of a program, which is confined before its connection is accepted."""
         ours, theirs = socket.socketpair()
-        pid = os.fork()
+        pid = kernel.fork()
         if pid == 0:
             try:
                 self._run_program(self._programs[index], theirs)
@@ -348,7 +348,8 @@ class TrialRun:
         limits.take_streams(self._null, *self._pipes.program_writers(index))
         limits.close_all_but(tuple({channel.fileno(), state.layout.ruleset} - {-1}))
         limits.default_signals()
-        limits.set_environment(confine.program_environment(program.confinement.directory))
+        home = program.confinement.directory
+        os.environ["HOME"] = os.environ["TMPDIR"] = home
         bounds = self._bounds
         if self._game is not None:
             bounds = {**bounds, "memory_mib": self._game["memory_mib"]}

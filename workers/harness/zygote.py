@@ -19,7 +19,19 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from . import evaluator_process, file_modes, frames, isolation, kernel, landlock, probes, processes
+from . import (
+    confine,
+    evaluator_process,
+    file_modes,
+    frames,
+    isolation,
+    kernel,
+    landlock,
+    limits,
+    probes,
+    processes,
+    program_server,
+)
 from .forks import ForkFilter
 from .sandbox_layout import (
     FORK_FILTER,
@@ -80,6 +92,7 @@ def main(modules: dict[str, str]) -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     kernel.hide_memory()
+    limits.buffer_lines()
     _preload([*_PRELOADED, *boot["preload"]])
     fork_filter = ForkFilter(file_modes.CALLS if layout.identities == ONE else ())
     layout.bounded_by = probes.bound_of_processes(layout, fork_filter)
@@ -95,6 +108,7 @@ def main(modules: dict[str, str]) -> None:
         layout.ruleset = landlock.ruleset_of_paths(readable, (layout.work, SHARED_MEMORY))
     filters = _filters(layout, boot["mode"], fork_filter)
     started = evaluator_process.start(layout, boot["mode"], host_in, filters)
+    limits.set_environment(confine.program_environment(layout.work))
     answer = _import_report(started, host_in, layout, time.monotonic() + boot["boot_seconds"])
     if boot["kind"] != "container" and not boot["unbounded_processes"]:
         if not layout.bounded_by:
@@ -107,6 +121,8 @@ def main(modules: dict[str, str]) -> None:
     if answer.pop("keepable") and filters.fork_filter is None:
         started.trials = int(boot["trials_per_evaluator"])
     layout.imported = layout.present()
+    if boot["mode"] == "guarded":
+        program_server.rehearse(f"{layout.work}/rehearsal.py")
     gc.collect()
     gc.freeze()
     state = ZygoteState(
