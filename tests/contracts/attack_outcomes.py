@@ -230,7 +230,8 @@ IN_THE_ZYGOTE: dict[str, Outcomes] = {
     "data that nobody accepts": same({Kind.RUNTIME}),
     "mappings of many processes": same({Kind.MEMORY, Kind.TIMEOUT}),
     "a process that cannot be read": same({Kind.TIMEOUT, Kind.SANDBOX_VIOLATION}),
-    "locks of ranges": same({Kind.MEMORY}),
+    # Where the zygote has too little of the processors to look in time, the program ends first.
+    "locks of ranges": same(HONEST | {Kind.MEMORY}),
     "empty files in every place": same({Kind.OUTPUT_LIMIT}),
     # 3,000 of them, which the zygote may find too many before the program ends.
     "deep directories": same(HONEST | {Kind.OUTPUT_LIMIT}),
