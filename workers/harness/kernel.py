@@ -25,6 +25,7 @@ _CAPABILITY_VERSION_3 = 0x20080522
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
 libc = ctypes.CDLL(None, use_errno=True)
+_LINKS_OF_ONE_THREAD = 3  # of a folder of threads: its own, its parent's, and one a thread
 _interpreter = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock during a call
 
 
@@ -41,12 +42,13 @@ def prctl(option: int, value: int, third: int = 0) -> None:
 
 
 def fork() -> int:
-    """Forks this process, which has one thread.
+    """Forks this process, whose child must seed its generators itself.
 
-    `os.fork` also renews locks and seeds generators in the child, for which a process has nothing
-    to do that had no other threads and whose generators are seeded anyway.  It copies 150 pages.
+    `os.fork` also renews locks in the child, which copies 150 pages and is of use only where
+    another thread may have held them: it is called where there is one.
     """
-    return check(_interpreter.fork(), "fork")
+    alone = os.stat("/proc/self/task").st_nlink == _LINKS_OF_ONE_THREAD
+    return check(_interpreter.fork(), "fork") if alone else os.fork()
 
 
 def no_new_privileges() -> None:

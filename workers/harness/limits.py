@@ -78,15 +78,19 @@ def begin_session() -> None:
     Linux schedules each session as one group (`sched_autogroup`), which begins with the `nice`
     value 0, whatever the one of its processes is.
     """
-    try:
-        with open(_SESSION_PRIORITY) as file:
-            priority = file.read().split()[-1]
-    except OSError:  # no such groups here
-        priority = "0"
+    priority = b"0"
+    with contextlib.suppress(OSError):  # no such groups here
+        fd = os.open(_SESSION_PRIORITY, os.O_RDONLY)
+        priority = os.read(fd, 100).rpartition(b" ")[2].strip() or b"0"  # empty outside of any
+        os.close(fd)
     os.setsid()
-    if priority != "0":
-        with contextlib.suppress(OSError), open(_SESSION_PRIORITY, "w") as file:
-            file.write(priority)  # without privileges the kernel takes ten a second
+    if priority != b"0":
+        with contextlib.suppress(OSError):  # without privileges the kernel takes ten a second
+            fd = os.open(_SESSION_PRIORITY, os.O_WRONLY)
+            try:
+                os.write(fd, priority)
+            finally:
+                os.close(fd)
 
 
 def take_streams(null: int, out: int, err: int) -> None:
