@@ -75,8 +75,8 @@ def prepare(sender: Any, **_: Any) -> None:
     removes what killed workers left: opening the sandbox does so too, but not before the first
     trial.
     """
-    _lower_priority(Settings().nice)
     _context_or_exit()
+    _lower_priority(Settings().nice)
     _serve_metrics()
     queues = sender.app.amqp.queues.consume_from
     if "gpu" in queues:

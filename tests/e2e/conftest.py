@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.contracts.sandbox_attacks import WHOLE_CORPUS
 from tests.e2e.deployment import Deployment, missing_engine
+
+collect_ignore = [] if WHOLE_CORPUS else ["test_attacks.py"]
+"""The attack corpus in the deployment takes half an hour: `make attacks`."""
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ import iniconfig
 import pluggy
 import pytest
 
-from tests.contracts.sandbox_attacks import WHOLE_CORPUS
 from tests.e2e.deployment import NO_GROUP, SOCKET, Deployment
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(2400)]
@@ -19,7 +18,6 @@ INSIDE = "tests/e2e/attacks_in_worker.py"
 OURS = ("tests/__init__.py", "tests/contracts", "tests/e2e/__init__.py", INSIDE)
 
 
-@pytest.mark.skipif(not WHOLE_CORPUS, reason="the whole corpus is tried by `make attacks`")
 @pytest.mark.parametrize(
     "group",
     [

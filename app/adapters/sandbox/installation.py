@@ -49,7 +49,8 @@ _SECTIONS = ("global", "install", ":env:")
 """Of pip's configuration, each before those that override it."""
 _NOT_PASSED_ON = ("cache_dir", "client_cert", "log", "prefix", "proxy", "root", "target", "user")
 _REMEDY = (
-    "Use the docker sandbox, start the worker as root, permit user namespaces "
+    "Use the docker sandbox (in a deployment with DOCKER_GID, that of worker-cpu: `docker compose "
+    "exec worker-cpu evoq check PROBLEM`), start the worker as root, permit user namespaces "
     "(sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0), "
     "or name an image that has the packages with sandbox.image; sandbox.unisolated_builds=true (or "
     "EVOQ_SANDBOX__UNISOLATED_BUILDS=true for a worker) accepts that what is installed may reach "
