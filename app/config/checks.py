@@ -186,8 +186,7 @@ def require_mix(settings: RunSettings, *, asks: bool) -> None:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise UsageError(
-                "two models of a mix have one name, so what came of their children is not told "
-                "apart",
+                "two models of a mix have one name, so that their children cannot be distinguished",
                 where=f"the models of the role {role}",
                 value=twice[0],
                 remedy="Leave llm.adaptive_weights out, or one of the two.",

@@ -240,21 +240,7 @@ def test_a_probe_in_gvisor_can_do_nothing_that_is_claimed_to_be_impossible(
 @pytest.mark.docker
 @pytest.mark.usefixtures("engine")
 class TestContainersOfGvisor(SandboxContract):
-    """In guarded mode, and without what only passes values and meets no kernel.
-
-    `make attacks` runs all, in both modes: gVisor is several times slower.
-    """
-
-    if not WHOLE_CORPUS:
-        test_a_broken_evaluator_is_reported_as_broken = None
-        test_a_function_is_given_the_cases_of_the_job = None
-        test_a_return_value_of_the_wrong_shape_is_an_invalid_result = None
-        test_a_score_that_is_not_a_number_is_kept_as_it_is = None
-        test_an_evaluator_may_be_a_coroutine = None
-        test_artifacts_are_returned_as_texts = None
-        test_numbers_json_cannot_hold_stay_recognisable = None
-        test_the_traceback_of_a_failure_names_the_line = None
-        test_the_type_of_a_wrong_return_value_is_named = None
+    """In guarded mode, and in both by `make attacks`: gVisor is several times slower."""
 
     @pytest.fixture(
         params=list(Mode) if WHOLE_CORPUS else [Mode.GUARDED], ids=lambda mode: str(mode.value)
