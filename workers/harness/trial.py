@@ -16,12 +16,12 @@ from typing import Any
 from . import cleanup, confine, forks, frames, kernel, limits, processes
 from .evaluator_process import KeptEvaluator
 from .forks import ForkGate, TaskCount
-from .holdings import MEMORY, HoldingsWatch
 from .pipes import TrialPipes
 from .program_server import ProgramServer
-from .sandbox_layout import LIMIT, MEASURED, NESTED, UIDS
+from .sandbox_layout import NESTED
 from .trial_files import PreparedProgram, prepare
-from .turns import Turns, held_bytes
+from .turns import Turns
+from .usage import TrialUsage
 from .zygote_state import ZygoteState
 
 _POLL_SECONDS = 0.05
@@ -35,10 +35,6 @@ _SHOWING_SECONDS = 0.25
 """Between two messages with the moves of a game that goes on."""
 _LOOKING_SHARE = 4
 """A look at what a trial holds is followed by a pause at least this many times as long."""
-_CROWD = 16
-"""Processes and threads of a trial from which on they have the lowest priority: else the zygote, at
-the deadline, has a share of the processors that is one in as many."""
-_KIB = 1024
 
 
 class TrialRun:
@@ -66,48 +62,30 @@ class TrialRun:
         self._report: dict[str, Any] | None = None
         self._evaluator_lost = False
         self._evaluator_waits = False
-        self._oom_before = 0
-        self._stopped_by = ""
         self._dying_until = math.inf
-        self._cpu_seconds = 0.0
-        self._waited_seconds = self._used_seconds = 0.0
-        self._times_before: dict[int, processes.ProcessorTime] = {}
         self._stalled_seconds = 0.0
-        self._peak_kib = 0
-        self._holdings = self._watch_of_holdings()
         self._null = os.open("/dev/null", os.O_RDWR)
         self._game: dict[str, Any] | None = header["game"] if files.turns is not None else None
+        self._listeners = {p.listener.fileno(): p for p in self._programs if p.listener is not None}
         self._turns: Turns | None = None
         if files.turns is not None:
-            self._turns = Turns(state.layout, self._seats(), files.turns)
-        self._blamed: int | None = None
-        self._largest: int | None = None
+            uids = tuple(program.confinement.uid for program in self._programs)
+            self._turns = Turns(state.layout, uids, files.turns)
         self._pipes = TrialPipes(
             state.results, state.streams, len(sources), None if self._turns is None else state.moves
         )
+        self._usage = TrialUsage(
+            state, header, files, self._turns, self._pipes, self._children, self._tasks
+        )
         self._shown, self._show_at = 0, time.monotonic() + _SHOWING_SECONDS
-
-    def _watch_of_holdings(self) -> HoldingsWatch | None:
-        """Returns what measures the trial, where the kernel does not bound it as a whole."""
-        layout = self._state.layout
-        if not layout.measured:
-            return None
-        shared = [(place, layout.first_uid) for place in layout.shared_places]
-        places = [(program.confinement.directory, program.confinement.uid)
-                  for program in self._programs]  # fmt: skip
-        if self._state.mode == "guarded":
-            places.append((self._request["directory"], layout.first_uid))
-        file_bytes = int(self._bounds["file_bytes"])
-        return HoldingsWatch(layout, file_bytes, tuple(dict.fromkeys([*places, *shared])))
 
     def run(self) -> None:
         """Runs the trial to its end and sends the report, which lists what could not be removed."""
         state = self._state
-        self._oom_before = processes.oom_kills(state.layout)
         started = time.monotonic()
         self._watch(started + float(self._bounds["wall_seconds"]))
         wall_seconds = time.monotonic() - started
-        oom_kills = processes.oom_kills(state.layout) - self._oom_before
+        oom_kills = self._usage.oom_kills()
         left = self._end()
         left += cleanup.clean_files(state.layout, self._directory, self._uids())
         self._send(wall_seconds, oom_kills, left)
@@ -117,24 +95,16 @@ class TrialRun:
         state.moves.clear()
 
     def _watch(self, deadline: float) -> None:
-        state = self._state
-        poll = self._poll
+        """Starts the trial's processes and serves them until one bound or the evaluator ends it."""
         self._start_evaluator()
         self._pipes.close_evaluator_writers()
         for index, program in enumerate(self._programs):
             if program.listener is not None:
                 self._prepare(index)
-        poll.register(state.host[0], 0)
-        poll.register(state.wake, select.POLLIN)
-        poll.register(state.evaluator_zygote.channel, select.POLLIN)
-        kept = state.evaluator_zygote.kept
-        listeners = {p.listener.fileno(): p for p in self._programs if p.listener is not None}
-        asking = () if self._turns is None else (self._turns.listener.fileno(),)
-        for fd in (*self._pipes.sinks, *listeners, *asking):
-            poll.register(fd, select.POLLIN)
+        self._register()
         woken, before = time.monotonic(), time.process_time()
         quiet_until = woken + _POLL_SECONDS
-        while self._report is None and not self._evaluator_lost and not self._stopped_by:
+        while self._report is None and not self._evaluator_lost and not self._usage.stopped_by:
             now = time.monotonic()
             computed = time.process_time()
             # It never sleeps for a tenth of that; a look at many processes takes longer.
@@ -142,42 +112,57 @@ class TrialRun:
                 self._stalled_seconds += lost
             woken, before = now, computed
             if now >= deadline:
-                self._stopped_by = "timeout"
-                self._take_processor_times()
+                self._usage.time_out()
                 return
             if now >= self._show_at:
                 self._show_moves()
                 self._show_at = now + _SHOWING_SECONDS
             if now >= quiet_until:
-                self._check_usage(deadline)
+                self._usage.check(deadline)
                 checked = time.monotonic()
                 quiet_until = checked + max(_POLL_SECONDS, _LOOKING_SHARE * (checked - now))
             wait = min(deadline - now, _POLL_SECONDS)
             if self._gate is not None:
                 self._gate.answer()
                 wait = min(wait, self._gate.pause_seconds or wait)
-            for fd, event in poll.poll(wait * 1000 + 0.5):
-                if fd == state.host[0]:
-                    processes.abandon(state.layout, state.evaluator_zygote.pid)
-                elif fd == state.wake:
-                    _drain(fd)
-                    self._reap()
-                elif fd == state.evaluator_zygote.channel.fileno():
-                    self._receive_from_evaluator(wait=False)
-                elif kept is not None and fd == kept.channel.fileno():
-                    self._receive_from_kept(kept)
-                elif fd in self._listener_channels:
-                    self._take_listener(fd)
-                elif self._gate is not None and self._gate.listens(fd):
-                    self._receive_fork(self._gate, fd, event)
-                elif fd in listeners:
-                    self._start_program(listeners[fd])
-                elif self._turns is not None and self._is_of(self._turns, fd):
-                    self._serve_turns(self._turns, fd)
-                else:
-                    if not self._pipes.read(fd):
-                        poll.unregister(fd)
-                    self._check_output()
+            for fd, event in self._poll.poll(wait * 1000 + 0.5):
+                self._serve(fd, event)
+
+    def _register(self) -> None:
+        """Listens to the worker, to ending children, the evaluator, programs, turns and pipes."""
+        state = self._state
+        self._poll.register(state.host[0], 0)
+        asking = () if self._turns is None else (self._turns.listener.fileno(),)
+        channel = state.evaluator_zygote.channel.fileno()
+        for fd in (state.wake, channel, *self._pipes.sinks, *self._listeners, *asking):
+            self._poll.register(fd, select.POLLIN)
+
+    def _serve(self, fd: int, event: int) -> None:
+        """Does what one event asks for."""
+        state = self._state
+        evaluators = state.evaluator_zygote
+        kept, turns = evaluators.kept, self._turns
+        if fd == state.host[0]:
+            processes.abandon(state.layout, evaluators.pid)
+        elif fd == state.wake:
+            _drain(fd)
+            self._reap()
+        elif fd == evaluators.channel.fileno():
+            self._receive_from_evaluator(wait=False)
+        elif kept is not None and fd == kept.channel.fileno():
+            self._receive_from_kept(kept)
+        elif fd in self._listener_channels:
+            self._take_listener(fd)
+        elif self._gate is not None and self._gate.listens(fd):
+            self._receive_fork(self._gate, fd, event)
+        elif fd in self._listeners:
+            self._start_program(self._listeners[fd])
+        elif turns is not None and (fd == turns.listener.fileno() or turns.listens(fd)):
+            self._serve_turns(turns, fd)
+        else:
+            if not self._pipes.read(fd):
+                self._poll.unregister(fd)
+            self._usage.check_output()
 
     def _show_moves(self) -> None:
         """Sends what the evaluator has written of the moves of its game since the last time."""
@@ -186,37 +171,20 @@ class TrialRun:
             frames.write_frame(self._state.host[1], {"moves": len(new)}, [new])
             self._shown += len(new)
 
-    @staticmethod
-    def _is_of(turns: Turns, fd: int) -> bool:
-        return fd == turns.listener.fileno() or turns.listens(fd)
-
     def _serve_turns(self, turns: Turns, fd: int) -> None:
         if fd != turns.listener.fileno():
             if not turns.answer(fd, self._children):
                 self._poll.unregister(fd)
-            self._check_files(turns)
+            self._usage.check_files_of_turns()
         elif (accepted := turns.accept()) is not None:
             self._poll.register(accepted, select.POLLIN)
-
-    def _check_files(self, turns: Turns) -> None:
-        """Ends a game in which a player has filled more than its share of a file system."""
-        if turns.hoarding is not None and not self._stopped_by:
-            self._stopped_by, self._blamed = "hoarding", turns.hoarding
-
-    def _check_output(self) -> None:
-        """Ends a trial that prints too much; each player of a game may print as much as allowed."""
-        most = int(self._bounds["output_bytes"])
-        seats = range(0 if self._turns is None else len(self._programs))
-        flooding = next((seat for seat in seats if self._pipes.printed(seat) > most), None)
-        if flooding is not None or self._pipes.overflowing(most * (1 + len(seats))):
-            self._stopped_by, self._blamed = "output_limit", flooding
 
     def _start_evaluator(self) -> None:
         """Starts the evaluator's process, with a channel for its listener if forks are answered."""
         state, pipes = self._state, self._pipes.evaluator_writers()
         kept = state.evaluator_zygote.kept
         if kept is not None and kept.pid:
-            self._times_before = processes.processor_times((kept.pid,))
+            self._usage.ignore_past_of(kept.pid)
         if state.fork_filter is None:
             self._evaluator_pid = state.evaluator_zygote.start(self._request, pipes)
             if state.evaluator_zygote.kept is not None:
@@ -302,8 +270,7 @@ class TrialRun:
         self._report = report
         ours = self._ended_by(self._evaluator_pid, report["status"])
         self._statuses.append(["evaluator", report["status"], ours])
-        self._cpu_seconds += report["cpu"]
-        self._peak_kib = max(self._peak_kib, report["peak_kib"])
+        self._usage.add(report["cpu"], report["peak_kib"])
 
     def _start_program(self, program: PreparedProgram) -> None:
         """Hands a new connection of the evaluator to a process of the program."""
@@ -366,66 +333,6 @@ class TrialRun:
             ProgramServer(socket.socket(fileno=fds[0]), program.path).serve()
         os._exit(0)
 
-    def _take_processor_times(self) -> None:
-        """Notes what the trial used and waited for; who kills a process may not learn that."""
-        alive = processes.others(self._state.layout, frozenset((self._state.evaluator_zygote.pid,)))
-        unknown, used = processes.ProcessorTime(), self._cpu_seconds
-        for pid, time_of in processes.processor_times(alive).items():
-            before = self._times_before.get(pid, unknown)
-            used += time_of.used - before.used
-            self._waited_seconds = max(self._waited_seconds, time_of.waited - before.waited)
-        self._used_seconds = used
-
-    def _check_usage(self, deadline: float) -> None:
-        """Ends a trial that uses too much memory: a full cgroup slows down the zygote as well.
-
-        Where the kernel bounds no sum, it also ends one with too many files, or too large ones.
-        What is not known by the deadline does not matter any more.
-        """
-        state = self._state
-        if self._game is not None:
-            held = held_bytes(state.layout, self._seats(), self._children, state.baseline_bytes)
-            self._largest = held.index(max(held))
-            if max(held) > (int(self._game["memory_mib"]) << 20):
-                self._stopped_by, self._blamed = MEMORY, self._largest
-                return
-        if self._turns is not None:
-            self._turns.look_at_files()
-            self._check_files(self._turns)
-        self._check_crowd()
-        if state.layout.counted_memory and processes.oom_kills(state.layout) > self._oom_before:
-            self._stopped_by = MEMORY
-        if self._holdings is None or self._stopped_by:
-            return
-        alive = processes.others(state.layout, frozenset((state.evaluator_zygote.pid,)))
-        resident = processes.resident_bytes(alive, state.baseline_bytes)
-        left = (int(self._bounds["memory_mib"]) << 20) - resident.private
-        exceeded, shared = self._holdings.look(alive, left, deadline)
-        if not state.layout.counted_memory:
-            shared = max(shared, resident.shared)
-            self._peak_kib = max(self._peak_kib, (resident.private + shared) // _KIB)
-            exceeded = MEMORY if shared > left else exceeded
-        self._stopped_by = exceeded
-        if exceeded and self._turns is not None:  # only the player that is to move runs
-            self._blamed = self._largest if exceeded == MEMORY else self._turns.moving
-
-    def _check_crowd(self) -> None:
-        """Lets a crowd of processes give way to this one, which has to end it.
-
-        Where nothing refuses a fork, a trial with more of them than it may have is ended.
-        """
-        layout = self._state.layout
-        if layout.identities != UIDS or layout.bounded_by not in (LIMIT, MEASURED):
-            return
-        most = int(self._bounds["processes"])
-        most *= len(self._programs) if self._turns is None else 1  # one player moves at a time
-        tasks = self._tasks()
-        if layout.bounded_by == LIMIT and tasks.total > _CROWD:
-            processes.give_way(self._program_uids())
-        elif layout.bounded_by == MEASURED and tasks.programs > most:
-            self._stopped_by = "processes"
-            self._blamed = None if self._turns is None else self._turns.moving
-
     def _reap(self) -> None:
         """Takes the status of each process that has ended.
 
@@ -438,8 +345,7 @@ class TrialRun:
                 if not pid:
                     return
                 cpu_seconds = usage.ru_utime + usage.ru_stime
-                self._cpu_seconds += cpu_seconds
-                self._peak_kib = max(self._peak_kib, usage.ru_maxrss)
+                self._usage.add(cpu_seconds, usage.ru_maxrss)
                 if pid == self._state.evaluator_zygote.pid:
                     self._evaluator_lost = True
                 if pid in self._children:
@@ -460,7 +366,7 @@ class TrialRun:
     def _end(self) -> list[str]:
         """Ends every process of the trial and reads its remaining output; returns the survivors."""
         state = self._state
-        if self._stopped_by == "timeout":
+        if self._usage.stopped_by == "timeout":
             self._dying_until = time.monotonic() + _DYING_SECONDS
         if self._gate is not None:
             self._gate.close()  # from here on nothing of the trial forks
@@ -522,10 +428,6 @@ class TrialRun:
             _drain(self._state.wake)
             self._reap()
 
-    def _seats(self) -> tuple[int, ...]:
-        """Returns the identity of each program, in order."""
-        return tuple(program.confinement.uid for program in self._programs)
-
     def _program_uids(self) -> tuple[int, ...]:
         return tuple(sorted({program.confinement.uid for program in self._programs}))
 
@@ -539,16 +441,11 @@ class TrialRun:
         state = self._state
         blobs = [[state.results.view()], *(stream.views() for stream in self._pipes.streams)]
         report = {
-            "stopped_by": self._stopped_by,
+            **self._usage.report(),
             "statuses": self._statuses,
             "wall_seconds": wall_seconds,
-            "cpu_seconds": max(self._cpu_seconds, self._used_seconds),
-            "waited_seconds": self._waited_seconds,
             "stalled_seconds": self._stalled_seconds,
-            "peak_kib": self._peak_kib,
             "oom_kills": oom_kills,
-            "blamed": self._blamed,
-            "largest": self._largest,
             "evaluator_lost": self._evaluator_lost,
             "left": left[:20],
             "sizes": [sum(len(view) for view in views) for views in blobs],

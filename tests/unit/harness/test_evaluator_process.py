@@ -26,7 +26,7 @@ def trial_of(zygote: EvaluatorZygote) -> TrialRun:
     trial._state = SimpleNamespace(evaluator_zygote=zygote)  # type: ignore[assignment]
     trial._evaluator_pid, trial._evaluator_lost, trial._report = 0, False, None
     trial._ended_by_us, trial._statuses = set(), []
-    trial._cpu_seconds, trial._peak_kib = 0.0, 0
+    trial._usage = SimpleNamespace(add=lambda cpu_seconds, peak_kib: None)  # type: ignore[assignment]
     return trial
 
 
