@@ -395,8 +395,8 @@ class Settings(BaseSettings):
     """Requests in flight at which the adaptive window of this process begins, instead of a run's
     `llm.target_in_flight`."""
     llm_parallel_generations: int | None = Field(None, ge=1)
-    """Most requests of the whole deployment at one endpoint, instead of a run's
-    `llm.parallel_generations`."""
+    """Most requests of the whole deployment at one endpoint, whatever the run; the lower of this
+    and a run's `llm.parallel_generations` holds."""
 
     def of_worker(self) -> dict[str, Any]:
         """Returns the settings that this process owns as a worker, by dotted key."""

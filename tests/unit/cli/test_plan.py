@@ -8,15 +8,18 @@ from app.cli.plan import RunPlan, SettingLayers, plan_run
 from app.config.layers import UsageError, from_assignments
 from app.config.rules import rules_of
 from app.domain.problem import Axis
+from app.domain.search.back_pressure import InFlightLimits
+from app.domain.search.budget import Budget
 from app.domain.search.recipes import RECIPES
 from tests.engine.toy import problem
 
 OPEN = (Axis("complexity", scaled=True), Axis("diversity", scaled=True))
 
 
-def planned(*assignments: str) -> RunPlan:
+def planned(*assignments: str, reproducible: bool = False) -> RunPlan:
     layers = SettingLayers((from_assignments(assignments),))
-    return plan_run(replace(problem(), axes=OPEN), layers, local=True)
+    settled = replace(problem(), axes=OPEN)
+    return plan_run(settled, layers, local=True, reproducible=reproducible)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +49,28 @@ def test_islands_and_bins_follow_from_the_budget_and_are_stored(
     assert new.islands == islands
     assert new.settings["search"]["islands"] == islands
     assert [axis.bins for axis in new.axes] == bins
+
+
+def test_a_run_is_created_with_what_its_settings_say() -> None:
+    budget = ("budget.proposals=7", "budget.wall_seconds=8", "budget.tokens=9", "budget.cost_usd=1")
+    search = ("search.strategy=greedy", "search.seed=5", "search.operators={mutate: 1}")
+    new = planned(*budget, *search, "queue.generating=3", "queue.evaluating=4").new_run("x")
+
+    assert new.budget == Budget(7, 8.0, 9, 1.0)
+    assert (new.strategy, new.seed, new.operators) == ("greedy", 5, {"mutate": 1.0})
+    assert new.limits == InFlightLimits(3, 4)
+
+
+def test_a_reproducible_run_has_one_proposal_in_flight() -> None:
+    new = planned("queue.generating=3", "queue.evaluating=4", reproducible=True).new_run("x")
+
+    assert new.limits == InFlightLimits(1, 1)
+
+
+def test_more_gates_than_steps_between_stages_are_refused() -> None:
+    assert planned().settings.search.gates is None
+    with pytest.raises(UsageError, match="at most 0 gates"):
+        planned("search.gates=[0.5]")
 
 
 @pytest.mark.parametrize(
@@ -88,6 +113,21 @@ def test_a_role_that_no_step_asks_is_refused_by_name(
     assert f"`{role}`" in refused.value.what
     assert why in refused.value.what
     assert f"llm.roles.{role}" in refused.value.where
+
+
+@pytest.mark.parametrize(
+    ("assignments", "reproducible", "seeded"),
+    [
+        ((), False, False),
+        ((), True, True),
+        (("llm.seeded=true",), False, True),
+        (("llm.seeded=false",), True, False),
+    ],
+)
+def test_requests_have_seeds_where_the_setting_says_so_else_where_a_run_is_reproducible(
+    assignments: tuple[str, ...], reproducible: bool, seeded: bool
+) -> None:
+    assert planned(*assignments, reproducible=reproducible).settings.llm.seeded is seeded
 
 
 def test_models_are_drawn_by_their_gains_only_where_there_are_two() -> None:

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from app.adapters.model.providers.presets import PRESETS
+from app.config.layers import TEMPLATE_FOLDER as FOLDER
 from app.config.layers import owner_of
 from app.config.settings import Owner
 
@@ -28,9 +29,15 @@ def services(repository: Path) -> dict[str, Any]:
     return found["services"]
 
 
+PAGES = ("settings.md", "problems.md", "recipes.md")
+"""The pages with tables of settings."""
+
+
 def documented(repository: Path) -> list[str]:
-    """Returns the first column of every row of the page of settings."""
-    return re.findall(r"^\| `([\w.]+)` \|", (repository / "docs/settings.md").read_text(), re.M)
+    """Returns the settings that have a row on one of the pages, and the folder of templates."""
+    texts = [(repository / "docs" / page).read_text() for page in PAGES]
+    rows = [name for text in texts for name in re.findall(r"^\| `([A-Za-z_.]+)` \|", text, re.M)]
+    return sorted({name for name in rows if "." in name or name.startswith("EVOQ_")} | {FOLDER})
 
 
 def readers(name: str) -> frozenset[str]:
@@ -65,6 +72,36 @@ def test_every_documented_setting_reaches_the_services_that_read_it(
     assert absent == []
 
 
+@pytest.mark.parametrize(
+    ("services_that_read", "variables"),
+    [
+        (("worker-cpu",), ["EVOQ_EVALUATE_CONCURRENCY"]),
+        (("worker-gpu",), ["EVOQ_GENERATE_CONCURRENCY"]),
+        (("worker-control", "worker-gpu"), ["OPENAI_MODEL", "OPENAI_BASE_URL", "VLLM_MODEL"]),
+        ((*sorted(WORKERS), "beat"), ["EVOQ_LOG_FORMAT", "EVOQ_TASK_EVENTS"]),
+        ((*sorted(WORKERS), "beat"), ["EVOQ_HEARTBEAT_FILE"]),
+    ],
+)
+def test_what_is_no_setting_of_a_table_reaches_the_services_that_read_it(
+    services: dict[str, Any], services_that_read: tuple[str, ...], variables: list[str]
+):
+    for service in services_that_read:
+        assert set(variables) <= set(services[service]["environment"])
+
+
+def test_every_variable_of_opentelemetry_reaches_the_workers(
+    services: dict[str, Any], repository: Path
+):
+    code = (repository / "workers" / "tracing.py").read_text()
+    page = (repository / "docs" / "deployment.md").read_text()
+    named = set(re.findall(r"\bOTEL_[A-Z_]+\b", code + page))
+    own = {f"OTEL_{name}" for name in ("SERVICE_NAME", "RESOURCE_ATTRIBUTES")}
+    exporters = {f"OTEL_EXPORTER_OTLP_{name}" for name in ("HEADERS", "TIMEOUT")}
+
+    for service in sorted(WORKERS):
+        assert named | own | exporters <= set(services[service]["environment"])
+
+
 def test_every_key_of_a_provider_reaches_the_workers_that_ask_models(services: dict[str, Any]):
     keys = {preset.key_variable for preset in PRESETS.values()} - {""}
 
@@ -80,7 +117,7 @@ def test_a_list_of_variables_holds_none_that_is_not_documented(
     passed = {name for service in WORKERS for name in services[service]["environment"]}
     nested = {name.removeprefix("EVOQ_") for name in passed if "__" in name}
 
-    assert {name for name in nested if not name.startswith("PROBLEM__")} <= known
+    assert nested <= known
 
 
 def test_every_variable_of_the_compose_file_is_explained(
@@ -94,6 +131,26 @@ def test_every_variable_of_the_compose_file_is_explained(
     own = {name for name in used if not name.startswith("EVOQ_") or "__" not in name}
 
     assert {name for name in own if name not in texts} == set()
+
+
+def test_every_variable_of_the_example_has_a_reader_in_the_compose_file(
+    services: dict[str, Any], repository: Path
+):
+    example = re.findall(r"^#?([A-Z_]+)=", (repository / ".env.example").read_text(), re.M)
+    compose = (repository / "docker-compose.yml").read_text()
+    passed = {name for one in services.values() for name in one.get("environment", ())}
+
+    assert {"VLLM_ARGS", "VLLM_API_KEY", "CUDA_VISIBLE_DEVICES"} <= set(example)
+    assert [n for n in example if f"${{{n}" not in compose and n not in passed] == []
+
+
+def test_vllm_reads_the_arguments_of_the_example_and_its_key(services: dict[str, Any]):
+    vllm = services["vllm"]
+
+    assert {"${VLLM_MODEL:", "${VLLM_CONTEXT:", "${VLLM_ARGS:"} <= {
+        f"{part.partition(':')[0]}:" for part in vllm["command"].split()
+    }
+    assert set(vllm["environment"]) == {"HF_TOKEN", "VLLM_API_KEY", "CUDA_VISIBLE_DEVICES"}
 
 
 @pytest.mark.parametrize("limit", ["memory", "cpus", "pids"])

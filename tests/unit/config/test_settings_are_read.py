@@ -1,7 +1,9 @@
 """Each row of `docs/settings.md` is a setting that a line of the code reads.
 
 A read is an attribute of something that carries the section: the section itself, or the value that
-it is turned into. `CARRIERS` names these values.
+it is turned into. `CARRIERS` names these values. So it is with the parameters of recipes, which
+`self` carries, with the options of problems, which are constants, and with variables, which are
+texts.
 """
 
 import ast
@@ -11,6 +13,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
+from app.adapters.problems import options
+from app.config.settings import SearchSettings
+from app.domain.search.recipes import RECIPES
 
 CARRIERS: Mapping[str, tuple[str, ...]] = {
     "budget": ("budget", "Budget"),
@@ -45,6 +51,8 @@ BY_NAME: Mapping[str, str] = {
 """Settings that are read by a key or a computed name, with the text that does so."""
 
 ROW = re.compile(r"^\| `([\w.]+)` \|", re.MULTILINE)
+ITEM = re.compile(r"^\* `(EVOQ_\w+)`", re.MULTILINE)
+"""Variables that the page lists below its tables."""
 NO_READERS = ("app/config/settings.py", "app/cli/doctor.py")
 """Where settings are defined, and where they are shown."""
 
@@ -141,3 +149,64 @@ def test_a_setting_that_nothing_reads_is_found(repository: Path) -> None:
         "EVOQ_NOTHING",
         "sandbox.turbo",
     ]
+
+
+def unread_parameters(sources: Mapping[str, str]) -> list[str]:
+    """Returns the parameters of recipes that nothing but their checks reads.
+
+    Args:
+      sources: Recipe to the text of its module.
+    """
+    missing = []
+    for name, recipe in RECIPES.items():
+        visitor = Reads(name)
+        for node in ast.walk(ast.parse(sources[name])):
+            match node:
+                case ast.ClassDef(body=body) if node.name == recipe.__name__:
+                    node.body = [part for part in body if "__post_init__" not in ast.unparse(part)]
+                    visitor.visit(node)
+        parameters = recipe.__dataclass_fields__  # type: ignore[attr-defined]
+        own = [one for one in parameters if one not in SearchSettings.model_fields]
+        missing += [f"{name}.{one}" for one in own if (recipe.__name__, one) not in visitor.found]
+    return missing
+
+
+def test_each_parameter_of_a_recipe_is_read_by_a_line_of_it(repository: Path) -> None:
+    folder = repository / "app/domain/search/recipes"
+    sources = {
+        name: (folder / f"{recipe.__module__.rpartition('.')[2]}.py").read_text()
+        for name, recipe in RECIPES.items()
+    }
+
+    assert unread_parameters(sources) == []
+    beam = sources["beam"].replace("best_of(self.width", "best_of(3")
+    for old in ("best(self.width)", "self.width,", "self.width *"):
+        beam = beam.replace(old, old.replace("self.width", "3"))
+    assert unread_parameters({**sources, "beam": beam}) == ["beam.width"]
+
+
+def test_each_option_of_a_problem_is_read_where_problems_are_loaded(repository: Path) -> None:
+    folder = repository / "app/adapters/problems"
+    text = "".join(file.read_text() for file in folder.rglob("*.py"))
+    rows = ROW.findall((repository / "docs/problems.md").read_text())
+    constants = {value: name for name, value in vars(options).items() if isinstance(value, str)}
+
+    named = [row for row in rows if row.startswith("problem.")]
+
+    assert len(named) == 7
+    reading = r"(\.get\(|\.pop\(|chosen\[|options\[)(option\.)?{}\b"
+    assert [r for r in named if not re.search(reading.format(constants[r]), text)] == []
+
+
+def test_each_variable_below_the_tables_is_read_by_a_line_of_the_code(repository: Path) -> None:
+    items = ITEM.findall((repository / "docs/settings.md").read_text())
+    texts = {
+        node.value
+        for folder in ("app", "workers")
+        for file in (repository / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+
+    assert len(items) == 5
+    assert [name for name in items if name not in texts] == []

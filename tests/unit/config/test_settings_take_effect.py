@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -19,15 +19,15 @@ from app.adapters.model.providers.event_loop import ModelLoop
 from app.adapters.model.providers.openai import OpenAIModel
 from app.adapters.model.providers.spec import model_spec
 from app.adapters.problems.loading import load
-from app.adapters.sandbox import choose, containers
-from app.adapters.sandbox.docker import DockerSandbox
+from app.adapters.sandbox import choose, containers, orphans
+from app.adapters.sandbox.docker import ContainerSettings, DockerSandbox
 from app.adapters.sandbox.environments import Environments
 from app.adapters.sandbox.process import ProcessSandbox
-from app.adapters.store import worker_time
-from app.adapters.store.sql import SqlStore
+from app.adapters.store import leases, worker_time
 from app.cli import dashboard
 from app.config.layers import from_assignments, problem_options
 from app.config.models import ModelSettings
+from app.config.places import LEAST
 from app.config.settings import RunSettings, SandboxSettings
 from app.dashboard import server
 from app.dashboard.server import Place
@@ -37,7 +37,9 @@ from app.domain.operators.conversation import describer
 from app.domain.problem import Limits
 from app.domain.program import Program
 from app.domain.prompting.prompts import diff_prompt
+from app.domain.search.shares import NEWCOMERS
 from app.domain.source.edits import Edit
+from app.engine.context import Context, Pace
 from app.ports.records import Worker
 
 INFRA = Path(__file__).resolve().parents[3] / "infra"
@@ -76,6 +78,19 @@ def test_a_setting_of_prompts_changes_what_a_prompt_says(
     assert (text in prompt(**few, **{setting: set_to})) is not by_default
 
 
+def test_prompts_show_as_many_programs_as_the_search_where_they_have_no_number_of_their_own() -> (
+    None
+):
+    def shown(**prompts: int) -> tuple[int, int]:
+        search = {"top_programs": 7, "inspirations": 8}
+        settings = RunSettings.model_validate({"prompts": prompts, "search": search})
+        rules = settings.prompts.rules(settings.search)
+        return rules.num_top_programs, rules.num_diverse_programs
+
+    assert shown() == (7, 8)
+    assert shown(num_top_programs=1, num_diverse_programs=0) == (1, 0)
+
+
 def test_the_summary_of_edits_has_the_bounds_of_the_settings() -> None:
     edit = Edit(("x" * 60,) * 5, ("y",))
 
@@ -98,8 +113,15 @@ def test_settings_of_a_sandbox_reach_its_pool_and_its_containers(
         made.update(pool=pool, **parts)
         return object.__new__(DockerSandbox)
 
+    cleared: list[str] = []
+
+    def clear(seconds: float, owner: str) -> int:
+        cleared.append(owner)
+        return 0
+
     monkeypatch.setattr(choose, "engine_answers", lambda seconds: True)
-    monkeypatch.setattr(containers, "remove_orphans", lambda *_: 0)
+    monkeypatch.setattr(containers, "remove_orphans", clear)
+    monkeypatch.setattr(orphans, "remove_orphans", clear)
     monkeypatch.setattr(containers.Images, "has_default", lambda self: True)
     monkeypatch.setattr(containers, "DockerSandbox", record)
 
@@ -113,6 +135,16 @@ def test_settings_of_a_sandbox_reach_its_pool_and_its_containers(
     assert pool(trials_per_cell=7, one_container_per_trial=True)["max_trials"] == 1
     assert pool(minutes_per_cell=2)["max_age_seconds"] == 120.0
     assert pool(trials_per_evaluator=9)["trials_per_evaluator"] == 9
+    assert (pool()["spares"], pool(spares=0)["spares"], pool(spares=3)["spares"]) == (1, 0, 3)
+    assert (pool()["max_sandboxes"], pool(cells=9)["max_sandboxes"]) == (LEAST, 9)
+    assert (made["settings"].runtime, made["images"]._owner, cleared[-1]) == ("", "", "")
+    pool(runtime="runsc", seccomp="engine", owner="mine", image="own:1", build_minutes=2)
+    assert made["settings"] == ContainerSettings("runsc", 1.0, "", "mine")
+    images = made["images"]
+    assert (images._default, images._owner, images._build_seconds) == ("own:1", "mine", 120.0)
+    assert cleared[-1] == "mine"
+    choose.clear_orphans(SandboxSettings(owner="another"))
+    assert cleared[-1] == "another"
 
 
 def test_settings_of_installations_reach_the_environments(
@@ -130,6 +162,7 @@ def test_settings_of_installations_reach_the_environments(
         build_minutes=2,
         build_hosts="one.example two.example",
         unisolated_builds=True,
+        unbounded_processes=True,
         environments=str(tmp_path),
     )
 
@@ -139,6 +172,7 @@ def test_settings_of_installations_reach_the_environments(
     assert made["build_seconds"] == 120.0
     assert made["hosts"] == ("one.example", "two.example")
     assert (made["unisolated"], made["folder"]) == (True, tmp_path)
+    assert sandbox._unbounded_processes
     sandbox.close()
 
 
@@ -192,25 +226,47 @@ def test_the_time_out_of_an_attempt_falls_to_the_least_of_the_settings_and_no_fu
 
 
 class _WorkerOfTest(Exception):
-    """Ends a test where a worker is recorded; its argument is the worker."""
+    """Ends a test where a worker is recorded; its arguments are the worker and its protections."""
+
+
+def recorded_worker(kind: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Worker, object]:
+    """Returns a worker as it is recorded, and what reads the protections of its sandboxes."""
+
+    def record(store: object, worker: Worker, *places: object, **more: object) -> None:
+        raise _WorkerOfTest(worker, more["protections"])
+
+    monkeypatch.setattr(worker_time, "WorkerTimeRecorder", record)
+    ctx: Any = SimpleNamespace(store=None, sandbox=SimpleNamespace(protections=list))
+    with pytest.raises(_WorkerOfTest) as caught:
+        bootstrap.with_worker_time(ctx, {kind}, lambda faults: None)
+    worker, protections = caught.value.args
+    return worker, protections
+
+
+@pytest.mark.parametrize("kind", ["gpu", "cpu", "control"])
+def test_a_worker_records_what_it_applies_and_one_that_evaluates_its_protections(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVOQ_SANDBOX__RUNTIME", "runsc")
+    monkeypatch.setenv("EVOQ_QUEUE__LEASE_SECONDS", "7")
+
+    worker, protections = recorded_worker(kind, monkeypatch)
+
+    assert worker.settings["sandbox.runtime"] == "runsc"
+    assert worker.settings["queue.lease_seconds"] == 7.0
+    assert "search.islands" not in worker.settings
+    assert protections is (list if kind == "cpu" else None)
 
 
 @pytest.mark.parametrize("kind", ["gpu", "cpu", "control"])
 def test_the_price_of_a_kind_is_recorded_with_each_worker_of_it(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def record(store: object, worker: Worker, *places: object, **more: object) -> None:
-        raise _WorkerOfTest(worker)
-
     def price() -> float | None:
-        ctx: Any = SimpleNamespace(store=None, sandbox=SimpleNamespace(protections=None))
-        with pytest.raises(_WorkerOfTest) as caught:
-            bootstrap.with_worker_time(ctx, {kind}, lambda faults: None)
-        worker = caught.value.args[0]
+        worker, _ = recorded_worker(kind, monkeypatch)
         assert worker.kind == kind
         return worker.usd_per_hour
 
-    monkeypatch.setattr(worker_time, "WorkerTimeRecorder", record)
     for variable in ("GPU", "CPU", "CONTROL"):
         monkeypatch.delenv(f"EVOQ_PRICES__{variable}_USD_PER_HOUR", raising=False)
     assert price() is None
@@ -218,32 +274,66 @@ def test_the_price_of_a_kind_is_recorded_with_each_worker_of_it(
     assert price() == 0.25
 
 
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Context]:
+    """Builds the context of a worker by the variables of the test; nothing is connected to."""
+    monkeypatch.setattr(bootstrap, "_require_schema", lambda *_: None)
+    monkeypatch.setattr(bootstrap, "worker_engine", lambda: None)
+    monkeypatch.setenv("EVOQ_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none")
+    for variable in ("DATABASE_CONNECTIONS", "EVALUATE_CONCURRENCY", "SANDBOX__CELLS", "REDIS_URL"):
+        monkeypatch.delenv(f"EVOQ_{variable}", raising=False)
+    return bootstrap.worker_context
+
+
 def test_a_worker_holds_as_many_database_connections_as_the_variable_says(
-    monkeypatch: pytest.MonkeyPatch,
+    worker: Callable[[], Context], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened: list[SqlStore] = []
-    open_store = bootstrap.open_store
-
-    def record(url: str, **parts: Any) -> SqlStore:
-        opened.append(open_store(url, **parts))
-        return opened[-1]
-
     def size() -> int:
-        bootstrap.worker_context()
-        pool = opened[-1]._engine.pool
+        store: Any = worker().store
+        pool = store._engine.pool
         assert isinstance(pool, QueuePool)
         assert pool._max_overflow == 0
         return pool.size()
 
-    monkeypatch.setattr(bootstrap, "open_store", record)
-    monkeypatch.setattr(bootstrap, "_require_schema", lambda *_: None)
-    monkeypatch.setattr(bootstrap, "context", lambda *_, **more: None)
-    monkeypatch.setattr(bootstrap, "worker_engine", lambda: None)
-    monkeypatch.setenv("EVOQ_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none")
-    monkeypatch.delenv("EVOQ_DATABASE_CONNECTIONS", raising=False)
     assert size() == 16
     monkeypatch.setenv("EVOQ_DATABASE_CONNECTIONS", "3")
     assert size() == 3
+
+
+@pytest.mark.parametrize("variable", ["EVOQ_EVALUATE_CONCURRENCY", "EVOQ_SANDBOX__CELLS"])
+def test_a_worker_has_a_sandbox_for_each_place_and_one_for_a_newcomer(
+    variable: str, worker: Callable[[], Context], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "9")
+    made: list[SandboxSettings] = []
+    monkeypatch.setattr(bootstrap, "LazySandbox", made.append)
+
+    worker()
+
+    assert made[0].cells == 9 + NEWCOMERS
+
+
+def test_the_pace_of_a_worker_is_that_of_its_variables(
+    worker: Callable[[], Context], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renewing: list[float] = []
+
+    class Renewer:
+        def __init__(self, store: object, seconds: float, listen: object) -> None:
+            renewing.append(seconds)
+
+        keep = None
+
+    monkeypatch.setattr(leases, "LeaseRenewer", Renewer)
+    for name in ("LEASE_SECONDS", "REDELIVER_SECONDS", "ATTEMPTS"):
+        monkeypatch.delenv(f"EVOQ_QUEUE__{name}", raising=False)
+    assert worker().pace == Pace(30.0, 30.0, attempts=5)
+    monkeypatch.setenv("EVOQ_QUEUE__LEASE_SECONDS", "7")
+    monkeypatch.setenv("EVOQ_QUEUE__REDELIVER_SECONDS", "8")
+    monkeypatch.setenv("EVOQ_QUEUE__ATTEMPTS", "2")
+
+    assert worker().pace == Pace(7.0, 8.0, attempts=2)
+    assert renewing == [30.0, 7.0]
 
 
 def test_a_dashboard_knows_the_hosts_of_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,18 @@ def test_auto_says_why_an_image_that_cannot_be_built_leads_to_child_processes(
     assert isinstance(sandbox, ProcessSandbox)
     assert "no space left on device: programs run in child processes" in shown[0]
     sandbox.close()
+    with pytest.raises(Unavailable, match="no space left on device"):
+        module.choose(SandboxSettings(backend="docker"), infra=INFRA, show_progress=shown.append)
+
+
+def test_child_processes_are_chosen_where_an_engine_answers_too(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "engine_answers", lambda seconds: True)
+    settings = SandboxSettings(backend="process")
+
+    sandbox = module.choose(settings, infra=INFRA, show_progress=lambda _: None)
+
+    assert isinstance(sandbox, ProcessSandbox)
+    sandbox.close()
 
 
 def test_auto_does_not_replace_an_engine_that_is_silent(

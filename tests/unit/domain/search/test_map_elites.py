@@ -123,6 +123,29 @@ def test_without_an_archive_size_the_weighted_draw_reaches_every_cell() -> None:
     assert len(select(0.0, 0.0, archive=None)) == 10
 
 
+def test_parameters_of_the_recipe_reach_its_decisions() -> None:
+    inputs = RecipeInputs((Axis("k", 10, 0.0, 10.0),), ("evaluate",), (), 2, 300)
+    islands = [island(10, 0), island(10, 1)]
+
+    def parents(**parameters: float) -> set[str]:
+        selection = MapElites(archive_size=2, **parameters).strategy(inputs).selection  # type: ignore[arg-type]
+        return {selection(island(10), Random(n)).parents[0].program for n in range(200)}
+
+    def migrants(**parameters: float) -> int:
+        upkeep = MapElites(**parameters).strategy(inputs).upkeep  # type: ignore[arg-type]
+        return len(upkeep.moves(islands, Random(0)))
+
+    assert parents(exploration_ratio=0.0, exploitation_ratio=1.0) == {"0-0"}
+    assert len(parents(exploration_ratio=1.0, exploitation_ratio=0.0)) == 10
+    half = MapElites(archive_size=10, exploration_ratio=0.0, exploitation_ratio=0.0)
+    drawn = [half.strategy(inputs).selection(island(10), Random(n)) for n in range(300)]
+    ranks = Counter(lineage.parents[0].program for lineage in drawn)
+    assert ranks["0-0"] > 2 * ranks["0-4"]  # by rank, where exploitation would draw each alike
+    assert (migrants(), migrants(migration_rate=0.5)) == (2, 10)
+    due = MapElites(migration_interval=3).strategy(inputs).upkeep
+    assert [n for n in range(1, 13) if due.due(n)] == [6, 12]
+
+
 def test_an_archive_of_all_islands_is_divided_among_them() -> None:
     axes = (Axis("k", 10, 0.0, 10.0),)
     for islands, reach in ((1, 6), (3, 2), (10, 1)):
