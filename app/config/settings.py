@@ -280,7 +280,7 @@ class PromptSettings(Section):
     max_artifact_bytes: int = Field(RULES.max_artifact_bytes, ge=0)
     """Characters that are shown of each artifact."""
     artifact_security_filter: bool = RULES.artifact_security_filter
-    """Whether what looks like a secret is removed from artifacts."""
+    """Whether what looks like a secret is removed from artifacts and messages of failures."""
     max_prompt_tokens: int = Field(RULES.max_prompt_tokens, ge=0)
     """Tokens, as estimated, of the longest prompt, its system text included."""
     failure_messages: bool = RULES.failure_messages

@@ -17,6 +17,7 @@ from app.adapters.store.tables import metadata
 from app.domain.events import Noticed
 from app.domain.program import Program
 from app.domain.search.archive import Cell, Elite
+from app.domain.search.budget import Budget
 from app.engine.context import Context
 from app.ports.protocols import Misconfigured, Unavailable, Unwritable
 from app.ports.records import Plan
@@ -48,6 +49,20 @@ def test_a_transaction_larger_than_the_buffers_of_a_socket_is_committed(ctx: Con
 
     with ctx.store.begin() as tx:
         assert len(tx.events.read(run, after=before)) == 4
+
+
+def test_a_run_keeps_each_of_its_caps_and_those_it_is_resumed_with(store: SqlStore) -> None:
+    caps, later = Budget(70, 8.0, 9000, 1.5), Budget(80, 9.0, 9500, 2.5)
+    toy = problem()
+    with store.begin() as tx:
+        tx.problems.add(toy)
+        run = tx.runs.add(replace(new_run(toy), budget=caps)).id
+
+    with store.begin() as tx:
+        assert tx.runs.get(run).budget == caps
+        tx.runs.set_budget(run, later)
+    with store.begin() as tx:
+        assert tx.runs.get(run).budget == later
 
 
 def test_a_cell_key_that_is_too_long_is_refused_by_a_named_constraint(store: SqlStore) -> None:

@@ -9,12 +9,15 @@ import pytest
 from app.adapters.problems.openevolve.keys import KEYS
 from app.cli.application import COMMANDS
 from app.config.layers import known_setting
+from app.config.recipes import parameter_names
+from app.domain.search.recipes import RECIPES
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 _SETTING = re.compile(
-    r"(?:`|--set )(budget|search|queue|llm|sandbox|prices|prompts|problem)\.(?!yaml)([a-z_]+)"
+    r"(?:`|--set )(budget|search|nested|strategy|queue|llm|sandbox|prices|prompts|problem)\."
+    r"(?!yaml)([a-z_]+)"
 )
 
 
@@ -43,7 +46,12 @@ def test_every_setting_and_command_of_a_document_exists(path: Path):
     theirs = {key.name for key in KEYS}  # of OpenEvolve's config.yaml
     named = {(section, name) for section, name in _SETTING.findall(text)}
 
-    unknown = [f"{s}.{n}" for s, n in named if not known_setting(s, n) and f"{s}.{n}" not in theirs]
+    parameters = {name for recipe in RECIPES.values() for name in parameter_names(recipe)}
+
+    def known(section: str, name: str) -> bool:
+        return name in parameters if section == "strategy" else known_setting(section, name)
+
+    unknown = [f"{s}.{n}" for s, n in named if not known(s, n) and f"{s}.{n}" not in theirs]
     commands = set(re.findall(r"(?:^|`|bin/)evoq ([a-z][a-z-]+)", text, re.MULTILINE))
 
     assert unknown == []

@@ -1,6 +1,7 @@
 """`docs/settings.md` has every setting there is, with default, range and meaning, and no other."""
 
 import enum
+import re
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from app.adapters.problems.openevolve.translation import DEFAULT_CORES, DEFAULT_TIMEOUT_SECONDS
 from app.config.layers import Choices, owner_of, problem_options
 from app.config.models import ModelChoice
 from app.config.resolve import resolved
@@ -126,3 +128,27 @@ def test_every_limit_of_the_sandbox_is_a_setting_that_shapes_the_problem(limit: 
 
     assert resolved([line], {}).settings.sandbox.model_dump()[limit] == 77
     assert problem_options([line]) == {f"sandbox.{limit}": 77}
+
+
+def test_the_limits_on_the_page_of_problems_are_those_of_the_code(repository: Path):
+    text = (repository / "docs" / "problems.md").read_text()
+    limits = {limit.name: limit.default for limit in fields(Limits)}
+    said: dict[str, float] = {}
+    for names, defaults, _ in re.findall(r"^\| (`sandbox.*?) \| (.*?) \| (.*?) \|$", text, re.M):
+        for name, given in zip(re.findall(r"\.(\w+)", names), defaults.split(", "), strict=False):
+            if number := re.fullmatch(r"(\d+)( MiB)?", given.removeprefix("`")):
+                said[name] = int(number[1]) * (2**20 if number[2] else 1)
+
+    assert said == {name: limits[name] for name in said}
+    assert set(said) == {"output_bytes", "result_bytes", "file_bytes", "processes", "open_files"}
+    assert f"else {DEFAULT_TIMEOUT_SECONDS:g} |" in text
+    assert f"else times {DEFAULT_CORES:g} |" in text
+    assert f"else {limits['memory_mib']} |" in text
+    words = "Without a value, {} MiB."
+    settings = (repository / "docs" / "settings.md").read_text()
+    for name in ("output_bytes", "result_bytes", "file_bytes"):
+        [row] = re.findall(rf"^\| `sandbox.{name}` .*$", settings, re.M)
+        assert words.format(limits[name] // 2**20) in row
+    for name in ("processes", "open_files"):
+        [row] = re.findall(rf"^\| `sandbox.{name}` .*$", settings, re.M)
+        assert f"Without a value, {limits[name]}." in row

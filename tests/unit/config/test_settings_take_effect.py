@@ -15,9 +15,11 @@ from sqlalchemy.pool import QueuePool
 
 from app import bootstrap
 from app.adapters.model.congestion.timeouts import FEWEST
+from app.adapters.model.providers import vllm_engine
 from app.adapters.model.providers.event_loop import ModelLoop
 from app.adapters.model.providers.openai import OpenAIModel
 from app.adapters.model.providers.spec import model_spec
+from app.adapters.model.providers.vllm_engine import VllmLaunch
 from app.adapters.problems.loading import load
 from app.adapters.sandbox import choose, containers, orphans
 from app.adapters.sandbox.docker import ContainerSettings, DockerSandbox
@@ -357,3 +359,34 @@ def test_a_dashboard_knows_the_hosts_of_the_variable(monkeypatch: pytest.MonkeyP
     assert known("two.example:443")
     assert known("three.example", "three.example")
     assert not known("")
+
+
+def test_the_engine_of_a_worker_is_launched_by_its_variables(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    launch = bootstrap.worker_engine.__wrapped__  # it is built once a process
+    for variable in ("MODEL", "NAME", "ARGS", "METRICS_PORT"):
+        monkeypatch.delenv(f"EVOQ_VLLM_{variable}", raising=False)
+    assert launch() is None
+    monkeypatch.setenv("EVOQ_VLLM_MODEL", "org/model")
+    assert launch().launch == VllmLaunch("org/model", "org/model")
+    monkeypatch.setenv("EVOQ_VLLM_NAME", "small")
+    monkeypatch.setenv("EVOQ_VLLM_ARGS", "--tensor-parallel-size 2")
+    monkeypatch.setenv("EVOQ_VLLM_METRICS_PORT", "9999")
+    assert launch().launch == VllmLaunch("org/model", "small", "--tensor-parallel-size 2", 9999)
+
+
+def test_an_engine_serves_its_metrics_where_a_port_is_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    served: list[int] = []
+    loaded = SimpleNamespace(errored=True, shutdown=lambda: None)
+    monkeypatch.setattr(vllm_engine, "_load", lambda launch: loaded)
+    monkeypatch.setattr(vllm_engine, "_serve_metrics", served.append)
+
+    for port in (None, 9999):
+        engine = vllm_engine.VllmEngine(VllmLaunch("m", "m", "", port))
+        engine.start(lambda line: None)
+        engine.close()
+
+    assert served == [9999]

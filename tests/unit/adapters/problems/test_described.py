@@ -7,9 +7,19 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from app.adapters.problems import load
-from app.adapters.problems.described.description import FILE, Description, schema
+from app.adapters.problems.building import MOST_TRIALS
+from app.adapters.problems.described.description import (
+    FILE,
+    Description,
+    GameSection,
+    StageSection,
+    ValidationSection,
+    schema,
+)
 from app.domain.evaluation import Trial
 from app.domain.problem import Mode, Outcome, Problem, ProblemError
 
@@ -112,6 +122,15 @@ def test_the_rest_of_the_description_shapes_the_problem(described):
     assert problem.imports.allow == ("math",)
     assert problem.imports.deny == ("cmath",)
     assert problem.edit.enforce_blocks is False
+
+
+def test_the_evaluator_mode_and_longest_child_are_those_of_the_keys(described):
+    problem = described("evaluator: b.py\nmode: compatible\nmax_code_chars: 77\n")
+
+    job = problem.first_job()
+    assert (job.evaluator.entry, job.mode) == ("b.py", Mode.COMPATIBLE)
+    assert problem.edit.max_code_chars == 77
+    assert described().edit.max_code_chars == 10_000
 
 
 def test_validation_has_an_evaluator_cases_and_limits_of_its_own(described):
@@ -266,6 +285,55 @@ def test_every_key_is_described_in_the_documents():
     text = (ROOT / "docs/problem-yaml.md").read_text()
 
     assert [name for name in Description.model_fields if f"`{name}`" not in text] == []
+
+
+WORDS = {
+    "stages.gate": "none",
+    "stages.together": f"from {MOST_TRIALS + 1} cases on",
+    "validation.evaluator": "that of the stages",
+    "game": "see below",
+    "axes": "`complexity`",
+    "imports": "every module",
+    "mode": "`guarded`; `compatible` where programs are not Python",
+}
+"""Defaults that the page says in words."""
+
+
+def default(where: str, field: FieldInfo) -> str:
+    """Returns a default as the page of the documents says it."""
+    if where in WORDS or field.is_required():
+        return WORDS.get(where, "required")
+    match field.get_default(call_default_factory=True):
+        case None | "" | [] | {}:
+            return "none"
+        case bool() as truth:
+            return f"`{str(truth).lower()}`"
+        case str() as text:
+            return f"`{text}`"
+        case number:
+            return f"{number:g}"
+
+
+def test_every_default_of_the_documents_is_that_of_the_code():
+    tables: dict[str, type[BaseModel]] = {
+        "": Description,
+        "stages.": StageSection,
+        "validation.": ValidationSection,
+        "game.": GameSection,
+    }
+    page = (ROOT / "docs/problem-yaml.md").read_text().replace("as of a stage", "")
+    texts = re.split(r"^\| Key.* \| Default \| Meaning \|$", page, flags=re.M)[1:]
+
+    for (section, model), text in zip(tables.items(), texts, strict=True):
+        rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| (.*?) \|", text, re.M)
+        said = {
+            name: given
+            for names, defaults in rows
+            if defaults
+            for name, given in zip(re.findall(r"\w+", names), defaults.split(", "), strict=True)
+        }
+        assert said == {name: default(section + name, model.model_fields[name]) for name in said}
+        assert len(said) > 2
 
 
 def test_the_example_of_the_documents_can_be_read():

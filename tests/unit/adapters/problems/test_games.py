@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from app.adapters.problems import load
+from app.adapters.problems.games import SLACK_SECONDS
 from app.domain.evaluation import Evaluation, Failure, FailureKind, Trial, fitness
 from app.domain.problem import GameLimits, Outcome, Problem, ProblemError
 
@@ -44,6 +45,21 @@ def test_a_game_has_a_job_with_both_programs_and_their_limits(
     assert job.limits.wall_seconds >= 2 * 20.0
     assert connect_four.first_job().function == "smoke"
     assert connect_four.first_job().game == job.game
+
+
+def test_the_limits_of_a_game_have_room_for_those_of_all_players(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("x = 1\n")
+    (tmp_path / "evaluator.py").write_text("")
+    text = "seeds: {first: a.py}\nplayers: 2\nstages: [{name: match, memory_mib: 100}]\n"
+    (tmp_path / "problem.yaml").write_text(text + "game: {game_seconds: 500, memory_mib: 300}\n")
+
+    problem = load([tmp_path])
+    [seed] = problem.seeds
+    job = problem.prepare(Trial("match", (seed.id, seed.id), ("1",)), {seed.id: seed})
+
+    assert job.limits.wall_seconds == 2 * 500 + SLACK_SECONDS
+    assert job.limits.cpu_seconds == 2 * job.limits.wall_seconds
+    assert job.limits.memory_mib == 100 + 2 * 300
 
 
 def test_chess_requires_its_package_and_loads_without_it() -> None:

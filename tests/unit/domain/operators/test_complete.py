@@ -82,6 +82,13 @@ def test_every_parent_of_a_draft_is_a_version_and_the_file_is_that_of_the_first(
     assert "def priority_v2" in text
 
 
+def test_the_setting_names_the_function_of_several_that_evolves() -> None:
+    two = "def one():\n    return 1\n\n\ndef two():\n    return 2\n"
+
+    assert "def two_v1" in file_of(prompt_of(brief_of(two, function="two")))
+    assert "def one_v1" in file_of(prompt_of(brief_of(two, function="one")))
+
+
 def test_distinct_versions_are_shown_up_to_the_setting() -> None:
     twin = BLOCKS.replace('"""Wants bins."""', '"""Says it otherwise."""')
     better = BLOCKS.replace("return -bins", "return -(bins**2)")

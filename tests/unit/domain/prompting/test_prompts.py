@@ -303,6 +303,21 @@ def test_artifacts_are_not_shown_if_the_setting_excludes_them() -> None:
     assert "warning: slow" not in prompt_of(brief_of(include_artifacts=False)).user
 
 
+def test_secrets_are_quoted_only_where_the_setting_lets_them_through() -> None:
+    failure = replace(FAILED.failure, detail="ValueError: password: hunter2")
+    failed = replace(FAILED, failure=failure)
+    parent = ProgramRecord(PARENT.program, 0.5, artifacts={"log": "token = hunter3"})
+
+    def shown(**rules: bool) -> str:
+        ancestry = Ancestry((), (failed,))
+        brief = brief_of(parent=parent, ancestry=ancestry, failure_messages=True, **rules)
+        return prompt_of(brief).user
+
+    assert "hunter" not in shown()
+    assert "hunter2" in shown(artifact_security_filter=False)
+    assert "hunter3" in shown(artifact_security_filter=False)
+
+
 @pytest.mark.parametrize(
     ("text", "secret"),
     [

@@ -184,6 +184,47 @@ def test_the_fittest_of_each_island_migrate():
     assert strategy(migration_interval=3).upkeep.every == 6, "three generations of two islands"
 
 
+@pytest.mark.parametrize("selection", ["tournament", "lexicase"])
+def test_as_many_of_the_fittest_are_shown_beside_each_parent_as_the_setting_says(selection: str):
+    field = replace(island(*FULL), cases={one.program: {"1": one.fitness} for one in FULL})
+
+    def shown(phase: int, **parameters: int) -> int:
+        built = strategy(selection=selection, **parameters)
+        return len(built.phases[phase].selection(field, Random(0)).inspirations)
+
+    assert (shown(0), shown(2)) == (3, 3)
+    assert (shown(0, top_programs=1), shown(2, top_programs=1)) == (1, 1)
+
+
+def test_topology_and_migrants_of_the_recipe_say_who_is_sent_where():
+    islands = [island(*FULL, index=n) for n in range(3)]
+
+    def sent(**parameters: Any) -> list[tuple[int, int]]:
+        moves = strategy(**parameters).upkeep.moves(islands, Random(0))
+        return sorted((move.source, move.target) for move in moves)
+
+    assert sent() == [(0, 1), (1, 2), (2, 0)]
+    assert sent(topology="star") == [(0, 1), (0, 2), (1, 0), (2, 0)]
+    assert sent(migrants=2) == [(0, 1)] * 2 + [(1, 2)] * 2 + [(2, 0)] * 2
+
+
+def test_of_a_generation_only_the_best_go_on_to_the_second_stage():
+    names = "abcdefghijkl"
+    members = tuple(Member(n, 0, State.TESTING, None, name) for n, name in enumerate(names))
+    scores = {
+        Trial("cheap", (name,)): Evaluation({name: {"score": float(n)}})
+        for n, name in enumerate(names)
+    }
+    cohort = Cohort(1, 1, 0, "mutate", members, scores)
+
+    def gone_on(**parameters: int) -> list[str]:
+        verdict = strategy(**parameters).promotion(cohort, island(*FULL))
+        return sorted(trial.players[0] for trial in verdict.test)
+
+    assert gone_on(top_k=2) == ["k", "l"]
+    assert gone_on() == [*"cdefghijkl"]
+
+
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [

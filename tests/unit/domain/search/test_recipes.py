@@ -1,9 +1,14 @@
-"""The recipes that the default search is compared with."""
+"""The recipes that the default search is compared with; parameters that recipes have in common."""
 
 from collections import Counter
 from random import Random
+from typing import Any
 
+import pytest
+
+from app.config.recipes import parameter_names, with_parameters
 from app.domain.search.archive import Entrant, Island
+from app.domain.search.recipes import RECIPES
 from app.domain.search.recipes.greedy import Greedy
 from app.domain.search.recipes.random_search import RandomSearch
 from app.domain.search.strategy import RecipeInputs, Strategy
@@ -65,3 +70,31 @@ def test_greedy_breeds_from_the_fittest_program_alone():
 
     assert parents(strategy, island) == {"d": 300}
     assert island.size == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name for name, recipe in RECIPES.items() if "deadline_seconds" in parameter_names(recipe)],
+)
+def test_a_cohort_has_the_deadline_of_the_setting(name: str):
+    built = with_parameters(RECIPES[name], {}, {"deadline_seconds": 7}).strategy(INPUTS)
+
+    assert built.deadline_seconds == 7
+    assert with_parameters(RECIPES[name], {}, {}).strategy(INPUTS).deadline_seconds is None
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "size"),
+    [
+        ("beam", {"width": 2, "children": 5}, 10),
+        ("best_of_n", {"n": 5}, 5),
+        ("best_of_n", {"n": 5, "commit": False}, 5),
+        ("speculate", {"racers": 7}, 7),
+        ("tournament", {"entrants": 5}, 5),
+        ("tree_of_thoughts", {"breadth": 3, "thoughts": 5}, 15),
+    ],
+)
+def test_a_cohort_is_as_large_as_the_settings_say(name: str, parameters: dict[str, Any], size: int):
+    built = with_parameters(RECIPES[name], {}, parameters).strategy(INPUTS)
+
+    assert built.size(Island(0)) == size
