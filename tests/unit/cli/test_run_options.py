@@ -6,7 +6,7 @@ import pytest
 
 from app.cli.application import status_of
 from app.cli.measurement import protection_lines
-from app.cli.plan import load_problem, plan_run, read_layers
+from app.cli.plan import SettingLayers, load_problem, plan_run, read_layers
 from app.config.layers import UsageError, from_assignments
 from app.ports.protocols import Protection
 
@@ -48,24 +48,70 @@ def test_a_parameter_of_the_recipe_that_the_problem_names_can_be_set(assignment:
     assert plan.settings.strategy["entrants"] == 2
 
 
-def test_names_of_openevolve_are_options_of_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """What `evoq run` hands on to the reading of settings, the problem and the plan."""
     monkeypatch.chdir(tmp_path)
-    given: dict[str, object] = {}
+    (tmp_path / "p").mkdir()
+    found: dict[str, object] = {}
 
-    def stop(assignments: object, config: object, options: dict[str, object]) -> None:
-        given.update(options)
+    def read(assignments: object, config: object, options: dict[str, object]) -> SettingLayers:
+        found.update(options, assignments=assignments, config=config)
+        return SettingLayers(())
+
+    def load(paths: list[Path], layers: object, *, strict: bool) -> None:
+        found.update(paths=paths, strict=strict)
+
+    def plan(problem: object, layers: object, **flags: object) -> None:
+        found.update(flags)
         raise LookupError("enough")
 
-    monkeypatch.setattr("app.cli.plan.read_layers", stop)
-    (tmp_path / "p").mkdir()
+    monkeypatch.setattr("app.cli.plan.read_layers", read)
+    monkeypatch.setattr("app.cli.plan.load_problem", load)
+    monkeypatch.setattr("app.cli.plan.plan_run", plan)
+    for variable in ("EVOQ_DATABASE_URL", "EVOQ_REDIS_URL"):
+        monkeypatch.delenv(variable, raising=False)
+    return found
+
+
+def test_names_of_openevolve_are_options_of_run(
+    asked: dict[str, object], capsys: pytest.CaptureFixture[str]
+):
     theirs = ["--target-score", "0.9", "--api-base", "http://h/v1", "--primary-model", "m"]
     status = status_of(["run", "p", *theirs, "--output", "results"])
 
     assert status == 1, capsys.readouterr()
-    assert given["search.stop_fitness"] == 0.9
-    assert (given["llm.base_url"], given["llm.model"]) == ("http://h/v1", "m")
+    assert asked["search.stop_fitness"] == 0.9
+    assert (asked["llm.base_url"], asked["llm.model"]) == ("http://h/v1", "m")
+
+
+def test_every_option_of_run_reaches_what_it_is_about(asked: dict[str, object]):
+    plain = {"budget.proposals": None, "search.seed": None, "assignments": None, "config": None}
+    flags = {"strict": False, "local": True, "reproducible": False, "no_model": False}
+
+    assert status_of(["run", "p"]) == 1
+    assert plain.items() <= asked.items()
+    assert flags.items() <= asked.items()
+
+    values = ["--iterations", "7", "--seed", "5", "--config", "c.yaml", "--set", "a=b"]
+    assert status_of(["run", "p", *values, "--strict", "--reproducible", "--no-model"]) == 1
+    given = {"budget.proposals": 7, "search.seed": 5, "assignments": ["a=b"], "config": "c.yaml"}
+    assert given.items() <= asked.items()
+    assert {"strict": True, "reproducible": True, "no_model": True}.items() <= asked.items()
+
+
+def test_the_settings_of_a_file_and_its_folder_of_templates_are_read(tmp_path: Path):
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "diff_user.txt").write_text("Mine.")
+    (tmp_path / "c.yaml").write_text("search: {islands: 3}\nprompts: {template_dir: texts}\n")
+
+    [line, _, file] = read_layers(
+        [f"prompts.template_dir={tmp_path}/texts"], f"{tmp_path}/c.yaml"
+    ).choices
+
+    texts = {"prompts.templates.diff_user": "Mine."}
+    assert line.values == texts
+    assert file.values == {"search.islands": 3, **texts}
 
 
 def test_the_line_on_protections_is_short_unless_they_are_asked_for():

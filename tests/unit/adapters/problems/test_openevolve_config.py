@@ -328,6 +328,12 @@ def test_markers_are_enforced_unless_the_configuration_says_otherwise(tmp_path):
     assert not problem_with(tmp_path, "enforce_evolve_blocks: false\n").edit.enforce_blocks
 
 
+def test_the_form_and_the_length_of_a_child_are_those_of_the_configuration(tmp_path):
+    edit = problem_with(tmp_path, "diff_pattern: '<(.*)>(.*)!'\nmax_code_length: 77\n").edit
+
+    assert (edit.diff_pattern, edit.max_code_chars) == ("<(.*)>(.*)!", 77)
+
+
 @pytest.mark.parametrize("pattern", ["(", "(a)", "a"])
 def test_a_diff_pattern_without_two_groups_is_refused(tmp_path, pattern):
     assert "two groups" in refusal(tmp_path, f"diff_pattern: '{pattern}'\n").what

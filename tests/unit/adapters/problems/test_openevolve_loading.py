@@ -355,6 +355,14 @@ def test_an_environment_for_the_evaluator_may_not_take_over_python(tmp_path):
     assert error.value == "PYTHONPATH"
 
 
+def test_the_image_of_a_trial_is_that_of_the_option(tmp_path):
+    toy(tmp_path)
+
+    assert load([tmp_path]).first_job().evaluator.image == ""
+    own = load([tmp_path], options={"sandbox.image": "own:1"})
+    assert own.first_job().evaluator.image == "own:1"
+
+
 def test_a_folder_with_too_many_files_is_refused(tmp_path, monkeypatch):
     toy(tmp_path, **{f"{n}.txt": "x" for n in range(4)})
     monkeypatch.setattr(files, "MAX_FILES", 5)
@@ -399,6 +407,8 @@ def test_import_lists_come_from_the_configuration_and_options_win(tmp_path):
     assert (problem.imports.allow, problem.imports.deny) == (("math",), ("socket",))
     changed = load([tmp_path], options={"problem.allow_imports": "numpy, os.path"})
     assert changed.imports.allow == ("numpy", "os.path")
+    denied = load([tmp_path], options={"problem.deny_imports": "os,sys"})
+    assert (denied.imports.allow, denied.imports.deny) == (("math",), ("os", "sys"))
     assert changed.digest != problem.digest
     assert (
         reload(changed.format, changed.name, changed.files, changed.options).imports
