@@ -26,7 +26,6 @@ from app.adapters.model.providers.presets import PRESETS
 from app.adapters.model.providers.spec import ModelSpec
 from app.adapters.queue.address import client_url
 from app.config.models import ModelSettings, Provider
-from app.config.settings import Settings
 from app.domain.operator import Prompt
 from app.embedded.valkey import EmbeddedValkey
 from tests.integration.mock_llm import mock_llm
@@ -480,16 +479,6 @@ def test_settings_become_bounds() -> None:
     assert bounds(ModelSpec("m", min_in_flight=50, target_in_flight=64), 10) == Bounds(10, 10, 10)
     [asked] = ModelSettings(model="m", parallel_generations=7, min_in_flight=2).models_of()
     assert (asked.parallel_generations, asked.min_in_flight) == (7, 2)
-
-
-def test_the_environment_of_a_worker_overrides_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EVOQ_LLM_MAX_IN_FLIGHT", "3")
-    monkeypatch.setenv("EVOQ_LLM_TARGET_IN_FLIGHT", "2")
-    monkeypatch.setenv("EVOQ_LLM_PARALLEL_GENERATIONS", "9")
-    settings = Settings()
-    assert settings.llm_max_in_flight == 3
-    assert settings.llm_target_in_flight == 2
-    assert settings.llm_parallel_generations == 9
 
 
 def test_the_limit_of_a_process_applies_whatever_a_model_allows() -> None:

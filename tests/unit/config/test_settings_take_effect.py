@@ -18,7 +18,7 @@ from app.adapters.model.congestion.timeouts import FEWEST
 from app.adapters.model.providers import vllm_engine
 from app.adapters.model.providers.event_loop import ModelLoop
 from app.adapters.model.providers.openai import OpenAIModel
-from app.adapters.model.providers.spec import model_spec
+from app.adapters.model.providers.spec import ProcessLimits, model_spec
 from app.adapters.model.providers.vllm_engine import VllmLaunch
 from app.adapters.problems.loading import load
 from app.adapters.sandbox import choose, containers, orphans
@@ -30,7 +30,7 @@ from app.cli import dashboard
 from app.config.layers import from_assignments, problem_options
 from app.config.models import ModelSettings
 from app.config.places import LEAST
-from app.config.settings import RunSettings, SandboxSettings
+from app.config.settings import RunSettings, SandboxSettings, Settings
 from app.dashboard import server
 from app.dashboard.server import Place
 from app.domain.evaluation import Trial
@@ -45,6 +45,7 @@ from app.engine.context import Context, Pace
 from app.ports.records import Worker
 
 INFRA = Path(__file__).resolve().parents[3] / "infra"
+LIMITS_OF_A_PROCESS = ("MAX_IN_FLIGHT", "TARGET_IN_FLIGHT", "PARALLEL_GENERATIONS")
 BODY = "    x = 1\n" * 8
 PARENT = ProgramRecord(Program(f"def f():\n{BODY}    return 1\n"), 0.5)
 TOP = ProgramRecord(Program("def f():\n    return 3\n"), 0.9)
@@ -390,3 +391,20 @@ def test_an_engine_serves_its_metrics_where_a_port_is_given(
         engine.close()
 
     assert served == [9999]
+
+
+def test_the_limits_of_a_process_are_those_of_its_variables(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ledger: Any = None
+
+    def limits() -> ProcessLimits:
+        return bootstrap.Models(ledger, settings=Settings())._limits
+
+    for name in ("REDIS_URL", *(f"LLM_{part}" for part in LIMITS_OF_A_PROCESS)):
+        monkeypatch.delenv(f"EVOQ_{name}", raising=False)
+    assert limits() == ProcessLimits()
+    monkeypatch.setenv("EVOQ_REDIS_URL", "redis://127.0.0.1:1/0")
+    for value, name in enumerate(LIMITS_OF_A_PROCESS, 3):
+        monkeypatch.setenv(f"EVOQ_LLM_{name}", str(value))
+    assert limits() == ProcessLimits("redis://127.0.0.1:1/0", 3, 4, 5)
