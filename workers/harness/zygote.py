@@ -67,23 +67,76 @@ def main(modules: dict[str, str]) -> None:
     Args:
       modules: Path under the harness's directory to source text, for the evaluator's stub.
     """
-    host_in, host_out = _take_standard_streams()
-    received = frames.read_header(host_in)
+    host = _take_standard_streams()
+    received = frames.read_header(host[0])
     if received is None:
         return
     boot = received[0]
+    entered = _entered(boot, modules, host)
+    if entered is None:
+        return
+    layout, host = entered
+    fork_filter, limited = _prepare(boot, layout, modules)
+    filters = _filters(layout, boot["mode"], fork_filter)
+    started = evaluator_process.start(layout, boot["mode"], host[0], filters)
+    limits.set_environment(confine.program_environment(layout.work))
+    answer = _import_report(started, host[0], layout, time.monotonic() + boot["boot_seconds"])
+    if boot["kind"] != "container" and not boot["unbounded_processes"]:
+        if not layout.bounded_by:
+            answer = {"refused": _UNBOUNDED}
+        elif not _files_bounded(layout):
+            answer = {"refused": _WRITABLE}
+    if "broken" in answer or "refused" in answer:
+        frames.write_frame(host[1], answer)
+        processes.abandon(layout, started.pid)
+    if answer.pop("keepable") and filters.fork_filter is None:
+        started.trials = int(boot["trials_per_evaluator"])
+    layout.imported = layout.present()
+    if boot["mode"] == "guarded":
+        program_server.rehearse(f"{layout.work}/rehearsal.py")
+    gc.collect()
+    gc.freeze()
+    state = ZygoteState(
+        layout=layout, mode=boot["mode"], evaluator_zygote=started,
+        program_filter=filters.program, fork_filter=filters.fork_filter, host=host,
+        wake=_wake_on_child_end(), baseline_bytes=processes.own_baseline_bytes(),
+        result_bytes=int(boot["result_bytes"]),
+    )  # fmt: skip
+    isolation = {**_describe(layout, filters.program), "limits": limited}
+    frames.write_frame(host[1], {**answer, "isolation": isolation})
+    while True:
+        _serve_one(state)
+
+
+def _entered(
+    boot: dict[str, Any], modules: dict[str, str], host: tuple[int, int]
+) -> tuple[SandboxLayout, tuple[int, int]] | None:
+    """Isolates this process; returns its layout and its streams, or None where it is refused.
+
+    Where the problem has an interpreter of its own, that one goes on from here.
+    """
     if boot["kind"] == _ENTERED:
-        layout, (host_in, host_out) = _continued(boot, (host_in, host_out))
-    else:
-        layout = _layout(boot)
-        # Packages of the interpreter, and an evaluator in compatible mode, can be what this is.
-        as_itself = bool(boot["interpreter"]) or boot["mode"] == "compatible"
-        file = probes.openable(boot["engine"], layout, as_itself=as_itself)
-        if file:
-            frames.write_frame(host_out, {"refused": _ENGINE, "file": file})
-            return
-        if boot["interpreter"]:
-            _continue_in(boot, layout, modules, (host_in, host_out))
+        return _continued(boot, host)
+    layout = _layout(boot)
+    # Packages of the interpreter, and an evaluator in compatible mode, can be what this is.
+    as_itself = bool(boot["interpreter"]) or boot["mode"] == "compatible"
+    file = probes.openable(boot["engine"], layout, as_itself=as_itself)
+    if file:
+        frames.write_frame(host[1], {"refused": _ENGINE, "file": file})
+        return None
+    if boot["interpreter"]:
+        _continue_in(boot, layout, modules, host)
+    return layout, host
+
+
+def _prepare(
+    boot: dict[str, Any], layout: SandboxLayout, modules: dict[str, str]
+) -> tuple[ForkFilter, bool]:
+    """Makes the places of trials, imports what they share, and finds out what bounds them.
+
+    Returns:
+      The filter that answers forks, and whether the limits of a process hold here.
+    """
     os.umask(0o022)
     make_places(layout, boot["mode"])
     _install_library(layout, modules)
@@ -106,37 +159,7 @@ def main(modules: dict[str, str]) -> None:
     if layout.hides_others:  # what else a rule would name differs in its owner
         readable = (*layout.readable, layout.library)
         layout.ruleset = landlock.ruleset_of_paths(readable, (layout.work, SHARED_MEMORY))
-    filters = _filters(layout, boot["mode"], fork_filter)
-    started = evaluator_process.start(layout, boot["mode"], host_in, filters)
-    limits.set_environment(confine.program_environment(layout.work))
-    answer = _import_report(started, host_in, layout, time.monotonic() + boot["boot_seconds"])
-    if boot["kind"] != "container" and not boot["unbounded_processes"]:
-        if not layout.bounded_by:
-            answer = {"refused": _UNBOUNDED}
-        elif not _files_bounded(layout):
-            answer = {"refused": _WRITABLE}
-    if "broken" in answer or "refused" in answer:
-        frames.write_frame(host_out, answer)
-        processes.abandon(layout, started.pid)
-    if answer.pop("keepable") and filters.fork_filter is None:
-        started.trials = int(boot["trials_per_evaluator"])
-    layout.imported = layout.present()
-    if boot["mode"] == "guarded":
-        program_server.rehearse(f"{layout.work}/rehearsal.py")
-    gc.collect()
-    gc.freeze()
-    state = ZygoteState(
-        layout=layout, mode=boot["mode"], evaluator_zygote=started,
-        program_filter=filters.program, fork_filter=filters.fork_filter,
-        host=(host_in, host_out),
-        wake=_wake_on_child_end(), baseline_bytes=processes.own_baseline_bytes(),
-        result_bytes=int(boot["result_bytes"]),
-    )  # fmt: skip
-    frames.write_frame(
-        host_out, {**answer, "isolation": {**_describe(layout, filters.program), "limits": limited}}
-    )
-    while True:
-        _serve_one(state)
+    return fork_filter, limited
 
 
 def _continue_in(
