@@ -53,6 +53,13 @@ def test_texts_have_vectors_in_their_order_and_known_ones_are_not_asked_for(mode
         embedder.embed(["a text that the endpoint, which is gone, has not seen"])
 
 
+def test_further_fields_go_with_each_request_of_the_embedder(model_loop: ModelLoop):
+    with mock_llm() as mock:
+        own = replace(spec(mock.base_url), extra_body={"input": [1]})
+        with pytest.raises(Misconfigured, match="HTTP 400"):
+            OpenAIEmbedder(own, model_loop).embed([PROGRAM])
+
+
 def test_an_endpoint_without_embeddings_is_a_matter_of_settings(model_loop: ModelLoop):
     with mock_llm() as mock:
         wrong = replace(spec(mock.base_url), base_url=mock.base_url + "/none")

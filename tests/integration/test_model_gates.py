@@ -104,6 +104,23 @@ def test_places_are_what_the_windows_in_use_admit() -> None:
     run(work)
 
 
+@pytest.mark.parametrize(
+    ("of_process", "of_model", "places"), [(None, None, 32), (5, None, 5), (5, 3, 3), (5, 7, 5)]
+)
+def test_the_lower_limit_of_the_deployment_holds_whoever_gives_it(
+    of_process: int | None, of_model: int | None, places: int
+) -> None:
+    async def work() -> None:
+        opened = Gates(ProcessLimits(parallel_generations=of_process))
+        hosted = PRESETS[Provider.OPENAI]  # its queue is not read
+        gate = opened(ModelSpec("m", preset=hosted, parallel_generations=of_model))
+        await gate.acquire()
+        assert gate.places == places
+        await opened.close()
+
+    run(work)
+
+
 def test_an_endpoint_that_is_no_longer_asked_has_no_places() -> None:
     async def work() -> None:
         now = [0.0]

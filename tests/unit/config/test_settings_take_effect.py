@@ -215,17 +215,17 @@ def test_a_limit_of_files_binds_the_process_of_a_trial(
     assert in_force() == getattr(Limits(), setting)
 
 
-def test_the_time_out_of_an_attempt_falls_to_the_least_of_the_settings_and_no_further() -> None:
-    def after_quick_answers(**settings: float) -> float:
+def test_the_time_out_of_an_attempt_begins_at_its_setting_and_falls_to_the_least_one() -> None:
+    def time_out(answers: int, **settings: float) -> float:
         section = ModelSettings.model_validate({"model": "m", **settings})
         [choice] = section.models_of(Role.GENERATOR)
         model = OpenAIModel(model_spec(choice, lambda _: None), ModelLoop())
-        for _ in range(FEWEST):
+        for _ in range(answers):
             model._attempts.answered(0.1)
         return model._attempts._timeout.seconds()
 
-    assert after_quick_answers(min_timeout_seconds=7.0) == 7.0
-    assert after_quick_answers() == 2.0
+    assert (time_out(0), time_out(0, timeout_seconds=500.0)) == (60.0, 500.0)
+    assert (time_out(FEWEST), time_out(FEWEST, min_timeout_seconds=7.0)) == (2.0, 7.0)
 
 
 class _WorkerOfTest(Exception):
