@@ -324,6 +324,9 @@ def test_server_errors_are_retried_with_growing_pauses_and_then_given_up() -> No
     assert "HTTP 500, after 4 attempt" in str(error)
     assert len(endpoint.asked) == 4
     assert all(0.0 <= pause <= 0.5 * 2**n for n, pause in enumerate(pauses))
+    with conversation(in_turn(refused(500)), retries=3, retry_delay_seconds=0) as (m, _, none):
+        fault(m)
+    assert none == [0.0] * 3
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What a run is created from where the settings leave it open."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -59,6 +60,12 @@ def test_a_run_is_created_with_what_its_settings_say() -> None:
     assert new.budget == Budget(7, 8.0, 9, 1.0)
     assert (new.strategy, new.seed, new.operators) == ("greedy", 5, {"mutate": 1.0})
     assert new.limits == InFlightLimits(3, 4)
+
+
+def test_a_run_that_asks_a_person_stores_where_its_prompts_are() -> None:
+    asked = planned("llm.provider=human", "llm.model=me", "llm.answers=desk/mine").settings
+
+    assert asked.llm.answers == str(Path("desk/mine").absolute())
 
 
 def test_a_reproducible_run_has_one_proposal_in_flight() -> None:

@@ -14,10 +14,15 @@ import pytest
 from sqlalchemy.pool import QueuePool
 
 from app import bootstrap
+from app.adapters.model.choose import Providers
+from app.adapters.model.congestion.circuit_breaker import BreakerRules
 from app.adapters.model.congestion.timeouts import FEWEST
 from app.adapters.model.providers import vllm_engine
+from app.adapters.model.providers.ensemble import Ensemble
 from app.adapters.model.providers.event_loop import ModelLoop
+from app.adapters.model.providers.human import HumanModel
 from app.adapters.model.providers.openai import OpenAIModel
+from app.adapters.model.providers.recorded import CachedModel
 from app.adapters.model.providers.spec import ProcessLimits, model_spec
 from app.adapters.model.providers.vllm_engine import VllmLaunch
 from app.adapters.problems.loading import load
@@ -408,3 +413,31 @@ def test_the_limits_of_a_process_are_those_of_its_variables(
     for value, name in enumerate(LIMITS_OF_A_PROCESS, 3):
         monkeypatch.setenv(f"EVOQ_LLM_{name}", str(value))
     assert limits() == ProcessLimits("redis://127.0.0.1:1/0", 3, 4, 5)
+
+
+def test_a_person_is_waited_for_in_the_folder_and_as_long_as_the_settings_say() -> None:
+    ledger: Any = None
+    settings = {"provider": "human", "model": "me", "timeout_seconds": 7.0, "answers": "/answers"}
+    providers = Providers(ledger, lambda _: None)
+
+    person = providers.model(ModelSettings.model_validate(settings), 1, "r")
+
+    assert isinstance(person, HumanModel)
+    assert (person._wait_seconds, person._folder) == (7.0, Path("/answers/r"))
+    providers.close()
+
+
+def test_a_mix_rests_and_weighs_its_models_as_the_settings_say() -> None:
+    ledger: Any = None
+    models = [{"name": "a", "weight": 3.0}, {"name": "b", "weight": 1.0}]
+    settings = {"base_url": "http://h/v1", "models": models, "failover_after": 5}
+    providers = Providers(ledger, lambda _: None)
+
+    mix = providers.model(ModelSettings.model_validate({**settings, "cache": False}), 1)
+    cached = providers.model(ModelSettings.model_validate({**settings, "cache": True}), 1)
+
+    assert isinstance(mix, Ensemble)
+    assert [member.weight for member in mix._models] == [3.0, 1.0]
+    assert [member.breaker._rules for member in mix._models] == [BreakerRules(5, 30.0)] * 2
+    assert isinstance(cached, CachedModel)
+    providers.close()

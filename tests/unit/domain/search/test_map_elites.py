@@ -142,6 +142,9 @@ def test_parameters_of_the_recipe_reach_its_decisions() -> None:
     ranks = Counter(lineage.parents[0].program for lineage in drawn)
     assert ranks["0-0"] > 2 * ranks["0-4"]  # by rank, where exploitation would draw each alike
     assert (migrants(), migrants(migration_rate=0.5)) == (2, 10)
+    for parameters, shown in (({}, 5), ({"top_programs": 1}, 3), ({"inspirations": 0}, 3)):
+        selection = MapElites(**parameters).strategy(inputs).selection
+        assert len(selection(island(10), Random(0)).inspirations) == shown
     due = MapElites(migration_interval=3).strategy(inputs).upkeep
     assert [n for n in range(1, 13) if due.due(n)] == [6, 12]
 
