@@ -1,13 +1,17 @@
 """The recipes that the default search is compared with; parameters that recipes have in common."""
 
 from collections import Counter
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
 
 from app.config.recipes import parameter_names, with_parameters
+from app.domain.evaluation import Evaluation, Trial
+from app.domain.operator import Draft
 from app.domain.search.archive import Entrant, Island
+from app.domain.search.cohort import Cohort, Member, State
 from app.domain.search.recipes import RECIPES
 from app.domain.search.recipes.greedy import Greedy
 from app.domain.search.recipes.random_search import RandomSearch
@@ -28,6 +32,10 @@ def offered(strategy: Strategy, *entrants: Entrant) -> Island:
         cell = strategy.occupancy(island.cell(key), entrant.elite(key))
         island = Island(0, cells={**island.cells, key: cell})
     return island
+
+
+def built(name: str, **parameters: Any) -> Strategy:
+    return with_parameters(RECIPES[name], {}, parameters).strategy(INPUTS)
 
 
 def parents(strategy: Strategy, island: Island) -> Counter[str]:
@@ -72,15 +80,16 @@ def test_greedy_breeds_from_the_fittest_program_alone():
     assert island.size == 1
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name for name, recipe in RECIPES.items() if "deadline_seconds" in parameter_names(recipe)],
-)
-def test_a_cohort_has_the_deadline_of_the_setting(name: str):
-    built = with_parameters(RECIPES[name], {}, {"deadline_seconds": 7}).strategy(INPUTS)
+WITH_DEADLINES = [
+    *((name, {}) for name, one in RECIPES.items() if "deadline_seconds" in parameter_names(one)),
+    ("best_of_n", {"commit": False}),
+]
 
-    assert built.deadline_seconds == 7
-    assert with_parameters(RECIPES[name], {}, {}).strategy(INPUTS).deadline_seconds is None
+
+@pytest.mark.parametrize(("name", "others"), WITH_DEADLINES)
+def test_a_cohort_has_the_deadline_of_the_setting(name: str, others: dict[str, Any]):
+    assert built(name, **others).deadline_seconds is None
+    assert built(name, **others, deadline_seconds=7).deadline_seconds == 7
 
 
 @pytest.mark.parametrize(
@@ -95,6 +104,84 @@ def test_a_cohort_has_the_deadline_of_the_setting(name: str):
     ],
 )
 def test_a_cohort_is_as_large_as_the_settings_say(name: str, parameters: dict[str, Any], size: int):
-    built = with_parameters(RECIPES[name], {}, parameters).strategy(INPUTS)
+    assert built(name, **parameters).size(Island(0)) == size
 
-    assert built.size(Island(0)) == size
+
+@pytest.mark.parametrize(
+    ("name", "parameter", "by_default"),
+    [("beam", "width", 3), ("reflexion", "parents", 4), ("tree_of_thoughts", "breadth", 2)],
+)
+def test_as_many_programs_of_a_level_stay_as_the_settings_say(
+    name: str, parameter: str, by_default: int
+):
+    children = [entrant(letter, float(n), 1) for n, letter in enumerate("abcdefgh")]
+
+    assert len(offered(built(name), *children).best(9)) == by_default
+    assert len(offered(built(name, **{parameter: 5}), *children).best(9)) == 5
+
+
+def measured(stage: str) -> Cohort:
+    """Returns a cohort of eight children of one seed, whose fitness rises, after one stage."""
+    drafts = [Draft(n, 0, 0, 1, ("s" * 64,)) for n in range(8)]
+    members = tuple(
+        Member(n, n, State.TESTING, draft, letter * 64)
+        for n, (draft, letter) in enumerate(zip(drafts, "abcdefgh", strict=True))
+    )
+    trials = {
+        Trial(stage, (one.program,)): Evaluation({one.program: {"score": one.id + 1.0}})
+        for one in members
+        if one.program
+    }
+    return Cohort(1, 1, 0, "mutate", members, trials)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter", "by_default"), [("beam", "width", 3), ("tree_of_thoughts", "breadth", 2)]
+)
+def test_as_many_children_are_admitted_as_the_settings_say(
+    name: str, parameter: str, by_default: int
+):
+    field = offered(built(name), entrant("s", 0.0, 0))
+
+    def admitted(**parameters: int) -> int:
+        return len(built(name, **parameters).promotion(measured("evaluate"), field).admit)
+
+    assert (admitted(), admitted(**{parameter: 5})) == (by_default, 5)
+
+
+def test_the_share_of_a_cascaded_cohort_goes_on_to_the_next_stage():
+    stages = RecipeInputs((), ("cheap", "full"), (), 1, 300)
+
+    def gone_on(**parameters: float) -> int:
+        recipe = with_parameters(RECIPES["cascaded"], {}, parameters)
+        return len(recipe.strategy(stages).promotion(measured("cheap"), Island(0)).test)
+
+    assert (gone_on(), gone_on(share=0.25)) == (4, 2)
+
+
+def test_a_cascaded_cohort_widens_as_the_setting_says():
+    sizes = built("cascaded", fan_out=[3, 5]).size
+
+    assert [sizes(Island(0, barren=n)) for n in (0, 3, 8)] == [3, 5, 5]
+    assert [built("cascaded").size(Island(0, barren=n)) for n in (0, 1, 3, 8)] == [1, 2, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "barren", "parent"),
+    [
+        ({}, 2, "h"),
+        ({}, 3, "g"),
+        ({"attempts": 2}, 2, "g"),
+        ({}, 12, "h"),
+        ({"parents": 5}, 12, "d"),
+    ],
+)
+def test_attempts_and_parents_of_reflexion_say_whose_turn_it_is(
+    parameters: dict[str, int], barren: int, parent: str
+):
+    strategy = built("reflexion", **parameters)
+    children = [entrant(letter, float(n), 1) for n, letter in enumerate("abcdefgh")]
+
+    island = replace(offered(strategy, *children), barren=barren)
+
+    assert parents(strategy, island) == {parent: 300}
