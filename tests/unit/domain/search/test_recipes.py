@@ -185,3 +185,30 @@ def test_attempts_and_parents_of_reflexion_say_whose_turn_it_is(
     island = replace(offered(strategy, *children), barren=barren)
 
     assert parents(strategy, island) == {parent: 300}
+
+
+def test_a_tree_is_as_deep_as_the_setting_says():
+    levels = [entrant(letter, -float(n), n) for n, letter in enumerate("abcde")]
+
+    def parent(levels: list[Entrant], **parameters: int) -> str:
+        strategy = built("tree_of_thoughts", **parameters)
+        [root] = strategy.phases[0].selection(offered(strategy, *levels), Random(0)).parents
+        return root.program[0]
+
+    def ended(levels: list[Entrant], **parameters: int) -> bool:
+        strategy = built("tree_of_thoughts", **parameters)
+        return bool(strategy.upkeep.moves([offered(strategy, *levels)], Random(0)))
+
+    assert parent(levels, depth=5) == "e"
+    assert (ended(levels[:3]), ended(levels[:4])) == (False, True)
+    assert (ended(levels[:3], depth=2), ended(levels[:4], depth=5)) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("beam", {"width": 4, "children": 5}), ("tree_of_thoughts", {"breadth": 4, "thoughts": 5})],
+)
+def test_each_program_of_a_level_has_as_many_children_as_the_setting_says(
+    name: str, parameters: dict[str, int]
+):
+    assert [phase.proposals for phase in built(name, **parameters).phases] == [5] * 4
