@@ -9,6 +9,7 @@ import pytest
 
 from app.config.recipes import parameter_names, with_parameters
 from app.domain.evaluation import Evaluation, Trial
+from app.domain.games import bracket
 from app.domain.operator import Draft
 from app.domain.search.archive import Entrant, Island
 from app.domain.search.cohort import Cohort, Member, State
@@ -212,3 +213,20 @@ def test_each_program_of_a_level_has_as_many_children_as_the_setting_says(
     name: str, parameters: dict[str, int]
 ):
     assert [phase.proposals for phase in built(name, **parameters).phases] == [5] * 4
+
+
+def test_a_bracket_places_programs_by_the_rounds_that_they_won():
+    games = bracket("evaluate", ("a", "b"), 2, {})
+    won = {
+        trial: Evaluation({player: {"game": float(player == "a")} for player in trial.players})
+        for trial in games
+    }
+    cohort = Cohort(1, 1, 0, "mutate", (), won)
+
+    placing = built("tournament", pairing="bracket", games=2).placing
+
+    assert placing is not None
+    assert (placing(cohort, "a"), placing(cohort, "b")) == (1.0, 0.0)
+    assert [built("tournament", pairing=one).placing for one in ("round_robin", "podium")] == [
+        None
+    ] * 2
