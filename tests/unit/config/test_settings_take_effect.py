@@ -35,6 +35,7 @@ from app.cli import dashboard
 from app.config.layers import from_assignments, problem_options
 from app.config.models import ModelSettings
 from app.config.places import LEAST
+from app.config.rules import judges_of
 from app.config.settings import RunSettings, SandboxSettings, Settings
 from app.dashboard import server
 from app.dashboard.server import Place
@@ -43,9 +44,11 @@ from app.domain.operator import Brief, Draft, ProgramRecord, Role
 from app.domain.operators.conversation import describer
 from app.domain.problem import Limits
 from app.domain.program import Program
+from app.domain.prompting.judging import Judge, Judges
 from app.domain.prompting.prompts import diff_prompt
 from app.domain.search.shares import NEWCOMERS
 from app.domain.source.edits import Edit
+from app.engine import generate
 from app.engine.context import Context, Pace
 from app.ports.records import Worker
 
@@ -441,3 +444,25 @@ def test_a_mix_rests_and_weighs_its_models_as_the_settings_say() -> None:
     assert [member.breaker._rules for member in mix._models] == [BreakerRules(5, 30.0)] * 2
     assert isinstance(cached, CachedModel)
     providers.close()
+
+
+def test_a_proposal_is_leased_at_the_pace_of_its_worker() -> None:
+    leased: list[tuple[object, ...]] = []
+
+    def claim(proposals: object, seconds: float, *, attempts: int) -> list[Any]:
+        leased.append((proposals, seconds, attempts))
+        return []
+
+    tx: Any = SimpleNamespace(proposals=SimpleNamespace(claim=claim))
+    generate._claim(tx, [1], Pace(7.0, 8.0, attempts=2))
+
+    assert leased == [([1], 7.0, 2)]
+
+
+def test_judges_have_the_weights_of_their_models_and_their_metrics_that_of_the_setting() -> None:
+    panel = [{"name": "strict", "weight": 2.0}, {"name": "reserve", "weight": 0.0}]
+    llm = {"model": "m", "feedback": True, "feedback_weight": 0.3}
+    settings = ModelSettings.model_validate({**llm, "roles": {"judge": {"models": panel}}})
+
+    assert judges_of(settings) == Judges((Judge("strict", 2.0),), 0.3)
+    assert judges_of(ModelSettings.model_validate({**llm, "feedback": False})) is None

@@ -301,6 +301,8 @@ def test_an_artifact_is_cut_to_its_bound() -> None:
 
 def test_artifacts_are_not_shown_if_the_setting_excludes_them() -> None:
     assert "warning: slow" not in prompt_of(brief_of(include_artifacts=False)).user
+    failed = brief_of(ancestry=Ancestry((), (FAILED,)), include_artifacts=False)
+    assert "failing_input" not in prompt_of(failed).user
 
 
 def test_secrets_are_quoted_only_where_the_setting_lets_them_through() -> None:
