@@ -60,6 +60,27 @@ def make(
     return build
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStack]:
+    """A stack with forked workers that runs, for the tests after which all of it runs again."""
+    folder = tmp_path_factory.mktemp("kept")
+    environment = install(folder, NOTED="of the worker")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PYTHONPATH", environment["PYTHONPATH"])
+        stack = EmbeddedStack(
+            folder / ".evoq", workers=WorkerSet(generators=4), environment=environment
+        )
+        stack.start()
+    yield stack
+    stack.stop()
+
+
+@pytest.fixture
+def kept_root(kept: EmbeddedStack) -> Path:
+    """The folder of the stack that runs."""
+    return kept._root
+
+
 def identities(root: Path) -> dict[str, Identity]:
     """Returns the processes of a folder's stack without its supervisor, by name."""
     records = [
@@ -228,46 +249,53 @@ def forked(identity: Identity) -> bool:
 
 
 def test_a_forked_worker_has_its_own_environment_and_nothing_of_the_supervisor(
-    root: Path, tmp_path: Path, make: Callable[..., EmbeddedStack]
+    kept_root: Path,
 ) -> None:
     supervisor_only = {"supervisor.lock", "supervisor.sock", "supervisor.log"}
-    with make(environment=install(tmp_path, NOTED="of the worker")) as endpoints:
-        with redis.Redis.from_url(endpoints.redis_url) as client:
-            until(lambda: int(client.get("ticks:produce") or 0) >= 1, what="a tick of produce")
-            environment = client.hgetall("environment:produce")
-        supervisor = supervisor_of(root)
-        files = {Path(file.path).name for file in supervisor.open_files()}
-        assert "supervisor.lock" in files
-        for name in WORKERS:
-            process = psutil.Process(identities(root)[name].pid)
-            assert forked(identities(root)[name])
-            assert not {Path(file.path).name for file in process.open_files()} & supervisor_only
-            assert not {
-                unix.laddr for unix in process.net_connections("unix") if "supervisor" in unix.laddr
-            }
-            assert process.cwd() == str(root)
-            status = (Path("/proc") / str(process.pid) / "status").read_text()
-            assert "SigBlk:\t0000000000000000" in status
+    endpoints = attach(kept_root)
+    assert endpoints is not None
+    with redis.Redis.from_url(endpoints.redis_url) as client:
+        until(lambda: int(client.get("ticks:produce") or 0) >= 1, what="a tick of produce")
+        environment = client.hgetall("environment:produce")
+    supervisor = supervisor_of(kept_root)
+    files = {Path(file.path).name for file in supervisor.open_files()}
+    assert "supervisor.lock" in files
+    for name in WORKERS:
+        process = psutil.Process(identities(kept_root)[name].pid)
+        assert forked(identities(kept_root)[name])
+        assert not {Path(file.path).name for file in process.open_files()} & supervisor_only
+        assert not {
+            unix.laddr for unix in process.net_connections("unix") if "supervisor" in unix.laddr
+        }
+        assert process.cwd() == str(kept_root)
+        status = (Path("/proc") / str(process.pid) / "status").read_text()
+        assert "SigBlk:\t0000000000000000" in status
     assert environment[b"NOTED"] == b"of the worker"
     assert environment[b"EVOQ_REDIS_URL"] == endpoints.redis_url.encode()
     assert b"NOTED" not in environment.keys() & os.environb.keys()
 
 
-def test_a_worker_whose_interpreter_would_differ_is_not_forked(
+def test_a_killed_worker_and_a_killed_server_come_back(
+    kept: EmbeddedStack, kept_root: Path
+) -> None:
+    require_return(kept, kept_root)
+    assert forked(identities(kept_root)["worker-cpu-1"])
+
+
+def test_a_worker_whose_interpreter_would_differ_is_not_forked_and_comes_back_too(
     root: Path, tmp_path: Path, make: Callable[..., EmbeddedStack]
 ) -> None:
-    with make(environment=install(tmp_path, PYTHONUTF8="0")):
-        assert {name for name in WORKERS if forked(identities(root)[name])} == set()
+    stack = make(environment=install(tmp_path, PYTHONUTF8="0"))
+    stack.start()
+    assert {name for name in WORKERS if forked(identities(root)[name])} == set()
+    require_return(stack, root)
+    assert not forked(identities(root)["worker-cpu-1"])
+    stack.stop()
 
 
-@pytest.mark.parametrize("variables", [{}, {"PYTHONUTF8": "0"}], ids=["forked", "fresh"])
-def test_a_killed_worker_and_a_killed_server_come_back(
-    root: Path, tmp_path: Path, make: Callable[..., EmbeddedStack], variables: dict[str, str]
-) -> None:
-    stack = make(environment=install(tmp_path, **variables))
-    endpoints = stack.start()
+def require_return(stack: EmbeddedStack, root: Path) -> None:
+    """Kills a worker and a server, and waits for both and for their work."""
     before = identities(root)
-    assert forked(before["worker-cpu-1"]) == (not variables)
     for name in ("worker-cpu-1", "valkey"):
         psutil.Process(before[name].pid).kill()
     until(
@@ -278,18 +306,18 @@ def test_a_killed_worker_and_a_killed_server_come_back(
         ),
         what="their return",
     )
+    endpoints = attach(root)
+    assert endpoints is not None
     with redis.Redis.from_url(endpoints.redis_url) as client:
         client.delete("ticks:produce")
         until(lambda: int(client.get("ticks:produce") or 0) >= 2, what="two ticks of produce")
     stack.check()
-    stack.stop()
 
 
 def test_a_worker_that_cannot_be_started_for_a_while_comes_back(
-    root: Path, make: Callable[..., EmbeddedStack]
+    kept: EmbeddedStack, kept_root: Path
 ) -> None:
-    stack = make()
-    stack.start()
+    root = kept_root
     before = identities(root)["worker-cpu-1"]
     log = root / "log" / "worker-cpu-1.log"
     log.unlink()
@@ -302,8 +330,7 @@ def test_a_worker_that_cannot_be_started_for_a_while_comes_back(
     log.rmdir()
     until(lambda: living(identities(root)) == WORKERS | SERVERS, what="its return")
     assert identities(root)["worker-cpu-1"] != before
-    stack.check()
-    stack.stop()
+    kept.check()
 
 
 @pytest.mark.slow
@@ -324,9 +351,9 @@ def test_a_worker_that_never_lives_is_given_up_with_the_reason(
     stack.stop()
 
 
-def test_flower_answers_its_own_user_only(make: Callable[..., EmbeddedStack]) -> None:
+def test_flower_answers_its_own_user_only(kept_root: Path) -> None:
     port = free_port()
-    stack = make(flower=Flower(port, "ann", "secret"))
+    stack = EmbeddedStack(kept_root, flower=Flower(port, "ann", "secret"))
     stack.start(workers=False)
 
     def status(user: str) -> int:
