@@ -29,7 +29,7 @@ class Owner(enum.StrEnum):
 class Section(BaseModel):
     """A group of settings; unknown names are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     @classmethod
     def owner_of(cls, name: str) -> Owner:
@@ -355,7 +355,6 @@ class Settings(BaseSettings):
         env_nested_delimiter="__",
         extra="ignore",
         frozen=True,
-        use_attribute_docstrings=True,
     )
 
     database_url: SecretStr | None = None

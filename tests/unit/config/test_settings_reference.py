@@ -1,6 +1,9 @@
 """`docs/settings.md` has every setting there is, with default, range and meaning, and no other."""
 
+import ast
 import enum
+import inspect
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import fields
@@ -63,9 +66,29 @@ def choices(annotation: Any) -> list[str]:
     return [choice for part in get_args(annotation) for choice in choices(part)]
 
 
-def row(name: str, field: FieldInfo) -> str:
+def docstrings(model: type[BaseModel]) -> dict[str, str]:
+    """Returns the text below each attribute of a class, also of an inherited one.
+
+    Pydantic can read it too, which would take a tenth of the import of the settings.
+    """
+    found = {}
+    for each in reversed(model.__mro__):
+        if each.__module__.startswith("app."):
+            [definition] = ast.parse(inspect.getsource(each)).body
+            assert isinstance(definition, ast.ClassDef)
+            for attribute, below in itertools.pairwise(definition.body):
+                match attribute, below:
+                    case (
+                        ast.AnnAssign(target=ast.Name(id=name)),
+                        ast.Expr(value=ast.Constant(value=str(text))),
+                    ):
+                        found[name] = text
+    return found
+
+
+def row(name: str, field: FieldInfo, docstring: str | None) -> str:
     default = field.get_default(call_default_factory=True)
-    meaning = " ".join((field.description or "").split())
+    meaning = " ".join((field.description or docstring or "").split())
     cells = [f"`{name}`", shown(default), values(field), meaning]
     if name.partition(".")[0] in OWNED:
         cells.insert(3, owner_of(name))
@@ -79,12 +102,13 @@ def documented() -> list[str]:
         if name not in OPEN and field.annotation is not None
     }
     run = [
-        row(f"{section}.{name}", field)
+        row(f"{section}.{name}", field, docstrings(model).get(name))
         for section, model in sections.items()
         for name, field in model.model_fields.items()
     ]
+    own = docstrings(Settings)
     process = [
-        row(f"EVOQ_{name.upper()}", field)
+        row(f"EVOQ_{name.upper()}", field, own.get(name))
         for name, field in Settings.model_fields.items()
         if name not in sections
     ]
