@@ -35,7 +35,10 @@ from tests.integration.game_examples import copied, copied_chess
 from tests.integration.killed_workers import queued_runs
 from tests.integration.mock_llm import Mock, mock_llm
 
-ENTRANTS, GENERATIONS = 2, 2
+ENTRANTS = 2
+GENERATIONS = {"connect_four": 2, "chess": 1}
+"""After that of the seeds.  What follows from a generation that was disturbed, Connect Four shows:
+games of chess take more processor time."""
 MOST_PLIES = 16
 """Of a game of chess here, so that it takes little processor time."""
 PAUSE = """import time
@@ -61,11 +64,17 @@ IN_PROGRESS = """
 """Both tournaments have played some of the games of a generation after that of the seeds."""
 
 
-@pytest.fixture(params=["connect_four", "chess"])
-def game(request: pytest.FixtureRequest, tmp_path: Path) -> Problem:
+@pytest.fixture(params=list(GENERATIONS))
+def name(request: pytest.FixtureRequest) -> str:
+    """The name of an example."""
+    return str(request.param)
+
+
+@pytest.fixture
+def game(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> Problem:
     """Returns an example whose seeds take their time, and whose house does not search."""
     folder = tmp_path / "game"
-    if request.param == "chess":
+    if name == "chess":
         copied_chess(request.getfixturevalue("chess_package"), folder)
         change(folder / "rules.py", "MOST_PLIES = 120", f"MOST_PLIES = {MOST_PLIES}")
         change(folder / "evaluator.py", "house.search_player(2, seed=2)", "house.random_player(2)")
@@ -90,8 +99,8 @@ def model() -> Iterator[Mock]:
         yield running
 
 
-def new_tournament(game: Problem, operator: str, **llm: Any) -> NewRun:
-    new = new_run(game, islands=1, budget=ENTRANTS * GENERATIONS, in_flight=16)
+def new_tournament(game: Problem, generations: int, operator: str, **llm: Any) -> NewRun:
+    new = new_run(game, islands=1, budget=ENTRANTS * generations, in_flight=16)
     settings = {**new.settings, "strategy": {"entrants": ENTRANTS}}
     settings["llm"] = {**settings["llm"], **llm}
     return replace(
@@ -135,6 +144,7 @@ def test_a_killed_worker_changes_no_result_of_a_tournament(
     valkey: str,
     broker: redis.Redis,
     database: str,
+    name: str,
     game: Problem,
     model: Mock,
 ) -> None:
@@ -142,9 +152,10 @@ def test_a_killed_worker_changes_no_result_of_a_tournament(
     ctx = replace(ctx, problem=lambda digest: game, operators=operators)
     asked = {"model": "mock", "base_url": model.base_url, "max_tokens": 800}
     roles = {"strategist": {"temperature": 1.0}}
+    generations = GENERATIONS[name]
     tournaments = [
-        new_tournament(game, MUTATE.name),
-        new_tournament(game, DIRECTED.name, **asked, roles=roles),
+        new_tournament(game, generations, MUTATE.name),
+        new_tournament(game, generations, DIRECTED.name, **asked, roles=roles),
     ]
 
     with queued_runs(ctx, tmp_path, valkey, database) as queued, ExitStack() as viewers:
@@ -162,21 +173,23 @@ def test_a_killed_worker_changes_no_result_of_a_tournament(
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
         assert_settled_once(games, [fact for fact in facts if isinstance(fact, Scored)])
         assert ratings == rated(games)
-        assert_each_generation_is_founded_by_the_best_two_of_the_last(facts)
+        assert_each_generation_is_founded_by_the_best_two_of_the_last(facts, generations)
         assert len({game.cohort for game in games}) > 1, "no generation had an entrant"
         directions = [(fact.proposal, fact.by) for fact in facts if isinstance(fact, Directed)]
         assert sorted(directions) == [
             (proposal, "mock")
-            for proposal in range(ENTRANTS * GENERATIONS)
+            for proposal in range(ENTRANTS * generations)
             if DIRECTED.name in run.operators
         ]
-        assert_replayed_as_streamed(ctx.store, run.id, events, frames)
+        assert_replayed_as_streamed(ctx.store, run.id, events, frames, generations)
 
 
-def assert_each_generation_is_founded_by_the_best_two_of_the_last(facts: Sequence[Any]) -> None:
+def assert_each_generation_is_founded_by_the_best_two_of_the_last(
+    facts: Sequence[Any], generations: int
+) -> None:
     closed = [fact for fact in facts if isinstance(fact, Closed)]
     scored = {fact.cohort: fact.points for fact in facts if isinstance(fact, Scored)}
-    assert len(closed) == 1 + GENERATIONS
+    assert len(closed) == 1 + generations
     for before, after in pairwise(closed):
         points = scored[before.cohort]
         assert len(before.podium) == 2
@@ -188,17 +201,17 @@ def assert_each_generation_is_founded_by_the_best_two_of_the_last(facts: Sequenc
 
 
 def assert_replayed_as_streamed(
-    store: Store, run: int, events: Sequence[Event], streamed: Sequence[str]
+    store: Store, run: int, events: Sequence[Event], streamed: Sequence[str], generations: int
 ) -> None:
     """A replay, whole or by generation, has the bytes that a viewer was sent."""
     assert [encode(run, event) for event in recorded(store, run)] == streamed
-    generations = [
+    each_alone = [
         [encode(run, event) for event in recorded(store, run, number)]
-        for number in range(1 + GENERATIONS)
+        for number in range(1 + generations)
     ]
     ends = [event.seq for event in events if event.kind is EventKind.CLOSED]
-    assert [frame for each in generations for frame in each] == streamed[: ends[-1]]
-    assert [len(each) for each in generations] == [
+    assert [frame for each in each_alone for frame in each] == streamed[: ends[-1]]
+    assert [len(each) for each in each_alone] == [
         end - start for start, end in pairwise([0, *ends])
     ]
 
