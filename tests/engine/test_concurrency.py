@@ -14,6 +14,7 @@ from tests.engine.executors import UnreliableQueue, served
 from tests.engine.toy import problem
 
 RANGED = (Axis("x", 12, -4.0, 8.0),)
+PROPOSALS = 150
 OPEN = (Axis("x", 10), Axis("length", 3, 0.0, 40.0))
 """Its grid is learnt on the way, and everybody placed anew."""
 
@@ -26,7 +27,7 @@ def test_many_careless_workers_lose_nothing_and_count_nothing_twice(
     ctx = replace(ctx, executor=queue, pace=Pace(2.0, 0.2, 0.1))
     toy = problem(axes=axes)
     run = lifecycle.start(
-        ctx, toy, new_run(toy, budget=300, in_flight=64, islands=3, migration_interval=3)
+        ctx, toy, new_run(toy, budget=PROPOSALS, in_flight=64, islands=3, migration_interval=3)
     )
     served(queue, ctx, run, [ctx] * 8, seconds=240)
     with ctx.store.begin() as tx:
@@ -34,7 +35,7 @@ def test_many_careless_workers_lose_nothing_and_count_nothing_twice(
     assert final.state is RunState.FINISHED
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     settled = sorted(e.data["proposal"] for e in events if e.kind in SETTLING)
-    assert settled == list(range(300))
+    assert settled == list(range(PROPOSALS))
     assert queue.shared > 10
     best: dict[tuple[int, tuple[int, ...]], float] = {}
     for event in events:
