@@ -94,17 +94,17 @@ def test_a_run_ends_at_its_tokens_and_resume_continues_with_more(
     folder = problem_folder(tmp_path / "sum")
     command = ["run", folder, "--iterations", 50, "--reproducible", "--json", "--name", "capped"]
 
-    ended = evoq(*command, *settings(mock, "budget.tokens=16000"))
-    longer = evoq("resume", "capped", "--set", "budget.tokens=24000", "--json")
+    ended = evoq(*command, *settings(mock, "budget.tokens=8000"))
+    longer = evoq("resume", "capped", "--set", "budget.tokens=12000", "--json")
     refused = evoq("resume", "capped", "--set", "search.islands=2", "--json")
     unpriced = evoq(*command, *settings(mock, "budget.cost_usd=1"))
 
     assert (ended.code, ended.json["state"]) == (0, "finished")
-    assert ended.json["reason"].startswith("budget of 16000 tokens spent")
-    assert 8000 < ended.json["tokens"] <= 16000
+    assert ended.json["reason"].startswith("budget of 8000 tokens spent")
+    assert 4000 < ended.json["tokens"] <= 8000
     assert ended.json["iterations"] < 50
-    assert longer.json["reason"].startswith("budget of 24000 tokens spent")
-    assert 16000 < longer.json["tokens"] <= 24000
+    assert longer.json["reason"].startswith("budget of 12000 tokens spent")
+    assert 8000 < longer.json["tokens"] <= 12000
     assert refused.code == 2
     assert unpriced.code == 2
     assert "no price is known of mock" in unpriced.json["error"]["what"]
@@ -114,7 +114,7 @@ def test_workers_time_is_charged_to_the_run_they_worked_for(evoq: Evoq, tmp_path
     folder = problem_folder(tmp_path / "sum")
     prices = ["--set", "prices.cpu_usd_per_hour=3600", "--set", "prices.gpu_usd_per_hour=7200"]
 
-    result = evoq("run", folder, "--iterations", 30, "--name", "timed", "--json", *prices)
+    result = evoq("run", folder, "--iterations", 12, "--name", "timed", "--json", *prices)
     with kept_stack(tmp_path / ".evoq", workers=False):
         costs = evoq("show", "timed", "--json").json["costs"]
         shown = evoq("show", "timed").out
