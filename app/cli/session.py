@@ -212,6 +212,7 @@ def open_session(
             ledger = stack.enter_context(open_ledger(target))
             executor = InlineExecutor()
             ctx = bootstrap.context(ledger.store, executor, sandbox, keep_leases=False)
+            _pause_left_behind(ctx, resumed, screen)
             yield RunSession(ctx, screen, ledger, inline=executor, patience_seconds=patience)
             return
         sandbox.close()
@@ -246,7 +247,7 @@ def environment_of_workers(settings: RunSettings, environment: Mapping[str, str]
 
 
 def _pause_left_behind(ctx: Context, resumed: int | None, screen: Screen) -> None:
-    """Pauses runs whose `evoq run` was killed, so that they do not share this run's workers."""
+    """Pauses runs whose `evoq run` was killed, so that they take no place of this run's."""
     with ctx.store.begin() as tx:
         left = [tx.runs.get(run) for run in tx.runs.running() if run != resumed]
     for run in left:

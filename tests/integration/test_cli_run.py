@@ -19,8 +19,11 @@ from urllib.request import urlopen
 import psutil
 import pytest
 
+from app.adapters.store.sql import SqlStore
 from app.cli.local_state import up_lock
+from app.domain.run import RunState
 from app.embedded.stack import attach
+from tests.integration import dashboard_runs
 from tests.integration.cli import CONFIG, EVALUATOR, STAGED, Evoq, kept_stack, problem_folder
 from tests.integration.worker_double import until
 
@@ -28,7 +31,7 @@ FILES = {
     *("best_program.py", "best.json", "metrics.jsonl", "metrics.csv"),
     *("evolution.png", "failures.png", "archive.png", "settings.json"),
 }
-SLOW_EVALUATOR = EVALUATOR.replace("    spec =", "    time.sleep(0.6)\n    spec =", 1)
+SLOW_EVALUATOR = EVALUATOR.replace("    spec =", "    time.sleep(1.5)\n    spec =", 1)
 SECONDS = 240
 ENDLESS = 100_000
 """Proposals of a run that is interrupted, however late."""
@@ -421,6 +424,25 @@ def test_the_same_seed_gives_the_same_run_in_one_process(
     assert len(rows[0]) == 13
 
 
+@pytest.mark.usefixtures("servers")
+def test_a_run_in_one_process_pauses_what_a_killed_command_left(
+    evoq: Evoq, kept_servers: Path, repository: Path, tmp_path: Path
+):
+    """Else it would work on the trials of that run, whose turn it is, and never end."""
+    found = attach(kept_servers)
+    assert found is not None
+    store = SqlStore(found.database_url)
+    left = dashboard_runs.started(store, repository, "left-behind")
+
+    result = evoq("run", problem_folder(tmp_path / "p"), "--reproducible", "--iterations", "2")
+
+    assert result.code == 0, result.err
+    assert "left-behind was left unfinished" in result.err
+    with store.begin() as tx:
+        assert tx.runs.get(left.id).state is RunState.PAUSED
+    store.close()
+
+
 @contextmanager
 def started(place: Path, *arguments: object) -> Iterator["subprocess.Popen[str]"]:
     root = Path(__file__).parents[2]
@@ -461,7 +483,7 @@ def left_behind(home: Path) -> list[str]:
 @pytest.mark.timeout(600)
 def test_a_run_interrupted_and_killed_ends_at_exactly_its_budget(tmp_path: Path):
     folder = problem_folder(tmp_path / "long", evaluator=f"import time\n{SLOW_EVALUATOR}")
-    few = ("--set", "queue.generating=8", "--set", "queue.evaluating=8")
+    few = ("--set", "queue.generating=4", "--set", "queue.evaluating=4")
 
     with started(tmp_path, "run", folder, "--iterations", ENDLESS, "--name", "long", *few) as first:
         await_line(tmp_path, rf"long running: \d+/{ENDLESS} .*, rate \d")
@@ -487,7 +509,7 @@ def test_a_run_interrupted_and_killed_ends_at_exactly_its_budget(tmp_path: Path)
 
     with started(tmp_path, "show", "long") as shown:
         settled = json.loads(shown.communicate(timeout=SECONDS)[0])["iterations"]
-    budget = settled + 40  # more than may be in flight
+    budget = settled + 20  # more than may be in flight
     with started(tmp_path, "resume", "long", "--iterations", budget) as third:
         document = json.loads(third.communicate(timeout=SECONDS)[0])
     assert (third.returncode, document["state"], document["iterations"]) == (0, "finished", budget)
