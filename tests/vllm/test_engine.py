@@ -23,6 +23,8 @@ from tests.vllm.engine_arguments import FRAGILE
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
+AT_ONCE = 96
+"""Conversations that are asked for at once where many have to run."""
 Ask = Callable[..., VllmModel]
 """Returns a model of the engine, asked with these differences."""
 
@@ -140,7 +142,7 @@ def test_a_limit_on_tokens_is_kept_and_reported(engine: Steered, provider: Ask):
 
 
 def test_many_conversations_run_in_one_batch(engine: Steered, provider: Ask):
-    """The window of the endpoint grows at the machine's pace: they are asked until it suffices."""
+    """The window does not adapt: all are asked at once, again while some are over too early."""
     most = 0
     over = threading.Event()
 
@@ -151,11 +153,12 @@ def test_many_conversations_run_in_one_batch(engine: Steered, provider: Ask):
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    asked = provider(max_tokens=256)
+    window = dict.fromkeys(("min_in_flight", "target_in_flight", "max_in_flight"), AT_ONCE)
+    asked = provider(max_tokens=256, **window)
     until = time.monotonic() + 240.0
-    with ThreadPoolExecutor(96) as pool:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
         while most < 64 and time.monotonic() < until:
-            list(pool.map(lambda n: asked.complete([Prompt("", f"{n}", sample=n)]), range(128)))
+            list(pool.map(lambda n: asked.complete([Prompt("", f"{n}", sample=n)]), range(AT_ONCE)))
     over.set()
     watcher.join()
 
