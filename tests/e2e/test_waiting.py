@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.adapters.queue.ticks import TICK_KEY
 from tests.e2e.deployment import Deployment, docker, until
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -90,8 +91,14 @@ def test_doctor_finds_what_is_missing_from_where_it_runs(deployment: Deployment)
     assert "elsewhere" in whole["sandbox"]
     assert "Docker" not in whole
     assert whole["planner"] == "beat and a worker plan"
+    redis = deployment.container("redis")["Id"]
 
     with deployment.frozen("beat"):
+        until(
+            lambda: docker("exec", redis, "redis-cli", "EXISTS", TICK_KEY).strip() == "0",
+            "the last tick is forgotten, which costs less to ask than doctor",
+            seconds=SECONDS,
+        )
         until(
             lambda: "`docker compose up -d beat`" in findings()["planner"],
             "doctor finds that nothing plans",

@@ -10,6 +10,8 @@ from tests.e2e.deployment import Deployment, until
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 SEARCH = ("examples/online_bin_packing", "--set", "search.validate_best=0")
+FEW = ("--set", "queue.generating=4")
+"""Of a run that only has to go on, so that it leaves the processors to the tests beside it."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -51,7 +53,7 @@ def test_an_endpoint_in_the_settings_comes_before_the_profile(deployment: Deploy
 def test_a_run_whose_model_is_frozen_says_that_it_waits_for_it(
     deployment: Deployment, tmp_path: Path
 ) -> None:
-    deployment.evoq("run", *SEARCH, "--iterations", "3000", "--name", "silent", "--detach")
+    deployment.evoq("run", *SEARCH, *FEW, "--iterations", "3000", "--name", "silent", "--detach")
     lines = tmp_path / "lines"
     with deployment.follower("silent", lines):
         until(lambda: "/3000" in lines.read_text(), "it runs", seconds=150)
