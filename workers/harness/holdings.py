@@ -32,6 +32,7 @@ _MAPPING_BYTES, _POLL_BYTES = 256, 65_536  # of the kernel; a poll of 256 descri
 _LOCK_BYTES = 16_384  # far more than the kernel's, so that there are few to read
 _OF_NETWORK, _LOCK = "/proc/self/net/sockstat", b"\nlock:"
 _MAPPED = re.compile(rb"^[0-9a-f]+-[0-9a-f]+ .... [0-9a-f]+ (\S+) (\d+) +(.*) \(deleted\)$", re.M)
+_DELETED = b" (deleted)"
 _WITHOUT_A_NAME = (b"/dev/zero", b"/memfd:", b"/SYSV")
 _FILTERS, _SIZE = b"Seccomp_filters:", b"VmSize:"
 
@@ -116,20 +117,25 @@ class HoldingsWatch:
             if time.monotonic() >= until:
                 return "", 0
             self._look_at_process(pid, found)
+            if self._shared_bytes(found) > memory_bytes:
+                break  # to look at the others can take seconds
+        shared_bytes = self._shared_bytes(found)
+        if shared_bytes > memory_bytes:
+            return MEMORY, shared_bytes
         if not self._layout.own_root:
             for path, uid in self._places:
                 with self._as_file_user(uid):
                     self._look_at_directory(path, found)
         concealed = self._concealed & found.concealed  # at two looks: no process that just ends
         self._concealed = found.concealed
-        shared_bytes = 0 if self._layout.counted_memory else found.memory_bytes
-        if shared_bytes > memory_bytes:
-            return MEMORY, shared_bytes
         if not self._layout.own_root and (
             found.file_bytes > MOST_BYTES or found.entries > MOST_ENTRIES
         ):
             return FILES, shared_bytes
         return CONCEALED if concealed else "", shared_bytes
+
+    def _shared_bytes(self, found: Holdings) -> int:
+        return 0 if self._layout.counted_memory else found.memory_bytes
 
     def _look_at_process(self, pid: int, found: Holdings) -> None:
         folder = f"/proc/{pid}"
@@ -147,6 +153,8 @@ class HoldingsWatch:
         except OSError:
             return  # it has ended
         found.mappings += maps.count(b"\n")
+        if _DELETED not in maps:  # as those of most; to search tens of thousands takes long
+            return
         for device, inode, path in _MAPPED.findall(maps):
             if int(inode) and path.startswith(_WITHOUT_A_NAME):
                 found.shared.add((_device(device), int(inode)))
