@@ -24,7 +24,7 @@ test:  ## every test but those that bring a deployment up
 	$(PYTHON) -m pytest --ignore=tests/e2e
 
 attacks:  ## the whole attack corpus behind every isolation, most of which `make test` samples
-	SANDBOX_ATTACKS=whole $(PYTHON) -m pytest tests/integration -k "UnderAttack or OfGvisor"
+	SANDBOX_ATTACKS=whole $(PYTHON) -m pytest tests/integration -k "UnderAttack or OfGvisor or WithoutCgroups"
 	SANDBOX_ATTACKS=whole $(PYTHON) -m pytest tests/e2e/test_attacks.py
 
 e2e:  ## the deployment: brings the compose project up, runs it, breaks it, takes it down

@@ -17,6 +17,7 @@ from app.adapters.sandbox.process import ProcessSandbox
 from app.domain.evaluation import FailureKind
 from app.domain.problem import Job, Mode
 from tests.contracts.sandbox import LIMITS, SQUARE, SandboxContract, kind, metrics, problem
+from tests.contracts.sandbox_attacks import WHOLE_CORPUS
 from tests.integration.test_sandbox_lifetime import WORKER
 from workers.harness import processes
 
@@ -147,7 +148,18 @@ def measured() -> Iterator[ProcessSandbox]:
 
 
 class TestProcessesWithoutCgroups(SandboxContract):
-    """The contract without a cgroup, which every other class here has where it can."""
+    """The contract without a cgroup, which every other class here has where it can.
+
+    In guarded mode, and in both by `make attacks`: on each push, the sums that only the zygote
+    bounds are attacked in both modes in "bare", which has no cgroup either.
+    """
+
+    @pytest.fixture(
+        params=list(Mode) if WHOLE_CORPUS else [Mode.GUARDED], ids=lambda mode: str(mode.value)
+    )
+    def mode(self, request: pytest.FixtureRequest) -> Mode:
+        mode: Mode = request.param
+        return mode
 
     @pytest.fixture
     def sandbox(self, measured: ProcessSandbox) -> ProcessSandbox:
