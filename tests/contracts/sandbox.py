@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.store.leases import Withdrawal
 from app.domain.evaluation import FailureKind
 from app.domain.problem import Evaluator, EvaluatorBroken, Job, Limits, Mode, Outcome
@@ -17,7 +18,9 @@ from app.ports.protocols import Sandbox, Starved, Stopped
 LIMITS = Limits(
     wall_seconds=60.0, cpu_seconds=10.0, memory_mib=256, output_bytes=200_000, result_bytes=100_000
 )
-IMPATIENT = replace(LIMITS, wall_seconds=1.5)
+POOL = PoolSettings(max_sandboxes=8, spares=0)
+"""Of sandboxes that many tests share: with spares, each test that ends one would boot two."""
+IMPATIENT = replace(LIMITS, wall_seconds=1.0)
 FRUGAL = replace(LIMITS, cpu_seconds=1.0)
 
 EVALUATOR = b"""

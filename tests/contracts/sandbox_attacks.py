@@ -68,8 +68,8 @@ ONE_OF_EACH = tuple(
 )
 """The first attack of each row of the sample."""
 
-ATTEMPTS = 5
-"""Of an honest program, each of which may find the machine too busy."""
+ATTEMPTS = 10
+"""Of an honest program, each of which may find the machine too busy, for a second at least."""
 SECRET = b"marmot-7431-hidden"
 LIMITS = Limits(
     wall_seconds=60.0, cpu_seconds=30.0, memory_mib=256, output_bytes=300_000,
@@ -84,17 +84,20 @@ WAITING = (
     "stop itself", "a callback nobody passed", "a callback that is no number",
     "a frame that never comes whole", "files of many processes", "buffers of many processes",
     "a process that cannot be read", "pages in pipes", "data that nobody accepts",
-    "mappings of many processes", "a traceback that reads a pipe",
+    "a traceback that reads a pipe",
 )  # fmt: skip
-CROWDED = replace(LIMITS, wall_seconds=2.0)
+CROWDED = replace(LIMITS, wall_seconds=1.0)
 """Of attacks whose many processes take every processor until they are stopped: from all other
-tests, too."""
+tests, too.  A bomb reaches its bound in a fraction of that."""
 CROWDING = (
     "fork bomb", "fork bomb that leaves its session", "fork bomb of another program",
-    "CPU time of children", "writers beyond the deadline",
+    "CPU time of children", "writers beyond the deadline", "mappings of many processes",
 )  # fmt: skip
-COMPUTING = {"inode fill": replace(LIMITS, cpu_seconds=3.0)}
-"""What computes for longer than any other attack that ends by itself: half a minute in gVisor."""
+LENGTHY = {
+    "inode fill": replace(LIMITS, cpu_seconds=3.0),  # half a minute in gVisor
+    "mappings of many processes": replace(LIMITS, wall_seconds=2.0),
+}
+"""Of what needs longer than the others of its kind to do harm."""
 
 EVALUATOR = b"""
 import importlib.util, os
@@ -110,19 +113,29 @@ def evaluate(path):
     return {"combined_score": len(right) / len(CASES)}
 """
 
-PROBLEM = Evaluator("attacks", {"evaluator.py": EVALUATOR, "hidden.txt": SECRET})
+_FILES = {"evaluator.py": EVALUATOR, "hidden.txt": SECRET}
+PROBLEM = Evaluator("attacks", _FILES)
+WITH_NUMPY = Evaluator("attacks with NumPy", _FILES)
+"""Of the attacks that import NumPy: once one has, each sandbox of its problem imports it at its
+boot, which takes as long as the rest of it."""
 
 
 class AttackContract:
     """Subclass it and provide the fixture `sandbox`, of any scope."""
 
     attacks: ClassVar[tuple[Attack, ...]] = ATTACKS
+    only_guarded: ClassVar[tuple[str, ...]] = ()
+    """Attacks that are not tried in compatible mode."""
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Gives each test the attacks of its class."""
         if "attack" in metafunc.fixturenames:
             in_guarded = "guarded" in metafunc.function.__name__
-            chosen = [a for a in self.attacks if in_guarded or not a.guarded_only]
+            chosen = [
+                a
+                for a in self.attacks
+                if in_guarded or not (a.guarded_only or a.name in self.only_guarded)
+            ]
             metafunc.parametrize("attack", chosen, ids=lambda attack: str(attack.name))
 
     @pytest.fixture
@@ -139,15 +152,22 @@ class AttackContract:
 
     @staticmethod
     def attack(sandbox: Sandbox, mode: Mode, source: str, limits: Limits) -> Outcome:
-        return last_outcome(sandbox, job(mode, source, limits))
+        return last_outcome(sandbox, job(mode, source, limits, problem_of(source)))
 
     @staticmethod
-    def honest(sandbox: Sandbox, mode: Mode, limits: Limits) -> Outcome:
-        """Runs an honest program, as its step does: again, while the machine has no time for it."""
+    def honest(sandbox: Sandbox, mode: Mode, limits: Limits, problem: Evaluator) -> Outcome:
+        """Runs an honest program, as its step does: again, while the machine has no time for it.
+
+        Args:
+          sandbox: Where the attack ran.
+          mode: As the attack's.
+          limits: As the attack's.
+          problem: As the attack's, by `problem_of`: its sandbox, if it is left, is used again.
+        """
         for _ in range(ATTEMPTS - 1):
             with contextlib.suppress(Starved):
-                return sandbox.run(job(mode, HONEST, limits))
-        return last_outcome(sandbox, job(mode, HONEST, limits))
+                return sandbox.run(job(mode, HONEST, limits, problem))
+        return last_outcome(sandbox, job(mode, HONEST, limits, problem))
 
     @pytest.fixture
     def measured(
@@ -173,7 +193,7 @@ class AttackContract:
         seen = repr(replace(outcome, boot_seconds=0.0)).encode()
         assert SECRET not in seen
         assert b"leaked!" not in outcome.stdout
-        after = self.honest(sandbox, Mode.GUARDED, limits)
+        after = self.honest(sandbox, Mode.GUARDED, limits, problem_of(attack.source))
         assert (after.failure, score(after)) == (None, 0.5)
 
     def test_an_attack_is_contained_in_compatible_mode(
@@ -182,30 +202,42 @@ class AttackContract:
         limits = self.limits(attack)
         outcome = measured(Mode.COMPATIBLE)
         assert attack_result(outcome) in self.outcomes(attack).compatible, outcome
-        after = self.honest(sandbox, Mode.COMPATIBLE, limits)
+        after = self.honest(sandbox, Mode.COMPATIBLE, limits, problem_of(attack.source))
         assert (after.failure, score(after)) == (None, 0.5)
 
 
 class SampledAttackContract(AttackContract):
-    """The attacks of `SAMPLE`, or the whole corpus where that is asked for."""
+    """The attacks of `SAMPLE`, or the whole corpus in both modes where that is asked for.
+
+    What takes every processor is sampled in guarded mode alone: its processes end alike in both,
+    as the whole corpus shows elsewhere, and bombs of both modes have a test of their own.
+    """
 
     attacks = tuple(attack for attack in ATTACKS if WHOLE_CORPUS or attack.name in SAMPLED)
+    only_guarded = () if WHOLE_CORPUS else CROWDING
 
 
-def job(mode: Mode, source: str, limits: Limits) -> Job:
+def problem_of(source: str) -> Evaluator:
+    """Returns the problem that an attack is a program of."""
+    return WITH_NUMPY if "numpy" in source else PROBLEM
+
+
+def job(mode: Mode, source: str, limits: Limits, problem: Evaluator) -> Job:
     program = source.encode("utf-8", "surrogatepass")
-    return Job(PROBLEM, "evaluate", ((".py", program),), limits, mode)
+    return Job(problem, "evaluate", ((".py", program),), limits, mode)
 
 
 def limits_of(name: str) -> Limits:
     """Returns the limits that end an attack behind any isolation."""
+    if name in LENGTHY:
+        return LENGTHY[name]
     if name in CROWDING:
         return CROWDED
     if name in WAITING:
         return BRIEF
     expected = OUTCOMES[name]
     computes = FailureKind.TIMEOUT in {*expected.guarded, *expected.compatible}
-    return BUSY if computes else COMPUTING.get(name, LIMITS)
+    return BUSY if computes else LIMITS
 
 
 def score(outcome: Outcome) -> float:

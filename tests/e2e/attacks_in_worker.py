@@ -11,7 +11,7 @@ import pytest
 from app.adapters.sandbox.process import ProcessSandbox
 from app.bootstrap import open_sandbox
 from app.config.settings import SandboxSettings, Settings
-from app.domain.problem import Limits, Mode, Outcome
+from app.domain.problem import Evaluator, Limits, Mode, Outcome
 from app.ports.protocols import Sandbox
 from tests.contracts.attack_outcomes import IN_THE_ZYGOTE, Outcomes
 from tests.contracts.attacks import Attack
@@ -50,9 +50,9 @@ class TestDeploymentUnderAttack(AttackContract):
         return outcome
 
     @staticmethod
-    def honest(sandbox: Sandbox, mode: Mode, limits: Limits) -> Outcome:
+    def honest(sandbox: Sandbox, mode: Mode, limits: Limits, problem: Evaluator) -> Outcome:
         began = time.monotonic()
-        outcome = AttackContract.honest(sandbox, mode, limits)
+        outcome = AttackContract.honest(sandbox, mode, limits, problem)
         took = time.monotonic() - began - outcome.boot_seconds
         assert took < LATE_SECONDS, f"an honest program took {took:.1f} s"
         return outcome

@@ -14,6 +14,7 @@ from app.ports.protocols import Sandbox
 from tests.contracts.attack_outcomes import IN_THE_ZYGOTE, Outcomes
 from tests.contracts.attacks import Attack
 from tests.contracts.attacks_on_limits import ON_LIMITS
+from tests.contracts.sandbox import POOL
 from tests.contracts.sandbox_attacks import (
     ATTACKS,
     LIMITS,
@@ -29,7 +30,7 @@ from tests.integration.test_sandbox_process import sandbox_behind
 
 @pytest.fixture(scope="module")
 def processes() -> Iterator[Sandbox]:
-    sandbox = ProcessSandbox()
+    sandbox = ProcessSandbox(POOL)
     missing = [p.name for p in sandbox.protections() if not p.on and "cgroup" not in p.name]
     if missing:
         sandbox.close()
@@ -74,7 +75,7 @@ class TestUnprivilegedProcessesUnderAttack(SampledAttackContract, NeighbourContr
         return unprivileged
 
 
-class TestBareProcessesUnderAttack(AttackContract):
+class TestBareProcessesUnderAttack(SampledAttackContract):
     """Without namespaces and without a cgroup: the sample, and what the zygote bounds itself."""
 
     attacks = (

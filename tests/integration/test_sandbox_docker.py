@@ -18,7 +18,7 @@ from app.adapters.sandbox.pool import PoolSettings
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.problem import Job, Mode
 from app.ports.protocols import Sandbox
-from tests.contracts.sandbox import LIMITS, SQUARE, SandboxContract, metrics, problem
+from tests.contracts.sandbox import LIMITS, POOL, SQUARE, SandboxContract, metrics, problem
 
 OWNER = os.environ.setdefault("SANDBOX_TEST_OWNER", f"tests-{uuid4().hex[:12]}")
 """Labels what these tests and the processes they start make, so that others may use the engine."""
@@ -33,11 +33,11 @@ def require_engine() -> None:
         pytest.skip(f"no image {DEFAULT_IMAGE}: docker build -t {DEFAULT_IMAGE} infra/sandbox")
 
 
-def docker_sandbox(pool: PoolSettings | None = None, *, runtime: str = "") -> DockerSandbox:
+def docker_sandbox(pool: PoolSettings = POOL, *, runtime: str = "") -> DockerSandbox:
     """Returns a sandbox of containers as a deployment has it, or skips with the reason."""
     require_engine()
     settings = ContainerSettings(runtime, seccomp=profile("", INFRA / "seccomp.json"), owner=OWNER)
-    return DockerSandbox(pool or PoolSettings(max_sandboxes=8), settings=settings)
+    return DockerSandbox(pool, settings=settings)
 
 
 @pytest.fixture(scope="module")

@@ -20,11 +20,11 @@ from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.config.settings import SandboxSettings
 from app.domain.evaluation import FailureKind
-from app.domain.problem import Job, Limits, Mode, Outcome
+from app.domain.problem import Evaluator, Job, Limits, Mode, Outcome
 from app.ports.protocols import Misconfigured, Sandbox, Unavailable
 from tests.contracts.attack_outcomes import HONEST, WRONG, Outcomes, same
 from tests.contracts.attacks import Attack
-from tests.contracts.sandbox import IMPATIENT, LIMITS, SQUARE, SandboxContract, metrics, problem
+from tests.contracts.sandbox import LIMITS, SQUARE, SandboxContract, metrics, problem
 from tests.contracts.sandbox_attacks import (
     ONE_OF_EACH,
     WHOLE_CORPUS,
@@ -194,7 +194,7 @@ def wait_until_empty(engine: OwnEngine) -> None:
 @pytest.mark.slow
 def test_a_frozen_engine_is_unavailable_and_blames_no_program(engine: OwnEngine) -> None:
     sandbox = DockerSandbox(POOL, engine_seconds=2.0)
-    hasty = replace(JOB, limits=IMPATIENT)
+    hasty = replace(JOB, limits=replace(LIMITS, wall_seconds=1.5))
     patiently(lambda: sandbox.run(hasty))
     engine.signal(signal.SIGSTOP)
     try:
@@ -290,5 +290,5 @@ class TestGvisorUnderAttack(SampledAttackContract):
         return patiently(lambda: AttackContract.attack(sandbox, mode, source, limits))
 
     @staticmethod
-    def honest(sandbox: Sandbox, mode: Mode, limits: Limits) -> Outcome:
-        return patiently(lambda: AttackContract.honest(sandbox, mode, limits))
+    def honest(sandbox: Sandbox, mode: Mode, limits: Limits, problem: Evaluator) -> Outcome:
+        return patiently(lambda: AttackContract.honest(sandbox, mode, limits, problem))

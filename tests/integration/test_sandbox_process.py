@@ -4,15 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.ports.protocols import Sandbox, Unavailable
-from tests.contracts.sandbox import SandboxContract
+from tests.contracts.sandbox import POOL, SandboxContract
 
 
 def sandbox_behind(level: str) -> ProcessSandbox:
     """Returns a sandbox behind exactly this kind of isolation, or skips."""
-    sandbox = ProcessSandbox(PoolSettings(max_sandboxes=8), levels=(level, "bare"), engine=())
+    sandbox = ProcessSandbox(POOL, levels=(level, "bare"), engine=())
     try:
         protections = {protection.name: protection.on for protection in sandbox.protections()}
     except Unavailable as error:

@@ -8,12 +8,13 @@ from app.adapters.sandbox.process import ProcessSandbox
 from app.ports.protocols import Sandbox
 from tests.contracts.controls import ControlContract
 from tests.contracts.evaluator_styles import EvaluatorStyleContract
+from tests.contracts.sandbox import POOL
 from tests.integration.test_sandbox_docker import docker_sandbox
 
 
 @pytest.fixture(scope="module")
 def processes() -> Iterator[Sandbox]:
-    sandbox = ProcessSandbox()
+    sandbox = ProcessSandbox(POOL)
     yield sandbox
     sandbox.close()
 
