@@ -2,8 +2,9 @@
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -58,6 +59,22 @@ def test_further_fields_go_with_each_request_of_the_embedder(model_loop: ModelLo
         own = replace(spec(mock.base_url), extra_body={"input": [1]})
         with pytest.raises(Misconfigured, match="HTTP 400"):
             OpenAIEmbedder(own, model_loop).embed([PROGRAM])
+
+
+def test_vectors_are_waited_for_as_long_as_the_setting_says():
+    waited: list[float] = []
+
+    class Loop:
+        def run(self, work: Coroutine[Any, Any, Any], seconds: float) -> dict[str, Any]:
+            work.close()
+            waited.append(seconds)
+            return {PROGRAM: (1.0,)}
+
+    loop: Any = Loop()
+    patient = replace(spec("http://h/v1"), timeout_seconds=7.0)
+
+    assert OpenAIEmbedder(patient, loop).embed([PROGRAM]) == [(1.0,)]
+    assert waited == [7.0]
 
 
 def test_an_endpoint_without_embeddings_is_a_matter_of_settings(model_loop: ModelLoop):
