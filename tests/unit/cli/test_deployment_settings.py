@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from app.cli import compare, session
-from app.cli.output import Screen
 from app.cli.plan import SettingLayers, plan_run
 from app.cli.target import Target
 from app.config.layers import UsageError, from_assignments
 from app.config.settings import RunSettings
+from app.ports.protocols import Protection
 from app.ports.records import Worker
 from app.reports.folder import snapshot
 from tests.engine.toy import problem
@@ -99,22 +99,25 @@ def test_the_settings_of_a_run_that_has_ended_are_those_its_workers_applied() ->
     assert different["settings"]["sandbox"]["runtime"] == ["runsc", "runc"]
 
 
-def test_an_embedded_run_waits_for_a_service_as_long_as_the_setting_says(
+def test_an_embedded_run_says_its_protections_and_waits_as_long_as_the_setting_says(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     @contextmanager
     def opened(*_: object, **more: object) -> Iterator[Any]:
-        yield SimpleNamespace(protections=list, store=None)
+        there = [Protection("a filter", True, "")]
+        yield SimpleNamespace(protections=lambda: there, store=None)
 
     monkeypatch.setattr(session, "open_sandbox", opened)
     monkeypatch.setattr(session, "open_ledger", opened)
     monkeypatch.setattr(session.bootstrap, "context", lambda *_, **more: None)
     settings = RunSettings.model_validate({"queue": {"patience_seconds": 7}})
 
-    with session.open_session(
-        Target(tmp_path), settings, inline=True, screen=Screen(json=True)
-    ) as found:
+    said: list[str] = []
+    screen: Any = SimpleNamespace(say=said.append)
+
+    with session.open_session(Target(tmp_path), settings, inline=True, screen=screen) as found:
         assert found.patience_seconds == 7.0
+    assert said == ["sandbox: 1 of 1 protections on (-v names them)"]
 
 
 def test_workers_of_an_embedded_run_get_its_settings_as_variables_of_their_own() -> None:
