@@ -153,7 +153,7 @@ def embedded_stack(target: Target, environment: Mapping[str, str] | None = None)
         raise UsageError(why, where=variable, remedy="Correct the variable, or leave it out.")
 
     def upgrade(database_url: str) -> None:
-        from app.adapters.store import schema  # half a second, while the servers start
+        from app.adapters.store import schema  # SQLAlchemy, while the servers start
 
         schema.upgrade(database_url)
 

@@ -3,10 +3,12 @@
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import psycopg
 import pytest
+from alembic.script import ScriptDirectory
 from psycopg.errors import CheckViolation, ProgramLimitExceeded
 from sqlalchemy import create_engine, text
 
@@ -189,6 +191,10 @@ def test_the_schema_goes_up_and_down_again(empty_database: str) -> None:
     assert schema.version(empty_database).found is None
     schema.upgrade(empty_database)
     assert schema.version(empty_database).current
+
+
+def test_the_schema_that_is_needed_is_that_of_the_last_migration(repository: Path) -> None:
+    assert ScriptDirectory(str(repository / "migrations")).get_current_head() == schema.NEEDED
 
 
 def test_a_schema_of_another_version_is_not_migrated_blindly(empty_database: str) -> None:

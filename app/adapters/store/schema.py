@@ -1,19 +1,24 @@
-"""The schema's version: what the database has, what the code needs, and the way there."""
+"""The schema's version: what the database has, what the code needs, and the way there.
+
+Alembic is imported where a schema changes: every command and every worker asks for the version.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from alembic.util.exc import CommandError
-from sqlalchemy import create_engine, pool
+from sqlalchemy import create_engine, pool, text
 from sqlalchemy.exc import InterfaceError, OperationalError
 
 import migrations
 from app.adapters.store.outage import CONNECT_SECONDS
 from app.ports.protocols import Misconfigured, Unavailable
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+NEEDED = "0001"
+"""The revision that this code was written for: the head of `migrations`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +31,7 @@ class SchemaVersion:
     """
 
     found: str | None
-    needed: str
+    needed: str = NEEDED
 
     @property
     def current(self) -> bool:
@@ -48,6 +53,11 @@ def upgrade(url: str, revision: str = "head") -> None:
       Unavailable: The database cannot be reached.
       Misconfigured: The database has a revision that this version does not know.
     """
+    if revision == "head" and version(url).current:
+        return
+    from alembic import command
+    from alembic.util.exc import CommandError
+
     try:
         command.upgrade(_config(url), revision)
     except (OperationalError, InterfaceError) as error:
@@ -61,6 +71,8 @@ def upgrade(url: str, revision: str = "head") -> None:
 
 def downgrade(url: str, revision: str) -> None:
     """Takes a database back to a revision; `base` drops everything."""
+    from alembic import command
+
     command.downgrade(_config(url), revision)
 
 
@@ -70,19 +82,25 @@ def version(url: str) -> SchemaVersion:
     Raises:
       Unavailable: The database cannot be reached.
     """
-    needed = ScriptDirectory.from_config(_config(url)).get_current_head()
     engine = create_engine(
         url, poolclass=pool.NullPool, connect_args={"connect_timeout": CONNECT_SECONDS}
     )
     try:
         with engine.connect() as connection:
-            found = MigrationContext.configure(connection).get_current_revision()
+            migrated = connection.scalar(text("SELECT to_regclass('alembic_version')")) is not None
+            found = (
+                connection.scalar(text("SELECT version_num FROM alembic_version"))
+                if migrated
+                else None
+            )
     except (OperationalError, InterfaceError) as error:
         raise Unavailable(f"the database: {error.orig}") from error
-    return SchemaVersion(found, str(needed))
+    return SchemaVersion(found)
 
 
-def _config(url: str) -> Config:
+def _config(url: str) -> "Config":
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", str(Path(migrations.__path__[0])))
     config.attributes["url"] = url
