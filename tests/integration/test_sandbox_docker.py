@@ -88,7 +88,7 @@ def held_up_at_the_deadline() -> bytes:
 _end_of_trial = TrialRun._end
 
 def _end_late(trial):
-    if trial._stopped_by == "timeout":
+    if trial._usage.stopped_by == "timeout":
         time.sleep(2.5)
     return _end_of_trial(trial)
 
