@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 _COLLECTED_AFTER = 20_000, 20, 50
 """Thresholds of the garbage collector: steps make few cycles, and each collection stops all of a
 worker's threads."""
+_SWITCH_SECONDS = 0.02
+"""How long one thread computes while others wait for the interpreter's lock.  With Python's 5 ms, a
+worker of 64 conversations spends a twentieth more processor time on handing the lock over."""
 
 
 @functools.cache
@@ -76,6 +79,7 @@ def prepare(sender: Any, **_: Any) -> None:
     trial.
     """
     _context_or_exit()
+    sys.setswitchinterval(_SWITCH_SECONDS)
     _lower_priority(Settings().nice)
     _serve_metrics()
     queues = sender.app.amqp.queues.consume_from

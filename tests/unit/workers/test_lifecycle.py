@@ -1,5 +1,6 @@
 """What a worker does at its start, by its variables."""
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +28,7 @@ def done(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     monkeypatch.setattr(lifecycle, "_context_or_exit", lambda: None)
     monkeypatch.setattr(lifecycle, "_lower_priority", lambda nice: found.update(nice=nice))
+    monkeypatch.setattr(sys, "setswitchinterval", lambda seconds: found.update(turn=seconds))
     monkeypatch.setattr(lifecycle, "serve", lambda address: found.update(metrics=address))
     monkeypatch.setattr(lifecycle, "clear_orphans", clear)
     return found
@@ -41,7 +43,7 @@ def test_a_worker_takes_priority_metrics_and_owner_from_its_variables(
 
     started("cpu")
 
-    assert done == {"nice": 7, "metrics": "127.0.0.1:9464", "owner": "mine"}
+    assert done == {"turn": 0.02, "nice": 7, "metrics": "127.0.0.1:9464", "owner": "mine"}
 
 
 def test_a_worker_without_variables_serves_no_metrics(
@@ -52,4 +54,4 @@ def test_a_worker_without_variables_serves_no_metrics(
 
     started("control")
 
-    assert done == {"nice": None}
+    assert done == {"turn": 0.02, "nice": None}
