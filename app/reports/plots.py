@@ -23,6 +23,8 @@ from app.reports.view import best_by_square, lowest_shown
 SIZE = (9.0, 5.2)
 TICKS = 6
 """Labels of an axis of the grid, about."""
+_MARGIN = 0.05
+"""The share of what is shown that is left free above it, as matplotlib does."""
 INK, SOFT, DOT, BEST = "#1f2933", "#8895a7", "#9fb3c8", "#d64545"
 COLORS, BELOW_COLORS = "viridis", "#3b3b3b"
 PALETTE = (
@@ -70,7 +72,8 @@ def evolution(course: Course, baselines: Mapping[str, float], title: str) -> Fig
     plot.set_xlim(0, end * 1.01)
     low = lowest_shown(values, best[-1].fitness if best else None)
     if low is not None:
-        plot.set_ylim(bottom=low)
+        high = max([best[-1].fitness, *baselines.values()])
+        plot.set_ylim(low, high + _MARGIN * (high - low))
         hidden = sum(value < low for value in values)
         note = f"{hidden} of {len(values)} below the view"
         plot.set_title(note, loc="right", color=SOFT, fontsize=9)
