@@ -233,18 +233,15 @@ def _grid(
     filled = len({elite.cell for _, elite in elites})
     hidden = f"; best over {', '.join(axis.name for axis in axes[2:])}" if len(axes) > 2 else ""
     islands = len({island for island, _ in elites})
-    plot.set_title(
-        f"{filled} of {cells} cells, {islands} islands merged{hidden}",
-        loc="right",
-        color=SOFT,
-        fontsize=9,
-    )
+    merged = f", {islands} islands merged" if islands > 1 else ""
+    note = f"{filled} of {cells} cells{merged}{hidden}"
+    plot.set_title(note, loc="right", color=SOFT, fontsize=9)
 
 
 def _numbers(plot: Plot, best: dict[tuple[int, int], Elite], lowest: float) -> None:
     highest = max(elite.fitness for elite in best.values())
     span = highest - lowest
-    decimals = min(max(1 - math.floor(math.log10(span)), 0), 6) if span > 0 else 3
+    decimals = min(max(2 - math.floor(math.log10(span)), 0), 6) if span > 0 else 3
     for (column, row), elite in best.items():
         fitness = elite.fitness
         text = f"{fitness:.{decimals}f}" if abs(fitness) < 1e5 else f"{fitness:.2e}"

@@ -126,6 +126,21 @@ def test_axes_are_labelled_with_their_ranges():
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "2", "4", "6", "8"]
 
 
+def test_fitness_in_cells_tells_close_programs_apart():
+    elites = [elite(-2.8, 0, 0), elite(-3.2, 1, 0), elite(-20.0, 2, 0)]
+
+    axes = archive(elites, TWO, "run").axes[0]
+
+    assert {text.get_text() for text in axes.texts} == {"-2.80", "-3.20", "-20.00"}
+    assert axes.get_title("right") == "3 of 12 cells"
+
+
+def test_merged_islands_are_counted():
+    axes = archive([elite(1.0, 0, 0), (1, elite(2.0, 1, 0)[1])], TWO, "run").axes[0]
+
+    assert axes.get_title("right") == "2 of 12 cells, 2 islands merged"
+
+
 def test_baselines_of_one_fitness_share_a_line():
     baselines = {"first fit": 0.25, "best fit": 0.5, "initial program": 0.5}
 
