@@ -82,6 +82,11 @@ class TestBareProcessesUnderAttack(SampledAttackContract):
         *(a for a in ATTACKS if (WHOLE_CORPUS or a.name in SAMPLED) and a not in ON_LIMITS),
         *ON_LIMITS,
     )
+    only_guarded = tuple(
+        name
+        for name in SampledAttackContract.only_guarded
+        if name not in {attack.name for attack in ON_LIMITS}
+    )
 
     @pytest.fixture
     def sandbox(self, bare: Sandbox) -> Sandbox:
