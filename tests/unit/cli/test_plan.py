@@ -63,9 +63,9 @@ def test_a_run_is_created_with_what_its_settings_say() -> None:
 
 
 def test_a_run_that_asks_a_person_stores_where_its_prompts_are() -> None:
-    asked = planned("llm.provider=human", "llm.model=me", "llm.answers=desk/mine").settings
+    asked = planned("llm.provider=human", "llm.model=me", "llm.answers=answers/mine").settings
 
-    assert asked.llm.answers == str(Path("desk/mine").absolute())
+    assert asked.llm.answers == str(Path("answers/mine").absolute())
 
 
 def test_a_reproducible_run_has_one_proposal_in_flight() -> None:
