@@ -34,8 +34,9 @@ _COLLECTED_AFTER = 20_000, 20, 50
 """Thresholds of the garbage collector: steps make few cycles, and each collection stops all of a
 worker's threads."""
 _SWITCH_SECONDS = 0.02
-"""How long one thread computes while others wait for the interpreter's lock.  With Python's 5 ms, a
-worker of 64 conversations spends a twentieth more processor time on handing the lock over."""
+"""How long one thread computes while others wait for the interpreter's lock; Python's own is 5 ms.
+`docs/laboratory.md`, "Longer turns of threads", has what that is worth with a model over HTTP; a
+worker with the engine inside was not measured, and keeps Python's."""
 
 
 @functools.cache
@@ -79,7 +80,8 @@ def prepare(sender: Any, **_: Any) -> None:
     trial.
     """
     _context_or_exit()
-    sys.setswitchinterval(_SWITCH_SECONDS)
+    if not os.environ.get("EVOQ_VLLM_MODEL"):
+        sys.setswitchinterval(_SWITCH_SECONDS)
     _lower_priority(Settings().nice)
     _serve_metrics()
     queues = sender.app.amqp.queues.consume_from

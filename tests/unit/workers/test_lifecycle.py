@@ -46,6 +46,16 @@ def test_a_worker_takes_priority_metrics_and_owner_from_its_variables(
     assert done == {"turn": 0.02, "nice": 7, "metrics": "127.0.0.1:9464", "owner": "mine"}
 
 
+def test_a_worker_with_the_engine_inside_keeps_the_turns_of_threads(
+    done: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVOQ_VLLM_MODEL", "/a/model")
+
+    started("control")
+
+    assert "turn" not in done
+
+
 def test_a_worker_without_variables_serves_no_metrics(
     done: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
