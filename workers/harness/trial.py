@@ -69,8 +69,7 @@ class TrialRun:
         self._listeners = {p.listener.fileno(): p for p in self._programs if p.listener is not None}
         self._turns: Turns | None = None
         if files.turns is not None:
-            uids = tuple(program.confinement.uid for program in self._programs)
-            self._turns = Turns(state.layout, uids, files.turns)
+            self._turns = Turns(state.layout, files.uids, files.turns)
         self._pipes = TrialPipes(
             state.results, state.streams, len(sources), None if self._turns is None else state.moves
         )

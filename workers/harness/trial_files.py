@@ -39,6 +39,11 @@ class TrialFiles:
     request: dict[str, Any]
     turns: socket.socket | None
 
+    @property
+    def uids(self) -> tuple[int, ...]:
+        """The identity of each program, in order: that of the seats of a game."""
+        return tuple(program.confinement.uid for program in self.programs)
+
 
 def prepare(
     layout: SandboxLayout,

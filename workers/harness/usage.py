@@ -56,7 +56,7 @@ class TrialUsage:
         self._pipes = pipes
         self._children = children
         self._tasks = tasks
-        self._uids = tuple(program.confinement.uid for program in files.programs)
+        self._uids = files.uids
         self._holdings = self._watch_of_holdings(files)
         self._oom_before = processes.oom_kills(state.layout)
         self._times_before: dict[int, processes.ProcessorTime] = {}
