@@ -45,13 +45,14 @@ PAUSE = """import time
 
 
 def think():
-    time.sleep(0.01)
+    time.sleep(0.04)
 
 
 """
 """Begins the programs: their games take long enough to be seen in progress."""
 IN_PROGRESS = """
-    SELECT count(*) = 2 AND bool_and(done >= 1 AND waiting >= 1) AND sum(leased) >= 1
+    SELECT count(*) FILTER (WHERE done >= 1 AND waiting >= 1) >= {tournaments}
+        AND sum(leased) >= 1
     FROM (
         SELECT count(*) FILTER (WHERE evaluation IS NOT NULL) AS done,
             count(*) FILTER (WHERE evaluation IS NULL) AS waiting,
@@ -61,7 +62,7 @@ IN_PROGRESS = """
         GROUP BY run
     ) AS games
 """
-"""Both tournaments have played some of the games of a generation after that of the seeds."""
+"""So many tournaments have played some of the games of a generation after that of the seeds."""
 
 
 @pytest.fixture(params=list(GENERATIONS))
@@ -161,7 +162,9 @@ def test_a_killed_worker_changes_no_result_of_a_tournament(
     with queued_runs(ctx, tmp_path, valkey, database) as queued, ExitStack() as viewers:
         runs = [lifecycle.start(queued.ctx, game, new) for new in tournaments]
         streamed = [viewers.enter_context(streaming(ctx.store, run.id)) for run in runs]
-        attempts = queued.end(runs, IN_PROGRESS)
+        # Both may never be between the games of their only generation at once.
+        disturbed = 1 if generations == 1 else 2
+        attempts = queued.end(runs, IN_PROGRESS.format(tournaments=disturbed))
 
     assert attempts >= 2, "no game was played again"
     for run, frames in zip(runs, streamed, strict=True):
