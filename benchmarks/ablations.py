@@ -19,7 +19,7 @@ from app.domain.search.archive import Bred, Elite, IslandView
 from app.domain.search.recipes.map_elites import CONTENDERS, PROMISING
 from app.domain.search.strategy import Lineage, Move, Strategy, Upkeep
 from app.domain.source.sites import SourceTree, sites
-from app.domain.source.syntax import free_names, number
+from app.domain.source.syntax import nodes, number
 
 FITTEST = 10
 EXPLORE = 0.05
@@ -178,7 +178,7 @@ def _crossed(brief: Brief, draft: Draft) -> Child:
     pairs = [
         (places[id(ours)], copy.deepcopy(theirs))
         for ours, theirs in _differences(source.tree, other)
-        if id(ours) in places and free_names(theirs) <= free_names(ours) | places[id(ours)].names
+        if id(ours) in places and _free_names(theirs) <= _free_names(ours) | places[id(ours)].names
     ]
     if len(pairs) < 2:
         return mutated(brief, draft)  # a child with every difference is the other program
@@ -219,3 +219,8 @@ def _converse(brief: Brief) -> Conversation:
 
 
 CROSS = Operator("cross", _converse, asks_model=False)
+
+
+def _free_names(node: ast.expr) -> frozenset[str]:
+    """Returns the names that an expression reads."""
+    return frozenset(part.id for part in nodes(node) if isinstance(part, ast.Name))

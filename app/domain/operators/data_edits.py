@@ -4,7 +4,6 @@ import ast
 import copy
 import string
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from random import Random
 
 from app.domain.operators.tree_edits import Change, EditTarget, replaced, shown
@@ -130,7 +129,7 @@ def _parts_of_value(site: Site) -> Iterator[Site]:
         case _:
             parts = _elements(site.node)
     for part in parts:
-        yield from _parts_of_value(replace(site, node=part))
+        yield from _parts_of_value(site._replace(node=part))
 
 
 def _elements(node: ast.expr) -> list[ast.expr]:

@@ -6,13 +6,18 @@ from random import Random
 
 from app.domain.operators.tree_edits import Change, EditTarget, replaced, shown
 from app.domain.source.sites import Site
-from app.domain.source.syntax import free_names, literal, number
+from app.domain.source.syntax import literal, number
 
 SAFE_BUILTINS = frozenset(
     ("abs", "min", "max", "sum", "len", "float", "int", "round", "sorted", "pow")
 )
 """Builtins that a grafted expression may use."""
 _DONOR_NODES = 40  # larger expressions are hard to read after a graft
+_OF_ITS_PLACE = frozenset({
+    ast.Lambda, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp, ast.NamedExpr,
+    ast.Starred, ast.Await, ast.Yield, ast.YieldFrom,
+})  # fmt: skip
+"""Expressions that bind names, or that have a meaning only where they stand."""
 _ARITHMETIC: tuple[type[ast.operator], ...] = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 _ORDERINGS: tuple[type[ast.cmpop], ...] = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _TWINS = (
@@ -191,9 +196,9 @@ def _draw_donor(
         for donor in target.donors
         if _is_truth(donor) is truth
         and (truth or number(donor) is None)
-        and free_names(donor) <= names
         and not (isinstance(donor, ast.Name) and donor.id in SAFE_BUILTINS)
-        and graftable(donor)
+        and (read := _names_of_graft(donor)) is not None
+        and read <= names
     ]
     return (
         copy.deepcopy(rng.choice(fitting)) if fitting else None
@@ -202,22 +207,28 @@ def _draw_donor(
 
 def graftable(node: ast.expr) -> bool:
     """Returns whether an expression has the same meaning in another place."""
-    return sum(1 for _ in ast.walk(node)) <= _DONOR_NODES and not any(
-        isinstance(
-            part,
-            ast.Lambda
-            | ast.ListComp
-            | ast.GeneratorExp
-            | ast.SetComp
-            | ast.DictComp
-            | ast.NamedExpr
-            | ast.Starred
-            | ast.Await
-            | ast.Yield
-            | ast.YieldFrom,
-        )
-        for part in ast.walk(node)
-    )
+    return _names_of_graft(node) is not None
+
+
+def _names_of_graft(node: ast.expr) -> set[str] | None:
+    """Returns the names that an expression reads; None where it is not `graftable`.
+
+    The nodes are counted as `ast.walk` gives them.
+    """
+    names: set[str] = set()
+    inner: list[ast.AST] = [node]
+    size = 1
+    for part in inner:
+        if type(part) in _OF_ITS_PLACE:
+            return None
+        if isinstance(part, ast.Name):
+            names.add(part.id)
+        parts = list(ast.iter_child_nodes(part))
+        size += len(parts)
+        if size > _DONOR_NODES:
+            return None
+        inner += parts
+    return names
 
 
 def _is_truth(node: ast.expr) -> bool:

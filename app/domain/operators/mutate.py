@@ -89,16 +89,18 @@ def _edited(
     """Returns one to three edits, each of the text that the edit before it left; [] for none."""
     kinds, weights = [edit for edit, _ in edits], [weight for _, weight in edits]
     changes: list[Change] = []
-    target = _target(parent.source, donors, rng)
+    target = None  # of an edit to come: an edit spends its own
     for _ in range(_ATTEMPTS):
         for _ in range(rng.choices((1, 2, 3), (6, 3, 1))[0]):
             [edit] = rng.choices(kinds, weights)
+            if target is None:
+                target = _target(changes[-1].text if changes else parent.source, donors, rng)
             change = edit(target, rng)
             if change is None:
                 continue  # the tree is as it was
             if syntax_fault(change.text) is None:
                 changes.append(change)
-            target = _target(changes[-1].text if changes else parent.source, donors, rng)
+            target = None
         if changes:
             break
     return changes

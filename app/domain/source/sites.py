@@ -6,8 +6,8 @@ is rendered anew; every other line of the text keeps its comments and its layout
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
 from app.domain.source import regions
 from app.domain.source.syntax import argument_names, bound_names, nodes, number, syntax_tree
@@ -25,9 +25,8 @@ _SIZING = frozenset(
 Anchor: TypeAlias = ast.stmt | ast.expr
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
-    """An expression that may be replaced.
+class Site(NamedTuple):
+    """An expression that may be replaced; a program has hundreds.
 
     Attributes:
       anchor: The statement or expression that is rendered anew when the node is replaced.
@@ -168,7 +167,7 @@ def _expressions(site: Site) -> Iterator[Site]:
         return
     match node:
         case ast.Compare() | ast.BoolOp() | ast.UnaryOp(op=ast.Not()):
-            yield replace(site, truth=True)
+            yield site._replace(truth=True)
         case (
             ast.Name() | ast.Attribute() | ast.Call() | ast.Subscript() | ast.BinOp() | ast.IfExp()
         ):
@@ -184,34 +183,34 @@ def _expressions(site: Site) -> Iterator[Site]:
 
 def _operands(site: Site) -> Iterator[Site]:
     """Yields the expressions one level below a site, whether or not they may be replaced."""
-    site = replace(site, exponent=False)
+    site = site._replace(exponent=False)
     match site.node:
         case ast.Call(args=arguments, keywords=keywords) as call:
             sizing = site.structural or _called(call) in _SIZING
             for argument in arguments:
-                yield replace(site, node=argument, structural=sizing)
+                yield site._replace(node=argument, structural=sizing)
             for keyword in keywords:
                 integer = isinstance(number(keyword.value), int)  # axis=0, size=3
-                yield replace(site, node=keyword.value, structural=sizing or integer)
+                yield site._replace(node=keyword.value, structural=sizing or integer)
         case ast.BinOp(left=left, op=op, right=right):
-            yield replace(site, node=left)
-            yield replace(site, node=right, exponent=isinstance(op, ast.Pow))
+            yield site._replace(node=left)
+            yield site._replace(node=right, exponent=isinstance(op, ast.Pow))
         case ast.BoolOp(values=parts) | ast.List(elts=parts) | ast.Tuple(elts=parts):
             for part in parts:
-                yield replace(site, node=part)
+                yield site._replace(node=part)
         case ast.UnaryOp(operand=operand):
-            yield replace(site, node=operand)
+            yield site._replace(node=operand)
         case ast.Compare(left=left, comparators=others):
             for part in (left, *others):
-                yield replace(site, node=part)
+                yield site._replace(node=part)
         case ast.IfExp(test=test, body=body, orelse=orelse):
             for part in (test, body, orelse):
-                yield replace(site, node=part)
+                yield site._replace(node=part)
         case ast.Lambda(args=arguments, body=body):
-            yield replace(site, node=body, names=site.names.union(argument_names(arguments)))
+            yield site._replace(node=body, names=site.names.union(argument_names(arguments)))
         case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() as comprehension:
             bound = _targets([part.target for part in comprehension.generators])
-            yield replace(site, node=comprehension.elt, names=site.names | bound)
+            yield site._replace(node=comprehension.elt, names=site.names | bound)
 
 
 def _targets(targets: Sequence[ast.expr]) -> frozenset[str]:

@@ -188,11 +188,6 @@ def argument_names(arguments: ast.arguments) -> tuple[str, ...]:
     return tuple(parameter.arg for parameter in parameters if parameter is not None)
 
 
-def free_names(node: ast.expr) -> frozenset[str]:
-    """Returns the names that an expression reads."""
-    return frozenset(part.id for part in nodes(node) if isinstance(part, ast.Name))
-
-
 @remembered
 def unbound_names(text: str) -> frozenset[str]:
     """Returns names that a function reads on a line before the first line that binds them.
