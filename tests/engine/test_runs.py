@@ -403,13 +403,20 @@ def test_tune_tries_the_fittest_skeleton_until_it_stalls(ctx: Context) -> None:
     assert followed > 10
 
 
+PLACES = ((1, 0), (4, 0), (2, 3), (50, 0), (50, 2))
+"""How many of an island's fittest, after how many others."""
+
+
 def test_an_island_counts_the_children_of_its_fittest(ctx: Context) -> None:
     run = run_to_the_end(ctx, problem(), new_run(problem(), budget=40, islands=1))
     with ctx.store.begin() as tx:
         settled = tx.history.settled(run)
         island = tx.archive.island(run, 0)
         few, all_ = island.bred(4, 2), island.bred(50, 1000)
-        fittest = island.best(50)
+        fittest = tx.archive.island(run, 0).best(50)
+        assert [island.best(n, skip) for n, skip in PLACES] == [
+            fittest[skip : skip + n] for n, skip in PLACES
+        ], "whether or not `bred` has read them"
     children = Counter(one.parents[0] for one in settled if not one.seed and one.parents)
     assert tuple(bred.elite for bred in all_) == fittest
     assert [bred.children for bred in all_] == [children[elite.program] for elite in fittest]

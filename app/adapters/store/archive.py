@@ -154,7 +154,8 @@ _TWIN = """
 class SqlIsland:
     """An island of the ledger; see `IslandView`.
 
-    Reads when it is asked, so it lives no longer than its transaction.
+    Reads when it is asked, so it lives no longer than its transaction.  `best` does not read again
+    what `bred` has read.
     """
 
     def __init__(
@@ -170,6 +171,7 @@ class SqlIsland:
         self._index = index
         self._row = row
         self._making = making
+        self._fittest: tuple[Elite, ...] = ()
 
     @property
     def index(self) -> int:
@@ -210,6 +212,8 @@ class SqlIsland:
         return tuple(record.fitness for record in result)
 
     def best(self, n: int, skip: int = 0) -> tuple[Elite, ...]:
+        if skip + n <= len(self._fittest):
+            return self._fittest[skip : skip + n]
         params = {"run": self._run, "island": self._index, "n": n, "skip": skip}
         return tuple(elite_of(record) for record in rows(self._c, _BEST, params))
 
@@ -220,13 +224,10 @@ class SqlIsland:
     def bred(self, n: int, most: int) -> tuple[Bred, ...]:
         params = {"run": self._run, "island": self._index, "n": n, "most": most}
         result = rows(self._c, _BRED, params)
+        self._fittest = tuple(map(elite_of, result))
         return tuple(
-            Bred(
-                elite_of(record),
-                min(most, record.children + self._making(record.program)),
-                record.duplicates,
-            )
-            for record in result
+            Bred(elite, min(most, each.children + self._making(each.program)), each.duplicates)
+            for elite, each in zip(self._fittest, result, strict=True)
         )
 
     def elite(self, program: ProgramId) -> Elite | None:
