@@ -194,7 +194,7 @@ def _reached(stack: Stack, run: Run, settled: int) -> Mark:
             return Mark(time.monotonic(), now, _commits(stack), _seconds())
         if current.state is not RunState.RUNNING:
             raise SystemExit(f"the run is {current.state.value}: {current.reason}")
-        time.sleep(0.1)
+        time.sleep(0.5)
 
 
 def _commits(stack: Stack) -> int:
