@@ -47,6 +47,7 @@ from app.cli.show import show
 from app.cli.transfer import export_run, import_run
 from app.cli.up import up
 from app.logs import filter_secrets
+from app.startup import start_quickly
 
 NAME = "evoq"
 _EXAMPLES = "\n\nExamples:\n"
@@ -147,6 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
       arguments: None means the arguments of this process.
     """
+    start_quickly()
     filter_secrets()
     for name in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(name) is not signal.SIG_IGN:  # as `nohup` wants it

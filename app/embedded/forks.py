@@ -16,16 +16,18 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
 from app.embedded.children import ChildProcess, EmbeddedError, Ending, remedy, write_record
 from app.embedded.launch import end_with_parent
+from app.startup import collect_as_usual
 
 CELERY = "celery"
 _MODULES = (
-    *("celery.__main__", "celery.bin.celery", "celery.apps.beat", "celery.concurrency.thread"),
+    *("celery.bin.worker", "celery.bin.beat", "celery.apps.beat", "celery.concurrency.thread"),
     *("celery.app.log", "celery.loaders.app", "celery.utils.debug", "celery.worker.pidbox"),
     *("celery.worker.strategy", "kombu.transport.redis", "sqlalchemy.dialects.postgresql.psycopg"),
     *("app.celery", "app.adapters.queue.celery", "app.adapters.store.group_commit"),
@@ -51,6 +53,22 @@ class Forked(BaseException):
     def __init__(self, command: Sequence[str]) -> None:
         super().__init__()
         self.command = command
+
+
+@contextmanager
+def _absent(name: str) -> Iterator[None]:
+    """Makes a package that is not imported yet an absent one, for modules that do without it.
+
+    Celery's commands compile the grammar of Python, to show programs in colour.
+    """
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment]  # that is what `import` looks for
+    try:
+        yield
+    finally:
+        del sys.modules[name]
 
 
 class Imports:
@@ -81,12 +99,13 @@ class Imports:
         self._thread.join()
         if not self._ready and not self._why:
             self._ready = True
-            gc.collect()
             gc.freeze()  # what is collected in a child is what the child made
         return self._ready
 
     def _import(self) -> None:
         try:
+            with _absent("pygments"):
+                importlib.import_module("celery.bin.base")
             for name in _MODULES:
                 importlib.import_module(name)
         except Exception:  # of any kind: the modules are not this one's
@@ -139,11 +158,26 @@ def fork(
 
 
 def run_celery(command: Sequence[str]) -> NoReturn:
-    """Runs a Celery command in this process, as `python -m celery` would."""
-    main = importlib.import_module("celery.__main__")
+    """Runs `celery -A app worker …` or `celery -A app beat …` in this process.
+
+    As `python -m celery` would, which imports Celery's other commands too, and Flower: an eighth of
+    what a stack's processes would import.
+    """
+    import celery
+    from celery.app.utils import find_app
+    from celery.bin.base import CLIContext
+    from celery.bin.beat import beat
+    from celery.bin.worker import worker
+
     # Celery starts itself again by its first argument.
-    sys.argv = [str(main.__file__), *command[1:]]
-    main.main()
+    sys.argv = [str(Path(celery.__file__).with_name("__main__.py")), *command[1:]]
+    _, _, application, name, *arguments = command
+    {"worker": worker, "beat": beat}[name].main(
+        arguments,
+        prog_name=name,
+        auto_envvar_prefix=f"CELERY_{name.upper()}",
+        obj=CLIContext(find_app(application), no_color=False, workdir=None),
+    )
     sys.exit()
 
 
@@ -205,6 +239,7 @@ def _begin(
         os.environ.clear()
         os.environ.update(environment)
         tempfile.tempdir = None  # it may be another by this environment
+        collect_as_usual()
         _show(command)
         end_with_parent(parent, int(ending.orphaned))
     except BaseException:

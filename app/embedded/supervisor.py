@@ -34,6 +34,7 @@ from app.embedded.worker_set import (
     process_environment,
     worker_processes,
 )
+from app.startup import start_quickly
 
 POLL_SECONDS = 0.5
 """How often the processes are checked."""
@@ -232,6 +233,7 @@ def _require_free(port: int) -> None:
 
 def main() -> None:
     """Runs the stack of the folder on the command line."""
+    start_quickly()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:

@@ -27,3 +27,21 @@ def test_a_worker_imports_no_library_that_only_some_of_its_steps_use(then: str) 
     )
 
     assert imported.stdout.split() == []
+
+
+def test_a_worker_that_is_forked_imports_no_other_command_of_celery() -> None:
+    code = """
+import os, sys
+from app.embedded.forks import Imports
+imports = Imports()
+assert imports.fork(os.environ) or sys.platform != "linux"
+import pygments
+print(*(m for m in sys.argv[1:] if m in sys.modules))
+"""
+    others = ["flower", "tornado", "prompt_toolkit", "click_repl", "pygments.lexers", *_SELDOM]
+
+    imported = subprocess.run(
+        [sys.executable, "-c", code, *others], capture_output=True, text=True, check=True
+    )
+
+    assert imported.stdout.split() == []
