@@ -158,6 +158,11 @@ def main() -> None:
         for mode in Mode:
             rows.append(measure_sandbox(f"process {level}, {mode.value}", sandbox, mode, trials))
         sandbox.close()
+        pool = PoolSettings(max_sandboxes=1, spares=0, max_trials=1)
+        fresh = ProcessSandbox(pool, levels=(level, "bare"), engine=())
+        name = f"process {level}, a sandbox per trial"
+        rows.append(measure_fresh(name, fresh, 0.0, max(5, trials // 10)))
+        fresh.close()
     if engine_answers(2.0):
         rows += rows_of_containers(sandboxes, trials)
     print("| sandbox | median ms | p95 ms | CPU ms per trial, measured | trials/s, all cores |")

@@ -4,17 +4,24 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from app.adapters.sandbox import container_connection, warm_sandbox
-from app.adapters.sandbox.bundle import frame_of, harness_texts
+from app.adapters.sandbox import container_connection, docker, warm_sandbox
+from app.adapters.sandbox.bundle import (
+    compiled_elsewhere,
+    frame_of,
+    harness_frame,
+    harness_texts,
+)
 from app.adapters.sandbox.docker import ContainerSettings, DockerSandbox, profile
 from app.adapters.sandbox.engine import DEFAULT_IMAGE
 from app.adapters.sandbox.engine_socket import engine_answers
 from app.adapters.sandbox.images import Images
 from app.adapters.sandbox.pool import PoolSettings
+from app.adapters.sandbox.warm_sandbox import WarmSandbox
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.problem import Job, Mode
 from app.ports.protocols import Sandbox
@@ -125,3 +132,29 @@ def test_where_the_kernel_refuses_no_fork_too_many_processes_end_a_trial(
     claimed = {row.name for row in sandbox.protections() if row.on}
     assert "a bound on the processes of a trial" in claimed
     sandbox.close()
+
+
+OF_NO_VERSION = bytes(8)
+"""What no interpreter has compiled."""
+
+
+@pytest.mark.docker
+def test_one_container_of_an_image_compiles_the_harness_for_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    foreign = compiled_elsewhere(harness_frame(), OF_NO_VERSION)
+    monkeypatch.setattr(warm_sandbox, "harness_frame", lambda: foreign)
+    compiled: list[bytes] = []
+
+    def boot(*arguments: Any) -> WarmSandbox:
+        booted = WarmSandbox(*arguments)
+        compiled.append(booted.compiled)
+        return booted
+
+    monkeypatch.setattr(docker, "WarmSandbox", boot)
+    sandbox = docker_sandbox()
+    for mode in Mode:
+        job = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, mode)
+        assert metrics(sandbox.run(job)) == {"combined_score": 25}
+    sandbox.close()
+    assert [bool(each) for each in compiled] == [True, False]

@@ -7,7 +7,6 @@ forked process also imports the program, it keeps the right to take a throw-away
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gc
 import importlib.util
@@ -458,6 +457,8 @@ def _call(
     try:
         returned = vars(module)[request["function"]](*paths, **named)
         if inspect.isawaitable(returned):
+            import asyncio  # the zygote has imported it where the evaluator's text shows the need
+
             returned = asyncio.run(_awaited(returned))
         if inspect.isgenerator(returned):
             returned = result.played(returned, moves, showing)

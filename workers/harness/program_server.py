@@ -6,7 +6,6 @@ so the evaluator's side validates everything it sends.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import importlib.util
@@ -111,7 +110,7 @@ class ProgramServer:
         if operation == "global":
             return getattr(self._loaded(), rest[0])
         if operation == "await":
-            return asyncio.run(_awaited(_call(getattr(self._loaded(), rest[0]), rest[1], rest[2])))
+            return _run(_call(getattr(self._loaded(), rest[0]), rest[1], rest[2]))
         target = self._objects[rest[0]]
         if operation == "attribute":
             return getattr(target, rest[1])
@@ -312,6 +311,12 @@ def _parts(target: Any) -> list[Any] | None:
 
 def _special(name: str) -> Any:
     return lambda target, *rest: getattr(target, name)(*rest)
+
+
+def _run(awaitable: Any) -> Any:
+    import asyncio  # a quarter of what the harness imports, for the few programs that need it
+
+    return asyncio.run(_awaited(awaitable))
 
 
 async def _awaited(awaitable: Any) -> Any:

@@ -8,8 +8,9 @@ results are passed to the worker unread.
 from __future__ import annotations
 
 import gc
-import importlib
+import importlib.util
 import json
+import marshal
 import os
 import select
 import signal
@@ -17,6 +18,7 @@ import struct
 import sys
 import time
 from dataclasses import asdict
+from types import CodeType
 from typing import Any
 
 from . import (
@@ -61,22 +63,26 @@ _UNISOLATED, _ENGINE = "unisolated", "engine"
 """Why a sandbox refuses to serve: the worker knows the words."""
 
 
-def main(modules: dict[str, str]) -> None:
+def main(modules: dict[str, str], codes: dict[str, CodeType], known: bool) -> None:
     """Serves the worker on this process's standard streams.
 
     Args:
       modules: Path under the harness's directory to source text, for the evaluator's stub.
+      codes: Those that this interpreter has imported, or could, compiled.
+      known: Whether the worker had them compiled; if not, a container's answer returns them.
     """
     host = _take_standard_streams()
     received = frames.read_header(host[0])
     if received is None:
         return
     boot = received[0]
-    entered = _entered(boot, modules, host)
+    entered = _entered(boot, modules, codes, host)
     if entered is None:
         return
     layout, host = entered
     fork_filter, limited = _prepare(boot, layout, modules)
+    _keep_what_is_there()
+    gc.enable()
     filters = _filters(layout, boot["mode"], fork_filter)
     started = evaluator_process.start(layout, boot["mode"], host[0], filters)
     limits.set_environment(confine.program_environment(layout.work))
@@ -94,8 +100,7 @@ def main(modules: dict[str, str]) -> None:
     layout.imported = layout.present()
     if boot["mode"] == "guarded":
         program_server.rehearse(f"{layout.work}/rehearsal.py")
-    gc.collect()
-    gc.freeze()
+    _keep_what_is_there()
     state = ZygoteState(
         layout=layout, mode=boot["mode"], evaluator_zygote=started,
         program_filter=filters.program, fork_filter=filters.fork_filter, host=host,
@@ -103,13 +108,18 @@ def main(modules: dict[str, str]) -> None:
         result_bytes=int(boot["result_bytes"]),
     )  # fmt: skip
     isolation = {**_describe(layout, filters.program), "limits": limited}
-    frames.write_frame(host[1], {**answer, "isolation": isolation})
+    returned = boot["kind"] == "container" and not known
+    compiled = [memoryview(_compiled(codes))] if returned else []
+    frames.write_frame(host[1], {**answer, "isolation": isolation}, compiled)
     while True:
         _serve_one(state)
 
 
 def _entered(
-    boot: dict[str, Any], modules: dict[str, str], host: tuple[int, int]
+    boot: dict[str, Any],
+    modules: dict[str, str],
+    codes: dict[str, CodeType],
+    host: tuple[int, int],
 ) -> tuple[SandboxLayout, tuple[int, int]] | None:
     """Isolates this process; returns its layout and its streams, or None where it is refused.
 
@@ -125,7 +135,7 @@ def _entered(
         frames.write_frame(host[1], {"refused": _ENGINE, "file": file})
         return None
     if boot["interpreter"]:
-        _continue_in(boot, layout, modules, host)
+        _continue_in(boot, layout, modules, codes, host)
     return layout, host
 
 
@@ -163,11 +173,16 @@ def _prepare(
 
 
 def _continue_in(
-    boot: dict[str, Any], layout: SandboxLayout, modules: dict[str, str], host: tuple[int, int]
+    boot: dict[str, Any],
+    layout: SandboxLayout,
+    modules: dict[str, str],
+    codes: dict[str, CodeType],
+    host: tuple[int, int],
 ) -> None:
     """Replaces this process by the interpreter of the problem's environment, now that it is apart.
 
-    What was installed there runs code when its interpreter starts.
+    What was installed there runs code when its interpreter starts.  It takes what this one has
+    compiled, if it is of the same version.
     """
     if not layout.own_root and not boot["unisolated_builds"]:
         frames.write_frame(host[1], {"refused": _UNISOLATED})
@@ -177,10 +192,9 @@ def _continue_in(
         os.set_inheritable(fd, True)
     again = {**boot, "kind": _ENTERED, "layout": asdict(layout), "host": host}
     again["layout"].update(kept=[], imported=[])
-    texts = json.dumps(modules).encode()
     memory = os.memfd_create("harness")
-    uncompiled = struct.pack(">II", 0, 0)  # by a version of Python that this interpreter may not be
-    frames.write_all(memory, memoryview(struct.pack(">I", len(texts)) + texts + uncompiled))
+    texts = _sized(json.dumps(modules).encode())
+    frames.write_all(memory, memoryview(texts + _compiled(codes)))
     frames.write_frame(memory, again)
     os.lseek(memory, 0, os.SEEK_SET)
     os.dup2(memory, 0)
@@ -189,6 +203,15 @@ def _continue_in(
         [boot["interpreter"], "-B", "-s", "-c", boot["bootstrap"]],
         dict(os.environ),
     )
+
+
+def _compiled(codes: dict[str, CodeType]) -> bytes:
+    """Returns compiled modules as the bootstrap reads them."""
+    return importlib.util.MAGIC_NUMBER + _sized(marshal.dumps(codes))
+
+
+def _sized(part: bytes) -> bytes:
+    return struct.pack(">I", len(part)) + part
 
 
 def _continued(
@@ -205,6 +228,12 @@ def _continued(
         if fd >= 0:
             os.set_inheritable(fd, False)
     return layout, (host_in, host_out)
+
+
+def _keep_what_is_there() -> None:
+    """Hides what forks will share from the collector, which would write to each object."""
+    gc.collect()
+    gc.freeze()
 
 
 def _take_standard_streams() -> tuple[int, int]:

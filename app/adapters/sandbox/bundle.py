@@ -19,8 +19,11 @@ _LIBRARIES = ("openevolve", "funsearch", "shinka")
 """Packages that evaluators and programs may import: stand-ins with what they need of them."""
 
 # Small, imported by evaluators and programs alike, and safe to fork after importing.
-_SAFE_TO_PRELOAD = frozenset({"numpy", "scipy", "pandas", "networkx", "sympy", "sklearn"})
+_SAFE_TO_PRELOAD = frozenset(
+    {"asyncio", "numpy", "scipy", "pandas", "networkx", "sympy", "sklearn"}
+)
 
+_LENGTH = struct.Struct(">I")
 _DYNAMIC = (b"numpy", b"__import__", b"importlib.import_module")
 _TEXT_OF_A_PROGRAM = b"EVOQ_PROGRAM_SOURCE", b"getsource"
 _IMPORT = re.compile(rb"^[ \t]*(?:import[ \t]+([^\n#;]+)|from[ \t]+([\w.]+)[ \t]+import)", re.M)
@@ -36,7 +39,9 @@ ENVIRONMENT = {
 """A zygote's environment: nothing of the worker's, which may hold keys."""
 
 _LOADER = """\
-import builtins, importlib.abc, importlib.util, json, marshal, os, struct, sys
+import gc
+gc.disable()  # what is imported stays
+import builtins, importlib.util, json, marshal, os, struct, sys
 sys.path[:] = [p for p in sys.path if p]
 def take(n):
     b = b""
@@ -48,21 +53,25 @@ def take(n):
     return b
 texts = json.loads(take(struct.unpack(">I", take(4))[0]))
 version, compiled = take(4), take(struct.unpack(">I", take(4))[0])
-codes = marshal.loads(compiled) if version == importlib.util.MAGIC_NUMBER else {}
-class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    def find_spec(self, name, path, target=None):
+known = version == importlib.util.MAGIC_NUMBER
+codes = marshal.loads(compiled) if known else {}
+class Finder:  # without the bases in importlib.abc, whose import takes a tenth of a boot
+    def find_spec(self, name, path=None, target=None):
         if name == "evoq_harness":
             return importlib.util.spec_from_loader(name, self, is_package=True)
         if name.startswith("evoq_harness."):
             return importlib.util.spec_from_loader(name, self)
+    def create_module(self, spec):
+        return None
     def exec_module(self, module):
         name = (module.__name__.partition(".")[2] or "__init__") + ".py"
         module.__dict__["__builtins__"] = dict(vars(builtins))
-        code = codes.get(name) or compile(texts[name], "<harness>/" + name, "exec")
-        exec(code, module.__dict__)
+        if name not in codes:
+            codes[name] = compile(texts[name], "<harness>/" + name, "exec")
+        exec(codes[name], module.__dict__)
 sys.meta_path.insert(0, Finder())
 """
-BOOTSTRAP = f"{_LOADER}from evoq_harness.zygote import main\nmain(texts)\n"
+BOOTSTRAP = f"{_LOADER}from evoq_harness.zygote import main\nmain(texts, codes, known)\n"
 """The program for `python3 -c`: it reads the harness from standard input and becomes the zygote.
 
 The harness has its own copy of the built-ins: a program that replaces `len` breaks only itself.
@@ -100,20 +109,31 @@ def frame_of(texts: Mapping[str, str]) -> bytes:
 
     A zygote of another version of Python compiles them itself, which takes a third of its boot.
     """
-    body = json.dumps(texts).encode()
-    codes = marshal.dumps(
-        {
-            name: compile(text, f"<harness>/{name}", "exec", dont_inherit=True, optimize=0)
-            for name, text in texts.items()
-            if "/" not in name
-        }
+    codes = {
+        name: compile(text, f"<harness>/{name}", "exec", dont_inherit=True, optimize=0)
+        for name, text in texts.items()
+        if "/" not in name
+    }
+    return (
+        _sized(json.dumps(texts).encode())
+        + importlib.util.MAGIC_NUMBER
+        + _sized(marshal.dumps(codes))
     )
-    parts = _length(body), body, importlib.util.MAGIC_NUMBER, _length(codes), codes
-    return b"".join(parts)
 
 
-def _length(of: bytes) -> bytes:
-    return struct.pack(">I", len(of))
+def compiled_elsewhere(frame: bytes, compiled: bytes) -> bytes:
+    """Returns a harness's frame with what a zygote of the same interpreter has compiled.
+
+    Args:
+      frame: The harness's, as `frame_of` makes it.
+      compiled: The raw bytes of that zygote's answer to its boot, which are not read here.
+    """
+    (size,) = _LENGTH.unpack_from(frame)
+    return frame[: _LENGTH.size + size] + compiled
+
+
+def _sized(part: bytes) -> bytes:
+    return _LENGTH.pack(len(part)) + part
 
 
 def beyond_the_library(sources: Iterable[bytes], own: Iterable[str] = ()) -> bool:
@@ -160,6 +180,8 @@ def preloads(files: Mapping[str, bytes], numpy: bool) -> list[str]:
     wanted = set()
     if numpy or beyond_the_library(texts.values(), own):
         wanted = {"numpy", "numpy.random"}  # the second is lazy
+    if any(b"async" in contents for contents in texts.values()):
+        wanted.add("asyncio")  # the harness runs what is awaited, and imports no other loop
     for contents in texts.values():
         try:
             tree = syntax_tree(contents)

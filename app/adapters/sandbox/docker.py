@@ -34,6 +34,7 @@ _HARNESS_CPUS = 0.5
 _CPU_PERIOD_MICROSECONDS = 100_000
 _OTHER_KERNEL_MIB, _OTHER_KERNEL_THREADS = 256, 512
 """What a runtime with a kernel of its own, such as gVisor, runs in the container's name."""
+_IMAGES_REMEMBERED = 16
 _CAPABILITIES = ["SETUID", "SETGID", "KILL"]  # take a throw-away identity, and end it
 _TMPFS = {
     "/tmp": "rw,noexec,nosuid,nodev,size=128m,nr_inodes=8192,mode=1777",
@@ -62,6 +63,18 @@ class ContainerSettings:
 
 
 DEFAULT_CONTAINER = ContainerSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class _Created:
+    """A container that has not been started.
+
+    Attributes:
+      image: The id of its image, which no other image can have.
+    """
+
+    container: str
+    image: str
 
 
 class DockerSandbox:
@@ -93,6 +106,7 @@ class DockerSandbox:
         self._boot_seconds = boot_seconds
         self._trials_per_evaluator = pool.trials_per_evaluator
         self._engine_seconds = engine_seconds
+        self._compiled: dict[str, bytes] = {}
         self._pool = Pool(self._start, pool)
 
     def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
@@ -127,27 +141,41 @@ class DockerSandbox:
         return self._pool.ready_sandboxes()
 
     def _start(self, job: Job, numpy: bool) -> WarmSandbox:
+        created = self._create(job.evaluator, job.limits)
         settings = BootSettings(
             "container",
             offset=random.randrange(200_000),
             boot_seconds=self._boot_seconds,
             trials_per_evaluator=self._trials_per_evaluator,
+            compiled=self._compiled.get(created.image, b""),
         )
         connection = ContainerConnection(
-            self._create(job.evaluator, job.limits),
-            self._engine_seconds,
-            own_kernel=bool(self._settings.runtime),
+            created.container, self._engine_seconds, own_kernel=bool(self._settings.runtime)
         )
-        return WarmSandbox(connection, settings, job.evaluator, job.mode, job.limits, numpy)
+        sandbox = WarmSandbox(connection, settings, job.evaluator, job.mode, job.limits, numpy)
+        if sandbox.compiled:
+            self._keep_compiled(created.image, sandbox.compiled)
+        return sandbox
 
-    def _create(self, evaluator: Evaluator, limits: Limits) -> str:
+    def _keep_compiled(self, image: str, compiled: bytes) -> None:
+        """Keeps what a container's interpreter has compiled for containers of the same image.
+
+        It is not read here, and an image could change the harness in its own containers anyway.
+        """
+        if len(self._compiled) >= _IMAGES_REMEMBERED:
+            self._compiled = {}
+        self._compiled[image] = compiled
+
+    def _create(self, evaluator: Evaluator, limits: Limits) -> _Created:
         image = self._images.of(evaluator)
         with engine_client(self._engine_seconds) as engine:
             try:
-                return _create(engine, image, limits, self._settings)
+                container = _create(engine, image, limits, self._settings)
             except ImageNotFound:
                 self._images.forget(evaluator)  # it may have been pruned, and can be built again
-                return _create(engine, self._images.of(evaluator), limits, self._settings)
+                image = self._images.of(evaluator)
+                container = _create(engine, image, limits, self._settings)
+            return _Created(container, str(engine.inspect_container(container)["Image"]))
 
 
 def profile(named: str, default: Path) -> str:

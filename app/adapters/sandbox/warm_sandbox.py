@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from app.adapters.sandbox.bundle import (
     BOOTSTRAP,
+    compiled_elsewhere,
     harness_frame,
     may_execute_a_programs_text,
     preloads,
@@ -22,6 +23,7 @@ _LENGTHS = struct.Struct(">IQ")
 _LARGEST_HEADER = 1 << 20
 _CAPTURED_BYTES = 7 << 16  # six streams of bounded head and tail
 _MOVES_BYTES = 16_385  # as in the harness's `pipes`
+_MOST_COMPILED_BYTES = 2 << 20
 _RESULT_OVERHEAD_BYTES = 65_536  # as in the harness's `zygote_state`
 _EXTRA_MEMORY_MIB = 128
 _BACKSTOP_SECONDS = 5.0  # after the deadline: ending and cleaning inside the sandbox
@@ -152,6 +154,7 @@ class BootSettings:
       interpreter: The problem's own, which a process sandbox starts once it has isolated itself.
       unisolated_builds: Whether it does so also where nothing isolates it.
       engine: Socket files of the machine's Docker engine, which no evaluator may open.
+      compiled: What a sandbox of the same interpreter has compiled; empty for what ours compiles.
     """
 
     kind: str
@@ -165,6 +168,7 @@ class BootSettings:
     interpreter: str = ""
     unisolated_builds: bool = False
     engine: tuple[str, ...] = ()
+    compiled: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +190,7 @@ class WarmSandbox:
     Attributes:
       isolation: Which protections are in force, as the zygote found by trying.
       boot_seconds: What booting cost.
+      compiled: The harness as a container's interpreter compiles it; empty if it had it already.
       served: Trials so far.
       clean: Whether the last trial left nothing; a sandbox that is not clean is replaced.
     """
@@ -204,7 +209,7 @@ class WarmSandbox:
         self.served = 0
         self.clean = True
         self.started = time.monotonic()
-        answer = self._boot(settings, evaluator, mode, limits, numpy)
+        answer, self.compiled = self._boot(settings, evaluator, mode, limits, numpy)
         if "broken" in answer:
             connection.close()
             place = _PLACE.match(answer["broken"])
@@ -225,7 +230,7 @@ class WarmSandbox:
         mode: Mode,
         limits: Limits,
         numpy: bool,
-    ) -> dict[str, Any]:
+    ) -> tuple[dict[str, Any], bytes]:
         alone = may_execute_a_programs_text(evaluator.files)
         boot = {
             "kind": settings.kind,
@@ -251,15 +256,17 @@ class WarmSandbox:
             "environment": dict(evaluator.environment),
         }
         deadline = self.started + settings.boot_seconds + _BACKSTOP_SECONDS
+        harness = harness_frame()
+        if settings.compiled:
+            harness = compiled_elsewhere(harness, settings.compiled)
         try:
-            parts = [harness_frame(), *_frame(boot), *_frame(files, evaluator.files.values())]
+            parts = [harness, *_frame(boot), *_frame(files, evaluator.files.values())]
             self._connection.send(parts, deadline)
-            header, _ = self._receive(deadline, 0)
+            return self._receive(deadline, _MOST_COMPILED_BYTES)
         except (SandboxLost, SandboxOverdue) as error:
             words = self._connection.error_output()
             self._connection.close()
             raise Unavailable(f"a sandbox did not boot: {error} {words}".strip()) from error
-        return header
 
     def run(self, job: Job) -> TrialReport:
         """Runs one trial.
