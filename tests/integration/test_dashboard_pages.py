@@ -15,9 +15,11 @@ import pytest
 import redis
 from playwright.sync_api import (
     Browser,
-    BrowserContext,
+    ConsoleMessage,
+    Error,
     Locator,
     Page,
+    Request,
     expect,
     sync_playwright,
 )
@@ -40,7 +42,6 @@ from tests.integration.dashboard_runs import (
     address_of,
     breed,
     compare,
-    events_of,
     hold_tournament,
     log,
     offer,
@@ -72,16 +73,17 @@ class Visit:
     errors: list[str] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
+    def written(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.errors.append(message.text)
+
+    def failed(self, error: Error) -> None:
+        self.errors.append(str(error))
+
+    def requested(self, request: Request) -> None:
         own = (self.base, self.base.replace("http", "ws", 1), "data:", "blob:")
-        self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on(
-            "request",
-            lambda request: (
-                None if request.url.startswith(own) else self.foreign.append(request.url)
-            ),
-        )
+        if not request.url.startswith(own):
+            self.foreign.append(request.url)
 
     def open(self, path: str) -> Locator:
         """Opens a page and returns its content, once it is drawn."""
@@ -106,11 +108,13 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def session(browser: Browser) -> Iterator[BrowserContext]:
-    """One session for all tests, which keeps the scripts that it has compiled."""
-    opened = browser.new_context()
-    yield opened
-    opened.close()
+def page(browser: Browser) -> Iterator[Page]:
+    """One window for all tests: Chromium takes longer to open one than to draw most pages.
+
+    It keeps the scripts that it has compiled.
+    """
+    with closing(browser.new_context()) as session:
+        yield session.new_page()
 
 
 @pytest.fixture(scope="module")
@@ -145,21 +149,30 @@ def serving_from(folder: Path, database: str, queue: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def visit(session: BrowserContext, served: str) -> Iterator[Visit]:
-    with visiting(session, served) as visited:
+def visit(page: Page, served: str) -> Iterator[Visit]:
+    with visiting(page, served) as visited:
         yield visited
 
 
 @contextmanager
-def visiting(session: BrowserContext, base: str, width: int = 1280) -> Iterator[Visit]:
-    """Opens a page that nobody has visited; at its end nothing wrong has happened in it."""
-    session.clear_cookies()
-    page = session.new_page()
+def visiting(page: Page, base: str, width: int = 1280) -> Iterator[Visit]:
+    """Visits a dashboard as somebody new; at the end nothing wrong has happened in the window."""
+    page.context.clear_cookies()
     page.set_viewport_size({"width": width, "height": 900})
-    visited = Visit(page, base)
+    page.emulate_media(color_scheme="light")
     page.set_default_timeout(60_000)
+    visited = Visit(page, base)
+    watching = (
+        ("console", visited.written),
+        ("pageerror", visited.failed),
+        ("request", visited.requested),
+    )
+    for event, watch in watching:
+        page.on(event, watch)
     yield visited
-    page.close()
+    page.goto("about:blank")
+    for event, watch in watching:
+        page.remove_listener(event, watch)
     assert visited.foreign == []
     assert visited.errors == []
 
@@ -230,7 +243,7 @@ def test_a_page_says_so_while_the_ledger_does_not_answer_and_goes_on_when_it_doe
 def test_what_a_page_is_about_is_painted_without_a_script(browser: Browser, served: str, run: Run):
     with (
         closing(browser.new_context(java_script_enabled=False)) as without,
-        visiting(without, served) as visited,
+        visiting(without.new_page(), served) as visited,
     ):
         visited.page.goto(f"{served}/run/{run.id}")
         expect(visited.page.get_by_role("heading", level=1)).to_have_text("shown")
@@ -332,10 +345,10 @@ def test_the_tree_of_twenty_thousand_programs_shows_what_led_to_improvements(
 
 
 def test_the_games_of_a_run_are_shown_live_and_replayed(
-    session: BrowserContext, served: str, store: SqlStore, run: Run
+    page: Page, served: str, store: SqlStore, run: Run
 ):
     a, _, c = hold_tournament(store, run)
-    with visiting(session, served, width=400) as visited:
+    with visiting(page, served, width=400) as visited:
         visited.page.emulate_media(color_scheme="dark")
         main = visited.open(f"/run/{run.id}")
         main.get_by_role("link", name="Games", exact=True).press("Enter")
@@ -375,7 +388,7 @@ def test_the_games_of_a_run_are_shown_live_and_replayed(
 
 
 def test_a_board_follows_a_game_that_is_played(
-    session: BrowserContext,
+    page: Page,
     store: SqlStore,
     run: Run,
     migrated_database: str,
@@ -390,7 +403,7 @@ def test_a_board_follows_a_game_that_is_played(
     moves = LiveMoves(valkey)
     with (
         serving_from(tmp_path, migrated_database, valkey) as base,
-        visiting(session, base) as visited,
+        visiting(page, base) as visited,
     ):
         main = visited.open(f"/run/{run.id}/games")
         board = main.get_by_role("region", name="Boards").locator(".board").nth(0)
@@ -427,10 +440,11 @@ def test_pages_without_games_say_what_to_do(visit: Visit, run: Run):
     expect(main.get_by_role("link", name="Games", exact=True)).to_be_hidden()
 
 
-def test_every_page_of_an_imported_run_opens(
-    visit: Visit, store: SqlStore, run: Run, tmp_path: Path
+def test_every_page_of_an_imported_run_opens_fits_each_screen_and_loads_nothing_from_elsewhere(
+    visit: Visit, store: SqlStore, run: Run, repository: Path, tmp_path: Path
 ):
-    program = offer(store, run, "x = 7\n", -1.25, 0)
+    compare(store, repository)
+    program = offer(store, run, "def f():\n    return " + " + ".join("1" * 200) + "\n", -1.25, 0)
     hold_tournament(store, run)
     with psycopg.connect(address_of(store)) as c:
         c.execute("UPDATE runs SET state = 'finished' WHERE id = %s", (run.id,))
@@ -439,19 +453,38 @@ def test_every_page_of_an_imported_run_opens(
         write_ledger(store, tx.runs.get(run.id), file)
     copy = read_ledger(store, verified(path, reload), "imported")
     base = f"/run/{copy.id}"
+    pages = {
+        "/": "imported",
+        base: "-1.25",
+        f"{base}/archive?island=0": program[:12],
+        f"{base}/program/{program}": "def f",
+        f"{base}/lineage/{program}": program[:12],
+        f"{base}/tree": program[:12],
+        f"{base}/games": "1 – 0",
+        f"/compare?runs={copy.id}": "imported",
+        "/compare?of=arms": "arms",
+        "/system": "Installation",
+        "/run/nobody": "nobody",
+    }
 
-    main = visit.open(base)
-    expect(main).to_contain_text("-1.25")
-    expect(main).to_contain_text("finished")
-    main.get_by_role("link", name="Games", exact=True).click()
-    boards = main.get_by_role("region", name="Boards").locator(".board")
-    expect(boards.nth(2)).to_contain_text("1 – 0")
-    boards.nth(2).get_by_role("link", name="Replay").click()
+    for shown, text in pages.items():
+        open_fitting(visit, shown, text)
+    main = visit.open(f"{base}/games")
+    main.get_by_role("region", name="Boards").get_by_role("link", name="Replay").last.click()
     expect(main).to_contain_text("after move 3 of 3")
-    visit.open(f"{base}/archive").get_by_role("link", name=program[:12]).click()
-    expect(main.get_by_role("region", name="Source")).to_contain_text("x = 7")
-    for path_ in (f"{base}/lineage/{program}", f"{base}/tree", f"/compare?runs={copy.id}", "/"):
-        expect(visit.open(path_)).to_contain_text(re.compile("imported|Tree"))
+    open_fitting(visit, visit.page.url.removeprefix(visit.base), "after move 3 of 3")
+
+
+def open_fitting(visit: Visit, path: str, text: str) -> None:
+    """Opens a page on a narrow dark screen, and widens it: nothing is wider than the screen."""
+    for width, scheme in ((400, "dark"), (1280, "light")):
+        visit.page.set_viewport_size({"width": width, "height": 900})
+        visit.page.emulate_media(color_scheme=scheme)
+        if width == 400:
+            expect(visit.open(path)).to_contain_text(text)
+        assert visit.page.evaluate("innerWidth") == width
+        wide = visit.page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= width, path
 
 
 def test_a_run_whose_problem_cannot_be_read_says_so_once(visit: Visit, store: SqlStore):
@@ -470,38 +503,6 @@ def test_a_run_whose_problem_cannot_be_read_says_so_once(visit: Visit, store: Sq
     expect(main).to_contain_text("-1.5")
     expect(notice).to_have_count(1)
     expect(visit.open(f"/run/{run.id}/program/{program}")).to_contain_text("x = 8")
-
-
-def test_every_page_fits_each_screen_and_loads_nothing_from_elsewhere(
-    session: BrowserContext, served: str, store: SqlStore, run: Run, repository: Path
-):
-    compare(store, repository)
-    program = offer(store, run, "def f():\n    return " + " + ".join("1" * 200) + "\n", -1.0, 0)
-    hold_tournament(store, run)
-    ended = events_of(store, run)
-    base = f"/run/{run.id}"
-    paths = ("/", base, f"{base}/archive?island=0", f"{base}/program/{program}")
-    more = (
-        f"{base}/lineage/{program}",
-        f"{base}/tree",
-        f"{base}/games",
-        f"{base}/games/{ended}",
-        f"/compare?runs={run.id}",
-        "/compare?of=arms",
-        "/system",
-        "/run/nobody",
-    )
-
-    with visiting(session, served) as visited:
-        for path in (*paths, *more):
-            for width, scheme in ((400, "dark"), (1280, "light")):  # drawn narrow, then widened
-                visited.page.set_viewport_size({"width": width, "height": 900})
-                visited.page.emulate_media(color_scheme=scheme)
-                if width == 400:
-                    visited.open(path)
-                assert visited.page.evaluate("innerWidth") == width
-                wide = visited.page.evaluate("document.documentElement.scrollWidth")
-                assert wide <= width, path
 
 
 def test_the_system_shows_leases_disk_and_what_the_installation_lacks(visit: Visit, run: Run):
