@@ -15,11 +15,13 @@ import psycopg
 import pytest
 import redis
 
+from app import celery
 from app.config.places import places
 from app.embedded.children import EmbeddedError, Identity, read_record
+from app.embedded.forks import Imports
 from app.embedded.stack import EmbeddedStack, Endpoints, attach
 from app.embedded.supervisor import Supervisor
-from app.embedded.worker_set import Flower, WorkerSet, worker_processes
+from app.embedded.worker_set import Flower, RestartedProcess, WorkerSet, worker_processes
 from tests.integration.worker_double import install, until
 
 pytestmark = pytest.mark.skipif(
@@ -127,7 +129,7 @@ def client_elsewhere(root: Path, environment: dict[str, str]) -> "subprocess.Pop
     return started
 
 
-def test_a_stack_prepares_its_database_works_and_leaves_no_process(
+def test_a_stack_is_prepared_works_for_all_its_clients_and_ends_with_the_last(
     root: Path, make: Callable[..., EmbeddedStack]
 ) -> None:
     prepared: list[str] = []
@@ -136,18 +138,28 @@ def test_a_stack_prepares_its_database_works_and_leaves_no_process(
         assert not living(identities(root)) - SERVERS
         prepared.append(database_url)
 
-    stack = make(prepare=prepare)
+    first, second = make(prepare=prepare), make()
     assert attach(root) is None
-    with stack as endpoints:
-        assert prepared == [endpoints.database_url]
-        assert attach(root) == endpoints
-        with redis.Redis.from_url(endpoints.redis_url) as client:
-            until(lambda: int(client.get("ticks:produce") or 0) >= 2, what="two ticks of produce")
-        processes = identities(root)
-        assert living(processes) == WORKERS | SERVERS
-        stack.check()
-        session = os.getsid(0)
-        assert session not in {os.getsid(identity.pid) for identity in processes.values()}
+    with pytest.raises(EmbeddedError, match="has not been started"):
+        first.check()
+    endpoints = first.start(workers=False)
+    assert prepared == [endpoints.database_url]
+    assert attach(root) == endpoints
+    servers = identities(root)
+    assert living(servers) == SERVERS
+
+    assert second.start() == endpoints
+    with redis.Redis.from_url(endpoints.redis_url) as client:
+        until(lambda: int(client.get("ticks:produce") or 0) >= 2, what="two ticks of produce")
+    processes = identities(root)
+    assert living(processes) == WORKERS | SERVERS
+    first.stop()
+    second.check()
+    assert living(servers) == SERVERS
+    session = os.getsid(0)
+    assert session not in {os.getsid(identity.pid) for identity in processes.values()}
+
+    second.stop()
     assert living(processes) == set()
     assert attach(root) is None
     assert sorted(path.name for path in (root / "log").iterdir()) == [
@@ -158,51 +170,9 @@ def test_a_stack_prepares_its_database_works_and_leaves_no_process(
         "worker-cpu-1.log",
         "worker-gpu.log",
     ]
-    with pytest.raises(EmbeddedError, match="has not been started"):
-        stack.check()
 
 
-def test_the_next_start_finds_the_rows_of_the_last(
-    make: Callable[..., EmbeddedStack],
-) -> None:
-    def rows(endpoints: Endpoints, statement: str) -> object:
-        with psycopg.connect(endpoints.database_url.replace("+psycopg", "")) as connection:
-            return connection.execute(statement).rowcount
-
-    first = make()
-    assert rows(first.start(workers=False), "CREATE TABLE kept AS SELECT 1 AS n") == 1
-    first.stop()
-    second = make()
-    assert rows(second.start(workers=False), "SELECT n FROM kept") == 1
-    second.stop()
-
-
-def test_a_second_client_joins_and_the_stack_ends_with_the_last(
-    root: Path, make: Callable[..., EmbeddedStack]
-) -> None:
-    first, second = make(), make()
-    endpoints = first.start(workers=False)
-    processes = identities(root)
-    assert second.start() == endpoints
-    assert living(identities(root)) == WORKERS | SERVERS
-    first.stop()
-    second.check()
-    assert living(processes) == SERVERS
-    processes = identities(root)
-    second.stop()
-    assert living(processes) == set()
-
-
-def test_nothing_is_left_when_the_only_client_is_killed(root: Path, tmp_path: Path) -> None:
-    client = client_elsewhere(root, install(tmp_path))
-    processes = identities(root)
-    assert living(processes) == WORKERS | SERVERS
-    client.kill()
-    client.wait()
-    until(lambda: not living(processes), what="the end of every process")
-
-
-def test_workers_end_with_a_killed_supervisor_and_the_next_start_is_clean(
+def test_workers_end_with_a_killed_supervisor_and_all_with_the_next_client_that_is_killed(
     root: Path, tmp_path: Path, make: Callable[..., EmbeddedStack]
 ) -> None:
     stack = make()
@@ -213,11 +183,15 @@ def test_workers_end_with_a_killed_supervisor_and_the_next_start_is_clean(
     with pytest.raises(EmbeddedError, match="has ended"):
         stack.check()
     stack.stop()
-    again = make()
-    again.start()
-    assert living(identities(root)) == WORKERS | SERVERS
+
+    client = client_elsewhere(root, install(tmp_path))
+    again = identities(root)
+    assert living(again) == WORKERS | SERVERS
     assert living(processes) == set()
-    again.stop()
+
+    client.kill()
+    client.wait()
+    until(lambda: not living(again), what="the end of every process")
 
 
 def test_processes_that_outlived_their_supervisor_are_ended_by_the_next_start(
@@ -275,26 +249,33 @@ def test_a_forked_worker_has_its_own_environment_and_nothing_of_the_supervisor(
     assert b"NOTED" not in environment.keys() & os.environb.keys()
 
 
+def test_a_worker_whose_interpreter_would_differ_is_not_forked_and_comes_back_too(
+    root: Path, tmp_path: Path, valkey: str, broker: redis.Redis
+) -> None:
+    environment = install(tmp_path, PYTHONUTF8="0", EVOQ_REDIS_URL=valkey)
+    specs = {spec.name: spec for spec in worker_processes(WorkerSet(generators=4), environment)}
+    root.mkdir()
+    worker = RestartedProcess(specs["worker-cpu-1"], root, Imports())
+    first = identities(root)["worker-cpu-1"]
+    psutil.Process(first.pid).kill()
+
+    def returned() -> bool:
+        worker.restart_if_due()
+        found = identities(root).get("worker-cpu-1")
+        return found is not None and found != first
+
+    until(returned, what="its return")
+    until(lambda: celery.client(valkey).control.ping(timeout=1), what="its answer")
+    again = identities(root)["worker-cpu-1"]
+    assert psutil.Process(again.pid).cmdline()[1:3] == ["-m", "celery"]
+    worker.stop()
+    assert living({"worker-cpu-1": again}) == set()
+
+
 def test_a_killed_worker_and_a_killed_server_come_back(
     kept: EmbeddedStack, kept_root: Path
 ) -> None:
-    require_return(kept, kept_root)
-    assert forked(identities(kept_root)["worker-cpu-1"])
-
-
-def test_a_worker_whose_interpreter_would_differ_is_not_forked_and_comes_back_too(
-    root: Path, tmp_path: Path, make: Callable[..., EmbeddedStack]
-) -> None:
-    stack = make(environment=install(tmp_path, PYTHONUTF8="0"))
-    stack.start()
-    assert {name for name in WORKERS if forked(identities(root)[name])} == set()
-    require_return(stack, root)
-    assert not forked(identities(root)["worker-cpu-1"])
-    stack.stop()
-
-
-def require_return(stack: EmbeddedStack, root: Path) -> None:
-    """Kills a worker and a server, and waits for both and for their work."""
+    root = kept_root
     before = identities(root)
     for name in ("worker-cpu-1", "valkey"):
         psutil.Process(before[name].pid).kill()
@@ -311,7 +292,8 @@ def require_return(stack: EmbeddedStack, root: Path) -> None:
     with redis.Redis.from_url(endpoints.redis_url) as client:
         client.delete("ticks:produce")
         until(lambda: int(client.get("ticks:produce") or 0) >= 2, what="two ticks of produce")
-    stack.check()
+    kept.check()
+    assert forked(identities(root)["worker-cpu-1"])
 
 
 def test_a_worker_that_cannot_be_started_for_a_while_comes_back(
@@ -351,7 +333,15 @@ def test_a_worker_that_never_lives_is_given_up_with_the_reason(
     stack.stop()
 
 
-def test_flower_answers_its_own_user_only(kept_root: Path) -> None:
+def test_flower_names_a_port_in_use_and_answers_its_own_user_only(kept_root: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        stack = EmbeddedStack(kept_root, flower=Flower(port, "ann", "secret"))
+        with pytest.raises(EmbeddedError, match=rf"127\.0\.0\.1:{port}: .*choose another port"):
+            stack.start(workers=False)
+
     port = free_port()
     stack = EmbeddedStack(kept_root, flower=Flower(port, "ann", "secret"))
     stack.start(workers=False)
@@ -378,28 +368,25 @@ def test_flower_answers_its_own_user_only(kept_root: Path) -> None:
     stack.stop()
 
 
-def test_a_port_in_use_is_named(make: Callable[..., EmbeddedStack]) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        stack = make(flower=Flower(port, "ann", "secret"))
-        with pytest.raises(EmbeddedError, match=rf"127\.0\.0\.1:{port}: .*choose another port"):
-            stack.start(workers=False)
-
-
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(EmbeddedError, match=r"cannot keep a stack in .*file"):
         EmbeddedStack(tmp_path / "file" / ".evoq").start()
 
 
-def test_a_fault_of_a_server_reaches_the_client(
+def test_the_next_start_finds_the_rows_of_the_last_or_the_client_hears_the_servers_fault(
     root: Path, make: Callable[..., EmbeddedStack]
 ) -> None:
-    stack = make()
-    stack.start(workers=False)
-    stack.stop()
+    def rows(stack: EmbeddedStack, statement: str) -> object:
+        database = stack.start(workers=False).database_url.replace("+psycopg", "")
+        with psycopg.connect(database) as connection:
+            return connection.execute(statement).rowcount
+
+    first, second = make(), make()
+    assert rows(first, "CREATE TABLE kept AS SELECT 1 AS n") == 1
+    first.stop()
+    assert rows(second, "SELECT n FROM kept") == 1
+    second.stop()
     (root / "postgres" / "data" / "PG_VERSION").write_text("9\n")
     with pytest.raises(EmbeddedError, match="the data was written by another Postgres version"):
         make().start(workers=False)
