@@ -86,29 +86,15 @@ class Pools:
         return self._pools
 
 
-def test_a_worker_gets_pool_size_and_name_from_its_queues(celery: Any, valkey: str) -> None:
-    celery("worker", "-Q", "gpu")
-    celery("worker", "-Q", "cpu", EVOQ_EVALUATE_CONCURRENCY="5")
-    celery("worker", "-Q", "gpu,cpu,control")
+def test_a_worker_gets_pool_size_and_name_from_its_queues_unless_its_command_line_does(
+    celery: Any, valkey: str
+) -> None:
+    celery("worker", "-Q", "gpu,cpu,control", EVOQ_EVALUATE_CONCURRENCY="5")
+    celery("worker", "-Q", "gpu", "-c", "3", "-n", "mine@%h")
     threaded = "celery.concurrency.thread:TaskPool"
-    expected = {
-        "gpu": (threaded, 128),
-        "cpu": (threaded, 5 + NEWCOMERS),
-        "gpu-cpu-control": (threaded, 128 + max(LEAST, available_cores()) + NEWCOMERS + 2),
-    }
+    expected = {"gpu-cpu-control": (threaded, 128 + 5 + NEWCOMERS + 2), "mine": (threaded, 3)}
     pools = Pools(valkey)
-    until(lambda: pools() == expected, what="three workers with their pools")
-
-
-def test_a_pool_and_a_size_on_the_command_line_are_kept(celery: Any, valkey: str) -> None:
-    celery("worker", "-Q", "control", "-P", "solo", "-n", "mine@%h")
-    celery("worker", "-Q", "gpu", "-c", "3")
-    expected = {
-        "mine": ("celery.concurrency.solo:TaskPool", 1),
-        "gpu": ("celery.concurrency.thread:TaskPool", 3),
-    }
-    pools = Pools(valkey)
-    until(lambda: pools() == expected, what="two workers as asked for")
+    until(lambda: pools() == expected, what="two workers with their pools")
 
 
 def test_a_step_that_fails_or_meets_dead_machinery_leaves_the_worker_at_work(
@@ -129,10 +115,11 @@ def test_a_step_that_fails_or_meets_dead_machinery_leaves_the_worker_at_work(
 def test_beat_ticks_for_every_run_and_needs_no_writable_folder(
     celery: Any, broker: redis.Redis, tmp_path: Path
 ) -> None:
-    celery("worker", "-Q", "control")
+    worker = celery("worker", "-Q", "control", "-P", "solo")
     celery("beat")
     until(lambda: int(broker.get("ticks:produce") or 0) >= 4, what="four ticks of produce")
     until(lambda: int(broker.get("ticks:reap") or 0) >= 1, what="a tick of reap")
+    assert "(solo)" in worker.log.read_text(), "not the pool that was asked for"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["beat.log", "double", "worker.log"]
 
 
@@ -159,13 +146,6 @@ def test_beat_ticks_at_its_pace_where_the_queue_does_not_answer() -> None:
         PRODUCE_SECONDS,
     )
     report_tick(queue, idle=True)
-
-
-def test_a_worker_that_cannot_work_logs_the_reason_and_ends(celery: Any) -> None:
-    worker = celery("worker", "-Q", "gpu", DOUBLE_FAULT="no ledger is configured")
-    assert worker.process.wait(120) == 1
-    assert "this worker cannot work: no ledger is configured" in worker.log.read_text()
-    assert "Traceback" not in worker.log.read_text()
 
 
 def test_a_worker_whose_database_has_no_schema_ends_with_one_line(
@@ -362,6 +342,13 @@ def test_a_wrong_address_is_refused_without_showing_its_password() -> None:
 def test_only_workers_load_the_engine(command: str, loads: bool) -> None:
     with click.Context(click.Command(command), info_name=command):
         assert ("workers.tasks" in modules()) is loads
+
+
+def test_a_worker_of_one_queue_has_the_threads_of_that_queue() -> None:
+    places = max(LEAST, available_cores())
+    assert threads(["gpu"], {}) == 128
+    assert threads(["cpu"], {}) == places + NEWCOMERS
+    assert threads(["cpu"], {"EVOQ_EVALUATE_CONCURRENCY": "5"}) == 5 + NEWCOMERS
 
 
 def test_threads_of_a_mix_are_the_sum_of_its_queues() -> None:

@@ -11,6 +11,9 @@ from pathlib import Path
 
 STARTUP = """
 import dataclasses, os, sys, time, types
+from app.startup import start_quickly
+
+start_quickly()
 
 def client():
     import redis
