@@ -22,7 +22,7 @@ import pytest
 from app.adapters.store.sql import SqlStore
 from app.cli.local_state import up_lock
 from app.domain.run import RunState
-from app.embedded.stack import attach
+from app.embedded.stack import EmbeddedStack, attach
 from tests.integration import dashboard_runs
 from tests.integration.cli import CONFIG, EVALUATOR, STAGED, Evoq, kept_stack, problem_folder
 from tests.integration.worker_double import until
@@ -470,6 +470,18 @@ def await_line(place: Path, pattern: str) -> None:
         time.sleep(0.1)
 
 
+@contextmanager
+def ledger_of(home: Path) -> Iterator[SqlStore]:
+    """The ledger of a stack that nobody uses."""
+    stack = EmbeddedStack(home)
+    store = SqlStore(stack.start(workers=False).database_url)
+    try:
+        yield store
+    finally:
+        store.close()
+        stack.stop()
+
+
 def left_behind(home: Path) -> list[str]:
     processes = []
     for process in psutil.process_iter(["cmdline", "cwd"]):
@@ -481,7 +493,7 @@ def left_behind(home: Path) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_run_interrupted_and_killed_ends_at_exactly_its_budget(tmp_path: Path):
+def test_a_run_interrupted_and_killed_ends_at_exactly_its_budget(tmp_path: Path, repository: Path):
     folder = problem_folder(tmp_path / "long", evaluator=f"import time\n{SLOW_EVALUATOR}")
     few = ("--set", "queue.generating=4", "--set", "queue.evaluating=4")
 
@@ -501,18 +513,17 @@ def test_a_run_interrupted_and_killed_ends_at_exactly_its_budget(tmp_path: Path)
         second.kill()
         second.communicate(timeout=SECONDS)
 
-    quick = problem_folder(tmp_path / "quick")
-    with started(tmp_path, "run", quick, "--iterations", "2", "--name", "quick") as other:
-        other.communicate(timeout=SECONDS)
-    assert other.returncode == 0
-    assert "long was left unfinished" in (tmp_path / "progress").read_text()
-
-    with started(tmp_path, "show", "long") as shown:
-        settled = json.loads(shown.communicate(timeout=SECONDS)[0])["iterations"]
-    budget = settled + 20  # more than may be in flight
+    with ledger_of(tmp_path / ".evoq") as store:
+        with store.begin() as tx:
+            found = tx.runs.named("long")
+        assert found is not None
+        assert found.state is RunState.RUNNING, "it was not killed"
+        dashboard_runs.started(store, repository, "another")  # whose command was killed, too
+    budget = found.proposals + 4
     with started(tmp_path, "resume", "long", "--iterations", budget) as third:
         document = json.loads(third.communicate(timeout=SECONDS)[0])
     assert (third.returncode, document["state"], document["iterations"]) == (0, "finished", budget)
+    assert "another was left unfinished" in (tmp_path / "progress").read_text()
     with (Path(document["out"]) / "metrics.csv").open(newline="") as file:
         ordinals = [int(row["ordinal"]) for row in csv.DictReader(file)]
     assert sorted(ordinals) == list(range(-1, budget))
