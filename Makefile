@@ -2,7 +2,7 @@
 PYTHON ?= $(if $(wildcard .venv/bin/python),.venv/bin/python,python3)
 BIN = $(dir $(shell command -v $(PYTHON)))
 .DEFAULT_GOAL := help
-.PHONY: help check lint types layers test attacks e2e format frames constraints clean
+.PHONY: help check lint types layers test attacks tournaments e2e format frames constraints clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -26,6 +26,9 @@ test:  ## every test but those that bring a deployment up
 attacks:  ## the whole attack corpus behind every isolation, most of which `make test` samples
 	SANDBOX_ATTACKS=whole $(PYTHON) -m pytest tests/integration -k "UnderAttack or OfGvisor or WithoutCgroups"
 	SANDBOX_ATTACKS=whole $(PYTHON) -m pytest tests/e2e/test_attacks.py
+
+tournaments:  ## a tournament of each example whose worker is killed, of which `make test` plays one
+	TOURNAMENTS=whole $(PYTHON) -m pytest tests/integration/test_tournament_on_queues.py
 
 e2e:  ## the deployment: brings the compose project up, runs it, breaks it, takes it down
 	$(PYTHON) -m pytest tests/e2e

@@ -84,11 +84,11 @@ class QueuedRuns:
                 victim.send_signal(signal.SIGKILL if begun else signal.SIGCONT)
                 return bool(begun)
 
-            until(killed, what="steps in progress", pause_seconds=0.1)
+            until(killed, what="steps in progress", pause_seconds=0.2)
             victim.wait()
             ledger.execute(OVERDUE)
             self._worker()
-            until(lambda: self._ended(runs), what="the end of the runs", pause_seconds=0.5)
+            until(lambda: self._ended(runs), what="the end of the runs", pause_seconds=1.0)
             [(attempts,)] = ledger.execute("SELECT max(attempts) FROM trials").fetchall()
             return int(attempts)
 

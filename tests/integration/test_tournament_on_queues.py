@@ -4,6 +4,7 @@ Of each game two at once: one with a simulated model, as strategist and as build
 """
 
 import asyncio
+import os
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -36,9 +37,11 @@ from tests.integration.killed_workers import queued_runs
 from tests.integration.mock_llm import Mock, mock_llm
 
 ENTRANTS = 2
-GENERATIONS = {"connect_four": 2, "chess": 1}
+GENERATIONS = {"connect_four": 2}
+if os.environ.get("TOURNAMENTS") == "whole":
+    GENERATIONS["chess"] = 1
 """After that of the seeds.  What follows from a generation that was disturbed, Connect Four shows:
-games of chess take more processor time."""
+games of chess, which `make tournaments` plays too, take more processor time."""
 MOST_PLIES = 16
 """Of a game of chess here, so that it takes little processor time."""
 PAUSE = """import time
