@@ -27,7 +27,7 @@ from tests.engine.toy import problem
 PACE = Pace(retry_seconds=0.0)
 THREADS = 32
 CONNECTIONS = 8
-BUDGET = 400
+BUDGET = 160
 TOKENS = 7
 LEASE_SECONDS = 2.0
 PROGRESS = 20

@@ -12,7 +12,7 @@ from benchmarks.stack import running_stack
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-PROPOSALS = 200
+PROPOSALS = 100
 
 
 def test_a_model_that_fails_loses_nothing_and_costs_no_proposal(monkeypatch: pytest.MonkeyPatch):
