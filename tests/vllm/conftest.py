@@ -6,6 +6,7 @@ These tests run with the Python of an environment that has vLLM, and skip, sayin
 
 import importlib.util
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,10 @@ MODEL_VARIABLE = "EVOQ_TEST_VLLM_MODEL"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Runs the tests that load an engine in this process last: the others fork from it."""
     reason = _missing()
     here = Path(__file__).parent
+    items.sort(key=lambda item: item.path == here / "test_engine.py")
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.vllm)
@@ -53,3 +56,13 @@ def on_a_cpu() -> None:
         VLLM_ENABLE_V1_MULTIPROCESSING="0",  # lets the CPU platform keep one process fewer
     )
     os.environ.pop("VLLM_CPU_KVCACHE_SPACE", None)  # would override --kv-cache-memory-bytes
+
+
+@pytest.fixture(scope="session")
+def imported_once(on_a_cpu: None) -> Iterator[None]:
+    """vLLM, imported for this process and for those that it forks."""
+    from tests.vllm.processes import import_once
+
+    with pytest.MonkeyPatch.context() as patched:
+        import_once(patched)
+        yield

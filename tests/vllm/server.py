@@ -1,8 +1,7 @@
 """A real vLLM server, on the CPU build."""
 
+import os
 import shlex
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.ports import free_port
+from tests.vllm import processes
 from tests.vllm.engine_arguments import SOUND
 
 
@@ -18,28 +18,19 @@ from tests.vllm.engine_arguments import SOUND
 def vllm_server(model: str, log: Path) -> Iterator[str]:
     """Starts one that calls its model `tiny`; gives its address, and ends it."""
     port = free_port()
-    vllm = Path(sys.executable).with_name("vllm")
-    command = [str(vllm), "serve", model, "--served-model-name", "tiny", *shlex.split(SOUND)]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--shutdown-timeout", "20"]
-    command += ["--disable-uvicorn-access-log"]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, stdout=output, stderr=output, start_new_session=True, cwd=log.parent
-        )
+    arguments = ["serve", model, "--served-model-name", "tiny", *shlex.split(SOUND)]
+    arguments += ["--host", "127.0.0.1", "--port", str(port), "--shutdown-timeout", "20"]
+    arguments += ["--disable-uvicorn-access-log"]
+    process = processes.start("vllm.entrypoints.cli.main", arguments, os.environ, log)
     try:
         deadline = time.monotonic() + 600
         while not healthy(f"http://127.0.0.1:{port}/health"):
-            assert process.poll() is None, log.read_text()[-3000:]
+            assert process.is_alive(), log.read_text()[-3000:]
             assert time.monotonic() < deadline, log.read_text()[-3000:]
             time.sleep(1.0)
         yield f"http://127.0.0.1:{port}/v1"
     finally:
-        process.terminate()
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        processes.end(process)
 
 
 def healthy(url: str) -> bool:

@@ -1,10 +1,6 @@
 """The provider `vllm` with the real engine inside this process."""
 
-import multiprocessing
-import threading
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -23,8 +19,6 @@ from tests.vllm.engine_arguments import FRAGILE
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-AT_ONCE = 96
-"""Conversations that are asked for at once where many have to run."""
 Ask = Callable[..., VllmModel]
 """Returns a model of the engine, asked with these differences."""
 
@@ -45,22 +39,6 @@ class Steered(VllmEngine):
             else:
                 parameters.allowed_token_ids = [self._engine.get_tokenizer().eos_token_id]
         return parameters
-
-
-@pytest.fixture(scope="session")
-def imported_once() -> Iterator[None]:
-    """Starts the child processes of engines from one that has imported vLLM.
-
-    By itself vLLM starts a new interpreter for each, whose imports are most of the time of a start;
-    the tests of whole runs leave it at that.
-    """
-    from vllm.v1.engine import utils
-
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["vllm.v1.engine.core", "vllm.v1.worker.cpu_worker"])
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(utils, "get_mp_context", lambda: context)
-        yield
 
 
 @pytest.fixture(scope="session")
@@ -139,30 +117,6 @@ def test_a_limit_on_tokens_is_kept_and_reported(engine: Steered, provider: Ask):
     [reply] = provider(max_tokens=5).complete([Prompt("", "hello")])
 
     assert (reply.finish, reply.completion_tokens) == ("length", 5)
-
-
-def test_many_conversations_run_in_one_batch(engine: Steered, provider: Ask):
-    """The window does not adapt: all are asked at once, again while some are over too early."""
-    most = 0
-    over = threading.Event()
-
-    def watch() -> None:
-        nonlocal most
-        while not over.wait(0.02):
-            most = max(most, int(engine.health().split(": ")[1].split(" running")[0]))
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    window = dict.fromkeys(("min_in_flight", "target_in_flight", "max_in_flight"), AT_ONCE)
-    asked = provider(max_tokens=256, **window)
-    until = time.monotonic() + 240.0
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        while most < 64 and time.monotonic() < until:
-            list(pool.map(lambda n: asked.complete([Prompt("", f"{n}", sample=n)]), range(AT_ONCE)))
-    over.set()
-    watcher.join()
-
-    assert most >= 64
 
 
 def test_a_prompt_that_does_not_fit_is_refused_with_the_remedy(engine: Steered, provider: Ask):

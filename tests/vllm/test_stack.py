@@ -2,9 +2,6 @@
 
 import os
 import shlex
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +14,7 @@ import pytest
 from app.embedded.valkey import EmbeddedValkey
 from tests.integration.cli import Evoq, problem_folder
 from tests.ports import free_port
+from tests.vllm import processes
 from tests.vllm.engine_arguments import SOUND
 from tests.vllm.server import gauge, healthy, vllm_server
 
@@ -34,18 +32,15 @@ class WorkerSet:
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.folder = folder
         self.environment = environment
-        self.running: list[subprocess.Popen[bytes]] = []
+        self.running: list[Any] = []
 
-    def start(self, name: str, command: str, **variables: str) -> subprocess.Popen[bytes]:
-        with (self.folder / f"{name}.log").open("ab") as log:
-            started = subprocess.Popen(
-                [sys.executable, "-m", "celery", "-A", "app", *shlex.split(command)],
-                env={**self.environment, **variables},
-                stdout=log,
-                stderr=log,
-                cwd=self.folder,
-                start_new_session=True,
-            )
+    def start(self, name: str, command: str, **variables: str) -> Any:
+        started = processes.start(
+            "celery",
+            ["-A", "app", *shlex.split(command)],
+            {**self.environment, **variables},
+            self.folder / f"{name}.log",
+        )
         self.running.append(started)
         return started
 
@@ -56,16 +51,12 @@ class WorkerSet:
         for process in self.running:
             process.terminate()
         for process in self.running:
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            processes.end(process)
 
 
 @pytest.fixture
 def workers(
-    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repository: Path
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, imported_once: None
 ) -> Iterator[WorkerSet]:
     """A deployment without a worker for the queue `gpu`."""
     with EmbeddedValkey(tmp_path / "valkey") as broker:
@@ -73,7 +64,6 @@ def workers(
         monkeypatch.setenv("EVOQ_REDIS_URL", broker)
         monkeypatch.setenv("EVOQ_SANDBOX__BACKEND", "process")
         monkeypatch.setenv("EVOQ_QUEUE__LEASE_SECONDS", "10")
-        monkeypatch.setenv("PYTHONPATH", str(repository))
         monkeypatch.chdir(tmp_path)
         started = WorkerSet(tmp_path, dict(os.environ))
         started.start("cpu", "worker -Q cpu,control --without-gossip --without-mingle")
@@ -159,8 +149,8 @@ def test_a_worker_with_the_engine_inside_is_killed_and_nothing_is_lost(
 
     most = follow(ask, metrics, until=AT_ONCE)
     engine = psutil.Process(first.pid).children(recursive=True)
-    first.send_signal(signal.SIGKILL)
-    first.wait()
+    first.kill()
+    first.join()
     unsettled = ask("SELECT count(*) FROM proposals WHERE settled_at IS NULL")
     _, alive = psutil.wait_procs(engine, timeout=90)
     second = workers.start("gpu", "worker -Q gpu", **variables)
@@ -173,9 +163,9 @@ def test_a_worker_with_the_engine_inside_is_killed_and_nothing_is_lost(
     assert_settled_exactly(ask)
 
 
-def loaded(metrics: str, worker: "subprocess.Popen[bytes]", workers: WorkerSet) -> None:
+def loaded(metrics: str, worker: Any, workers: WorkerSet) -> None:
     deadline = time.monotonic() + 600
     while not healthy(metrics):
-        assert worker.poll() is None, workers.log("gpu")[-3000:]
+        assert worker.is_alive(), workers.log("gpu")[-3000:]
         assert time.monotonic() < deadline, workers.log("gpu")[-3000:]
         time.sleep(1.0)
