@@ -1,5 +1,6 @@
 """The Python interface, by the example of its documentation."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("workers", [False, True], ids=["in_this_process", "workers"])
-def test_the_example_of_the_documentation_finds_a_better_function(tmp_path: Path, workers: bool):
+def test_the_example_of_the_documentation_finds_a_better_function(
+    kept_servers: Path, tmp_path: Path, workers: bool
+):
     text = (ROOT / "docs/python.md").read_text()
     [example] = [part for part in text.split("```") if part.startswith("python\n")]
     script = example.removeprefix("python\n")
@@ -25,7 +28,12 @@ def test_the_example_of_the_documentation_finds_a_better_function(tmp_path: Path
     (tmp_path / "example.py").write_text(script)
 
     done = subprocess.run(
-        [sys.executable, "example.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300
+        [sys.executable, "example.py"],
+        cwd=tmp_path,
+        env={**os.environ, "EVOQ_HOME": str(tmp_path / ".evoq" if workers else kept_servers)},
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
 
     assert done.returncode == 0, done.stderr
@@ -36,10 +44,8 @@ def test_the_example_of_the_documentation_finds_a_better_function(tmp_path: Path
     assert "def curve(x):" in done.stdout
 
 
-def test_a_run_whose_caller_leaves_the_loop_is_paused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("servers")
+def test_a_run_whose_caller_leaves_the_loop_is_paused(tmp_path: Path):
     folder = problem_folder(tmp_path / "problem")
     search = evolve(folder, iterations=500, reproducible=True, name="left")
 

@@ -9,12 +9,19 @@ from tests.integration.cli import CONFIG, EVALUATOR, STAGED, Evoq, problem_folde
 CASCADE = f"{CONFIG}  cascade_thresholds: [0.5]\n"
 
 
-def test_check_reports_the_problem_and_the_results_of_its_seeds(evoq: Evoq, tmp_path: Path):
+def test_check_reports_the_problem_the_results_of_its_seeds_both_modes_and_the_overhead(
+    evoq: Evoq, tmp_path: Path
+):
     folder = problem_folder(tmp_path / "problem")
 
+    printed = evoq("check", folder)
     result = evoq("check", folder, "--json")
 
-    assert result.code == 0
+    assert (printed.code, result.code) == (0, 0)
+    assert "fitness -6.5" in printed.out
+    assert "protections on" in printed.out
+    assert "measures alike" in printed.out
+    assert "µs" in printed.out
     document = result.json
     assert document["stages"] == ["evaluate"]
     assert document["limits"]["wall_seconds"] == 20.0
@@ -23,6 +30,9 @@ def test_check_reports_the_problem_and_the_results_of_its_seeds(evoq: Evoq, tmp_
     assert (seed["fitness"], seed["failure"]) == (-6.5, None)
     assert seed["metrics"]["value"] == 3.5
     assert "complexity" in seed["features"]
+    assert 1.0 < document["overhead"]["call_microseconds"] < 1e5
+    assert 0.1 < document["overhead"]["trial_milliseconds"] < 1e5
+    assert 0.0 < document["overhead"]["boot_seconds"] < 60.0
 
 
 def test_a_failure_names_the_stage_that_it_happened_in(evoq: Evoq, tmp_path: Path):
@@ -57,14 +67,6 @@ def test_check_names_the_stage_at_which_a_seed_stops(evoq: Evoq, tmp_path: Path)
     assert seed["stages"] == ["evaluate_stage1"]
     assert seed["fitness"] == 0.0
     assert seed["stopped"] == {"stage": "evaluate_stage1", "fitness": 0.0, "threshold": 0.5}
-
-
-def test_check_without_json_prints_text(evoq: Evoq, tmp_path: Path):
-    result = evoq("check", problem_folder(tmp_path / "problem"))
-
-    assert result.code == 0
-    assert "fitness -6.5" in result.out
-    assert "protections on" in result.out
 
 
 @pytest.mark.parametrize(
@@ -179,19 +181,6 @@ READER = EVALUATOR.replace(
 )
 
 
-def test_check_compares_both_modes_and_measures_the_overhead(evoq: Evoq, tmp_path: Path):
-    folder = problem_folder(tmp_path / "problem")
-
-    result = evoq("check", folder)
-    document = evoq("check", folder, "--json").json
-
-    assert "measures alike" in result.out
-    assert "µs" in result.out
-    assert 1.0 < document["overhead"]["call_microseconds"] < 1e5
-    assert 0.1 < document["overhead"]["trial_milliseconds"] < 1e5
-    assert 0.0 < document["overhead"]["boot_seconds"] < 60.0
-
-
 def test_check_explains_a_seed_that_measures_differently_in_the_other_mode(
     evoq: Evoq, tmp_path: Path
 ):
@@ -213,7 +202,7 @@ def evaluate(program_path):
 
 
 @pytest.mark.parametrize("command", ["check", "evaluate"])
-def test_a_score_comes_with_the_evaluators_artifacts_without_secrets(
+def test_a_score_comes_with_what_it_is_the_mean_of_and_with_artifacts_without_secrets(
     evoq: Evoq, tmp_path: Path, command: str
 ):
     folder = problem_folder(tmp_path / "problem", evaluator=ARTIFACTS)
@@ -225,15 +214,9 @@ def test_a_score_comes_with_the_evaluators_artifacts_without_secrets(
     assert "artifact why: cargo: no network; api_key=<REDACTED>" in result.out
     [seed] = document["seeds"] if command == "check" else document
     assert seed["artifacts"] == {"why": "cargo: no network; api_key=<REDACTED>"}
-
-
-def test_check_names_the_metrics_whose_mean_is_the_fitness(evoq: Evoq, tmp_path: Path):
-    folder = problem_folder(tmp_path / "problem", evaluator=ARTIFACTS)
-
-    result = evoq("check", folder)
-
-    assert "fitness: the mean of size, speed, because the evaluator returns no" in result.out
-    assert "never names `combined_score`" in result.err
+    if command == "check":
+        assert "fitness: the mean of size, speed, because the evaluator returns no" in result.out
+        assert "never names `combined_score`" in result.err
 
 
 def text_folder(folder: Path) -> Path:

@@ -78,7 +78,7 @@ def test_an_example_loads_strictly_and_without_a_remark(name):
 def test_the_seeds_of_an_example_score_the_same_twice(sandbox, first, name):
     problem = load([EXAMPLES / name])
 
-    for seed in problem.seeds:
+    for seed in problem.seeds[:1] if name in PACKING else problem.seeds:  # packing takes a second
         assert score(sandbox, problem, seed) == scored(first(problem, seed.id), seed)
 
 

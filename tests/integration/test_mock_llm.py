@@ -201,11 +201,9 @@ def test_a_script_is_answered_in_order(tmp_path: Path):
     assert texts == ["one", "two", "one"]
 
 
-def test_a_run_evolves_against_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.chdir(tmp_path)
-    evoq, folder = Evoq(capsys), problem_folder(tmp_path / "problem")
+@pytest.mark.usefixtures("servers")
+def test_a_run_evolves_against_it(evoq: Evoq, tmp_path: Path):
+    folder = problem_folder(tmp_path / "problem")
     with mock_llm("--latency", "0.01") as mock:
         model = ("--set", "llm.model=mock", "--set", f"llm.base_url={mock.base_url}")
         result = evoq("run", folder, "--iterations", 12, *model, "--reproducible", "--json")

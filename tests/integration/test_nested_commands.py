@@ -1,10 +1,10 @@
-"""Runs inside a run, as the commands run and show them."""
+"""Runs inside a run, as the commands run and show them; `test_nested_on_queues` has workers."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.integration.cli import Evoq, kept_stack, problem_folder
+from tests.integration.cli import Evoq, problem_folder
 
 NESTED = (
     *("--set", "search.strategy=best_of_n", "--set", "strategy.n=2"),
@@ -16,20 +16,9 @@ NESTED = (
 def test_a_reproducible_run_searches_inside_its_proposals_and_shows_it(
     evoq: Evoq, tmp_path: Path
 ) -> None:
-    require_nested(evoq, tmp_path, "--reproducible")
+    folder = problem_folder(tmp_path / "sum")
 
-
-def test_a_run_on_workers_searches_inside_its_proposals_and_shows_it(
-    evoq: Evoq, tmp_path: Path
-) -> None:
-    with kept_stack(tmp_path / ".evoq"):
-        require_nested(evoq, tmp_path)
-
-
-def require_nested(evoq: Evoq, place: Path, *where: str) -> None:
-    folder = problem_folder(place / "sum")
-
-    result = evoq("run", folder, "--iterations", "8", "--name", "around", *NESTED, *where)
+    result = evoq("run", folder, "--iterations", "8", "--name", "around", *NESTED, "--reproducible")
     document = evoq("show", "around", "--json").json
     shown, listed = evoq("show", "around").out, evoq("list-runs").out
     [row] = [row for row in evoq("list-runs", "--json").json if row["run"] == "around"]

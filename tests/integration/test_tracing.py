@@ -1,6 +1,5 @@
 """Traces of a real run: its workers send them to a collector, by OTLP over HTTP."""
 
-import os
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
@@ -73,12 +72,10 @@ def test_the_workers_of_a_run_send_one_trace_of_each_proposal(
     monkeypatch.setenv("EVOQ_SANDBOX__BACKEND", "process")
     folder = problem_folder(tmp_path / "traced")
     with listening() as collector:
-        sent = {
-            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.address,
-            "OTEL_BSP_SCHEDULE_DELAY": "200",
-        }
-        environment = {**os.environ, **sent}
-        with EmbeddedStack(tmp_path / ".evoq", upgrade, environment=environment):
+        # Of this process, too, as of a shell: so the workers are forked.
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.address)
+        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "200")
+        with EmbeddedStack(tmp_path / ".evoq", upgrade):
             result = Evoq(capsys)("run", folder, "--iterations", "6", "--name", "traced")
             assert result.code == 0, result.err
             until(collector.whole, what="a whole trace")

@@ -3,7 +3,6 @@
 import functools
 import signal
 from collections.abc import Iterator
-from statistics import median
 
 import pytest
 
@@ -25,12 +24,10 @@ def _alarm() -> Iterator[None]:
     "machine", [Machine(0.5, 32, 0.05, 2), Machine(2.0, 32, 5.0, 4)], ids=["fast", "slow sandboxes"]
 )
 def test_a_default_run_of_a_hundred_goes_six_generations_deep(machine: Machine) -> None:
-    runs = [
-        Search(TASKS["valleys"], "map_elites", "model", 100, seed).done(machine.order(100, seed))
-        for seed in (4, 6, 8)
-    ]
-    assert median(run.deepest for run in runs) >= 6, runs
-    assert max(run.first for run in runs) <= 33, runs
+    search = Search(TASKS["valleys"], "map_elites", "model", 100, seed=4)
+    run = search.done(machine.order(100, seed=4))
+    assert run.deepest >= 6, run
+    assert run.first <= 33, run
 
 
 def test_a_machine_holds_no_more_than_its_places() -> None:

@@ -2,6 +2,7 @@
 
 import ast
 import enum
+import functools
 import inspect
 import itertools
 import re
@@ -66,6 +67,7 @@ def choices(annotation: Any) -> list[str]:
     return [choice for part in get_args(annotation) for choice in choices(part)]
 
 
+@functools.cache
 def docstrings(model: type[BaseModel]) -> dict[str, str]:
     """Returns the text below each attribute of a class, also of an inherited one.
 

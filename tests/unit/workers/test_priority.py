@@ -1,5 +1,6 @@
 """A worker and its trials let other programs go first, whichever way Linux schedules sessions."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -38,6 +39,7 @@ class Priority:
     session: int
 
 
+@functools.cache
 def priorities(*nice: str) -> tuple[Priority, Priority]:
     """Returns those of a worker with a setting, and of a trial that it forks."""
     ended = subprocess.run(
