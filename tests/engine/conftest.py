@@ -40,7 +40,7 @@ def ctx(store: SqlStore) -> Context:
     )
 
 
-def new_run(toy: Problem, *, budget: int = 40, in_flight: int = 1, **search: Any) -> NewRun:
+def new_run(toy: Problem, *, budget: int = 24, in_flight: int = 1, **search: Any) -> NewRun:
     settings = RunSettings(
         search=SearchSettings(**{"islands": 2, **search}),
         queue=QueueSettings(generating=in_flight, evaluating=in_flight),

@@ -16,13 +16,13 @@ from tests.engine.toy import problem
 
 def test_a_run_becomes_a_checkpoint_that_a_problem_can_begin_with(ctx: Context, tmp_path: Path):
     toy = problem()
-    run = run_to_the_end(ctx, toy, new_run(toy, budget=40))
+    run = run_to_the_end(ctx, toy, new_run(toy, budget=24))
     summary = summarise(ctx.store, run, toy)
     assert summary.best is not None
 
     written = write_checkpoint(ctx.store, summary, toy, tmp_path / "output")
 
-    assert written == tmp_path / "output/checkpoints/checkpoint_40"
+    assert written == tmp_path / "output/checkpoints/checkpoint_24"
     metadata = json.loads((written / "metadata.json").read_text())
     programs = {path.stem: json.loads(path.read_text()) for path in written.glob("programs/*")}
     assert metadata["best_program_id"] == summary.best.measured.program

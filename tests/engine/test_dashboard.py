@@ -77,8 +77,8 @@ def watching(served: Serving, run: int, after: int = 0, **options: Any) -> Clien
 
 def test_a_finished_run_is_read_in_every_way(served: Serving, finished: int, ctx: Context):
     [row] = get(served, "/api/runs")
-    assert (row["name"], row["state"], row["settled"]) == ("toy-run", "finished", 40)
-    assert get(served, "/api/runs/toy-run")["iterations"] == 40
+    assert (row["name"], row["state"], row["settled"]) == ("toy-run", "finished", 24)
+    assert get(served, "/api/runs/toy-run")["iterations"] == 24
 
     course = get(served, f"/api/runs/{finished}/course")
     with ctx.store.begin() as tx:
@@ -88,9 +88,9 @@ def test_a_finished_run_is_read_in_every_way(served: Serving, finished: int, ctx
         events = tx.runs.get(finished).events
     assert course["seq"] == events
     assert course["best"] == course["improvements"][-1]["fitness"] == best.fitness
-    assert course["operators"]["nudge"]["settled"] == course["settled"] == 40
+    assert course["operators"]["nudge"]["settled"] == course["settled"] == 24
     assert sum(share["improvements"] for share in course["operators"].values()) > 0
-    assert sum(segment["settled"] for segment in course["segments"]) == 40
+    assert sum(segment["settled"] for segment in course["segments"]) == 24
 
     archive = get(served, f"/api/runs/{finished}/archive?island=1")
     assert {cell["island"] for cell in archive["cells"]} == {1}
@@ -178,7 +178,7 @@ def test_a_run_whose_problem_cannot_be_read_is_shown_without_its_baselines(
     summary = reader.summary(run)
 
     assert "unknown format of a problem (toy)" in summary["unreadable"]
-    assert (summary["iterations"], summary["baselines"]) == (40, {})
+    assert (summary["iterations"], summary["baselines"]) == (24, {})
     program = reader.program(run, summary["best"]["program"])
     assert [trial.stage for trial in program.trials] == ["1"]
 

@@ -88,7 +88,7 @@ def test_a_scrape_tells_what_a_run_did(
 
     outcomes = {labels["outcome"]: n for labels, n in found["evoq_proposals_total"]}
     assert outcomes == {state.value: n for state, n in states.items()}
-    assert sum(outcomes.values()) == 40
+    assert sum(outcomes.values()) == 24
     assert best is not None
     assert found["evoq_best_fitness"] == [({"run": "toy-run"}, best.fitness)]
     assert ({"queue": "cpu"}, 2.0) in found["evoq_queue_messages"]

@@ -339,7 +339,7 @@ def check(ctx: Context, run: Run, budget: int) -> Replay:
 
 @pytest.mark.parametrize("promotion", list(PROMOTIONS))
 @given(size=st.integers(1, 10), seed=st.integers(0, 2**32), refuse_clones=st.booleans())
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_archive_is_that_of_the_sequential_replay_of_the_events(
     ctx: Context,
     recipe: Callable[[int, str, bool], None],
@@ -359,7 +359,7 @@ def test_the_archive_is_that_of_the_sequential_replay_of_the_events(
 
 @pytest.mark.parametrize("promotion", list(PROMOTIONS))
 @given(size=st.integers(2, 10), seed=st.integers(0, 2**32))
-@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_so_is_that_of_cohorts_that_are_judged_at_their_deadline_at_any_moment(
     ctx: Context, recipe: Callable[..., None], database: str, promotion: str, size: int, seed: int
 ) -> None:

@@ -40,7 +40,7 @@ def nested_run(
     strategy: str = "best_of_n",
     inside: str = "reflexion",
     *,
-    budget: int = 40,
+    budget: int = 24,
     proposals: int = SLICE,
     mix: dict[str, float] = {SEARCH.name: 1.0},  # noqa: B006
     mix_inside: dict[str, float] = {NUDGE.name: 1.0},  # noqa: B006
@@ -157,7 +157,7 @@ def test_what_is_found_lies_further_away_than_one_step_of_the_operator(around: C
 
 def test_the_budget_is_spent_whole_and_returned_slices_are_planned_again(around: Context) -> None:
     ended_early = {"parameters": {"n": 2}, "parameters_inside": {"attempts": 1, "parents": 1}}
-    new = nested_run(budget=50, **ended_early)
+    new = nested_run(budget=30, **ended_early)
     stored = RunSettings.model_validate(new.settings)
     search = stored.search.model_copy(update={"stop_fitness": -2.9})  # a run inside may end sooner
     new = replace(
@@ -166,12 +166,12 @@ def test_the_budget_is_spent_whole_and_returned_slices_are_planned_again(around:
     rules_stop = worked(around, lifecycle.start(around, problem(), new).id)
     check_accounts(around, rules_stop)
 
-    plain = replace(nested_run(budget=50, **ended_early), name="whole")
+    plain = replace(nested_run(budget=30, **ended_early), name="whole")
     run = worked(around, lifecycle.start(around, problem(), plain).id)
 
     inside = check_accounts(around, run)
-    assert run.proposals in (49, 50)
-    assert len(inside) >= 50 // (SLICE + 1)
+    assert run.proposals in (29, 30)
+    assert len(inside) >= 30 // (SLICE + 1)
 
 
 def test_runs_inside_are_chosen_by_the_mix_and_a_rest_of_one_proposal_ends_the_run(

@@ -126,10 +126,10 @@ def test_limits_follow_what_was_measured_and_are_written_down(
     def enough() -> bool:
         nonlocal settled
         settled += 1
-        return settled > 900
+        return settled > 450
 
     queue.drain(table(ctx), enough)
-    stretch(database, run.id, 100.0)
+    stretch(database, run.id, 50.0)
     with store.begin() as tx:
         before = tx.proposals.backlog(run.id)
     steps.produce(ctx, run.id)

@@ -15,7 +15,7 @@ HOSTILE = "x = 0.0  # ``` <script>alert(1)</script> ![a](http://127.0.0.1/a.png)
 
 def test_a_report_is_one_file_with_everything_in_it(ctx: Context):
     toy = problem(seeds=(HOSTILE,))
-    run = run_to_the_end(ctx, toy, new_run(toy, budget=40))
+    run = run_to_the_end(ctx, toy, new_run(toy, budget=24))
 
     text = report(ctx.store, [(summarise(ctx.store, run, toy), toy)])
 

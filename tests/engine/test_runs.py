@@ -44,7 +44,7 @@ def test_a_run_settles_exactly_its_budget_and_finishes(ctx: Context) -> None:
 
 def test_the_same_seed_gives_the_same_events(ctx: Context) -> None:
     def history(name: str) -> list[object]:
-        new = replace(new_run(problem(), budget=40), name=name)
+        new = replace(new_run(problem(), budget=24), name=name)
         run_id = run_to_the_end(ctx, problem(), new)
         with ctx.store.begin() as tx:
             return [(e.kind, e.data) for e in tx.events.read(run_id)]
@@ -354,7 +354,7 @@ def test_a_run_begins_before_its_problem_can_be_read_from_the_ledger(ctx: Contex
 def test_only_a_recipe_that_breeds_from_children_goes_deeper_than_one(
     ctx: Context, strategy: str, deepest: int
 ) -> None:
-    new = replace(new_run(problem(), budget=40), strategy=strategy)
+    new = replace(new_run(problem(), budget=24), strategy=strategy)
     run_id = run_to_the_end(ctx, problem(), new)
     with ctx.store.begin() as tx:
         settled = tx.history.settled(run_id)
@@ -408,7 +408,7 @@ PLACES = ((1, 0), (4, 0), (2, 3), (50, 0), (50, 2))
 
 
 def test_an_island_counts_the_children_of_its_fittest(ctx: Context) -> None:
-    run = run_to_the_end(ctx, problem(), new_run(problem(), budget=40, islands=1))
+    run = run_to_the_end(ctx, problem(), new_run(problem(), budget=24, islands=1))
     with ctx.store.begin() as tx:
         settled = tx.history.settled(run)
         island = tx.archive.island(run, 0)

@@ -113,7 +113,7 @@ def test_all_that_several_workers_do_for_a_proposal_is_one_trace(ctx: Context) -
 def test_each_settled_proposal_has_a_first_span_with_its_outcome(ctx: Context) -> None:
     worker = Worker(ctx)
 
-    run = run_to_the_end(worker.ctx, problem(), new_run(problem(), budget=40))
+    run = run_to_the_end(worker.ctx, problem(), new_run(problem(), budget=24))
 
     with ctx.store.begin() as tx:
         settled = tx.history.settled(run)

@@ -68,7 +68,7 @@ class CountingSandbox(ToySandbox):
 
 
 def finished(ctx: Context, toy: Problem = TOY, **search: Any) -> tuple[int, Summary]:
-    run = run_to_the_end(ctx, toy, new_run(toy, budget=40, **search))
+    run = run_to_the_end(ctx, toy, new_run(toy, budget=24, **search))
     return run, summarise(ctx.store, run, toy)
 
 
@@ -79,7 +79,7 @@ def test_the_best_by_validation_is_the_result_of_a_run(ctx: Context) -> None:
         fittest, events = tx.history.best(run), tx.events.read(run)
     kinds = [event.kind for event in events]
     assert summary.run.state is RunState.FINISHED
-    assert summary.iterations == 40
+    assert summary.iterations == 24
     assert max(n for n, kind in enumerate(kinds) if kind in SETTLING) < kinds.index("validated")
     assert kinds[-1] is EventKind.FINISHED
     best, searched = summary.best, [one for one in summary.validated if one.admitted]
@@ -208,7 +208,7 @@ def test_a_larger_budget_validates_only_what_is_new(ctx: Context) -> None:
     ctx = replace(ctx, sandbox=sandbox, problem=lambda digest: TOY)
     run, before = finished(ctx)
 
-    assert lifecycle.resume(ctx, run, Budget(120))
+    assert lifecycle.resume(ctx, run, Budget(60))
     executor: Any = ctx.executor
     executor.drain(table(ctx), lambda: False)
 
