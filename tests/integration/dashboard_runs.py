@@ -20,7 +20,7 @@ from app.domain.search.budget import Budget
 from app.engine import lifecycle
 from app.ports.records import NewRun
 
-LONG = 20_000
+LONG = 5_000
 """Proposals of the long run; a twentieth of them failed."""
 
 AXES = (Axis("length", 10, 0.0, 100.0), Axis("speed", 10, 0.0, 1.0))
