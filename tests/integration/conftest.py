@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from tests.integration.cli import Evoq, kept_stack
 from tests.integration.game_examples import fetched_chess
@@ -29,10 +30,19 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def not_drawn(figure: Figure, path: Path) -> None:
+    """Writes a file in the place of a picture."""
+    path.write_bytes(b"not drawn")
+
+
 @pytest.fixture
 def evoq(place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Evoq:
-    """Runs commands in `place`, with child processes as sandboxes."""
+    """Runs commands in `place`, with child processes as sandboxes, and draws no pictures.
+
+    To draw the three of a run takes as long as the rest of many a command.
+    """
     monkeypatch.chdir(place)
+    monkeypatch.setattr("app.reports.folder.save", not_drawn)
     monkeypatch.setenv("EVOQ_SANDBOX__BACKEND", "process")
     for variable in SHAPING:
         monkeypatch.delenv(variable, raising=False)

@@ -23,8 +23,10 @@ from app.adapters.store.sql import SqlStore
 from app.cli.local_state import up_lock
 from app.domain.run import RunState
 from app.embedded.stack import EmbeddedStack, attach
+from app.reports.folder import save
 from tests.integration import dashboard_runs
 from tests.integration.cli import CONFIG, EVALUATOR, STAGED, Evoq, kept_stack, problem_folder
+from tests.integration.conftest import not_drawn
 from tests.integration.worker_double import until
 
 FILES = {
@@ -98,7 +100,10 @@ def test_a_run_exports_the_best_by_validation_and_shows_both_scores(evoq: Evoq, 
     assert alone[0]["fitness"] == -5.5
 
 
-def test_a_run_ends_with_its_document_and_files_and_can_be_shown(evoq: Evoq, place: Path):
+def test_a_run_ends_with_its_document_and_files_and_can_be_shown(
+    evoq: Evoq, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("app.reports.folder.save", save)
     folder = problem_folder(place / "sum")
 
     result = evoq("run", folder, "--iterations", "12", "--seed", "5", "--name", "first", "--json")
@@ -114,6 +119,8 @@ def test_a_run_ends_with_its_document_and_files_and_can_be_shown(evoq: Evoq, pla
     assert document["wall_seconds"] > 0
     out = Path(document["out"])
     assert {path.name for path in out.iterdir()} == FILES
+    for picture in out.glob("*.png"):
+        assert picture.read_bytes().startswith(b"\x89PNG")
     assert (out / "best_program.py").read_text() == document["best"]["source"]
     snapshot = json.loads((out / "settings.json").read_text())
     assert snapshot["seed"] == 5
@@ -193,6 +200,7 @@ def test_a_run_ends_with_its_document_and_files_and_can_be_shown(evoq: Evoq, pla
         "archive.png",
     }
 
+    monkeypatch.setattr("app.reports.folder.save", not_drawn)
     assert evoq("plot", "first").code == 0  # its own folder
     assert evoq("plot", "first", "--out", place / "pictures").code == 2
 
