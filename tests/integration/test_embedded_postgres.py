@@ -25,6 +25,15 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel has no death signal")
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a database, and no server: to create one takes longer than what most do."""
+    folder = tmp_path_factory.mktemp("postgres")
+    with EmbeddedPostgres(folder):
+        pass
+    return folder
+
+
 def ask(url: str, question: str) -> object:
     with psycopg.connect(url.replace("+psycopg", "")) as connection:
         row = connection.execute(question).fetchone()
@@ -71,48 +80,48 @@ def test_the_first_start_creates_the_database_and_the_second_finds_its_rows(tmp_
         assert ask(url, "SELECT answer FROM kept") == 42
 
 
-def test_a_wrong_password_is_refused(tmp_path: Path) -> None:
-    with EmbeddedPostgres(tmp_path, durable=False) as url:
-        password = (tmp_path / "password").read_text()
+def test_a_wrong_password_is_refused(home: Path) -> None:
+    with EmbeddedPostgres(home, durable=False) as url:
+        password = (home / "password").read_text()
         assert password in url
         with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
             ask(url.replace(password, "guessed"), "SELECT 1")
-        assert stat.S_IMODE((tmp_path / "password").stat().st_mode) == 0o600
+        assert stat.S_IMODE((home / "password").stat().st_mode) == 0o600
 
 
-def test_a_second_start_ends_the_server_of_the_first_and_keeps_its_rows(tmp_path: Path) -> None:
-    first, second = EmbeddedPostgres(tmp_path), EmbeddedPostgres(tmp_path)
+def test_a_second_start_ends_the_server_of_the_first_and_keeps_its_rows(home: Path) -> None:
+    first, second = EmbeddedPostgres(home), EmbeddedPostgres(home)
     url = first.start()
     with psycopg.connect(url.replace("+psycopg", "")) as connection:
-        connection.execute("CREATE TABLE kept AS SELECT 7 AS answer")
+        connection.execute("CREATE TABLE second AS SELECT 7 AS answer")
     url = second.start()
     assert not first.running
-    assert ask(url, "SELECT answer FROM kept") == 7
+    assert ask(url, "SELECT answer FROM second") == 7
     second.stop()
 
 
 @on_linux
-def test_a_server_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
-    parent = start_elsewhere(tmp_path)
-    server = server_of(tmp_path)
+def test_a_server_ends_with_the_process_that_started_it(home: Path) -> None:
+    parent = start_elsewhere(home)
+    server = server_of(home)
     parent.kill()
     parent.wait()
     until(lambda: not server.is_running(), what="the server's end")
-    close_socket_folder(tmp_path)
+    close_socket_folder(home)
 
 
 def test_a_crashed_server_restarts_at_the_same_address_with_its_rows(
-    tmp_path: Path,
+    home: Path,
 ) -> None:
-    server = EmbeddedPostgres(tmp_path)
+    server = EmbeddedPostgres(home)
     url = server.start()
     with psycopg.connect(url.replace("+psycopg", "")) as connection:
         connection.execute("SET synchronous_commit = on")
-        connection.execute("CREATE TABLE kept AS SELECT 3 AS answer")
-    server_of(tmp_path).send_signal(signal.SIGKILL)
+        connection.execute("CREATE TABLE crashed AS SELECT 3 AS answer")
+    server_of(home).send_signal(signal.SIGKILL)
     until(lambda: not server.running, what="the crash")
     assert server.start() == url
-    assert ask(url, "SELECT answer FROM kept") == 3
+    assert ask(url, "SELECT answer FROM crashed") == 3
     server.stop()
 
 
@@ -129,12 +138,12 @@ def test_a_path_too_long_for_a_socket_uses_a_temporary_folder_and_removes_it(
 
 
 @as_root
-def test_root_runs_postgres_under_a_user_id_without_an_account(tmp_path: Path) -> None:
-    with EmbeddedPostgres(tmp_path, durable=False):
-        uid = server_of(tmp_path).uids().real
+def test_root_runs_postgres_under_a_user_id_without_an_account(home: Path) -> None:
+    with EmbeddedPostgres(home, durable=False):
+        uid = server_of(home).uids().real
         assert uid not in (0, 65534)
-        assert (tmp_path / "data").stat().st_uid == uid
-        assert {path.lstat().st_uid for path in (tmp_path / "data").rglob("*")} == {uid}
+        assert (home / "data").stat().st_uid == uid
+        assert {path.lstat().st_uid for path in (home / "data").rglob("*")} == {uid}
 
 
 @as_root
@@ -241,9 +250,12 @@ def test_a_folder_that_cannot_be_made_is_named_with_a_remedy(tmp_path: Path) -> 
         EmbeddedPostgres(tmp_path / "file" / "home").start()
 
 
-def test_data_of_another_version_is_refused_with_a_remedy(tmp_path: Path) -> None:
-    with EmbeddedPostgres(tmp_path, durable=False):
-        pass
-    (tmp_path / "data" / "PG_VERSION").write_text("9\n")
-    with pytest.raises(EmbeddedError, match="the data was written by another Postgres version"):
-        EmbeddedPostgres(tmp_path, durable=False).start()
+def test_data_of_another_version_is_refused_with_a_remedy(home: Path) -> None:
+    version = home / "data" / "PG_VERSION"
+    own = version.read_text()
+    version.write_text("9\n")
+    try:
+        with pytest.raises(EmbeddedError, match="the data was written by another Postgres version"):
+            EmbeddedPostgres(home, durable=False).start()
+    finally:
+        version.write_text(own)
