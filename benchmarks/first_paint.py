@@ -37,7 +37,6 @@ from app.adapters.store.sql import SqlStore
 from app.domain.run import Run
 from app.embedded.postgres import EmbeddedPostgres
 from tests.integration.dashboard_runs import (
-    LONG,
     address_of,
     breed,
     compare,
@@ -49,7 +48,8 @@ from tests.integration.dashboard_runs import (
 )
 
 REPOSITORY = Path(__file__).parents[1]
-FAILURES = 1_000
+FAILURES, LONG = 1_000, 20_000
+"""Proposals of the runs that are called failing and long."""
 TOKEN = "paint"
 _COMMAND = (sys.executable, "-c", "from app.cli import main; main()")
 _PAINT = """() => performance.getEntriesByName('first-contentful-paint')[0].startTime / 1000"""
