@@ -54,7 +54,7 @@ LIMITS = Limits(
     wall_seconds=120.0, cpu_seconds=60.0, memory_mib=640, output_bytes=100_000, file_bytes=1 << 22
 )
 PLAYER = GameLimits(move_seconds=20.0, game_seconds=40.0, memory_mib=160)
-HURRIED = GameLimits(move_seconds=2.0, game_seconds=40.0, memory_mib=160)
+HURRIED = GameLimits(move_seconds=0.7, game_seconds=40.0, memory_mib=160)
 
 PRE = b"import os, signal, socket, sys, time, threading\n"
 
@@ -197,9 +197,10 @@ ATTACKS = {
               "        except OSError: pass"),
     ),
     "reads its opponent and the referee": Attack(
-        tried("found = []\nfor place, _, files in os.walk('/'):\n"
-              "    if place.startswith(('/proc', '/sys', '/usr', '/lib')): continue\n"
-              "    if place.count('/') > 5: continue\n"
+        tried("found = []\nfor place, folders, files in os.walk('/'):\n"
+              "    known = place.startswith(('/proc', '/sys', '/usr', '/lib'))\n"
+              "    if known or place.count('/') > 5:\n"
+              "        folders.clear()\n        continue\n"
               "    for file in files:\n"
               "        if file in ('program_0.py', 'program_1.py', 'secret', 'evaluator.py'):\n"
               "            try: found.append(open(os.path.join(place, file)).read())\n"

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
@@ -19,10 +18,8 @@ from tests.contracts.attacks import HONEST, Attack
 from tests.contracts.attacks_on_limits import ON_LIMITS
 from tests.contracts.attacks_on_machine import MACHINE
 from tests.contracts.attacks_on_protocol import HARNESS
-from tests.contracts.sandbox import last_outcome
+from tests.contracts.sandbox import WHOLE_CORPUS, last_outcome
 
-WHOLE_CORPUS = os.environ.get("SANDBOX_ATTACKS") == "whole"
-"""Whether every attack is tried behind each isolation, as by `make attacks`."""
 SAMPLE = {
     "a score by protocol": ("forged answers on the socket", "an answer to the next request"),
     "a score by output": ("frames on every descriptor",),
@@ -68,8 +65,8 @@ ONE_OF_EACH = tuple(
 )
 """The first attack of each row of the sample."""
 
-ATTEMPTS = 10
-"""Of an honest program, each of which may find the machine too busy, for a second at least."""
+ATTEMPTS = 16
+"""Of an honest program, each of which may find the machine too busy, for half a second at least."""
 SECRET = b"marmot-7431-hidden"
 LIMITS = Limits(
     wall_seconds=60.0, cpu_seconds=30.0, memory_mib=256, output_bytes=300_000,
@@ -77,7 +74,7 @@ LIMITS = Limits(
 )  # fmt: skip
 """Of attacks that end by themselves: far beyond what they need, for machines that are crowded."""
 BUSY = replace(LIMITS, cpu_seconds=1.0)
-"""Of attacks that compute until they are stopped."""
+"""Of attacks that need much time to do harm, and of one on the limit of CPU time itself."""
 BRIEF = replace(LIMITS, wall_seconds=4.0)
 """Of attacks that wait until they are stopped."""
 WAITING = (
@@ -86,9 +83,11 @@ WAITING = (
     "a process that cannot be read", "pages in pipes", "data that nobody accepts",
     "a traceback that reads a pipe",
 )  # fmt: skip
-CROWDED = replace(LIMITS, wall_seconds=1.0)
-"""Of attacks whose many processes take every processor until they are stopped: from all other
-tests, too.  A bomb reaches its bound in a fraction of that."""
+CROWDED = replace(LIMITS, wall_seconds=0.6)
+"""Of attacks that compute until they are stopped, and take processors from all other tests: with
+many processes, or where nothing but their end could interrupt them.  A bomb reaches its bound in a
+fraction of that."""
+COMPUTING = ("catastrophic regex", "another interpreter")
 CROWDING = (
     "fork bomb", "fork bomb that leaves its session", "fork bomb of another program",
     "CPU time of children", "writers beyond the deadline", "mappings of many processes",
@@ -231,7 +230,7 @@ def limits_of(name: str) -> Limits:
     """Returns the limits that end an attack behind any isolation."""
     if name in LENGTHY:
         return LENGTHY[name]
-    if name in CROWDING:
+    if name in (*CROWDING, *COMPUTING):
         return CROWDED
     if name in WAITING:
         return BRIEF

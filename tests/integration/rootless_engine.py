@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from app.adapters.sandbox.engine import DEFAULT_IMAGE
+from tests.integration.own_engine import copy_image
 
 _USER, _GROUP = "nobody", "nogroup"
 _PROGRAMS = ("dockerd", "docker", "rootlesskit", "newuidmap", "unshare", "setpriv")
@@ -42,7 +42,7 @@ class RootlessEngine:
         self.address = f"unix://{self._folder}/run/docker.sock"
 
     def start(self) -> None:
-        """Starts the daemon and gives it the default image, or skips with its last words."""
+        """Starts the daemon and gives it an image, or skips with its last words."""
         (self._folder / "ranges").write_text(f"{_USER}:300000:65536\n")
         for name in ("", "home", "run", "data"):
             place = self._folder / name
@@ -58,11 +58,9 @@ class RootlessEngine:
                 self.stop()
                 pytest.skip(f"no rootless Docker engine can be started here: {words}")
             time.sleep(0.2)
-        copy = f"docker save {DEFAULT_IMAGE} | docker --host {self.address} load"
-        done = subprocess.run(["bash", "-o", "pipefail", "-c", copy], capture_output=True)
-        if done.returncode != 0:
+        if error := copy_image(self.address):
             self.stop()
-            pytest.skip(f"the image {DEFAULT_IMAGE} cannot be copied: {done.stderr.decode()}")
+            pytest.skip(error)
 
     def _docker(self, *arguments: str) -> subprocess.CompletedProcess[bytes]:
         command = ["docker", "--host", self.address, *arguments]
@@ -82,7 +80,7 @@ class RootlessEngine:
 
 
 def rootless_engine() -> RootlessEngine:
-    """Returns a started engine with the default image, or skips with the reason."""
+    """Returns a started engine with an image for sandboxes, or skips with the reason."""
     if os.geteuid() != 0:
         pytest.skip("only root can become a user of its own to start a rootless engine")
     for program in _PROGRAMS:

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,9 +14,16 @@ from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.domain.evaluation import FailureKind
 from app.domain.problem import Job, Mode
-from tests.contracts.sandbox import LIMITS, SQUARE, SandboxContract, kind, metrics, problem
-from tests.contracts.sandbox_attacks import WHOLE_CORPUS
-from tests.integration.test_sandbox_lifetime import WORKER
+from tests.contracts.sandbox import (
+    LIMITS,
+    SQUARE,
+    WHOLE_CORPUS,
+    SampledSandboxContract,
+    kind,
+    metrics,
+    problem,
+)
+from tests.integration.test_sandbox_lifetime import IDLE, PROCESSES, worker
 from workers.harness import processes
 
 JOB = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
@@ -69,17 +74,10 @@ def test_a_cgroup_is_removed_with_its_sandbox(folder: Path) -> None:
 
 
 def test_the_next_worker_removes_the_cgroups_of_a_killed_one(folder: Path) -> None:
-    text = WORKER.format(
-        root=str(Path(__file__).parents[2]),
-        sandbox="ProcessSandbox()",
-        job="time.sleep(600)",
-    )
-    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as worker:
-        assert worker.stdout is not None
-        assert worker.stdout.readline() == b"warm\n"
-        mine = f"evoq-{worker.pid}-*"
+    with worker(PROCESSES, IDLE) as killed:
+        mine = f"evoq-{killed.pid}-*"
         assert list(folder.glob(mine))
-        worker.send_signal(signal.SIGKILL)
+        killed.send_signal(signal.SIGKILL)
     until = time.monotonic() + 60.0
     while list(folder.glob(mine)) and time.monotonic() < until:
         cgroup.remove_empty(folder)
@@ -147,7 +145,7 @@ def measured() -> Iterator[ProcessSandbox]:
     sandbox.close()
 
 
-class TestProcessesWithoutCgroups(SandboxContract):
+class TestProcessesWithoutCgroups(SampledSandboxContract):
     """The contract without a cgroup, which every other class here has where it can.
 
     In guarded mode, and in both by `make attacks`: on each push, the sums that only the zygote

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -112,7 +112,6 @@ def probe(*_):
     except OSError: pass
     return {"made": float(made)}
 """
-COMPUTING = "def probe(*_):\n    while True: pass\n"
 WRITING = """
 import time
 def probe(*_):
@@ -146,7 +145,8 @@ MEANING = {
     ALONE: ("the evaluator's files", "the evaluator's signals"),
     "system call filter": ("a forbidden call",),
 }  # fmt: skip
-"""What a program cannot do where a protection is claimed."""
+"""What a program cannot do where a protection is claimed.  That its processor time ends is part of
+the contract of every sandbox (`tests/contracts/sandbox.py`)."""
 ENDED_BY = {
     "a bound on all files of a trial": (WRITING, FailureKind.OUTPUT_LIMIT),
     "memory limit of all processes together by a cgroup": (HOLDING, FailureKind.MEMORY),
@@ -253,15 +253,6 @@ def test_the_processes_of_a_program_are_no_more_than_claimed(
 ) -> None:
     if claims(sandbox)["a bound on the processes of a trial"]:
         assert 0 < metrics(run(sandbox, FORKING))["made"] < LIMITS.processes
-
-
-def test_the_processor_time_of_a_program_ends_where_that_is_claimed(
-    sandbox: DockerSandbox | ProcessSandbox,
-) -> None:
-    if claims(sandbox)["limits of CPU, memory, files and output, and a deadline"]:
-        failure = run(sandbox, COMPUTING, replace(LIMITS, cpu_seconds=1.0)).failure
-        assert failure is not None
-        assert failure.kind is FailureKind.TIMEOUT
 
 
 @pytest.mark.parametrize("claim", ENDED_BY)

@@ -25,7 +25,17 @@ from app.adapters.sandbox.warm_sandbox import WarmSandbox
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.problem import Job, Mode
 from app.ports.protocols import Sandbox
-from tests.contracts.sandbox import LIMITS, POOL, SQUARE, SandboxContract, metrics, problem
+from tests.contracts.sandbox import (
+    BROKEN,
+    LIMITS,
+    POOL,
+    SAMPLE_OF_BROKEN,
+    SQUARE,
+    WHOLE_CORPUS,
+    SandboxContract,
+    metrics,
+    problem,
+)
 
 OWNER = os.environ.setdefault("SANDBOX_TEST_OWNER", f"tests-{uuid4().hex[:12]}")
 """Labels what these tests and the processes they start make, so that others may use the engine."""
@@ -56,6 +66,8 @@ def containers() -> Iterator[Sandbox]:
 
 @pytest.mark.docker
 class TestContainers(SandboxContract):
+    broken = tuple(BROKEN) if WHOLE_CORPUS else SAMPLE_OF_BROKEN
+
     @pytest.fixture
     def sandbox(self, containers: Sandbox) -> Sandbox:
         return containers

@@ -24,7 +24,7 @@ from app.domain.problem import Evaluator, Job, Limits, Mode, Outcome
 from app.ports.protocols import Misconfigured, Sandbox, Unavailable
 from tests.contracts.attack_outcomes import HONEST, WRONG, Outcomes, same
 from tests.contracts.attacks import Attack
-from tests.contracts.sandbox import LIMITS, SQUARE, SandboxContract, metrics, problem
+from tests.contracts.sandbox import LIMITS, SQUARE, SampledSandboxContract, metrics, problem
 from tests.contracts.sandbox_attacks import (
     ONE_OF_EACH,
     WHOLE_CORPUS,
@@ -239,8 +239,11 @@ def test_a_probe_in_gvisor_can_do_nothing_that_is_claimed_to_be_impossible(
 @pytest.mark.slow
 @pytest.mark.docker
 @pytest.mark.usefixtures("engine")
-class TestContainersOfGvisor(SandboxContract):
-    """In guarded mode, and in both by `make attacks`: gVisor is several times slower."""
+class TestContainersOfGvisor(SampledSandboxContract):
+    """In guarded mode, and whole in both by `make attacks`: gVisor is several times slower.
+
+    On a push its engine has an image without NumPy.
+    """
 
     @pytest.fixture(
         params=list(Mode) if WHOLE_CORPUS else [Mode.GUARDED], ids=lambda mode: str(mode.value)

@@ -22,8 +22,9 @@ from tests.contracts.sandbox_attacks import PROBLEM, score
 from tests.integration.pids_box import Box, pids_box
 
 POOL = PoolSettings(max_sandboxes=1, spares=0)
-LIMITS = Limits(wall_seconds=2.0, cpu_seconds=60.0, memory_mib=1024, processes=24)
-"""Memory beyond what this many processes take, so that nothing but the deadline ends a bomb."""
+LIMITS = Limits(wall_seconds=0.8, cpu_seconds=60.0, memory_mib=1024, processes=24)
+"""Memory beyond what this many processes take, so that nothing but the deadline ends a bomb, which
+reaches its bound in a fraction of that."""
 ENDING_SECONDS = 6.0
 """It takes some hundredths where nothing else runs; beside other tests it took over 2 s, and a bomb
 that is not ended goes on for ever."""

@@ -8,7 +8,8 @@ import pytest
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.ports.protocols import Sandbox
-from tests.contracts.kept_evaluator import KeptEvaluatorContract, Open
+from tests.contracts.kept_evaluator import CARELESS, SAMPLE, KeptEvaluatorContract, Open
+from tests.contracts.sandbox import WHOLE_CORPUS
 from tests.integration.test_sandbox_docker import docker_sandbox
 from tests.integration.test_sandbox_process import sandbox_behind
 
@@ -43,6 +44,8 @@ def containers() -> Iterator[Sandbox]:
 @pytest.mark.slow
 @pytest.mark.docker
 class TestKeptEvaluatorsInContainers(KeptEvaluatorContract):
+    careless = tuple(CARELESS) if WHOLE_CORPUS else SAMPLE
+
     @pytest.fixture
     def opened(self) -> Open:
         return lambda most: closing(docker_sandbox(_pool(most)))

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -33,19 +34,38 @@ from tests.integration.test_sandbox_docker import INFRA, OWNER, docker_sandbox
 
 JOB = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
 
-WORKER = """
+_WORKER = """
 import sys, time
+from dataclasses import replace
 sys.path.insert(0, {root!r})
-from app.adapters.sandbox.docker import ContainerSettings, DockerSandbox
-from app.adapters.sandbox.process import ProcessSandbox
-from tests.integration.test_sandbox_lifetime import JOB
-sandbox = {sandbox}
+from app.domain.problem import Evaluator, Job, Mode
+text = b"import runpy\\ndef evaluate(path):\\n    runpy.run_path(path)\\n    return {{}}\\n"
+JOB = Job(Evaluator("a worker's", {{"evaluator.py": text}}), "evaluate", ((".py", b""),))
+{sandbox}
 sandbox.run(JOB)
 print("warm", flush=True)
-sandbox.run({job})
+{then}
 """
-CONTAINERS = f"DockerSandbox(settings=ContainerSettings(owner={OWNER!r}))"
-STUCK = "__import__('dataclasses').replace(JOB, programs=(('.py', b'while True: pass'),))"
+PROCESSES = """
+from app.adapters.sandbox.process import ProcessSandbox
+sandbox = ProcessSandbox()
+"""
+CONTAINERS = f"""
+from app.adapters.sandbox.docker import ContainerSettings, DockerSandbox
+sandbox = DockerSandbox(settings=ContainerSettings(owner={OWNER!r}))
+"""
+IDLE = "time.sleep(600)"
+STUCK = "sandbox.run(replace(JOB, programs=(('.py', b'while True: pass'),)))"
+
+
+@contextlib.contextmanager
+def worker(sandbox: str, then: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Runs a worker with a warm sandbox, until it is killed."""
+    text = _WORKER.format(root=str(Path(__file__).parents[2]), sandbox=sandbox, then=then)
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == b"warm\n"
+        yield started
 
 
 def sandbox_processes() -> set[int]:
@@ -58,19 +78,16 @@ def sandbox_processes() -> set[int]:
     return pids
 
 
-@pytest.mark.parametrize("job", ["time.sleep(600)", STUCK], ids=["idle", "in a trial"])
+@pytest.mark.parametrize("then", [IDLE, STUCK], ids=["idle", "in a trial"])
 def test_sandboxes_end_with_a_worker_that_is_killed(
-    job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    then: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    text = WORKER.format(root=str(Path(__file__).parents[2]), sandbox="ProcessSandbox()", job=job)
-    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as worker:
-        assert worker.stdout is not None
-        assert worker.stdout.readline() == b"warm\n"
+    with worker(PROCESSES, then) as killed:
         time.sleep(0.3)
-        started = psutil.Process(worker.pid).children(recursive=True)
+        started = psutil.Process(killed.pid).children(recursive=True)
         assert started
-        worker.send_signal(signal.SIGKILL)
+        killed.send_signal(signal.SIGKILL)
     _, alive = psutil.wait_procs(started, timeout=60)
     assert alive == []
     assert list(tmp_path.iterdir()) == []
@@ -80,19 +97,14 @@ def test_the_next_worker_removes_the_folders_of_one_that_was_killed_with_its_san
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    text = WORKER.format(
-        root=str(Path(__file__).parents[2]), sandbox="ProcessSandbox()", job="time.sleep(600)"
-    )
-    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as worker:
-        assert worker.stdout is not None
-        assert worker.stdout.readline() == b"warm\n"
+    with worker(PROCESSES, IDLE) as killed:
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
         ProcessSandbox().close()
         assert list(tmp_path.iterdir()) != [], "those of a worker that lives are left alone"
-        started = psutil.Process(worker.pid).children(recursive=True)
-        for process in (*started, worker):  # as the kernel does at the end of a container
+        started = psutil.Process(killed.pid).children(recursive=True)
+        for process in (*started, killed):  # as the kernel does at the end of a container
             process.send_signal(signal.SIGSTOP)
-        for process in (*started, worker):
+        for process in (*started, killed):
             process.send_signal(signal.SIGKILL)
     psutil.wait_procs(started, timeout=60)
     assert list(tmp_path.iterdir()) != []
@@ -173,7 +185,7 @@ def test_many_threads_share_a_few_sandboxes() -> None:
         threading.active_count(),
     )
     with ThreadPoolExecutor(16) as threads:
-        outcomes = list(threads.map(sandbox.run, [JOB] * 64))
+        outcomes = list(threads.map(sandbox.run, [JOB] * 32))
     assert all(metrics(outcome) == {"combined_score": 25} for outcome in outcomes)
     assert sum(outcome.boot_seconds > 0 for outcome in outcomes) <= 2
     sandbox.close()
@@ -350,13 +362,10 @@ def test_a_container_of_another_machine_that_runs_is_no_orphan() -> None:
 @pytest.mark.docker
 def test_containers_end_with_a_worker_that_is_killed() -> None:
     docker_sandbox().close()
-    text = WORKER.format(root=str(Path(__file__).parents[2]), sandbox=CONTAINERS, job=STUCK)
-    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as worker:
-        assert worker.stdout is not None
-        assert worker.stdout.readline() == b"warm\n"
+    with worker(CONTAINERS, STUCK) as killed:
         time.sleep(0.3)
-        worker.send_signal(signal.SIGKILL)
-    assert containers_left_of(worker.pid) == []
+        killed.send_signal(signal.SIGKILL)
+    assert containers_left_of(killed.pid) == []
 
 
 @pytest.mark.docker
@@ -404,16 +413,13 @@ def test_the_next_worker_removes_a_container_that_cannot_end_by_itself(
     docker_sandbox().close()
     mine = docker_sandbox(PoolSettings(max_sandboxes=1, spares=0))
     mine.run(JOB)
-    text = WORKER.format(root=str(Path(__file__).parents[2]), sandbox=CONTAINERS, job=STUCK)
-    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as worker:
-        assert worker.stdout is not None
-        assert worker.stdout.readline() == b"warm\n"
-        command = ["docker", "ps", "-q", "--filter", f"label=evoqueue.pid={worker.pid}"]
+    with worker(CONTAINERS, STUCK) as killed:
+        command = ["docker", "ps", "-q", "--filter", f"label=evoqueue.pid={killed.pid}"]
         listed = subprocess.run(command, capture_output=True, text=True, check=True)
         started = listed.stdout.split()
         assert started
         subprocess.run(["docker", "pause", *started], check=True, capture_output=True)
-        worker.send_signal(signal.SIGKILL)
+        killed.send_signal(signal.SIGKILL)
     time.sleep(2.0)
     listed = subprocess.run(command, capture_output=True, text=True, check=True)
     assert listed.stdout.split() == started  # paused: it cannot notice that its worker is gone
@@ -421,7 +427,7 @@ def test_the_next_worker_removes_a_container_that_cannot_end_by_itself(
     monkeypatch.setenv("EVOQ_REDIS_URL", "redis://127.0.0.1:1/0")
     monkeypatch.setenv("EVOQ_SANDBOX__OWNER", OWNER)
     start_worker()
-    assert containers_left_of(worker.pid) == []
+    assert containers_left_of(killed.pid) == []
     assert mine.run(JOB).boot_seconds == 0.0
     mine.close()
 

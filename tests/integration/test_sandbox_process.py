@@ -6,7 +6,7 @@ import pytest
 
 from app.adapters.sandbox.process import ProcessSandbox
 from app.ports.protocols import Sandbox, Unavailable
-from tests.contracts.sandbox import POOL, SandboxContract
+from tests.contracts.sandbox import POOL, SampledSandboxContract, SandboxContract
 
 
 def sandbox_behind(level: str) -> ProcessSandbox:
@@ -42,7 +42,7 @@ def unprivileged() -> Iterator[Sandbox]:
     sandbox.close()
 
 
-class TestUnprivilegedProcesses(SandboxContract):
+class TestUnprivilegedProcesses(SampledSandboxContract):
     @pytest.fixture
     def sandbox(self, unprivileged: Sandbox) -> Sandbox:
         return unprivileged
@@ -55,7 +55,7 @@ def bare() -> Iterator[Sandbox]:
     sandbox.close()
 
 
-class TestBareProcesses(SandboxContract):
+class TestBareProcesses(SampledSandboxContract):
     @pytest.fixture
     def sandbox(self, bare: Sandbox) -> Sandbox:
         return bare

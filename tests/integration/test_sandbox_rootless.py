@@ -54,9 +54,9 @@ def test_a_program_is_scored(rootless: Sandbox, mode: Mode) -> None:
     assert metrics(rootless.run(job)) == {"combined_score": 25}
 
 
-@pytest.mark.parametrize("mode", Mode)
-def test_cpu_time_is_limited(rootless: Sandbox, mode: Mode) -> None:
-    job = Job(problem(), "evaluate", ((".py", b"while True:\n    pass\n"),), FRUGAL, mode)
+def test_cpu_time_is_limited(rootless: Sandbox) -> None:
+    program = b"while True:\n    pass\n"
+    job = Job(problem(), "evaluate", ((".py", program),), FRUGAL, Mode.GUARDED)
     assert kind(last_outcome(rootless, job)) is FailureKind.TIMEOUT
 
 

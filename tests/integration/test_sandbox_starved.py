@@ -17,7 +17,8 @@ from app.domain.problem import Evaluator, Job, Limits, Mode
 from app.ports.protocols import Starved
 from tests.integration.test_sandbox_process import sandbox_behind
 
-WALL_SECONDS = 1.5
+WALL_SECONDS = 1.0
+BRIEF = Limits(wall_seconds=0.5)
 EVALUATOR = Evaluator(
     "starved",
     {
@@ -90,7 +91,7 @@ def test_a_program_that_got_no_processor_is_starved(sandbox: ProcessSandbox) -> 
 def test_the_processor_time_of_a_program_that_is_ended_is_known(level: str) -> None:
     opened = sandbox_behind(level)
     try:
-        outcome = opened.run(replace(job(SPENDS), mode=Mode.GUARDED))
+        outcome = opened.run(replace(job(SPENDS), mode=Mode.GUARDED, limits=BRIEF))
     except Starved as starved:
         outcome = starved.outcome
     finally:
