@@ -1,6 +1,5 @@
 """A worker and its trials let other programs go first, whichever way Linux schedules sessions."""
 
-import functools
 import os
 import subprocess
 import sys
@@ -20,13 +19,18 @@ def show():
     session = group.read_text() if group.exists() else "none nice 0"
     print(os.getpriority(os.PRIO_PROCESS, 0), *session.split(), flush=True)
 
-_lower_priority(int(sys.argv[1]) if sys.argv[1:] else None)
-show()
-if os.fork() == 0:
-    limits.begin_session()
-    show()
-    os._exit(0)
-os.wait()
+for nice in sys.argv[1:]:
+    if os.fork() == 0:
+        os.setsid()
+        _lower_priority(int(nice) if nice else None)
+        show()
+        if os.fork() == 0:
+            limits.begin_session()
+            show()
+            os._exit(0)
+        os.wait()
+        os._exit(0)
+    os.wait()
 """
 
 
@@ -39,38 +43,49 @@ class Priority:
     session: int
 
 
-@functools.cache
-def priorities(*nice: str) -> tuple[Priority, Priority]:
-    """Returns those of a worker with a setting, and of a trial that it forks."""
+@dataclass(frozen=True)
+class Pair:
+    """Those of a worker, and of a trial that it forks."""
+
+    worker: Priority
+    trial: Priority
+
+
+@pytest.fixture(scope="module")
+def priorities() -> dict[str, Pair]:
+    """By the setting of a worker, which is empty where there is none."""
+    settings = ("7", "0", "")
     ended = subprocess.run(
-        [sys.executable, "-c", SCRIPT, *nice],
-        check=True,
-        capture_output=True,
-        text=True,
-        start_new_session=True,
+        [sys.executable, "-c", SCRIPT, *settings], check=True, capture_output=True, text=True
     )
     words = [line.split() for line in ended.stdout.splitlines()]
-    worker, trial = (Priority(int(own), group, int(last)) for own, group, _, last in words)
-    return worker, trial
+    found = [Priority(int(own), group, int(last)) for own, group, _, last in words]
+    pairs = map(Pair, found[::2], found[1::2])
+    return dict(zip(settings, pairs, strict=True))
 
 
 @pytest.mark.skipif(not GROUP.exists(), reason="this kernel does not schedule sessions as groups")
-def test_a_trial_begins_a_session_that_has_the_priority_of_its_workers() -> None:
-    worker, trial = priorities("7")
+def test_a_trial_begins_a_session_that_has_the_priority_of_its_workers(
+    priorities: dict[str, Pair],
+) -> None:
+    pair = priorities["7"]
 
-    assert worker.session == trial.session == 7
-    assert worker.group != trial.group
+    assert pair.worker.session == pair.trial.session == 7
+    assert pair.worker.group != pair.trial.group
 
 
-def test_a_worker_lowers_its_priority_and_never_raises_it() -> None:
+def test_a_worker_lowers_its_priority_and_never_raises_it(priorities: dict[str, Pair]) -> None:
     started_with = os.getpriority(os.PRIO_PROCESS, 0)
+    lowered, kept = priorities["7"], priorities["0"]
 
-    assert [one.process for one in priorities("7")] == [max(7, started_with)] * 2
-    assert [one.process for one in priorities("0")] == [started_with] * 2
+    assert lowered.worker.process == lowered.trial.process == max(7, started_with)
+    assert kept.worker.process == kept.trial.process == started_with
 
 
-def test_a_worker_without_the_setting_keeps_the_priority_it_was_started_with() -> None:
-    worker, trial = priorities()
+def test_a_worker_without_the_setting_keeps_the_priority_it_was_started_with(
+    priorities: dict[str, Pair],
+) -> None:
+    pair = priorities[""]
 
-    assert worker.process == trial.process == os.getpriority(os.PRIO_PROCESS, 0)
-    assert worker.session == trial.session == 0
+    assert pair.worker.process == pair.trial.process == os.getpriority(os.PRIO_PROCESS, 0)
+    assert pair.worker.session == pair.trial.session == 0
