@@ -94,7 +94,7 @@ CROWDING = (
 )  # fmt: skip
 LENGTHY = {
     "inode fill": replace(LIMITS, cpu_seconds=3.0),  # half a minute in gVisor
-    "mappings of many processes": replace(LIMITS, wall_seconds=2.0),
+    "mappings of many processes": replace(LIMITS, wall_seconds=1.2),
 }
 """Of what needs longer than the others of its kind to do harm."""
 

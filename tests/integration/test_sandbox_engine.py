@@ -161,23 +161,23 @@ def test_a_restarted_engine_loses_no_trial_and_blames_no_program(
     stopped = threading.Event()
 
     def one_trial() -> None:
-        if len(done) >= 120:
+        if len(done) >= 60:
             stopped.wait(200.0)
         done.append(patiently(lambda: sandbox.run(job)))
 
     with ThreadPoolExecutor(4) as threads:
-        work = [threads.submit(one_trial) for _ in range(200)]
+        work = [threads.submit(one_trial) for _ in range(100)]
         until = time.monotonic() + 100.0
-        while len(done) < 60 and time.monotonic() < until:
+        while len(done) < 30 and time.monotonic() < until:
             time.sleep(0.05)
-        assert 60 <= len(done) < 150
+        assert 30 <= len(done) < 75
         engine.stop()
         stopped.set()
         time.sleep(0.5)
         engine.start()
         for one in work:
             one.result()
-    assert [outcome.failure for outcome in done] == [None] * 200
+    assert [outcome.failure for outcome in done] == [None] * 100
     assert all(metrics(outcome) == {"combined_score": 25} for outcome in done)
     sandbox.close()
     wait_until_empty(engine)
