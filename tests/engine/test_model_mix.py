@@ -25,7 +25,7 @@ from tests.engine.executors import RecordedMessages, operator_replies
 from tests.engine.test_replay import programs
 from tests.engine.toy import ASKED, problem
 
-BUDGET = 48
+BUDGET, SHORT = 48, 24
 
 
 class Two:
@@ -69,8 +69,10 @@ class Two:
         )
 
 
-def order(name: str = "toy-run", *, adaptive: bool = True, in_flight: int = 1) -> NewRun:
-    asked = replace(new_run(problem(), budget=BUDGET, in_flight=in_flight, islands=1), name=name)
+def order(
+    name: str = "toy-run", *, budget: int = BUDGET, adaptive: bool = True, in_flight: int = 1
+) -> NewRun:
+    asked = replace(new_run(problem(), budget=budget, in_flight=in_flight, islands=1), name=name)
     price = {"usd_per_million_prompt_tokens": 1.0, "usd_per_million_completion_tokens": 4.0}
     models = [{"name": model, **price} for model in ("able", "poor")]
     llm = {**asked.settings["llm"], "models": models, "adaptive_weights": adaptive}
@@ -154,9 +156,9 @@ def test_the_same_run_again_is_the_same_and_a_cache_answers_all_of_it(
 ) -> None:
     first, again = Two(), Two()
 
-    recorded = done(ctx, first, order("recorded"))
-    cached = done(ctx, CachedModel(again, store), order("cached"))
-    replayed = done(ctx, ReplayModel("recorded", store), order("replayed"))
+    recorded = done(ctx, first, order("recorded", budget=SHORT))
+    cached = done(ctx, CachedModel(again, store), order("cached", budget=SHORT))
+    replayed = done(ctx, ReplayModel("recorded", store), order("replayed", budget=SHORT))
 
     assert again.asked == []
     assert programs(ctx, cached) == programs(ctx, recorded)
