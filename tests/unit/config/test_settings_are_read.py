@@ -102,15 +102,23 @@ class Reads(ast.NodeVisitor):
 
 
 @cache
+def parsed(repository: Path) -> dict[str, ast.Module]:
+    """Returns the modules that may read settings, by their paths."""
+    return {
+        str(file.relative_to(repository)): ast.parse(file.read_text())
+        for folder in ("app", "workers")
+        for file in sorted((repository / folder).rglob("*.py"))
+    }
+
+
+@cache
 def reads(repository: Path) -> dict[tuple[str, str], str]:
     found: dict[tuple[str, str], str] = {}
-    for folder in ("app", "workers"):
-        for file in sorted((repository / folder).rglob("*.py")):
-            path = str(file.relative_to(repository))
-            if not path.startswith(NO_READERS):
-                visitor = Reads(path)
-                visitor.visit(ast.parse(file.read_text()))
-                found = {**visitor.found, **found}
+    for path, module in parsed(repository).items():
+        if not path.startswith(NO_READERS):
+            visitor = Reads(path)
+            visitor.visit(module)
+            found = {**visitor.found, **found}
     return found
 
 
@@ -214,9 +222,8 @@ def test_each_variable_below_the_tables_is_read_by_a_line_of_the_code(repository
     items = ITEM.findall((repository / "docs/settings.md").read_text())
     texts = {
         node.value
-        for folder in ("app", "workers")
-        for file in (repository / folder).rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text()))
+        for module in parsed(repository).values()
+        for node in ast.walk(module)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
 
