@@ -21,8 +21,9 @@ WHOLE_CORPUS = os.environ.get("SANDBOX_ATTACKS") == "whole"
 LIMITS = Limits(
     wall_seconds=60.0, cpu_seconds=10.0, memory_mib=256, output_bytes=200_000, result_bytes=100_000
 )
-POOL = PoolSettings(max_sandboxes=8, spares=0)
-"""Of sandboxes that many tests share: with spares, each test that ends one would boot two."""
+POOL = PoolSettings(max_sandboxes=16, spares=0)
+"""Of sandboxes that many tests share: one for each of their limits, in both modes.  With spares,
+each test that ends one would boot two."""
 IMPATIENT = replace(LIMITS, wall_seconds=0.5)
 FRUGAL = replace(LIMITS, cpu_seconds=1.0)
 NARROW = replace(LIMITS, memory_mib=128, processes=32)
