@@ -13,6 +13,9 @@ from tests.contracts.sandbox import WHOLE_CORPUS
 from tests.integration.test_sandbox_docker import docker_sandbox
 from tests.integration.test_sandbox_process import sandbox_behind
 
+SHARED = PoolSettings(max_sandboxes=8, spares=0, trials_per_evaluator=50)
+"""One for each evaluator and its limits."""
+
 
 def _pool(trials_per_evaluator: int) -> PoolSettings:
     return PoolSettings(max_sandboxes=1, spares=0, trials_per_evaluator=trials_per_evaluator)
@@ -21,7 +24,7 @@ def _pool(trials_per_evaluator: int) -> PoolSettings:
 @pytest.fixture(scope="module")
 def processes() -> Iterator[Sandbox]:
     sandbox_behind("privileged").close()
-    with closing(ProcessSandbox(_pool(50))) as sandbox:
+    with closing(ProcessSandbox(SHARED)) as sandbox:
         yield sandbox
 
 
@@ -37,7 +40,7 @@ class TestKeptEvaluatorsInProcesses(KeptEvaluatorContract):
 
 @pytest.fixture(scope="module")
 def containers() -> Iterator[Sandbox]:
-    with closing(docker_sandbox(_pool(50))) as sandbox:
+    with closing(docker_sandbox(SHARED)) as sandbox:
         yield sandbox
 
 
