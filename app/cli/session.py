@@ -135,7 +135,7 @@ def _also_appending(
     A file that cannot be written to is left alone after a notice.
     """
     done, due = -1, 0.0
-    drawing = threading.Thread(target=import_module, args=("app.reports.folder",), daemon=True)
+    drawing = threading.Thread(target=import_drawing, daemon=True)
 
     def show_and_append(status: RunStatus) -> None:
         nonlocal done, due
@@ -154,6 +154,20 @@ def _also_appending(
             due = math.inf
 
     return show_and_append
+
+
+def import_drawing() -> None:
+    """Imports what draws pictures, without the text that matplotlib writes on each of its classes.
+
+    That text lists what can be set, for documentation, and is a fifth of the import.
+    """
+    from matplotlib import artist
+
+    written, artist.kwdoc = artist.kwdoc, lambda artist: ""  # noqa: ARG005  its name is typed
+    try:
+        import_module("app.reports.folder")
+    finally:
+        artist.kwdoc = written
 
 
 @contextmanager
