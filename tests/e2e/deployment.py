@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
-from tests.e2e.psql import PsqlSession
+from tests.e2e.session import END, Session
 from tests.ports import free_port
 
 SOCKET = Path("/var/run/docker.sock")
@@ -39,17 +39,30 @@ def evaluate(path):
 }
 """A problem whose trials wait and compute next to nothing: a run of it lasts as long as tests need,
 and leaves the processors to the tests beside it."""
-TOGETHER = """
-import sys
+COMMANDS = f"""
+import json, os, sys, tempfile
 from app.cli.application import status_of
 
-for command in sys.argv[1:]:
-    status = status_of([*command.split(), "--json"])
-    if status != 0:
-        sys.exit(status)
-    print(chr(0), flush=True)
+for line in sys.stdin:
+    with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as reported:
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                os.dup2(printed.fileno(), 1)
+                os.dup2(reported.fileno(), 2)
+                status = status_of(json.loads(line))
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(status)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        output = printed.seek(0) or printed.read().decode()
+        errors = reported.seek(0) or reported.read().decode()
+        print(json.dumps([status, output, errors]))
+        print({END!r}, end="", flush=True)
 """
-"""Runs commands in turn, and prints a zero after the document of each."""
+"""Imports the application once, and runs each command in a fork of it."""
 NO_GROUP = "65534"
 """A group that may open no socket: programs run in processes of worker-cpu."""
 LABEL = "com.docker.compose"
@@ -68,7 +81,8 @@ class Deployment:
         self.dashboard_port = free_port()
         self._files = [repository / "docker-compose.yml", *overrides]
         self._settings = folder / ".env"
-        self._ledger = PsqlSession(self._psql, environment())
+        self._ledger = Session(self._psql, environment())
+        self._commands = Session(self._interpreter, environment())
         (folder / "infra").mkdir()
         shutil.copy(repository / "infra" / "new-env", folder / "infra")
         shutil.copy(repository / ".env.example", folder)
@@ -204,6 +218,7 @@ class Deployment:
     def end(self) -> None:
         """Takes everything down, the volumes too."""
         self._ledger.close()
+        self._commands.close()
         self.compose("--profile", "*", "down", "--volumes", "--remove-orphans", seconds=300)
 
     def logs(self, *services: str) -> str:
@@ -217,30 +232,34 @@ class Deployment:
         )
         return json.loads(printed)
 
-    def evoq_together(self, *commands: str, seconds: float = 300) -> list[Any]:
-        """Returns the JSON documents of `evoq` commands that one process runs in turn.
+    def ask(self, *arguments: str) -> Any:
+        """Returns the JSON document of an `evoq` command, from a process that has run others.
 
         To import the application takes several times what a command does that only reads.
         """
-        printed = self.compose(
-            *("exec", "-T", "worker-control", "python", "-c", TOGETHER, *commands), seconds=seconds
-        )
-        return [json.loads(document) for document in printed.split(chr(0))[:-1]]
+        answer = self._commands.ask(json.dumps([*arguments, "--json"]) + "\n")
+        status, output, errors = json.loads(answer)
+        if status != 0:
+            raise AssertionError(f"evoq {' '.join(arguments)}: exit {status}\n{output}\n{errors}")
+        return json.loads(output)
 
-    def begin(self, name: str, *, proposals: int, seed: int = 1) -> None:
+    def begin(self, name: str, *options: str, proposals: int, seed: int = 1) -> None:
         """Submits a run of `PROBLEM` and returns."""
-        for file, text in PROBLEM.items():
-            path = f"/tmp/waiting/{file}"
-            write = f"mkdir -p /tmp/waiting && printf %s {shlex.quote(text)} > {path}"
-            self.compose("exec", "-T", "worker-control", "sh", "-c", write)
+        folder = "/tmp/waiting"
+        files = [
+            f"printf %s {shlex.quote(text)} > {folder}/{file}" for file, text in PROBLEM.items()
+        ]
+        write = " && ".join([f"mkdir -p {folder}", *files])
+        self.compose("exec", "-T", "worker-control", "sh", "-c", write)
         self.evoq(
-            *("run", "/tmp/waiting", "--iterations", str(proposals), "--seed", str(seed)),
-            *("--name", name, "--detach"),
+            *("run", folder, "--iterations", str(proposals), "--seed", str(seed)),
+            *("--name", name, "--detach", *options),
         )
 
     def sql(self, statement: str) -> list[list[str]]:
         """Returns the rows of a statement that only reads, every column as text."""
-        return self._ledger.rows(statement)
+        printed = self._ledger.ask(f"{statement}\n;\n\\echo {END}")
+        return [line.split("\t") for line in printed.splitlines()]
 
     def _psql(self) -> list[str]:
         return [
@@ -248,6 +267,9 @@ class Deployment:
             *("psql", "-U", "evoqueue", "-d", "evoqueue"),
             *("-v", "ON_ERROR_STOP=1", "-At", "-F", "\t"),
         ]
+
+    def _interpreter(self) -> list[str]:
+        return ["docker", "exec", "-i", self._name("worker-control"), "python", "-c", COMMANDS]
 
     def number(self, statement: str) -> int:
         """Returns the one whole number a statement selects."""

@@ -12,7 +12,7 @@ from tests.e2e.deployment import NO_GROUP, SOCKET, Deployment, until
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1500)]
 
-PROPOSALS = 180
+PROPOSALS = 130
 RUN = "chaos"
 MINE = f"run = (SELECT id FROM runs WHERE name = '{RUN}')"
 OURS = ("beat", "worker-control", "worker-gpu", "worker-cpu")
@@ -137,15 +137,15 @@ def test_a_run_survives_killed_frozen_and_replaced_workers_a_flushed_queue_and_a
 
     began = time.monotonic()
     faults = [
-        (10, lambda: kill(deployment, "worker-cpu")),
-        (25, lambda: kill(deployment, "worker-gpu")),
-        (40, lambda: flush(deployment)),
-        (55, lambda: freeze(deployment, "worker-cpu")),
-        (70, lambda: upgrade(deployment)),
-        (85, lambda: kill(deployment, "worker-cpu")),
-        (100, lambda: freeze(deployment, "worker-cpu")),
-        (115, lambda: restart_postgres(deployment)),
-        (130, lambda: flush(deployment)),  # and well before the end, if seen late
+        (8, lambda: kill(deployment, "worker-cpu")),
+        (18, lambda: kill(deployment, "worker-gpu")),
+        (28, lambda: flush(deployment)),
+        (38, lambda: freeze(deployment, "worker-cpu")),
+        (48, lambda: upgrade(deployment)),
+        (58, lambda: kill(deployment, "worker-cpu")),
+        (68, lambda: freeze(deployment, "worker-cpu")),
+        (78, lambda: restart_postgres(deployment)),
+        (88, lambda: flush(deployment)),  # and well before the end, if seen late
     ]
     for threshold, fault in faults:
         until(
@@ -176,7 +176,7 @@ def test_a_run_survives_killed_frozen_and_replaced_workers_a_flushed_queue_and_a
     )
     assert (first, last) == ("1", count)
     assert deployment.number(f"SELECT events FROM runs WHERE name = '{RUN}'") == int(count)
-    assert deployment.evoq("show", RUN)["iterations"] == PROPOSALS
+    assert deployment.ask("show", RUN)["iterations"] == PROPOSALS
     require_each_fault_in(deployment.scrape(), repository, time.monotonic() - began)
     folders = deployment.compose("exec", "-T", "worker-cpu", "ls", "/tmp").split()
     assert 0 < sum(folder.startswith("evoq-sandbox-") for folder in folders) <= CELLS

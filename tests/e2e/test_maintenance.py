@@ -8,7 +8,7 @@ from tests.e2e.deployment import Deployment, until
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1200)]
 
-PROPOSALS = 60
+PROPOSALS = 30
 RUN = "kept"
 MINE = f"run = (SELECT id FROM runs WHERE name = '{RUN}') AND ordinal >= 0"
 
@@ -36,7 +36,7 @@ def test_a_run_goes_on_in_a_fresh_deployment_that_was_restored_from_a_backup(
     assert deployment.number(f"SELECT count(DISTINCT ordinal) FROM proposals WHERE {MINE}") == (
         PROPOSALS
     )
-    assert deployment.evoq("show", RUN)["state"] == "finished"
+    assert deployment.ask("show", RUN)["state"] == "finished"
 
 
 def settled(deployment: Deployment) -> int:

@@ -12,6 +12,8 @@ from tests.e2e.deployment import Deployment, docker, until
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1200)]
 
+FEW = ("--set", "queue.generating=4", "--set", "queue.evaluating=2")
+"""Of a run that only has to go on, so that it leaves the processors to the tests beside it."""
 SECONDS = 150.0
 """Far more than the ten of an idle machine: a command alone may take as long on a crowded one."""
 
@@ -36,7 +38,7 @@ FAULTS: dict[str, Callable[[Deployment], AbstractContextManager[None]]] = {
 
 
 def test_a_run_says_what_it_waits_for_and_goes_on(deployment: Deployment, tmp_path: Path) -> None:
-    deployment.begin("waits", proposals=3000)
+    deployment.begin("waits", *FEW, proposals=3000)
     lines = tmp_path / "lines"
     with deployment.follower("waits", lines):
         until(lambda: goes_on(lines.read_text()), "it runs", seconds=SECONDS)
@@ -59,7 +61,7 @@ def test_a_run_says_what_it_waits_for_and_goes_on(deployment: Deployment, tmp_pa
                 f"it goes on after: {reason}",
                 seconds=SECONDS,
             )
-    deployment.evoq("cancel", "waits")
+    deployment.ask("cancel", "waits")
 
 
 def shown(deployment: Deployment) -> list[str]:
@@ -68,9 +70,8 @@ def shown(deployment: Deployment) -> list[str]:
     Postgres refuses a session now and then while its disk is full.
     """
     try:
-        rows, document = deployment.evoq_together("list-runs", "show waits")
-        [row] = [row for row in rows if row["run"] == "waits"]
-        return [row["waiting"], document["waiting"]]
+        [row] = [row for row in deployment.ask("list-runs") if row["run"] == "waits"]
+        return [row["waiting"], deployment.ask("show", "waits")["waiting"]]
     except AssertionError:
         return [""]
 

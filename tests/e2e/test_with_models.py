@@ -63,5 +63,5 @@ def test_a_run_whose_model_is_frozen_says_that_it_waits_for_it(
                 "`evoq watch` says that no model answers",
                 seconds=150,
             )
-            assert "no model answers" in deployment.evoq("show", "silent")["waiting"]
-    deployment.evoq("cancel", "silent")
+            assert "no model answers" in deployment.ask("show", "silent")["waiting"]
+    deployment.ask("cancel", "silent")
