@@ -73,6 +73,17 @@ class OwnEngine:
         assert self._daemon is not None
         if self._daemon.poll() is None:
             os.kill(self._daemon.pid, number)  # `unshare` has become dockerd
+        if number == signal.SIGSTOP:
+            self._wait_until_stopped()
+
+    def _wait_until_stopped(self) -> None:
+        """Waits for each thread: the others serve until one of them has taken the signal."""
+        assert self._daemon is not None
+        tasks = Path(f"/proc/{self._daemon.pid}/task")
+        until = time.monotonic() + 60.0
+        while any("\nState:\tT" not in (one / "status").read_text() for one in tasks.iterdir()):
+            assert time.monotonic() < until, "the engine goes on"
+            time.sleep(0.01)
 
     def docker(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = ["docker", "--host", self.address, *arguments]
