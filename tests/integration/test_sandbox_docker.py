@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -87,17 +88,17 @@ def test_a_container_that_computes_and_does_not_answer_is_ended_from_outside(
 ) -> None:
     monkeypatch.setattr(warm_sandbox, "harness_frame", held_up_at_the_deadline)
     monkeypatch.setattr(container_connection, "_COMPUTING_SHARE", 0.01)  # also of a busy machine
-    sandbox = docker_sandbox(PoolSettings(max_sandboxes=1, spares=0))
     job = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
     endless = replace(job, programs=((".py", program),), limits=replace(LIMITS, wall_seconds=1.0))
 
-    failure = sandbox.run(endless).failure
+    # Closed also where this fails: other tests look for what this process has left.
+    with closing(docker_sandbox(PoolSettings(max_sandboxes=1, spares=0))) as sandbox:
+        failure = sandbox.run(endless).failure
 
-    assert failure is not None
-    assert failure.kind is FailureKind.TIMEOUT
-    assert detail in failure.detail
-    assert metrics(sandbox.run(job)) == {"combined_score": 25}
-    sandbox.close()
+        assert failure is not None
+        assert failure.kind is FailureKind.TIMEOUT
+        assert detail in failure.detail
+        assert metrics(sandbox.run(job)) == {"combined_score": 25}
 
 
 def held_up_at_the_deadline() -> bytes:
