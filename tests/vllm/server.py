@@ -16,12 +16,15 @@ from tests.vllm.engine_arguments import SOUND
 
 @contextmanager
 def vllm_server(model: str, log: Path) -> Iterator[str]:
-    """Starts one that calls its model `tiny`; gives its address, and ends it."""
+    """Starts one that calls its model `tiny`; gives its address, and ends it.
+
+    By the module that `vllm serve` runs, because the command imports all other commands too.
+    """
     port = free_port()
-    arguments = ["serve", model, "--served-model-name", "tiny", *shlex.split(SOUND)]
+    arguments = ["--model", model, "--served-model-name", "tiny", *shlex.split(SOUND)]
     arguments += ["--host", "127.0.0.1", "--port", str(port), "--shutdown-timeout", "20"]
     arguments += ["--disable-uvicorn-access-log"]
-    process = processes.start("vllm.entrypoints.cli.main", arguments, os.environ, log)
+    process = processes.start("vllm.entrypoints.openai.api_server", arguments, os.environ, log)
     try:
         deadline = time.monotonic() + 600
         while not healthy(f"http://127.0.0.1:{port}/health"):

@@ -18,7 +18,7 @@ from tests.vllm import processes
 from tests.vllm.engine_arguments import SOUND
 from tests.vllm.server import gauge, healthy, vllm_server
 
-PROPOSALS = 128
+PROPOSALS = 96
 AT_ONCE = 64
 """Conversations that vLLM has to run at once."""
 RUNNING = "vllm:num_requests_running"
@@ -85,7 +85,7 @@ def ask(database: str) -> Callable[[str], list[tuple[Any, ...]]]:
 
 def submit(capsys: pytest.CaptureFixture[str], folder: Path, *settings: str) -> None:
     limits = ("queue.generating=256", "queue.evaluating=256")
-    shape = ("llm.max_tokens=128", "llm.repair_turns=0", *limits, f"budget.proposals={PROPOSALS}")
+    shape = ("llm.max_tokens=96", "llm.repair_turns=0", *limits, f"budget.proposals={PROPOSALS}")
     shape = (*shape, *WINDOW)
     options = [text for setting in (*shape, *settings) for text in ("--set", setting)]
     said = Evoq(capsys)("run", problem_folder(folder / "problem"), *options, "--detach", "--json")
