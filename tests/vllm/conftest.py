@@ -12,20 +12,20 @@ from pathlib import Path
 import pytest
 
 MODEL_VARIABLE = "EVOQ_TEST_VLLM_MODEL"
+_FOLDER = "tests/vllm/"
+"""How the names of these tests begin."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Runs the tests that load an engine in this process last: the others fork from it."""
     reason = _missing()
-    here = Path(__file__).parent
-    items.sort(key=lambda item: item.path == here / "test_engine.py")
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.vllm)
-            item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.timeout(1200))
-            if reason:
-                item.add_marker(pytest.mark.skip(reason=reason))
+    for item in (item for item in items if item.nodeid.startswith(_FOLDER)):
+        item.add_marker(pytest.mark.vllm)
+        item.add_marker(pytest.mark.slow)
+        item.add_marker(pytest.mark.timeout(1200))
+        if reason:
+            item.add_marker(pytest.mark.skip(reason=reason))
+    items.sort(key=lambda item: item.nodeid.startswith(f"{_FOLDER}test_engine.py"))
 
 
 def _missing() -> str:
