@@ -118,7 +118,8 @@ def reads(repository: Path) -> dict[tuple[str, str], str]:
         if not path.startswith(NO_READERS):
             visitor = Reads(path)
             visitor.visit(module)
-            found = {**visitor.found, **found}
+            for read, line in visitor.found.items():
+                found.setdefault(read, line)
     return found
 
 

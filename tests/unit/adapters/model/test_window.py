@@ -89,8 +89,7 @@ MEAN = 1.046
 """Mean of the latency's lognormal factor, exp(0.3² / 2)."""
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("capacity", [8, 20, 64, 200])
+@pytest.mark.parametrize(("capacity", "seed"), [(8, 1), (8, 2), (20, 1), (64, 2), (200, 1)])
 def test_the_window_finds_the_capacity_and_stays_there(capacity: int, seed: int) -> None:
     opened = Window.opened(Bounds(1, 16, 512), 0.0)
     simulated = Simulation(opened, lambda now: capacity, seed).run(160)
@@ -111,7 +110,7 @@ def test_an_endpoint_that_refuses_slowly_is_not_taken_for_one_that_fails(
     refusal_seconds: float, spread: float
 ) -> None:
     refused = []
-    for seed in range(12):
+    for seed in range(6):
         opened = Window.opened(Bounds(1, 40, 128), 0.0)
         simulated = Simulation(
             opened, lambda now: 12, seed, refusal_seconds=refusal_seconds, spread=spread
@@ -120,16 +119,15 @@ def test_an_endpoint_that_refuses_slowly_is_not_taken_for_one_that_fails(
             sum(at > 32 for at in simulated.refused) / sum(at > 32 for at in simulated.served)
         )
     refused.sort()
-    assert refused[6] <= 0.15
-    assert refused[10] <= 0.4
+    assert refused[3] <= 0.15
+    assert refused[5] <= 0.4
 
 
-@pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize(("first", "then"), [(64, 16), (16, 64), (128, 100), (40, 160)])
-def test_the_window_follows_a_capacity_that_changes(first: int, then: int, seed: int) -> None:
+def test_the_window_follows_a_capacity_that_changes(first: int, then: int) -> None:
     opened = Window.opened(Bounds(1, 32, 512), 0.0)
     capacity: Callable[[float], int] = lambda now: first if now < 80 else then  # noqa: E731
-    simulated = Simulation(opened, capacity, seed).run(200)
+    simulated = Simulation(opened, capacity, 1).run(200)
     assert simulated.used(first, 40, 80) >= 0.9
     assert simulated.used(then, 120, 200) >= 0.9
     steady = simulated.windows(120)
@@ -170,15 +168,15 @@ def test_few_endpoints_that_fail_by_themselves_are_taken_for_full(
 ) -> None:
     mean = MEAN if spread == 0.3 else 1.0
     kept = []
-    for seed in range(200, 212):
+    for seed in range(200, 206):
         opened = Window.opened(Bounds(1, 32, 32), 0.0)
         simulated = Simulation(
             opened, lambda now: 1000, seed, failing=failing, spread=spread, callers=40
         ).run(30)
         kept.append(len(simulated.served) / (32 / (SECONDS * mean) * 30))
     kept.sort()
-    assert kept[6] >= 0.93
-    assert kept[1] >= 0.8
+    assert kept[3] >= 0.93
+    assert kept[0] >= 0.8
 
 
 def test_a_refusal_now_and_then_does_not_shrink_the_window() -> None:
@@ -189,10 +187,9 @@ def test_a_refusal_now_and_then_does_not_shrink_the_window() -> None:
     assert window.size >= 32
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_an_endpoint_that_fails_by_itself_is_not_overloaded(seed: int) -> None:
+def test_an_endpoint_that_fails_by_itself_is_not_overloaded() -> None:
     opened = Window.opened(Bounds(1, 32, 512), 0.0)
-    simulated = Simulation(opened, lambda now: 64, seed, failing=0.1).run(240)
+    simulated = Simulation(opened, lambda now: 64, 1, failing=0.1).run(240)
     assert simulated.used(64, 80, 240) >= 0.85
     steady = simulated.windows(80)
     assert sum(steady) / len(steady) <= 1.35 * 64
@@ -200,7 +197,7 @@ def test_an_endpoint_that_fails_by_itself_is_not_overloaded(seed: int) -> None:
 
 def test_a_failure_rate_that_ended_hides_no_full_endpoint() -> None:
     refused = []
-    for seed in range(5):
+    for seed in range(3):
         simulated = Simulation(
             Window.opened(Bounds(1, 32, 64), 0.0),
             lambda now: 1000 if now < 60 else 40,
@@ -210,7 +207,7 @@ def test_a_failure_rate_that_ended_hides_no_full_endpoint() -> None:
         ).run(160)
         late = sum(at > 100 for at in simulated.served)
         refused.append(sum(at > 100 for at in simulated.refused) / late)
-    assert sorted(refused)[2] <= 0.12
+    assert sorted(refused)[1] <= 0.12
 
 
 def test_the_window_reopens_when_an_endpoint_recovers() -> None:

@@ -82,11 +82,10 @@ def source_of(child: Child) -> str:
     return child.program.source
 
 
-@pytest.mark.parametrize("first", range(0, 120, 60))
-def test_every_child_is_valid_new_and_equal_outside_the_regions(first: int) -> None:
+def test_every_child_is_valid_new_and_equal_outside_the_regions() -> None:
     parent = Program(SOURCE)
     outside = SOURCE.split(bodies(SOURCE)[0])
-    for seed in range(first, first + 60):
+    for seed in range(60):
         [child] = children(brief_of(seed=str(seed)))
         source = source_of(child)
 
@@ -122,11 +121,11 @@ def test_drafts_of_one_brief_have_children_of_their_own() -> None:
 
 def test_comments_and_layout_of_untouched_lines_stay() -> None:
     kept = 0
-    for seed in range(50):
+    for seed in range(30):
         [child] = children(brief_of(seed=str(seed)))
         kept += "rest = bins - item  # what remains: €" in source_of(child)
 
-    assert kept > 25
+    assert kept > 15
 
 
 def test_another_language_is_declined() -> None:
@@ -304,7 +303,7 @@ EXPRESSIONS = st.recursive(
 )
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(EXPRESSIONS, st.integers(0, 10_000))
 def test_any_arithmetic_has_only_valid_children(expression: str, seed: int) -> None:
     source = f"import numpy as np\ndef f(a, b):\n    c = {expression}\n    return c + a * 1.5\n"
@@ -320,7 +319,7 @@ GOLF = 'def pattern():\n    """Matches some words."""\n    return r"foo|b.r"\n'
 NETWORK = "def network():\n    return [(0, 1), (2, 3), (1, 2)]\n"
 
 
-def children_of_data(source: str, count: int = 200) -> list[str]:
+def children_of_data(source: str, count: int = 100) -> list[str]:
     parent = Program(source)
     texts = []
     for ordinal in range(count):
@@ -340,7 +339,7 @@ def returned(source: str, name: str) -> Any:
 
 def test_a_program_that_is_a_text_is_edited_there() -> None:
     patterns = {returned(source, "pattern") for source in children_of_data(GOLF)}
-    assert len(patterns) > 100
+    assert len(patterns) > 50
     assert all('"""Matches some words."""' in source for source in children_of_data(GOLF, 20))
     assert min(map(len, patterns)) < len("foo|b.r") < max(map(len, patterns))
 
@@ -348,7 +347,7 @@ def test_a_program_that_is_a_text_is_edited_there() -> None:
 def test_a_list_of_pairs_loses_gains_and_exchanges_pairs() -> None:
     children = [eval(source.split("return ")[1]) for source in children_of_data(NETWORK)]
     pairs = [child for child in children if child and all(len(pair) == 2 for pair in child)]
-    assert len(pairs) > 150
+    assert len(pairs) > 75
     assert {len(child) for child in pairs} >= {2, 3, 4}
     assert any(sorted(child) == [(0, 1), (1, 2), (2, 3)] for child in pairs)
 
@@ -357,7 +356,7 @@ def test_the_name_of_a_mode_in_a_program_of_numbers_is_hardly_edited() -> None:
     body = "".join(f"    y{n} = {n}.5 * x + {n + 2}.25\n" for n in range(12))
     source = f'def f(x):\n    mode = "reflect"\n{body}    return y0 + y11, mode\n'
     kept = ['mode = "reflect"' in child for child in children_of_data(source)]
-    assert kept.count(False) < 10
+    assert kept.count(False) < 5
 
 
 @pytest.mark.parametrize(

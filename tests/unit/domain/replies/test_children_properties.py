@@ -37,6 +37,7 @@ PARENTS = st.sampled_from(
 )
 
 
+@settings(max_examples=60)
 @given(TEXTS, TEXTS)
 def test_the_edits_between_two_texts_turn_the_first_into_the_second(
     before: str, after: str
@@ -55,7 +56,7 @@ def test_windows_line_ends_are_kept_on_the_way(before: str, after: str) -> None:
     assert apply_edits(windows, edits_between(before, after)) == after.replace("\n", "\r\n")
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(REPLIES, PARENTS, st.sampled_from(["stop", "length", "", "content_filter"]))
 def test_no_reply_raises_and_every_child_differs_from_its_parent(
     text: str, parent: Program, finish: str
@@ -74,6 +75,7 @@ LONG = st.text(st.sampled_from("abcdefghij "), min_size=45, max_size=70).filter(
 )
 
 
+@settings(max_examples=50)
 @given(LONG, st.integers(0, 44), st.lists(WORDS, max_size=3), st.lists(WORDS, max_size=3))
 def test_a_search_that_resembles_two_places_never_applies(
     line: str, at: int, between: list[str], after: list[str]

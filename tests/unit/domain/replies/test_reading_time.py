@@ -20,9 +20,9 @@ from app.domain.secrets import redacted
 from app.domain.source.edits import Edit, apply_edits, summary
 
 PARENT = Program("def f(x):\n    return x\n")
-CHARS = 200_000
-SECONDS = 20.0
-"""Of the processor's time; the square of so many characters takes a minute."""
+CHARS = 100_000
+SECONDS = 5.0
+"""Of the processor's time; the square of so many characters takes a quarter of a minute."""
 
 LONG = {
     "line ends": "x" + "\n" * CHARS + "x",

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 from random import Random
 
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from app.domain.operator import Completion, Prompt
@@ -138,6 +138,7 @@ def test_a_reused_completion_costs_nothing_and_shows_the_length_of_its_prompt() 
     assert found == Charge(100, 0.5, 90)
 
 
+@settings(max_examples=50)
 @given(
     cap=st.integers(1, 50_000),
     dollars=st.floats(1e-4, 0.3),
