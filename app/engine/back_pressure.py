@@ -33,20 +33,19 @@ def pressure(tx: Transaction, run: Run, backlog: Backlog) -> Pressure:
     return Pressure(caps, tx.proposals.flow(run.id, min(settled, wanted)))
 
 
-def room(tx: Transaction, run: Run, backlog: Backlog, flow: Flow | None, *, asks: bool) -> int:
+def room(run: Run, backlog: Backlog, flow: Flow | None, capacity: Capacity, *, asks: bool) -> int:
     """Returns how many proposals of a run may be in flight in both stages together.
 
     Without a model, as many children are made ahead as there are sandboxes, if their trials are
     quick: a place in a sandbox would wait for the messages of the next trial otherwise.
 
     Args:
-      tx: The transaction.
       run: The run.
       backlog: Its unsettled proposals.
       flow: What was measured.
+      capacity: The places that the run may plan for.
       asks: Whether its operators ask a model.
     """
-    capacity = shared_capacity(tx, run)
     quick = flow is not None and flow.evaluating_seconds < QUICK_SECONDS
     ahead = capacity.sandbox if quick else 0
     settled = run.proposals - backlog.unspent
@@ -79,9 +78,12 @@ def shared_capacity(tx: Transaction, run: Run) -> Capacity:
     return Capacity(model, sandbox)
 
 
-def resized(tx: Transaction, run: Run, measures: Pressure, *, most: int, least: int) -> Run:
+def resized(
+    tx: Transaction, run: Run, measures: Pressure, capacity: Capacity, *, most: int, least: int
+) -> Run:
     """Returns the run with the limits that hold now; stores them where they differ."""
-    limits = sized(measures.flow, measures.caps, run.limits, most=most, least=least)
+    flow, caps, before, sandbox = measures.flow, measures.caps, run.limits, capacity.sandbox
+    limits = sized(flow, caps, before, most=most, least=least, sandbox=sandbox)
     if limits == run.limits:
         return run
     tx.runs.set_limits(run.id, limits)

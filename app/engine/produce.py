@@ -24,7 +24,7 @@ from app.domain.search.strategy import Barrier, Strategy
 from app.engine.admission import Admission
 from app.engine.advance import advance
 from app.engine.attempt import explain, stop
-from app.engine.back_pressure import pressure, resized, room
+from app.engine.back_pressure import pressure, resized, room, shared_capacity
 from app.engine.budget import account, affordable
 from app.engine.context import Context
 from app.engine.enqueue import enqueue, enqueue_trials
@@ -165,10 +165,11 @@ def _plans(
     measures = pressure(tx, run, backlog)
     names = [strategy.operator] if strategy.operator else run.operators
     asks = any(ctx.operators[name].asks_model for name in names)
-    most = room(tx, run, backlog, measures.flow, asks=asks)
+    capacity = shared_capacity(tx, run)
+    most = room(run, backlog, measures.flow, capacity, asks=asks)
     if run.rules.nested is not None:  # what is inside is not measured: as many as there is room
         measures = replace(measures, flow=None)
-    run = resized(tx, run, measures, most=most, least=max(1, *sizes))
+    run = resized(tx, run, measures, capacity, most=most, least=max(1, *sizes))
     free = plannable(
         run.limits,
         measures.caps,

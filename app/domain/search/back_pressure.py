@@ -25,8 +25,9 @@ FIRST_SHARE, LARGEST_SHARE = 1 / 25, 1 / 8
 FEWEST_MEASURED = 8
 STEP = 0.1
 """Least relative change of a limit; a smaller change is ignored."""
-BATCH_SECONDS = 0.1
-"""Time of work that justifies a message: shorter steps share one."""
+GENERATE_BATCH_SECONDS, EVALUATE_BATCH_SECONDS = 0.1, 0.25
+"""Time of work that justifies a message: shorter steps share one.  It is longer for trials: they
+wait for a place in a sandbox in any case, and models answer requests side by side."""
 LARGEST_BATCH = 8
 MESSAGES = 8
 """Least number of messages for a full stage, so that one batch never empties it."""
@@ -131,7 +132,13 @@ def most_in_flight(
 
 
 def sized(
-    flow: Flow | None, caps: Caps, before: InFlightLimits, *, most: int = MOST, least: int = 1
+    flow: Flow | None,
+    caps: Caps,
+    before: InFlightLimits,
+    *,
+    most: int = MOST,
+    least: int = 1,
+    sandbox: int | None = None,
 ) -> InFlightLimits:
     """Returns the limits for the measured flow.
 
@@ -141,6 +148,7 @@ def sized(
       before: The present limits.
       most: Result of `most_in_flight`.
       least: Proposals that must fit in any case: those of one cohort.
+      sandbox: Trials that can be in a sandbox at once; None where it is not known.
     """
     if flow is None or flow.settled < FEWEST_MEASURED:
         measured = InFlightLimits(max(most, least), max(most, least))
@@ -148,8 +156,13 @@ def sized(
         measured = InFlightLimits(
             _limit(flow.generating, flow.per_second, before.generating, most, least),
             _limit(flow.evaluating, flow.per_second, before.evaluating, most, least),
-            batch(flow.generating_seconds, before.generating // least),
-            batch(flow.evaluating_seconds, before.evaluating // least),
+            batch(flow.generating_seconds, before.generating // least, GENERATE_BATCH_SECONDS),
+            batch(
+                flow.evaluating_seconds,
+                before.evaluating // least,
+                EVALUATE_BATCH_SECONDS,
+                max(MESSAGES, 2 * (sandbox or 0)),
+            ),
         )
     return replace(
         measured,
@@ -158,18 +171,19 @@ def sized(
     )
 
 
-def batch(seconds: float, in_flight: int) -> int:
+def batch(seconds: float, in_flight: int, longest: float, messages: int = MESSAGES) -> int:
     """Returns how many steps of a stage one message may name.
 
-    The steps of a message run one after the other, so a batch is as large as `BATCH_SECONDS` allow:
-    a step that calls a model or takes long has a message of its own.  The size is a power of two,
-    so that it seldom changes.
+    The steps of a message run one after the other, so a step that calls a model or takes long has a
+    message of its own.  The size is a power of two, so that it seldom changes.
 
     Args:
       seconds: Mean duration of a step; >= 0.
       in_flight: Limit of the stage.
+      longest: Seconds that the steps of a message may take together.
+      messages: Least number of messages for a full stage.
     """
-    most = min(LARGEST_BATCH, in_flight // MESSAGES, int(BATCH_SECONDS / max(seconds, 1e-6)))
+    most = min(LARGEST_BATCH, in_flight // messages, int(longest / max(seconds, 1e-6)))
     return 1 << max(0, most.bit_length() - 1)
 
 

@@ -273,24 +273,26 @@ def test_limits_stay_within_bounds_and_hold_a_cohort() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "in_flight", "expected"),
+    ("seconds", "in_flight", "longest", "expected"),
     [
-        (0.0, 64, 8),
-        (0.0, 1024, 8),
-        (0.0, 63, 4),
-        (0.0, 7, 1),
-        (0.012, 64, 8),
-        (0.02, 64, 4),
-        (0.04, 64, 2),
-        (0.1, 64, 1),
-        (0.5, 1024, 1),
-        (3600.0, 1024, 1),
+        (0.0, 64, 0.1, 8),
+        (0.0, 1024, 0.1, 8),
+        (0.0, 63, 0.1, 4),
+        (0.0, 7, 0.1, 1),
+        (0.012, 64, 0.1, 8),
+        (0.02, 64, 0.1, 4),
+        (0.04, 64, 0.1, 2),
+        (0.04, 64, 0.25, 4),
+        (0.1, 64, 0.1, 1),
+        (0.1, 64, 0.25, 2),
+        (0.5, 1024, 0.25, 1),
+        (3600.0, 1024, 0.25, 1),
     ],
 )
 def test_a_message_names_as_many_steps_as_its_time_allows(
-    seconds: float, in_flight: int, expected: int
+    seconds: float, in_flight: int, longest: float, expected: int
 ) -> None:
-    assert batch(seconds, in_flight) == expected
+    assert batch(seconds, in_flight, longest) == expected
 
 
 def test_each_stage_has_the_batch_of_its_own_speed() -> None:
@@ -298,6 +300,16 @@ def test_each_stage_has_the_batch_of_its_own_speed() -> None:
     assert (limits.generate_batch, limits.evaluate_batch) == (1, 8)
     cohorts = sized(Flow(50, 10.0, 0.0, 0.001), FREE, InFlightLimits(64, 64), least=8)
     assert (cohorts.generate_batch, cohorts.evaluate_batch) == (1, 1)
+    level = sized(Flow(50, 10.0, 0.04, 0.04), FREE, InFlightLimits(64, 64))
+    assert (level.generate_batch, level.evaluate_batch) == (2, 4)
+
+
+@pytest.mark.parametrize(("sandbox", "expected"), [(None, 8), (2, 8), (4, 8), (8, 4), (64, 1)])
+def test_a_full_stage_has_two_messages_for_each_place_in_a_sandbox(
+    sandbox: int | None, expected: int
+) -> None:
+    limits = sized(Flow(50, 10.0, 0.8, 0.001), FREE, InFlightLimits(64, 64), sandbox=sandbox)
+    assert limits.evaluate_batch == expected
 
 
 def test_proposals_that_settle_together_give_no_rate() -> None:
