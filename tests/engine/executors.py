@@ -44,11 +44,11 @@ class UnreliableQueue:
     def __init__(self, seed: int) -> None:
         self._waiting: list[tuple[Step, list[int]]] = []
         self.shared = 0
-        self._lock = threading.Lock()
+        self._arrived = threading.Condition()
         self._rng = random.Random(seed)
 
     def submit(self, step: Step, subjects: Sequence[int], *, together: int = 1) -> None:
-        with self._lock:
+        with self._arrived:
             shuffled = self._rng.sample(subjects, len(subjects))
             for n in range(0, len(shuffled), together):
                 message = shuffled[n : n + together]
@@ -56,10 +56,12 @@ class UnreliableQueue:
                 luck = self._rng.random()
                 copies = 0 if luck < 0.1 else 2 if luck < 0.3 else 1
                 self._waiting += [(step, message)] * copies
+                self._arrived.notify(copies)
 
     def take(self) -> tuple[Step, list[int]] | None:
-        with self._lock:
-            if not self._waiting:
+        """Returns a message, or None where none comes for a twentieth of a second."""
+        with self._arrived:
+            if not self._arrived.wait_for(lambda: bool(self._waiting), timeout=0.05):
                 return None
             return self._waiting.pop(self._rng.randrange(len(self._waiting)))
 
@@ -74,7 +76,6 @@ class UnreliableQueue:
         while not stop.is_set():
             message = self.take()
             if message is None:
-                stop.wait(0.005)
                 continue
             try:
                 answers[message[0]](*message[1])

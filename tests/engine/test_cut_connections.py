@@ -27,10 +27,10 @@ from tests.engine.toy import problem
 PACE = Pace(retry_seconds=0.0)
 THREADS = 32
 CONNECTIONS = 8
-BUDGET = 160
+BUDGET = 80
 TOKENS = 7
 LEASE_SECONDS = 2.0
-PROGRESS = 20
+PROGRESS = 12
 """Events from one cut to the next, so that a machine that is slow is not cut more often."""
 
 

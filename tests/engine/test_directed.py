@@ -292,7 +292,7 @@ class Unsteady(Team):
 def test_workers_that_repeat_each_other_use_one_answer_and_book_every_one(
     ctx: Context, database: str
 ) -> None:
-    budget, queue, team = 8 * SIZE, UnreliableQueue(1), Unsteady()
+    budget, queue, team = 4 * SIZE, UnreliableQueue(1), Unsteady()
     pace = Pace(0.03, 0.05, 0.02, attempts=10_000)
     ctx = with_team(ctx, team, executor=queue, pace=pace)
     run = lifecycle.start(ctx, problem(), order(budget, ADVISED))
@@ -309,5 +309,5 @@ def test_workers_that_repeat_each_other_use_one_answer_and_book_every_one(
         final = tx.runs.get(run.id)
         stored = {one.role: one.completions for one in tx.completions.accounts(run.id)}
     assert final.state is RunState.FINISHED
-    assert stored == {"strategist": 8, "generator": 2 * budget, "adversary": budget}
+    assert stored == {"strategist": 4, "generator": 2 * budget, "adversary": budget}
     assert final.tokens == team.answered.total() * TOKENS

@@ -72,7 +72,7 @@ def test_the_last_generation_has_what_the_budget_still_has(ctx: Context):
 
 
 def test_a_program_from_scratch_is_a_child_of_a_seed(ctx: Context):
-    _, settled = searched(ctx, budget=6 * GENERATION, refinements=0, mutations=6)
+    _, settled = searched(ctx, budget=4 * GENERATION, refinements=0, mutations=6)
 
     scratch = [one for one in settled if one.ordinal % GENERATION >= 6]
     assert {one.generation for one in scratch} == {1}
@@ -80,7 +80,7 @@ def test_a_program_from_scratch_is_a_child_of_a_seed(ctx: Context):
 
 
 def test_the_steady_state_measures_in_full_what_is_among_the_best_of_the_newest(ctx: Context):
-    _, settled = searched(ctx, budget=60, in_flight=1, steady=True, top_k=2, window=6)
+    _, settled = searched(ctx, budget=40, in_flight=1, steady=True, top_k=2, window=6)
 
     full = [one for one in settled if one.state is State.ADMITTED]
     cheap = [one for one in settled if one.cut is CutReason.BELOW_THRESHOLD]

@@ -26,6 +26,7 @@ from tests.engine.conftest import new_run, table
 from tests.engine.executors import Numbers
 from tests.engine.test_interleavings import (
     DEADLINE,
+    EXAMPLES,
     NAMES,
     Network,
     deadlines_pass,
@@ -315,7 +316,7 @@ def test_slices_of_tokens_keep_the_cap_of_the_run_around(around: Context) -> Non
     model = Numbers(tokens=100)
     around = replace(around, model=lambda run: model)
     new = nested_run(
-        mix_inside={ASKED.name: 1.0}, budget=60, parameters={"n": 2}, caps={"tokens": 4_000}
+        mix_inside={ASKED.name: 1.0}, budget=30, parameters={"n": 2}, caps={"tokens": 1_500}
     )
     stored = RunSettings.model_validate(new.settings)
     llm = stored.llm.model_copy(update={"models": [], "max_tokens": 100})
@@ -324,7 +325,7 @@ def test_slices_of_tokens_keep_the_cap_of_the_run_around(around: Context) -> Non
     run = worked(around, lifecycle.start(around, problem(), new).id)
 
     check_accounts(around, run)
-    assert 0 < run.tokens <= 4_000
+    assert 0 < run.tokens <= 1_500
 
 
 class Broken(ToySandbox):
@@ -400,7 +401,7 @@ PATTERNS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("strategy", list(PATTERNS))
 @given(seed=st.integers(0, 2**32), inside=st.sampled_from(sorted(PATTERNS)))
-@settings(max_examples=2, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=2 * EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_budgets_add_up_under_any_order_loss_and_duplication(
     ctx: Context, database: str, strategy: str, seed: int, inside: str
 ) -> None:
@@ -410,7 +411,7 @@ def test_budgets_add_up_under_any_order_loss_and_duplication(
     ctx = replace(ctx, operators={**ctx.operators, SEARCH.name: SEARCH})
     network.answers = dict(table(ctx))
     pass_time = deadlines_pass(ctx, database)
-    budget = rng.randint(10, 24)
+    budget = rng.randint(8, 16)
     new = nested_run(
         *(strategy, inside),
         budget=budget,

@@ -175,7 +175,7 @@ def test_of_several_judges_those_that_answered_are_not_asked_again(ctx: Context)
     assert model.asked[:3] == ["strict", "mild", "mild"]
 
 
-BUDGET = 60
+BUDGET = 30
 PROCESSES, THREADS = 2, 8
 
 

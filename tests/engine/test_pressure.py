@@ -81,17 +81,17 @@ def measured(store: SqlStore, run: int, settled: int) -> Flow | None:
 
 def test_the_ledger_knows_rate_and_times(ctx: Context, store: SqlStore, database: str) -> None:
     ctx = replace(ctx, model=lambda run: Slow(0.25))
-    run = started(ctx, QueueSettings(generating=1, evaluating=1), budget=60, operator="asked")
+    run = started(ctx, QueueSettings(generating=1, evaluating=1), budget=30, operator="asked")
     drain(ctx)
     with psycopg.connect(database.replace("+psycopg", "")) as connection:
         connection.execute("UPDATE trials SET wall_seconds = 1.5")
     began = time.monotonic()
     stretch(database, run.id, 20.0)
-    flow = measured(store, run.id, 41)
+    flow = measured(store, run.id, 21)
     passed = time.monotonic() - began
     assert flow is not None
-    assert flow.settled == 41
-    assert 0.0 <= flow.span_seconds - 20.0 * 40 / 61 <= passed
+    assert flow.settled == 21
+    assert 0.0 <= flow.span_seconds - 20.0 * 20 / 31 <= passed
     assert flow.generating_seconds == pytest.approx(0.5), "two turns of one prompt"
     assert 1.0 < flow.evaluating_seconds <= 1.5, "duplicates were never tested"
 
@@ -118,7 +118,7 @@ def test_nothing_is_measured_before_two_have_settled(ctx: Context, store: SqlSto
 def test_limits_follow_what_was_measured_and_are_written_down(
     ctx: Context, store: SqlStore, database: str
 ) -> None:
-    run = started(ctx, QueueSettings(), budget=2000)
+    run = started(ctx, QueueSettings(), budget=800)
     queue = ctx.executor
     assert isinstance(queue, InlineExecutor)
     settled = 0
@@ -126,10 +126,10 @@ def test_limits_follow_what_was_measured_and_are_written_down(
     def enough() -> bool:
         nonlocal settled
         settled += 1
-        return settled > 450
+        return settled > 180
 
     queue.drain(table(ctx), enough)
-    stretch(database, run.id, 50.0)
+    stretch(database, run.id, 20.0)
     with store.begin() as tx:
         before = tx.proposals.backlog(run.id)
     steps.produce(ctx, run.id)
@@ -138,17 +138,17 @@ def test_limits_follow_what_was_measured_and_are_written_down(
         backlog = tx.proposals.backlog(run.id)
     assert LEAST <= after.limits.generating < SMALL
     assert backlog.generating <= max(after.limits.generating, before.generating)
-    assert backlog.unsettled <= max(before.unsettled, 2000 * LARGEST_SHARE)
+    assert backlog.unsettled <= max(before.unsettled, 800 * LARGEST_SHARE)
 
 
 def test_a_person_sees_what_is_in_flight_and_why(
     ctx: Context, store: SqlStore, database: str
 ) -> None:
-    run = started(ctx, QueueSettings(evaluating=9), budget=300)
-    left = iter(range(150))
+    run = started(ctx, QueueSettings(evaluating=9), budget=150)
+    left = iter(range(75))
     assert isinstance(ctx.executor, InlineExecutor)
     ctx.executor.drain(table(ctx), lambda: next(left, None) is None)
-    stretch(database, run.id, 10.0)
+    stretch(database, run.id, 5.0)
     with store.begin() as tx:
         found = run_load(tx, tx.runs.get(run.id), tx.proposals.backlog(run.id))
     assert found.evaluating.text.endswith("of 9 (set)")
@@ -157,7 +157,7 @@ def test_a_person_sees_what_is_in_flight_and_why(
 
 
 def test_what_a_person_fixed_holds_and_is_not_exceeded(ctx: Context, store: SqlStore) -> None:
-    run = started(ctx, QueueSettings(generating=5, evaluating=3), budget=100)
+    run = started(ctx, QueueSettings(generating=5, evaluating=3), budget=40)
     most = [0, 0]
 
     def watched(name: str) -> object:

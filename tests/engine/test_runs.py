@@ -26,17 +26,17 @@ from tests.engine.toy import ToySandbox, interpret, problem
 
 
 def test_a_run_settles_exactly_its_budget_and_finishes(ctx: Context) -> None:
-    run_id = run_to_the_end(ctx, problem(), new_run(problem(), budget=60, in_flight=8))
+    run_id = run_to_the_end(ctx, problem(), new_run(problem(), budget=36, in_flight=8))
     with ctx.store.begin() as tx:
         run, states, events = tx.runs.get(run_id), tx.history.states(run_id), tx.events.read(run_id)
         best = tx.history.best(run_id)
     assert run.state is RunState.FINISHED
-    assert run.proposals == 60
-    assert sum(n for state, n in states.items() if state.final) == 60
+    assert run.proposals == 36
+    assert sum(n for state, n in states.items() if state.final) == 36
     assert states[State.FAILED] > 0
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     settled = [e.data["proposal"] for e in events if e.kind in SETTLING]
-    assert sorted(settled) == list(range(60))
+    assert sorted(settled) == list(range(36))
     assert best is not None
     assert best.fitness is not None
     assert best.fitness > -1.0
@@ -44,7 +44,7 @@ def test_a_run_settles_exactly_its_budget_and_finishes(ctx: Context) -> None:
 
 def test_the_same_seed_gives_the_same_events(ctx: Context) -> None:
     def history(name: str) -> list[object]:
-        new = replace(new_run(problem(), budget=24), name=name)
+        new = replace(new_run(problem(), budget=16), name=name)
         run_id = run_to_the_end(ctx, problem(), new)
         with ctx.store.begin() as tx:
             return [(e.kind, e.data) for e in tx.events.read(run_id)]
@@ -67,7 +67,7 @@ def test_a_program_is_measured_on_each_case_by_a_trial_of_its_own(ctx: Context) 
     groups = Cases({"evaluate": (("near",), ("far",))}, whole=False)
     toy = replace(problem(), cases=groups, interpret=one_case)
 
-    run_id = run_to_the_end(ctx, toy, new_run(toy, budget=60))
+    run_id = run_to_the_end(ctx, toy, new_run(toy, budget=30))
 
     with ctx.store.begin() as tx:
         states, best = tx.history.states(run_id), tx.history.best(run_id)
@@ -134,7 +134,7 @@ def test_a_run_whose_seeds_all_fail_says_why(ctx: Context) -> None:
 
 def test_open_axes_are_learnt_once_and_everyone_is_placed_anew(ctx: Context) -> None:
     toy = problem(axes=(Axis("x", 10), Axis("length", 3, 0.0, 40.0)))
-    run_id = run_to_the_end(ctx, toy, new_run(toy, budget=80, grid_after=20))
+    run_id = run_to_the_end(ctx, toy, new_run(toy, budget=40, grid_after=12))
     with ctx.store.begin() as tx:
         run = tx.runs.get(run_id)
         regridded = tx.events.read(run_id, kinds=[EventKind.REGRIDDED])
@@ -183,13 +183,13 @@ def test_any_program_measured_at_every_stage_ranks_above_a_seed_that_stopped(
         problem(axes=(Axis("length", 1, 0.0, 99.0),), stages=("cheap", "full"), thresholds=(5.0,)),
         interpret=_strict_at_the_end,
     )
-    run_id = run_to_the_end(ctx, toy, new_run(toy, budget=40, stop_fitness=3.9))
+    run_id = run_to_the_end(ctx, toy, new_run(toy, budget=20, stop_fitness=3.9))
     with ctx.store.begin() as tx:
         best, elites = tx.history.best(run_id), tx.archive.elites(run_id)
         improved = tx.events.read(run_id, kinds=[EventKind.IMPROVED])
         run, seed = tx.runs.get(run_id), tx.history.settled(run_id, limit=1)[0]
     assert seed.fitness == pytest.approx(4.0)
-    assert run.reason == "budget of 40 proposals spent"
+    assert run.reason == "budget of 20 proposals spent"
     assert best is not None
     assert best.fitness is not None
     assert best.fitness < 0.0 < seed.fitness
@@ -287,7 +287,7 @@ def test_a_cancelled_run_withdraws_what_is_in_flight_and_keeps_the_rest_of_its_b
     ctx: Context,
 ) -> None:
     toy = problem()
-    run = lifecycle.start(ctx, toy, new_run(toy, budget=50, in_flight=10))
+    run = lifecycle.start(ctx, toy, new_run(toy, budget=30, in_flight=10))
     ran = 0
 
     def later() -> bool:
@@ -311,8 +311,8 @@ def test_a_cancelled_run_withdraws_what_is_in_flight_and_keeps_the_rest_of_its_b
     ctx.executor.drain(table(ctx), lambda: False)  # type: ignore[attr-defined]
     with ctx.store.begin() as tx:
         states, known = tx.history.states(run.id), tx.runs.get(run.id)
-    assert (known.state, known.proposals) == (RunState.FINISHED, 50)
-    assert sum(states.values()) == 50
+    assert (known.state, known.proposals) == (RunState.FINISHED, 30)
+    assert sum(states.values()) == 30
     assert all(state.final for state in states)
 
 
@@ -370,7 +370,7 @@ def test_tune_tries_the_fittest_skeleton_until_it_stalls(ctx: Context) -> None:
     toy = problem(seeds=(seed,))
     tune = tuner(cma)
     ctx = replace(ctx, operators={"seed": SEED, "tune": tune})
-    new = replace(new_run(toy, budget=60), operators={"tune": 1.0})
+    new = replace(new_run(toy, budget=36), operators={"tune": 1.0})
 
     run = run_to_the_end(ctx, toy, new)
 

@@ -87,7 +87,7 @@ def test_champion_and_runner_up_found_the_next_generation(ctx: Context) -> None:
 
 
 def test_the_podium_is_the_two_largest_numbers_of_all(ctx: Context) -> None:
-    run = played(ctx, game(), budget=20)
+    run = played(ctx, game(), budget=12)
 
     with ctx.store.begin() as tx:
         ids = {p for g in facts(ctx, run, EventKind.PLAYED) for p in (g.first, g.second)}
@@ -121,10 +121,10 @@ def test_newcomers_play_the_podium_alone_where_that_is_asked(ctx: Context) -> No
 
 
 def test_the_finalists_of_a_bracket_are_its_podium(ctx: Context) -> None:
-    run = played(ctx, game(), budget=16, pairing="bracket")
+    run = played(ctx, game(), budget=8, pairing="bracket")
 
     closed: list[Closed] = facts(ctx, run, EventKind.CLOSED)
-    assert len(closed) == 5
+    assert len(closed) == 3
     for one in closed:
         games = [g for g in facts(ctx, run, EventKind.PLAYED) if g.cohort == one.cohort]
         players = {p for g in games for p in (g.first, g.second)}
@@ -154,7 +154,7 @@ def test_incumbents_are_rerated_before_newcomers_enter(ctx: Context) -> None:
 
 
 def test_a_candidate_that_fails_its_test_plays_no_game(ctx: Context) -> None:
-    run = played(ctx, game(), budget=40)
+    run = played(ctx, game(), budget=16, entrants=8)
 
     tested: list[GateTested] = facts(ctx, run, EventKind.TESTED)
     failed = {one.program for one in tested if one.failure is not None}
@@ -218,7 +218,7 @@ def test_the_command_line_shows_ratings_with_their_intervals(ctx: Context, evoq:
 
 
 def test_ratings_are_reproducible_from_the_ledger(ctx: Context) -> None:
-    run = played(ctx, game(), budget=20)
+    run = played(ctx, game(), budget=8)
 
     def rated() -> tuple[Any, Any]:
         games: list[Played] = facts(ctx, run, EventKind.PLAYED)
