@@ -1,6 +1,6 @@
 """One deployment for all tests of this folder: bringing it up is most of what they cost.
 
-It ends with the last of them, since its health checks take a twelfth of two cores.
+It ends with the last of them, since an idle one has costs, too.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.sandbox_attacks import WHOLE_CORPUS
-from tests.e2e.deployment import Deployment, missing_engine
+from tests.e2e.deployment import NO_GROUP, SOCKET, Deployment, missing_engine
 
 collect_ignore = [] if WHOLE_CORPUS else ["test_attacks.py"]
 """The attack corpus in the deployment takes half an hour: `make attacks`."""
@@ -27,11 +27,12 @@ def engine() -> None:
 def deployment(
     engine: None, repository: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Deployment]:
-    """The compose project as it is, all of it healthy."""
+    """The compose project, all of it healthy; programs run in processes of worker-cpu."""
     project = Deployment(
         repository,
         tmp_path_factory.mktemp("deployment"),
         repository / "tests" / "e2e" / "stand-ins.yml",
+        DOCKER_GID=NO_GROUP,
         EVOQ_QUEUE__LEASE_SECONDS="10",
         VLLM_MODEL="small",
     )
@@ -40,3 +41,14 @@ def deployment(
         yield project
     finally:
         project.end()
+
+
+@pytest.fixture(scope="package")
+def in_containers(deployment: Deployment) -> None:
+    """Has programs run in containers, as `test_chaos` leaves it; changes nothing without a socket.
+
+    A socket's group that worker-cpu has already restarts nothing.
+    """
+    if SOCKET.exists():
+        deployment.settle(DOCKER_GID=str(SOCKET.stat().st_gid))
+        deployment.start("--no-deps", "worker-cpu")

@@ -63,6 +63,8 @@ for line in sys.stdin:
         print({END!r}, end="", flush=True)
 """
 """Imports the application once, and runs each command in a fork of it."""
+FEW = ("--set", "queue.generating=4", "--set", "queue.evaluating=2")
+"""Options of a run that only has to go on, so that it leaves the processors to other tests."""
 NO_GROUP = "65534"
 """A group that may open no socket: programs run in processes of worker-cpu."""
 LABEL = "com.docker.compose"
@@ -161,7 +163,7 @@ class Deployment:
 
     @contextmanager
     def frozen(self, service: str) -> Iterator[None]:
-        """Freezes every process of a service's container for a while, and waits for its health.
+        """Freezes every process of a service's container for a while, until its check passes again.
 
         An engine with cgroups of version 1 gives up ("unable to freeze") where a process forks all
         the time, and can be asked again.
@@ -176,11 +178,7 @@ class Deployment:
             yield
         finally:
             docker("unpause", name)
-        until(
-            lambda: self.inspect(name)["State"]["Health"]["Status"] == "healthy",
-            f"{service} is healthy again",
-            seconds=150,
-        )
+        until(lambda: self.alive(service), f"{service} is alive again", seconds=150)
 
     @contextmanager
     def follower(self, run: str, file: Path) -> Iterator[None]:
@@ -235,23 +233,39 @@ class Deployment:
     def ask(self, *arguments: str) -> Any:
         """Returns the JSON document of an `evoq` command, from a process that has run others.
 
-        To import the application takes several times what a command does that only reads.
+        To import the application takes several times what most commands do.
         """
-        answer = self._commands.ask(json.dumps([*arguments, "--json"]) + "\n")
-        status, output, errors = json.loads(answer)
+        status, output, errors = self._answer(*arguments)
         if status != 0:
             raise AssertionError(f"evoq {' '.join(arguments)}: exit {status}\n{output}\n{errors}")
         return json.loads(output)
 
+    def _answer(self, *arguments: str) -> list[Any]:
+        """Returns the exit status of an `evoq` command, its output, and its errors."""
+        answer: list[Any] = json.loads(
+            self._commands.ask(json.dumps([*arguments, "--json"]) + "\n")
+        )
+        return answer
+
+    def findings(self) -> dict[str, str]:
+        """Returns what `evoq doctor` finds, and the remedy, by the name of each check."""
+        found = json.loads(self._answer("doctor")[1])
+        return {each["name"]: f"{each['detail']} {each['remedy']}".strip() for each in found}
+
     def begin(self, name: str, *options: str, proposals: int, seed: int = 1) -> None:
-        """Submits a run of `PROBLEM` and returns."""
+        """Submits a run of `PROBLEM` and returns.
+
+        The `evoq` of the image, a process of its own, determines the model; without one,
+        `--no-model` among the options, the process that has run other commands submits it.
+        """
         folder = "/tmp/waiting"
         files = [
             f"printf %s {shlex.quote(text)} > {folder}/{file}" for file, text in PROBLEM.items()
         ]
         write = " && ".join([f"mkdir -p {folder}", *files])
         self.compose("exec", "-T", "worker-control", "sh", "-c", write)
-        self.evoq(
+        submit = self.ask if "--no-model" in options else self.evoq
+        submit(
             *("run", folder, "--iterations", str(proposals), "--seed", str(seed)),
             *("--name", name, "--detach", *options),
         )
@@ -274,6 +288,25 @@ class Deployment:
     def number(self, statement: str) -> int:
         """Returns the one whole number a statement selects."""
         return int(self.sql(statement)[0][0])
+
+    def state(self, run: str) -> str:
+        """Returns the state of a run by the ledger."""
+        return self.sql(f"SELECT state FROM runs WHERE name = '{run}'")[0][0]
+
+    def asked(self, run: str) -> set[str]:
+        """Returns the models that have answered a run."""
+        rows = self.sql(
+            f"SELECT DISTINCT model FROM completions WHERE cohort IN "
+            f"(SELECT cohorts.id FROM cohorts JOIN runs ON run = runs.id WHERE name = '{run}')"
+        )
+        return {model for [model] in rows}
+
+    def alive(self, service: str) -> bool:
+        """Runs the health check of a service's container now, of which Docker knows the last."""
+        container = self.container(service)
+        [how, *check] = container["Config"]["Healthcheck"]["Test"]
+        assert how == "CMD"
+        return _run("docker", "exec", container["Id"], *check).returncode == 0
 
     def container(self, service: str) -> Any:
         """Returns what the engine says of a service's one container."""

@@ -1,14 +1,17 @@
-"""A chat endpoint that gives everybody the same reply.  Standard library only: it runs alone."""
+"""A chat endpoint whose one reply is a program of the tests' problem.
+
+Standard library only: it runs alone.
+"""
 
 import json
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-SECONDS = 0.3
+SECONDS = 1.0
 """Before an answer, so that a run that a test ends leaves the processors to others."""
 REPLY = """```python
-def priority(item, bins):
-    return -((bins - item) ** 2)
+def point():
+    return [1.0, 1.0, 1.0, 1.0]
 ```"""
 
 

@@ -35,7 +35,7 @@ def flower(deployment: Deployment, path: str, *, password: str | None) -> Any:
 
 
 @pytest.fixture(scope="module")
-def small(deployment: Deployment) -> Any:
+def small(deployment: Deployment, in_containers: None) -> Any:
     """The document of a run."""
     return deployment.evoq("run", EXAMPLE, "--iterations", "40", "--seed", "1", "--name", "small")
 
@@ -72,14 +72,14 @@ def seconds_of(act: Callable[[], object]) -> float:
 
 
 def test_a_detached_run_goes_on_by_itself(deployment: Deployment) -> None:
-    deployment.evoq("run", EXAMPLE, "--iterations", "10", "--name", "alone", "--detach")
+    deployment.ask("run", EXAMPLE, "--iterations", "10", "--name", "alone", "--detach")
 
     until(
-        lambda: deployment.sql("SELECT state FROM runs WHERE name = 'alone'") == [["finished"]],
+        lambda: deployment.state("alone") == "finished",
         "the detached run is finished",
         seconds=300,
     )
-    assert deployment.evoq("show", "alone")["iterations"] == 10
+    assert deployment.ask("show", "alone")["iterations"] == 10
 
 
 @pytest.mark.skipif(not SOCKET.exists(), reason=f"no {SOCKET} to hand to worker-cpu")

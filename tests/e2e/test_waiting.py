@@ -3,17 +3,13 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from app.adapters.queue.ticks import TICK_KEY
-from tests.e2e.deployment import Deployment, docker, until
+from tests.e2e.deployment import FEW, Deployment, docker, until
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1200)]
 
-FEW = ("--set", "queue.generating=4", "--set", "queue.evaluating=2")
-"""Of a run that only has to go on, so that it leaves the processors to the tests beside it."""
 SECONDS = 150.0
 """Far more than the ten of an idle machine: a command alone may take as long on a crowded one."""
 
@@ -37,8 +33,12 @@ FAULTS: dict[str, Callable[[Deployment], AbstractContextManager[None]]] = {
 }
 
 
+DOCTOR = {"nothing plans": ("planner", "`docker compose up -d beat`")}
+"""What `evoq doctor` finds meanwhile: the name of its check, and the remedy."""
+
+
 def test_a_run_says_what_it_waits_for_and_goes_on(deployment: Deployment, tmp_path: Path) -> None:
-    deployment.begin("waits", *FEW, proposals=3000)
+    deployment.begin("waits", "--no-model", *FEW, proposals=3000)
     lines = tmp_path / "lines"
     with deployment.follower("waits", lines):
         until(lambda: goes_on(lines.read_text()), "it runs", seconds=SECONDS)
@@ -55,6 +55,13 @@ def test_a_run_says_what_it_waits_for_and_goes_on(deployment: Deployment, tmp_pa
                     f"`evoq show` and `evoq list-runs` say: {reason}",
                     seconds=SECONDS,
                 )
+                if reason in DOCTOR:
+                    check, remedy = DOCTOR[reason]
+                    until(
+                        lambda check=check, remedy=remedy: remedy in deployment.findings()[check],
+                        f"`evoq doctor` says: {remedy}",
+                        seconds=SECONDS,
+                    )
             seen = len(lines.read_text())
             until(
                 lambda seen=seen: goes_on(lines.read_text()[seen:]),
@@ -83,25 +90,9 @@ def goes_on(lines: str) -> bool:
     return len(settled) == 2 and not any("waits: " in line for line in last)
 
 
-def test_doctor_finds_what_is_missing_from_where_it_runs(deployment: Deployment) -> None:
-    def findings() -> dict[str, Any]:
-        printed = deployment.try_compose("exec", "-T", "worker-control", "evoq", "doctor")
-        return dict(line[8:].split(": ", 1) for line in printed.stdout.splitlines())
+def test_doctor_finds_nothing_missing_in_a_whole_deployment(deployment: Deployment) -> None:
+    found = deployment.findings()
 
-    whole = findings()
-    assert "elsewhere" in whole["sandbox"]
-    assert "Docker" not in whole
-    assert whole["planner"] == "beat and a worker plan"
-    redis = deployment.container("redis")["Id"]
-
-    with deployment.frozen("beat"):
-        until(
-            lambda: docker("exec", redis, "redis-cli", "EXISTS", TICK_KEY).strip() == "0",
-            "the last tick is forgotten, which costs less to ask than doctor",
-            seconds=SECONDS,
-        )
-        until(
-            lambda: "`docker compose up -d beat`" in findings()["planner"],
-            "doctor finds that nothing plans",
-            seconds=SECONDS,
-        )
+    assert "elsewhere" in found["sandbox"]
+    assert "Docker" not in found
+    assert found["planner"] == "beat and a worker plan"
