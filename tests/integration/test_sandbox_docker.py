@@ -76,18 +76,18 @@ class TestContainers(SandboxContract):
 
 @pytest.mark.docker
 @pytest.mark.parametrize(
-    ("program", "detail"),
+    ("program", "share", "detail"),
     [
-        (b"while True: pass", "the sandbox had to be destroyed"),
-        (b"import time\ntime.sleep(60)", "no result within 1 s"),
+        (b"while True: pass", 0.01, "the sandbox had to be destroyed"),
+        (b"import time\ntime.sleep(60)", 0.1, "no result within 1 s"),
     ],
     ids=["computes", "waits"],
 )
 def test_a_container_that_computes_and_does_not_answer_is_ended_from_outside(
-    monkeypatch: pytest.MonkeyPatch, program: bytes, detail: str
+    monkeypatch: pytest.MonkeyPatch, program: bytes, share: float, detail: str
 ) -> None:
     monkeypatch.setattr(warm_sandbox, "harness_frame", held_up_at_the_deadline)
-    monkeypatch.setattr(container_connection, "_COMPUTING_SHARE", 0.01)  # also of a busy machine
+    monkeypatch.setattr(container_connection, "_COMPUTING_SHARE", share)  # also of a busy machine
     job = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
     endless = replace(job, programs=((".py", program),), limits=replace(LIMITS, wall_seconds=1.0))
 

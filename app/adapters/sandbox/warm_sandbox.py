@@ -28,6 +28,7 @@ _RESULT_OVERHEAD_BYTES = 65_536  # as in the harness's `zygote_state`
 _EXTRA_MEMORY_MIB = 128
 _BACKSTOP_SECONDS = 5.0  # after the deadline: ending and cleaning inside the sandbox
 _USUAL_SECONDS = 1.0  # after the deadline: the same, unless something keeps the zygote from it
+_LOOKING_SECONDS = 0.25  # between two looks at a sandbox that does not answer
 
 _REMEDY = "Correct it; a package it needs goes into a requirements.txt beside it"
 _PLACE = re.compile(r"([^\n]+?, line \d+): ")
@@ -310,7 +311,7 @@ class WarmSandbox:
         """Returns the report on a trial, and shows the moves of a game that come before it."""
         moves = b""
         while True:
-            self._await_frame(deadline - _BACKSTOP_SECONDS + _USUAL_SECONDS)
+            self._await_frame(deadline - _BACKSTOP_SECONDS + _USUAL_SECONDS, deadline)
             try:
                 header, raw = self._receive(deadline, most_raw)
             except SandboxOverdue:
@@ -327,11 +328,16 @@ class WarmSandbox:
             if job.watch is not None:
                 job.watch(_moves(moves))
 
-    def _await_frame(self, usually: float) -> None:
-        """Waits for a frame until it should have come, or longer where the machine is busy."""
-        late = self._connection.silent(max(0.0, usually - time.monotonic()))
-        if late and self._connection.outrun() and self._connection.silent():
-            raise SandboxOverdue("what runs in the sandbox keeps it from answering")
+    def _await_frame(self, usually: float, deadline: float) -> None:
+        """Waits for a frame until it should have come, or longer where the machine is busy.
+
+        There, what keeps the sandbox from answering may get no processor during one look.
+        """
+        seconds = max(0.0, usually - time.monotonic())
+        while self._connection.silent(seconds) and time.monotonic() < deadline:
+            if self._connection.outrun() and self._connection.silent():
+                raise SandboxOverdue("what runs in the sandbox keeps it from answering")
+            seconds = _LOOKING_SECONDS
 
     def _receive(self, deadline: float, most_raw: int) -> tuple[dict[str, Any], bytes]:
         header_bytes, raw_bytes = _LENGTHS.unpack(self._connection.receive(_LENGTHS.size, deadline))
