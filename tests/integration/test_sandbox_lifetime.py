@@ -10,7 +10,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,7 +28,7 @@ from app.adapters.sandbox.process import ProcessSandbox
 from app.config.settings import SandboxSettings
 from app.domain.problem import Job, Mode
 from app.ports.protocols import Stopped, Unavailable
-from tests.contracts.sandbox import EVALUATOR, LIMITS, SQUARE, Withdrawal, metrics, problem
+from tests.contracts.sandbox import LIMITS, SQUARE, Withdrawal, metrics, problem
 from tests.integration.test_sandbox_docker import INFRA, OWNER, docker_sandbox
 
 JOB = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
@@ -129,16 +128,15 @@ def test_closing_leaves_no_process_and_no_file(
 
 
 def test_closing_a_bare_sandbox_waits_for_no_ended_process() -> None:
-    seconds = []
-    for _ in range(3):
-        sandbox = ProcessSandbox(
-            PoolSettings(max_sandboxes=1, spares=0), levels=("bare",), engine=()
-        )
+    def closing_seconds() -> float:
+        settings = PoolSettings(max_sandboxes=1, spares=0)
+        sandbox = ProcessSandbox(settings, levels=("bare",), engine=())
         sandbox.run(JOB)
         began = time.monotonic()
         sandbox.close()
-        seconds.append(time.monotonic() - began)
-    assert min(seconds) < 4.0  # it would wait for five
+        return time.monotonic() - began
+
+    assert any(closing_seconds() < 4.0 for _ in range(3))  # it would wait for five
 
 
 def test_a_bare_sandbox_that_hangs_ends_with_all_that_it_started() -> None:
@@ -179,19 +177,6 @@ def test_a_closed_sandbox_is_unavailable() -> None:
         sandbox.run(JOB)
 
 
-def test_many_threads_share_a_few_sandboxes() -> None:
-    sandbox, before = (
-        ProcessSandbox(PoolSettings(max_sandboxes=2, spares=0)),
-        threading.active_count(),
-    )
-    with ThreadPoolExecutor(16) as threads:
-        outcomes = list(threads.map(sandbox.run, [JOB] * 32))
-    assert all(metrics(outcome) == {"combined_score": 25} for outcome in outcomes)
-    assert sum(outcome.boot_seconds > 0 for outcome in outcomes) <= 2
-    sandbox.close()
-    assert threading.active_count() <= before
-
-
 def test_a_sandbox_survives_the_thread_that_booted_it() -> None:
     sandbox = ProcessSandbox()
     booter = threading.Thread(target=sandbox.run, args=(JOB,))
@@ -199,27 +184,6 @@ def test_a_sandbox_survives_the_thread_that_booted_it() -> None:
     booter.join()
     time.sleep(0.2)
     assert sandbox.run(JOB).boot_seconds == 0.0
-    sandbox.close()
-
-
-def test_problems_take_turns_when_there_is_one_sandbox() -> None:
-    sandbox = ProcessSandbox(PoolSettings(max_sandboxes=1, spares=0))
-    for digest in ("one", "two", "one"):
-        job = replace(JOB, evaluator=problem(EVALUATOR, digest))
-        assert sandbox.run(job).boot_seconds > 0.0
-    sandbox.close()
-
-
-def test_a_sandbox_is_replaced_after_its_share_of_trials() -> None:
-    sandbox = ProcessSandbox(PoolSettings(max_trials=2, spares=0))
-    boots = [sandbox.run(JOB).boot_seconds > 0.0 for _ in range(5)]
-    assert boots == [True, False, True, False, True]
-    sandbox.close()
-
-
-def test_a_sandbox_is_replaced_when_it_is_old() -> None:
-    sandbox = ProcessSandbox(PoolSettings(max_age_seconds=0.0, spares=0))
-    assert [sandbox.run(JOB).boot_seconds > 0.0 for _ in range(2)] == [True, True]
     sandbox.close()
 
 
