@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import psycopg
 from celery import Celery
 
@@ -23,13 +24,63 @@ from tests.engine.conftest import table
 from tests.integration.worker_double import until
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMAND = (sys.executable, "-m", "celery", "-A", "app", "worker", "-Q", "cpu,gpu")
+WORKERS = """
+import os, sys
+from app.embedded.forks import Imports, run_celery
+
+assert Imports().fork(os.environ)
+victim = os.fork()
+if victim:
+    with os.fdopen(int(sys.argv[1]), "w") as told:
+        print(victim, file=told)
+    sys.stdin.readline()
+run_celery(["celery", "-A", "app", "worker", "-Q", "cpu,gpu"])
+"""
+"""Forks a worker, writes its number to a pipe, and is the next one after a line of input: they
+share their imports, which take as long as many a step."""
 OVERDUE = """
     UPDATE trials SET leased_until = now(), visible_at = now() WHERE evaluation IS NULL;
     UPDATE proposals SET leased_until = now(), visible_at = now()
         WHERE state = 'planned' AND visible_at IS NOT NULL
 """
 """As when the leases of a killed worker have run out."""
+
+
+class Workers:
+    """A worker, and the one that follows it.
+
+    Attributes:
+      victim: The process of the first; it stays a zombie until the other ends.
+    """
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        """Starts the first in a folder, which gets the log of both."""
+        telling, told = os.pipe()
+        with (folder / "workers.log").open("wb") as log, open(telling) as number:
+            self._next = subprocess.Popen(
+                [sys.executable, "-c", WORKERS, str(told)],
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                pass_fds=[told],
+            )
+            os.close(told)
+            self.victim = int(number.readline())
+
+    def follow(self) -> None:
+        """Starts the second."""
+        assert self._next.stdin is not None
+        self._next.stdin.close()
+
+    def close(self) -> None:
+        """Kills both."""
+        os.kill(self.victim, signal.SIGKILL)
+        self._next.kill()
+        if self._next.stdin is not None:
+            self._next.stdin.close()
+        self._next.wait()
 
 
 class _Queued:
@@ -54,7 +105,7 @@ class QueuedRuns:
         self._executor = _Queued(queue)
         self.ctx = replace(ctx, executor=self._executor)
         self._folder, self._database = folder, database
-        self._running: list[subprocess.Popen[bytes]] = []
+        self._workers: Workers | None = None
         self._variables = {
             "PYTHONPATH": str(ROOT),
             "EVOQ_REDIS_URL": redis,
@@ -75,29 +126,28 @@ class QueuedRuns:
           How often a trial was begun at most.
         """
         with psycopg.connect(self._database.replace("+psycopg", ""), autocommit=True) as ledger:
-            victim = self._worker()
+            self._workers = Workers(self._folder, {**os.environ, **self._variables})
+            victim = self._workers.victim
 
             def killed() -> bool:
                 assert not self._ended(runs), "the runs ended before the worker was killed"
-                victim.send_signal(signal.SIGSTOP)
+                os.kill(victim, signal.SIGSTOP)
                 [(begun,)] = ledger.execute(in_progress).fetchall()
-                victim.send_signal(signal.SIGKILL if begun else signal.SIGCONT)
+                os.kill(victim, signal.SIGKILL if begun else signal.SIGCONT)
                 return bool(begun)
 
             until(killed, what="steps in progress", pause_seconds=0.2)
-            victim.wait()
+            until(lambda: psutil.Process(victim).status() == psutil.STATUS_ZOMBIE, what="its end")
             ledger.execute(OVERDUE)
-            self._worker()
+            self._workers.follow()
             until(lambda: self._ended(runs), what="the end of the runs", pause_seconds=1.0)
             [(attempts,)] = ledger.execute("SELECT max(attempts) FROM trials").fetchall()
             return int(attempts)
 
     def close(self) -> None:
         """Kills the workers that are left."""
-        for process in self._running:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+        if self._workers is not None:
+            self._workers.close()
 
     def _ended(self, runs: Sequence[Run]) -> bool:
         """Plans what is due, and returns whether all runs have ended."""
@@ -109,19 +159,6 @@ class QueuedRuns:
         states = {run.state for run in found}
         assert states <= {RunState.RUNNING, RunState.FINISHED}, [run.reason for run in found]
         return states == {RunState.FINISHED}
-
-    def _worker(self) -> subprocess.Popen[bytes]:
-        with (self._folder / f"worker{len(self._running)}.log").open("wb") as log:
-            self._running.append(
-                subprocess.Popen(
-                    COMMAND,
-                    cwd=self._folder,
-                    env={**os.environ, **self._variables},
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                )
-            )
-        return self._running[-1]
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """A simulated model in a separate process: `evoq mock-llm`."""
 
 import json
-import subprocess
-import sys
+import os
+import signal
 import time
 import urllib.error
 import urllib.request
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from email.message import Message
 from typing import Any
 
-COMMAND = (sys.executable, "-c", "from app.cli import main; main()", "mock-llm")
+from tests.integration.forked import Command
 
 
 @dataclass(frozen=True)
@@ -68,20 +68,15 @@ class Mock:
 @contextmanager
 def mock_llm(*options: object) -> Iterator[Mock]:
     """Runs a simulation on a free port during the block."""
-    command = [*COMMAND, "--port", "0", "--json", *map(str, options)]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    document = ""
-    for line in process.stdout:
-        document += line
-        if line.startswith("}"):
-            break
-    try:
-        yield Mock(json.loads(document)["base_url"], process.stderr.readline())
-    finally:
-        process.terminate()
-        process.communicate(timeout=60)
-    assert process.returncode == 0
+    import mock_llm.server  # noqa: F401  here, or each fork would import it
+
+    notes, noting = os.pipe()
+    process = Command(["mock-llm", "--port", "0", "--json", *options], errors=noting)
+    with open(notes) as note:
+        try:
+            yield Mock(process.document()["base_url"], note.readline())
+        finally:
+            process.send_signal(signal.SIGTERM)
+            note.read()
+            process.rest(60)
+    assert process.poll() == 0

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.cli import Evoq, kept_stack, problem_folder
+from tests.integration.cli import Evoq, problem_folder
 from tests.integration.mock_llm import Mock, mock_llm
 
 
@@ -108,28 +108,3 @@ def test_a_run_ends_at_its_tokens_and_resume_continues_with_more(
     assert refused.code == 2
     assert unpriced.code == 2
     assert "no price is known of mock" in unpriced.json["error"]["what"]
-
-
-def test_workers_time_is_charged_to_the_run_they_worked_for(evoq: Evoq, tmp_path: Path) -> None:
-    folder = problem_folder(tmp_path / "sum")
-    prices = ["--set", "prices.cpu_usd_per_hour=3600", "--set", "prices.gpu_usd_per_hour=7200"]
-
-    result = evoq("run", folder, "--iterations", 12, "--name", "timed", "--json", *prices)
-    with kept_stack(tmp_path / ".evoq", workers=False):
-        costs = evoq("show", "timed", "--json").json["costs"]
-        shown = evoq("show", "timed").out
-        everything = evoq("costs", "--json").json
-
-    assert result.code == 0, result.err
-    assert (everything["runs"], everything["tokens"]) == (1, 0)
-    assert everything["workers"]["busy"] == costs["workers"]
-    assert {time["kind"] for time in everything["workers"]["idle"]} == {"cpu", "gpu"}
-    workers = {time["kind"]: time for time in costs["workers"]}
-    assert set(workers) == {"cpu", "gpu"}  # the embedded gpu worker plans and reaps too
-    for kind, usd_per_second in (("cpu", 1.0), ("gpu", 2.0)):
-        assert 0 < workers[kind]["seconds"] < 600
-        assert workers[kind]["cost_usd"] == pytest.approx(workers[kind]["seconds"] * usd_per_second)
-    assert costs["models_usd"] == 0.0
-    assert costs["cost_usd"] == pytest.approx(costs["workers_usd"])
-    assert "none: no model was asked" in shown
-    assert "for each admitted program" in shown

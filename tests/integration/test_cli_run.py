@@ -11,7 +11,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.request import urlopen
@@ -20,13 +21,14 @@ import psutil
 import pytest
 
 from app.adapters.store.sql import SqlStore
-from app.cli.local_state import up_lock
 from app.domain.run import RunState
-from app.embedded.stack import EmbeddedStack, attach
+from app.embedded.postgres import EmbeddedPostgres
+from app.embedded.stack import attach
 from app.reports.folder import save
 from tests.integration import dashboard_runs
-from tests.integration.cli import CONFIG, EVALUATOR, STAGED, Evoq, kept_stack, problem_folder
-from tests.integration.conftest import not_drawn
+from tests.integration.cli import CONFIG, EVALUATOR, STAGED, Evoq, problem_folder
+from tests.integration.conftest import SHAPING, not_drawn
+from tests.integration.forked import Command
 from tests.integration.worker_double import until
 
 FILES = {
@@ -39,12 +41,44 @@ ENDLESS = 100_000
 """Proposals of a run that is interrupted, however late."""
 
 
+@dataclass(frozen=True)
+class KeptStack:
+    """A stack that `evoq up` keeps running.
+
+    Attributes:
+      dashboard: The address with the token.
+    """
+
+    folder: Path
+    process: "subprocess.Popen[str]"
+    dashboard: str
+
+
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with a stack that runs, which every command of this module joins."""
+def kept(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[KeptStack]:
+    """The stack that every command of this module joins; its process is not forked from pytest,
+    under which NiceGUI differs."""
     folder = tmp_path_factory.mktemp("cli")
-    with kept_stack(folder / ".evoq"):
-        yield folder
+    environment = {name: text for name, text in os.environ.items() if name not in SHAPING}
+    environment |= {"PYTHONPATH": str(repository), "EVOQ_SANDBOX__BACKEND": "process"}
+    with subprocess.Popen(
+        [sys.executable, "-c", "from app.cli import main; main()", "up", "--json"],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        document = json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")
+        yield KeptStack(folder, process, document["dashboard"])
+        process.terminate()
+
+
+@pytest.fixture(scope="module")
+def place(kept: KeptStack) -> Path:
+    """The folder of the stack that is kept up."""
+    return kept.folder
 
 
 @pytest.fixture
@@ -193,6 +227,7 @@ def test_a_run_ends_with_its_document_and_files_and_can_be_shown(
     assert "no model was asked for it" in evoq(*made, "--reply").out
     assert evoq("show", "first", "--reply", "--json").json["error"]["where"] == "--reply"
 
+    monkeypatch.setattr("app.reports.folder.save", not_drawn)
     plotted = evoq("plot", "first", "--out", place / "pictures", "--json").json
     assert {Path(file).name for file in plotted["files"]} == {
         "evolution.png",
@@ -200,7 +235,6 @@ def test_a_run_ends_with_its_document_and_files_and_can_be_shown(
         "archive.png",
     }
 
-    monkeypatch.setattr("app.reports.folder.save", not_drawn)
     assert evoq("plot", "first").code == 0  # its own folder
     assert evoq("plot", "first", "--out", place / "pictures").code == 2
 
@@ -342,10 +376,10 @@ def test_a_variable_that_the_workers_could_not_use_is_named_before_they_start(
 
 def test_a_detached_run_is_submitted_to_the_stack_that_is_up(evoq: Evoq, place: Path):
     folder = problem_folder(place / "left")
-    with up_lock(place / ".evoq"):
-        result = evoq("run", folder, "--iterations", "4", "--name", "left", "--detach", "--json")
-        assert (result.code, result.json["state"]) == (0, "running")
-        watched = evoq("watch", "left", "--json")
+
+    result = evoq("run", folder, "--iterations", "4", "--name", "left", "--detach", "--json")
+    assert (result.code, result.json["state"]) == (0, "running")
+    watched = evoq("watch", "left", "--json")
 
     assert watched.code == 0, watched.err
     assert watched.json["iterations"] == 4
@@ -452,23 +486,21 @@ def test_a_run_in_one_process_pauses_what_a_killed_command_left(
 
 
 @contextmanager
-def started(place: Path, *arguments: object) -> Iterator["subprocess.Popen[str]"]:
+def started(place: Path, *arguments: object) -> Iterator[Command]:
+    """Runs a command in a folder, in whose file `progress` are its messages."""
     root = Path(__file__).parents[2]
     paths = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-c", "from app.cli import main; main()", *map(str, arguments)]
-    with (
-        (place / "progress").open("w") as progress,
-        subprocess.Popen(
-            [*command, "--json"],
-            cwd=place,
-            env={**os.environ, "PYTHONPATH": paths, "EVOQ_SANDBOX__BACKEND": "process"},
-            stdout=subprocess.PIPE,
-            stderr=progress,
-            text=True,
-            start_new_session=True,
-        ) as process,
-    ):
+    process = Command(
+        [*arguments, "--json"],
+        errors=os.open(place / "progress", os.O_WRONLY | os.O_CREAT | os.O_TRUNC),
+        folder=place,
+        environment={**os.environ, "PYTHONPATH": paths, "EVOQ_SANDBOX__BACKEND": "process"},
+    )
+    try:
         yield process
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.rest(SECONDS)
 
 
 def await_line(place: Path, pattern: str) -> None:
@@ -481,13 +513,8 @@ def await_line(place: Path, pattern: str) -> None:
 @contextmanager
 def ledger_of(home: Path) -> Iterator[SqlStore]:
     """The ledger of a stack that nobody uses."""
-    stack = EmbeddedStack(home)
-    store = SqlStore(stack.start(workers=False).database_url)
-    try:
+    with EmbeddedPostgres(home / "postgres") as address, closing(SqlStore(address)) as store:
         yield store
-    finally:
-        store.close()
-        stack.stop()
 
 
 def left_behind(home: Path) -> list[str]:
@@ -510,16 +537,16 @@ def test_a_run_interrupted_and_killed_ends_at_exactly_its_budget(tmp_path: Path,
         metrics = tmp_path / "runs" / "long" / "metrics.jsonl"
         until(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 1, SECONDS)
         first.send_signal(signal.SIGINT)
-        document = json.loads(first.communicate(timeout=SECONDS)[0])
-    assert (first.returncode, document["state"]) == (1, "paused")
+        document = json.loads(first.rest(SECONDS))
+    assert (first.poll(), document["state"]) == (1, "paused")
     assert "evoq resume long" in (tmp_path / "progress").read_text()
     assert left_behind(tmp_path / ".evoq") == []
 
     with started(tmp_path, "resume", "long") as second:
         await_line(tmp_path, "long running")
         time.sleep(1)
-        second.kill()
-        second.communicate(timeout=SECONDS)
+        second.send_signal(signal.SIGKILL)
+        second.rest(SECONDS)
 
     with ledger_of(tmp_path / ".evoq") as store:
         with store.begin() as tx:
@@ -529,38 +556,12 @@ def test_a_run_interrupted_and_killed_ends_at_exactly_its_budget(tmp_path: Path,
         dashboard_runs.started(store, repository, "another")  # whose command was killed, too
     budget = found.proposals + 4
     with started(tmp_path, "resume", "long", "--iterations", budget) as third:
-        document = json.loads(third.communicate(timeout=SECONDS)[0])
-    assert (third.returncode, document["state"], document["iterations"]) == (0, "finished", budget)
+        document = json.loads(third.rest(SECONDS))
+    assert (third.poll(), document["state"], document["iterations"]) == (0, "finished", budget)
     assert "another was left unfinished" in (tmp_path / "progress").read_text()
     with (Path(document["out"]) / "metrics.csv").open(newline="") as file:
         ordinals = [int(row["ordinal"]) for row in csv.DictReader(file)]
     assert sorted(ordinals) == list(range(-1, budget))
-    assert left_behind(tmp_path / ".evoq") == []
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_the_stack_that_is_kept_up_serves_and_ends_with_an_interrupt(
-    evoq: Evoq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    folder = problem_folder(tmp_path / "kept")
-    monkeypatch.chdir(tmp_path)
-
-    with started(tmp_path, "up") as kept:
-        assert kept.stdout is not None
-        document = json.loads("".join(iter(kept.stdout.readline, "}\n")) + "}")
-        second = evoq("up", "--json")
-        result = evoq("run", folder, "--iterations", "3", "--name", "kept", "--detach", "--json")
-        watched = evoq("watch", "kept", "--json")
-        with urlopen(document["dashboard"].replace("/?", "/api/runs?"), timeout=30) as answer:
-            shown = json.loads(answer.read())
-        kept.send_signal(signal.SIGINT)
-        kept.communicate(timeout=SECONDS)
-
-    assert (second.code, result.code) == (1, 0), result.err
-    assert watched.json["iterations"] == 3
-    assert [(run["name"], run["settled"]) for run in shown] == [("kept", 3)]
-    assert kept.returncode == 0
     assert left_behind(tmp_path / ".evoq") == []
 
 
@@ -658,3 +659,23 @@ def test_a_comparison_that_makes_no_sense_is_refused(
     refused = evoq("compare", folder, "--iterations", "4", "--seeds", "1", *options)
     assert refused.code == 2
     assert named in refused.err
+
+
+def test_the_dashboard_of_the_stack_that_is_kept_up_shows_its_runs_and_no_other_keeps_it(
+    evoq: Evoq, kept: KeptStack
+):
+    second = evoq("up", "--json")
+    runs = evoq("list-runs", "--json").json
+    with urlopen(kept.dashboard.replace("/?", "/api/runs?"), timeout=30) as answer:
+        shown = json.loads(answer.read())
+
+    assert (second.code, second.json["error"]["kind"]) == (1, "failed")
+    assert {run["name"] for run in shown} == {run["run"] for run in runs}
+
+
+def test_the_stack_that_is_kept_up_ends_with_an_interrupt(kept: KeptStack):
+    """The last of this module."""
+    kept.process.send_signal(signal.SIGINT)
+
+    assert kept.process.wait(SECONDS) == 0
+    assert left_behind(kept.folder / ".evoq") == []

@@ -44,6 +44,8 @@ if os.environ.get("TOURNAMENTS") == "whole":
 games of chess, which `make tournaments` plays too, take more processor time."""
 MOST_PLIES = 16
 """Of a game of chess here, so that it takes little processor time."""
+OPENING_PLIES = 18
+"""Of a game of Connect Four, of at most 42: they are drawn at once."""
 PAUSE = """import time
 
 
@@ -76,7 +78,8 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def game(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> Problem:
-    """Returns an example whose seeds take their time, and whose house does not search."""
+    """Returns an example whose seeds take their time, whose house does not search, and whose games
+    are short."""
     folder = tmp_path / "game"
     if name == "chess":
         copied_chess(request.getfixturevalue("chess_package"), folder)
@@ -84,7 +87,8 @@ def game(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> Problem:
         change(folder / "evaluator.py", "house.search_player(2, seed=2)", "house.random_player(2)")
     else:
         copied("connect_four", folder)
-        change(folder / "evaluator.py", "house.search_player(3)", "house.random_player(2)")
+        change(folder / "evaluator.py", ", house.search_player(3))", ",)")
+        change(folder / "evaluator.py", "OPENING_PLIES = 4", f"OPENING_PLIES = {OPENING_PLIES}")
     for seed in (folder / "seeds").glob("*.py"):
         text = seed.read_text().replace(":\n", ":\n    think()\n", 1)
         seed.write_text(PAUSE + text)

@@ -1,4 +1,4 @@
-"""Traces of a real run: its workers send them to a collector, by OTLP over HTTP."""
+"""What the workers of a run report: traces, to a collector by OTLP over HTTP, and their time."""
 
 import threading
 from collections import defaultdict
@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from app.adapters.store.schema import upgrade
-from app.embedded.stack import EmbeddedStack
-from tests.integration.cli import Evoq, problem_folder
+from tests.integration.cli import Evoq, kept_stack, problem_folder
 from tests.integration.worker_double import until
+
+PRICES = ("--set", "prices.cpu_usd_per_hour=3600", "--set", "prices.gpu_usd_per_hour=7200")
 
 
 class Collector:
@@ -63,22 +63,33 @@ def listening() -> Iterator[Collector]:
     server.server_close()
 
 
-def test_the_workers_of_a_run_send_one_trace_of_each_proposal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_the_workers_of_a_run_send_one_trace_of_each_proposal_and_charge_their_time_to_it(
+    evoq: Evoq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    for variable in ("EVOQ_DATABASE_URL", "EVOQ_REDIS_URL", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("EVOQ_SANDBOX__BACKEND", "process")
-    folder = problem_folder(tmp_path / "traced")
+    folder = problem_folder(tmp_path / "sum")
     with listening() as collector:
         # Of this process, too, as of a shell: so the workers are forked.
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.address)
         monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "200")
-        with EmbeddedStack(tmp_path / ".evoq", upgrade):
-            result = Evoq(capsys)("run", folder, "--iterations", "6", "--name", "traced")
-            assert result.code == 0, result.err
-            until(collector.whole, what="a whole trace")
+        result = evoq("run", folder, "--iterations", 12, "--name", "timed", "--json", *PRICES)
+        until(collector.whole, what="a whole trace")
+    with kept_stack(tmp_path / ".evoq", workers=False):
+        costs = evoq("show", "timed", "--json").json["costs"]
+        shown = evoq("show", "timed").out
+        everything = evoq("costs", "--json").json
 
-        first = collector.whole()[0]
-        assert first["generate"] != first["evaluate"]
+    assert result.code == 0, result.err
+    first = collector.whole()[0]
+    assert first["generate"] != first["evaluate"]
+    assert (everything["runs"], everything["tokens"]) == (1, 0)
+    assert everything["workers"]["busy"] == costs["workers"]
+    assert {time["kind"] for time in everything["workers"]["idle"]} == {"cpu", "gpu"}
+    workers = {time["kind"]: time for time in costs["workers"]}
+    assert set(workers) == {"cpu", "gpu"}  # the embedded gpu worker plans and reaps too
+    for kind, usd_per_second in (("cpu", 1.0), ("gpu", 2.0)):
+        assert 0 < workers[kind]["seconds"] < 600
+        assert workers[kind]["cost_usd"] == pytest.approx(workers[kind]["seconds"] * usd_per_second)
+    assert costs["models_usd"] == 0.0
+    assert costs["cost_usd"] == pytest.approx(costs["workers_usd"])
+    assert "none: no model was asked" in shown
+    assert "for each admitted program" in shown
