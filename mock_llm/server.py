@@ -1,13 +1,13 @@
-"""The HTTP server of the simulation: Tornado around one endpoint."""
+"""The HTTP server of the simulation: aiohttp's parser and writer around one endpoint."""
 
 import asyncio
 import json
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from tornado.httpserver import HTTPServer
-from tornado.web import Application, RequestHandler
+from aiohttp import web
 
 from mock_llm import embeddings
 from mock_llm.chat_request import ErrorReply
@@ -15,79 +15,64 @@ from mock_llm.endpoint import NOTICE, Endpoint, Simulation
 from mock_llm.engine import Batch
 
 LARGEST_BODY_BYTES = 64 * 2**20
+_PATHS = ("/v1/chat/completions", "/v1/embeddings", "/v1/models", "/health", "/metrics")
 BACKLOG = 2048  # hundreds of clients connect at once; the kernel's own limit may be lower
 
 
-class _Handler(RequestHandler):
-    """Shared by all paths: the endpoint, and a header that marks the simulation."""
+class _Answer(web.Response):
+    """A response that is marked as a simulation's."""
+
+    def __init__(self, body: bytes, status: int = 200, kind: str = "application/json") -> None:
+        headers = {"Server": "evoq-mock-llm (simulation)", "Content-Type": kind}
+        super().__init__(body=body, status=status, headers=headers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Service:
+    """The paths of the server, each with its method."""
 
     endpoint: Endpoint
 
-    def initialize(self, endpoint: Endpoint) -> None:
-        self.endpoint = endpoint
+    async def answer(self, request: web.BaseRequest) -> _Answer:
+        """Answers a request; cancelled where its client goes away."""
+        match request.method, request.path:
+            case "POST", "/v1/chat/completions":
+                return await self._chat(await request.read())
+            case "POST", "/v1/embeddings":
+                return self._embeddings(await request.read())
+            case "GET", "/v1/models":
+                return _json(self.endpoint.models())
+            case "GET", "/health":
+                return _json({"status": "ok", "notice": NOTICE})
+            case "GET", "/metrics":
+                return self._metrics()
+            case method, path if path in _PATHS:
+                return _refusal(ErrorReply(405, f"{method} {path}: Method Not Allowed"))
+            case method, path:
+                return _refusal(ErrorReply(404, f"{method} {path}: Not Found"))
 
-    def set_default_headers(self) -> None:
-        self.set_header("Server", "evoq-mock-llm (simulation)")
-        self.set_header("Content-Type", "application/json")
-
-    def compute_etag(self) -> None:
-        """Returns no tag: no answer is cached."""
-
-    def write_error(self, status_code: int, **_: Any) -> None:
-        error = ErrorReply(
-            status_code, f"{self.request.method} {self.request.path}: {self._reason}"
-        )
-        self.finish(json.dumps(error.document()))
-
-
-class _Chat(_Handler):
-    _task: "asyncio.Task[Any] | None" = None
-
-    async def post(self) -> None:
-        self._task = asyncio.ensure_future(self.endpoint.chat(self.request.body))
-        try:
-            answer = await self._task
-        except asyncio.CancelledError:  # the client is gone: `on_connection_close`
-            return
-        self.set_status(answer.status)
+    async def _chat(self, body: bytes) -> _Answer:
+        answer = await self.endpoint.chat(body)
+        response = _Answer(answer.body, answer.status)
         if answer.retry_after_seconds is not None:
-            self.set_header("Retry-After", f"{answer.retry_after_seconds:g}")
-        await self.finish(answer.body)
+            response.headers["Retry-After"] = f"{answer.retry_after_seconds:g}"
+        return response
 
-    def on_connection_close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+    def _embeddings(self, body: bytes) -> _Answer:
+        answer = embeddings.answer(body)
+        return _refusal(answer) if isinstance(answer, ErrorReply) else _json(answer)
 
-
-class _Embeddings(_Handler):
-    def post(self) -> None:
-        answer = embeddings.answer(self.request.body)
-        if isinstance(answer, ErrorReply):
-            self.set_status(answer.status)
-            answer = answer.document()
-        self.finish(json.dumps(answer))
+    def _metrics(self) -> _Answer:
+        text = self.endpoint.metrics.text(self.endpoint.batch, self.endpoint.simulation.model)
+        return _Answer(text.encode(), kind="text/plain; version=0.0.4; charset=utf-8")
 
 
-class _Models(_Handler):
-    def get(self) -> None:
-        self.finish(json.dumps(self.endpoint.models()))
+def _json(document: object) -> _Answer:
+    return _Answer(json.dumps(document).encode())
 
 
-class _Health(_Handler):
-    def get(self) -> None:
-        self.finish(json.dumps({"status": "ok", "notice": NOTICE}))
-
-
-class _Metrics(_Handler):
-    def get(self) -> None:
-        self.set_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-        model = self.endpoint.simulation.model
-        self.finish(self.endpoint.metrics.text(self.endpoint.batch, model))
-
-
-class _Absent(_Handler):
-    def prepare(self) -> None:
-        self.send_error(404)
+def _refusal(error: ErrorReply) -> _Answer:
+    return _Answer(json.dumps(error.document()).encode(), error.status)
 
 
 def listening(host: str, port: int) -> socket.socket:
@@ -121,24 +106,24 @@ async def serve(
     """
     loop = asyncio.get_running_loop()
     endpoint = Endpoint(simulation, Batch(simulation.speed, loop))
-    arguments = {"endpoint": endpoint}
-    application = Application(
-        [
-            ("/v1/chat/completions", _Chat, arguments),
-            ("/v1/embeddings", _Embeddings, arguments),
-            ("/v1/models", _Models, arguments),
-            ("/health", _Health, arguments),
-            ("/metrics", _Metrics, arguments),
-            (".*", _Absent, arguments),
-        ],
-        log_function=lambda handler: None,  # noqa: ARG005  a log line per request would be the bottleneck
+    service = _Service(endpoint)
+
+    def limited(
+        message: Any, payload: Any, protocol: Any, writer: Any, task: "asyncio.Task[None]"
+    ) -> web.BaseRequest:
+        most = LARGEST_BODY_BYTES
+        return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=most)
+
+    # A log line a request would be the bottleneck; without cancellation the sequence of a client
+    # that is gone would stay in the batch.
+    protocol = web.Server(
+        service.answer, request_factory=limited, handler_cancellation=True, access_log=None
     )
-    server = HTTPServer(application, max_body_size=LARGEST_BODY_BYTES)
-    server.add_socket(listener)
+    server = await loop.create_server(protocol, sock=listener, backlog=BACKLOG)
     try:
         while not until():
             await asyncio.sleep(0.05)
     finally:
-        server.stop()
-        await server.close_all_connections()
+        server.close()
+        await protocol.shutdown(0.01)  # 0 would wait for every answer
     return endpoint

@@ -110,6 +110,15 @@ def test_errors_have_openais_shape(mock: Mock, body: object, status: int, param:
     assert answer.json["error"]["param"] == param
 
 
+def test_a_path_refuses_another_method_in_openais_shape(mock: Mock):
+    read = fetch(mock.base_url + "/chat/completions")
+    written = fetch(mock.base_url.removesuffix("/v1") + "/metrics", b"{}")
+
+    assert (read.status, written.status) == (405, 405)
+    assert "GET /v1/chat/completions" in read.json["error"]["message"]
+    assert written.headers["content-type"] == "application/json"
+
+
 def test_a_closed_connection_withdraws_its_sequence():
     with mock_llm("--latency", "600") as slow:
         line = http.client.HTTPConnection(urlsplit(slow.base_url).netloc)
