@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from matplotlib.figure import Figure
 
+from app.ports.protocols import Store
+from app.reports.summary import Summary
 from tests.integration.cli import Evoq, kept_stack
 from tests.integration.game_examples import fetched_chess
 
@@ -30,9 +31,12 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def not_drawn(figure: Figure, path: Path) -> None:
-    """Writes a file in the place of a picture."""
-    path.write_bytes(b"not drawn")
+def not_drawn(store: Store, summary: Summary, folder: Path) -> list[Path]:
+    """Writes files in the place of the pictures of a run; returns their paths."""
+    files = [folder / f"{name}.png" for name in ("evolution", "failures", "archive")]
+    for file in files:
+        file.write_bytes(b"not drawn")
+    return files
 
 
 @pytest.fixture
@@ -42,7 +46,7 @@ def evoq(place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     To draw the three of a run takes as long as the rest of many a command.
     """
     monkeypatch.chdir(place)
-    monkeypatch.setattr("app.reports.folder.save", not_drawn)
+    monkeypatch.setattr("app.reports.folder.draw", not_drawn)
     monkeypatch.setenv("EVOQ_SANDBOX__BACKEND", "process")
     for variable in SHAPING:
         monkeypatch.delenv(variable, raising=False)

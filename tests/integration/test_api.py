@@ -15,22 +15,19 @@ from tests.integration.cli import problem_folder
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("workers", [False, True], ids=["in_this_process", "workers"])
 def test_the_example_of_the_documentation_finds_a_better_function(
-    kept_servers: Path, tmp_path: Path, workers: bool
+    kept_servers: Path, tmp_path: Path
 ):
     text = (ROOT / "docs/python.md").read_text()
     [example] = [part for part in text.split("```") if part.startswith("python\n")]
     script = example.removeprefix("python\n")
     assert ", reproducible=True)" in script
-    if workers:
-        script = script.replace(", reproducible=True)", ")")
     (tmp_path / "example.py").write_text(script)
 
     done = subprocess.run(
         [sys.executable, "example.py"],
         cwd=tmp_path,
-        env={**os.environ, "EVOQ_HOME": str(tmp_path / ".evoq" if workers else kept_servers)},
+        env={**os.environ, "EVOQ_HOME": str(kept_servers)},
         capture_output=True,
         text=True,
         timeout=300,

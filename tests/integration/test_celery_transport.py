@@ -21,7 +21,8 @@ from app.embedded.valkey import EmbeddedValkey
 from tests.integration.worker_double import install as install_double
 from tests.integration.worker_double import until
 
-RESTARTS = 4
+RESTARTS = 2
+"""One in order, and one by SIGKILL."""
 
 
 @pytest.mark.slow

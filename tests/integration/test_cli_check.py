@@ -40,11 +40,11 @@ def test_a_failure_names_the_stage_that_it_happened_in(evoq: Evoq, tmp_path: Pat
 
     config = "evaluator:\n  cascade_thresholds: [0.0]\n"
     folder = problem_folder(tmp_path / "problem", evaluator=broken, config=config)
-    result = evoq("check", folder)
-    error = evoq("check", folder, "--json").json["error"]
+    result = evoq("check", folder, "--json")
+    error = result.json["error"]
 
-    assert "failed, runtime in evaluate_stage2 after" in result.out
-    assert "modes:" not in result.out
+    assert "failed, runtime in evaluate_stage2 after" in result.err
+    assert "modes:" not in result.err
     assert "every seed failed" in result.err
     assert "Mend the evaluator or the initial program" in result.err
     assert error["where"] == "evaluator.py, initial program"
@@ -56,12 +56,12 @@ def test_check_names_the_stage_at_which_a_seed_stops(evoq: Evoq, tmp_path: Path)
     crashing = STAGED.replace("return evaluate(program_path)", "raise ValueError('seven')")
     folder = problem_folder(tmp_path / "problem", evaluator=crashing, config=CASCADE)
 
-    result = evoq("check", folder)
-    document = evoq("check", folder, "--json").json
+    result = evoq("check", folder, "--json")
+    document = result.json
 
     assert result.code == 0
-    assert "stops after evaluate_stage1 with fitness 0, below the threshold 0.5" in result.out
-    assert "A run can begin, with the metrics that its seeds reached" in result.out
+    assert "stops after evaluate_stage1 with fitness 0, below the threshold 0.5" in result.err
+    assert "A run can begin, with the metrics that its seeds reached" in result.err
     assert document["usable"] is True
     [seed] = document["seeds"]
     assert seed["stages"] == ["evaluate_stage1"]
@@ -208,14 +208,14 @@ def test_a_score_comes_with_what_it_is_the_mean_of_and_with_artifacts_without_se
     folder = problem_folder(tmp_path / "problem", evaluator=ARTIFACTS)
     files = [folder / "initial_program.py"] if command == "evaluate" else []
 
-    result = evoq(command, folder, *files)
-    document = evoq(command, folder, *files, "--json").json
+    result = evoq(command, folder, *files, "--json")
+    document = result.json
 
-    assert "artifact why: cargo: no network; api_key=<REDACTED>" in result.out
+    assert "artifact why: cargo: no network; api_key=<REDACTED>" in result.err
     [seed] = document["seeds"] if command == "check" else document
     assert seed["artifacts"] == {"why": "cargo: no network; api_key=<REDACTED>"}
     if command == "check":
-        assert "fitness: the mean of size, speed, because the evaluator returns no" in result.out
+        assert "fitness: the mean of size, speed, because the evaluator returns no" in result.err
         assert "never names `combined_score`" in result.err
 
 

@@ -21,10 +21,11 @@ import psutil
 import pytest
 
 from app.adapters.store.sql import SqlStore
+from app.api import evolve
 from app.domain.run import RunState
 from app.embedded.postgres import EmbeddedPostgres
 from app.embedded.stack import attach
-from app.reports.folder import save
+from app.reports.folder import draw
 from tests.integration import dashboard_runs
 from tests.integration.cli import CONFIG, EVALUATOR, STAGED, Evoq, problem_folder
 from tests.integration.conftest import SHAPING, not_drawn
@@ -137,7 +138,7 @@ def test_a_run_exports_the_best_by_validation_and_shows_both_scores(evoq: Evoq, 
 def test_a_run_ends_with_its_document_and_files_and_can_be_shown(
     evoq: Evoq, place: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("app.reports.folder.save", save)
+    monkeypatch.setattr("app.reports.folder.draw", draw)
     folder = problem_folder(place / "sum")
 
     result = evoq("run", folder, "--iterations", "12", "--seed", "5", "--name", "first", "--json")
@@ -227,7 +228,7 @@ def test_a_run_ends_with_its_document_and_files_and_can_be_shown(
     assert "no model was asked for it" in evoq(*made, "--reply").out
     assert evoq("show", "first", "--reply", "--json").json["error"]["where"] == "--reply"
 
-    monkeypatch.setattr("app.reports.folder.save", not_drawn)
+    monkeypatch.setattr("app.reports.folder.draw", not_drawn)
     plotted = evoq("plot", "first", "--out", place / "pictures", "--json").json
     assert {Path(file).name for file in plotted["files"]} == {
         "evolution.png",
@@ -292,6 +293,20 @@ def test_a_run_whose_seeds_all_fail_is_failed_with_the_reason(evoq: Evoq, place:
     assert result.json["state"] == "failed"
     assert "seed" in result.json["reason"]
     assert "evoq check" in result.err
+
+
+@pytest.mark.usefixtures("evoq")
+def test_a_search_of_the_python_interface_runs_on_workers(place: Path):
+    folder = problem_folder(place / "called")
+
+    search = evolve(folder, iterations=6, name="called")
+    counts = [progress.done for progress in search]
+
+    result = search.result()
+    assert (result.run, result.state, result.proposals) == ("called", "finished", 6)
+    assert counts[-1] == 6
+    assert result.fitness is not None
+    assert result.fitness >= result.baselines["initial program"] == -6.5
 
 
 class Refusing(BaseHTTPRequestHandler):

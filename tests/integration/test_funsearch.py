@@ -85,7 +85,7 @@ def test_an_example_is_scored_on_each_input(sandbox, name):
 def test_a_run_of_an_example_comes_to_its_end(ctx, sandbox, name):
     problem = example(name)
     new = replace(
-        new_run(problem, budget=8), strategy="funsearch", operators={"mutate": 1.0}, axes=()
+        new_run(problem, budget=4), strategy="funsearch", operators={"mutate": 1.0}, axes=()
     )
     ctx = replace(
         ctx,

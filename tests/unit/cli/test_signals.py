@@ -26,7 +26,7 @@ from app.cli import application
 def starting(arguments):
     os.kill(os.getpid(), getattr(signal, sys.argv[1]))
     raise AssertionError("not interrupted")
-application.application = lambda args, **_: starting(args)
+application.application = lambda name: lambda args, **_: starting(args)
 application.main(["list-runs", "--json"])
 """
 SECONDS = 60.0
