@@ -33,6 +33,7 @@ from app.config.settings import Settings
 from app.domain.search.shares import NEWCOMERS
 from app.ports.protocols import Unavailable
 from tests.integration.worker_double import install, until
+from workers import lifecycle
 
 CELERY = (sys.executable, "-m", "celery", "-A", "app")
 
@@ -280,24 +281,18 @@ def test_a_worker_in_a_wrong_environment_ends_with_one_line(tmp_path: Path) -> N
 
 
 def test_a_worker_with_a_wrong_number_names_the_variable_and_ends(
-    tmp_path: Path, valkey: str
+    monkeypatch: pytest.MonkeyPatch, valkey: str
 ) -> None:
-    addresses = {
-        "EVOQ_REDIS_URL": valkey,
-        "EVOQ_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none",
-    }
-    done = subprocess.run(
-        [*CELERY, "worker", "-Q", "cpu"],
-        env={**os.environ, **addresses, "EVOQ_LLM_MAX_IN_FLIGHT": "0"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    monkeypatch.setenv("EVOQ_REDIS_URL", valkey)
+    monkeypatch.setenv("EVOQ_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none")
+    monkeypatch.setenv("EVOQ_LLM_MAX_IN_FLIGHT", "0")
 
-    assert done.returncode == 1
-    assert "this worker cannot work: EVOQ_LLM_MAX_IN_FLIGHT: input should be" in done.stderr
-    assert "Traceback" not in done.stderr
+    with pytest.raises(SystemExit) as ended:
+        lifecycle._context_or_exit()
+
+    assert str(ended.value).startswith(
+        "this worker cannot work: EVOQ_LLM_MAX_IN_FLIGHT: input should be"
+    )
 
 
 def test_importing_the_application_needs_no_environment() -> None:

@@ -543,7 +543,10 @@ def left_behind(home: Path) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_run_interrupted_and_killed_ends_at_exactly_its_budget(tmp_path: Path, repository: Path):
+def test_a_run_interrupted_and_killed_ends_at_exactly_its_budget(
+    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("app.reports.folder.draw", not_drawn)  # before the commands are forked
     folder = problem_folder(tmp_path / "long", evaluator=f"import time\n{SLOW_EVALUATOR}")
     few = ("--set", "queue.generating=4", "--set", "queue.evaluating=4")
 

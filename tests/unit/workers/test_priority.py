@@ -1,37 +1,16 @@
 """A worker and its trials let other programs go first, whichever way Linux schedules sessions."""
 
 import os
-import subprocess
-import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-GROUP = Path("/proc/self/autogroup")
-SCRIPT = """
-import os, pathlib, sys
 from workers.harness import limits
 from workers.lifecycle import _lower_priority
 
-def show():
-    group = pathlib.Path("/proc/self/autogroup")
-    session = group.read_text() if group.exists() else "none nice 0"
-    print(os.getpriority(os.PRIO_PROCESS, 0), *session.split(), flush=True)
-
-for nice in sys.argv[1:]:
-    if os.fork() == 0:
-        os.setsid()
-        _lower_priority(int(nice) if nice else None)
-        show()
-        if os.fork() == 0:
-            limits.begin_session()
-            show()
-            os._exit(0)
-        os.wait()
-        os._exit(0)
-    os.wait()
-"""
+GROUP = Path("/proc/self/autogroup")
 
 
 @dataclass(frozen=True)
@@ -54,14 +33,43 @@ class Pair:
 @pytest.fixture(scope="module")
 def priorities() -> dict[str, Pair]:
     """By the setting of a worker, which is empty where there is none."""
-    settings = ("7", "0", "")
-    ended = subprocess.run(
-        [sys.executable, "-c", SCRIPT, *settings], check=True, capture_output=True, text=True
-    )
-    words = [line.split() for line in ended.stdout.splitlines()]
-    found = [Priority(int(own), group, int(last)) for own, group, _, last in words]
-    pairs = map(Pair, found[::2], found[1::2])
-    return dict(zip(settings, pairs, strict=True))
+    return {setting: _pair(setting) for setting in ("7", "0", "")}
+
+
+def _pair(setting: str) -> Pair:
+    reading, writing = os.pipe()
+
+    def show() -> None:
+        session = GROUP.read_text() if GROUP.exists() else "none nice 0"
+        os.write(writing, f"{os.getpriority(os.PRIO_PROCESS, 0)} {session.strip()}\n".encode())
+
+    def trial() -> None:
+        limits.begin_session()
+        show()
+
+    def worker() -> None:
+        os.setsid()
+        _lower_priority(int(setting) if setting else None)
+        show()
+        _forked(trial)
+
+    _forked(worker)
+    os.close(writing)
+    with open(reading) as shown:
+        words = [line.split() for line in shown]
+    [mine, its] = [Priority(int(own), group, int(last)) for own, group, _, last in words]
+    return Pair(mine, its)
+
+
+def _forked(work: Callable[[], None]) -> None:
+    """Does something in a process that is forked from this one, and waits for its end."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
 
 
 @pytest.mark.skipif(not GROUP.exists(), reason="this kernel does not schedule sessions as groups")
