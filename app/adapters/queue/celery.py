@@ -55,7 +55,7 @@ class CeleryExecutor:
                     self._send(step, message, producer)
 
     def _send(self, step: Step, message: tuple[int, ...], producer: Any) -> None:
-        self._app.send_task(step, args=message, producer=producer, ignore_result=True)
+        self._app.send_task(step, args=message, producer=producer, ignore_result=True, declare=[])
 
 
 def _messages(subjects: Sequence[int], together: int) -> list[tuple[int, ...]]:
