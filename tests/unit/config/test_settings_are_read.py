@@ -68,7 +68,7 @@ class Reads(ast.NodeVisitor):
         self.found: dict[tuple[str, str], str] = {}
         self._path = path
         self._classes: list[str] = []
-        self._annotated: list[dict[str, str]] = [{}]
+        self._annotated: list[dict[str, ast.expr]] = [{}]
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self._classes.append(node.name)
@@ -77,7 +77,7 @@ class Reads(ast.NodeVisitor):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         arguments = [*node.args.args, *node.args.kwonlyargs]
-        known = {a.arg: ast.unparse(a.annotation) for a in arguments if a.annotation}
+        known = {a.arg: a.annotation for a in arguments if a.annotation}
         self._annotated.append({**self._annotated[-1], **known})
         self.generic_visit(node)
         self._annotated.pop()
@@ -94,7 +94,8 @@ class Reads(ast.NodeVisitor):
                 yield from self._classes
             case ast.Name(name):
                 yield name
-                yield from re.findall(r"\w+", self._annotated[-1].get(name, ""))
+                if name in self._annotated[-1]:
+                    yield from re.findall(r"\w+", ast.unparse(self._annotated[-1][name]))
             case ast.Attribute(attr=name):
                 yield name.removeprefix("_")
             case ast.Call(func=ast.Name(name)):

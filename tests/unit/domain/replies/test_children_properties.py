@@ -37,7 +37,7 @@ PARENTS = st.sampled_from(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(TEXTS, TEXTS)
 def test_the_edits_between_two_texts_turn_the_first_into_the_second(
     before: str, after: str
