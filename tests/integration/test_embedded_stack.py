@@ -363,7 +363,7 @@ def test_flower_names_a_port_in_use_and_answers_its_own_user_only(kept_root: Pat
         )
         return int(done.stdout)
 
-    until(lambda: status("ann:secret") == 200, what="Flower's answer")
+    until(lambda: status("ann:secret") == 200, what="Flower's answer", pause_seconds=1.0)
     assert status("ann:guess") == 401
     stack.stop()
 
