@@ -36,7 +36,7 @@ def test_many_careless_workers_lose_nothing_and_count_nothing_twice(
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     settled = sorted(e.data["proposal"] for e in events if e.kind in SETTLING)
     assert settled == list(range(PROPOSALS))
-    assert queue.shared > 3
+    assert queue.shared > 0
     best: dict[tuple[int, tuple[int, ...]], float] = {}
     for event in events:
         if event.kind is EventKind.REGRIDDED:
