@@ -1,5 +1,9 @@
 # ruff: noqa: E501  # program texts are lines of their own
-"""Attacks on the sum of what a trial holds, where each part is within the limits of a process."""
+"""Attacks on the sum of what a trial holds, where each part is within the limits of a process.
+
+What is held without a name is held for a while, so that also a zygote that gets few of the
+processors looks at it before the program ends and it is gone.
+"""
 
 from tests.contracts.attacks import Attack
 
@@ -29,8 +33,8 @@ FILES = (
     Attack("many small files", "def solve(x):\n    for n in range(40000):\n        with open(f'f{n}', 'w') as file: file.write('x')\n    return x * x"),
     Attack("one large file by parts", "def solve(x):\n    for n in range(20):\n        with open(f'part{n}', 'wb') as file:\n            for _ in range(20): file.write(b'x' * (1 << 20))\n    return x * x"),
     Attack("files of many processes", _CHILDREN + "def work():\n    for n in range(100):\n        with open(f'{os.getpid()}.{n}', 'wb') as file: file.write(b'x' * (1 << 20))\ndef solve(x): children(8, work)"),
-    Attack("files without a name", "import os\ndef solve(x):\n    kept = []\n    for n in range(40):\n        kept.append(open('f', 'wb'))\n        os.unlink('f')\n        for _ in range(10): kept[-1].write(b'x' * (1 << 20))\n    return x * x"),
-    Attack("mapped files without a name", "import mmap, os\ndef solve(x):\n    kept = []\n    for n in range(40):\n        with open('f', 'wb+') as file:\n            for _ in range(10): file.write(b'x' * (1 << 20))\n            file.flush()\n            kept.append(mmap.mmap(file.fileno(), 4096))\n        os.unlink('f')\n    return x * x"),
+    Attack("files without a name", "import os, time\ndef solve(x):\n    kept = []\n    for n in range(40):\n        kept.append(open('f', 'wb'))\n        os.unlink('f')\n        for _ in range(10): kept[-1].write(b'x' * (1 << 20))\n    time.sleep(2)\n    return x * x"),
+    Attack("mapped files without a name", "import mmap, os, time\ndef solve(x):\n    kept = []\n    for n in range(40):\n        with open('f', 'wb+') as file:\n            for _ in range(10): file.write(b'x' * (1 << 20))\n            file.flush()\n            kept.append(mmap.mmap(file.fileno(), 4096))\n        os.unlink('f')\n    time.sleep(2)\n    return x * x"),
     Attack("files in flight", "import array, os, socket\ndef solve(x):\n    pairs = []\n    for n in range(40):\n        a, b = socket.socketpair()\n        pairs += [a, b]\n        with open('f', 'wb') as file:\n            os.unlink('f')\n            for _ in range(10): file.write(b'x' * (1 << 20))\n"
            "            file.flush()\n            a.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [file.fileno()]))])\n    return x * x"),
     Attack("a closed directory", "import os\ndef solve(x):\n    os.mkdir('d')\n    while True:\n        os.chmod('d', 0o700)\n        for n in range(10):\n            with open(f'd/{os.urandom(8).hex()}', 'wb') as file: file.write(b'x' * (1 << 20))\n        os.chmod('d', 0)\n        for n in range(10 ** 6): pass"),

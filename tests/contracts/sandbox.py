@@ -25,8 +25,8 @@ POOL = PoolSettings(max_sandboxes=16, spares=0)
 """Of sandboxes that many tests share: one for each of their limits, in both modes.  With spares,
 each test that ends one would boot two."""
 IMPATIENT = replace(LIMITS, wall_seconds=0.5)
-FRUGAL = replace(LIMITS, cpu_seconds=1.0, memory_mib=128, processes=32)
-"""One set of limits where one of them is reached: each set takes a sandbox of its own."""
+FRUGAL = replace(LIMITS, cpu_seconds=1.0)
+NARROW = replace(LIMITS, memory_mib=128, processes=32)
 
 EVALUATOR = b"""
 import importlib.util, os, sys, tempfile
@@ -404,7 +404,7 @@ def solve(x):
             time.sleep(60)
     time.sleep(60)
 """
-        job = self.job(mode, program, limits=FRUGAL)
+        job = self.job(mode, program, limits=NARROW)
         assert kind(sandbox.run(job)) is FailureKind.MEMORY
 
     def test_the_head_and_the_tail_of_the_output_are_kept(
@@ -566,7 +566,7 @@ def solve(x):
         os.waitpid(child, 0)
     return x * x
 """
-        job = self.job(mode, program, limits=FRUGAL)
+        job = self.job(mode, program, limits=NARROW)
         with ThreadPoolExecutor() as neighbours:
             for outcome in neighbours.map(sandbox.run, [job] * 2):
                 assert metrics(outcome) == {"combined_score": 25}

@@ -14,7 +14,7 @@ from app.domain.problem import Limits
 from app.ports.protocols import Sandbox
 from tests.contracts.attack_outcomes import IN_THE_ZYGOTE, Outcomes
 from tests.contracts.attacks import Attack
-from tests.contracts.attacks_on_limits import ON_LIMITS
+from tests.contracts.attacks_on_limits import FILES, ON_LIMITS
 from tests.contracts.sandbox import POOL
 from tests.contracts.sandbox_attacks import (
     ATTACKS,
@@ -76,7 +76,7 @@ class TestUnprivilegedProcessesUnderAttack(SampledAttackContract, NeighbourContr
         return unprivileged
 
 
-FEW_MAPPINGS = replace(LIMITS, memory_mib=64)
+FEW_MAPPINGS = replace(LIMITS, memory_mib=32)
 """Of the mappings that the zygote counts: it looks at each of them, which are 1 in 256 bytes."""
 
 
@@ -103,7 +103,7 @@ class TestBareProcessesUnderAttack(SampledAttackContract):
     def limits(self, attack: Attack) -> Limits:
         if attack.name == "mappings of many processes":
             return FEW_MAPPINGS
-        return LIMITS if attack in ON_LIMITS[:-1] else super().limits(attack)
+        return LIMITS if attack in FILES else super().limits(attack)
 
 
 @pytest.mark.slow

@@ -26,6 +26,7 @@ from tests.contracts.attack_outcomes import HONEST, WRONG, Outcomes, same
 from tests.contracts.attacks import Attack
 from tests.contracts.sandbox import LIMITS, SQUARE, SampledSandboxContract, metrics, problem
 from tests.contracts.sandbox_attacks import (
+    CROWDING,
     ONE_OF_EACH,
     WHOLE_CORPUS,
     AttackContract,
@@ -284,8 +285,9 @@ class TestGvisorUnderAttack(SampledAttackContract):
         limits = super().limits(attack)
         return replace(
             limits,
-            wall_seconds=max(8.0, limits.wall_seconds),
-            cpu_seconds=max(3.0, limits.cpu_seconds),
+            wall_seconds=max(4.0 if attack.name in CROWDING else 8.0, limits.wall_seconds),
+            # To fill the inodes takes half a minute here.
+            cpu_seconds=3.0 if attack.name == "inode fill" else max(3.0, limits.cpu_seconds),
         )
 
     @staticmethod
