@@ -215,12 +215,13 @@ class AttackContract:
 class SampledAttackContract(AttackContract):
     """The attacks of `SAMPLE`, or the whole corpus in both modes where that is asked for.
 
-    What takes every processor is sampled in guarded mode alone: its processes end alike in both,
-    as the whole corpus shows elsewhere, and bombs of both modes have a test of their own.
+    What takes every processor, or all of the memory, is sampled in guarded mode alone: it ends
+    alike in both, as the whole corpus shows elsewhere, and bombs of both modes have a test of their
+    own.
     """
 
     attacks = tuple(attack for attack in ATTACKS if WHOLE_CORPUS or attack.name in SAMPLED)
-    only_guarded = () if WHOLE_CORPUS else CROWDING
+    only_guarded = () if WHOLE_CORPUS else (*CROWDING, *FILLING)
 
 
 def problem_of(source: str) -> Evaluator:

@@ -41,6 +41,7 @@ def evaluate(path):
 and leaves the processors to the tests beside it."""
 COMMANDS = f"""
 import json, os, sys, tempfile
+import app.adapters.store.schema, app.celery, app.cli.plan, app.cli.session
 from app.cli.application import status_of
 
 for line in sys.stdin:
@@ -62,7 +63,7 @@ for line in sys.stdin:
         print(json.dumps([status, output, errors]))
         print({END!r}, end="", flush=True)
 """
-"""Imports the application once, and runs each command in a fork of it."""
+"""Imports the application once, with what commands import when they run, and forks for each."""
 FEW = ("--set", "queue.generating=4", "--set", "queue.evaluating=2")
 """Options of a run that only has to go on, so that it leaves the processors to other tests."""
 NO_GROUP = "65534"
