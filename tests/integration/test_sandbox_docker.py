@@ -76,18 +76,24 @@ class TestContainers(SandboxContract):
 
 @pytest.mark.docker
 @pytest.mark.parametrize(
-    ("program", "share", "detail"),
+    ("program", "share", "held_up_seconds", "detail"),
     [
-        (b"while True: pass", 0.01, "the sandbox had to be destroyed"),
-        (b"import time\ntime.sleep(60)", 0.1, "no result within 1 s"),
+        (b"while True: pass", 0.01, 30.0, "the sandbox had to be destroyed"),
+        (b"import time\ntime.sleep(60)", 0.1, 2.5, "no result within 1 s"),
     ],
     ids=["computes", "waits"],
 )
 def test_a_container_that_computes_and_does_not_answer_is_ended_from_outside(
-    monkeypatch: pytest.MonkeyPatch, program: bytes, share: float, detail: str
+    monkeypatch: pytest.MonkeyPatch,
+    program: bytes,
+    share: float,
+    held_up_seconds: float,
+    detail: str,
 ) -> None:
-    monkeypatch.setattr(warm_sandbox, "harness_frame", held_up_at_the_deadline)
+    held_up = held_up_at_the_deadline(held_up_seconds)
+    monkeypatch.setattr(warm_sandbox, "harness_frame", lambda: held_up)
     monkeypatch.setattr(container_connection, "_COMPUTING_SHARE", share)  # also of a busy machine
+    monkeypatch.setattr(warm_sandbox, "_BACKSTOP_SECONDS", 90.0)  # its engine may be as slow
     job = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
     endless = replace(job, programs=((".py", program),), limits=replace(LIMITS, wall_seconds=1.0))
 
@@ -101,15 +107,15 @@ def test_a_container_that_computes_and_does_not_answer_is_ended_from_outside(
         assert metrics(sandbox.run(job)) == {"combined_score": 25}
 
 
-def held_up_at_the_deadline() -> bytes:
-    """Returns a harness that waits for a while before it ends a trial."""
+def held_up_at_the_deadline(seconds: float) -> bytes:
+    """Returns a harness that waits so long before it ends a trial."""
     texts = dict(harness_texts())
-    texts["trial.py"] += """
+    texts["trial.py"] += f"""
 _end_of_trial = TrialRun._end
 
 def _end_late(trial):
     if trial._usage.stopped_by == "timeout":
-        time.sleep(2.5)
+        time.sleep({seconds})
     return _end_of_trial(trial)
 
 TrialRun._end = _end_late
