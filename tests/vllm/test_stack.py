@@ -73,14 +73,14 @@ def workers(
 
 
 @pytest.fixture
-def ask(database: str) -> Callable[[str], list[tuple[Any, ...]]]:
+def ask(database: str) -> Iterator[Callable[[str], list[tuple[Any, ...]]]]:
     """Asks the ledger."""
+    with psycopg.connect(database.replace("+psycopg", ""), autocommit=True) as connection:
 
-    def ask(statement: str) -> list[tuple[Any, ...]]:
-        with psycopg.connect(database.replace("+psycopg", "")) as connection:
+        def ask(statement: str) -> list[tuple[Any, ...]]:
             return connection.execute(statement).fetchall()  # type: ignore[arg-type]
 
-    return ask
+        yield ask
 
 
 def submit(capsys: pytest.CaptureFixture[str], folder: Path, *settings: str) -> None:
@@ -100,7 +100,7 @@ def follow(ask: Callable[[str], list[tuple[Any, ...]]], metrics: str, until: flo
         if most >= until:
             return most
         assert time.monotonic() < deadline, ask("SELECT state, reason, proposals FROM runs")
-        time.sleep(0.1 if most < AT_ONCE else 1.0)
+        time.sleep(0.3 if most < AT_ONCE else 1.0)
     return most
 
 
