@@ -35,6 +35,13 @@ class _Service:
 
     async def answer(self, request: web.BaseRequest) -> _Answer:
         """Answers a request; cancelled where its client goes away."""
+        try:
+            return await self._answered(request)
+        except web.HTTPException as refused:  # a body that is too large
+            reason = f"{request.method} {request.path}: {refused.text}"
+            return _refusal(ErrorReply(refused.status, reason))
+
+    async def _answered(self, request: web.BaseRequest) -> _Answer:
         match request.method, request.path:
             case "POST", "/v1/chat/completions":
                 return await self._chat(await request.read())

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from app.cli.application import status_of
+from mock_llm.server import LARGEST_BODY_BYTES
 from tests.integration.cli import Evoq, problem_folder
 from tests.integration.mock_llm import Fetched, Mock, fetch, mock_llm, until
 
@@ -108,6 +109,13 @@ def test_errors_have_openais_shape(mock: Mock, body: object, status: int, param:
     assert answer.status == status
     assert set(answer.json["error"]) == {"message", "type", "param", "code"}
     assert answer.json["error"]["param"] == param
+
+
+def test_a_body_that_is_too_large_is_refused_in_openais_shape(mock: Mock):
+    answer = fetch(mock.base_url + "/chat/completions", bytes(LARGEST_BODY_BYTES + 1))
+
+    assert answer.status == 413
+    assert str(LARGEST_BODY_BYTES) in answer.json["error"]["message"]
 
 
 def test_a_path_refuses_another_method_in_openais_shape(mock: Mock):
