@@ -31,8 +31,8 @@ from app.embedded.forks import Imports, run_celery
 assert Imports().fork(os.environ)
 victim = os.fork()
 if victim:
-    with os.fdopen(int(sys.argv[1]), "w") as told:
-        print(victim, file=told)
+    with os.fdopen(int(sys.argv[1]), "w") as number:
+        print(victim, file=number)
     sys.stdin.readline()
 run_celery(["celery", "-A", "app", "worker", "-Q", "cpu,gpu"])
 """
@@ -55,18 +55,18 @@ class Workers:
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         """Starts the first in a folder, which gets the log of both."""
-        telling, told = os.pipe()
-        with (folder / "workers.log").open("wb") as log, open(telling) as number:
+        reading, writing = os.pipe()
+        with (folder / "workers.log").open("wb") as log, open(reading) as number:
             self._next = subprocess.Popen(
-                [sys.executable, "-c", WORKERS, str(told)],
+                [sys.executable, "-c", WORKERS, str(writing)],
                 cwd=folder,
                 env=environment,
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                pass_fds=[told],
+                pass_fds=[writing],
             )
-            os.close(told)
+            os.close(writing)
             self.victim = int(number.readline())
 
     def follow(self) -> None:
