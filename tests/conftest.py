@@ -12,8 +12,6 @@ import pytest
 import redis
 from hypothesis import HealthCheck, settings
 from sqlalchemy import make_url
-from xdist.remote import Producer
-from xdist.scheduler import LoadScopeScheduling
 
 from app.adapters.store import schema
 from app.adapters.store.sql import SqlStore
@@ -22,32 +20,7 @@ from app.embedded.postgres import EmbeddedPostgres
 from app.embedded.valkey import EmbeddedValkey
 from tests.contracts.attack_times import PROPERTY, listing
 
-DEPLOYMENT = "deployment"
-"""The group of the tests that share the Compose project."""
-
-ATTACKS = "tests/integration/test_sandbox_attacks.py"
-"""The module whose classes are long, and share nothing."""
-LONG = (DEPLOYMENT, ATTACKS, "test_sandbox_", "test_embedded_", "test_cli_")
-"""Parts of the names of groups that take longest: they begin first, so that no process idles."""
-
-
-class GroupScheduling(LoadScopeScheduling):
-    """Gives each process of pytest-xdist whole groups of tests, in the order of collection."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return group(nodeid)
-
-
-def group(nodeid: str) -> str:
-    """Returns the group of a test: its module, so that the fixtures of a module are built once.
-
-    A class of `ATTACKS` is a group of its own; the tests of the deployment share one.
-    """
-    path, _, rest = nodeid.partition("::")
-    if path.startswith("tests/e2e"):
-        return DEPLOYMENT
-    name = rest.partition("::")[0]
-    return f"{path}::{name}" if path == ATTACKS else path
+pytest_plugins = ["tests.processes"]
 
 
 def pytest_configure() -> None:
@@ -60,11 +33,6 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling:
-    """Schedules by group; `--dist loadgroup` of pytest-xdist 3.8 does nothing under pytest 9.2."""
-    return GroupScheduling(config, log)
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Looks for no garbage among the tests, which stay: that took a fifth of the time."""
@@ -74,11 +42,6 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begins with the groups that take longest, so that no process idles at the end."""
-    items.sort(key=lambda item: _weight(group(item.nodeid)))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -93,10 +56,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("attacks")
         for line in listing(rows):
             terminalreporter.line(line)
-
-
-def _weight(group: str) -> int:
-    return next((n for n, part in enumerate(LONG) if part in group), len(LONG))
 
 
 settings.register_profile(
