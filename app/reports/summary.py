@@ -10,7 +10,7 @@ from app.domain.events import EventKind, Noticed
 from app.domain.problem import Problem
 from app.domain.program import ProgramId
 from app.domain.run import Run, RunState
-from app.domain.search.back_pressure import reason
+from app.domain.search.back_pressure import reason, share_of_budget
 from app.domain.search.cohort import CutReason, State
 from app.engine.back_pressure import pressure
 from app.ports.ledger import Transaction
@@ -230,6 +230,9 @@ def run_load(tx: Transaction, run: Run, backlog: Backlog) -> RunLoad:
     """Returns a run's load, with the limits that the planner would use now; changes nothing."""
     now, limits = pressure(tx, run, backlog), run.limits
     generating = reason(now.flow, evaluating=False, cap=now.caps.generating)
+    allowed = share_of_budget(run.budget.proposals, run.proposals - backlog.unspent)
+    if not now.caps.fixed and backlog.unsettled >= allowed:
+        generating = f"the budget of {run.budget.proposals} allows {allowed} in flight"
     evaluating = reason(now.flow, evaluating=True, cap=now.caps.evaluating)
     return RunLoad(
         StageLoad(backlog.generating, limits.generating, generating, limits.generate_batch),

@@ -156,6 +156,19 @@ def test_a_person_sees_what_is_in_flight_and_why(
     assert asdict(found)["generating"]["limit"] == found.generating.limit
 
 
+def test_a_person_sees_that_the_budget_keeps_places_free(ctx: Context, store: SqlStore) -> None:
+    run = started(ctx, QueueSettings(), budget=80)
+    left = iter(range(40))
+    assert isinstance(ctx.executor, InlineExecutor)
+    ctx.executor.drain(table(ctx), lambda: next(left, None) is None)
+    steps.produce(ctx, run.id)
+    with store.begin() as tx:
+        backlog = tx.proposals.backlog(run.id)
+        found = run_load(tx, tx.runs.get(run.id), backlog)
+    assert backlog.unsettled == 80 * LARGEST_SHARE
+    assert found.generating.why == "the budget of 80 allows 10 in flight"
+
+
 def test_what_a_person_fixed_holds_and_is_not_exceeded(ctx: Context, store: SqlStore) -> None:
     run = started(ctx, QueueSettings(generating=5, evaluating=3), budget=40)
     most = [0, 0]

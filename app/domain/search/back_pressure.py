@@ -124,11 +124,20 @@ def most_in_flight(
       model: Requests that models take at once; None where it is not known.
       sandbox: Trials that can be in a sandbox at once; None where it is not known.
     """
-    first = max(FIRST, int(budget * FIRST_SHARE))
-    learning = first if settled < first else max(SMALL, int(budget * LARGEST_SHARE))
     growing = max(FIRST, (sandbox or 0) + 2) + settled
     held = MOST if model is None or sandbox is None else model + sandbox + 2
-    return min(MOST, learning, growing, held)
+    return min(MOST, share_of_budget(budget, settled), growing, held)
+
+
+def share_of_budget(budget: int, settled: int) -> int:
+    """Returns how many proposals may be in flight so that most of a budget learns from the rest.
+
+    Args:
+      budget: Proposals of the whole run.
+      settled: How many have settled.
+    """
+    first = max(FIRST, int(budget * FIRST_SHARE))
+    return first if settled < first else max(SMALL, int(budget * LARGEST_SHARE))
 
 
 def sized(
