@@ -2,17 +2,159 @@
 
 SQLAlchemy keeps the connections, the transactions and everything that runs now and then.  What runs
 for every proposal skips its compilation and result machinery, which costs a multiple of the
-statement: see `docs/decisions/hot-statements.md`.
+statement, and the driver's cursors: see `docs/decisions/hot-statements.md`.
 """
 
+import itertools
+import re
 import select
-from collections.abc import Callable, Iterator, Mapping
+from collections import namedtuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeAlias
 
 import psycopg
-from psycopg.rows import namedtuple_row
+from psycopg import generators
+from psycopg.adapt import PyFormat, Transformer
+from psycopg.pq import ExecStatus, Format, PipelineStatus, TransactionStatus
+from psycopg.rows import namedtuple_row, tuple_row
 from sqlalchemy import Connection
+
+_MakeRow: TypeAlias = Callable[[Sequence[Any]], Any]
+
+_PLACE = re.compile(r"%\((\w+)\)s|%%")
+_STATEMENTS = 512
+_numbers = itertools.count()
+"""Of prepared statements: a name is never used again."""
+_SUCCESS = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
+_OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
+
+
+class DriverConnection(psycopg.Connection[Any]):
+    """A connection that runs statements without a cursor.
+
+    A cursor of the driver looks up anew, for each statement, how its parameters and columns are
+    converted, which takes four times as long as all else that the client does for it.  Here these
+    are kept for as long as the connection, and so are the prepared statements.
+    """
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        """See `psycopg.Connection`."""
+        super().__init__(*args, **keywords)
+        self._converter = Transformer(self)
+        self._names: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
+        self._makers: dict[bytes, _MakeRow] = {}
+
+    def fetch(
+        self, statement: str, params: Mapping[str, Any], make_row: _MakeRow | None = None
+    ) -> list[Any]:
+        """Returns the rows of a statement, made by `make_row`, or as named tuples.
+
+        Raises:
+          psycopg.Error: As a cursor does.
+        """
+        if self._in_pipeline:
+            return self._by_cursor(statement, params, make_row)
+        name, result = self._run(statement, params)
+        converter, count = self._converter, result.ntuples
+        if not count:
+            return []
+        if make_row is None:
+            make_row = self._makers.get(name)
+            if make_row is None:
+                columns = tuple((result.fname(n) or b"").decode() for n in range(result.nfields))
+                make_row = self._makers[name] = _named(columns)
+        converter.set_pgresult(result)
+        made = converter.load_rows(0, count, make_row)
+        converter.set_pgresult(None)  # which keeps no large result until the next statement
+        return made
+
+    def write(self, statement: str, params: Mapping[str, Any]) -> int:
+        """Returns how many rows a statement wrote, -1 where it counts none; see `fetch`."""
+        if self._in_pipeline:
+            with self.cursor() as cursor:
+                return cursor.execute(statement, params).rowcount
+        written = self._run(statement, params)[1].command_tuples
+        return -1 if written is None else int(written)
+
+    def rollback(self) -> None:
+        """Ends the transaction, and keeps the prepared statements, unlike the driver's own.
+
+        None of them names a table that a transaction made.
+        """
+        status = self.pgconn.transaction_status
+        if status == TransactionStatus.IDLE and not self._in_pipeline:
+            return  # as it goes back to the pool
+        if status in _OPEN and not self._in_pipeline:
+            self.pgconn.send_query(b"ROLLBACK")
+            self._result()
+            return
+        super().rollback()
+        self._names.clear()
+        self._makers.clear()
+
+    @property
+    def _in_pipeline(self) -> bool:
+        return self.pgconn.pipeline_status != PipelineStatus.OFF
+
+    def _by_cursor(
+        self, statement: str, params: Mapping[str, Any], make_row: _MakeRow | None
+    ) -> list[Any]:
+        factory = namedtuple_row if make_row is None else tuple_row
+        with self.cursor(row_factory=factory) as cursor:
+            return cursor.execute(statement, params).fetchall()
+
+    def _run(self, statement: str, params: Mapping[str, Any]) -> tuple[bytes, Any]:
+        """Returns the name of a prepared statement, and what it led to."""
+        text, order = _numbered(statement)
+        converter, connection = self._converter, self.pgconn
+        values = converter.dump_sequence(
+            [params[name] for name in order], [PyFormat.AUTO] * len(order)
+        )
+        types, formats = converter.types or (), converter.formats
+        if connection.transaction_status == TransactionStatus.IDLE and not self.autocommit:
+            connection.send_query(b"BEGIN")
+            self._result()
+        name = self._names.get((text, types))
+        if name is None:
+            name = b"evoqueue_%d" % next(_numbers)
+            connection.send_prepare(name, text, types)
+            self._result()
+            self._names[text, types] = name
+        connection.send_query_prepared(name, values, formats, Format.TEXT)
+        return name, self._result()
+
+    def _result(self) -> Any:
+        """Waits for the result of what was sent; raises what a cursor would."""
+        results = self.wait(generators.execute(self.pgconn))
+        for result in results:
+            if result.status not in _SUCCESS:
+                raise psycopg.errors.error_from_result(result, encoding=self.info.encoding)
+        return results[-1]
+
+
+def connect(arguments: Sequence[Any], parameters: Mapping[str, Any]) -> DriverConnection:
+    """Returns a new connection; takes what `psycopg.connect` does."""
+    return DriverConnection.connect(*arguments, **parameters)
+
+
+@lru_cache(_STATEMENTS)
+def _numbered(statement: str) -> tuple[bytes, tuple[str, ...]]:
+    """Returns a statement with numbers in the place of names, and the names in their order."""
+    order: dict[str, int] = {}
+
+    def numbered(place: re.Match[str]) -> str:
+        return f"${order.setdefault(place[1], len(order) + 1)}" if place[1] else "%"
+
+    return _PLACE.sub(numbered, statement).encode(), tuple(order)
+
+
+@lru_cache(_STATEMENTS)
+def _named(columns: tuple[str, ...]) -> _MakeRow:
+    kind: Any = namedtuple("Row", columns)  # type: ignore[misc]  # known at run time only
+    make: _MakeRow = kind._make
+    return make
 
 
 def rows(c: Connection, statement: str, params: Mapping[str, Any]) -> list[Any]:
@@ -23,27 +165,24 @@ def rows(c: Connection, statement: str, params: Mapping[str, Any]) -> list[Any]:
       statement: SQL with `%(name)s` where a value goes.
       params: The values by name.
     """
-    with _driver(c).cursor(row_factory=namedtuple_row) as cursor:
-        return cursor.execute(statement, params).fetchall()
+    return _driver(c).fetch(statement, params)
 
 
 def row(c: Connection, statement: str, params: Mapping[str, Any]) -> Any:
     """Returns the first row, or None; see `rows`."""
-    with _driver(c).cursor(row_factory=namedtuple_row) as cursor:
-        return cursor.execute(statement, params).fetchone()
+    found = _driver(c).fetch(statement, params)
+    return found[0] if found else None
 
 
 def value(c: Connection, statement: str, params: Mapping[str, Any]) -> Any:
     """Returns the first column of the first row, or None; see `rows`."""
-    with _driver(c).cursor() as cursor:
-        first = cursor.execute(statement, params).fetchone()
-        return first[0] if first else None
+    found = _driver(c).fetch(statement, params, tuple)
+    return found[0][0] if found else None
 
 
 def values(c: Connection, statement: str, params: Mapping[str, Any]) -> list[Any]:
     """Returns the first column of every row; see `rows`."""
-    with _driver(c).cursor() as cursor:
-        return [record[0] for record in cursor.execute(statement, params)]
+    return [record[0] for record in _driver(c).fetch(statement, params, tuple)]
 
 
 def stream(c: Connection, statement: str, params: Mapping[str, Any]) -> Iterator[Any]:
@@ -56,8 +195,7 @@ def stream(c: Connection, statement: str, params: Mapping[str, Any]) -> Iterator
 
 def write(c: Connection, statement: str, params: Mapping[str, Any]) -> int:
     """Runs a statement that returns nothing; returns how many rows it wrote."""
-    with _driver(c).cursor() as cursor:
-        return cursor.execute(statement, params).rowcount
+    return _driver(c).write(statement, params)
 
 
 def rows_later(c: Connection, statement: str, params: Mapping[str, Any]) -> Callable[[], list[Any]]:
@@ -92,7 +230,7 @@ def _send_all(connection: psycopg.pq.abc.PGconn) -> None:
             connection.consume_input()
 
 
-def _driver(c: Connection) -> psycopg.Connection[Any]:
+def _driver(c: Connection) -> DriverConnection:
     driver = c.connection.driver_connection
-    assert isinstance(driver, psycopg.Connection)
+    assert isinstance(driver, DriverConnection)
     return driver

@@ -1,7 +1,7 @@
 """The Store port on Postgres."""
 
 import select
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, NoReturn
 
@@ -15,7 +15,7 @@ from app.adapters.store.archive import SqlArchive
 from app.adapters.store.cohorts import SqlCohorts
 from app.adapters.store.completions import SqlCompletions
 from app.adapters.store.copies import SqlCopies
-from app.adapters.store.driver import commit, pipeline, write
+from app.adapters.store.driver import commit, connect, pipeline, write
 from app.adapters.store.events import SqlEvents
 from app.adapters.store.history import SqlHistory
 from app.adapters.store.leases import SqlLeases
@@ -146,6 +146,7 @@ class SqlStore:
                 **_PROBES,
             },
         )
+        event.listen(self._engine, "do_connect", _connected)
         event.listen(self._engine, "checkout", _refuse_ended)
 
     @contextmanager
@@ -200,6 +201,15 @@ class SqlStore:
     def close(self) -> None:
         """Closes every pooled connection.  Idempotent."""
         self._engine.dispose()
+
+
+def _connected(
+    dialect: object,  # noqa: ARG001
+    record: object,  # noqa: ARG001
+    arguments: Sequence[Any],
+    parameters: Mapping[str, Any],
+) -> psycopg.Connection[Any]:
+    return connect(arguments, parameters)
 
 
 def _refuse_ended(driver: Any, record: object, proxy: object) -> None:  # noqa: ARG001
