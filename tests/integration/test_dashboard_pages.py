@@ -49,9 +49,10 @@ from tests.integration.dashboard_runs import (
     started,
 )
 
-CHROMIUM = shutil.which("chromium")
+CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no chromium: `apt-get install chromium` brings it"
+    CHROMIUM is None,
+    reason="no chromium: `apt-get install chromium-headless-shell` brings what draws no window",
 )
 
 TOKEN = "browser-token"
