@@ -27,6 +27,8 @@ STOP_SECONDS = 60.0
 POLL_SECONDS = 0.05
 ADDRESS = "supervisor.socket"
 """The file in a stack's folder that holds the path of the supervisor's socket."""
+LOCK = "supervisor.lock"
+"""The file in a stack's folder that its supervisor keeps locked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ class EmbeddedStack:
           EmbeddedError: The stack cannot run here.
         """
         self._connection = _connect(self._root)
-        if self._connection is None:
+        if self._connection is None and not _supervised(self._root):
             self._supervisor = _start_supervisor(self._root, workers=workers)
 
     def start(self, *, workers: bool = True) -> Endpoints:
@@ -185,7 +187,8 @@ class EmbeddedStack:
             if self._connection is not None:
                 return
             if self._supervisor is None:
-                self._supervisor = _start_supervisor(self._root, workers=workers)
+                if not _supervised(self._root):
+                    self._supervisor = _start_supervisor(self._root, workers=workers)
             elif self._supervisor.poll() is not None:
                 status, self._supervisor = self._supervisor.returncode, None
                 if status != 0:
@@ -195,7 +198,7 @@ class EmbeddedStack:
                         f"the supervisor of {self._root} ended with status {status} "
                         f"({log}):\n{lines}\n{remedy(lines)}"
                     )
-                # Another supervisor was there, starting or ending.
+                # Another supervisor began at the same moment.
             time.sleep(POLL_SECONDS)
         raise EmbeddedError(
             f"the stack of {self._root} does not answer after {START_SECONDS:.0f} s: "
@@ -259,6 +262,18 @@ def _connect(root: Path) -> Connection | None:
         client.close()
         return None
     return Connection(client.detach())
+
+
+def _supervised(root: Path) -> bool:
+    """Returns whether a supervisor of the folder is starting, running or ending."""
+    try:
+        with (root / LOCK).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False  # to start one says what is wrong with the folder
+    return False
 
 
 def _start_supervisor(root: Path, *, workers: bool) -> "subprocess.Popen[bytes]":

@@ -25,7 +25,7 @@ from app.embedded.children import EmbeddedError, end_recorded
 from app.embedded.forks import Forked, Imports, run_celery
 from app.embedded.postgres import EmbeddedPostgres
 from app.embedded.server import close_socket_folder, open_socket_folder
-from app.embedded.stack import ADDRESS, Endpoints, WorkerRequest
+from app.embedded.stack import ADDRESS, LOCK, Endpoints, WorkerRequest
 from app.embedded.valkey import EmbeddedValkey
 from app.embedded.worker_set import (
     WORKERS_END,
@@ -73,7 +73,7 @@ class Supervisor:
         Raises:
           Forked: In a forked child, which owns nothing of the stack.
         """
-        lock = (self._root / "supervisor.lock").open("w")
+        lock = (self._root / LOCK).open("w")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -62,6 +62,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator
     folder = tmp_path_factory.mktemp("cli")
     environment = {name: text for name, text in os.environ.items() if name not in SHAPING}
     environment |= {"PYTHONPATH": str(repository), "EVOQ_SANDBOX__BACKEND": "process"}
+    environment["EVOQ_EVALUATE_CONCURRENCY"] = "2"  # each problem boots so many sandboxes
     with subprocess.Popen(
         [sys.executable, "-c", "from app.cli import main; main()", "up", "--json"],
         cwd=folder,
@@ -541,30 +542,48 @@ def left_behind(home: Path) -> list[str]:
     return processes
 
 
+FEW = ("--set", "queue.generating=4", "--set", "queue.evaluating=4")
+
+
+def ends_at_exactly(budget: int, document: dict[str, object]) -> None:
+    """Checks a run that was left unfinished and then got so many proposals."""
+    assert (document["state"], document["iterations"]) == ("finished", budget)
+    with (Path(str(document["out"])) / "metrics.csv").open(newline="") as file:
+        ordinals = [int(row["ordinal"]) for row in csv.DictReader(file)]
+    assert sorted(ordinals) == list(range(-1, budget))
+
+
+def test_an_interrupted_run_is_paused_and_ends_at_exactly_its_budget(evoq: Evoq, place: Path):
+    folder = problem_folder(place / "long", evaluator=f"import time\n{SLOW_EVALUATOR}")
+
+    with started(place, "run", folder, "--iterations", ENDLESS, "--name", "long", *FEW) as process:
+        await_line(place, rf"long running: \d+/{ENDLESS} .*, rate \d")
+        metrics = place / "runs" / "long" / "metrics.jsonl"
+        until(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 1, SECONDS)
+        process.send_signal(signal.SIGINT)
+        document = json.loads(process.rest(SECONDS))
+    assert (process.poll(), document["state"]) == (1, "paused")
+    assert "evoq resume long" in (place / "progress").read_text()
+
+    budget = document["iterations"] + 8
+    longer = evoq("resume", "long", "--iterations", budget, "--json")
+    assert longer.code == 0, longer.err
+    ends_at_exactly(budget, longer.json)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_run_interrupted_and_killed_ends_at_exactly_its_budget(
+def test_a_run_whose_command_is_killed_ends_at_exactly_its_budget(
     tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("app.reports.folder.draw", not_drawn)  # before the commands are forked
     folder = problem_folder(tmp_path / "long", evaluator=f"import time\n{SLOW_EVALUATOR}")
-    few = ("--set", "queue.generating=4", "--set", "queue.evaluating=4")
+    order = ("run", folder, "--iterations", ENDLESS, "--name", "long", *FEW)
 
-    with started(tmp_path, "run", folder, "--iterations", ENDLESS, "--name", "long", *few) as first:
-        await_line(tmp_path, rf"long running: \d+/{ENDLESS} .*, rate \d")
-        metrics = tmp_path / "runs" / "long" / "metrics.jsonl"
-        until(lambda: metrics.exists() and len(metrics.read_text().splitlines()) > 1, SECONDS)
-        first.send_signal(signal.SIGINT)
-        document = json.loads(first.rest(SECONDS))
-    assert (first.poll(), document["state"]) == (1, "paused")
-    assert "evoq resume long" in (tmp_path / "progress").read_text()
-    assert left_behind(tmp_path / ".evoq") == []
-
-    with started(tmp_path, "resume", "long") as second:
-        await_line(tmp_path, "long running")
-        time.sleep(1)
-        second.send_signal(signal.SIGKILL)
-        second.rest(SECONDS)
+    with started(tmp_path, *order) as first:
+        await_line(tmp_path, rf"long running: [1-9]\d*/{ENDLESS} ")
+        first.send_signal(signal.SIGKILL)
+        first.rest(SECONDS)
 
     with ledger_of(tmp_path / ".evoq") as store:
         with store.begin() as tx:
@@ -573,13 +592,11 @@ def test_a_run_interrupted_and_killed_ends_at_exactly_its_budget(
         assert found.state is RunState.RUNNING, "it was not killed"
         dashboard_runs.started(store, repository, "another")  # whose command was killed, too
     budget = found.proposals + 4
-    with started(tmp_path, "resume", "long", "--iterations", budget) as third:
-        document = json.loads(third.rest(SECONDS))
-    assert (third.poll(), document["state"], document["iterations"]) == (0, "finished", budget)
+    with started(tmp_path, "resume", "long", "--iterations", budget) as second:
+        document = json.loads(second.rest(SECONDS))
+    assert second.poll() == 0
+    ends_at_exactly(budget, document)
     assert "another was left unfinished" in (tmp_path / "progress").read_text()
-    with (Path(document["out"]) / "metrics.csv").open(newline="") as file:
-        ordinals = [int(row["ordinal"]) for row in csv.DictReader(file)]
-    assert sorted(ordinals) == list(range(-1, budget))
     assert left_behind(tmp_path / ".evoq") == []
 
 

@@ -1,3 +1,4 @@
+import fcntl
 import json
 import os
 import random
@@ -19,7 +20,7 @@ from app import celery
 from app.config.places import places
 from app.embedded.children import EmbeddedError, Identity, read_record
 from app.embedded.forks import Imports
-from app.embedded.stack import EmbeddedStack, Endpoints, attach
+from app.embedded.stack import LOCK, EmbeddedStack, Endpoints, attach
 from app.embedded.supervisor import Supervisor
 from app.embedded.worker_set import Flower, RestartedProcess, WorkerSet, worker_processes
 from tests.integration.worker_double import install, until
@@ -170,6 +171,22 @@ def test_a_stack_is_prepared_works_for_all_its_clients_and_ends_with_the_last(
         "worker-cpu-1.log",
         "worker-gpu.log",
     ]
+
+
+def test_no_supervisor_is_started_while_another_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """It would end at once, and another would be started after it, again and again."""
+
+    def refuse(root: Path, *, workers: bool) -> None:
+        raise EmbeddedError("started")
+
+    monkeypatch.setattr("app.embedded.stack._start_supervisor", refuse)
+    with (tmp_path / LOCK).open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        EmbeddedStack(tmp_path).begin()
+    with pytest.raises(EmbeddedError, match="started"):
+        EmbeddedStack(tmp_path).begin()
 
 
 def test_workers_end_with_a_killed_supervisor_and_all_with_the_next_client_that_is_killed(
