@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -99,3 +99,30 @@ def _run(
         traceback.print_exc()
     finally:
         os._exit(status if isinstance(status, int) else 1)
+
+
+def in_a_fork(act: Callable[[], Any]) -> Any:
+    """Returns what a call returns in a fork of this process, which may become another user there.
+
+    Args:
+      act: Returns what JSON can hold; what it raises is printed there.
+    """
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            gc.freeze()
+            with os.fdopen(writing, "w") as file:
+                json.dump(act(), file)
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+    os.close(writing)
+    with os.fdopen(reading) as file:
+        text = file.read()
+    assert os.waitpid(pid, 0)[1] == 0, "the fork failed: its traceback is above"
+    return json.loads(text)

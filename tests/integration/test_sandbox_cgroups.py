@@ -23,7 +23,7 @@ from tests.contracts.sandbox import (
     metrics,
     problem,
 )
-from tests.integration.test_sandbox_lifetime import IDLE, PROCESSES, worker
+from tests.integration.test_sandbox_lifetime import idle, worker
 from workers.harness import processes
 
 JOB = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
@@ -74,7 +74,7 @@ def test_a_cgroup_is_removed_with_its_sandbox(folder: Path) -> None:
 
 
 def test_the_next_worker_removes_the_cgroups_of_a_killed_one(folder: Path) -> None:
-    with worker(PROCESSES, IDLE) as killed:
+    with worker(ProcessSandbox, idle) as killed:
         mine = f"evoq-{killed.pid}-*"
         assert list(folder.glob(mine))
         killed.send_signal(signal.SIGKILL)

@@ -3,13 +3,19 @@
 import json
 import os
 import socket
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from app.adapters.sandbox import bundle
+from app.adapters.sandbox.environments import Environments
+from app.adapters.sandbox.pool import PoolSettings
+from app.adapters.sandbox.process import ProcessSandbox
+from app.domain.problem import Evaluator, Job, Limits, Mode
+from app.ports.protocols import Misconfigured
+from tests.integration.forked import in_a_fork
 
 GROUP = 54_321
 NOBODY = 65_534
@@ -34,39 +40,6 @@ OPENED = opened()
 
 def evaluate(path):
     return {{"combined_score": max(OPENED, opened())}}
-"""
-
-WORKER = """
-import json, os, sys
-from pathlib import Path
-from app.adapters.sandbox import bundle
-from app.adapters.sandbox.environments import Environments
-from app.adapters.sandbox.pool import PoolSettings
-from app.adapters.sandbox.process import ProcessSandbox
-from app.domain.problem import Evaluator, Job, Limits, Mode
-from app.ports.protocols import Misconfigured
-python, text, uid, groups, mode, level, sockets = json.load(sys.stdin)
-bundle.harness_frame()
-os.setgroups(groups)
-os.setresgid(uid, uid, uid)
-os.setresuid(uid, uid, uid)
-sandbox = ProcessSandbox(
-    PoolSettings(max_sandboxes=1, spares=0),
-    environments=Environments(python, folder=Path("/nowhere")),
-    levels=(level,),
-    engine=tuple(sockets),
-)
-evaluator = Evaluator("opener", {"evaluator.py": text.encode()})
-try:
-    outcome = sandbox.run(
-        Job(evaluator, "evaluate", ((".py", b"x = 1"),), Limits(), Mode(mode))
-    )
-    assert outcome.result is not None, (outcome.failure, outcome.stderr)
-    print(json.dumps({"opened": json.loads(outcome.result)["metrics"]["combined_score"]}))
-except Misconfigured as error:
-    print(json.dumps({"refused": str(error)}))
-finally:
-    sandbox.close()
 """
 
 pytestmark = [
@@ -107,17 +80,30 @@ def answer(
       level: The only isolation that is tried.
       known: Whether the sandbox knows that this is an engine's socket.
     """
-    text = EVALUATOR.format(file=file)
-    done = subprocess.run(
-        [sys.executable, "-c", WORKER],
-        cwd=Path(__file__).parents[2],
-        input=json.dumps([PYTHON, text, uid, groups, mode, level, [file] if known else []]),
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stderr
-    read: dict[str, object] = json.loads(done.stdout)
+    evaluator = Evaluator("opener", {"evaluator.py": EVALUATOR.format(file=file).encode()})
+    job = Job(evaluator, "evaluate", ((".py", b"x = 1"),), Limits(), Mode(mode))
+    bundle.harness_frame()  # what it reads, another user may not
+
+    def worker() -> dict[str, object]:
+        os.setgroups(groups)
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+        sandbox = ProcessSandbox(
+            PoolSettings(max_sandboxes=1, spares=0),
+            environments=Environments(PYTHON, folder=Path("/nowhere")),
+            levels=(level,),
+            engine=(file,) if known else (),
+        )
+        try:
+            outcome = sandbox.run(job)
+        except Misconfigured as error:
+            return {"refused": str(error)}
+        finally:
+            sandbox.close()
+        assert outcome.result is not None, (outcome.failure, outcome.stderr)
+        return {"opened": json.loads(outcome.result)["metrics"]["combined_score"]}
+
+    read: dict[str, object] = in_a_fork(worker)
     return read
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from app.adapters.sandbox import installation
 from app.adapters.sandbox.engine import engine_client
 from app.adapters.sandbox.environments import Environments
 from app.adapters.sandbox.images import LABEL_OF_PROBLEM, Images
@@ -29,9 +30,10 @@ from tests.integration.test_sandbox_docker import OWNER, require_engine
 
 SECRET = "marmot-9127-hidden"
 POOL = PoolSettings(max_sandboxes=1, spares=0)
-BOUND = 512
-FORKS = 600
-"""More than an installation may have, and no danger where nothing bounds them."""
+BOUND = 64
+"""Of the processes of an installation here; to reach that of a deployment takes seconds."""
+FORKS = 100
+"""More than that, and no danger where nothing bounds them."""
 
 PROJECT = b"""
 [build-system]
@@ -224,6 +226,7 @@ def test_a_build_backend_reaches_nothing_of_the_worker(
     secrets: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ALWAYS, ())
+    monkeypatch.setitem(installation._LIMITS, "processes", BOUND)
     level = "privileged" if os.geteuid() == 0 else "unprivileged"
     require_isolation(level)
     environments = Environments(folder=tmp_path / "cache")
@@ -246,10 +249,11 @@ import encodings.idna, json, os, shutil, sys  # once it is another user, it can 
 from pathlib import Path
 from app.adapters.sandbox import bundle, environments, installation
 from app.domain.problem import Evaluator
-python, cache, *_ = sys.argv[1:]
+python, cache, bound = sys.argv[1:]
 files = {name: text.encode() for name, text in json.load(sys.stdin).items()}
 bundle.harness_frame()
 installation._ALWAYS = ()
+installation._LIMITS["processes"] = int(bound)
 os.setgroups([])
 os.setresgid(65534, 65534, 65534)
 os.setresuid(65534, 65534, 65534)
@@ -271,7 +275,7 @@ def test_a_build_backend_reaches_nothing_of_a_user_without_privileges(
     with tempfile.TemporaryDirectory() as cache:
         os.chown(cache, 65534, 65534)
         done = subprocess.run(
-            [sys.executable, "-c", INSTALL, python, cache],
+            [sys.executable, "-c", INSTALL, python, cache, str(BOUND)],
             cwd=Path(__file__).parents[2],
             input=json.dumps({name: text.decode() for name, text in of.files.items()}),
             env={**os.environ, "EVOQ_SECRET": SECRET},
@@ -347,8 +351,9 @@ READ = "import glob; print(open(glob.glob('/usr/local/lib/*/site-packages/marmot
 @pytest.mark.docker
 @pytest.mark.slow
 def test_a_build_backend_reaches_nothing_of_the_worker_in_an_engine(
-    secrets: dict[str, object], images: Images
+    secrets: dict[str, object], images: Images, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("app.adapters.sandbox.images._PROCESSES", BOUND)
     tag = images.of(evil(secrets))
 
     with engine_client(60.0) as engine:

@@ -1,6 +1,7 @@
 """How warm sandboxes are kept, replaced and ended."""
 
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -9,7 +10,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +21,7 @@ import pytest
 from app.adapters.sandbox import cgroup
 from app.adapters.sandbox.bundle import BOOTSTRAP
 from app.adapters.sandbox.choose import choose
-from app.adapters.sandbox.docker import DockerSandbox
+from app.adapters.sandbox.docker import ContainerSettings, DockerSandbox
 from app.adapters.sandbox.engine_socket import engine_answers
 from app.adapters.sandbox.environments import Environments
 from app.adapters.sandbox.orphans import OwnedContainer, labels, orphaned, remove_orphans
@@ -27,44 +29,63 @@ from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.config.settings import SandboxSettings
 from app.domain.problem import Job, Mode
-from app.ports.protocols import Stopped, Unavailable
+from app.ports.protocols import Sandbox, Stopped, Unavailable
 from tests.contracts.sandbox import LIMITS, SQUARE, Withdrawal, metrics, problem
 from tests.integration.test_sandbox_docker import INFRA, OWNER, docker_sandbox
 
 JOB = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
 
-_WORKER = """
-import sys, time
-from dataclasses import replace
-sys.path.insert(0, {root!r})
-from app.domain.problem import Evaluator, Job, Mode
-text = b"import runpy\\ndef evaluate(path):\\n    runpy.run_path(path)\\n    return {{}}\\n"
-JOB = Job(Evaluator("a worker's", {{"evaluator.py": text}}), "evaluate", ((".py", b""),))
-{sandbox}
-sandbox.run(JOB)
-print("warm", flush=True)
-{then}
+WORKERS_EVALUATOR = b"""
+import runpy
+
+def evaluate(path):
+    runpy.run_path(path)
+    return {}
 """
-PROCESSES = """
-from app.adapters.sandbox.process import ProcessSandbox
-sandbox = ProcessSandbox()
-"""
-CONTAINERS = f"""
-from app.adapters.sandbox.docker import ContainerSettings, DockerSandbox
-sandbox = DockerSandbox(settings=ContainerSettings(owner={OWNER!r}))
-"""
-IDLE = "time.sleep(600)"
-STUCK = "sandbox.run(replace(JOB, programs=(('.py', b'while True: pass'),)))"
+WORKERS_JOB = Job(problem(WORKERS_EVALUATOR, "a worker's"), "evaluate", ((".py", b""),))
+
+
+def containers_of_worker() -> Sandbox:
+    return DockerSandbox(settings=ContainerSettings(owner=OWNER))
+
+
+def idle(_: Sandbox) -> None:
+    time.sleep(600)
+
+
+def stuck(sandbox: Sandbox) -> None:
+    sandbox.run(replace(WORKERS_JOB, programs=((".py", b"while True: pass"),)))
 
 
 @contextlib.contextmanager
-def worker(sandbox: str, then: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs a worker with a warm sandbox, until it is killed."""
-    text = _WORKER.format(root=str(Path(__file__).parents[2]), sandbox=sandbox, then=then)
-    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as started:
-        assert started.stdout is not None
-        assert started.stdout.readline() == b"warm\n"
-        yield started
+def worker(
+    make: Callable[[], Sandbox], then: Callable[[Sandbox], None]
+) -> Iterator[psutil.Process]:
+    """Runs a worker with a warm sandbox, until it is killed: a fork of this process."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            gc.freeze()
+            tempfile.tempdir = None
+            sandbox = make()
+            sandbox.run(WORKERS_JOB)
+            os.write(writing, b"warm")
+            then(sandbox)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(1)
+    os.close(writing)
+    try:
+        assert os.read(reading, 4) == b"warm"
+        yield psutil.Process(pid)
+    finally:
+        os.close(reading)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
 
 
 def sandbox_processes() -> set[int]:
@@ -77,14 +98,14 @@ def sandbox_processes() -> set[int]:
     return pids
 
 
-@pytest.mark.parametrize("then", [IDLE, STUCK], ids=["idle", "in a trial"])
+@pytest.mark.parametrize("then", [idle, stuck], ids=["idle", "in a trial"])
 def test_sandboxes_end_with_a_worker_that_is_killed(
-    then: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    then: Callable[[Sandbox], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    with worker(PROCESSES, then) as killed:
+    with worker(ProcessSandbox, then) as killed:
         time.sleep(0.3)
-        started = psutil.Process(killed.pid).children(recursive=True)
+        started = killed.children(recursive=True)
         assert started
         killed.send_signal(signal.SIGKILL)
     _, alive = psutil.wait_procs(started, timeout=60)
@@ -96,11 +117,11 @@ def test_the_next_worker_removes_the_folders_of_one_that_was_killed_with_its_san
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    with worker(PROCESSES, IDLE) as killed:
+    with worker(ProcessSandbox, idle) as killed:
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
         ProcessSandbox().close()
         assert list(tmp_path.iterdir()) != [], "those of a worker that lives are left alone"
-        started = psutil.Process(killed.pid).children(recursive=True)
+        started = killed.children(recursive=True)
         for process in (*started, killed):  # as the kernel does at the end of a container
             process.send_signal(signal.SIGSTOP)
         for process in (*started, killed):
@@ -326,7 +347,7 @@ def test_a_container_of_another_machine_that_runs_is_no_orphan() -> None:
 @pytest.mark.docker
 def test_containers_end_with_a_worker_that_is_killed() -> None:
     docker_sandbox().close()
-    with worker(CONTAINERS, STUCK) as killed:
+    with worker(containers_of_worker, stuck) as killed:
         time.sleep(0.3)
         killed.send_signal(signal.SIGKILL)
     assert containers_left_of(killed.pid) == []
@@ -377,7 +398,7 @@ def test_the_next_worker_removes_a_container_that_cannot_end_by_itself(
     docker_sandbox().close()
     mine = docker_sandbox(PoolSettings(max_sandboxes=1, spares=0))
     mine.run(JOB)
-    with worker(CONTAINERS, STUCK) as killed:
+    with worker(containers_of_worker, stuck) as killed:
         command = ["docker", "ps", "-q", "--filter", f"label=evoqueue.pid={killed.pid}"]
         listed = subprocess.run(command, capture_output=True, text=True, check=True)
         started = listed.stdout.split()
