@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.sandbox_attacks import WHOLE_CORPUS
-from tests.e2e.deployment import NO_GROUP, SOCKET, Deployment, missing_engine
+from tests.e2e.deployment import NO_GROUP, SOCKET, Deployment, missing_engine, until
 
 collect_ignore = [] if WHOLE_CORPUS else ["test_attacks.py"]
 """The attack corpus in the deployment takes half an hour: `make attacks`."""
@@ -27,13 +27,18 @@ def engine() -> None:
 def deployment(
     engine: None, repository: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Deployment]:
-    """The compose project, all of it healthy; programs run in processes of worker-cpu."""
+    """The compose project, all of it healthy; programs run in processes of worker-cpu.
+
+    Two trials at once show what more would, and each takes a container, which costs a second of a
+    processor to start and to boot.
+    """
     project = Deployment(
         repository,
         tmp_path_factory.mktemp("deployment"),
         repository / "tests" / "e2e" / "stand-ins.yml",
         DOCKER_GID=NO_GROUP,
         EVOQ_QUEUE__LEASE_SECONDS="10",
+        EVOQ_EVALUATE_CONCURRENCY="2",
         VLLM_MODEL="small",
     )
     try:
@@ -51,4 +56,9 @@ def in_containers(deployment: Deployment) -> None:
     """
     if SOCKET.exists():
         deployment.settle(DOCKER_GID=str(SOCKET.stat().st_gid))
+        until(  # `up --wait` fails at once while the last check is one from when it was frozen
+            lambda: deployment.container("worker-cpu")["State"]["Health"]["Status"] == "healthy",
+            "a check has found worker-cpu alive",
+            seconds=120,
+        )
         deployment.start("--no-deps", "worker-cpu")

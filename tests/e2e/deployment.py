@@ -33,12 +33,12 @@ def evaluate(path):
     spec = importlib.util.spec_from_file_location("program", path)
     program = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(program)
-    time.sleep(2.0)
+    time.sleep(SECONDS)
     return {"combined_score": -sum((x - 1.0) ** 2 for x in program.point())}
 """,
 }
 """A problem whose trials wait and compute next to nothing: a run of it lasts as long as tests need,
-and leaves the processors to the tests beside it."""
+and leaves the processors to the tests beside it.  `Deployment.begin` sets how long they wait."""
 COMMANDS = f"""
 import json, os, sys, tempfile
 import app.adapters.store.schema, app.celery, app.cli.plan, app.cli.session
@@ -253,15 +253,23 @@ class Deployment:
         found = json.loads(self._answer("doctor")[1])
         return {each["name"]: f"{each['detail']} {each['remedy']}".strip() for each in found}
 
-    def begin(self, name: str, *options: str, proposals: int, seed: int = 1) -> None:
+    def begin(
+        self,
+        name: str,
+        *options: str,
+        proposals: int,
+        seed: int = 1,
+        trial_seconds: float = 1.0,
+    ) -> None:
         """Submits a run of `PROBLEM` and returns.
 
         The `evoq` of the image, a process of its own, determines the model; without one,
         `--no-model` among the options, the process that has run other commands submits it.
         """
-        folder = "/tmp/waiting"
+        folder, seconds = "/tmp/waiting", str(trial_seconds)
         files = [
-            f"printf %s {shlex.quote(text)} > {folder}/{file}" for file, text in PROBLEM.items()
+            f"printf %s {shlex.quote(text.replace('SECONDS', seconds))} > {folder}/{file}"
+            for file, text in PROBLEM.items()
         ]
         write = " && ".join([f"mkdir -p {folder}", *files])
         self.compose("exec", "-T", "worker-control", "sh", "-c", write)
@@ -322,7 +330,10 @@ class Deployment:
 
     def containers(self) -> list[Any]:
         """Returns what the engine says of every container of the project."""
-        return [self.inspect(name) for name in self.compose("ps", "--all", "--quiet").split()]
+        found: list[Any] = json.loads(
+            docker("inspect", *self.compose("ps", "--all", "--quiet").split())
+        )
+        return found
 
     def labelled(self, *labels: str) -> list[Any]:
         """Returns what the engine says of every running container with all these labels."""

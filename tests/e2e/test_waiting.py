@@ -38,7 +38,7 @@ DOCTOR = {"nothing plans": ("planner", "`docker compose up -d beat`")}
 
 
 def test_a_run_says_what_it_waits_for_and_goes_on(deployment: Deployment, tmp_path: Path) -> None:
-    deployment.begin("waits", "--no-model", *FEW, proposals=3000)
+    deployment.begin("waits", "--no-model", *FEW, proposals=3000, trial_seconds=3.0)
     lines = tmp_path / "lines"
     with deployment.follower("waits", lines):
         until(lambda: goes_on(lines.read_text()), "it runs", seconds=SECONDS)
