@@ -1,11 +1,12 @@
 """The schema.  Until the first release one migration describes it, as `tables.py` does.
 
-Revision: 0001; follows: nothing
+Its revision ends with the start of a SHA-256 of its statements, so that a ledger of an earlier
+state is known to be one.  It follows nothing.
 """
 
 from alembic import op
 
-revision = "0001"
+revision = "0001_8e49375b"
 down_revision = None
 
 _UP = (

@@ -17,7 +17,7 @@ from app.ports.protocols import Misconfigured, Unavailable
 if TYPE_CHECKING:
     from alembic.config import Config
 
-NEEDED = "0001"
+NEEDED = "0001_8e49375b"
 """The revision that this code was written for: the head of `migrations`."""
 
 
@@ -65,7 +65,7 @@ def upgrade(url: str, revision: str = "head") -> None:
     except CommandError as error:
         raise Misconfigured(
             f"the ledger in this database was made by another version of evoq ({error}): use that "
-            f"version, or another database"
+            f"version, or another database; an embedded stack has one for each EVOQ_HOME"
         ) from error
 
 
