@@ -4,13 +4,14 @@ import _thread
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import psycopg
 import pytest
 from sqlalchemy import Connection, create_engine, event
 
-from app.adapters.store.driver import connect, pipeline, row, rows, value, values, write
+from app.adapters.store.driver import connect, row, rows, rows_later, together, value, values, write
 
 _KEPT = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE %(text)s"
 
@@ -28,6 +29,12 @@ def driver_of(c: Connection) -> psycopg.Connection[Any]:
     driver = c.connection.driver_connection
     assert isinstance(driver, psycopg.Connection)
     return driver
+
+
+def end(c: Connection, database: str) -> None:
+    pid = value(c, "SELECT pg_backend_pid()", {})
+    with psycopg.connect(database.replace("+psycopg", "")) as other:
+        other.execute("SELECT pg_terminate_backend(%s, 60000)", (pid,))
 
 
 def test_values_of_all_kinds_arrive_and_come_back_under_their_names(c: Connection) -> None:
@@ -61,15 +68,16 @@ def test_a_statement_is_prepared_once_for_each_kind_of_its_values(c: Connection)
 
 
 def test_statements_stay_prepared_when_a_transaction_is_rolled_back(c: Connection) -> None:
-    with pipeline(c):  # the driver prepares this one itself, and would forget all at a rollback
-        write(c, "SELECT %(n)s", {"n": 1})
+    with together(c):
+        write(c, "SELECT %(n)s AS kept_together", {"n": 1})
     assert value(c, "SELECT %(n)s AS kept", {"n": 1}) == 1
+    driver_of(c).execute("SELECT 1", prepare=True)  # which the driver would forget with all others
     driver_of(c).rollback()
 
     assert value(c, "SELECT %(n)s AS kept", {"n": 2}) == 2
-    with pipeline(c):
-        write(c, "SELECT %(n)s", {"n": 2})
-    assert value(c, _KEPT, {"text": "% AS kept"}) == 1
+    with together(c):
+        write(c, "SELECT %(n)s AS kept_together", {"n": 2})
+    assert value(c, _KEPT, {"text": "% AS kept%"}) == 2
 
 
 def test_a_fault_is_the_drivers_and_the_next_transaction_works(c: Connection) -> None:
@@ -98,29 +106,76 @@ def test_what_is_written_is_counted_and_lost_with_its_transaction(c: Connection)
     assert value(c, "SELECT count(*) FROM counted", {}) == 0
 
 
-def test_a_statement_inside_a_pipeline_has_its_rows_at_once(c: Connection) -> None:
-    with pipeline(c):
-        assert value(c, "SELECT %(n)s", {"n": 5}) == 5
-        assert rows(c, "SELECT %(n)s AS n", {"n": 6})[0].n == 6
-    assert value(c, "SELECT %(n)s", {"n": 7}) == 7
+def test_statements_that_are_sent_together_are_committed_in_one_go(c: Connection) -> None:
+    write(c, "CREATE TEMPORARY TABLE filled (n int)", {})
+    with together(c):
+        write(c, "INSERT INTO filled VALUES (%(n)s)", {"n": 5})
+        read = rows_later(c, "SELECT n + 1 AS next FROM filled", {})
+    [found] = read()
+    assert found.next == 6
+    driver_of(c).rollback()  # there is nothing left to roll back
+    assert values(c, "SELECT n FROM filled", {}) == [5]
+
+
+def test_rows_that_are_needed_among_statements_sent_together_come_at_once(c: Connection) -> None:
+    write(c, "CREATE TEMPORARY TABLE locked (n int)", {})
+    with together(c):
+        write(c, "INSERT INTO locked VALUES (%(n)s)", {"n": 7})
+        assert value(c, "SELECT max(n) FROM locked", {}) == 7
+        write(c, "INSERT INTO locked VALUES (%(n)s)", {"n": 8})
+    driver_of(c).rollback()
+    assert values(c, "SELECT n FROM locked ORDER BY n", {}) == [7, 8]
+
+
+def test_a_fault_among_statements_sent_together_commits_none_of_them(c: Connection) -> None:
+    write(c, "CREATE TEMPORARY TABLE refused (n int CHECK (n < 3))", {})
+    driver_of(c).commit()
+    fill = "INSERT INTO refused VALUES (%(n)s)"
+    with pytest.raises(psycopg.errors.CheckViolation), together(c):
+        [write(c, fill, {"n": n}) for n in (1, 5, 2)]
+    driver_of(c).rollback()
+    assert values(c, "SELECT n FROM refused", {}) == []
+    assert write(c, fill, {"n": 2}) == 1
+
+
+def test_an_exception_among_statements_sent_together_commits_none_of_them(c: Connection) -> None:
+    write(c, "CREATE TEMPORARY TABLE left_open (n int)", {})
+    driver_of(c).commit()
+    fill = "INSERT INTO left_open VALUES (%(n)s)"
+    with pytest.raises(KeyError, match="n"), together(c):
+        [write(c, fill, params) for params in ({"n": 1}, {"missing": 1})]
+    driver_of(c).rollback()
+    assert values(c, "SELECT n FROM left_open", {}) == []
+
+
+def test_statements_sent_together_on_a_connection_that_ended_are_operational_errors(
+    c: Connection, database: str
+) -> None:
+    end(c, database)
+    with pytest.raises(psycopg.OperationalError), together(c):
+        write(c, "SELECT %(n)s", {"n": 1})
+    assert driver_of(c).closed
+    c.invalidate()
 
 
 def test_a_statement_on_a_connection_that_the_server_ended_is_an_operational_error(
     c: Connection, database: str
 ) -> None:
-    pid = value(c, "SELECT pg_backend_pid()", {})
-    with psycopg.connect(database.replace("+psycopg", "")) as other:
-        other.execute("SELECT pg_terminate_backend(%s, 60000)", (pid,))
+    end(c, database)
     with pytest.raises(psycopg.OperationalError):
         value(c, "SELECT pg_backend_pid()", {})
     c.invalidate()
 
 
-def test_an_interrupt_ends_a_statement_that_waits(c: Connection) -> None:
+@pytest.mark.parametrize("at_once", [False, True])
+def test_an_interrupt_ends_a_statement_that_waits(c: Connection, at_once: bool) -> None:
     threading.Timer(0.3, _thread.interrupt_main).start()
     began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), together(c) if at_once else nullcontext():
         value(c, "SELECT pg_sleep(%(seconds)s)", {"seconds": 60})
     assert time.monotonic() - began < 30
+    if driver_of(c).closed:  # between two results
+        c.invalidate()
+        return
     driver_of(c).rollback()
     assert value(c, "SELECT %(n)s", {"n": 1}) == 1

@@ -10,15 +10,14 @@ import re
 import select
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 import psycopg
 from psycopg import generators
 from psycopg.adapt import PyFormat, Transformer
-from psycopg.pq import ExecStatus, Format, PipelineStatus, TransactionStatus
-from psycopg.rows import namedtuple_row, tuple_row
+from psycopg.pq import ExecStatus, Format, TransactionStatus
 from sqlalchemy import Connection
 
 _MakeRow: TypeAlias = Callable[[Sequence[Any]], Any]
@@ -45,6 +44,7 @@ class DriverConnection(psycopg.Connection[Any]):
         self._converter = Transformer(self)
         self._names: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
         self._makers: dict[bytes, _MakeRow] = {}
+        self._queued: list[Callable[[Any], object]] | None = None
 
     def fetch(
         self, statement: str, params: Mapping[str, Any], make_row: _MakeRow | None = None
@@ -54,9 +54,125 @@ class DriverConnection(psycopg.Connection[Any]):
         Raises:
           psycopg.Error: As a cursor does.
         """
-        if self._in_pipeline:
-            return self._by_cursor(statement, params, make_row)
-        name, result = self._run(statement, params)
+        if self._queued is not None:
+            read = self.fetch_later(statement, params, make_row)
+            self._exchange()
+            return read()
+        name = self._send(statement, params)
+        return self._rows(name, self._result(), make_row)
+
+    def fetch_later(
+        self, statement: str, params: Mapping[str, Any], make_row: _MakeRow | None = None
+    ) -> Callable[[], list[Any]]:
+        """Sends a statement of `together`; returns a function that gives its rows afterwards."""
+        assert self._queued is not None
+        name, found = self._send(statement, params), []
+        self._queued.append(lambda result: found.append(self._rows(name, result, make_row)))
+        return lambda: found[0]
+
+    def write(self, statement: str, params: Mapping[str, Any]) -> int:
+        """Returns how many rows a statement wrote, -1 where it is not known; see `fetch`."""
+        self._send(statement, params)
+        if self._queued is not None:
+            self._queued.append(_nothing)
+            return -1
+        written = self._result().command_tuples
+        return -1 if written is None else int(written)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Sends the statements of the block and a commit after them, and then waits once for all.
+
+        Raises:
+          psycopg.Error: What the first of them that failed led to; the others had no effect.
+        """
+        connection = self.pgconn
+        connection.enter_pipeline_mode()
+        self._queued = []
+        try:
+            yield
+            self._send_command(b"COMMIT")
+            self._exchange()
+        except BaseException:
+            if self._queued:
+                with suppress(psycopg.Error):  # of the block is the one that counts
+                    self._exchange()
+            raise
+        finally:
+            self._queued = None
+            try:
+                connection.exit_pipeline_mode()
+            except psycopg.Error:  # it has ended, or was interrupted between two results
+                self.close()
+
+    def rollback(self) -> None:
+        """Ends the transaction, and keeps the prepared statements, unlike the driver's own.
+
+        None of them names a table that a transaction made.
+        """
+        status = self.pgconn.transaction_status
+        if status == TransactionStatus.IDLE:
+            return  # as it goes back to the pool
+        if status in _OPEN:
+            self.pgconn.send_query(b"ROLLBACK")
+            self._result()
+            return
+        super().rollback()
+        self._names.clear()
+        self._makers.clear()
+
+    def _send(self, statement: str, params: Mapping[str, Any]) -> bytes:
+        """Sends a statement, and before it what it needs; returns the name that it is kept by."""
+        text, order = _numbered(statement)
+        converter, connection = self._converter, self.pgconn
+        values = converter.dump_sequence(
+            [params[name] for name in order], [PyFormat.AUTO] * len(order)
+        )
+        key, formats = (text, converter.types or ()), converter.formats
+        idle = connection.transaction_status == TransactionStatus.IDLE
+        if idle and not self._queued and not self.autocommit:
+            self._send_command(b"BEGIN")
+        name = self._names.get(key)
+        if name is None:
+            name = b"evoqueue_%d" % next(_numbers)
+            connection.send_prepare(name, *key)
+            if self._queued is None:
+                self._result()
+                self._names[key] = name
+            else:
+                self._queued.append(lambda _: self._names.setdefault(key, name))
+        connection.send_query_prepared(name, values, formats, Format.TEXT)
+        return name
+
+    def _send_command(self, command: bytes) -> None:
+        if self._queued is None:
+            self.pgconn.send_query(command)
+            self._result()
+        else:  # where only the protocol of prepared statements may be used
+            self.pgconn.send_query_params(command, None)
+            self._queued.append(_nothing)
+
+    def _result(self) -> Any:
+        """Waits for the result of what was sent; raises what a cursor would."""
+        return self._succeeded(self.wait(generators.execute(self.pgconn)))
+
+    def _exchange(self) -> None:
+        """Waits for the results of all that was sent together, and hands each on."""
+        queued, self._queued = self._queued or [], []
+        self.pgconn.pipeline_sync()
+        _send_all(self.pgconn)
+        results = [self.wait(generators.fetch_many(self.pgconn)) for _ in queued]
+        self.wait(generators.fetch_many(self.pgconn))  # that all have been there
+        for take, each in zip(queued, results, strict=True):
+            take(self._succeeded(each))
+
+    def _succeeded(self, results: Sequence[Any]) -> Any:
+        for result in results:
+            if result.status not in _SUCCESS:
+                raise psycopg.errors.error_from_result(result, encoding=self.info.encoding)
+        return results[-1]
+
+    def _rows(self, name: bytes, result: Any, make_row: _MakeRow | None) -> list[Any]:
         converter, count = self._converter, result.ntuples
         if not count:
             return []
@@ -70,73 +186,14 @@ class DriverConnection(psycopg.Connection[Any]):
         converter.set_pgresult(None)  # which keeps no large result until the next statement
         return made
 
-    def write(self, statement: str, params: Mapping[str, Any]) -> int:
-        """Returns how many rows a statement wrote, -1 where it counts none; see `fetch`."""
-        if self._in_pipeline:
-            with self.cursor() as cursor:
-                return cursor.execute(statement, params).rowcount
-        written = self._run(statement, params)[1].command_tuples
-        return -1 if written is None else int(written)
-
-    def rollback(self) -> None:
-        """Ends the transaction, and keeps the prepared statements, unlike the driver's own.
-
-        None of them names a table that a transaction made.
-        """
-        status = self.pgconn.transaction_status
-        if status == TransactionStatus.IDLE and not self._in_pipeline:
-            return  # as it goes back to the pool
-        if status in _OPEN and not self._in_pipeline:
-            self.pgconn.send_query(b"ROLLBACK")
-            self._result()
-            return
-        super().rollback()
-        self._names.clear()
-        self._makers.clear()
-
-    @property
-    def _in_pipeline(self) -> bool:
-        return self.pgconn.pipeline_status != PipelineStatus.OFF
-
-    def _by_cursor(
-        self, statement: str, params: Mapping[str, Any], make_row: _MakeRow | None
-    ) -> list[Any]:
-        factory = namedtuple_row if make_row is None else tuple_row
-        with self.cursor(row_factory=factory) as cursor:
-            return cursor.execute(statement, params).fetchall()
-
-    def _run(self, statement: str, params: Mapping[str, Any]) -> tuple[bytes, Any]:
-        """Returns the name of a prepared statement, and what it led to."""
-        text, order = _numbered(statement)
-        converter, connection = self._converter, self.pgconn
-        values = converter.dump_sequence(
-            [params[name] for name in order], [PyFormat.AUTO] * len(order)
-        )
-        types, formats = converter.types or (), converter.formats
-        if connection.transaction_status == TransactionStatus.IDLE and not self.autocommit:
-            connection.send_query(b"BEGIN")
-            self._result()
-        name = self._names.get((text, types))
-        if name is None:
-            name = b"evoqueue_%d" % next(_numbers)
-            connection.send_prepare(name, text, types)
-            self._result()
-            self._names[text, types] = name
-        connection.send_query_prepared(name, values, formats, Format.TEXT)
-        return name, self._result()
-
-    def _result(self) -> Any:
-        """Waits for the result of what was sent; raises what a cursor would."""
-        results = self.wait(generators.execute(self.pgconn))
-        for result in results:
-            if result.status not in _SUCCESS:
-                raise psycopg.errors.error_from_result(result, encoding=self.info.encoding)
-        return results[-1]
-
 
 def connect(arguments: Sequence[Any], parameters: Mapping[str, Any]) -> DriverConnection:
     """Returns a new connection; takes what `psycopg.connect` does."""
     return DriverConnection.connect(*arguments, **parameters)
+
+
+def _nothing(result: object) -> None:
+    """Takes the result of what is only written."""
 
 
 @lru_cache(_STATEMENTS)
@@ -199,29 +256,23 @@ def write(c: Connection, statement: str, params: Mapping[str, Any]) -> int:
 
 
 def rows_later(c: Connection, statement: str, params: Mapping[str, Any]) -> Callable[[], list[Any]]:
-    """Runs a statement in a pipeline; returns a function that gives its rows after the end."""
-    cursor = _driver(c).cursor(row_factory=namedtuple_row)
-    cursor.execute(statement, params)
-    return cursor.fetchall
+    """Sends a statement of `together`; returns a function that gives its rows after the end."""
+    return _driver(c).fetch_later(statement, params)
 
 
-def pipeline(c: Connection) -> AbstractContextManager[object]:
-    """Sends statements without waiting for their results; errors are raised at the end."""
-    return _driver(c).pipeline()
+def together(c: Connection) -> AbstractContextManager[None]:
+    """Sends the statements of the block and a commit at once; SQLAlchemy still ends its part.
 
-
-def commit(c: Connection) -> None:
-    """Commits as part of a pipeline; SQLAlchemy still holds the transaction, and ends it."""
-    driver = _driver(c)
-    _send_all(driver.pgconn)
-    driver.commit()
+    Errors are raised at the end, and nothing is committed then.
+    """
+    return _driver(c).together()
 
 
 def _send_all(connection: psycopg.pq.abc.PGconn) -> None:
-    """Sends what libpq still holds of a pipeline's statements.
+    """Sends what libpq still holds of statements.
 
-    The driver tries once, and then waits for an answer: to a statement larger than the buffers of
-    the socket (1 to 2 MB) that would be for ever, with the transaction's locks.
+    Who tries once, and then waits for the answer to a statement larger than the buffers of the
+    socket (1 to 2 MB), does so for ever, with the transaction's locks.
     """
     poll = select.poll()
     poll.register(connection.socket, select.POLLIN | select.POLLOUT)

@@ -15,7 +15,7 @@ from app.adapters.store.archive import SqlArchive
 from app.adapters.store.cohorts import SqlCohorts
 from app.adapters.store.completions import SqlCompletions
 from app.adapters.store.copies import SqlCopies
-from app.adapters.store.driver import commit, connect, pipeline, write
+from app.adapters.store.driver import connect, together, write
 from app.adapters.store.events import SqlEvents
 from app.adapters.store.history import SqlHistory
 from app.adapters.store.leases import SqlLeases
@@ -251,9 +251,8 @@ def _commit(connection: Connection, tx: SqlTransaction) -> None:
     connection would find an aborted transaction.
     """
     if tx.postponed:
-        with pipeline(connection):
+        with together(connection):
             tx.write_last()
-            commit(connection)
     connection.commit()
 
 
