@@ -18,7 +18,7 @@ from tests.vllm import processes
 from tests.vllm.engine_arguments import SOUND
 from tests.vllm.server import gauge, healthy, vllm_server
 
-PROPOSALS = 96
+PROPOSALS = 80
 AT_ONCE = 64
 """Conversations that vLLM has to run at once."""
 RUNNING = "vllm:num_requests_running"
