@@ -5,6 +5,8 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -24,6 +26,10 @@ def fetched_chess(folder: Path) -> Path:
     if found is not None and found.origin is not None:
         return Path(found.origin).parent
     command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(folder)]
+    with suppress(PackageNotFoundError):
+        if int(version("setuptools").partition(".")[0]) > 70:  # which brings `bdist_wheel`
+            # pip asks a source archive for its metadata, and would install setuptools for that.
+            command.append("--no-build-isolation")
     try:
         done = subprocess.run([*command, REQUIREMENT], capture_output=True, timeout=120)
     except subprocess.TimeoutExpired:
