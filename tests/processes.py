@@ -7,6 +7,7 @@ distributes the tests has to compare what each has found.
 import multiprocessing
 import os
 import struct
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -22,8 +23,13 @@ DEPLOYMENT = "deployment"
 
 ATTACKS = "tests/integration/test_sandbox_attacks.py"
 """The module whose classes are long, and share nothing."""
+FIRST = ("tests/unit/", "tests/engine/")
+"""Folders of the tests that need no more than the environment: they begin before all others."""
+PREPARED = "EVOQ_TEST_PREPARED"
+"""Variable with the name of a file.  Tests outside `FIRST` wait until it is there: a Docker engine
+and its images are being prepared."""
 LONG = (DEPLOYMENT, ATTACKS, "test_sandbox_", "test_embedded_", "test_cli_")
-"""Parts of the names of groups that take longest: they begin first, so that no process idles."""
+"""Parts of the names of groups that take longest: they begin early, so that no process idles."""
 
 _NUMBER = struct.Struct("=H")
 
@@ -53,7 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begins with the groups that take longest, so that no process idles at the end."""
+    """Puts the groups of `FIRST` first, and of the others those that take longest."""
     items.sort(key=lambda item: _weight(group(item.nodeid)))
 
 
@@ -258,10 +264,17 @@ def _work(
         item = next(items, None)
         while item is not None:
             following = next(items, None)
+            _await_prepared(item)
             config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             item = following
     session._setupstate.teardown_exact(None)
     capture.stop_global_capturing()
+
+
+def _await_prepared(item: pytest.Item) -> None:
+    path = os.environ.get(PREPARED)
+    while path and not item.nodeid.startswith(FIRST) and not os.path.exists(path):
+        time.sleep(0.2)
 
 
 def _taken(groups: Sequence[Sequence[int]], queue: int) -> Iterator[int]:
@@ -278,4 +291,6 @@ def _groups(items: Sequence[pytest.Item], indices: Sequence[int]) -> list[list[i
 
 
 def _weight(group: str) -> int:
+    if group.startswith(FIRST):
+        return -1
     return next((n for n, part in enumerate(LONG) if part in group), len(LONG))

@@ -1,3 +1,4 @@
+import os
 import re
 import subprocess
 import sys
@@ -40,16 +41,38 @@ OTHERS = """
 """
 
 
-def run(folder: Path, *options: str) -> str:
-    """Returns what pytest prints of two modules in two processes."""
-    for name, text in (("dying", DYING), ("others", OTHERS), ("third", "def test_it(): pass")):
+ORDERED = """
+    import os, pathlib
+
+    def test_that_needs_what_is_prepared():
+        assert pathlib.Path(os.environ["EVOQ_TEST_PREPARED"]).read_text() == "by the first"
+"""
+PREPARING = """
+    import os, pathlib, time
+
+    def test_that_needs_nothing():
+        time.sleep(0.5)
+        part = pathlib.Path(os.environ["EVOQ_TEST_PREPARED"] + ".part")
+        part.write_text("by the first")
+        part.rename(os.environ["EVOQ_TEST_PREPARED"])
+"""
+MODULES = {"test_dying.py": DYING, "test_others.py": OTHERS, "test_third.py": "def test_it(): pass"}
+
+
+def run(folder: Path, *options: str, modules: dict[str, str] = MODULES, **environment: str) -> str:
+    """Returns what pytest prints of some modules in two processes."""
+    for name, text in modules.items():
         source = "\n".join(line.removeprefix("    ") for line in text.splitlines())
-        (folder / f"test_{name}.py").write_text(source.replace("{parent}", "os.getppid()"))
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(source.replace("{parent}", "os.getppid()"))
     (folder / "pytest.ini").write_text("[pytest]\n")
     command = [sys.executable, "-m", "pytest", "--disable-plugin-autoload", "-p", "tests.processes"]
     command += ["-n2", "-ra", "--rootdir", folder, "-c", folder / "pytest.ini", *options, folder]
     root = Path(__file__).parents[2]
-    return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=100).stdout
+    done = subprocess.run(
+        command, cwd=root, env=os.environ | environment, capture_output=True, text=True, timeout=100
+    )
+    return done.stdout
 
 
 def test_a_process_that_ends_fails_its_test_and_no_other(tmp_path: Path) -> None:
@@ -77,3 +100,11 @@ def test_failures_can_be_run_again_in_one_process(tmp_path: Path) -> None:
 
     assert "1 failed" in printed
     assert "passed" not in printed
+
+
+def test_what_needs_more_than_the_environment_waits_until_it_is_prepared(tmp_path: Path) -> None:
+    modules = {"tests/e2e/test_a.py": ORDERED, "tests/unit/test_b.py": PREPARING}
+    prepared = str(tmp_path / "prepared")
+    printed = run(tmp_path, modules=modules, EVOQ_TEST_PREPARED=prepared)
+
+    assert "2 passed" in printed
