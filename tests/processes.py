@@ -9,7 +9,7 @@ import os
 import struct
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
@@ -23,13 +23,13 @@ DEPLOYMENT = "deployment"
 
 ATTACKS = "tests/integration/test_sandbox_attacks.py"
 """The module whose classes are long, and share nothing."""
-FIRST = ("tests/unit/", "tests/engine/")
-"""Folders of the tests that need no more than the environment: they begin before all others."""
+EARLY = ("tests/unit/", "tests/engine/")
+"""Folders of the tests that need no more than the environment."""
 PREPARED = "EVOQ_TEST_PREPARED"
-"""Variable with the name of a file.  Tests outside `FIRST` wait until it is there: a Docker engine
-and its images are being prepared."""
+"""Variable with the name of a file.  Until it is there, a Docker engine and its images are being
+prepared, and only groups of `EARLY` begin; afterwards those that are left of these come last."""
 LONG = (DEPLOYMENT, ATTACKS, "test_sandbox_", "test_embedded_", "test_cli_")
-"""Parts of the names of groups that take longest: they begin early, so that no process idles."""
+"""Parts of the names of groups that take longest: they begin first, so that no process idles."""
 
 _NUMBER = struct.Struct("=H")
 
@@ -59,7 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the groups of `FIRST` first, and of the others those that take longest."""
+    """Begins with the groups that take longest, so that no process idles at the end."""
     items.sort(key=lambda item: _weight(group(item.nodeid)))
 
 
@@ -101,22 +101,21 @@ class _Run:
         self._running: dict[Connection, int] = {}
         self._processes: dict[Connection, ForkProcess] = {}
         groups = _groups(session.items, indices)
-        # A pipe is the queue: each process reads the number of its next group from it.
-        queue, numbers = os.pipe()
-        os.write(numbers, b"".join(_NUMBER.pack(n) for n in range(len(groups))))
-        os.close(numbers)
+        early = [session.items[first].nodeid.startswith(EARLY) for first, *_ in groups]
+        queues = [_queue(n for n, it in enumerate(early) if it is which) for which in (False, True)]
         session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
         context = multiprocessing.get_context("fork")
         for n in range(min(number, len(groups))):
             reader, writer = context.Pipe(duplex=False)
             unused = [*self._processes, reader]
             process = context.Process(
-                target=_work, args=(session, groups, queue, writer, unused, f"gw{n}")
+                target=_work, args=(session, groups, queues, writer, unused, f"gw{n}")
             )
             process.start()
             writer.close()
             self._processes[reader] = process
-        os.close(queue)
+        for queue in queues:
+            os.close(queue)
 
     def whole(self) -> set[int]:
         """Returns the indices of the tests that were run, once all processes have ended."""
@@ -242,7 +241,7 @@ class _Sender:
 def _work(
     session: pytest.Session,
     groups: Sequence[Sequence[int]],
-    queue: int,
+    queues: Sequence[int],
     writer: Connection,
     unused: Sequence[Connection],
     name: str,
@@ -260,27 +259,37 @@ def _work(
     factory._basetemp.mkdir(mode=0o700, exist_ok=True)
     config.pluginmanager.register(_Sender(writer, session))
     with suppress(BrokenPipeError, KeyboardInterrupt):  # of the first process, and of all
-        items = (session.items[index] for index in _taken(groups, queue))
+        items = (session.items[index] for index in _taken(groups, *queues))
         item = next(items, None)
         while item is not None:
             following = next(items, None)
-            _await_prepared(item)
             config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             item = following
     session._setupstate.teardown_exact(None)
     capture.stop_global_capturing()
 
 
-def _await_prepared(item: pytest.Item) -> None:
+def _queue(numbers: Iterable[int]) -> int:
+    """Returns a pipe from which each process reads the number of its next group."""
+    queue, end = os.pipe()
+    os.write(end, b"".join(_NUMBER.pack(number) for number in numbers))
+    os.close(end)
+    return queue
+
+
+def _taken(groups: Sequence[Sequence[int]], others: int, early: int) -> Iterator[int]:
+    """Yields the indices of tests, of one group after the other; see `PREPARED`."""
     path = os.environ.get(PREPARED)
-    while path and not item.nodeid.startswith(FIRST) and not os.path.exists(path):
-        time.sleep(0.2)
-
-
-def _taken(groups: Sequence[Sequence[int]], queue: int) -> Iterator[int]:
-    """Yields the indices of tests, of one group after the other."""
-    while number := os.read(queue, _NUMBER.size):
-        yield from groups[_NUMBER.unpack(number)[0]]
+    while True:
+        prepared = path is None or os.path.exists(path)
+        number = os.read(others, _NUMBER.size) if prepared else b""
+        number = number or os.read(early, _NUMBER.size)
+        if number:
+            yield from groups[_NUMBER.unpack(number)[0]]
+        elif prepared:
+            return
+        else:
+            time.sleep(0.2)
 
 
 def _groups(items: Sequence[pytest.Item], indices: Sequence[int]) -> list[list[int]]:
@@ -291,6 +300,4 @@ def _groups(items: Sequence[pytest.Item], indices: Sequence[int]) -> list[list[i
 
 
 def _weight(group: str) -> int:
-    if group.startswith(FIRST):
-        return -1
     return next((n for n, part in enumerate(LONG) if part in group), len(LONG))

@@ -243,8 +243,13 @@ def test_a_probe_in_gvisor_can_do_nothing_that_is_claimed_to_be_impossible(
 class TestContainersOfGvisor(SampledSandboxContract):
     """In guarded mode, and whole in both by `make attacks`: gVisor is several times slower.
 
-    On a push its engine has an image without NumPy.
+    On a push its engine has an image without NumPy, and two tests of limits, which take most of its
+    time here, are left to the other kinds of isolation.
     """
+
+    if not WHOLE_CORPUS:
+        test_processes_of_one_program_are_not_counted_to_its_neighbour = None
+        test_memory_of_many_processes_is_limited_together = None
 
     @pytest.fixture(
         params=list(Mode) if WHOLE_CORPUS else [Mode.GUARDED], ids=lambda mode: str(mode.value)

@@ -55,6 +55,9 @@ PREPARING = """
         part = pathlib.Path(os.environ["EVOQ_TEST_PREPARED"] + ".part")
         part.write_text("by the first")
         part.rename(os.environ["EVOQ_TEST_PREPARED"])
+
+    def test_the_last_of_a_group():
+        pass  # a process looks for its next group before it runs this one
 """
 MODULES = {"test_dying.py": DYING, "test_others.py": OTHERS, "test_third.py": "def test_it(): pass"}
 
@@ -107,4 +110,4 @@ def test_what_needs_more_than_the_environment_waits_until_it_is_prepared(tmp_pat
     prepared = str(tmp_path / "prepared")
     printed = run(tmp_path, modules=modules, EVOQ_TEST_PREPARED=prepared)
 
-    assert "2 passed" in printed
+    assert "3 passed" in printed
