@@ -10,6 +10,7 @@ from functools import partial
 from . import processes
 from .sandbox_layout import UIDS, SandboxLayout
 
+_HEADING_LINES, _READ_BYTES = 1, 65_536
 _SYSV_TABLES = ("/proc/sysvipc/shm", "/proc/sysvipc/sem", "/proc/sysvipc/msg")
 
 
@@ -111,9 +112,14 @@ def _ipc_objects(layout: SandboxLayout) -> list[str]:
         return []  # the tables are the machine's, not the sandbox's
     objects: list[str] = []
     for table in _SYSV_TABLES:
-        try:
-            with open(table) as file:
-                objects += [table] * (len(file.readlines()) - 1)
-        except OSError:
-            continue
+        with contextlib.suppress(OSError):
+            objects += [table] * (_lines(table) - _HEADING_LINES)
     return objects
+
+
+def _lines(path: str) -> int:
+    fd = os.open(path, os.O_RDONLY)  # a file object of Python costs several times as much
+    try:
+        return os.read(fd, _READ_BYTES).count(b"\n")
+    finally:
+        os.close(fd)

@@ -54,12 +54,13 @@ def confine(
     layout: SandboxLayout,
     confinement: Confinement,
     bounds: dict[str, Any],
-    program_filter: SyscallFilter,
+    program_filter: SyscallFilter | None,
     answer_forks: Callable[[], None],
 ) -> None:
     """Makes this process the program's own, irrevocably.
 
-    `answer_forks` sends a descriptor, if anything, which the filter may forbid.
+    `program_filter` is None where it holds already.  `answer_forks` sends a descriptor, if
+    anything, which the filter may forbid.
     """
     if layout.identities == UIDS and os.geteuid() != 0:
         os.seteuid(0)
@@ -97,7 +98,8 @@ def confine(
     elif not layout.counted_memory:
         landlock.keep_from_devices()
     answer_forks()
-    program_filter.install()
+    if program_filter is not None:
+        program_filter.install()
 
 
 def reseed(seed: int) -> None:

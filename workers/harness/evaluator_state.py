@@ -124,15 +124,14 @@ def packages(modules: Iterable[str]) -> frozenset[str]:
 
 def _modules_below(folder: str, known: Mapping[str, types.ModuleType]) -> list[str]:
     """Returns the names of the modules whose files are in a folder, without those of `known`."""
-    names = []
-    for name, module in list(sys.modules.items()):
-        if name in known and known[name] is module:
-            continue
-        of_package = vars(module).get("__path__") or ()
-        places = [vars(module).get("__file__"), *map(str, of_package)]
-        if any(str(place).startswith(folder) for place in places):
-            names.append(name)
-    return names
+    found = [pair for pair in list(sys.modules.items()) if known.get(pair[0]) is not pair[1]]
+    return [name for name, module in found if _is_below(folder, module)]
+
+
+def _is_below(folder: str, module: types.ModuleType) -> bool:
+    of_package = vars(module).get("__path__") or ()
+    places = [vars(module).get("__file__"), *map(str, of_package)]
+    return any(str(place).startswith(folder) for place in places)
 
 
 class _Walk:

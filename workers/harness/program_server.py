@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import importlib.util
 import inspect
 import itertools
 import operator
@@ -17,8 +16,9 @@ import signal
 import socket
 import sys
 import traceback
-from importlib.machinery import SourceFileLoader
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from time import monotonic
+from types import ModuleType
 from typing import Any
 
 from . import script, wire
@@ -130,14 +130,18 @@ class ProgramServer:
     def _loaded(self) -> Any:
         """Returns the program's module, imported afresh in each process of it."""
         if self._module is None:
+            # Not by `importlib`, which looks for bytecode first, and whose objects would be copied.
             loader = SourceFileLoader(MODULE_NAME, self._path)
-            spec = importlib.util.spec_from_loader(MODULE_NAME, loader)
-            if spec is None:
-                raise ImportError(f"{self._path} is not Python source")
-            module = importlib.util.module_from_spec(spec)
+            with open(self._path, "rb") as file:
+                source = file.read()
+            module = ModuleType(MODULE_NAME)
+            spec = ModuleSpec(MODULE_NAME, loader, origin=self._path)
+            spec.has_location = True
+            vars(module).update(
+                __spec__=spec, __loader__=loader, __file__=self._path, __package__=""
+            )
             sys.modules[MODULE_NAME] = module
-            # Not by `exec_module`, which looks for bytecode first.
-            exec(loader.source_to_code(loader.get_data(self._path), self._path), vars(module))
+            exec(compile(source, self._path, "exec", dont_inherit=True), vars(module))
             self._module = module
         return self._module
 

@@ -275,18 +275,20 @@ class TrialRun:
         """Hands a new connection of the evaluator to a process of the program."""
         assert program.listener is not None
         try:
-            connection, _ = program.listener.accept()
+            # The descriptor is passed on: `accept` would make a socket of it.
+            connection, _ = program.listener._accept()  # type: ignore[attr-defined]
         except BlockingIOError:
             return
         index = self._programs.index(program)
         if index not in self._waiting:
             if len(self._children) >= int(self._bounds["processes"]):
-                connection.close()
+                os.close(connection)
                 return
             self._prepare(index)
         channel = self._waiting.pop(index)
-        with connection, contextlib.suppress(OSError):
-            socket.send_fds(channel, [b"."], [connection.fileno()])
+        with contextlib.suppress(OSError):
+            socket.send_fds(channel, [b"."], [connection])
+        os.close(connection)
         if channel.fileno() not in self._listener_channels:
             channel.close()
 

@@ -100,12 +100,13 @@ def main(modules: dict[str, str], codes: dict[str, CodeType], known: bool) -> No
     layout.imported = layout.present()
     if boot["mode"] == "guarded":
         program_server.rehearse(f"{layout.work}/rehearsal.py")
+    inherited = _within_filter(layout) and filters.fork_filter is None and filters.program.install()
     _keep_what_is_there()
     state = ZygoteState(
         layout=layout, mode=boot["mode"], evaluator_zygote=started,
-        program_filter=filters.program, fork_filter=filters.fork_filter, host=host,
-        wake=_wake_on_child_end(), baseline_bytes=processes.own_baseline_bytes(),
-        result_bytes=int(boot["result_bytes"]),
+        program_filter=None if inherited else filters.program,
+        fork_filter=filters.fork_filter, host=host, wake=_wake_on_child_end(),
+        baseline_bytes=processes.own_baseline_bytes(), result_bytes=int(boot["result_bytes"]),
     )  # fmt: skip
     isolation = {**_describe(layout, filters.program), "limits": limited}
     returned = boot["kind"] == "container" and not known
@@ -359,6 +360,11 @@ def _evaluator_hidden(layout: SandboxLayout, program_filter: SyscallFilter) -> b
     processes = layout.identities == NESTED or landlock.version() > 0
     sockets = landlock.has_scopes() or (layout.identities == ONE and program_filter.available)
     return processes and sockets
+
+
+def _within_filter(layout: SandboxLayout) -> bool:
+    """Returns whether this process makes no system call for a trial that a program may not."""
+    return layout.identities == UIDS and layout.ruleset >= 0 and not layout.measured
 
 
 def _files_bounded(layout: SandboxLayout) -> bool:

@@ -18,6 +18,8 @@ class ZygoteState:
     """What outlives a trial.
 
     Attributes:
+      program_filter: The filter that a program's process installs; None where it inherits that of
+        the zygote, for which the kernel does not compile it once more.
       fork_filter: The filter that has the zygote answer forks, if nothing else bounds them.
       host: Descriptors to read from and to write to.
       wake: A pipe's reading end that becomes readable when a child ends.
@@ -29,7 +31,7 @@ class ZygoteState:
     layout: SandboxLayout
     mode: str
     evaluator_zygote: EvaluatorZygote
-    program_filter: SyscallFilter
+    program_filter: SyscallFilter | None
     fork_filter: ForkFilter | None
     host: tuple[int, int]
     wake: int
