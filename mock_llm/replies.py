@@ -28,9 +28,9 @@ from app.domain.source.functions import find_function, renamed
 from mock_llm.chat_request import ChatRequest
 from mock_llm.engine import CHARS_A_TOKEN
 
-_HEADING = re.compile(r"(?im)^#+ .*\b(?:current program|parent program|program to improve)\b.*$")
+_HEADING = re.compile(r"(?i)#+ .*\b(?:current program|parent program|program to improve)\b")
 _DIRECTIONS = re.compile(r"(?m)^Propose (\d+) direction\(s\)")
-_FAILED = re.compile(r"(?im)^#+ .*\bcurrent program, which failed\b.*$")
+_FAILED = re.compile(r"(?i)#+ .*\bcurrent program, which failed\b")
 _FAILED_LINE = re.compile(r"(?m)^line (\d+): ")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])")
 _VERSION = re.compile(r"^def (\w+)_v(\d+)\b", re.MULTILINE)
@@ -128,7 +128,7 @@ def mutating_reply(prompt: str, last: str, rng: Random) -> str:
       last: The text of the user's last message, which holds the program.
       rng: Draws the edit.
     """
-    if wanted := _DIRECTIONS.search(last):
+    if "Propose " in last and (wanted := _DIRECTIONS.search(last)):
         drawn = rng.sample(PACKAGED, min(int(wanted[1]), len(PACKAGED)))
         return "".join(f"{n}. {shown(direction)}\n" for n, direction in enumerate(drawn, 1))
     program = program_in(last)
@@ -154,13 +154,22 @@ def program_in(prompt: str) -> Fence | None:
     That is the first fence below the last heading that names the current program; without such a
     heading the last fence that is neither a template nor an example of the answer's form.
     """
-    headings = list(_HEADING.finditer(prompt))
-    for heading in reversed(headings):
-        below = _programs(prompt[heading.end() :])
-        if below:
-            return below[0]
+    for below in reversed(_below(_HEADING, prompt)):
+        programs = _programs(below)
+        if programs:
+            return programs[0]
     programs = _programs(prompt)
     return programs[-1] if programs else None
+
+
+def _below(heading: re.Pattern[str], prompt: str) -> list[str]:
+    """Returns the text below each heading that a pattern matches, in order."""
+    lines = prompt.split("\n")
+    return [
+        "\n".join(lines[n:])
+        for n, line in enumerate(lines, 1)
+        if line.startswith("#") and heading.match(line)
+    ]
 
 
 def _programs(text: str) -> list[Fence]:
@@ -184,8 +193,7 @@ def edit(program: Program, rng: Random) -> tuple[str, str] | None:
 
 def _mended(source: str, prompt: str) -> tuple[str, str] | None:
     """Returns a program without the line that its prompt names as failed; None if it names none."""
-    heading = _FAILED.search(prompt)
-    named = _FAILED_LINE.findall(prompt[heading.end() :]) if heading else []
+    named = [line for below in _below(_FAILED, prompt)[:1] for line in _FAILED_LINE.findall(below)]
     lines = source.split("\n")
     if not named or not 0 < (number := int(named[-1][0])) <= len(lines):
         return None
