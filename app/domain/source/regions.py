@@ -58,6 +58,8 @@ def parse(source: str) -> Regions:
     blocks: list[Block] = []
     start: int | None = None
     for number, line in enumerate(lines(source)):
+        if MARKER not in line:
+            continue
         if _STARTS.match(line):
             if start is not None:
                 return Regions(
