@@ -8,16 +8,15 @@ from typing import TypeAlias
 
 from app.domain.source.syntax import (
     UNPARSABLE,
+    numbered_locals,
     remembered,
-    syntax_tree,
+    shared_tree,
+    statements,
     tree_text,
-    with_numbered_locals,
 )
 
 ProgramId: TypeAlias = str
 """Sixty-four hex digits: the SHA-256 of a program's exact source."""
-
-_HOLDS_STATEMENTS = ast.stmt, ast.ExceptHandler, ast.match_case
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,8 @@ def fingerprint(program: Program) -> str:
 @remembered
 def _python_fingerprint(source: str) -> str:
     with contextlib.suppress(*UNPARSABLE):
-        return _digest(tree_text(with_numbered_locals(_without_docstrings(syntax_tree(source)))))
+        tree = shared_tree(source)
+        return _digest(tree_text(tree, _without_docstrings(tree) | numbered_locals(tree)))
     return _text_fingerprint(source)
 
 
@@ -65,14 +65,12 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _without_docstrings(tree: ast.Module) -> ast.Module:
-    nodes: list[ast.AST] = [tree]
-    for node in nodes:  # statements alone: a walk of all expressions takes as long as the parser
+def _without_docstrings(tree: ast.Module) -> dict[ast.AST, ast.AST]:
+    """Returns what has a docstring, without it."""
+    bare: dict[ast.AST, ast.AST] = {}
+    for node in statements(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             match node.body:
                 case [ast.Expr(ast.Constant(str())), *rest]:
-                    node.body = rest or [ast.Pass()]
-        for value in vars(node).values():
-            if isinstance(value, list):
-                nodes += [part for part in value if isinstance(part, _HOLDS_STATEMENTS)]
-    return tree
+                    bare[node] = type(node)(**{**vars(node), "body": rest or [ast.Pass()]})
+    return bare

@@ -8,7 +8,7 @@ from random import Random
 
 from app.domain.operators.tree_edits import Change, EditTarget, replaced, shown
 from app.domain.source.sites import Site, SourceTree
-from app.domain.source.syntax import nodes
+from app.domain.source.syntax import statements
 
 _LISTS = ast.List | ast.Tuple | ast.Set
 _LETTERS = string.ascii_letters + string.digits + " .,|^$*+?()[]-_"
@@ -56,10 +56,10 @@ def edit_list(target: EditTarget, rng: Random) -> Change | None:
             elements[n], elements[other] = elements[other], elements[n]
             what = f"has {shown(elements[n])} and {shown(elements[other])} exchanged"
         case 2:
-            elements.insert(n, copy.deepcopy(elements[other]))
+            elements.insert(n, elements[other])
             what = f"gains {shown(elements[n])}"
         case _:
-            elements[n] = copy.deepcopy(elements[other])
+            elements[n] = elements[other]
             what = f"gains {shown(elements[n])} in place of another"
     new = copy.copy(site.node)
     assert isinstance(new, ast.List | ast.Tuple | ast.Set)
@@ -98,7 +98,7 @@ def _covered(source: SourceTree, nodes: Iterable[ast.expr]) -> int:
 
 def _assigning(source: SourceTree) -> Iterator[ast.Assign | ast.AnnAssign | ast.Return]:
     """Yields the statements of the regions that return or assign a value."""
-    for statement in nodes(source.tree):
+    for statement in statements(source.tree):
         if isinstance(statement, ast.Assign | ast.AnnAssign | ast.Return) and source.within(
             statement
         ):

@@ -2,9 +2,11 @@
 
 import ast
 import copy
+from collections.abc import Iterable, Set
+from math import inf
 from random import Random
 
-from app.domain.operators.tree_edits import Change, EditTarget, replaced, shown
+from app.domain.operators.tree_edits import Change, Donor, EditTarget, cut, replaced, shown
 from app.domain.source.sites import Site
 from app.domain.source.syntax import literal, number
 
@@ -68,7 +70,7 @@ def swap_numbers(target: EditTarget, rng: Random) -> Change | None:
         return None
     a, b = rng.choice(pairs)
     note = f"{ast.unparse(a.node)} and {ast.unparse(b.node)} change places"
-    return replaced(target, [(a, copy.copy(b.node)), (b, copy.copy(a.node))], note)
+    return replaced(target, [(a, b.node), (b, a.node)], note)
 
 
 def swap_operator(target: EditTarget, rng: Random) -> Change | None:
@@ -86,9 +88,13 @@ def graft(target: EditTarget, rng: Random) -> Change | None:
     if site is None:
         return None
     donor = _draw_donor(target, site, rng, truth=site.truth)
-    if donor is None or ast.dump(donor) == ast.dump(site.node):
+    if donor is None:
         return None
-    return replaced(target, [(site, donor)], f"{shown(site.node)} becomes {shown(donor)}")
+    before, after = ast.unparse(site.node), ast.unparse(donor)
+    if before == after:
+        return None
+    # A copy, because `ast.unparse` would give a node that occurs twice the same parentheses.
+    return replaced(target, [(site, copy.copy(donor))], f"{cut(before)} becomes {cut(after)}")
 
 
 def add_term(target: EditTarget, rng: Random) -> Change | None:
@@ -103,9 +109,7 @@ def add_term(target: EditTarget, rng: Random) -> Change | None:
         text = f"({whole}) {rng.choice('+-')} {scale} * {term}"
     else:
         text = f"({whole}) * (1.0 {rng.choice('+-')} {scale} * {term})"
-    return replaced(
-        target, [(site, _expression(text))], f"{shown(site.node)} gains {scale} * {term}"
-    )
+    return replaced(target, [(site, _expression(text))], f"{cut(whole)} gains {scale} * {term}")
 
 
 def add_threshold(target: EditTarget, rng: Random) -> Change | None:
@@ -134,7 +138,7 @@ def add_threshold(target: EditTarget, rng: Random) -> Change | None:
         text = f"{target.numpy}.where({test}, {other}, {whole})"
     else:
         text = f"(({other}) if {test} else ({whole}))"
-    return replaced(target, [(site, _expression(text))], f"{shown(site.node)} splits where {test}")
+    return replaced(target, [(site, _expression(text))], f"{cut(whole)} splits where {test}")
 
 
 def add_profile(target: EditTarget, rng: Random) -> Change | None:
@@ -151,8 +155,9 @@ def add_profile(target: EditTarget, rng: Random) -> Change | None:
     knots = [_short(top * share) for share in (0.0, 0.03, 0.1, 0.2, 0.4, 1.0)]
     heights = [_short(rng.gauss(0.0, scale)) for _ in knots]
     term = f"{target.numpy}.interp({ast.unparse(donor)}, {knots}, {heights})"
-    text = f"({ast.unparse(site.node)}) + {term}"
-    return replaced(target, [(site, _expression(text))], f"{shown(site.node)} gains {term}")
+    whole = ast.unparse(site.node)
+    text = f"({whole}) + {term}"
+    return replaced(target, [(site, _expression(text))], f"{cut(whole)} gains {term}")
 
 
 def simplify(target: EditTarget, rng: Random) -> Change | None:
@@ -179,7 +184,7 @@ def _draw_site(target: EditTarget, rng: Random, *, truths: bool = False) -> Site
     whole = [
         site
         for site in places
-        if isinstance(site.anchor, ast.Return | ast.Assign) and site.anchor.value is site.node
+        if isinstance(site.anchor, (ast.Return, ast.Assign)) and site.anchor.value is site.node
     ]
     if whole and rng.random() < 0.33:
         places = whole
@@ -192,48 +197,51 @@ def _draw_donor(
     """Draws an expression whose names are bound at a site."""
     names = site.names | SAFE_BUILTINS
     fitting = [
-        donor
-        for donor in target.donors
-        if _is_truth(donor) is truth
-        and (truth or number(donor) is None)
-        and not (isinstance(donor, ast.Name) and donor.id in SAFE_BUILTINS)
-        and (read := _names_of_graft(donor)) is not None
-        and read <= names
+        donor.node
+        for donor in (*donors(target.sites), *target.foreign)
+        if _is_truth(donor.node) is truth
+        and donor.names <= names
+        and not (isinstance(donor.node, ast.Name) and donor.node.id in SAFE_BUILTINS)
     ]
-    return (
-        copy.deepcopy(rng.choice(fitting)) if fitting else None
-    )  # the donor may contain the site itself
+    return rng.choice(fitting) if fitting else None
 
 
-def graftable(node: ast.expr) -> bool:
-    """Returns whether an expression has the same meaning in another place."""
-    return _names_of_graft(node) is not None
+def donors(places: Iterable[Site]) -> list[Donor]:
+    """Returns the expressions that have the same meaning in another place, without the numbers."""
+    known: dict[ast.AST, tuple[Set[str], float]] = {}
+    found: list[Donor] = []
+    for site in places:
+        names, size = _reads(site.node, known)
+        if size <= _DONOR_NODES and number(site.node) is None:
+            found.append(Donor(site.node, names))
+    return found
 
 
-def _names_of_graft(node: ast.expr) -> set[str] | None:
-    """Returns the names that an expression reads; None where it is not `graftable`.
+def _reads(node: ast.AST, known: dict[ast.AST, tuple[Set[str], float]]) -> tuple[Set[str], float]:
+    """Returns the names in a node and its size, and keeps those of every node in it in `known`.
 
-    The nodes are counted as `ast.walk` gives them.
+    The size is the number of nodes that `ast.walk` gives, and infinite where one of them belongs to
+    its place.
     """
-    names: set[str] = set()
-    inner: list[ast.AST] = [node]
-    size = 1
-    for part in inner:
-        if type(part) in _OF_ITS_PLACE:
-            return None
-        if isinstance(part, ast.Name):
-            names.add(part.id)
-        parts = list(ast.iter_child_nodes(part))
-        size += len(parts)
-        if size > _DONOR_NODES:
-            return None
-        inner += parts
-    return names
+    if node in known:
+        return known[node]
+    names: set[str] = {node.id} if isinstance(node, ast.Name) else set()
+    size: float = inf if type(node) in _OF_ITS_PLACE else 1
+    values = vars(node)
+    for field in node._fields:
+        value = values[field]
+        for part in value if isinstance(value, list) else (value,):
+            if isinstance(part, ast.AST):
+                inner, more = _reads(part, known)
+                names |= inner
+                size += more
+    known[node] = names, size
+    return names, size
 
 
 def _is_truth(node: ast.expr) -> bool:
     """Returns whether the form of an expression shows that its value is a truth value."""
-    return isinstance(node, ast.Compare | ast.BoolOp) or (
+    return isinstance(node, (ast.Compare, ast.BoolOp)) or (
         isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
     )
 

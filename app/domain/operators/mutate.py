@@ -19,12 +19,12 @@ from app.domain.operator import (
     ProgramRecord,
 )
 from app.domain.operators import data_edits, expression_edits, statement_edits
-from app.domain.operators.expression_edits import graftable
-from app.domain.operators.tree_edits import Change, EditTarget, TreeEdit
+from app.domain.operators.expression_edits import donors
+from app.domain.operators.tree_edits import Change, Donor, EditTarget, TreeEdit
 from app.domain.program import Program, fingerprint
 from app.domain.source.regions import enforce
 from app.domain.source.sites import SourceTree, sites
-from app.domain.source.syntax import UNPARSABLE, number, remembered, syntax_fault, unbound_names
+from app.domain.source.syntax import UNPARSABLE, remembered, syntax_fault, unbound_names
 
 _ATTEMPTS = 30
 _EDITS: tuple[tuple[TreeEdit, float], ...] = (
@@ -65,11 +65,11 @@ def mutated(brief: Brief, draft: Draft) -> Child:
         return Failure(FailureKind.SYNTAX, f"The parent does not parse: {fault}")
     rng = brief.rng(f"mutate/{draft.ordinal}")
     inspirations = rng.sample(draft.inspirations, min(_INSPIRATIONS, len(draft.inspirations)))
-    donors = [node for program in inspirations for node in _donors(brief.known[program])]
+    foreign = [donor for program in inspirations for donor in _donors(brief.known[program])]
     before, suspected = fingerprint(parent), unbound_names(parent.source)
     edits = [*_EDITS, *_edits_of_data(parent.source)]
     for _ in range(_ATTEMPTS):
-        changes = _edited(parent, edits, donors, rng)
+        changes = _edited(parent, edits, foreign, rng)
         if not changes:
             break
         child = Program(changes[-1].text, "python")
@@ -83,21 +83,21 @@ def mutated(brief: Brief, draft: Draft) -> Child:
 def _edited(
     parent: Program,
     edits: Sequence[tuple[TreeEdit, float]],
-    donors: list[ast.expr],
+    foreign: list[Donor],
     rng: Random,
 ) -> list[Change]:
     """Returns one to three edits, each of the text that the edit before it left; [] for none."""
     kinds, weights = [edit for edit, _ in edits], [weight for _, weight in edits]
     changes: list[Change] = []
-    target = None  # of an edit to come: an edit spends its own
+    target = None  # of an edit to come: a change leaves another text
     for _ in range(_ATTEMPTS):
         for _ in range(rng.choices((1, 2, 3), (6, 3, 1))[0]):
             [edit] = rng.choices(kinds, weights)
             if target is None:
-                target = _target(changes[-1].text if changes else parent.source, donors, rng)
+                target = _target(changes[-1].text if changes else parent.source, foreign, rng)
             change = edit(target, rng)
             if change is None:
-                continue  # the tree is as it was
+                continue
             if syntax_fault(change.text) is None:
                 changes.append(change)
             target = None
@@ -120,20 +120,18 @@ def _edits_of_data(text: str) -> list[tuple[TreeEdit, float]]:
     return [(edit, _OF_DATA * data_edits.share(source, places)) for edit, places in kinds if places]
 
 
-def _target(text: str, donors: list[ast.expr], rng: Random) -> EditTarget:
+def _target(text: str, foreign: list[Donor], rng: Random) -> EditTarget:
     source = SourceTree.of(text)
     places = sites(source)
-    own = [site.node for site in places]
-    foreign = donors if len(donors) <= _DONORS else rng.sample(donors, _DONORS)
-    return EditTarget(source, places, [*own, *foreign], _numpy(source.tree))
+    drawn = foreign if len(foreign) <= _DONORS else rng.sample(foreign, _DONORS)
+    return EditTarget(source, places, drawn, _numpy(source.tree))
 
 
-def _donors(record: ProgramRecord) -> list[ast.expr]:
+def _donors(record: ProgramRecord) -> list[Donor]:
     program = record.program
     if program.language != "python" or syntax_fault(program.source) is not None:
         return []
-    nodes = [site.node for site in sites(SourceTree.of(program.source))]
-    return [node for node in nodes if number(node) is None and graftable(node)]
+    return donors(sites(SourceTree.of(program.source)))
 
 
 def _numpy(tree: ast.Module) -> str:

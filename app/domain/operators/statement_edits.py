@@ -7,7 +7,7 @@ from random import Random
 
 from app.domain.operators.tree_edits import Change, EditTarget
 from app.domain.source.sites import SourceTree
-from app.domain.source.syntax import nodes
+from app.domain.source.syntax import statements
 
 _MOVABLE = ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Expr | ast.If | ast.For | ast.While
 
@@ -70,7 +70,7 @@ def swap_augmented(target: EditTarget, rng: Random) -> Change | None:
     source = target.source
     places = [
         node
-        for node in nodes(source.tree)
+        for node in statements(source.tree)
         if isinstance(node, ast.AugAssign)
         and isinstance(node.op, ast.Add | ast.Sub | ast.Mult)
         and source.within(node)
@@ -80,15 +80,15 @@ def swap_augmented(target: EditTarget, rng: Random) -> Change | None:
     chosen = rng.choice(places)
     kinds = [kind for kind in (ast.Add, ast.Sub, ast.Mult) if not isinstance(chosen.op, kind)]
     first, end = source.span(chosen)
-    chosen.op = rng.choice(kinds)()
-    text = source.encoded[:first] + ast.unparse(chosen).encode() + source.encoded[end:]
-    return Change(text.decode(), f"line {chosen.lineno}: becomes {ast.unparse(chosen)[:60]}")
+    new = ast.unparse(ast.AugAssign(chosen.target, rng.choice(kinds)(), chosen.value))
+    text = source.encoded[:first] + new.encode() + source.encoded[end:]
+    return Change(text.decode(), f"line {chosen.lineno}: becomes {new[:60]}")
 
 
 def _bodies(tree: ast.Module) -> list[list[ast.stmt]]:
     """Returns every list of statements inside functions, in the order of `ast.walk`."""
     bodies: list[list[ast.stmt]] = []
-    for function in nodes(tree):
+    for function in statements(tree):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             _collect(function.body, bodies)
     return bodies

@@ -5,12 +5,23 @@ of the change, or None where the program offers no place.
 """
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from random import Random
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from app.domain.source.sites import Site, SourceTree
+
+
+class Donor(NamedTuple):
+    """An expression that may be grafted.
+
+    Attributes:
+      names: Names that it reads.
+    """
+
+    node: ast.expr
+    names: Set[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +29,13 @@ class EditTarget:
     """A program for one edit.
 
     Attributes:
-      donors: Expressions that may be grafted, from the program and its inspirations.
+      foreign: Expressions of its inspirations, which may be grafted as its own may.
       numpy: The name under which numpy is imported; "" where it is not.
     """
 
     source: SourceTree
     sites: Sequence[Site]
-    donors: Sequence[ast.expr]
+    foreign: Sequence[Donor]
     numpy: str = ""
 
 
@@ -48,5 +59,9 @@ def replaced(target: EditTarget, pairs: Sequence[tuple[Site, ast.expr]], note: s
 
 def shown(node: ast.expr) -> str:
     """Returns an expression's text, cut for a note."""
-    text = ast.unparse(node)
+    return cut(ast.unparse(node))
+
+
+def cut(text: str) -> str:
+    """Returns the text of an expression, cut for a note."""
     return text if len(text) <= 60 else text[:57] + "..."

@@ -31,7 +31,7 @@ from app.domain.operators.mutate import mutated
 from app.domain.program import Program
 from app.domain.replies.children import as_child
 from app.domain.source.sites import Site, SourceTree, sites
-from app.domain.source.syntax import literal, number, syntax_fault
+from app.domain.source.syntax import literal, number, syntax_fault, with_replaced
 
 POINTS = 128
 _DIMENSIONS = 40  # a few dozen points carry no information about a larger space
@@ -157,8 +157,11 @@ def skeleton(program: Program) -> str:
 
 
 def _skeleton(source: SourceTree) -> str:
-    kinds = {id(site.node): type(_value(site)).__name__ for site in _tunable(source)}
-    return ast.dump(_Holes(kinds).visit(source.tree))
+    holes: dict[ast.AST, ast.AST] = {
+        site.node: ast.Constant(f"tunable {type(_value(site)).__name__}")
+        for site in _tunable(source)
+    }
+    return ast.dump(with_replaced(source.tree, holes))
 
 
 def _tunable(source: SourceTree) -> list[Site]:
@@ -172,20 +175,6 @@ def _tunable(source: SourceTree) -> list[Site]:
         and not (isinstance(value, int) and abs(value) <= 1)
         and abs(value) < _LARGEST
     ]
-
-
-class _Holes(ast.NodeTransformer):
-    """Replaces each tunable number by a text with its type."""
-
-    def __init__(self, kinds: dict[int, str]) -> None:
-        self._kinds = kinds
-
-    def visit(self, node: ast.AST) -> ast.AST:
-        kind = self._kinds.get(id(node))
-        if kind is not None:
-            return ast.Constant(f"tunable {kind}")
-        visited: ast.AST = self.generic_visit(node)
-        return visited
 
 
 def _value(site: Site) -> int | float:

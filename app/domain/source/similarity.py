@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Sequence
 from random import Random
 
-from app.domain.source.syntax import remembered, tree_or_none, with_numbered_locals
+from app.domain.source.syntax import numbered_locals, remembered, tree_or_none, with_replaced
 
 WIDTH = 128
 """Permutations: the standard error of the estimate is at most 0.044."""
@@ -28,7 +28,7 @@ def sketch(text: str) -> tuple[int, ...]:
     Comments, layout and the names of local variables of a Python program do not count.
     """
     tree = tree_or_none(text)
-    normal = text if tree is None else ast.unparse(with_numbered_locals(tree))
+    normal = text if tree is None else ast.unparse(with_replaced(tree, numbered_locals(tree)))
     tokens = _TOKEN.findall(normal)
     last = max(1, len(tokens) - _SHINGLE + 1)
     shingles = {" ".join(tokens[n : n + _SHINGLE]).encode() for n in range(last)}

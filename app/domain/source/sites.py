@@ -5,12 +5,21 @@ is rendered anew; every other line of the text keeps its comments and its layout
 """
 
 import ast
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
 
 from app.domain.source import regions
-from app.domain.source.syntax import argument_names, bound_names, nodes, number, syntax_tree
+from app.domain.source.syntax import (
+    SHARED,
+    argument_names,
+    bound_names,
+    nodes,
+    number,
+    shared_tree,
+    with_replaced,
+)
 
 _SIZING = frozenset(
     (
@@ -21,7 +30,7 @@ _SIZING = frozenset(
 )
 """Calls whose integers are sizes, counts or positions rather than quantities."""
 
-
+_IDENTITY = (ast.In, ast.NotIn, ast.Is, ast.IsNot)
 Anchor: TypeAlias = ast.stmt | ast.expr
 
 
@@ -44,11 +53,12 @@ class Site(NamedTuple):
     structural: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SourceTree:
     """A parsed program together with its text.
 
     Attributes:
+      tree: Shared; nobody may change it.
       encoded: The text in UTF-8: the tree's columns count bytes.
       starts: Byte offset of each line.
     """
@@ -59,6 +69,7 @@ class SourceTree:
     regions: regions.Regions
 
     @classmethod
+    @lru_cache(maxsize=SHARED)
     def of(cls, text: str) -> "SourceTree":
         """Parses a program.
 
@@ -68,7 +79,7 @@ class SourceTree:
         starts = [0]
         for line in regions.lines(text):
             starts.append(starts[-1] + len(line.encode()))
-        return cls(syntax_tree(text), text.encode(), tuple(starts), regions.parse(text))
+        return cls(shared_tree(text), text.encode(), tuple(starts), regions.parse(text))
 
     def within(self, node: Anchor) -> bool:
         """Returns whether every line of a node may change."""
@@ -81,33 +92,21 @@ class SourceTree:
         return first, self.starts[(node.end_lineno or 1) - 1] + (node.end_col_offset or 0)
 
     def replaced(self, pairs: Sequence[tuple[Site, ast.expr]]) -> str:
-        """Returns the text with each site's expression replaced.
-
-        The call changes the tree, so it may be made once.
-        """
-        anchors: dict[tuple[int, int], Anchor] = {}
-        for site, node in pairs:
-            span = self.span(site.anchor)
-            anchors[span] = _Replacement(site.node, node).visit(anchors.get(span, site.anchor))
+        """Returns the text with each site's expression replaced."""
+        new: dict[ast.AST, ast.AST] = {site.node: node for site, node in pairs}
+        anchors = {self.span(site.anchor): site.anchor for site, _ in pairs}
         text = self.encoded
         for (first, end), anchor in sorted(anchors.items(), key=lambda item: item[0], reverse=True):
-            text = text[:first] + ast.unparse(anchor).encode() + text[end:]
+            text = text[:first] + ast.unparse(with_replaced(anchor, new)).encode() + text[end:]
         return text.decode()
 
 
-class _Replacement(ast.NodeTransformer):
-    def __init__(self, old: ast.expr, new: ast.expr) -> None:
-        self._old = old
-        self._new = new
-
-    def visit(self, node: ast.AST) -> Any:
-        return self._new if node is self._old else self.generic_visit(node)
-
-
-def sites(source: SourceTree) -> list[Site]:
+@lru_cache(maxsize=SHARED)
+def sites(source: SourceTree) -> tuple[Site, ...]:
     """Returns every replaceable expression of the regions, in the order of the text."""
     walk = _SiteWalk(source, bound_names(source.tree.body))
-    return list(walk.statements(source.tree.body, frozenset()))
+    walk.statements(source.tree.body, frozenset())
+    return tuple(walk.found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,101 +115,106 @@ class _SiteWalk:
 
     source: SourceTree
     module_names: frozenset[str]
+    found: list[Site] = field(default_factory=list)
 
-    def statements(self, body: Sequence[ast.stmt], names: frozenset[str]) -> Iterator[Site]:
-        for statement in body:
-            yield from self._statement(statement, names)
-            names = names | bound_names([statement])
+    def statements(self, body: Sequence[ast.stmt], names: frozenset[str]) -> None:
+        for n, statement in enumerate(body):
+            if n > 0:
+                names = names | bound_names([body[n - 1]])
+            self._statement(statement, names)
 
-    def _statement(self, statement: ast.stmt, names: frozenset[str]) -> Iterator[Site]:
+    def _statement(self, statement: ast.stmt, names: frozenset[str]) -> None:
         match statement:
             case ast.FunctionDef(args=arguments) | ast.AsyncFunctionDef(args=arguments):
                 defaults = [d for d in (*arguments.defaults, *arguments.kw_defaults) if d]
                 for default in defaults:
                     if number(default) is not None and self.source.within(default):
-                        yield Site(default, default, frozenset())
+                        self.found.append(Site(default, default, frozenset()))
                 inner = self.module_names | names.union(argument_names(arguments))
-                yield from self.statements(statement.body, inner)
+                self.statements(statement.body, inner)
             case ast.ClassDef():
-                yield from self.statements(statement.body, names)
+                self.statements(statement.body, names)
             case ast.Assign() | ast.AugAssign() | ast.AnnAssign() | ast.Return() | ast.Expr():
-                if statement.value is not None and self.source.within(statement):
-                    yield from _expressions(Site(statement.value, statement, names))
+                if statement.value is not None:
+                    self._anchored(Site(statement.value, statement, names))
             case ast.If() | ast.While():
-                yield from self._header(Site(statement.test, statement.test, names))
-                yield from self._bodies(statement, names)
+                self._anchored(Site(statement.test, statement.test, names))
+                self._bodies(statement, names)
             case ast.For() | ast.AsyncFor():
-                yield from self._header(
-                    Site(statement.iter, statement.iter, names, structural=True)
-                )
-                yield from self._bodies(statement, names | _targets([statement.target]))
+                self._anchored(Site(statement.iter, statement.iter, names, structural=True))
+                self._bodies(statement, names | _targets([statement.target]))
             case ast.With() | ast.AsyncWith() | ast.Try():
-                yield from self._bodies(statement, names | bound_names([statement]))
+                self._bodies(statement, names | bound_names([statement]))
 
-    def _header(self, site: Site) -> Iterator[Site]:
+    def _anchored(self, site: Site) -> None:
         if self.source.within(site.anchor):
-            yield from _expressions(site)
+            _find(site, self.found)
 
-    def _bodies(self, statement: ast.stmt, names: frozenset[str]) -> Iterator[Site]:
-        for field, value in ast.iter_fields(statement):
-            if field in ("body", "orelse", "finalbody"):
-                yield from self.statements(value, names)
-            elif field == "handlers":
+    def _bodies(self, statement: ast.stmt, names: frozenset[str]) -> None:
+        for name, value in ast.iter_fields(statement):
+            if name in ("body", "orelse", "finalbody"):
+                self.statements(value, names)
+            elif name == "handlers":
                 for handler in value:
-                    yield from self.statements(handler.body, names)
+                    self.statements(handler.body, names)
 
 
-def _expressions(site: Site) -> Iterator[Site]:
-    """Yields the site itself if it may be replaced, then the sites inside its expression."""
+def _find(site: Site, found: list[Site]) -> None:
+    """Adds the site itself if it may be replaced, then the sites inside its expression."""
     node = site.node
-    if _textual(node):
-        return
     match node:
+        case ast.Name():
+            found.append(site)
+            return
+        case ast.Constant():
+            if number(node) is not None:
+                found.append(site)
+            return
+        case ast.BinOp() | ast.Compare() if _textual(node):
+            return
         case ast.Compare() | ast.BoolOp() | ast.UnaryOp(op=ast.Not()):
-            yield site._replace(truth=True)
+            found.append(site._replace(truth=True))
         case (
-            ast.Name() | ast.Attribute() | ast.Call() | ast.Subscript() | ast.BinOp() | ast.IfExp()
-        ):
-            yield site
-        case ast.UnaryOp():
-            yield site
-        case _ if number(node) is not None:
-            yield site
-    if number(node) is None:
-        for inner in _operands(site):
-            yield from _expressions(inner)
+            ast.BinOp() | ast.Call() | ast.Attribute() | ast.Subscript()
+            | ast.UnaryOp() | ast.IfExp()
+        ):  # fmt: skip
+            found.append(site)
+    for inner in _operands(site):
+        _find(inner, found)
 
 
-def _operands(site: Site) -> Iterator[Site]:
-    """Yields the expressions one level below a site, whether or not they may be replaced."""
-    site = site._replace(exponent=False)
-    match site.node:
-        case ast.Call(args=arguments, keywords=keywords) as call:
-            sizing = site.structural or _called(call) in _SIZING
-            for argument in arguments:
-                yield site._replace(node=argument, structural=sizing)
+def _operands(site: Site) -> Sequence[Site]:
+    """Returns the expressions one level below a site, whether or not they may be replaced."""
+    node, anchor, names, _, _, structural = site
+    parts: Sequence[ast.expr] = ()
+    match node:
+        case ast.BinOp(left=left, op=op, right=right):
+            power = isinstance(op, ast.Pow)
+            return (
+                Site(left, anchor, names, False, False, structural),
+                Site(right, anchor, names, False, power, structural),
+            )
+        case ast.Call(args=arguments, keywords=keywords):
+            sizing = structural or _called(node) in _SIZING
+            inner = [Site(argument, anchor, names, structural=sizing) for argument in arguments]
             for keyword in keywords:
                 integer = isinstance(number(keyword.value), int)  # axis=0, size=3
-                yield site._replace(node=keyword.value, structural=sizing or integer)
-        case ast.BinOp(left=left, op=op, right=right):
-            yield site._replace(node=left)
-            yield site._replace(node=right, exponent=isinstance(op, ast.Pow))
-        case ast.BoolOp(values=parts) | ast.List(elts=parts) | ast.Tuple(elts=parts):
-            for part in parts:
-                yield site._replace(node=part)
-        case ast.UnaryOp(operand=operand):
-            yield site._replace(node=operand)
+                inner.append(Site(keyword.value, anchor, names, structural=sizing or integer))
+            return inner
+        case ast.UnaryOp(operand=operand) if number(node) is None:
+            parts = (operand,)
+        case ast.BoolOp(values=elements) | ast.List(elts=elements) | ast.Tuple(elts=elements):
+            parts = elements
         case ast.Compare(left=left, comparators=others):
-            for part in (left, *others):
-                yield site._replace(node=part)
+            parts = (left, *others)
         case ast.IfExp(test=test, body=body, orelse=orelse):
-            for part in (test, body, orelse):
-                yield site._replace(node=part)
-        case ast.Lambda(args=arguments, body=body):
-            yield site._replace(node=body, names=site.names.union(argument_names(arguments)))
+            parts = (test, body, orelse)
+        case ast.Lambda(args=parameters, body=body):
+            parts, names = (body,), names.union(argument_names(parameters))
         case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() as comprehension:
-            bound = _targets([part.target for part in comprehension.generators])
-            yield site._replace(node=comprehension.elt, names=site.names | bound)
+            parts = (comprehension.elt,)
+            names = names | _targets([part.target for part in comprehension.generators])
+    return [Site(part, anchor, names, structural=structural) for part in parts]
 
 
 def _targets(targets: Sequence[ast.expr]) -> frozenset[str]:
@@ -230,13 +234,13 @@ def _textual(node: ast.expr) -> bool:
     """Returns whether an expression works on text or identity, where arithmetic has no meaning."""
     match node:
         case ast.BinOp(left=left, right=right):
-            return any(isinstance(side, ast.JoinedStr) or _string(side) for side in (left, right))
+            return _string(left) or _string(right) or ast.JoinedStr in (type(left), type(right))
         case ast.Compare(left=left, ops=ops, comparators=others):
-            return any(
-                isinstance(op, ast.In | ast.NotIn | ast.Is | ast.IsNot) for op in ops
-            ) or any(_string(side) for side in (left, *others))
+            return any(isinstance(op, _IDENTITY) for op in ops) or any(
+                _string(side) for side in (left, *others)
+            )
     return False
 
 
 def _string(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
+    return isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes))

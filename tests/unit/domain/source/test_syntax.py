@@ -8,11 +8,15 @@ import pytest
 from app.domain.source import syntax
 from app.domain.source.syntax import (
     nodes,
+    numbered_locals,
     remembered,
+    shared_tree,
+    statements,
     syntax_fault,
     syntax_tree,
     tree_text,
     unbound_names,
+    with_replaced,
 )
 
 
@@ -92,4 +96,50 @@ def test_trees_have_one_text_if_their_dumps_are_equal() -> None:
     trees = [ast.parse(text) for text in (*TEXTS, *(f"\n{text}# same\n" for text in TEXTS))]
 
     for one, other in itertools.product(trees, trees):
-        assert (tree_text(one) == tree_text(other)) == (ast.dump(one) == ast.dump(other))
+        assert (tree_text(one, {}) == tree_text(other, {})) == (ast.dump(one) == ast.dump(other))
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_statements_are_those_of_a_walk(text: str) -> None:
+    tree = ast.parse(text)
+    kinds = ast.Module | ast.stmt | ast.ExceptHandler | ast.match_case
+
+    assert statements(tree) == [node for node in ast.walk(tree) if isinstance(node, kinds)]
+
+
+def test_a_replacement_leaves_the_tree_as_it_was() -> None:
+    tree = ast.parse("def f(a):\n    if a < 1:\n        return [a, -2]\n")
+    before = ast.dump(tree)
+    [number] = [node for node in ast.walk(tree) if isinstance(node, ast.UnaryOp)]
+
+    changed = with_replaced(tree, {number: ast.Name("b", ast.Load())})
+
+    assert ast.unparse(changed) == "def f(a):\n    if a < 1:\n        return [a, b]"
+    assert ast.dump(tree) == before
+    assert with_replaced(tree, {}) is tree
+
+
+def test_a_text_has_the_replacements_of_nodes_in_replacements() -> None:
+    tree = ast.parse("def f(a):\n    b = a\n    return b\n")
+    [function] = tree.body
+    bare = ast.parse("def f(a):\n    return a\n").body[0]
+    assert isinstance(bare, ast.FunctionDef)
+    [read] = [node for node in ast.walk(bare) if isinstance(node, ast.Return)]
+
+    text = tree_text(tree, {function: bare, read: ast.Return(ast.Name("c", ast.Load()))})
+
+    assert text == tree_text(ast.parse("def f(a):\n    return c\n"), {})
+
+
+def test_locals_are_numbered_in_the_order_of_the_text_of_each_function() -> None:
+    tree = ast.parse("def f(a):\n    y, x = a\n    return x\ndef g(b):\n    z = b\n    return z\n")
+
+    text = ast.unparse(with_replaced(tree, numbered_locals(tree)))
+
+    assert text == ast.unparse(tree).replace("y", "local 0").replace("x", "local 1").replace(
+        "z", "local 0"
+    )
+
+
+def test_the_checks_of_a_text_share_its_tree() -> None:
+    assert shared_tree("shared = 1\n") is shared_tree("shared = 1\n")
