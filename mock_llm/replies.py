@@ -195,7 +195,7 @@ def _mended(source: str, prompt: str) -> tuple[str, str] | None:
     """Returns a program without the line that its prompt names as failed; None if it names none."""
     named = [line for below in _below(_FAILED, prompt)[:1] for line in _FAILED_LINE.findall(below)]
     lines = source.split("\n")
-    if not named or not 0 < (number := int(named[-1][0])) <= len(lines):
+    if not named or not 0 < (number := int(named[-1])) <= len(lines):
         return None
     line = lines[number - 1]
     indentation = line[: len(line) - len(line.lstrip())]

@@ -106,6 +106,16 @@ def test_a_strategist_gets_as_many_different_directions_as_it_asks_for():
     assert len({one.text for one in read_directions(Completion(reply), 9)}) == 3
 
 
+def test_the_line_that_failed_is_removed_whatever_its_number():
+    lines = [f"x{n} = {n}" for n in range(1, 13)]
+    source = "\n".join(lines)
+    prompt = f"# Current program, which failed\n\n```python\n{source}\n```\n\nline 12: NameError\n"
+    reply = mutating_reply(prompt, prompt, Random(1))
+    assert "line 12 failed and is removed" in reply
+    assert "x1 = 1\n" in reply
+    assert "x12" not in reply
+
+
 def test_a_prompt_without_a_program_gets_a_reply_without_code():
     assert "```" not in mutating_reply("hello", "hello", Random(0))
 
