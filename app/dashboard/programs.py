@@ -141,7 +141,7 @@ def program_document(
         ],
         children=[
             ChildDocument(child.program.id, child.fitness, child.changes)
-            for child in tx.programs.children(run.id, program, MOST_CHILDREN)
+            for child in tx.programs.children(run.id, program, MOST_CHILDREN)()
         ],
     )
 

@@ -191,7 +191,10 @@ class Runs(Protocol):
 
 
 class Programs(Protocol):
-    """Programs by content, and what a run knows of them."""
+    """Programs by content, and what a run knows of them.
+
+    Reads that return a function are one round trip, made when the first of them is called.
+    """
 
     def put(self, programs: Sequence[Program]) -> None: ...
     def get(self, ids: Sequence[ProgramId]) -> dict[ProgramId, Program]: ...
@@ -203,8 +206,8 @@ class Programs(Protocol):
 
     def records(
         self, run: int, ids: Sequence[ProgramId], *, measured: bool
-    ) -> dict[ProgramId, ProgramRecord]:
-        """Returns programs with their fitness in this run.
+    ) -> Callable[[], dict[ProgramId, ProgramRecord]]:
+        """Gives programs with their fitness in this run.
 
         Args:
           run: The run.
@@ -213,12 +216,16 @@ class Programs(Protocol):
         """
         ...
 
-    def children(self, run: int, parent: ProgramId, limit: int) -> tuple[ProgramRecord, ...]:
-        """Returns the parent's evaluated children, newest first."""
+    def children(
+        self, run: int, parent: ProgramId, limit: int
+    ) -> Callable[[], tuple[ProgramRecord, ...]]:
+        """Gives the parent's evaluated children, newest first."""
         ...
 
-    def ancestry(self, run: int, program: ProgramId, *, ancestors: int, failures: int) -> Ancestry:
-        """Returns up to so many ancestors of a program, and failed children of it and of them."""
+    def ancestry(
+        self, run: int, program: ProgramId, *, ancestors: int, failures: int
+    ) -> Callable[[], Ancestry]:
+        """Gives up to so many ancestors of a program, and failed children of it and of them."""
         ...
 
     def failed(

@@ -4,14 +4,23 @@ import _thread
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
 from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import Connection, create_engine, event
+from sqlalchemy import Connection, create_engine, event, text
 
-from app.adapters.store.driver import connect, row, rows, rows_later, together, value, values, write
+from app.adapters.store.driver import (
+    commit,
+    connect,
+    count,
+    row,
+    rows,
+    rows_later,
+    value,
+    values,
+    write,
+)
 
 _KEPT = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE %(text)s"
 
@@ -68,15 +77,13 @@ def test_a_statement_is_prepared_once_for_each_kind_of_its_values(c: Connection)
 
 
 def test_statements_stay_prepared_when_a_transaction_is_rolled_back(c: Connection) -> None:
-    with together(c):
-        write(c, "SELECT %(n)s AS kept_together", {"n": 1})
+    write(c, "SELECT %(n)s AS kept_together", {"n": 1})
     assert value(c, "SELECT %(n)s AS kept", {"n": 1}) == 1
     driver_of(c).execute("SELECT 1", prepare=True)  # which the driver would forget with all others
     driver_of(c).rollback()
 
+    write(c, "SELECT %(n)s AS kept_together", {"n": 2})
     assert value(c, "SELECT %(n)s AS kept", {"n": 2}) == 2
-    with together(c):
-        write(c, "SELECT %(n)s AS kept_together", {"n": 2})
     assert value(c, _KEPT, {"text": "% AS kept%"}) == 2
 
 
@@ -99,61 +106,67 @@ def test_a_statement_that_cannot_be_prepared_raises_the_same_each_time(c: Connec
 
 def test_what_is_written_is_counted_and_lost_with_its_transaction(c: Connection) -> None:
     write(c, "CREATE TEMPORARY TABLE counted (n int)", {})
-    driver_of(c).commit()
+    commit(c)
     fill = "INSERT INTO counted SELECT generate_series(1, %(n)s)"
-    assert write(c, fill, {"n": 3}) == 3
+    assert count(c, fill, {"n": 3}) == 3
+    write(c, fill, {"n": 2})
     driver_of(c).rollback()
     assert value(c, "SELECT count(*) FROM counted", {}) == 0
 
 
-def test_statements_that_are_sent_together_are_committed_in_one_go(c: Connection) -> None:
+def test_statements_that_are_postponed_are_committed_in_one_go(c: Connection) -> None:
     write(c, "CREATE TEMPORARY TABLE filled (n int)", {})
-    with together(c):
-        write(c, "INSERT INTO filled VALUES (%(n)s)", {"n": 5})
-        read = rows_later(c, "SELECT n + 1 AS next FROM filled", {})
+    write(c, "INSERT INTO filled VALUES (%(n)s)", {"n": 5})
+    read = rows_later(c, "SELECT n + 1 AS next FROM filled", {})
+    commit(c)
     [found] = read()
     assert found.next == 6
     driver_of(c).rollback()  # there is nothing left to roll back
     assert values(c, "SELECT n FROM filled", {}) == [5]
 
 
-def test_rows_that_are_needed_among_statements_sent_together_come_at_once(c: Connection) -> None:
-    write(c, "CREATE TEMPORARY TABLE locked (n int)", {})
-    with together(c):
-        write(c, "INSERT INTO locked VALUES (%(n)s)", {"n": 7})
-        assert value(c, "SELECT max(n) FROM locked", {}) == 7
-        write(c, "INSERT INTO locked VALUES (%(n)s)", {"n": 8})
+def test_one_statement_with_its_commit_is_a_transaction(c: Connection) -> None:
+    write(c, "CREATE TEMPORARY TABLE alone (n int)", {})
+    commit(c)
+    write(c, "INSERT INTO alone VALUES (%(n)s)", {"n": 5})
+    commit(c)
     driver_of(c).rollback()
-    assert values(c, "SELECT n FROM locked ORDER BY n", {}) == [7, 8]
+    assert values(c, "SELECT n FROM alone", {}) == [5]
+
+
+def test_what_is_postponed_comes_before_what_is_awaited(c: Connection) -> None:
+    write(c, "CREATE TEMPORARY TABLE ordered (n int)", {})
+    write(c, "INSERT INTO ordered VALUES (%(n)s)", {"n": 7})
+    assert value(c, "SELECT max(n) FROM ordered", {}) == 7
+    write(c, "INSERT INTO ordered VALUES (%(n)s)", {"n": 8})
+    assert c.execute(text("SELECT max(n) FROM ordered")).scalar() == 8
+    least = rows_later(c, "SELECT min(n) AS n FROM ordered", {})
+    write(c, "DELETE FROM ordered", {})
+    assert least()[0].n == 7
+    commit(c)
+    assert values(c, "SELECT n FROM ordered", {}) == []
 
 
 def test_a_fault_among_statements_sent_together_commits_none_of_them(c: Connection) -> None:
     write(c, "CREATE TEMPORARY TABLE refused (n int CHECK (n < 3))", {})
-    driver_of(c).commit()
+    commit(c)
     fill = "INSERT INTO refused VALUES (%(n)s)"
-    with pytest.raises(psycopg.errors.CheckViolation), together(c):
-        [write(c, fill, {"n": n}) for n in (1, 5, 2)]
+    for n in (1, 5, 2):
+        write(c, fill, {"n": n})
+    with pytest.raises(psycopg.errors.CheckViolation):
+        commit(c)
     driver_of(c).rollback()
     assert values(c, "SELECT n FROM refused", {}) == []
-    assert write(c, fill, {"n": 2}) == 1
+    assert count(c, fill, {"n": 2}) == 1
 
 
-def test_an_exception_among_statements_sent_together_commits_none_of_them(c: Connection) -> None:
-    write(c, "CREATE TEMPORARY TABLE left_open (n int)", {})
-    driver_of(c).commit()
-    fill = "INSERT INTO left_open VALUES (%(n)s)"
-    with pytest.raises(KeyError, match="n"), together(c):
-        [write(c, fill, params) for params in ({"n": 1}, {"missing": 1})]
-    driver_of(c).rollback()
-    assert values(c, "SELECT n FROM left_open", {}) == []
-
-
-def test_statements_sent_together_on_a_connection_that_ended_are_operational_errors(
+def test_what_is_postponed_on_a_connection_that_ended_is_an_operational_error(
     c: Connection, database: str
 ) -> None:
     end(c, database)
-    with pytest.raises(psycopg.OperationalError), together(c):
-        write(c, "SELECT %(n)s", {"n": 1})
+    write(c, "SELECT %(n)s", {"n": 1})
+    with pytest.raises(psycopg.OperationalError):
+        commit(c)
     assert driver_of(c).closed
     c.invalidate()
 
@@ -171,7 +184,9 @@ def test_a_statement_on_a_connection_that_the_server_ended_is_an_operational_err
 def test_an_interrupt_ends_a_statement_that_waits(c: Connection, at_once: bool) -> None:
     threading.Timer(0.3, _thread.interrupt_main).start()
     began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), together(c) if at_once else nullcontext():
+    if at_once:
+        write(c, "SELECT %(n)s", {"n": 1})
+    with pytest.raises(KeyboardInterrupt):
         value(c, "SELECT pg_sleep(%(seconds)s)", {"seconds": 60})
     assert time.monotonic() - began < 30
     if driver_of(c).closed:  # between two results

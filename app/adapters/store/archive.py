@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from app.adapters.store.codec import elite_of
-from app.adapters.store.driver import row, rows, value, write
+from app.adapters.store.driver import count, row, rows, value, write
 from app.adapters.store.runs import as_json
 from app.domain.evaluation import CaseId
 from app.domain.program import ProgramId
@@ -291,7 +291,7 @@ class SqlArchive:
     def put_cell(
         self, run: int, island: int, cell: Cell, *, seen: IslandView | None = None
     ) -> bool:
-        put = write(
+        put = count(
             self._c,
             _PUT,
             {

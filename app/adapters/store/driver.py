@@ -9,10 +9,9 @@ import itertools
 import re
 import select
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import lru_cache
-from typing import Any, TypeAlias
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any, NamedTuple, TypeAlias
 
 import psycopg
 from psycopg import generators
@@ -21,13 +20,42 @@ from psycopg.pq import ExecStatus, Format, TransactionStatus
 from sqlalchemy import Connection
 
 _MakeRow: TypeAlias = Callable[[Sequence[Any]], Any]
+_Key: TypeAlias = tuple[bytes, tuple[int, ...]]
+_Take: TypeAlias = Callable[[bytes, Any], object]
 
 _PLACE = re.compile(r"%\((\w+)\)s|%%")
 _STATEMENTS = 512
 _numbers = itertools.count()
 """Of prepared statements: a name is never used again."""
 _SUCCESS = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
+_IDLE = TransactionStatus.IDLE
 _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
+
+
+def _nothing(name: bytes, result: object) -> None:
+    """Takes the result of what is only written."""
+
+
+def _written(name: bytes, result: Any) -> int:  # noqa: ARG001
+    """Returns how many rows a statement wrote."""
+    return int(result.command_tuples)
+
+
+class _Statement(NamedTuple):
+    """A statement with its parameters, and what takes its name and its result.
+
+    Attributes:
+      key: Its text and the types of its parameters: by these it is prepared once.
+    """
+
+    key: _Key
+    values: Sequence[Any]
+    formats: Sequence[Format] | None
+    take: _Take
+
+
+_BEGIN = _Statement((b"BEGIN", ()), (), (), _nothing)
+_COMMIT = _Statement((b"COMMIT", ()), (), (), _nothing)
 
 
 class DriverConnection(psycopg.Connection[Any]):
@@ -36,82 +64,80 @@ class DriverConnection(psycopg.Connection[Any]):
     A cursor of the driver looks up anew, for each statement, how its parameters and columns are
     converted, which takes four times as long as all else that the client does for it.  Here these
     are kept for as long as the connection, and so are the prepared statements.
+
+    What is only written is postponed: it is sent in one round trip with the next statement whose
+    result is awaited, or with the commit, and so is the beginning of a transaction.  A fault of it
+    is raised there.
     """
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
         """See `psycopg.Connection`."""
         super().__init__(*args, **keywords)
         self._converter = Transformer(self)
-        self._names: dict[tuple[bytes, tuple[int, ...]], bytes] = {}
+        self._names: dict[_Key, bytes] = {}
         self._makers: dict[bytes, _MakeRow] = {}
-        self._queued: list[Callable[[Any], object]] | None = None
+        self._postponed: list[_Statement] = []
 
-    def fetch(
-        self, statement: str, params: Mapping[str, Any], make_row: _MakeRow | None = None
-    ) -> list[Any]:
-        """Returns the rows of a statement, made by `make_row`, or as named tuples.
+    def rows(self, statement: str, params: Mapping[str, Any]) -> list[Any]:
+        """Returns the rows of a statement as named tuples.
 
         Raises:
-          psycopg.Error: As a cursor does.
+          psycopg.Error: As a cursor does, for this statement or for one that was postponed.
         """
-        if self._queued is not None:
-            read = self.fetch_later(statement, params, make_row)
-            self._exchange()
-            return read()
-        name = self._send(statement, params)
-        return self._rows(name, self._result(), make_row)
+        found: list[Any] = self._sent(self._bound(statement, params, self._named_rows))
+        return found
 
-    def fetch_later(
-        self, statement: str, params: Mapping[str, Any], make_row: _MakeRow | None = None
-    ) -> Callable[[], list[Any]]:
-        """Sends a statement of `together`; returns a function that gives its rows afterwards."""
-        assert self._queued is not None
-        name, found = self._send(statement, params), []
-        self._queued.append(lambda result: found.append(self._rows(name, result, make_row)))
-        return lambda: found[0]
+    def tuples(self, statement: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """Returns the rows of a statement; see `rows`."""
+        found: list[tuple[Any, ...]] = self._sent(self._bound(statement, params, self._tuples))
+        return found
 
-    def write(self, statement: str, params: Mapping[str, Any]) -> int:
-        """Returns how many rows a statement wrote, -1 where it is not known; see `fetch`."""
-        self._send(statement, params)
-        if self._queued is not None:
-            self._queued.append(_nothing)
-            return -1
-        written = self._result().command_tuples
-        return -1 if written is None else int(written)
+    def rows_later(self, statement: str, params: Mapping[str, Any]) -> Callable[[], list[Any]]:
+        """Postpones a statement; returns a function that gives its rows, after the commit too."""
+        found: list[list[Any]] = []
 
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """Sends the statements of the block and a commit after them, and then waits once for all.
+        def take(name: bytes, result: Any) -> None:
+            found.append(self._named_rows(name, result))
+
+        def read() -> list[Any]:
+            if not found:
+                self._sent(self._postponed.pop())
+            return found[0]
+
+        self._postponed.append(self._bound(statement, params, take))
+        return read
+
+    def write(self, statement: str, params: Mapping[str, Any]) -> None:
+        """Postpones a statement that returns nothing."""
+        self._postponed.append(self._bound(statement, params, _nothing))
+
+    def count(self, statement: str, params: Mapping[str, Any]) -> int:
+        """Returns how many rows a statement wrote; see `rows`."""
+        return int(self._sent(self._bound(statement, params, _written)))
+
+    def cursor(self, *args: Any, **keywords: Any) -> Any:
+        """Returns a cursor of the driver, whose statements come after those that were postponed."""
+        if self._postponed:
+            self._sent(self._postponed.pop())
+        return super().cursor(*args, **keywords)
+
+    def commit(self) -> None:
+        """Commits, in one round trip with what was postponed.
 
         Raises:
-          psycopg.Error: What the first of them that failed led to; the others had no effect.
+          psycopg.Error: What the first statement that failed led to; nothing is committed then.
         """
-        connection = self.pgconn
-        connection.enter_pipeline_mode()
-        self._queued = []
-        try:
-            yield
-            self._send_command(b"COMMIT")
-            self._exchange()
-        except BaseException:
-            if self._queued:
-                with suppress(psycopg.Error):  # of the block is the one that counts
-                    self._exchange()
-            raise
-        finally:
-            self._queued = None
-            try:
-                connection.exit_pipeline_mode()
-            except psycopg.Error:  # it has ended, or was interrupted between two results
-                self.close()
+        if self._postponed or self.pgconn.transaction_status != _IDLE:
+            self._sent(_COMMIT)
 
     def rollback(self) -> None:
         """Ends the transaction, and keeps the prepared statements, unlike the driver's own.
 
-        None of them names a table that a transaction made.
+        None of them names a table that a transaction made.  What was postponed is never sent.
         """
+        self._postponed.clear()
         status = self.pgconn.transaction_status
-        if status == TransactionStatus.IDLE:
+        if status == _IDLE:
             return  # as it goes back to the pool
         if status in _OPEN:
             self.pgconn.send_query(b"ROLLBACK")
@@ -121,50 +147,80 @@ class DriverConnection(psycopg.Connection[Any]):
         self._names.clear()
         self._makers.clear()
 
-    def _send(self, statement: str, params: Mapping[str, Any]) -> bytes:
-        """Sends a statement, and before it what it needs; returns the name that it is kept by."""
+    def _bound(self, statement: str, params: Mapping[str, Any], take: _Take) -> _Statement:
         text, order = _numbered(statement)
-        converter, connection = self._converter, self.pgconn
+        converter = self._converter
         values = converter.dump_sequence(
             [params[name] for name in order], [PyFormat.AUTO] * len(order)
         )
-        key, formats = (text, converter.types or ()), converter.formats
-        idle = connection.transaction_status == TransactionStatus.IDLE
-        if idle and not self._queued and not self.autocommit:
-            self._send_command(b"BEGIN")
+        return _Statement((text, converter.types or ()), values, converter.formats, take)
+
+    def _sent(self, last: _Statement) -> Any:
+        """Sends what was postponed, and a statement after it, and waits once for all.
+
+        Returns:
+          What the last one's `take` returns.
+        """
+        before = self._postponed
+        if self.pgconn.transaction_status == _IDLE and not self.autocommit:
+            if last is _COMMIT and len(before) == 1:  # a statement alone is a transaction
+                last = before.pop()
+            else:
+                before.insert(0, _BEGIN)
+        if not before:
+            return self._alone(last)
+        self._postponed = []
+        return self._together([*before, last])
+
+    def _alone(self, statement: _Statement) -> Any:
+        """Sends a statement; see `_sent`."""
+        key, values, formats, take = statement
         name = self._names.get(key)
         if name is None:
-            name = b"evoqueue_%d" % next(_numbers)
-            connection.send_prepare(name, *key)
-            if self._queued is None:
-                self._result()
-                self._names[key] = name
-            else:
-                self._queued.append(lambda _: self._names.setdefault(key, name))
-        connection.send_query_prepared(name, values, formats, Format.TEXT)
+            name = self._prepare(key)
+            self._result()
+            self._names[key] = name
+        self.pgconn.send_query_prepared(name, values, formats, Format.TEXT)
+        return take(name, self._result())
+
+    def _together(self, statements: Sequence[_Statement]) -> Any:
+        """Sends statements in libpq's pipeline; see `_sent`."""
+        connection = self.pgconn
+        takers: list[tuple[_Take, bytes]] = []
+        connection.enter_pipeline_mode()
+        try:
+            for key, values, formats, take in statements:
+                name = self._names.get(key)
+                if name is None:
+                    name = self._prepare(key)
+                    takers.append((partial(self._keep, key), name))
+                connection.send_query_prepared(name, values, formats, Format.TEXT)
+                takers.append((take, name))
+            connection.pipeline_sync()
+            _send_all(connection)
+            answers = self.wait(_answers(connection, len(takers)))
+        finally:
+            try:
+                connection.exit_pipeline_mode()
+            except psycopg.Error:  # it has ended, or was interrupted between two results
+                self.close()
+        taken = None
+        for (take, name), answer in zip(takers, answers, strict=True):
+            taken = take(name, self._succeeded(answer))
+        return taken
+
+    def _prepare(self, key: _Key) -> bytes:
+        """Sends a statement to be prepared; returns the name that it is kept by."""
+        name = b"evoqueue_%d" % next(_numbers)
+        self.pgconn.send_prepare(name, *key)
         return name
 
-    def _send_command(self, command: bytes) -> None:
-        if self._queued is None:
-            self.pgconn.send_query(command)
-            self._result()
-        else:  # where only the protocol of prepared statements may be used
-            self.pgconn.send_query_params(command, None)
-            self._queued.append(_nothing)
+    def _keep(self, key: _Key, name: bytes, result: object) -> None:  # noqa: ARG002
+        self._names.setdefault(key, name)
 
     def _result(self) -> Any:
         """Waits for the result of what was sent; raises what a cursor would."""
         return self._succeeded(self.wait(generators.execute(self.pgconn)))
-
-    def _exchange(self) -> None:
-        """Waits for the results of all that was sent together, and hands each on."""
-        queued, self._queued = self._queued or [], []
-        self.pgconn.pipeline_sync()
-        _send_all(self.pgconn)
-        results = [self.wait(generators.fetch_many(self.pgconn)) for _ in queued]
-        self.wait(generators.fetch_many(self.pgconn))  # that all have been there
-        for take, each in zip(queued, results, strict=True):
-            take(self._succeeded(each))
 
     def _succeeded(self, results: Sequence[Any]) -> Any:
         for result in results:
@@ -172,17 +228,22 @@ class DriverConnection(psycopg.Connection[Any]):
                 raise psycopg.errors.error_from_result(result, encoding=self.info.encoding)
         return results[-1]
 
-    def _rows(self, name: bytes, result: Any, make_row: _MakeRow | None) -> list[Any]:
-        converter, count = self._converter, result.ntuples
-        if not count:
+    def _named_rows(self, name: bytes, result: Any) -> list[Any]:
+        if not result.ntuples:
             return []
+        make_row = self._makers.get(name)
         if make_row is None:
-            make_row = self._makers.get(name)
-            if make_row is None:
-                columns = tuple((result.fname(n) or b"").decode() for n in range(result.nfields))
-                make_row = self._makers[name] = _named(columns)
+            columns = tuple((result.fname(n) or b"").decode() for n in range(result.nfields))
+            make_row = self._makers[name] = _named(columns)
+        return self._loaded(result, make_row)
+
+    def _tuples(self, name: bytes, result: Any) -> list[Any]:  # noqa: ARG002
+        return self._loaded(result, tuple)
+
+    def _loaded(self, result: Any, make_row: _MakeRow) -> list[Any]:
+        converter = self._converter
         converter.set_pgresult(result)
-        made = converter.load_rows(0, count, make_row)
+        made = converter.load_rows(0, result.ntuples, make_row)
         converter.set_pgresult(None)  # which keeps no large result until the next statement
         return made
 
@@ -192,8 +253,13 @@ def connect(arguments: Sequence[Any], parameters: Mapping[str, Any]) -> DriverCo
     return DriverConnection.connect(*arguments, **parameters)
 
 
-def _nothing(result: object) -> None:
-    """Takes the result of what is only written."""
+def _answers(connection: psycopg.pq.abc.PGconn, n: int) -> Generator[Any, Any, list[Sequence[Any]]]:
+    """Waits for the results of so many statements, and for the note that all have been there."""
+    answers = []
+    for _ in range(n):
+        answers.append((yield from generators.fetch_many(connection)))
+    yield from generators.fetch_many(connection)
+    return answers
 
 
 @lru_cache(_STATEMENTS)
@@ -222,24 +288,24 @@ def rows(c: Connection, statement: str, params: Mapping[str, Any]) -> list[Any]:
       statement: SQL with `%(name)s` where a value goes.
       params: The values by name.
     """
-    return _driver(c).fetch(statement, params)
+    return _driver(c).rows(statement, params)
 
 
 def row(c: Connection, statement: str, params: Mapping[str, Any]) -> Any:
     """Returns the first row, or None; see `rows`."""
-    found = _driver(c).fetch(statement, params)
+    found = _driver(c).rows(statement, params)
     return found[0] if found else None
 
 
 def value(c: Connection, statement: str, params: Mapping[str, Any]) -> Any:
     """Returns the first column of the first row, or None; see `rows`."""
-    found = _driver(c).fetch(statement, params, tuple)
+    found = _driver(c).tuples(statement, params)
     return found[0][0] if found else None
 
 
 def values(c: Connection, statement: str, params: Mapping[str, Any]) -> list[Any]:
     """Returns the first column of every row; see `rows`."""
-    return [record[0] for record in _driver(c).fetch(statement, params, tuple)]
+    return [record[0] for record in _driver(c).tuples(statement, params)]
 
 
 def stream(c: Connection, statement: str, params: Mapping[str, Any]) -> Iterator[Any]:
@@ -250,22 +316,28 @@ def stream(c: Connection, statement: str, params: Mapping[str, Any]) -> Iterator
             yield record[0]
 
 
-def write(c: Connection, statement: str, params: Mapping[str, Any]) -> int:
-    """Runs a statement that returns nothing; returns how many rows it wrote."""
-    return _driver(c).write(statement, params)
-
-
 def rows_later(c: Connection, statement: str, params: Mapping[str, Any]) -> Callable[[], list[Any]]:
-    """Sends a statement of `together`; returns a function that gives its rows after the end."""
-    return _driver(c).fetch_later(statement, params)
+    """Postpones a statement; returns a function that gives its rows, after the commit too.
 
-
-def together(c: Connection) -> AbstractContextManager[None]:
-    """Sends the statements of the block and a commit at once; SQLAlchemy still ends its part.
-
-    Errors are raised at the end, and nothing is committed then.
+    It is sent with the next one whose result is awaited, with the commit, or when its rows are
+    asked for.
     """
-    return _driver(c).together()
+    return _driver(c).rows_later(statement, params)
+
+
+def write(c: Connection, statement: str, params: Mapping[str, Any]) -> None:
+    """Postpones a statement that returns nothing: it is sent with the next one, or the commit."""
+    _driver(c).write(statement, params)
+
+
+def count(c: Connection, statement: str, params: Mapping[str, Any]) -> int:
+    """Runs a statement that returns nothing; returns how many rows it wrote."""
+    return _driver(c).count(statement, params)
+
+
+def commit(c: Connection) -> None:
+    """Commits, in one round trip with what was postponed; SQLAlchemy still ends its part."""
+    _driver(c).commit()
 
 
 def _send_all(connection: psycopg.pq.abc.PGconn) -> None:
@@ -274,14 +346,14 @@ def _send_all(connection: psycopg.pq.abc.PGconn) -> None:
     Who tries once, and then waits for the answer to a statement larger than the buffers of the
     socket (1 to 2 MB), does so for ever, with the transaction's locks.
     """
-    poll = select.poll()
-    poll.register(connection.socket, select.POLLIN | select.POLLOUT)
     while connection.flush():
+        poll = select.poll()
+        poll.register(connection.socket, select.POLLIN | select.POLLOUT)
         if any(event & select.POLLIN for _, event in poll.poll()):
             connection.consume_input()
 
 
 def _driver(c: Connection) -> DriverConnection:
-    driver = c.connection.driver_connection
+    driver = c.connection.dbapi_connection  # `driver_connection` is the same, by way of the pool
     assert isinstance(driver, DriverConnection)
     return driver

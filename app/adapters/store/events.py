@@ -34,11 +34,6 @@ class SqlEvents:
         self._c = connection
         self._buffer: dict[int, list[Fact]] = {}
 
-    @property
-    def buffered(self) -> bool:
-        """Whether there are events to write."""
-        return bool(self._buffer)
-
     def emit(self, run: int, fact: Fact) -> None:
         self._buffer.setdefault(run, []).append(fact)
 

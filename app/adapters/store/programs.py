@@ -1,13 +1,13 @@
 """Programs and what a run knows of them."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, select
 
 from app.adapters.store import tables as t
 from app.adapters.store.codec import evaluation_of
-from app.adapters.store.driver import row, rows, value, values, write
+from app.adapters.store.driver import row, rows, rows_later, value, values, write
 from app.domain.evaluation import Evaluation, Failure, FailureKind, merged_metrics
 from app.domain.operator import (
     Aim,
@@ -192,26 +192,19 @@ class SqlPrograms:
 
     def records(
         self, run: int, ids: Sequence[ProgramId], *, measured: bool
-    ) -> dict[ProgramId, ProgramRecord]:
-        result = {}
-        for record in rows(self._c, _KNOWN, {"run": run, "ids": list(ids), "measured": measured}):
-            tested = [e for stored in record.evaluations or () if (e := evaluation_of(stored))]
-            own = [e for e in tested if record.id in e.scores or record.id in e.metrics]
-            result[record.id] = ProgramRecord(
-                program=Program(record.source, record.language),
-                fitness=record.fitness,
-                metrics=merged_metrics(record.id, own),
-                features={k: v for e in own for k, v in e.features.get(record.id, {}).items()},
-                artifacts={k: v for e in own for k, v in e.artifacts.items()},
-                changes=record.changes or "",
-            )
-        return result
+    ) -> Callable[[], dict[ProgramId, ProgramRecord]]:
+        params = {"run": run, "ids": list(ids), "measured": measured}
+        found = rows_later(self._c, _KNOWN, params)
+        return lambda: {record.id: _known(record) for record in found()}
 
-    def children(self, run: int, parent: ProgramId, limit: int) -> tuple[ProgramRecord, ...]:
-        result = rows(self._c, _CHILDREN, {"run": run, "parent": parent, "limit": limit})
-        return tuple(
+    def children(
+        self, run: int, parent: ProgramId, limit: int
+    ) -> Callable[[], tuple[ProgramRecord, ...]]:
+        params = {"run": run, "parent": parent, "limit": limit}
+        found = rows_later(self._c, _CHILDREN, params)
+        return lambda: tuple(
             ProgramRecord(Program(row.source, row.language), row.fitness, changes=row.changes)
-            for row in result
+            for row in found()
         )
 
     def failed(
@@ -265,13 +258,32 @@ class SqlPrograms:
         }
         return {(record.epoch, record.fingerprint) for record in rows(self._c, _CLAIM, params)}
 
-    def ancestry(self, run: int, program: ProgramId, *, ancestors: int, failures: int) -> Ancestry:
+    def ancestry(
+        self, run: int, program: ProgramId, *, ancestors: int, failures: int
+    ) -> Callable[[], Ancestry]:
         values = {"run": run, "program": program, "ancestors": ancestors, "failures": failures}
-        result = row(self._c, _ANCESTRY, values)
-        return Ancestry(
-            tuple(_ancestor(record) for record in result.ancestors or ()),
-            tuple(_failed(record) for record in result.failures or ()),
-        )
+        found = rows_later(self._c, _ANCESTRY, values)
+        return lambda: _ancestry(*found())
+
+
+def _known(record: Any) -> ProgramRecord:
+    tested = [e for stored in record.evaluations or () if (e := evaluation_of(stored))]
+    own = [e for e in tested if record.id in e.scores or record.id in e.metrics]
+    return ProgramRecord(
+        program=Program(record.source, record.language),
+        fitness=record.fitness,
+        metrics=merged_metrics(record.id, own),
+        features={k: v for e in own for k, v in e.features.get(record.id, {}).items()},
+        artifacts={k: v for e in own for k, v in e.artifacts.items()},
+        changes=record.changes or "",
+    )
+
+
+def _ancestry(result: Any) -> Ancestry:
+    return Ancestry(
+        tuple(_ancestor(record) for record in result.ancestors or ()),
+        tuple(_failed(record) for record in result.failures or ()),
+    )
 
 
 def _ancestor(record: Any) -> ProgramRecord:

@@ -15,7 +15,7 @@ from app.adapters.store.archive import SqlArchive
 from app.adapters.store.cohorts import SqlCohorts
 from app.adapters.store.completions import SqlCompletions
 from app.adapters.store.copies import SqlCopies
-from app.adapters.store.driver import connect, together, write
+from app.adapters.store.driver import commit, connect, write
 from app.adapters.store.events import SqlEvents
 from app.adapters.store.history import SqlHistory
 from app.adapters.store.leases import SqlLeases
@@ -97,11 +97,6 @@ class SqlTransaction:
         self.workers: ledger.Workers = SqlWorkers(connection)
         self.history: History = SqlHistory(connection)
 
-    @property
-    def postponed(self) -> bool:
-        """Whether there is anything left to write."""
-        return bool(self._last or self._events.buffered)
-
     def write_last(self) -> None:
         """Writes what was postponed; called once, right before the commit."""
         for postponed in self._last:
@@ -154,7 +149,6 @@ class SqlStore:
         """Opens a transaction; see `app.ports.protocols.Store.begin`."""
         try:
             with self._outage.outlast(self._engine.connect) as connection:
-                connection.begin()
                 tx = SqlTransaction(connection)
                 try:
                     if snapshot:
@@ -250,10 +244,10 @@ def _commit(connection: Connection, tx: SqlTransaction) -> None:
     commits: SQLAlchemy does not roll back after a failed commit, and the next user of the
     connection would find an aborted transaction.
     """
-    if tx.postponed:
-        with together(connection):
-            tx.write_last()
-    connection.commit()
+    tx.write_last()
+    commit(connection)
+    if connection.in_transaction():  # SQLAlchemy's own, which has run a statement
+        connection.commit()
 
 
 def _first_line(error: BaseException | None) -> str:
