@@ -1,6 +1,7 @@
 """Statements without the driver's cursors: what goes in, what comes out, and what is kept."""
 
 import _thread
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from app.adapters.store.driver import (
     values,
     write,
 )
+from app.domain.search.cohort import State
 
 _KEPT = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE %(text)s"
 
@@ -58,6 +60,29 @@ def test_values_of_all_kinds_arrive_and_come_back_under_their_names(c: Connectio
 
     assert (found.n, found.more, found.text, found.none) == (7, 8, "é'%s", None)
     assert (found.ids, found.document, found.share) == ([1, 2**40], {"a": [1.5]}, "100%")
+
+
+def test_lists_arrive_as_they_were(c: Connection) -> None:
+    statement = """
+        SELECT CAST(%(texts)s AS text[]) AS texts, CAST(%(numbers)s AS float8[]) AS numbers,
+            CAST(%(flags)s AS bool[]) AS flags, CAST(%(none)s AS int[]) AS none,
+            CAST(%(documents)s AS jsonb[]) AS documents
+    """
+    texts = ["", "NULL", 'a "b"', "c\\d", "{e,f}", " g\n", "é𝄞", None, State.CUT]
+    lists = {
+        "texts": texts,
+        "numbers": [1.5, -1e-300, 7, math.inf, None],
+        "flags": [True, False],
+        "none": [],
+        "documents": ['{"key": ["\\"", 1.5]}', "[]"],
+    }
+
+    [found] = rows(c, statement, lists)
+
+    assert found.texts == texts
+    assert found.numbers == lists["numbers"]
+    assert (found.flags, found.none) == ([True, False], [])
+    assert found.documents == [{"key": ['"', 1.5]}, []]
 
 
 def test_a_statement_without_rows_gives_none_and_empty_lists(c: Connection) -> None:

@@ -6,6 +6,7 @@ statement, and the driver's cursors: see `docs/decisions/hot-statements.md`.
 """
 
 import itertools
+import json
 import re
 import select
 from collections import namedtuple
@@ -15,7 +16,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import psycopg
 from psycopg import generators
-from psycopg.adapt import PyFormat, Transformer
+from psycopg.abc import Buffer
+from psycopg.adapt import Dumper, Loader, PyFormat, Transformer
 from psycopg.pq import ExecStatus, Format, TransactionStatus
 from sqlalchemy import Connection
 
@@ -32,6 +34,16 @@ _IDLE = TransactionStatus.IDLE
 _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
 
+_decode = json.JSONDecoder().decode
+
+
+def _element(value: object) -> str:
+    """Returns an element of an array as Postgres reads it."""
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return "NULL" if value is None else str(value)
+
+
 def _nothing(name: bytes, result: object) -> None:
     """Takes the result of what is only written."""
 
@@ -39,6 +51,23 @@ def _nothing(name: bytes, result: object) -> None:
 def _written(name: bytes, result: Any) -> int:  # noqa: ARG001
     """Returns how many rows a statement wrote."""
     return int(result.command_tuples)
+
+
+class _ArrayDumper(Dumper):
+    """Writes lists of numbers or texts, whose type Postgres takes from the statement.
+
+    The driver's own looks for the type of the elements in each list anew, three times.
+    """
+
+    def dump(self, obj: list[Any]) -> bytes:
+        return ("{" + ",".join(map(_element, obj)) + "}").encode()
+
+
+class _JsonLoader(Loader):
+    """Reads JSON as UTF-8, as Postgres sends it; the driver's own looks for the encoding first."""
+
+    def load(self, data: Buffer) -> Any:
+        return _decode(str(data, "utf-8"))
 
 
 class _Statement(NamedTuple):
@@ -73,6 +102,9 @@ class DriverConnection(psycopg.Connection[Any]):
     def __init__(self, *args: Any, **keywords: Any) -> None:
         """See `psycopg.Connection`."""
         super().__init__(*args, **keywords)
+        self.adapters.register_dumper(list, _ArrayDumper)
+        for kind in ("json", "jsonb"):
+            self.adapters.register_loader(kind, _JsonLoader)
         self._converter = Transformer(self)
         self._names: dict[_Key, bytes] = {}
         self._makers: dict[bytes, _MakeRow] = {}
