@@ -14,6 +14,7 @@ from app.domain.search.budget import Charge
 from app.domain.search.cohort import Cohort, ProposalId
 from app.domain.search.model_mix import WINDOW, addressed, answered_by
 from app.domain.search.refining import assigned, scheduled
+from app.domain.search.strategy import Strategy
 from app.domain.source.imports import ImportPolicy
 from app.engine.ask import Overtaken, Unaffordable, ask
 from app.engine.attempt import attempt
@@ -133,10 +134,11 @@ def _briefed(
     """Returns proposals with their brief; draws and counts parents where none were drawn before."""
     cohort = leased.cohort
     again = all(member.draft is not None for member in cohort.members)
-    drafts = _drafts(ctx, tx, run, cohort, count)
+    strategy = ctx.strategy(run)
+    drafts = _drafts(ctx, tx, run, strategy, cohort, count)
     problem, operator = ctx.problem(run.problem), ctx.operators[cohort.operator]
     brief = brief_of(tx, run, problem, operator, drafts)
-    if operator.asks_model and not again and not ctx.strategy(run).phases:
+    if operator.asks_model and not again and not strategy.phases:
         brief = scheduled(brief, run.rules.asking.refining)
     answers = tx.completions.of_conversation(leased.id, Asker.OPERATOR) if again else {}
     models = _models(tx, run, brief.drafts) if operator.asks_model else {}
@@ -156,14 +158,19 @@ def _models(tx: Transaction, run: Run, drafts: Sequence[Draft]) -> dict[int, str
 
 
 def _drafts(
-    ctx: Context, tx: Transaction, run: Run, cohort: Cohort, count: Callable[[ProgramId], None]
+    ctx: Context,
+    tx: Transaction,
+    run: Run,
+    strategy: Strategy,
+    cohort: Cohort,
+    count: Callable[[ProgramId], None],
 ) -> tuple[Draft, ...]:
     drawn = tuple(member.draft for member in cohort.members if member.draft is not None)
     if len(drawn) == len(cohort.members):
         return drawn
     making = partial(ctx.drawn.children, run.id)
     island = tx.archive.island(run.id, cohort.island, making=making)
-    strategy, operator = ctx.strategy(run), ctx.operators[cohort.operator]
+    operator = ctx.operators[cohort.operator]
     drafts = []
     for member in cohort.members:
         draft = draft_of(tx, run, strategy, operator, island, member.ordinal)

@@ -212,8 +212,7 @@ class _Saving:
         draws = bool(turn.drafts) and any(member.draft is None for member in turn.cohort.members)
         return [
             {
-                **asdict(completion),
-                "text": clean(completion.text),
+                **_columns(completion),
                 "nth": nth,
                 "draws": draws,
                 "cohort": turn.cohort.id,
@@ -248,6 +247,24 @@ def _kept(text: str, chars: int) -> str | None:
         return None
     cut = len(text) - chars
     return clean(f"{text[:chars]}\n… {cut} more characters" if cut > 0 else text)
+
+
+def _columns(completion: Completion) -> dict[str, Any]:
+    """Returns what a row holds of a completion; `asdict` would copy it deeply."""
+    return {
+        "text": clean(completion.text),
+        "model": completion.model,
+        "finish": completion.finish,
+        "prompt_tokens": completion.prompt_tokens,
+        "completion_tokens": completion.completion_tokens,
+        "latency_seconds": completion.latency_seconds,
+        "cost_usd": completion.cost_usd,
+        "cached_tokens": completion.cached_tokens,
+        "role": completion.role,
+        "revision": completion.revision,
+        "reused": completion.reused,
+        "parameters": completion.parameters,
+    }
 
 
 def _completion(row: Any) -> Completion:
