@@ -307,7 +307,7 @@ class AdaptiveGate:
             if queue is None:
                 self._watched_again_at = now + QUEUE_ABSENT_SECONDS
                 return
-            self._window = self._window.queued(now, queue.running, queue.waiting)
+            self._window = self._window.queued(now, queue.running, queue.waiting, self._in_flight)
             self._semaphore.admit()
             self._log_change()
             await asyncio.sleep(QUEUE_POLL_SECONDS)

@@ -77,7 +77,7 @@ class SampleWindow:
     Attributes:
       since: The moment, in seconds.
       size: Size of the window at that moment.
-      peak: Most requests in flight when a result arrived.
+      peak: Most requests in flight when a result arrived, or when an engine's queue was looked at.
       refused_seconds: Sum of the times for which refused requests were in flight.
     """
 
@@ -217,18 +217,21 @@ class Window:
                 after = replace(after._decreased(now, GENTLE), evidence=0.0)
         return after._judged(now)
 
-    def queued(self, now: float, running: int, waiting: int) -> "Window":
+    def queued(self, now: float, running: int, waiting: int, in_flight: int) -> "Window":
         """Returns the window after a look at the engine's own queue.
 
         Args:
           now: As for `served`.
           running: Requests that the engine processes, of all clients.
           waiting: Requests that the engine has accepted and not begun, of all clients.
+          in_flight: Slots of the requests in flight.
         """
         allowed = max(2.0, QUEUE_ALLOWED * running)
         if waiting * 2 <= allowed:
             return self
-        held = replace(self, held_until=now + self._round_trip)
+        # Few results may have come since the sample began, and none while this many were in flight.
+        sample = replace(self.sample, peak=max(self.sample.peak, in_flight))
+        held = replace(self, sample=sample, held_until=now + self._round_trip)
         if waiting <= allowed or not self._may_decrease(now):
             return held
         kept = (running + allowed / 2) / (running + waiting)

@@ -295,7 +295,7 @@ def test_a_queue_inside_the_engine_shrinks_the_window_to_its_slots(slots: int) -
         latency = 0.8 * asked / running
         for _ in range(max(1, int(running * 0.25 / 0.8))):
             window = window.served(now, now - latency, asked)
-        window = window.queued(now, running, waiting)
+        window = window.queued(now, running, waiting, asked)
         sizes.append(int(window.size))
     steady = sizes[200:]
     middle = sum(steady) / len(steady)
@@ -304,8 +304,16 @@ def test_a_queue_inside_the_engine_shrinks_the_window_to_its_slots(slots: int) -
     assert min(steady) >= 0.75 * middle
 
 
+def test_a_queue_takes_a_tenth_of_what_is_in_flight_however_few_were_when_results_came() -> None:
+    window = Window.opened(Bounds(1, 72, 128), 0.0)
+    for result in range(200):  # a run that begins: half of the window is in use
+        window = window.served(1.0 + 0.01 * result, 0.5 + 0.01 * result, 36)
+    assert window.size == 72
+    assert window.queued(4.0, 64, 8, 72).size == pytest.approx(0.9 * 72)
+
+
 def test_a_short_queue_in_the_engine_keeps_the_window_as_it_is() -> None:
     window = Window.opened(Bounds(1, 32, 64), 0.0).served(1.0, 0.0, 32)
-    held = window.queued(1.1, 30, 2)
+    held = window.queued(1.1, 30, 2, 32)
     assert held.size == window.size
     assert held.served(1.2, 0.2, 32).size == window.size
