@@ -100,6 +100,7 @@ def main(modules: dict[str, str], codes: dict[str, CodeType], known: bool) -> No
     layout.imported = layout.present()
     if boot["mode"] == "guarded":
         program_server.rehearse(f"{layout.work}/rehearsal.py")
+    isolation = {**_describe(layout, filters.program), "limits": limited}
     inherited = _within_filter(layout) and filters.fork_filter is None and filters.program.install()
     _keep_what_is_there()
     state = ZygoteState(
@@ -108,7 +109,6 @@ def main(modules: dict[str, str], codes: dict[str, CodeType], known: bool) -> No
         fork_filter=filters.fork_filter, host=host, wake=_wake_on_child_end(),
         baseline_bytes=processes.own_baseline_bytes(), result_bytes=int(boot["result_bytes"]),
     )  # fmt: skip
-    isolation = {**_describe(layout, filters.program), "limits": limited}
     returned = boot["kind"] == "container" and not known
     compiled = [memoryview(_compiled(codes))] if returned else []
     frames.write_frame(host[1], {**answer, "isolation": isolation}, compiled)
