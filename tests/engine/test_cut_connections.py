@@ -30,7 +30,7 @@ CONNECTIONS = 8
 BUDGET = 80
 TOKENS = 7
 LEASE_SECONDS = 2.0
-PROGRESS = 12
+PROGRESS = 8
 """Events from one cut to the next, so that a machine that is slow is not cut more often."""
 
 
@@ -184,7 +184,7 @@ def test_two_processes_whose_connections_are_cut_lose_no_step_no_answer_and_no_t
             thread.join(60)
         assert not any(thread.is_alive() for thread in threads)
     assert not errors, (len(errors), errors[:3])
-    assert ended > 10
+    assert ended > 5
     with ctx.store.begin() as tx:
         final, events = tx.runs.get(run.id), tx.events.read(run.id, limit=10_000)
         [account] = tx.completions.accounts(run.id)
