@@ -21,6 +21,7 @@ from app.domain.problem import Evaluator, Job, Limits, Mode, Outcome
 from tests.contracts.sandbox import last_outcome
 from tests.integration.test_sandbox_docker import docker_sandbox
 from tests.integration.test_sandbox_process import sandbox_behind
+from workers.harness import landlock
 
 LIMITS = Limits(
     wall_seconds=60.0, cpu_seconds=30.0, memory_mib=256, file_bytes=24 << 20, processes=24
@@ -264,6 +265,11 @@ def test_what_is_claimed_to_be_bounded_together_is_bounded(
         failure = run(sandbox, source).failure
         assert failure is not None
         assert failure.kind is kind
+
+
+@pytest.mark.skipif(not landlock.has_scopes(), reason="Landlock hides no sockets here: Linux 6.12")
+def test_what_landlock_can_hide_here_is_claimed(sandbox: DockerSandbox | ProcessSandbox) -> None:
+    assert claims(sandbox)["the evaluator's processes and abstract sockets out of sight"]
 
 
 def test_every_claim_is_compared(sandbox: DockerSandbox | ProcessSandbox) -> None:
