@@ -240,7 +240,7 @@ def test_a_worker_reports_what_it_applies_and_what_its_sandboxes_protect_from(
     recorder.start()
     fault = "no sandbox can be booted: no engine"
     until(lambda: presence() == Presence(False, False, (fault,)), what="the fault of its sandbox")
-    assert lacking[-1] == {"sandbox": fault}
+    until(lambda: lacking[-1:] == [{"sandbox": fault}], what="the report of that fault")
     assert reported() == []
 
     boots = True
