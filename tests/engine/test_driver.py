@@ -85,6 +85,14 @@ def test_lists_arrive_as_they_were(c: Connection) -> None:
     assert found.documents == [{"key": ['"', 1.5]}, []]
 
 
+@pytest.mark.parametrize("element", [b"x", [1], {"a": 1}])
+def test_a_list_of_what_has_another_text_in_postgres_is_refused(
+    c: Connection, element: object
+) -> None:
+    with pytest.raises(TypeError, match=f"a list with a {type(element).__name__} in it"):
+        value(c, "SELECT CAST(%(texts)s AS text[])", {"texts": [element]})
+
+
 def test_a_statement_without_rows_gives_none_and_empty_lists(c: Connection) -> None:
     nothing = "SELECT n FROM generate_series(1, 3) AS n WHERE n > %(least)s"
     assert row(c, nothing, {"least": 3}) is None

@@ -32,13 +32,17 @@ _numbers = itertools.count()
 _SUCCESS = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 _IDLE = TransactionStatus.IDLE
 _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
-
-
 _decode = json.JSONDecoder().decode
 
 
 def _element(value: object) -> str:
-    """Returns an element of an array as Postgres reads it."""
+    """Returns an element of an array as Postgres reads it.
+
+    Raises:
+      TypeError: Its text in Python is not its text in Postgres.
+    """
+    if isinstance(value, (bytes, bytearray, memoryview, list, tuple, set, dict)):
+        raise TypeError(f"a list with a {type(value).__name__} in it cannot be a parameter")
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     return "NULL" if value is None else str(value)
