@@ -23,6 +23,7 @@ _MARKS = frozenset(
 )
 """Kinds of nodes of which there is one each, without parts."""
 _ENDS = frozenset({ast.Name, ast.Constant})
+_HOLDING_STATEMENTS = (ast.stmt, ast.ExceptHandler, ast.match_case)
 _NAMING = frozenset({
     ast.Name, ast.Global, ast.Nonlocal, ast.arg, ast.FunctionDef, ast.AsyncFunctionDef,
     ast.ClassDef, ast.ExceptHandler, ast.MatchMapping, ast.MatchAs, ast.MatchStar, ast.Import,
@@ -128,9 +129,6 @@ def nodes(root: ast.AST, kinds: Collection[type[ast.AST]] | None = None) -> list
                 elif isinstance(value, ast.AST) and type(value) not in _MARKS:
                     found.append(value)
     return found if kinds is None else [node for node in found if type(node) in kinds]
-
-
-_HOLDING_STATEMENTS = (ast.stmt, ast.ExceptHandler, ast.match_case)
 
 
 def statements(tree: ast.Module) -> list[ast.AST]:
