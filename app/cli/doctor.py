@@ -386,13 +386,25 @@ def _endpoint_error(url: str, key: str) -> str:
     import urllib.error
     import urllib.request
 
+    from app.adapters.model.providers.proxies import (
+        answered_by_proxy,
+        environment_proxy,
+        proxy_refusal,
+    )
+
+    proxy = environment_proxy(url)
+    proxies = dict.fromkeys(("http", "https"), proxy.url) if proxy else {}
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
     request = urllib.request.Request(f"{url.rstrip('/')}/models")
     if key:
         request.add_header("Authorization", f"Bearer {key}")
     try:
-        with urllib.request.urlopen(request, timeout=ENDPOINT_SECONDS):
+        with opener.open(request, timeout=ENDPOINT_SECONDS):
             return ""
     except urllib.error.HTTPError as error:
+        page = error.read().decode("utf-8", "replace")
+        if proxy and answered_by_proxy(error.code, dict(error.headers), page):
+            return proxy_refusal(proxy, url, error.code)
         return "" if error.code == 404 else f"status {error.code}"
     except (OSError, ValueError) as error:
         return str(error)

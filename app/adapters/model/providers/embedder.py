@@ -11,6 +11,7 @@ import aiohttp
 from app.adapters.model.providers import error_body, refusals
 from app.adapters.model.providers.event_loop import ModelLoop
 from app.adapters.model.providers.http_session import post_json
+from app.adapters.model.providers.proxies import answered_by_proxy, environment_proxy
 from app.adapters.model.providers.spec import ModelSpec
 from app.ports.protocols import Misconfigured, Unavailable
 
@@ -57,9 +58,15 @@ class OpenAIEmbedder:
             async with asyncio.timeout(spec.timeout_seconds):
                 session = self._model_loop.session(spec)
                 response = await post_json(session, address, body | dict(spec.extra_body))
-        except (TimeoutError, aiohttp.ClientError) as error:
+        except aiohttp.ClientError as error:
+            raise self._unavailable(refusals.broken(spec, error).reason) from error
+        except TimeoutError as error:
             raise self._unavailable(f"{type(error).__name__}: {error}") from error
+        proxy = environment_proxy(spec.base_url)
         if not 200 <= response.status < 300:
+            if proxy and answered_by_proxy(response.status, response.headers, response.text):
+                failure = refusals.refused_by_proxy(spec, proxy, response.status)
+                raise self._unavailable(failure.reason)
             refused = error_body.read(response.text)
             if refusals.transient(response.status, refused.kinds):
                 raise self._unavailable(f"HTTP {response.status}")

@@ -5,13 +5,11 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import certifi
 
-from app.ports.protocols import Misconfigured
+from app.adapters.model.providers.proxies import environment_proxy
 
 # Shorter than the 5 s after which uvicorn, and with it vLLM, closes an idle connection.
 _KEEP_ALIVE_SECONDS = 4.0
@@ -44,6 +42,7 @@ def http_session(base_url: str, headers: Mapping[str, str] | None = None) -> aio
     It has no limit of connections, of time or of requests: gates and attempts have these.  It takes
     the proxies of the environment, for which a session of aiohttp would use two threads a request.
     """
+    proxy = environment_proxy(base_url)
     connector = aiohttp.TCPConnector(
         limit=0, keepalive_timeout=_KEEP_ALIVE_SECONDS, ssl=_certificates(base_url)
     )
@@ -52,7 +51,7 @@ def http_session(base_url: str, headers: Mapping[str, str] | None = None) -> aio
         headers={"Accept": "application/json", "User-Agent": "evoqueue", **(headers or {})},
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(),
-        proxy=environment_proxy(base_url),
+        proxy=proxy.url if proxy else None,
     )
 
 
@@ -71,28 +70,6 @@ async def post_json(
     return HttpResponse(
         response.status, response.method, str(response.url), response.headers, content
     )
-
-
-def environment_proxy(url: str) -> str | None:
-    """Returns the proxy that the environment names for an address; None for a direct connection.
-
-    It reads HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY, in either case.
-
-    Raises:
-      Misconfigured: It is a proxy of another protocol than HTTP.
-    """
-    parts, proxies = urlsplit(url), getproxies()
-    proxy = proxies.get(parts.scheme) or proxies.get("all")
-    if not proxy or proxy_bypass(parts.netloc):
-        return None
-    scheme, separator, _ = proxy.partition("://")
-    if separator and scheme.lower() not in ("http", "https"):
-        raise Misconfigured(
-            f"the environment names a proxy of the protocol {scheme!r} for {parts.netloc}, and a "
-            "model is asked through http and https proxies only: change HTTPS_PROXY or ALL_PROXY, "
-            "or add the host to NO_PROXY"
-        )
-    return proxy if separator else f"http://{proxy}"
 
 
 def _certificates(url: str) -> ssl.SSLContext | bool:

@@ -17,6 +17,7 @@ from app.adapters.model.providers import chat, error_body, refusals
 from app.adapters.model.providers.event_loop import ModelLoop
 from app.adapters.model.providers.http_session import HttpResponse, post_json
 from app.adapters.model.providers.partial_results import merged, partial_results
+from app.adapters.model.providers.proxies import answered_by_proxy, environment_proxy
 from app.adapters.model.providers.refusals import TransientFailure, UnsupportedParameter
 from app.adapters.model.providers.spec import ModelSpec
 from app.domain.operator import Completion, Prompt
@@ -206,7 +207,7 @@ class OpenAIModel:
             reason = f"no answer within {loop.time() - started:.1f} s"
             return TransientFailure(Ended.TIMED_OUT, reason, cause=error, billed=True)
         except aiohttp.ClientError as error:
-            return refusals.broken(error)
+            return refusals.broken(spec, error)
         if not 200 <= response.status < 300:
             return self._refused(response, response.status, body, first)
         seconds = loop.time() - started
@@ -236,6 +237,9 @@ class OpenAIModel:
     ) -> _AttemptResult:
         if response.method != "POST":
             raise Misconfigured(refusals.moved(self._spec, response.url))
+        proxy = environment_proxy(self._spec.base_url)
+        if proxy and answered_by_proxy(status, response.headers, response.text):
+            return refusals.refused_by_proxy(self._spec, proxy, status)
         error = error_body.read(response.text)
         if refusals.withheld(error.kinds):
             withheld = Completion("", self._spec.name, "content_filter", role=prompt.role)

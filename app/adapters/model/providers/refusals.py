@@ -11,7 +11,9 @@ import aiohttp
 
 from app.adapters.model.congestion.gate import Ended
 from app.adapters.model.providers.error_body import ErrorBody
+from app.adapters.model.providers.proxies import Proxy, environment_proxy, proxy_refusal
 from app.adapters.model.providers.spec import ModelSpec
+from app.ports.protocols import Misconfigured
 
 _RETRIED = frozenset((408, 409, 425, 429))
 _BUSY = frozenset((429, 503))
@@ -64,11 +66,20 @@ class UnsupportedParameter:
     message: str
 
 
-def broken(error: aiohttp.ClientError) -> TransientFailure:
+def broken(spec: ModelSpec, error: aiohttp.ClientError) -> TransientFailure:
     """Returns the failure of a connection that was never made, or broke.
 
-    A proxy that refuses, and an address that is none, are connections that were never made.
+    A proxy that refuses, and an invalid address, count as connections that were never made.
+
+    Raises:
+      Misconfigured: A proxy refuses the endpoint, and would refuse it again.
     """
+    proxy = environment_proxy(spec.base_url)
+    if proxy and isinstance(error, aiohttp.ClientHttpProxyError):
+        return refused_by_proxy(spec, proxy, error.status)
+    if proxy and isinstance(error, aiohttp.ClientProxyConnectionError):
+        reason = f"{proxy.shown} cannot be connected to ({error.os_error})"
+        return TransientFailure(Ended.FAILED, reason, cause=error)
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__) is not None:
         causes.append(cause)
@@ -76,6 +87,17 @@ def broken(error: aiohttp.ClientError) -> TransientFailure:
         return TransientFailure(Ended.FAILED, f"cannot be connected to ({causes[-1]})", cause=error)
     reason = f"the connection broke ({causes[-1]!r})"
     return TransientFailure(Ended.FAILED, reason, cause=error, billed=True)
+
+
+def refused_by_proxy(spec: ModelSpec, proxy: Proxy, status: int) -> TransientFailure:
+    """Returns the failure of a request that a proxy could not forward.
+
+    Raises:
+      Misconfigured: The proxy refuses the endpoint, and would refuse it again.
+    """
+    if transient(status, ()):
+        return TransientFailure(Ended.FAILED, f"{proxy.shown} answered HTTP {status}")
+    raise Misconfigured(f"model {spec.name!r}: {proxy_refusal(proxy, spec.base_url, status)}")
 
 
 def transient(status: int, kinds: Collection[str]) -> bool:
