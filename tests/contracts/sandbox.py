@@ -105,6 +105,40 @@ def size(path):
     with open(path) as file:
         return {"size": len(file.read()), "name": path[-4:]}
 
+def lacks():
+    import getpass, grp, pathlib, pwd
+    user, group = pwd.getpwuid(os.getuid()), grp.getgrgid(os.getgid())
+    found = [name for name in (getpass.getuser(), os.environ["USER"], os.environ["LOGNAME"],
+                               user.pw_name, user.pw_dir, group.gr_name) if not name]
+    caches = ("CACHE_HOME", "CONFIG_HOME", "DATA_HOME", "STATE_HOME", "RUNTIME_DIR")
+    names = "HOME", "TMPDIR", "JOBLIB_TEMP_FOLDER", *("XDG_" + name for name in caches)
+    for place in (os.path.expanduser("~"), *(os.environ[name] for name in names)):
+        try:
+            os.makedirs(place, exist_ok=True)
+            pathlib.Path(place, "probe").write_text("")
+        except OSError as error:
+            found.append(str(error))
+    return found
+
+def machine(path):
+    return {"evaluator": lacks(), "program": load(path).solve(5)}
+
+def build(path):
+    import subprocess
+    folder, words = os.path.join(HERE, "build"), os.path.join(HERE, "fixtures", "word.txt")
+    fresh = not os.path.exists(folder)
+    os.makedirs(folder, exist_ok=True)
+    tool = os.path.join(folder, "tool")
+    with open(tool, "w") as file:
+        file.write("#!/bin/sh\\necho 7\\n")
+    os.chmod(tool, 0o755)
+    with open(words, "a") as file:
+        file.write("ade")
+    with open(words) as file:
+        words = file.read()
+    done = subprocess.run([tool], capture_output=True, text=True, check=True)
+    return {"tool": int(done.stdout), "fresh": fresh, "word": words, "x": load(path).solve(5)}
+
 NOTES = os.path.join(tempfile.mkdtemp(), "notes")
 with open(NOTES, "w") as file:
     file.write("marmot")
@@ -499,6 +533,42 @@ def solve(x):
 """
         assert metrics(sandbox.run(self.job(mode, plant))) == {"combined_score": 0}
         assert metrics(sandbox.run(self.job(mode, probe))) == {"combined_score": 0}
+
+    def test_libraries_find_a_user_and_places_to_write(self, sandbox: Sandbox, mode: Mode) -> None:
+        program = EVALUATOR[EVALUATOR.index(b"def lacks") : EVALUATOR.index(b"def machine")]
+        program = b"import os\n" + program + b"\ndef solve(x):\n    return lacks()\n"
+        found = metrics(sandbox.run(self.job(mode, program, function="machine")))
+        assert found == {"evaluator": [], "program": []}
+
+    def test_what_is_written_beside_the_evaluator_ends_with_the_trial(
+        self, sandbox: Sandbox, mode: Mode
+    ) -> None:
+        for _ in range(2):
+            found = metrics(sandbox.run(self.job(mode, SQUARE, function="build")))
+            assert found == {"tool": 7, "fresh": True, "word": "marmotade", "x": 25}
+
+    def test_a_program_changes_no_file_of_the_evaluator_for_the_next(
+        self, sandbox: Sandbox, mode: Mode
+    ) -> None:
+        change = b"""
+import contextlib, mmap, os, sys
+here = sys.modules.get("evaluation_module")
+here = here.HERE if here else "/sandbox/eval/files"
+def solve(x):
+    with contextlib.suppress(OSError), open(here + "/fixtures/word.txt", "r+b") as file:
+        with mmap.mmap(file.fileno(), 6) as mapped:
+            mapped[:6] = b"secret"
+    module = here + "/evaluator.py"
+    for action in (lambda: os.mkdir(here + "/build", 0o700), lambda: os.mkfifo(here + "/fifo"),
+                   lambda: os.chmod(here + "/fixtures", 0), lambda: os.unlink(module),
+                   lambda: os.symlink("/dev/zero", module)):
+        with contextlib.suppress(OSError):
+            action()
+    return x * x
+"""
+        assert metrics(sandbox.run(self.job(mode, change))) == {"combined_score": 25}
+        found = metrics(sandbox.run(self.job(mode, SQUARE, function="build")))
+        assert found == {"tool": 7, "fresh": True, "word": "marmotade", "x": 25}
 
     def test_a_program_changes_the_modes_of_its_own_files(
         self, sandbox: Sandbox, mode: Mode

@@ -22,9 +22,9 @@ def clean_files(layout: SandboxLayout, directory: str, uids: tuple[int, ...]) ->
     if left:
         if layout.identities == UIDS:
             for uid in uids:
-                processes.as_identity(uid, partial(_remove_all, left))
+                processes.as_identity(uid, partial(remove_all, left))
         else:
-            _remove_all(left)
+            remove_all(left)
         _remove_flat(directory)
     return _leftovers(places, kept) + _ipc_objects(layout)
 
@@ -47,7 +47,8 @@ def _leftovers(places: list[str], kept: frozenset[str]) -> list[str]:
     return [path for path in paths if path not in kept]
 
 
-def _remove_all(paths: list[str]) -> None:
+def remove_all(paths: list[str]) -> None:
+    """Removes files and trees as far as this process may."""
     for path in paths:
         _remove(path)
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
 from . import kernel, landlock, limits
+from .accounts import NAME
 from .nested import enter_nested
 from .sandbox_layout import LIMIT, NESTED, SHARED_MEMORY, UIDS, SandboxLayout, become
 from .syscall_filter import SyscallFilter
+
+_RUNTIME = ".runtime"
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,7 @@ class Confinement:
       directory: Its working and temporary directory.
       hidden: Directories it must not see.
       read_only: Directories it must not change.
+      writable: Directories that it may change beside its own.
       apart: Whether the evaluator is another process, which must be invisible to the program.
     """
 
@@ -32,6 +37,18 @@ class Confinement:
     hidden: tuple[str, ...]
     read_only: tuple[str, ...]
     apart: bool
+    writable: tuple[str, ...] = ()
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """All directories that it may change."""
+        return (self.directory, *self.writable)
+
+
+def of_evaluator(layout: SandboxLayout, uid: int, directory: str) -> Confinement:
+    """Returns the confinement of an evaluator that shares its process with the program."""
+    files = (layout.temporary, layout.library)
+    return Confinement(uid, directory, (), files, apart=False, writable=(layout.evaluator,))
 
 
 def program_environment(directory: str) -> dict[str, str]:
@@ -40,14 +57,49 @@ def program_environment(directory: str) -> dict[str, str]:
     return {
         "PATH": f"{os.path.dirname(sys.executable)}:{home}:/usr/local/bin:/usr/bin:/bin",
         "LANG": "C.UTF-8",
-        "HOME": directory,
-        "TMPDIR": directory,
+        "USER": NAME,
+        "LOGNAME": NAME,
+        **places_of(directory),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONHASHSEED": "0",
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
     }
+
+
+def places_of(directory: str) -> dict[str, str]:
+    """Returns the variables by which libraries find where to write: in one directory.
+
+    Matplotlib, Numba, PyTorch, Triton, JAX and Hugging Face derive their own from these.  Joblib
+    would take shared memory, which holds no more than a fraction of what it takes.
+    """
+    return {
+        "HOME": directory,
+        "TMPDIR": directory,
+        "XDG_CACHE_HOME": f"{directory}/.cache",
+        "XDG_CONFIG_HOME": f"{directory}/.config",
+        "XDG_DATA_HOME": f"{directory}/.local/share",
+        "XDG_STATE_HOME": f"{directory}/.local/state",
+        "XDG_RUNTIME_DIR": f"{directory}/{_RUNTIME}",
+        "JOBLIB_TEMP_FOLDER": directory,
+    }
+
+
+def move_into(directory: str, given: Collection[str] = ()) -> None:
+    """Makes a directory the one in which this process works, and its libraries write.
+
+    Args:
+      directory: A directory in which this process may write.
+      given: Names of variables that keep their values.
+    """
+    os.chdir(directory)
+    for name, value in places_of(directory).items():
+        if name not in given:
+            os.environ[name] = value
+    # It alone has to be there, with this mode; the others are made by those who use them.
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(_RUNTIME, 0o700)
 
 
 def confine(
@@ -74,7 +126,7 @@ def confine(
         around = (layout.work, layout.rpc, os.path.dirname(layout.evaluator))
         read_only = (*around, *confinement.read_only)
         enter_nested(
-            confinement.directory, confinement.hidden, read_only, layout.shared_places, layout.kept
+            confinement.places, confinement.hidden, read_only, layout.shared_places, layout.kept
         )
     else:
         kernel.keep_capabilities()  # the worker may be root
@@ -87,7 +139,7 @@ def confine(
     kernel.show_memory() if layout.measured else kernel.hide_memory()
     readable = (*layout.readable, *confinement.read_only)
     if not layout.own_root:
-        landlock.restrict(landlock.ruleset_of_paths(readable, (confinement.directory,)))
+        landlock.restrict(landlock.ruleset_of_paths(readable, confinement.places))
     elif confinement.apart and layout.ruleset >= 0:
         landlock.restrict(layout.ruleset)
     elif confinement.apart and layout.identities == UIDS:

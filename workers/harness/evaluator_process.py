@@ -20,8 +20,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any
 
-from . import confine, forks, frames, kernel, landlock, limits, result
-from .confine import Confinement
+from . import confine, evaluator_layer, forks, frames, kernel, landlock, limits, result
 from .evaluator_state import (
     CpuAndMemory,
     ModuleState,
@@ -191,7 +190,7 @@ def _serve(
     layout: SandboxLayout, mode: str, host_in: int, channel: socket.socket, filters: TrialFilters
 ) -> None:
     _take_identity(layout, mode)
-    entry = _receive_files(layout, mode, host_in)
+    received = _receive_files(layout, mode, host_in)
     null = os.open("/dev/null", os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)
@@ -204,10 +203,11 @@ def _serve(
         _keep_sockets_in_files()
     preloaded = packages(sys.modules)
     try:
-        module = _import(layout, entry)
+        module = _import(layout, received.entry)
     except BaseException as error:
         _send(channel, {"broken": result.describe_broken(error, layout.evaluator)})
         return
+    evaluator_layer.keep(layout, mode)
     if mode == "compatible" and layout.identities == UIDS:
         _lend(layout.temporary)
     forget_temporary_directory(layout.temporary)  # that of the import is common to all trials
@@ -225,7 +225,8 @@ def _serve(
         if pid == 0:
             status = 1
             try:
-                EvaluatorProcess(layout, mode, module, filters).run(request, fds, imported)
+                process = EvaluatorProcess(layout, mode, module, filters, received.variables)
+                process.run(request, fds, imported)
                 status = 0
             except BaseException:
                 traceback.print_exc()
@@ -281,8 +282,21 @@ def _send(channel: socket.socket, message: dict[str, Any]) -> None:
     channel.send(json.dumps(message).encode())
 
 
-def _receive_files(layout: SandboxLayout, mode: str, host_in: int) -> str:
-    """Writes the evaluator's files to its directory and returns the path of its module."""
+@dataclass(frozen=True)
+class _Received:
+    """The evaluator as the worker has sent it.
+
+    Attributes:
+      entry: The path of its module.
+      variables: Names of the variables that the problem sets.
+    """
+
+    entry: str
+    variables: frozenset[str]
+
+
+def _receive_files(layout: SandboxLayout, mode: str, host_in: int) -> _Received:
+    """Writes the evaluator's files to its directory and sets its variables."""
     received = frames.read_header(host_in)
     if received is None:
         os._exit(0)
@@ -297,8 +311,10 @@ def _receive_files(layout: SandboxLayout, mode: str, host_in: int) -> str:
         with open(path, "wb") as file:
             file.write(contents)
     os.environ.update(confine.program_environment(layout.temporary))
+    confine.move_into(layout.temporary)
     os.environ.update(header["environment"])
-    return os.path.join(layout.evaluator, header["entry"])
+    entry = os.path.join(layout.evaluator, header["entry"])
+    return _Received(entry, frozenset(header["environment"]))
 
 
 def _import(layout: SandboxLayout, path: str) -> Any:
@@ -341,13 +357,26 @@ def _writers(request: dict[str, Any], fds: list[int]) -> tuple[_Writers, list[in
 
 
 class EvaluatorProcess:
-    """A process of the evaluator, which measures one trial, or several where it is kept."""
+    """A process of the evaluator, which measures one trial, or several where it is kept.
+
+    Args:
+      layout: The sandbox's.
+      mode: "guarded" or "compatible".
+      module: The evaluator.
+      filters: Of programs and evaluators.
+      variables: Names of the variables that the problem sets.
+    """
 
     def __init__(
-        self, layout: SandboxLayout, mode: str, module: Any, filters: TrialFilters
+        self,
+        layout: SandboxLayout,
+        mode: str,
+        module: Any,
+        filters: TrialFilters,
+        variables: frozenset[str],
     ) -> None:
         self._layout, self._mode, self._module = layout, mode, module
-        self._filters = filters
+        self._filters, self._variables = filters, variables
 
     def run(self, request: dict[str, Any], fds: list[int], imported: ModuleState | None) -> None:
         """Measures a first trial, and others for as long as nothing tells them from a first.
@@ -406,11 +435,13 @@ class EvaluatorProcess:
         for fd in writers.kept():
             os.set_inheritable(fd, False)  # what the evaluator starts must not answer for it
         directory, asked_pid = request["directory"], os.getpid()
-        os.environ.update(TMPDIR=directory, HOME=directory, EVOQ_PROGRAM_SOURCE=request["sources"])
+        os.environ["EVOQ_PROGRAM_SOURCE"] = request["sources"]
         os.umask(0o077)
-        os.chdir(directory)
+        confine.move_into(directory, self._variables)
         confine.reseed(request["seed"])
         shared = self._mode == "compatible"
+        if not shared:
+            evaluator_layer.restore_own(self._layout)
         document = _call(
             self._module, request, shared, self._layout.evaluator, writers.moves
         )  # fmt: skip
@@ -436,8 +467,7 @@ def _confine(
     bounds = request["limits"]
     answer_forks = forks.installation(filters.fork_filter, channel)
     if mode == "compatible":
-        files = (layout.evaluator, layout.temporary, layout.library)
-        confinement = Confinement(request["uid"], request["directory"], (), files, apart=False)
+        confinement = confine.of_evaluator(layout, request["uid"], request["directory"])
         confine.confine(layout, confinement, bounds, filters.program, answer_forks)
         return
     kernel.die_with_parent()

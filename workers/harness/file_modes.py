@@ -24,14 +24,14 @@ _PATH_BYTES = 4096
 _BITS = 0o777
 
 
-def change(pid: int, call: int, arguments: tuple[int, ...], home: str) -> int:
+def change(pid: int, call: int, arguments: tuple[int, ...], places: tuple[str, ...]) -> int:
     """Does what a process asked for with one of `CALLS`; returns 0, or the number of the error.
 
     Args:
       pid: The process, or a thread of it.
       call: Number of the system call.
       arguments: Those of the call.
-      home: The directory in which modes may be changed, and its own.
+      places: The directories in which modes may be changed, and their own.
     """
     try:
         fd = os.open(_path(pid, call, arguments), os.O_PATH | os.O_CLOEXEC)
@@ -40,8 +40,8 @@ def change(pid: int, call: int, arguments: tuple[int, ...], home: str) -> int:
     mode = arguments[2 if _OF_THIS_MACHINE[call] == _FCHMODAT else 1]
     link = f"/proc/self/fd/{fd}"
     try:
-        found, allowed = os.readlink(link), os.path.realpath(home)
-        if found != allowed and not found.startswith(allowed + "/"):
+        found = os.readlink(link)
+        if not any((found + "/").startswith(os.path.realpath(place) + "/") for place in places):
             return errno.EPERM
         os.chmod(link, mode & _BITS)
     except OSError as error:

@@ -133,20 +133,20 @@ class ForkGate:
         self._most = TaskCount(of_programs, of_all)
         self._left = TaskCount(0, 0)
         self._counted = -_PAUSE_SECONDS
-        self._homes: dict[int, str] = {}
+        self._places: dict[int, tuple[str, ...]] = {}
         self._waiting: list[tuple[int, int, int]] = []
 
-    def admit(self, listener: int, home: str) -> None:
+    def admit(self, listener: int, places: tuple[str, ...]) -> None:
         """Takes over a listener, and closes it at the end.
 
         Args:
           listener: Of a program or of the evaluator.
-          home: The program's directory; "" for the evaluator.
+          places: Directories that the program may change; none for the evaluator.
         """
-        self._homes[listener] = home
+        self._places[listener] = places
 
     def listens(self, fd: int) -> bool:
-        return fd in self._homes
+        return fd in self._places
 
     @property
     def pause_seconds(self) -> float | None:
@@ -161,9 +161,9 @@ class ForkGate:
         except OSError:
             return  # the calling process has ended
         number, pid, _, call, _, _, *arguments = _REQUEST.unpack(request)
-        home = self._homes[listener]
-        if call in file_modes.CALLS and home:
-            _send(listener, number, -file_modes.change(pid, call, tuple(arguments), home), 0)
+        places = self._places[listener]
+        if call in file_modes.CALLS and places:
+            _send(listener, number, -file_modes.change(pid, call, tuple(arguments), places), 0)
         elif call in file_modes.CALLS:
             _send(listener, number, 0, _GO_ON)
         elif not self._granted(listener, number, pid):
@@ -184,7 +184,7 @@ class ForkGate:
                 _send(listener, number, -errno.EAGAIN, 0)
 
     def _granted(self, listener: int, number: int, task: int) -> bool:
-        evaluators = not self._homes[listener]
+        evaluators = not self._places[listener]
         if (self._left.total if evaluators else self._left.programs) <= 0:
             return False
         self._give_way(task)
@@ -200,13 +200,13 @@ class ForkGate:
 
     def forget(self, listener: int) -> None:
         """Closes a listener whose processes have all ended."""
-        del self._homes[listener]
+        del self._places[listener]
         self._waiting = [request for request in self._waiting if request[0] != listener]
         os.close(listener)
 
     def close(self) -> None:
         """Makes every fork of the trial fail from now on, including those that wait."""
-        for listener in list(self._homes):
+        for listener in list(self._places):
             self.forget(listener)
 
 
@@ -230,7 +230,7 @@ def works(fork_filter: ForkFilter) -> bool:
             fds = []
         if fds:
             gate = ForkGate(lambda: TaskCount(1, 1), 1, 1)
-            gate.admit(fds[0], "/")
+            gate.admit(fds[0], ("/",))
             poll = select.poll()
             poll.register(fds[0], select.POLLIN)
             if poll.poll(_PROBING_SECONDS * 1000):

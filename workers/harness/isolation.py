@@ -5,20 +5,22 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from . import kernel, nested, sandbox_layout
+from . import accounts, kernel, nested, sandbox_layout
 from .sandbox_layout import SandboxLayout
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-_SETTINGS = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "mime.types")
+_SETTINGS = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime", "mime.types",
+             "fonts", "os-release", "protocols", "services", "timezone")  # fmt: skip
+_PROCESSORS = "/sys/devices/system/cpu"
+"""From which libraries take how many threads they start."""
 _DEVICES = ("null", "full", "random", "urandom")
 """Without `zero`: a shared mapping of it is memory that no process need have."""
 _LINKS = (("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"),
           ("stdout", "/proc/self/fd/1"), ("stderr", "/proc/self/fd/2"))  # fmt: skip
-_ACCOUNTS = {
-    "passwd": "root:x:0:0::/:/bin/false\nprogram:x:1000:1000::/tmp:/bin/false\n",
-    "group": "root:x:0:\nprogram:x:1000:\n",
+_NAMES = {
     "hosts": "127.0.0.1 localhost\n::1 localhost\n",
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
 }
@@ -134,7 +136,10 @@ def _build(level: str, scratch: str, offset: int, shown: Shown) -> SandboxLayout
     kernel.die_with_parent()
     try:
         kernel.bring_loopback_up()
-        _make_root(scratch, "hidepid=2" if level == PRIVILEGED else "", shown)
+        if level == PRIVILEGED:
+            _make_root(scratch, "hidepid=2", shown, range(first, first + count))
+        else:
+            _make_root(scratch, "", shown, (nested.INSIDE_ID,))
         if level == PRIVILEGED:
             _give(shown.writable, first)
         kept = (kernel.CAP_KILL, kernel.CAP_SETGID, kernel.CAP_SETUID)
@@ -155,8 +160,11 @@ def _build(level: str, scratch: str, offset: int, shown: Shown) -> SandboxLayout
     )  # fmt: skip
 
 
-def _make_root(scratch: str, of_processes: str, shown: Shown) -> None:
-    """Makes the sandbox's root directory; `of_processes` are the options of its `/proc`."""
+def _make_root(scratch: str, of_processes: str, shown: Shown, uids: Iterable[int]) -> None:
+    """Makes the sandbox's root directory, which has a name for `uids`.
+
+    `of_processes` are the options of its `/proc`.
+    """
     kernel.mount("none", "/", flags=kernel.REC | kernel.PRIVATE)
     root = os.path.join(scratch, "root")
     os.mkdir(root, 0o755)
@@ -164,16 +172,17 @@ def _make_root(scratch: str, of_processes: str, shown: Shown) -> None:
     for path, options in _PLACES:
         os.makedirs(root + path)
         kernel.mount("tmpfs", root + path, "tmpfs", kernel.NOSUID | kernel.NODEV, options)
-    for path in (*_SYSTEM, *_interpreter_homes(), *shown.readable):
+    for path in (*_SYSTEM, _PROCESSORS, *_interpreter_homes(), *shown.readable):
         _show(root, path)
     for path in shown.writable:
         _show(root, path, read_only=False)
     os.makedirs(root + "/etc", exist_ok=True)
     for name in _SETTINGS:
         _show(root, "/etc/" + name)
-    for name, text in _ACCOUNTS.items():
+    for name, text in _NAMES.items():
         with open(f"{root}/etc/{name}", "w") as file:
             file.write(text)
+    accounts.write(f"{root}/etc", uids)
     os.makedirs(root + "/dev", exist_ok=True)
     for name in _DEVICES:
         _show(root, "/dev/" + name, read_only=False)

@@ -14,7 +14,7 @@ _SIGNALLED = 128  # added to a signal's number in an exit status, as shells do
 
 
 def enter_nested(
-    home: str,
+    writable: tuple[str, ...],
     hidden: tuple[str, ...],
     read_only: tuple[str, ...],
     shared_places: tuple[str, ...],
@@ -23,9 +23,9 @@ def enter_nested(
     """Continues in new namespaces, without any capability; the calling process waits.
 
     Args:
-      home: A directory that stays writable.
+      writable: Directories that stay writable.
       hidden: Directories that become empty.
-      read_only: Directories that become read-only, but for `home`.
+      read_only: Directories that become read-only, but for those that are writable.
       shared_places: Directories that are replaced by new ones.
       kept: Paths there that stay visible and become read-only.
     """
@@ -38,13 +38,14 @@ def enter_nested(
         wait_in_place_of(inner)
     kernel.die_with_parent()
     kernel.mount("none", "/", flags=kernel.REC | kernel.PRIVATE)
-    own = os.open(home, os.O_PATH)
+    own = [(path, os.open(path, os.O_PATH)) for path in writable]
     for path in read_only:
         kernel.mount(path, path, flags=kernel.BIND)
         flags = kernel.REMOUNT | kernel.BIND | kernel.RDONLY | kernel.NOSUID | kernel.NODEV
         kernel.mount("none", path, flags=flags)
-    kernel.mount(f"/proc/self/fd/{own}", home, flags=kernel.BIND)
-    os.close(own)
+    for path, fd in own:
+        kernel.mount(f"/proc/self/fd/{fd}", path, flags=kernel.BIND)
+        os.close(fd)
     for path in hidden:
         kernel.mount("tmpfs", path, "tmpfs", kernel.RDONLY, "size=4k,mode=755")
     for path in shared_places:

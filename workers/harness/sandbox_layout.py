@@ -17,7 +17,7 @@ LIMIT, FORK_FILTER, MEASURED = "limit", "fork_filter", "measured"
 SHARED_MEMORY = "/dev/shm"
 """Where the C library makes named semaphores and shared memory; it cannot be configured."""
 
-EVALUATOR_DIRECTORY_MODE = {"guarded": 0o770, "compatible": 0o775}
+_EVALUATOR_DIRECTORY_MODE = {"guarded": 0o770, "compatible": 0o777}
 _ONLY_FOR_ITS_GROUP, _ALSO_PASSED_THROUGH, _WITHOUT_A_LIST = 0o1770, 0o1771, 0o1733
 _FIRST_UID, _UIDS_NEEDED = 10_000, 4_000
 _PACKAGE_FOLDERS = ("site-packages", "dist-packages")
@@ -38,6 +38,7 @@ class SandboxLayout:
       own_processes: Whether no process outside the sandbox is visible in it.
       own_root: Whether only the interpreter, system libraries and the sandbox's files are visible.
       network_closed: Whether there is no interface but loopback.
+      in_container: Whether an engine has made the sandbox.
       own_files: Whether locks on the files in sight are seen by nothing outside the sandbox.
       memory_counter: Descriptor of the file in which the kernel counts the processes of the
         sandbox's cgroup that it ended for want of memory; -1 where no cgroup holds the sandbox, and
@@ -64,6 +65,7 @@ class SandboxLayout:
     own_processes: bool
     own_root: bool
     network_closed: bool
+    in_container: bool = False
     own_files: bool = False
     memory_counter: int = -1
     first_uid: int = 0
@@ -91,6 +93,11 @@ class SandboxLayout:
         """The evaluator's directory for temporary files while it is imported."""
         return os.path.join(os.path.dirname(self.evaluator), "tmp")
 
+    @property
+    def kept_evaluator(self) -> str:
+        """The directory with a copy of the evaluator's files, which no trial can reach."""
+        return os.path.join(os.path.dirname(self.evaluator), "kept")
+
     def present(self) -> frozenset[str]:
         """Returns the paths of all that is in the shared places now."""
         return frozenset(
@@ -116,7 +123,8 @@ def in_container(memory_counter: int, offset: int) -> SandboxLayout:
         evaluator="/sandbox/eval/files", work="/sandbox/work", rpc="/sandbox/rpc",
         library="/sandbox/eval/library", shared_places=("/tmp", SHARED_MEMORY, "/dev/mqueue"),
         identities=UIDS, own_processes=True, own_root=True, network_closed=True,
-        own_files=True, memory_counter=memory_counter, first_uid=first, uid_count=count,
+        in_container=True, own_files=True, memory_counter=memory_counter,
+        first_uid=first, uid_count=count,
     )  # fmt: skip
 
 
@@ -157,11 +165,17 @@ def make_places(layout: SandboxLayout, mode: str) -> None:
         layout.kept = layout.present()
         with group_of(layout, layout.first_uid):
             for path in (layout.evaluator, layout.temporary):
-                os.mkdir(path, EVALUATOR_DIRECTORY_MODE[mode])
+                os.mkdir(path, evaluator_mode(mode))
+            os.mkdir(layout.kept_evaluator, 0o770)
             if mode == "guarded" and layout.identities == UIDS:
                 _divide(layout)
     finally:
         os.umask(old)
+
+
+def evaluator_mode(mode: str) -> int:
+    """Returns the access rights of the evaluator's directory."""
+    return _EVALUATOR_DIRECTORY_MODE[mode]
 
 
 def _divide(layout: SandboxLayout) -> None:

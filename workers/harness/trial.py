@@ -13,7 +13,7 @@ import time
 import traceback
 from typing import Any
 
-from . import cleanup, confine, forks, frames, kernel, limits, processes
+from . import cleanup, confine, evaluator_layer, forks, frames, kernel, limits, processes
 from .evaluator_process import KeptEvaluator
 from .forks import ForkGate, TaskCount
 from .pipes import TrialPipes
@@ -54,7 +54,7 @@ class TrialRun:
         self._children: dict[int, int] = {}
         self._waiting: dict[int, socket.socket] = {}
         self._gate: ForkGate | None = None
-        self._listener_channels: dict[int, tuple[socket.socket, str]] = {}
+        self._listener_channels: dict[int, tuple[socket.socket, tuple[str, ...]]] = {}
         self._poll = select.poll()
         self._statuses: list[list[Any]] = []
         self._ended_by_us: set[int] = set()
@@ -87,6 +87,8 @@ class TrialRun:
         oom_kills = self._usage.oom_kills()
         left = self._end()
         left += cleanup.clean_files(state.layout, self._directory, self._uids())
+        if state.mode == "compatible":
+            left += evaluator_layer.restore(state.layout, self._program_uids())
         self._send(wall_seconds, oom_kills, left)
         for stream in state.streams:
             stream.clear()
@@ -198,7 +200,7 @@ class TrialRun:
         with theirs:
             state.evaluator_zygote.start(self._request, [*pipes, theirs.fileno()])
         shared = state.mode == "compatible"
-        self._expect_listener(ours, self._programs[0].confinement.directory if shared else "")
+        self._expect_listener(ours, self._programs[0].confinement.places if shared else ())
 
     def _tasks(self) -> TaskCount:
         self._reap()
@@ -209,18 +211,18 @@ class TrialRun:
             self._state.layout, self._state.evaluator_zygote.pid, shared, stopped
         )
 
-    def _expect_listener(self, channel: socket.socket, home: str) -> None:
-        self._listener_channels[channel.fileno()] = (channel, home)
+    def _expect_listener(self, channel: socket.socket, places: tuple[str, ...]) -> None:
+        self._listener_channels[channel.fileno()] = (channel, places)
         self._poll.register(channel, select.POLLIN)
 
     def _take_listener(self, fd: int) -> None:
         """Begins to answer the forks of a process that has just been confined."""
         assert self._gate is not None
-        channel, home = self._listener_channels.pop(fd)
+        channel, places = self._listener_channels.pop(fd)
         self._poll.unregister(fd)
         with contextlib.suppress(OSError):
             for listener in socket.recv_fds(channel, 1, 1)[1]:
-                self._gate.admit(listener, home)
+                self._gate.admit(listener, places)
                 self._poll.register(listener, select.POLLIN)
         if channel not in self._waiting.values():
             channel.close()
@@ -307,7 +309,7 @@ class TrialRun:
         self._waiting[index] = ours
         self._children[pid] = index
         if self._gate is not None:
-            self._expect_listener(ours, self._programs[index].confinement.directory)
+            self._expect_listener(ours, self._programs[index].confinement.places)
 
     def _run_program(self, program: PreparedProgram, channel: socket.socket) -> None:
         state = self._state
@@ -316,8 +318,6 @@ class TrialRun:
         limits.take_streams(self._null, *self._pipes.program_writers(index))
         limits.close_all_but(tuple({channel.fileno(), state.layout.ruleset} - {-1}))
         limits.default_signals()
-        home = program.confinement.directory
-        os.environ["HOME"] = os.environ["TMPDIR"] = home
         bounds = self._bounds
         if self._game is not None:
             bounds = {**bounds, "memory_mib": self._game["memory_mib"]}
@@ -325,6 +325,7 @@ class TrialRun:
             state.layout, program.confinement, bounds, state.program_filter,
             forks.installation(state.fork_filter, channel),
         )  # fmt: skip
+        confine.move_into(program.confinement.directory)
         confine.reseed(self._seeds[index])
         for known in (self._header, self._request, self._seeds):
             known.clear()  # a program can look for what its process was forked with

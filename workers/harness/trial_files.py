@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import frames, stub
-from .confine import Confinement
+from .confine import Confinement, of_evaluator
 from .sandbox_layout import SandboxLayout, group_of
 
 
@@ -95,9 +95,8 @@ def _shared(
     paths = [f"{home}/{name}" for name in names]
     for path, source in zip(paths, sources, strict=True):
         _write(layout, path, source, uid)
-    programs = [
-        PreparedProgram(Confinement(uid, home, (), (), apart=False), path, None) for path in paths
-    ]
+    confinement = of_evaluator(layout, uid, home)
+    programs = [PreparedProgram(confinement, path, None) for path in paths]
     request = {"paths": paths, "sources": os.pathsep.join(paths), "directory": home, "uid": uid}
     return programs, request
 
@@ -135,7 +134,8 @@ def _guarded(
         ).encode()  # fmt: skip
         _write(layout, f"{evaluator}/{name}", memoryview(text), layout.first_uid)
         others = tuple(home for home in homes if home != homes[index])
-        hidden = (layout.evaluator, layout.temporary, layout.rpc, evaluator, *others)
+        around = (layout.evaluator, layout.kept_evaluator, layout.temporary, layout.rpc)
+        hidden = (*around, evaluator, *others)
         place = Confinement(uid, homes[index], hidden, (layout.library,), apart=True)
         programs.append(PreparedProgram(place, path, _listener(layout, address)))
     request = {

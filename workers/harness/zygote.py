@@ -22,6 +22,7 @@ from types import CodeType
 from typing import Any
 
 from . import (
+    accounts,
     confine,
     evaluator_process,
     file_modes,
@@ -151,6 +152,7 @@ def _prepare(
     os.umask(0o022)
     make_places(layout, boot["mode"])
     _install_library(layout, modules)
+    accounts.name_identities(layout)
     forget_foreign_paths()
     sys.path.insert(0, layout.library)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)

@@ -37,11 +37,12 @@ _OTHER_KERNEL_MIB, _OTHER_KERNEL_THREADS = 256, 512
 _IMAGES_REMEMBERED = 16
 _CAPABILITIES = ["SETUID", "SETGID", "KILL"]  # take a throw-away identity, and end it
 _TMPFS = {
-    "/tmp": "rw,noexec,nosuid,nodev,size=128m,nr_inodes=8192,mode=1777",
+    "/tmp": "rw,exec,nosuid,nodev,size=128m,nr_inodes=8192,mode=1777",
     "/dev/shm": "rw,noexec,nosuid,nodev,size=64m,nr_inodes=8192,mode=1777",
     "/sandbox/work": "rw,exec,nosuid,nodev,size=128m,nr_inodes=8192,mode=0711",
     "/sandbox/rpc": "rw,noexec,nosuid,nodev,size=1m,nr_inodes=512,mode=0711",
-    "/sandbox/eval": "rw,nosuid,nodev,size=512m,nr_inodes=65536,mode=0755",
+    "/sandbox/eval": "rw,exec,nosuid,nodev,size=512m,nr_inodes=65536,mode=0755",
+    "/etc/evoq": "rw,noexec,nosuid,nodev,size=1m,nr_inodes=16,mode=0755",
 }
 
 
