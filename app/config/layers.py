@@ -29,6 +29,7 @@ TEMPLATE_FOLDER = "prompts.template_dir"
 
 _PROBLEM_OPTIONS = (
     "data",
+    "mounts",
     "environment",
     "allow_imports",
     "deny_imports",

@@ -91,6 +91,8 @@ class Evaluator:
       entry: The path in `files` of the module that defines the stage functions.
       environment: Extra variables the evaluator sees, and the program does not.
       image: Container image that holds the problem's dependencies; "" for the default one.
+      mounts: Data that is not among the files, because it may have any size: name to absolute path
+        on the machines of the workers.  The evaluator finds it as `data/NAME`, to read.
     """
 
     digest: str
@@ -98,6 +100,7 @@ class Evaluator:
     entry: str = "evaluator.py"
     environment: Mapping[str, str] = field(default_factory=dict)
     image: str = ""
+    mounts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -165,6 +166,21 @@ def odd(path):
             "huge": 10 ** 400, "nested": {"a": [1.5, None]}, "low": numpy.float32("-inf")}
 """
 """An evaluator apart, because to import NumPy takes as long as half of a boot."""
+DATA = b"""
+import importlib.util, os
+
+WORDS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data", "train", "words.txt")
+with open(WORDS) as file:
+    IMPORTED = file.read()
+
+def evaluate(path):
+    spec = importlib.util.spec_from_file_location("program", path)
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    with open(WORDS) as file:
+        return {"imported": IMPORTED, "measured": file.read(), "program": program.solve(5)}
+"""
+"""An evaluator with data that is not among its files."""
 
 SQUARE = b"def solve(x):\n    return x * x\n"
 
@@ -569,6 +585,33 @@ def solve(x):
         assert metrics(sandbox.run(self.job(mode, change))) == {"combined_score": 25}
         found = metrics(sandbox.run(self.job(mode, SQUARE, function="build")))
         assert found == {"tool": 7, "fresh": True, "word": "marmotade", "x": 25}
+
+    def test_data_of_any_size_is_read_where_it_lies(
+        self, sandbox: Sandbox, mode: Mode, tmp_path: Path
+    ) -> None:
+        data = tmp_path / "set"
+        data.mkdir(mode=0o755)
+        (data / "words.txt").write_text("marmot")
+        evaluator = replace(problem(DATA, digest=str(data)), mounts={"train": str(data)})
+        program = f"""
+import glob, os
+def solve(x):
+    found = []
+    for path in ("/sandbox/data/train", "/sandbox/eval/files/data/train", {str(data)!r}):
+        for action in (os.listdir, lambda path: open(path + "/words.txt").read(),
+                       lambda path: open(path + "/new", "w")):
+            try:
+                action(path)
+            except OSError:
+                continue
+            found.append(path)
+    return found
+""".encode()
+        found = metrics(sandbox.run(self.job(mode, program, evaluator=evaluator)))
+        assert found["imported"] == found["measured"] == "marmot"
+        if mode is Mode.GUARDED:
+            assert found["program"] == []
+        assert not (data / "new").exists()
 
     def test_a_program_changes_the_modes_of_its_own_files(
         self, sandbox: Sandbox, mode: Mode

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from math import cos, sin
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -228,6 +229,20 @@ def test_whatever_shapes_a_result_is_part_of_the_key(other: Job, store: SqlStore
     assert inner.runs == 2
     assert cached.run(JOB).reused
     assert digest(JOB, "one") != digest(JOB, "another image")
+
+
+def test_data_that_has_changed_is_measured_anew(tmp_path: Path, store: SqlStore):
+    data = tmp_path / "train.csv"
+    data.write_text("1\n")
+    job = replace(JOB, evaluator=Evaluator("e", {}, mounts={"train": str(data)}))
+    inner = CountingSandbox()
+    CachedSandbox(inner, store).run(job)
+    assert CachedSandbox(inner, store).run(job).reused
+
+    data.write_text("22\n")
+
+    assert not CachedSandbox(inner, store).run(job).reused
+    assert inner.runs == 2
 
 
 class Failing(CountingSandbox):

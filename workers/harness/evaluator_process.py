@@ -202,6 +202,10 @@ def _serve(
         landlock.scope_sockets()
         _keep_sockets_in_files()
     preloaded = packages(sys.modules)
+    for name, path in received.mounts.items():
+        if not os.access(f"{layout.evaluator}/data/{name}", os.R_OK, effective_ids=True):
+            _send(channel, {"unreadable": path})
+            return
     try:
         module = _import(layout, received.entry)
     except BaseException as error:
@@ -289,10 +293,12 @@ class _Received:
     Attributes:
       entry: The path of its module.
       variables: Names of the variables that the problem sets.
+      mounts: Paths of data on the machine, by name.
     """
 
     entry: str
     variables: frozenset[str]
+    mounts: dict[str, str]
 
 
 def _receive_files(layout: SandboxLayout, mode: str, host_in: int) -> _Received:
@@ -310,11 +316,21 @@ def _receive_files(layout: SandboxLayout, mode: str, host_in: int) -> _Received:
             os._exit(0)
         with open(path, "wb") as file:
             file.write(contents)
+    _link_data(layout, header["mounts"])
     os.environ.update(confine.program_environment(layout.temporary))
     confine.move_into(layout.temporary)
     os.environ.update(header["environment"])
     entry = os.path.join(layout.evaluator, header["entry"])
-    return _Received(entry, frozenset(header["environment"]))
+    return _Received(entry, frozenset(header["environment"]), header["mounts"])
+
+
+def _link_data(layout: SandboxLayout, mounts: dict[str, str]) -> None:
+    """Lets the evaluator find data that is not among its files as `data/NAME` beside it."""
+    if mounts:
+        os.makedirs(f"{layout.evaluator}/data", exist_ok=True)
+    for name, path in mounts.items():
+        target = f"{layout.data}/{name}" if layout.own_root else path
+        os.symlink(target, f"{layout.evaluator}/data/{name}")
 
 
 def _import(layout: SandboxLayout, path: str) -> Any:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from . import accounts, kernel, nested, sandbox_layout
 from .sandbox_layout import SandboxLayout
@@ -29,6 +30,7 @@ _PLACES = (("/tmp", "mode=1777,size=128m,nr_inodes=8k"),
            ("/dev/shm", "mode=1777,size=64m,nr_inodes=8k"),
            ("/sandbox/work", "mode=711,size=128m,nr_inodes=8k"),
            ("/sandbox/rpc", "mode=711,size=1m,nr_inodes=512"),
+           ("/sandbox/data", "mode=700,size=64k,nr_inodes=1k"),
            ("/sandbox/eval", "mode=755,size=512m,nr_inodes=64k"))  # fmt: skip
 
 PRIVILEGED, UNPRIVILEGED, BARE = "privileged", "unprivileged", "bare"
@@ -42,10 +44,12 @@ class Shown:
     Attributes:
       readable: Files and directories to read.
       writable: Directories to write in, which become the first identity's where there are several.
+      data: What is read where evaluators find it, by name.
     """
 
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
+    data: Mapping[str, str] = field(default_factory=dict)
 
 
 NOTHING_ELSE = Shown()
@@ -176,6 +180,8 @@ def _make_root(scratch: str, of_processes: str, shown: Shown, uids: Iterable[int
         _show(root, path)
     for path in shown.writable:
         _show(root, path, read_only=False)
+    for name, path in shown.data.items():
+        _show_at(f"{root}/sandbox/data/{name}", path)
     os.makedirs(root + "/etc", exist_ok=True)
     for name in _SETTINGS:
         _show(root, "/etc/" + name)
@@ -222,6 +228,11 @@ def _show(root: str, path: str, read_only: bool = True) -> None:
         return
     if not os.path.exists(path) or (read_only and os.path.exists(target)):
         return
+    _show_at(target, path, read_only)
+
+
+def _show_at(target: str, path: str, read_only: bool = True) -> None:
+    """Makes `path` of the machine visible as `target`."""
     os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
     if os.path.isdir(path):
         os.makedirs(target, exist_ok=True)
@@ -230,10 +241,19 @@ def _show(root: str, path: str, read_only: bool = True) -> None:
             pass
     kernel.mount(path, target, flags=kernel.BIND | kernel.REC)
     if read_only:
-        # A user namespace may not clear the flags the machine has set, so they are repeated.
-        flags = os.statvfs(target).f_flag & (kernel.NODEV | kernel.NOEXEC | kernel.NOSUID)
-        remount = kernel.REMOUNT | kernel.BIND | kernel.RDONLY | kernel.NOSUID
-        kernel.mount("none", target, flags=remount | flags)
+        for place in _mounted_at(target):
+            # A user namespace may not clear the flags the machine has set, so they are repeated.
+            flags = os.statvfs(place).f_flag & (kernel.NODEV | kernel.NOEXEC | kernel.NOSUID)
+            remount = kernel.REMOUNT | kernel.BIND | kernel.RDONLY | kernel.NOSUID
+            kernel.mount("none", place, flags=remount | flags)
+
+
+def _mounted_at(target: str) -> list[str]:
+    """Returns `target` and what is mounted below it."""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        places = [line.split(" ", 5)[4] for line in file]
+    decoded = [re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), each) for each in places]
+    return [target, *(place for place in decoded if place.startswith(target + "/"))]
 
 
 def _bare(scratch: str, offset: int, reasons: tuple[str, ...]) -> SandboxLayout:

@@ -98,6 +98,11 @@ class SandboxLayout:
         """The directory with a copy of the evaluator's files, which no trial can reach."""
         return os.path.join(os.path.dirname(self.evaluator), "kept")
 
+    @property
+    def data(self) -> str:
+        """The directory with the data of `Evaluator.mounts`, where the sandbox has its own root."""
+        return os.path.join(os.path.dirname(self.work), "data")
+
     def present(self) -> frozenset[str]:
         """Returns the paths of all that is in the shared places now."""
         return frozenset(
@@ -163,6 +168,10 @@ def make_places(layout: SandboxLayout, mode: str) -> None:
             os.makedirs(path, mode=bits, exist_ok=True)
             os.chmod(path, bits)
         layout.kept = layout.present()
+        if layout.own_root and os.path.isdir(layout.data):
+            with group_of(layout, layout.first_uid):
+                os.chown(layout.data, -1, layout.first_uid if layout.identities == UIDS else -1)
+                os.chmod(layout.data, 0o750 if mode == "guarded" else 0o755)
         with group_of(layout, layout.first_uid):
             for path in (layout.evaluator, layout.temporary):
                 os.mkdir(path, evaluator_mode(mode))

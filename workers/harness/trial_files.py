@@ -135,7 +135,7 @@ def _guarded(
         _write(layout, f"{evaluator}/{name}", memoryview(text), layout.first_uid)
         others = tuple(home for home in homes if home != homes[index])
         around = (layout.evaluator, layout.kept_evaluator, layout.temporary, layout.rpc)
-        hidden = (*around, evaluator, *others)
+        hidden = (*around, evaluator, *others, *((layout.data,) if layout.own_root else ()))
         place = Confinement(uid, homes[index], hidden, (layout.library,), apart=True)
         programs.append(PreparedProgram(place, path, _listener(layout, address)))
     request = {

@@ -93,7 +93,7 @@ def main(modules: dict[str, str], codes: dict[str, CodeType], known: bool) -> No
             answer = {"refused": _UNBOUNDED}
         elif not _files_bounded(layout):
             answer = {"refused": _WRITABLE}
-    if "broken" in answer or "refused" in answer:
+    if answer.keys() & {"broken", "refused", "unreadable"}:
         frames.write_frame(host[1], answer)
         processes.abandon(layout, started.pid)
     if answer.pop("keepable") and filters.fork_filter is None:
@@ -168,7 +168,8 @@ def _prepare(
     if layout.own_root:
         layout.readable = landlock.of_sandbox(layout.hides_others)
     else:
-        layout.readable = landlock.of_machine()
+        data = boot["mounts"].values() if boot["mode"] == "compatible" else ()
+        layout.readable = (*landlock.of_machine(), *data)
     if layout.hides_others:  # what else a rule would name differs in its owner
         readable = (*layout.readable, layout.library)
         layout.ruleset = landlock.ruleset_of_paths(readable, (layout.work, SHARED_MEMORY))
@@ -285,7 +286,7 @@ def _layout(boot: dict[str, Any]) -> SandboxLayout:
     # Opened while the machine's files are visible, and used after they are not.
     counter = processes.open_counter(tuple(boot["counters"]), boot["memory_bytes"])
     home = os.path.dirname(os.path.dirname(boot["interpreter"]))
-    shown = isolation.Shown((home,)) if home else isolation.NOTHING_ELSE
+    shown = isolation.Shown((home,) if home else (), data=boot["mounts"])
     layout = isolation.enter(boot["scratch"], tuple(boot["levels"]), int(boot["offset"]), shown)
     layout.memory_counter = counter
     return layout

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from app.adapters.problems import options as option
+from app.adapters.problems.files import DATA_FOLDER
 from app.domain.evaluation import CaseId, Trial
 from app.domain.problem import Axis, Evaluator, Job, Limits, Mode, ProblemDigest
 from app.domain.program import Program, ProgramId
@@ -68,11 +69,15 @@ def origin(
 def evaluator_of(files: Mapping[str, bytes], entry: str, options: Mapping[str, Any]) -> Evaluator:
     """Returns the evaluator whose module is `entry`, with all files beside it."""
     environment = dict(options.get(option.ENVIRONMENT, {}))
-    if option.DATA in options:
-        environment[DATA_VARIABLE] = ":".join(options[option.DATA])
+    mounts = dict(options.get(option.MOUNTS, {}))
+    data = [*options.get(option.DATA, ()), *(f"{DATA_FOLDER}/{name}" for name in mounts)]
+    if data:
+        environment[DATA_VARIABLE] = ":".join(data)
     image = options.get(option.IMAGE, "")
     digested = {"files": _hashes(files), "entry": entry, "env": environment, "image": image}
-    return Evaluator(_digest(digested), files, entry, environment, image)
+    if mounts:
+        digested["mounts"] = mounts
+    return Evaluator(_digest(digested), files, entry, environment, image, mounts)
 
 
 def case_groups(

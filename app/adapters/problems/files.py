@@ -13,6 +13,12 @@ MAX_FILES = 2_000
 
 DATA_FOLDER = "data"
 
+_MOUNT = (
+    "Name large data with --set problem.mounts=PATH in place of problem.data: it may have any "
+    "size, is not stored, and is at `data/NAME` beside the evaluator, where NAME is the path's "
+    "last part."
+)
+
 _LEFT_OUT = frozenset(
     (
         *("__pycache__", ".git", ".hg", ".svn", ".venv", "venv", "node_modules", ".evoq"),
@@ -78,8 +84,8 @@ def tree(folder: Path) -> dict[str, bytes]:
                 "the folder is too large to be a problem",
                 where=str(folder),
                 value=f"more than {MAX_FILES} files or {MAX_BYTES // 1024**2} MiB",
-                remedy="Put initial program, evaluator and what they need into a folder of their "
-                "own, and name large inputs with --set problem.data=PATH.",
+                remedy="Keep initial program, evaluator and what they need in a folder of their "
+                f"own. {_MOUNT}",
             )
     files = {name: content(folder / name) for name in sorted(sizes)}
     check_size(files)
@@ -98,7 +104,8 @@ def check_size(files: Mapping[str, bytes]) -> None:
             "the problem is too large",
             where="PROBLEM",
             value=f"{len(files)} files, {total / 1024**2:.1f} MiB",
-            remedy=f"Keep it within {MAX_FILES} files and {MAX_BYTES // 1024**2} MiB.",
+            remedy=f"A problem has at most {MAX_FILES} files and {MAX_BYTES // 1024**2} MiB. "
+            f"{_MOUNT}",
         )
 
 
@@ -136,7 +143,7 @@ def content(path: Path) -> bytes:
                 "the file is too large",
                 where=str(path),
                 value=f"more than {MAX_BYTES // 1024**2} MiB",
-                remedy="Use a smaller file.",
+                remedy=_MOUNT,
             )
         return path.read_bytes()
     except OSError as error:
@@ -220,6 +227,31 @@ def data_files(option: str | Sequence[str]) -> dict[str, bytes]:
             remedy="Name a file, a folder with files, or several separated by commas.",
         )
     return gathered
+
+
+def existing(mounts: Mapping[str, str], files: Mapping[str, bytes]) -> Mapping[str, str]:
+    """Returns the data that `problem.mounts` names, if it is there.
+
+    Raises:
+      ProblemError: A path does not exist, or a file of the problem has the place of its name.
+    """
+    for name, path in mounts.items():
+        if not os.path.exists(path):
+            raise ProblemError(
+                "no such file or folder",
+                where="problem.mounts",
+                value=path,
+                remedy="Check the spelling of the path. It must exist here and on every worker.",
+            )
+        place = f"{DATA_FOLDER}/{name}"
+        if any(file == place or file.startswith(f"{place}/") for file in files):
+            raise ProblemError(
+                "a file of the problem has the same place",
+                where="problem.mounts",
+                value=place,
+                remedy="Write NAME=PATH, with another name.",
+            )
+    return mounts
 
 
 def _files_at(path: Path) -> dict[str, bytes]:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from app.adapters.problems import described, funsearch, inputs, openevolve, shinka
 from app.adapters.problems import options as option
-from app.adapters.problems.files import Source, check_size, data_files
+from app.adapters.problems.files import Source, check_size, data_files, existing
 from app.adapters.problems.openevolve import checkpoint
 from app.domain.problem import Problem, ProblemError
 
@@ -59,7 +59,8 @@ def load(
       paths: A folder, or the files that the format takes in its place.
       config: A configuration of the problem that lies elsewhere or has another name.
       strict: Whether an unknown key of the configuration is an error.
-      options: `sandbox.*` limits and mode, `problem.data` (paths), `problem.environment`.
+      options: `sandbox.*` limits and mode, `problem.data` and `problem.mounts`
+        (paths), `problem.environment`.
       formats: The formats that are tried.
 
     Raises:
@@ -75,6 +76,8 @@ def load(
             for name, contents in gathered.items():
                 source.add(name, contents)
             chosen[option.DATA] = list(gathered)
+        if chosen.get(option.MOUNTS) is not None:
+            chosen[option.MOUNTS] = existing(option.mounts(chosen[option.MOUNTS]), source.files)
         if chosen.get(option.INPUTS) is not None:
             source.add(inputs.FILE, inputs.literal(chosen[option.INPUTS]))
             chosen[option.INPUTS] = inputs.FILE

@@ -1,5 +1,7 @@
 """Options of a problem: values beside its files that shape its evaluation."""
 
+import os
+import string
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -12,6 +14,7 @@ EVALUATOR = "problem.evaluator"
 CONFIG = "problem.config"
 TEMPLATES = "problem.templates"
 DATA = "problem.data"
+MOUNTS = "problem.mounts"
 ENVIRONMENT = "problem.environment"
 
 INPUTS = "problem.inputs"
@@ -28,6 +31,7 @@ LAYOUT = frozenset({INITIAL, EVALUATOR, CONFIG, TEMPLATES})
 MODE = "sandbox.mode"
 IMAGE = "sandbox.image"
 
+_OF_NAMES = frozenset(string.ascii_letters + string.digits + "._-")
 _LIMITS = {f"sandbox.{field.name}": field.name for field in fields(Limits)}
 _WHOLE = frozenset(field.name for field in fields(Limits) if field.type in (int, "int"))
 
@@ -51,6 +55,8 @@ def shaping(options: Mapping[str, Any]) -> dict[str, Any]:
             shaping[name] = _mode(value)
         elif name == IMAGE:
             shaping[name] = str(value)
+        elif name == MOUNTS:
+            shaping[name] = mounts(value)
         elif name == ENVIRONMENT:
             shaping[name] = _environment(value)
         elif name in (ALLOW_IMPORTS, DENY_IMPORTS):
@@ -68,10 +74,54 @@ def shaping(options: Mapping[str, Any]) -> dict[str, Any]:
             raise ProblemError(
                 "unknown option",
                 where=name,
-                remedy=f"Options of a problem are {DATA}, {ENVIRONMENT}, {ALLOW_IMPORTS}, "
-                f"{DENY_IMPORTS}, {INPUTS}, {SCORING} and {CHECKPOINT}.",
+                remedy=f"Options of a problem are {DATA}, {MOUNTS}, {ENVIRONMENT}, "
+                f"{ALLOW_IMPORTS}, {DENY_IMPORTS}, {INPUTS}, {SCORING} and {CHECKPOINT}.",
             )
     return shaping
+
+
+def mounts(value: Any) -> dict[str, str]:
+    """Returns NAME to absolute path, from a mapping, a list or `PATH,NAME=PATH`.
+
+    A path without a name has that of its last part.
+
+    Raises:
+      ProblemError: A name is missing, occurs twice, or cannot be that of a file.
+    """
+    pairs = _named_paths(value)
+    for name, _ in pairs:
+        if not name or name in (".", "..") or not set(name) <= _OF_NAMES:
+            raise ProblemError(
+                "not a name for data",
+                where=MOUNTS,
+                value=name or str(value),
+                remedy="Write NAME=PATH; a name has letters, digits, `.`, `_` and `-`.",
+            )
+        if [known for known, _ in pairs].count(name) > 1:
+            raise ProblemError(
+                "two paths have the same name",
+                where=MOUNTS,
+                value=name,
+                remedy="Write NAME=PATH, with another name for one of them.",
+            )
+    return dict(pairs)
+
+
+def _named_paths(value: Any) -> list[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        return [(str(name), _absolute(str(path))) for name, path in value.items()]
+    parts = value if isinstance(value, list) else str(value).split(",")
+    pairs = []
+    for part in (str(part).strip() for part in parts if str(part).strip()):
+        name, named, path = part.partition("=")
+        known = named and "/" not in name
+        path = _absolute(path if known else part)
+        pairs.append((name.strip() if known else os.path.basename(path), path))
+    return pairs
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(os.path.expanduser(path.strip()))
 
 
 def modules(value: Any, where: str) -> list[str]:

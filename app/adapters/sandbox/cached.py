@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import asdict
 
 from app.adapters.sandbox.bundle import harness_digest
+from app.adapters.sandbox.data_mounts import DataIdentities
 from app.domain.problem import Evaluator, Job, Outcome
 from app.ports.protocols import NEVER, Protection, Sandbox, Stop, Store, Unavailable
 
@@ -20,6 +21,7 @@ class CachedSandbox:
     def __init__(self, sandbox: Sandbox, store: Store) -> None:
         self._sandbox = sandbox
         self._store = store
+        self._data = DataIdentities()
 
     def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
         """Returns how the job ended, or how an equal one did; see `Job.reuse`.
@@ -30,7 +32,8 @@ class CachedSandbox:
         """
         if not job.reuse:
             return self._sandbox.run(job, stop)
-        key = digest(job, self._sandbox.surroundings(job.evaluator))
+        surroundings = self._sandbox.surroundings(job.evaluator)
+        key = digest(job, f"{surroundings} {self._data.of(job.evaluator)}".rstrip())
         with self._store.begin() as tx:
             known = tx.outcomes.recall(key)
         if known is not None:

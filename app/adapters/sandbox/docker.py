@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from docker.errors import APIError, ImageNotFound
-from docker.types import LogConfig
+from docker.types import LogConfig, Mount
 
 from app.adapters.sandbox.bundle import BOOTSTRAP, ENVIRONMENT
 from app.adapters.sandbox.container_connection import ContainerConnection
+from app.adapters.sandbox.data_mounts import ON_EVERY_MACHINE, located, refuse
 from app.adapters.sandbox.engine import engine_client
 from app.adapters.sandbox.images import Images
 from app.adapters.sandbox.orphans import labels
@@ -44,6 +45,10 @@ _TMPFS = {
     "/sandbox/eval": "rw,exec,nosuid,nodev,size=512m,nr_inodes=65536,mode=0755",
     "/etc/evoq": "rw,noexec,nosuid,nodev,size=1m,nr_inodes=16,mode=0755",
 }
+
+
+_DATA = {"/sandbox/data": "rw,noexec,nosuid,nodev,size=64k,nr_inodes=1024,mode=0700"}
+_NO_SOURCE = "bind source path does not exist"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +176,11 @@ class DockerSandbox:
         image = self._images.of(evaluator)
         with engine_client(self._engine_seconds) as engine:
             try:
-                container = _create(engine, image, limits, self._settings)
+                container = _create(engine, image, evaluator, limits, self._settings)
             except ImageNotFound:
                 self._images.forget(evaluator)  # it may have been pruned, and can be built again
                 image = self._images.of(evaluator)
-                container = _create(engine, image, limits, self._settings)
+                container = _create(engine, image, evaluator, limits, self._settings)
             return _Created(container, str(engine.inspect_container(container)["Image"]))
 
 
@@ -204,12 +209,16 @@ def profile(named: str, default: Path) -> str:
     return json.dumps(read, separators=(",", ":"))
 
 
-def _create(engine: Any, image: str, limits: Limits, settings: ContainerSettings) -> str:
+def _create(
+    engine: Any, image: str, evaluator: Evaluator, limits: Limits, settings: ContainerSettings
+) -> str:
     """Returns the id of a container that has not been started.
 
     Raises:
       Misconfigured: The engine has no such runtime.
+      EvaluatorBroken: The problem's data is not on the engine's machine.
     """
+    data = located(evaluator)
     memory_mib = sandbox_memory_mib(limits) + (_OTHER_KERNEL_MIB if settings.runtime else 0)
     threads = _OTHER_KERNEL_THREADS if settings.runtime else 0
     options = ["no-new-privileges"]
@@ -226,7 +235,11 @@ def _create(engine: Any, image: str, limits: Limits, settings: ContainerSettings
         cpu_period=_CPU_PERIOD_MICROSECONDS,
         cpu_quota=int((settings.cpus + _HARNESS_CPUS) * _CPU_PERIOD_MICROSECONDS),
         ipc_mode="private",
-        tmpfs=_TMPFS,
+        tmpfs={**_TMPFS, **(_DATA if data else {})},
+        mounts=[
+            Mount(f"/sandbox/data/{name}", path, type="bind", read_only=True)
+            for name, path in data.items()
+        ],
         log_config=LogConfig(type="none"),
         auto_remove=True,
         runtime=settings.runtime if settings.runtime else None,
@@ -245,8 +258,11 @@ def _create(engine: Any, image: str, limits: Limits, settings: ContainerSettings
             tty=False,
             host_config=host,
         )
-    except APIError:
+    except APIError as error:
         _refuse_unknown_runtime(engine, settings.runtime)
+        for path in data.values():
+            if _NO_SOURCE in str(error.explanation) and path in str(error.explanation):
+                refuse(path, "the engine does not find it", ON_EVERY_MACHINE)
         raise
     return str(created["Id"])
 

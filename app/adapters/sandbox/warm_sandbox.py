@@ -16,6 +16,7 @@ from app.adapters.sandbox.bundle import (
     may_execute_a_programs_text,
     preloads,
 )
+from app.adapters.sandbox.data_mounts import located, refuse
 from app.domain.problem import Evaluator, EvaluatorBroken, Job, Limits, Mode
 from app.ports.protocols import Misconfigured, Unavailable
 
@@ -58,6 +59,10 @@ _ENGINE = (
     "root on that machine: it would have the worker's groups, or could become its user, because "
     "namespaces cannot be had here. Use the docker sandbox (start the engine if it does not "
     "answer), or take that socket, or its group, away from the worker (in a deployment, DOCKER_GID)"
+)
+_READABLE = (
+    "Let everyone read it (`chmod -R a+rX PATH`) and, where there are no namespaces, enter the "
+    "folders above it"
 )
 _REFUSALS = {
     "unbounded": _UNBOUNDED,
@@ -211,6 +216,9 @@ class WarmSandbox:
         self.clean = True
         self.started = time.monotonic()
         answer, self.compiled = self._boot(settings, evaluator, mode, limits, numpy)
+        if "unreadable" in answer:
+            connection.close()
+            refuse(answer["unreadable"], "sandboxes may not read it", _READABLE)
         if "broken" in answer:
             connection.close()
             place = _PLACE.match(answer["broken"])
@@ -250,11 +258,13 @@ class WarmSandbox:
             "mode": mode.value,
             "preload": preloads(evaluator.files, numpy),
             "result_bytes": limits.result_bytes,
+            "mounts": located(evaluator),
         }
         files = {
             "entry": evaluator.entry,
             "files": [[name, len(contents)] for name, contents in evaluator.files.items()],
             "environment": dict(evaluator.environment),
+            "mounts": boot["mounts"],
         }
         deadline = self.started + settings.boot_seconds + _BACKSTOP_SECONDS
         harness = harness_frame()

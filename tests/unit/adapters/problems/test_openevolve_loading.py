@@ -378,6 +378,57 @@ def test_a_folder_with_too_many_bytes_is_refused(tmp_path):
     assert "too large" in refusal(tmp_path).what
 
 
+def test_data_of_any_size_is_named_and_not_stored(tmp_path):
+    toy(tmp_path / "problem")
+    write(tmp_path, {"train/a.txt": "a", "c.json": "{}"})
+
+    problem = load(
+        [tmp_path / "problem"],
+        options={"problem.mounts": f"{tmp_path}/train, known={tmp_path}/c.json"},
+    )
+
+    evaluator = problem.first_job().evaluator
+    assert evaluator.mounts == {"train": f"{tmp_path}/train", "known": f"{tmp_path}/c.json"}
+    assert evaluator.environment == {"EVOQ_PROBLEM_DATA": "data/train:data/known"}
+    assert not [name for name in problem.files if name.startswith("data/")]
+    again = reload(problem.format, problem.name, problem.files, problem.options)
+    assert again.first_job().evaluator == evaluator
+
+
+@pytest.mark.parametrize(
+    ("mounts", "words"),
+    [
+        ("nowhere", ("problem.mounts", "nowhere")),
+        ("{folder}/a,{folder}/deep/a", ("the same name", "a", "NAME=PATH")),
+        ("a b={folder}/a", ("not a name", "a b")),
+        ("notes={folder}/a", ("the same place", "data/notes")),
+    ],
+)
+def test_data_that_cannot_be_read_where_it_lies_is_named(tmp_path, mounts, words):
+    toy(tmp_path / "problem", **{"data/notes": "x"})
+    write(tmp_path, {"a": "a", "deep/a": "a"})
+
+    error = refusal(
+        tmp_path / "problem", options={"problem.mounts": mounts.format(folder=tmp_path)}
+    )
+
+    assert all(word in str(error) for word in words), error
+
+
+def test_the_remedy_for_data_that_is_too_large_is_one_that_helps(tmp_path):
+    toy(tmp_path / "problem")
+    data = tmp_path / "data"
+    data.mkdir()
+    with (data / "large.bin").open("wb") as file:
+        file.truncate(files.MAX_BYTES + 1)
+    error = refusal(tmp_path / "problem", options={"problem.data": str(data)})
+    assert "--set problem.mounts=PATH" in error.remedy
+
+    problem = load([tmp_path / "problem"], options={"problem.mounts": str(data)})
+
+    assert problem.first_job().evaluator.mounts == {"data": str(data)}
+
+
 def test_an_initial_program_longer_than_children_may_be_is_noticed(tmp_path):
     toy(tmp_path, **{"config.yaml": "max_code_length: 10\n"})
 
