@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from app.config import lite
+from app.config import lite, yaml_values
 from app.config.models import ModelSettings
 from app.config.places import VARIABLES, places
 from app.config.settings import Owner, RunSettings, Section, Settings
@@ -350,7 +350,7 @@ def _entries(name: str, value: Any, where: str) -> dict[str, Any]:
 
 def _parsed(text: str, where: str) -> Any:
     try:
-        value = yaml.safe_load(text)
+        value = yaml_values.loaded(text)
     except yaml.YAMLError as error:
         raise UsageError(
             "not valid YAML or JSON",

@@ -177,7 +177,9 @@ def limits(
 def _limit(name: str, value: Any) -> float | int:
     whole = _LIMITS[name] in _WHOLE
     try:
-        number = int(str(value)) if whole else float(value)
+        number = float(value)
+        if whole:
+            number = int(number) if number.is_integer() else -1
     except (TypeError, ValueError):
         number = -1
     if isinstance(value, bool) or not 0 < number < 1e15:

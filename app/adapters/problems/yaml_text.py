@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from app.config.yaml_values import Loader
 from app.domain.problem import ProblemError
 
 
@@ -15,7 +16,7 @@ def composed(text: str, where: str) -> yaml.Node | None:
     Raises:
       ProblemError: The text is not YAML.
     """
-    node: yaml.Node | None = guarded(where, lambda: yaml.compose(text, Loader=yaml.SafeLoader))
+    node: yaml.Node | None = guarded(where, lambda: yaml.compose(text, Loader=Loader))
     return node
 
 

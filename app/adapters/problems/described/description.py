@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -20,6 +19,7 @@ from pydantic import (
 
 from app.adapters.problems.games import LostGames
 from app.adapters.problems.yaml_text import composed, guarded, pairs
+from app.config import yaml_values
 from app.domain.problem import ProblemError
 from app.domain.search.gates import gate
 
@@ -207,7 +207,7 @@ def described(text: str) -> DescribedText:
     Raises:
       ProblemError: It is not YAML, or a key is wrong; with line and key.
     """
-    loaded = guarded(FILE, lambda: yaml.safe_load(text))
+    loaded = guarded(FILE, lambda: yaml_values.loaded(text))
     lines = {pair.name: pair.line for pair in pairs(composed(text, FILE))}
     try:
         return DescribedText(Description.model_validate(loaded), lines)

@@ -10,6 +10,7 @@ import yaml
 
 from app.adapters.problems.openevolve.keys import KEYS, MODEL_KEYS, Key, Kind
 from app.adapters.problems.yaml_text import composed, guarded, pairs
+from app.config import yaml_values
 from app.domain.problem import ProblemError
 from app.domain.secrets import KEY_NAME, REDACTED, without_keys
 
@@ -101,7 +102,7 @@ def read(text: str, where: str) -> Config:
     """
     root = composed(text, where)
     lines = {pair.name: pair.line for pair in pairs(root)}
-    loaded = guarded(where, lambda: yaml.safe_load(text))
+    loaded = guarded(where, lambda: yaml_values.loaded(text))
     if loaded is None:
         return Config()
     if not isinstance(loaded, dict):
@@ -196,6 +197,9 @@ class _Reader:
             if key.nullable:
                 return None
             raise self._wrong_type(name, value, key.kind)
+        # A whole number may be written with an exponent.
+        if key.kind is Kind.INTEGER and isinstance(value, float) and value.is_integer():
+            value = int(value)
         if not _fits(key.kind, value):
             raise self._wrong_type(name, value, key.kind)
         return value
