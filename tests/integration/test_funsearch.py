@@ -134,7 +134,22 @@ def test_what_a_specification_takes_and_returns_is_understood(
     assert found.fitness == fitness
 
 
-@pytest.mark.parametrize("returned", ["None", "float('nan')", "'12'", "[1, 2]"])
+@pytest.mark.parametrize(
+    ("returned", "fitness"),
+    [
+        ("__import__('decimal').Decimal('0.5')", 0.5),
+        ("__import__('fractions').Fraction(1, 4)", 0.25),
+        ("__import__('numpy').array([[2.5]])", 2.5),
+        ("{'a': __import__('decimal').Decimal(1), 'b': True, 'note': 'x'}", 1.0),
+    ],
+)
+def test_whatever_float_takes_is_a_score_of_a_specification(measured, returned, fitness):
+    assert measured(text(returned), inputs=3).fitness == fitness
+
+
+@pytest.mark.parametrize(
+    "returned", ["None", "float('nan')", "'12'", "[1, 2]", "1j", "{'a': None, 'seconds': 0.5}"]
+)
 def test_what_is_no_number_is_a_failure(measured, returned):
     found = measured(text(returned), inputs=3)
 

@@ -1,13 +1,16 @@
 """Turns what a stage function returned or raised into one strict JSON document.
 
 A document is {"result": {"metrics": …, "artifacts": …}} or {"failure": {"kind", "detail"}}.
-Values of metrics that JSON cannot hold are kept recognisable, so that `interpret` can refuse them
-with a clear message: a float that is not finite becomes {"__nonfinite__": "nan" | "inf" | "-inf"}.
+Whatever `float` takes is a number there, texts excepted.  Values of metrics that JSON cannot hold
+are kept recognisable, so that `interpret` can refuse them with a clear message: a float that is not
+finite becomes {"__nonfinite__": "nan" | "inf" | "-inf"}, another object {"__object__": its repr,
+"type": the name of its class}.
 """
 
 from __future__ import annotations
 
 import json
+import operator
 import os
 import sys
 import traceback
@@ -243,13 +246,30 @@ class _Writer:
         return self._uncommon(value, depth)
 
     def _uncommon(self, value: Any, depth: int) -> Any:
-        if self._numpy is not None and isinstance(
-            value, (self._numpy.generic, self._numpy.ndarray)
-        ):
+        if self._numpy is not None and isinstance(value, self._numpy.ndarray):
+            plain = value.reshape(())[()] if value.size == 1 else value.tolist()
+            return self.value(plain, depth + 1)
+        if self._numpy is not None and isinstance(value, self._numpy.generic):
             plain = value.tolist()
             if type(plain) is not type(value):
                 return self.value(plain, depth + 1)
-        return _described(value)
+        number = _number(value)
+        if number is not None:
+            return number
+        return {"__object__": _described(value), "type": type(value).__name__[:_MAX_NAME]}
+
+
+def _number(value: Any) -> Any:
+    """Returns an object as a number, which may be a tensor, a fraction or a decimal; else None."""
+    defined = {name for kind in type(value).__mro__ for name in vars(kind)}
+    try:
+        if "__index__" in defined:
+            return _Writer().value(operator.index(value), 0)
+        return _finite(float(value)) if "__float__" in defined else None
+    except OverflowError:
+        return _finite(float("-inf") if value < 0 else float("inf"))
+    except Exception:  # an object's own conversion may fail, as that of a tensor of several does
+        return None
 
 
 def _finite(value: float) -> Any:
@@ -282,9 +302,11 @@ def _text(value: Any) -> str:
     if isinstance(value, (bytes, bytearray)):
         return clean(bytes(value).decode("utf-8", "replace"))
     try:
-        return clean(json.dumps(_Writer().value(value, 0)))
+        plain = _Writer().value(value, 0)
     except NotAResult:
         return _described(value)
+    opaque = isinstance(plain, dict) and "__object__" in plain
+    return _described(value) if opaque else clean(json.dumps(plain))
 
 
 def _described(value: Any) -> str:

@@ -28,6 +28,9 @@ OUTPUT_CHARS = 4_096
 ARTIFACT_CHARS = 20_480
 
 _NONFINITE = "__nonfinite__"
+_OBJECT = "__object__"
+_NOT_KNOWN = frozenset(("", "-", "n/a", "na", "none", "null", "undefined"))
+"""Texts, in lower case, that stand for a number that is not known."""
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
@@ -129,6 +132,11 @@ class Reader:
             number = measured.numbers.get(axis)
             if number is None and axis in measured.unusable:
                 raise _Invalid(f"axis `{axis}` is not a finite number: {measured.texts[axis]}")
+            if number is None and axis in measured.flags:
+                number = float(measured.flags[axis])
+            if number is None and axis in measured.texts:
+                text = measured.texts[axis]
+                raise _Invalid(f"axis `{axis}` is not a number: {text[:200]}")
             if number is None and axis in BUILT_IN:
                 number = BUILT_IN[axis](program, value, self.seeds)
             if number is not None:
@@ -166,12 +174,14 @@ class _Measured:
       flags: Booleans; in `texts` or in `numbers` too.
       texts: Every value that is no number, as text.
       unusable: Numbers that are NaN, infinite or out of range; in `texts` too.
+      not_understood: What was meant as a number and is none; in `texts` too.
     """
 
     numbers: dict[str, float]
     flags: dict[str, bool]
     texts: dict[str, str]
     unusable: Collection[str]
+    not_understood: Collection[str]
 
 
 def _returned(result: bytes | None) -> _Returned:
@@ -203,13 +213,14 @@ def _without_duplicates(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _by_kind(metrics: Mapping[str, Any], *, flags_count: bool) -> _Measured:
-    measured = _Measured({}, {}, {}, set())
+    measured = _Measured({}, {}, {}, set(), set())
     unusable: set[str] = set()
+    not_understood: set[str] = set()
     for raw, value in metrics.items():
         name = clean(raw)
         if isinstance(value, bool):
             measured.flags[name] = value
-        if isinstance(value, bool) and not flags_count:
+        if isinstance(value, bool) and not flags_count and name != COMBINED:
             measured.texts[name] = _as_text(value)
         elif isinstance(value, int | float):
             number = _as_float(value)
@@ -222,7 +233,23 @@ def _by_kind(metrics: Mapping[str, Any], *, flags_count: bool) -> _Measured:
             measured.texts[name] = _as_text(value)
             if isinstance(value, dict) and _NONFINITE in value:
                 unusable.add(name)
-    return _Measured(measured.numbers, measured.flags, measured.texts, frozenset(unusable))
+            elif _meant_as_a_number(value):
+                not_understood.add(name)
+    return replace(measured, unusable=unusable, not_understood=not_understood)
+
+
+def _meant_as_a_number(value: Any) -> bool:
+    """Returns whether a value that is no number stands where one was meant.
+
+    Other texts, lists and dicts are notes on a program.
+    """
+    if isinstance(value, str):
+        try:
+            float(value)
+        except ValueError:
+            return value.strip().lower() in _NOT_KNOWN
+        return True
+    return value is None or (isinstance(value, dict) and _OBJECT in value)
 
 
 def _as_float(value: int | float) -> float:
@@ -237,6 +264,8 @@ def _as_text(value: Any) -> str:
         return value
     if isinstance(value, dict) and set(value) == {_NONFINITE}:
         return str(value[_NONFINITE])
+    if isinstance(value, dict) and _OBJECT in value:
+        return str(value[_OBJECT])
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -274,12 +303,13 @@ def _scores(
       _Invalid: One of them is not a finite number.
     """
     names = {*measured.numbers, *measured.unusable}
-    if COMBINED in measured.texts and COMBINED not in names:
-        kind = type(metrics.get(COMBINED)).__name__
-        raise _Invalid(
-            f"metric `{COMBINED}` is not a number but of type {kind}: "
-            f"{measured.texts[COMBINED][:200]}"
-        )
+    meant = {COMBINED} & measured.texts.keys() - names
+    if any(cases):
+        meant |= set(cases) & measured.texts.keys() - names
+    elif COMBINED not in names:
+        meant |= measured.not_understood - {*axes, ERROR, TIMEOUT}
+    for name in sorted(meant):
+        raise _Invalid(_not_a_number(name, metrics, measured.texts[name]))
     if any(cases):
         contributing = names & {*cases, COMBINED}
         if not contributing:
@@ -291,6 +321,16 @@ def _scores(
     for name in sorted(contributing & set(measured.unusable)):
         raise _Invalid(f"metric `{name}` is not a finite number: {measured.texts[name][:200]}")
     return {name: measured.numbers[name] for name in sorted(contributing)}
+
+
+def _not_a_number(name: str, metrics: Mapping[str, Any], text: str) -> str:
+    value = metrics.get(name)
+    of_object = isinstance(value, dict) and _OBJECT in value
+    kind = value["type"] if of_object else type(value).__name__
+    remedy = "Return a number, or what `float` makes one"
+    if name != COMBINED:
+        remedy += f"; or return `{COMBINED}`, beside which any value may stand"
+    return f"metric `{name}` is not a number but of type {kind}: {text[:200]}. {remedy}"
 
 
 def clean(text: str) -> str:

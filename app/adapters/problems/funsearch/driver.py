@@ -132,7 +132,7 @@ def _score(returned: Any) -> float:
     """Returns the number that a specification returned.
 
     Of a pair (score, anything) that is the first, of a dict `combined_score`, else `score`, else
-    the mean of its numbers.
+    the mean of its values, among which texts do not count.
 
     Raises:
       ValueError: There is no number.
@@ -143,14 +143,20 @@ def _score(returned: Any) -> float:
         for name in ("combined_score", "score"):
             if name in returned:
                 return _score(returned[name])
-        numbers = [value for value in returned.values() if isinstance(value, (int, float))]
+        numbers = [_score(value) for value in returned.values() if not isinstance(value, str)]
         if numbers:
             return _score(sum(numbers) / len(numbers))
     try:
-        if not isinstance(returned, (str, bytes)) and math.isfinite(float(returned)):
-            return float(returned)
-    except TypeError:
+        if not isinstance(returned, (str, bytes, dict)) and math.isfinite(_float(returned)):
+            return _float(returned)
+    except (TypeError, ValueError, OverflowError):
         pass
     raise ValueError(
         f"`{_SETTINGS['run']}` returned {str(returned)[:80]!r}, which is not an int/float score"
     )
+
+
+def _float(value: Any) -> float:
+    """Returns what `float` makes of a value, also of an array of one element."""
+    of_one = set(getattr(value, "shape", ())) == {1}
+    return float(value.item() if of_one else value)

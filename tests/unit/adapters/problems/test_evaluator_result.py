@@ -70,7 +70,7 @@ def test_with_nothing_but_axes_they_are_the_fitness(base):
 
 
 def test_what_is_no_number_becomes_an_artifact(base):
-    metrics = {"score": 1.0, "note": "fine", "ok": True, "table": {"a": [1]}, "none": None}
+    metrics = {"score": 1.0, "note": "fine", "ok": True, "table": {"a": [1]}}
 
     evaluation = reading(base, metrics)
 
@@ -79,8 +79,38 @@ def test_what_is_no_number_becomes_an_artifact(base):
         "note": "fine",
         "ok": "true",
         "table": '{"a": [1]}',
-        "none": "null",
     }
+
+
+def _object(text, type_name):
+    """Returns a value as the harness writes an object that is no number."""
+    return {"__object__": text, "type": type_name}
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (None, "NoneType: null"),
+        ("n/a", "str: n/a"),
+        ("0.93", "str: 0.93"),
+        ("nan", "str: nan"),
+        (_object("(1+2j)", "complex"), "complex: (1+2j)"),
+    ],
+)
+def test_a_score_that_is_not_understood_is_never_left_out_of_the_mean(base, value, words):
+    evaluation = reading(base, {"accuracy": value, "seconds": 0.5})
+
+    assert kind(evaluation) is FailureKind.INVALID_RESULT
+    assert f"`accuracy` is not a number but of type {words}" in evaluation.failure.detail
+    assert "`combined_score`" in evaluation.failure.detail
+    beside = reading(base, {"combined_score": 2.0, "accuracy": value, "seconds": 0.5})
+    assert fitness(CHILD.id, [beside]) == 2.0
+
+
+def test_a_combined_score_that_is_a_flag_is_a_number(base):
+    evaluation = reading(base, {"combined_score": True, "b": 3.0})
+
+    assert fitness(CHILD.id, [evaluation]) == 1.0
 
 
 def test_flags_do_not_count_towards_the_fitness(base):
@@ -105,7 +135,9 @@ def test_a_score_that_is_not_finite_is_an_invalid_result_that_names_it(base, val
     assert evaluation.scores == {}
 
 
-@pytest.mark.parametrize("value", ["0.5", True, None, [1.0], {"mean": 1.0}, "(1+2j)"])
+@pytest.mark.parametrize(
+    "value", ["0.5", "n/a", None, [1.0], {"mean": 1.0}, _object("(1+2j)", "complex")]
+)
 def test_a_combined_score_that_is_no_number_is_an_invalid_result_that_names_it(base, value):
     evaluation = reading(base, {"combined_score": value, "b": 1.0})
 
