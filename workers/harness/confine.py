@@ -51,8 +51,12 @@ def of_evaluator(layout: SandboxLayout, uid: int, directory: str) -> Confinement
     return Confinement(uid, directory, (), files, apart=False, writable=(layout.evaluator,))
 
 
-def program_environment(directory: str) -> dict[str, str]:
-    """Returns the environment variables of a program; none is inherited from the machine."""
+def program_environment(layout: SandboxLayout, directory: str) -> dict[str, str]:
+    """Returns the environment variables of a program; none is inherited from the machine.
+
+    Without a root of its own, a program can make none of the locks that Joblib's processes need;
+    Joblib, which may be imported where they can be made, calculates in one process then.
+    """
     home = os.path.dirname(os.path.realpath(sys.executable))
     return {
         "PATH": f"{os.path.dirname(sys.executable)}:{home}:/usr/local/bin:/usr/bin:/bin",
@@ -60,6 +64,7 @@ def program_environment(directory: str) -> dict[str, str]:
         "USER": NAME,
         "LOGNAME": NAME,
         **places_of(directory),
+        "JOBLIB_MULTIPROCESSING": "1" if layout.own_root else "0",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONHASHSEED": "0",
         "OMP_NUM_THREADS": "1",

@@ -317,7 +317,7 @@ def _receive_files(layout: SandboxLayout, mode: str, host_in: int) -> _Received:
         with open(path, "wb") as file:
             file.write(contents)
     _link_data(layout, header["mounts"])
-    os.environ.update(confine.program_environment(layout.temporary))
+    os.environ.update(confine.program_environment(layout, layout.temporary))
     confine.move_into(layout.temporary)
     os.environ.update(header["environment"])
     entry = os.path.join(layout.evaluator, header["entry"])

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from . import kernel
-from .sandbox_layout import UIDS, SandboxLayout
+from .sandbox_layout import SHARED_MEMORY, UIDS, SandboxLayout
 from .syscall_filter import LARGEST_SHARED_BYTES
 
 MOST_BYTES, MOST_ENTRIES = 128 << 20, 2000
@@ -33,6 +33,8 @@ _LOCK_BYTES = 16_384  # far more than the kernel's, so that there are few to rea
 _OF_NETWORK, _LOCK = "/proc/self/net/sockstat", b"\nlock:"
 _MAPPED = re.compile(rb"^[0-9a-f]+-[0-9a-f]+ .... [0-9a-f]+ (\S+) (\d+) +(.*) \(deleted\)$", re.M)
 _DELETED = b" (deleted)"
+_LOCKS = SHARED_MEMORY.encode() + b"/"
+"""Where an evaluator's locks are, which no program can make without a root of its own."""
 _WITHOUT_A_NAME = (b"/dev/zero", b"/memfd:", b"/SYSV")
 _FILTERS, _SIZE = b"Seccomp_filters:", b"VmSize:"
 
@@ -91,17 +93,25 @@ class HoldingsWatch:
       layout: The sandbox's.
       file_bytes: Most bytes of one file.
       places: Directories of the trial, each with the identity that may look into it.
+      filled: Those of them in which there are files before the trial begins, which do not count.
     """
 
     def __init__(
-        self, layout: SandboxLayout, file_bytes: int, places: tuple[tuple[str, int], ...]
+        self,
+        layout: SandboxLayout,
+        file_bytes: int,
+        places: tuple[tuple[str, int], ...],
+        filled: tuple[tuple[str, int], ...] = (),
     ) -> None:
         self._layout = layout
         self._file_bytes = file_bytes
-        self._places = () if layout.own_root else places
+        self._places = () if layout.own_root else (*places, *filled)
         self._present = layout.kept | layout.imported
         self._filters = _status(os.getpid()).get(_FILTERS, 0)
         self._concealed: set[str] = set()
+        self._before = Holdings()
+        if not layout.own_root:
+            self._look_at_directories(filled, self._before)
 
     def look(self, pids: Iterable[int], memory_bytes: int, until: float) -> tuple[str, int]:
         """Returns which bound the trial exceeds, "" if none, and the memory it shares.
@@ -122,14 +132,12 @@ class HoldingsWatch:
         shared_bytes = self._shared_bytes(found)
         if shared_bytes > memory_bytes:
             return MEMORY, shared_bytes
-        if not self._layout.own_root:
-            for path, uid in self._places:
-                with self._as_file_user(uid):
-                    self._look_at_directory(path, found)
+        self._look_at_directories(self._places, found)
         concealed = self._concealed & found.concealed  # at two looks: no process that just ends
         self._concealed = found.concealed
         if not self._layout.own_root and (
-            found.file_bytes > MOST_BYTES or found.entries > MOST_ENTRIES
+            found.file_bytes - self._before.named_bytes > MOST_BYTES
+            or found.entries - self._before.entries > MOST_ENTRIES
         ):
             return FILES, shared_bytes
         return CONCEALED if concealed else "", shared_bytes
@@ -156,6 +164,8 @@ class HoldingsWatch:
         if _DELETED not in maps:  # as those of most; to search tens of thousands takes long
             return
         for device, inode, path in _MAPPED.findall(maps):
+            if path.startswith(_LOCKS) and not self._layout.own_root:
+                continue
             if int(inode) and path.startswith(_WITHOUT_A_NAME):
                 found.shared.add((_device(device), int(inode)))
             elif int(inode):
@@ -183,9 +193,14 @@ class HoldingsWatch:
             except FileNotFoundError:
                 continue  # closed meanwhile
 
+    def _look_at_directories(self, places: Iterable[tuple[str, int]], found: Holdings) -> None:
+        for path, uid in places:
+            with self._as_file_user(uid):
+                self._look_at_directory(path, found)
+
     def _look_at_directory(self, top: str, found: Holdings) -> None:
         waiting = [top]
-        while waiting and found.entries <= MOST_ENTRIES:
+        while waiting and found.entries <= MOST_ENTRIES + self._before.entries:
             path = waiting.pop()
             try:
                 with os.scandir(path) as entries:

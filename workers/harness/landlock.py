@@ -25,7 +25,9 @@ _VERSION_SCOPES, _VERSION_TCP = 6, 4
 
 _READABLE = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/localtime",
-    "/etc/alternatives", "/etc/ssl", "/etc/passwd", "/etc/group", "/dev/zero", "/dev/random",
+    "/etc/alternatives", "/etc/fonts", "/etc/mime.types", "/etc/os-release", "/etc/protocols",
+    "/etc/services", "/etc/timezone", "/etc/ssl", "/etc/passwd", "/etc/group", "/dev/zero",
+    "/dev/random",
     "/dev/urandom", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/sys/devices/system/cpu",
 )  # fmt: skip
 _NOT_WHOLE = frozenset({"proc", "tmp", "sandbox", "dev"})

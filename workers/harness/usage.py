@@ -78,14 +78,14 @@ class TrialUsage:
                   for program in files.programs]  # fmt: skip
         if self._state.mode == "guarded":
             places.append((files.request["directory"], layout.first_uid))
-        else:
-            places += [
-                (place, program.confinement.uid)
-                for program in files.programs
-                for place in program.confinement.writable
-            ]
         file_bytes = int(self._bounds["file_bytes"])
-        return HoldingsWatch(layout, file_bytes, tuple(dict.fromkeys([*places, *shared])))
+        filled = [
+            (place, program.confinement.uid)
+            for program in files.programs
+            for place in program.confinement.writable
+        ]
+        whole = tuple(dict.fromkeys([*places, *shared]))
+        return HoldingsWatch(layout, file_bytes, whole, tuple(dict.fromkeys(filled)))
 
     def add(self, cpu_seconds: float, peak_kib: int) -> None:
         """Counts a process that has ended."""

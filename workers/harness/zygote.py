@@ -86,7 +86,7 @@ def main(modules: dict[str, str], codes: dict[str, CodeType], known: bool) -> No
     gc.enable()
     filters = _filters(layout, boot["mode"], fork_filter)
     started = evaluator_process.start(layout, boot["mode"], host[0], filters)
-    limits.set_environment(confine.program_environment(layout.work))
+    limits.set_environment(confine.program_environment(layout, layout.work))
     answer = _import_report(started, host[0], layout, time.monotonic() + boot["boot_seconds"])
     if boot["kind"] != "container" and not boot["unbounded_processes"]:
         if not layout.bounded_by:
@@ -153,6 +153,7 @@ def _prepare(
     make_places(layout, boot["mode"])
     _install_library(layout, modules)
     accounts.name_identities(layout)
+    os.environ.update(confine.program_environment(layout, layout.work))
     forget_foreign_paths()
     sys.path.insert(0, layout.library)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
