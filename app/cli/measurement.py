@@ -204,7 +204,7 @@ def evaluator_of(problem: Problem) -> Evaluator:
 
 def validating(problem: Problem) -> Problem:
     """Returns a problem whose only stage is the validation of this one."""
-    return replace(problem, stages=(problem.validation,), thresholds=())
+    return replace(problem, stages=(problem.validation,), thresholds=(), probe="")
 
 
 def measure(
@@ -215,7 +215,8 @@ def measure(
 ) -> Measurement:
     """Evaluates a program in every stage, up to its first failure or the first threshold missed.
 
-    A run judges a program by its problem's `thresholds`; without them every stage runs.
+    Its behaviour is probed before, as in a run.  A run judges a program by its problem's
+    `thresholds`; without them every stage runs.
 
     Raises:
       EvaluatorBroken: The problem's own code cannot be used.
@@ -224,7 +225,11 @@ def measure(
     done: dict[Trial, Evaluation] = {}
     failure: Failure | None = None
     stopped: Shortfall | None = None
-    for index, stage in enumerate(problem.stages):
+    measured: dict[Trial, Evaluation] = {}
+    if problem.probe:
+        done |= (measured := _measured(problem, sandbox, program, problem.probe))
+        failure = _failure(problem, program, measured.values())
+    for index, stage in enumerate(problem.stages if failure is None else ()):
         measured = _measured(problem, sandbox, program, stage)
         done |= measured
         failure = _failure(problem, program, measured.values())
@@ -235,7 +240,8 @@ def measure(
             break
     evaluations = tuple(done.values())
     # The points of games and what was measured before do not add up.
-    games = problem.players > 1 and stage == problem.final_stage
+    last = next((trial.stage for trial in reversed(done)), "")
+    games = problem.players > 1 and last == problem.final_stage
     scored = tuple(measured.values()) if games else evaluations
     features: dict[str, float] = {}
     for evaluation in measured.values():
@@ -372,8 +378,10 @@ def print_measurements(measurements: Sequence[tuple[str, Measurement]], screen: 
                 screen.say(f"{name}: {measured.stopped}")
         else:
             last = [stage for stage in measured.stages[-1:] if stage != _ONLY_STAGE]
-            where = f" in {last[0]}" if last else ""
             detail = failure.shown.strip() or "no detail"
+            # The detail of a probe's failure names the probe itself.
+            named = not last or detail.startswith(f"in {last[0]}: ")
+            where = "" if named else f" in {last[0]}"
             screen.say(f"{name}: failed, {failure.kind.value}{where} after {spent}: {detail}")
         print_artifacts(name, measured.artifacts, screen)
     for mean in dict.fromkeys(mean_of(measured.fitness_names) for _, measured in measurements):

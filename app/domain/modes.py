@@ -11,6 +11,7 @@ from app.domain.program import ProgramId
 from app.domain.source.syntax import tree_or_none
 
 MOST_SHOWN = 5
+_MOST_QUOTED = 300
 _CLOSE = 1e-9  # relative; the same arithmetic in two processes gives the same bits
 
 
@@ -52,7 +53,7 @@ def differences(
         kinds = [_failure(evaluation) for evaluation in (here, there, again)]
         if kinds[1] != kinds[2] or kinds[0] == kinds[1]:
             return []
-        return [Difference("failure", kinds[0], kinds[1])]
+        return [Difference("failure", _quoted(here), _quoted(there))]
     values, others, repeated = (_numbers(player, one) for one in (here, there, again))
     return [
         Difference(name, _text(values.get(name)), _text(others.get(name)))
@@ -110,6 +111,13 @@ def _numbers(player: ProgramId, evaluation: Evaluation) -> dict[str, float]:
 
 def _failure(evaluation: Evaluation) -> str:
     return evaluation.failure.kind.value if evaluation.failure else "no failure"
+
+
+def _quoted(evaluation: Evaluation) -> str:
+    """Returns how an evaluation failed, with the beginning of its detail on one line."""
+    detail = " ".join(evaluation.failure.shown.split()) if evaluation.failure else ""
+    cut = detail if len(detail) <= _MOST_QUOTED else f"{detail[:_MOST_QUOTED]} …"
+    return f"{_failure(evaluation)} ({cut})" if cut else _failure(evaluation)
 
 
 def _same(a: float | None, b: float | None) -> bool:

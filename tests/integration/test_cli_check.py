@@ -52,6 +52,29 @@ def test_a_failure_names_the_stage_that_it_happened_in(evoq: Evoq, tmp_path: Pat
     assert error["remedy"].startswith("Mend the evaluator")
 
 
+@pytest.mark.parametrize("raising", [True, False])
+def test_check_probes_the_behaviour_of_seeds_before_it_measures_them(
+    evoq: Evoq, tmp_path: Path, raising: bool
+):
+    what = "raise ValueError('seven')" if raising else "return {'kind': 7}"
+    probe = f"\n\ndef probe_behaviour(program_path):\n    {what}\n"
+    folder = problem_folder(tmp_path / "problem", evaluator=EVALUATOR + probe)
+
+    result = evoq("check", folder, "--json")
+
+    [seed] = result.json["seeds"]
+    assert result.code == raising
+    assert seed["stages"][0] == "probe_behaviour"
+    if raising:
+        assert seed["stages"] == ["probe_behaviour"]
+        assert result.json["error"]["value"].startswith(
+            "runtime: in probe_behaviour: ValueError: seven"
+        )
+        assert "failed, runtime after" in result.err
+    else:
+        assert seed["fitness"] == -6.5
+
+
 def test_check_names_the_stage_at_which_a_seed_stops(evoq: Evoq, tmp_path: Path):
     crashing = STAGED.replace("return evaluate(program_path)", "raise ValueError('seven')")
     folder = problem_folder(tmp_path / "problem", evaluator=crashing, config=CASCADE)
@@ -193,6 +216,19 @@ def test_check_explains_a_seed_that_measures_differently_in_the_other_mode(
     assert "size is" in result.err
     assert "EVOQ_PROGRAM_SOURCE" in result.err
     assert "size is" not in quiet.err
+
+
+def test_a_failure_of_one_mode_alone_is_quoted(evoq: Evoq, tmp_path: Path):
+    evaluator = EVALUATOR.replace(
+        "    return {", "    class Mine(program.Theirs):\n        pass\n\n    return {", 1
+    )
+    program = "class Theirs:\n    pass\n\n\ndef value():\n    return 3.5\n"
+    folder = problem_folder(tmp_path / "problem", evaluator=evaluator, program=program)
+
+    result = evoq("check", folder)
+
+    assert "failure is runtime (CannotCross: the evaluator derives a class" in result.err
+    assert "in guarded and no failure in compatible mode" in result.err
 
 
 ARTIFACTS = """\

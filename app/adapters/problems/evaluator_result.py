@@ -71,16 +71,18 @@ class Reader:
         """
         if len(trial.players) != 1:
             raise ValueError(f"a trial of this problem has one player, not {len(trial.players)}")
+        measures = trial.stage in (*self.stages, self.validation)
+        of_probe = "" if measures else f"in {trial.stage}: "
         if outcome.failure is not None:
-            return self._failed(outcome, outcome.failure, {})
+            return self._failed(outcome, outcome.failure, {}, of_probe)
         try:
             returned = _returned(outcome.result)
-            measures = trial.stage in (*self.stages, self.validation)
             if not measures and ERROR not in returned.metrics:
                 return replace(self.unscored(outcome, {}), behaviour=_digest(returned.metrics))
             measured = _by_kind(returned.metrics, flags_count=self.flags_count)
             if failure := _declared_failure(measured):
-                return self._failed(outcome, failure, returned.artifacts | measured.texts)
+                texts = returned.artifacts | measured.texts
+                return self._failed(outcome, failure, texts, of_probe)
             scores = _scores(returned.metrics, measured, self.axes, trial.cases)
             player = trial.players[0]
             value = fitness(player, [Evaluation(scores={player: scores})])
@@ -88,7 +90,7 @@ class Reader:
             features = self._features(measured, programs[player], value or 0.0, required=final)
         except _Invalid as invalid:
             failure = Failure(FailureKind.INVALID_RESULT, str(invalid))
-            return self._failed(outcome, failure, {})
+            return self._failed(outcome, failure, {}, of_probe)
         texts = returned.artifacts | measured.texts
         return replace(
             self.unscored(outcome, texts),
@@ -97,13 +99,15 @@ class Reader:
             features={player: features},
         )
 
-    def _failed(self, outcome: Outcome, failure: Failure, texts: Mapping[str, str]) -> Evaluation:
+    def _failed(
+        self, outcome: Outcome, failure: Failure, texts: Mapping[str, str], of_probe: str
+    ) -> Evaluation:
         chars = OUTPUT_CHARS
         printed = {
             name: clipped(stream.decode("utf-8", "replace"), chars)
             for name, stream in (("stderr", outcome.stderr), ("stdout", outcome.stdout))
         }
-        detail = clipped(clean(failure.detail), chars)
+        detail = clipped(clean(f"{of_probe}{failure.detail}"), chars)
         if self.redact:
             detail = redacted(detail)
         return replace(

@@ -9,7 +9,7 @@ from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.config.places import LEAST
 from app.config.settings import SandboxSettings
-from app.ports.protocols import Sandbox, Unavailable
+from app.ports.protocols import Misconfigured, Sandbox, Unavailable
 
 _ANSWER_SECONDS = 2.0
 
@@ -45,10 +45,10 @@ def choose(
     Raises:
       Unavailable: "docker" is required, and no engine answers, or the image cannot be built; or
         "auto" finds the socket of an engine that does not answer.
-      Misconfigured: A setting names what does not exist.
+      Misconfigured: A setting names what does not exist, or what child processes do not have.
     """
     if settings.backend == "process":
-        return _processes(settings, show_progress)
+        return _processes(settings, show_progress, "sandbox.backend=process chooses them")
     if settings.backend == "auto" and not engine_answers(_ANSWER_SECONDS):
         if socket := socket_at_hand():
             raise Unavailable(
@@ -57,7 +57,7 @@ def choose(
                 f"(EVOQ_SANDBOX__BACKEND=process for a worker; in a deployment with "
                 f"docker-compose.yml take DOCKER_GID out of .env instead)"
             )
-        return _processes(settings, show_progress)
+        return _processes(settings, show_progress, "no Docker engine can be reached here")
     from app.adapters.sandbox import containers
 
     sandbox = containers.opened(
@@ -68,7 +68,9 @@ def choose(
         show_progress=show_progress,
         may_build=may_build,
     )
-    return _processes(settings, show_progress) if sandbox is None else sandbox
+    if sandbox is not None:
+        return sandbox
+    return _processes(settings, show_progress, f"the engine has no image {settings.image}")
 
 
 def clear_orphans(settings: SandboxSettings) -> int:
@@ -85,7 +87,20 @@ def clear_orphans(settings: SandboxSettings) -> int:
     return remove_orphans(ENGINE_SECONDS, settings.owner)
 
 
-def _processes(settings: SandboxSettings, show_progress: ShowProgress) -> ProcessSandbox:
+def _processes(settings: SandboxSettings, show_progress: ShowProgress, why: str) -> ProcessSandbox:
+    """Returns the sandbox of child processes, which are used for the reason `why`.
+
+    Raises:
+      Misconfigured: A setting asks for what containers alone have.
+    """
+    for name, value in (("runtime", settings.runtime), ("seccomp", settings.seccomp)):
+        if value:
+            raise Misconfigured(
+                f"sandbox.{name}={value} is for containers, and programs would run in child "
+                f"processes: {why}. Start Docker with the image {settings.image} and choose "
+                f"sandbox.backend=docker, or leave sandbox.{name} (EVOQ_SANDBOX__{name.upper()}) "
+                f"out"
+            )
     folder = Path(settings.environments) if settings.environments else None
     environments = Environments(
         folder=folder,

@@ -80,13 +80,14 @@ class Environments:
         self._show_progress = show_progress
         self._build_seconds = build_seconds
         self._known: dict[str, str] = {}
+        self._images: set[str] = set()
         self._broken: dict[str, tuple[float, EvaluatorBroken]] = {}
         self._building = threading.Lock()
 
     def interpreter(self, evaluator: Evaluator) -> str:
         """Returns the interpreter of a problem's sandboxes; it may take minutes once.
 
-        An image that the problem names is for containers, and is ignored here.
+        An image that the problem names is for containers, and has no effect here, which is said.
 
         Raises:
           EvaluatorBroken: The dependencies cannot be installed, or only into an image.
@@ -94,12 +95,22 @@ class Environments:
           Unavailable: The installation takes too long.
         """
         if evaluator.image:
+            self._say_without(evaluator.image)
             return self.python
         if evaluator.digest not in self._known:
             with self._building:
                 if evaluator.digest not in self._known:
                     self._known[evaluator.digest] = self._ensured(evaluator)
         return self._known[evaluator.digest]
+
+    def _say_without(self, image: str) -> None:
+        with self._building:
+            if image not in self._images:
+                self._images.add(image)
+                self._show_progress(
+                    f"sandbox: the image {image} has no effect on child processes: programs run "
+                    f"with the interpreter {self.python}; sandbox.backend=docker uses the image"
+                )
 
     def missing(self, evaluator: Evaluator) -> bool:
         """Returns whether `interpreter` would make an environment.

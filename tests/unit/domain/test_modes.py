@@ -38,6 +38,17 @@ def test_two_failures_of_different_kinds_differ() -> None:
     assert len(differences(P, CRASHED, TIMED_OUT, TIMED_OUT)) == 1
 
 
+def test_a_difference_quotes_the_failure() -> None:
+    failed = Evaluation(failure=Failure(FailureKind.RUNTIME, "KeyError: 'x'\nevaluator line 7"))
+    here = measured(score=1.0)
+
+    [found] = differences(P, here, failed, failed)
+
+    assert (found.here, found.there) == ("no failure", "runtime (KeyError: 'x' evaluator line 7)")
+    text = explained("a", "evaluate", Mode.GUARDED, [found], [])
+    assert "failure is no failure in guarded and runtime (KeyError: 'x' evaluator line 7)" in text
+
+
 def test_a_failure_that_does_not_repeat_is_noise() -> None:
     assert differences(P, CRASHED, TIMED_OUT, CRASHED) == []
 

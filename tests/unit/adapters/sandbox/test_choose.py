@@ -11,7 +11,7 @@ from app.adapters.sandbox import containers, engine_socket
 from app.adapters.sandbox.docker import DockerSandbox
 from app.adapters.sandbox.process import ProcessSandbox
 from app.config.settings import SandboxSettings
-from app.ports.protocols import Unavailable
+from app.ports.protocols import Misconfigured, Unavailable
 
 INFRA = Path(__file__).resolve().parents[4] / "infra"
 
@@ -92,6 +92,29 @@ def test_auto_does_not_replace_an_engine_that_accepts_and_is_silent(
             module.choose(SandboxSettings(), infra=INFRA)
         assert engine_socket.socket_at_hand() == address
     assert engine_socket.socket_at_hand() == ""
+
+
+@pytest.mark.parametrize("backend", ["auto", "process"])
+@pytest.mark.parametrize(("name", "value"), [("runtime", "runsc"), ("seccomp", "engine")])
+def test_what_containers_alone_have_is_never_left_out_in_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, name: str, value: str
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
+    settings = SandboxSettings.model_validate({"backend": backend, name: value})
+
+    with pytest.raises(Misconfigured, match=rf"sandbox.{name}={value} is for containers.*out"):
+        module.choose(settings, infra=INFRA)
+
+
+def test_a_runtime_is_not_exchanged_for_child_processes_where_there_is_no_image(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "engine_answers", lambda seconds: True)
+    monkeypatch.setattr(containers, "remove_orphans", lambda *_: 0)
+    monkeypatch.setattr(containers.Images, "has_default", lambda self: False)
+
+    with pytest.raises(Misconfigured, match=r"sandbox.runtime=runsc.*has no image"):
+        module.choose(SandboxSettings(runtime="runsc"), infra=INFRA, may_build=False)
 
 
 @pytest.mark.parametrize("there", ["nothing", "no socket", "a socket of others"])
