@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from app.config.layers import ENVIRONMENT, Choices, UsageError, owner_of
-from app.config.models import ModelSettings
+from app.config.models import MOST, ModelSettings
 from app.config.resolve import PROBLEMS_OWN, Resolved
 from app.config.rules import islands_of, mixes_of, refining_of, strategy_of
 from app.config.settings import Owner, RunSettings
@@ -308,12 +308,12 @@ def operators(
                 where="search.operators",
                 remedy=f"Choose among {', '.join(names)}.",
             )
-        if weight < 0:
+        if not 0 <= weight <= MOST:
             raise UsageError(
-                f"the weight of `{name}` is below 0",
+                f"the weight of `{name}` is not from 0 to {MOST:,}",
                 where="search.operators",
                 value=f"{weight:g}",
-                remedy="Give weights of 0 or more.",
+                remedy="Give weights of 0 or more; only their ratios count.",
             )
     mix = {name: weight for name, weight in weights.items() if weight > 0}
     if not mix:

@@ -24,6 +24,8 @@ from app.domain.operator import Role
 from app.domain.search.budget import PriceCeiling
 
 OPENAI_KEY = "OPENAI_API_KEY"
+MOST = 1_000_000_000
+"""Of a weight or a price, so that no sum of them is beyond the doubles."""
 _SAMPLED = ("n", "seed", "temperature", "top_p", "max_tokens", "max_completion_tokens")
 _OWN_FIELDS = frozenset(("model", "messages", "stream", "reasoning_effort", *_SAMPLED))
 _OWN_FIELDS_ARE_SET = "it has a setting of its own, or is set by the step that asks"
@@ -149,12 +151,12 @@ class RequestSettings(BaseModel):
     extra_body: dict[str, JsonValue] | None = None
     """Further fields of the body of each request, such as vLLM's `top_k` and
     `structured_outputs`."""
-    usd_per_million_prompt_tokens: float | None = Field(None, ge=0)
+    usd_per_million_prompt_tokens: float | None = Field(None, ge=0, le=MOST)
     """US dollars for a million prompt tokens. Without a value, the price is unknown."""
-    usd_per_million_cached_tokens: float | None = Field(None, ge=0)
+    usd_per_million_cached_tokens: float | None = Field(None, ge=0, le=MOST)
     """US dollars for a million prompt tokens that the endpoint had in its cache. Without a value,
     the price of other prompt tokens."""
-    usd_per_million_completion_tokens: float | None = Field(None, ge=0)
+    usd_per_million_completion_tokens: float | None = Field(None, ge=0, le=MOST)
     """US dollars for a million completion tokens. Without a value, the price is unknown."""
 
     @field_validator("extra_body")
@@ -182,7 +184,7 @@ class ModelChoice(RequestSettings):
     """
 
     name: str
-    weight: float = Field(1.0, ge=0)
+    weight: float = Field(1.0, ge=0, le=MOST)
     system_message: str | None = None
 
 
@@ -251,7 +253,7 @@ class ModelSettings(RoleSettings):
     """Folder of the prompts for the provider `human`, and of its replies."""
     feedback: bool = False
     """Whether every model of the role `judge` rates each measured program."""
-    feedback_weight: float = Field(0.1, ge=0)
+    feedback_weight: float = Field(0.1, ge=0, le=MOST)
     """Weight of the judges' metrics, which are named `llm_...`."""
     roles: dict[Role, RoleSettings] = Field(default_factory=dict)
     """For each role, the settings of this section that differ for it."""

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from app.config.models import ModelSettings
+from app.config.models import MOST, ModelSettings
 from app.domain.prompting.rules import PromptRules
 from app.domain.search.gates import gate
 
@@ -157,7 +157,7 @@ class QueueSettings(Section):
     trials_at_once: int | None = Field(None, ge=1)
     """Most trials of the run that are in a sandbox at once, over all workers. Without a value, as
     many as the workers have places."""
-    weight: float = Field(1.0, gt=0, allow_inf_nan=False)
+    weight: float = Field(1.0, gt=0, le=MOST)
     """Share of the workers that the run has beside other runs, relative to their weights."""
     lease_seconds: Annotated[float, Owner.WORKER] = Field(30.0, gt=0)
     """Seconds after which the lease of a step expires if its worker does not renew it."""

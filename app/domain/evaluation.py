@@ -10,9 +10,9 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import TypeAlias
 
+from app.domain.finite import mean
 from app.domain.program import ProgramId
 from app.domain.secrets import redacted
 
@@ -170,7 +170,7 @@ def fitness(player: ProgramId, evaluations: Iterable[Evaluation]) -> float | Non
     merged = _merged(player, evaluations)
     if COMBINED in merged:
         return merged[COMBINED]
-    return fmean(merged.values()) if merged else None
+    return mean(merged.values()) if merged else None
 
 
 def mean_scores(player: ProgramId, repetitions: Iterable[Iterable[Evaluation]]) -> Evaluation:
@@ -182,7 +182,7 @@ def mean_scores(player: ProgramId, repetitions: Iterable[Iterable[Evaluation]]) 
     for evaluations in repetitions:
         for case, score in _merged(player, evaluations).items():
             known.setdefault(case, []).append(score)
-    return Evaluation({player: {case: fmean(scores) for case, scores in known.items()}})
+    return Evaluation({player: {case: mean(scores) for case, scores in known.items()}})
 
 
 def fitness_names(player: ProgramId, evaluations: Iterable[Evaluation]) -> tuple[CaseId, ...]:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeAlias, get_args
 
 from app.domain.evaluation import FailureKind
 from app.domain.operator import Role
-from app.domain.problem import Axis
+from app.domain.problem import Axis, axis_of
 from app.domain.program import ProgramId
 from app.domain.search.archive import CellKey
 from app.domain.search.cohort import CutReason
@@ -388,7 +388,8 @@ _FIELDS: Mapping[EventKind, tuple[str, ...]] = {
 }
 _READERS: Mapping[str, Callable[[Any], Any]] = {
     "cell": lambda cell: None if cell is None else tuple(cell),
-    "axes": lambda axes: tuple(Axis(**axis) for axis in axes),
+    "axes": lambda axes: tuple(map(axis_of, axes)),
+    "fitness": lambda fitness: None if fitness is None else float(fitness),
     "role": Role,
     "failure": lambda kind: None if kind is None else FailureKind(kind),
     "parents": tuple,
@@ -396,7 +397,10 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "podium": tuple,
     "why": CutReason,
 }
-"""Fields whose values are not JSON values, and how each is read from one."""
+"""Fields whose values are not JSON values, and how each is read from one.
+
+Postgres returns a large float of a JSON document as an integer.
+"""
 
 
 @dataclass(frozen=True, slots=True)

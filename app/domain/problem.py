@@ -184,6 +184,12 @@ class Axis:
         return self.low is not None and self.high is not None
 
 
+def axis_of(stored: Mapping[str, Any]) -> Axis:
+    """Returns the axis with these values of JSON, in which a large float may be an integer."""
+    ends = {end: stored[end] for end in ("low", "high")}
+    return Axis(**{**stored, **{end: at if at is None else float(at) for end, at in ends.items()}})
+
+
 @dataclass(frozen=True, slots=True)
 class EditRules:
     """The changes that a child may make to its parent.

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.domain.events import Regridded
+from app.domain.events import Noticed, Regridded
+from app.domain.finite import MARK
 from app.domain.run import Run
-from app.domain.search.archive import Entrant, IslandView, learnt
+from app.domain.search.archive import Entrant, IslandView, learnt, left_out
 from app.domain.search.back_pressure import MOST
 from app.engine.admission import Admission
 from app.engine.context import Context
@@ -42,11 +43,24 @@ def regrid(ctx: Context, tx: Transaction, run: Run) -> Run:
     programs = _measured(tx, run, after)
     if len(programs) < after and run.proposals < run.budget.proposals:
         return run
-    tx.runs.set_axes(run.id, learnt(run.axes, [program.entrant.features for program in programs]))
+    features = [program.entrant.features for program in programs]
+    open_axes = [axis for axis in run.axes if axis.provisional or not axis.ranged]
+    tx.runs.set_axes(run.id, learnt(run.axes, features))
     run = tx.runs.get(run.id)
     _place_anew(ctx, tx, run, islands, programs)
     tx.events.emit(run.id, Regridded(axes=run.axes))
+    for axis in open_axes:
+        if marks := left_out(axis, features):
+            tx.events.emit(run.id, Noticed(text=_without_marks(axis.name, marks, len(features))))
     return run
+
+
+def _without_marks(axis: str, marks: int, programs: int) -> str:
+    return (
+        f"axis `{axis}`: {marks} of {programs} programs have a value of {MARK:g} or more in size, "
+        f"which is taken for no measurement. The range of the axis was learnt without them, and "
+        f"they have its last bin, or its first"
+    )
 
 
 def _measured(tx: Transaction, run: Run, after: int) -> list[_Placed]:

@@ -257,8 +257,9 @@ def _meant_as_a_number(value: Any) -> bool:
 
 
 def _as_float(value: int | float) -> float:
+    """Returns the number as a float, of which the ledger stores one zero: -0.0 + 0.0 is 0.0."""
     try:
-        return float(value)
+        return float(value) + 0.0
     except OverflowError:
         return math.inf
 

@@ -6,10 +6,11 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from app.adapters.store.codec import elite_of
+from app.adapters.store.codec import elite_of, floats
 from app.adapters.store.driver import count, row, rows, value, write
 from app.adapters.store.runs import as_json
 from app.domain.evaluation import CaseId
+from app.domain.finite import mean
 from app.domain.program import ProgramId
 from app.domain.search.archive import Bred, Cell, CellKey, Elite, IslandView
 
@@ -115,12 +116,13 @@ _CHAMPION = """
     ORDER BY stages_left, fitness DESC, island, number LIMIT 1
 """
 _RECENT = """
-    SELECT avg(score)::float8 AS fitness FROM (
+    SELECT array_agg(score) AS scores FROM (
         SELECT id, players[1] AS program, score FROM trials
         WHERE run = %(run)s AND island = %(island)s AND stage = %(stage)s AND score IS NOT NULL
         ORDER BY id DESC LIMIT %(trials)s
     ) AS newest GROUP BY program ORDER BY max(id) DESC LIMIT %(n)s
 """
+"""Without `avg`, which raises where a sum or a square of scores is beyond the doubles."""
 _SCORES = """
     SELECT trials.evaluation -> 'scores' AS scores
     FROM proposals JOIN trials ON trials.cohort = proposals.cohort
@@ -203,13 +205,13 @@ class SqlIsland:
         merged: dict[ProgramId, dict[CaseId, float]] = {program: {} for program in programs}
         for record in rows(self._c, _SCORES, {"run": self._run, "programs": list(programs)}):
             for program in merged.keys() & record.scores.keys():
-                merged[program].update(record.scores[program])
+                merged[program].update(floats(record.scores[program]))
         return merged
 
     def recent(self, stage: str, n: int) -> tuple[float, ...]:
         params = {"run": self._run, "island": self._index, "stage": stage, "n": n}
         result = rows(self._c, _RECENT, {**params, "trials": n * TRIALS_A_STAGE})
-        return tuple(record.fitness for record in result)
+        return tuple(mean(record.scores) for record in result)
 
     def best(self, n: int, skip: int = 0) -> tuple[Elite, ...]:
         if skip + n <= len(self._fittest):

@@ -8,7 +8,7 @@ from typing import Any
 
 from app.domain.evaluation import Evaluation, Failure, FailureKind, Trial
 from app.domain.operator import Draft, Role
-from app.domain.problem import Axis
+from app.domain.problem import Axis, axis_of
 from app.domain.run import Rules, Run, RunState
 from app.domain.search.archive import CellKey, Elite
 from app.domain.search.back_pressure import InFlightLimits
@@ -58,7 +58,7 @@ def built(row: Any, founded: Any, rules: Rules) -> Run:
 
 @functools.lru_cache(maxsize=256)
 def _axes(text: str) -> tuple[Axis, ...]:
-    return tuple(Axis(**axis) for axis in json.loads(text))
+    return tuple(map(axis_of, json.loads(text)))
 
 
 def member_of(row: Mapping[str, Any]) -> Member:
@@ -116,9 +116,9 @@ def evaluation_of(stored: Mapping[str, Any] | None) -> Evaluation | None:
         return None
     failure = stored.get("failure")
     return Evaluation(
-        scores=stored["scores"],
-        metrics=stored["metrics"],
-        features=stored["features"],
+        scores=_floats(stored["scores"]),
+        metrics=_floats(stored["metrics"]),
+        features=_floats(stored["features"]),
         artifacts=stored.get("artifacts", {}),
         failure=failure
         and Failure(FailureKind(failure["kind"]), failure["detail"], failure["culprit"]),
@@ -130,6 +130,16 @@ def evaluation_of(stored: Mapping[str, Any] | None) -> Evaluation | None:
         behaviour=stored.get("behaviour", ""),
         saved_seconds=stored.get("saved_seconds"),
     )
+
+
+def _floats(table: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    """Returns numbers as they were stored: JSON of Postgres has 1e300 as an integer."""
+    return {player: floats(row) for player, row in table.items()}
+
+
+def floats(row: Mapping[str, float]) -> dict[str, float]:
+    """Returns named numbers of JSON as they were stored."""
+    return {name: float(value) for name, value in row.items()}
 
 
 def cell_key(stored: list[Any]) -> CellKey:

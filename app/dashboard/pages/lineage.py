@@ -16,6 +16,7 @@ from app.dashboard.pages.layout import (
 )
 from app.dashboard.pages.sources import Sources
 from app.dashboard.pages.text import duration, number, shown
+from app.domain.finite import difference
 from app.domain.run import Run
 from app.reports.metrics import MetricsRow
 
@@ -90,7 +91,7 @@ class _LineageView:
 def _cells(run: Run, row: MetricsRow, parent: MetricsRow | None, records: set[str]) -> list[Cell]:
     gain = ""
     if parent is not None and row.fitness is not None and parent.fitness is not None:
-        gain = f"{row.fitness - parent.fitness:+.4g}"
+        gain = f"{difference(row.fitness, parent.fitness):+.4g}"
     program = row.program or ""
     return [
         "★" if program in records else "",

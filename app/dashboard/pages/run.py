@@ -28,6 +28,7 @@ from app.dashboard.pages.layout import (
 )
 from app.dashboard.pages.sources import Sources
 from app.dashboard.pages.text import duration, number, shown, usd
+from app.domain.finite import difference
 from app.domain.run import Run, RunState
 from app.reports.course import Contribution, Course, FailureExample
 from app.reports.summary import Places
@@ -417,7 +418,7 @@ def _remark(summary: dict[str, Any]) -> str:
     """Returns how much the best is above the first baseline, and whether validation chose it."""
     best = summary["best"] or {"fitness": None, "validation": None}
     gains = [
-        f"{best['fitness'] - seed['fitness']:+.4g} on {shown(name)}"
+        f"{difference(best['fitness'], seed['fitness']):+.4g} on {shown(name)}"
         for name, seed in summary["baselines"].items()
         if best["fitness"] is not None and seed["fitness"] is not None
     ]

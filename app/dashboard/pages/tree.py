@@ -11,6 +11,7 @@ from app.dashboard.pages.layout import keep_live, page, say, set_text
 from app.dashboard.pages.sources import Sources
 from app.dashboard.pages.text import as_html, number
 from app.dashboard.reads import TreeDocument
+from app.domain.finite import difference
 from app.domain.run import Run
 from app.reports.lineage import TreeBranch, TreeNode, branches
 
@@ -139,7 +140,7 @@ def _title(branch: TreeBranch) -> str:
 
 def _node(run: Run, node: TreeNode, parent: TreeNode | None) -> str:
     facts = [
-        "" if parent is None else f"{node.fitness - parent.fitness:+.4g}",
+        "" if parent is None else f"{difference(node.fitness, parent.fitness):+.4g}",
         "seed" if node.ordinal < 0 else node.operator,
         f"island {node.island}",
         "" if node.ordinal < 0 else f"proposal {node.ordinal}",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Set
 from math import inf
 from random import Random
 
+from app.domain.finite import LARGEST
 from app.domain.operators.tree_edits import Change, Donor, EditTarget, cut, replaced, shown
 from app.domain.source.sites import Site
 from app.domain.source.syntax import literal, number
@@ -36,13 +37,17 @@ _TWINS = (
 
 def perturb_number(target: EditTarget, rng: Random) -> Change | None:
     """Moves a number by a Gaussian factor or, less often, by a Gaussian step; keeps its type."""
+    # An integer beyond the largest float has no step of a share of its size.
     places = [
-        site for site in target.sites if number(site.node) is not None and not site.structural
+        (site, value)
+        for site in target.sites
+        if (value := number(site.node)) is not None
+        and not site.structural
+        and abs(value) <= LARGEST
     ]
     if not places:
         return None
-    site = rng.choice(places)
-    before = number(site.node) or 0
+    site, before = rng.choice(places)
     if isinstance(before, int):
         step = max(1, round(abs(rng.gauss(0.0, max(1.0, abs(before) * 0.3)))))
         after: int | float = before + rng.choice((-step, step))

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+from app.domain.finite import difference
 from app.domain.operator import Completion, Direction, TriedDirection
 from app.domain.replies.reply_text import without_thoughts
 
@@ -85,4 +86,5 @@ def _outcome(tried: TriedDirection) -> str:
         return "not measured"
     if tried.parent_fitness is None:
         return f"fitness {tried.fitness:.6g}"
-    return f"fitness {tried.fitness:.6g}, {tried.fitness - tried.parent_fitness:+.3g} to its parent"
+    gain = difference(tried.fitness, tried.parent_fitness)
+    return f"fitness {tried.fitness:.6g}, {gain:+.3g} to its parent"

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from app.domain.evaluation import CaseId, Evaluation, behaviour, signature
+from app.domain.finite import difference, position, unmarked
 from app.domain.problem import Axis
 from app.domain.program import ProgramId
 
@@ -304,11 +305,7 @@ def bin_index(axis: Axis, value: float) -> int:
     """
     if axis.low is None or axis.high is None:
         raise ValueError(f"axis {axis.name!r} has no range")
-    if axis.high <= axis.low:
-        return 0
-    clipped = min(max(value, axis.low), axis.high)
-    position = (clipped - axis.low) / (axis.high - axis.low) * axis.bins
-    return min(int(position), axis.bins - 1)
+    return min(int(position(value, axis.low, axis.high) * axis.bins), axis.bins - 1)
 
 
 def grid(axes: Sequence[Axis]) -> Niche:
@@ -383,7 +380,8 @@ def learnt(
     """Returns `axes` with every open range closed over the features seen, a tenth wider each way.
 
     A range that is provisional counts as open.  A feature that never varied gets a range as wide as
-    its value is large, so that every later value still has a bin.
+    its value is large, so that every later value still has a bin.  No range is learnt from a number
+    that stands for no measurement (`unmarked`); it has the last bin, or the first.
 
     Args:
       axes: The grid so far.
@@ -394,14 +392,25 @@ def learnt(
     def closed(axis: Axis) -> Axis:
         if axis.ranged and not axis.provisional:
             return axis
-        seen = [features[axis.name] for features in entrants if axis.name in features]
+        seen = unmarked(_seen(axis, entrants))
         if not seen:
             return replace(axis, low=0.0, high=1.0, provisional=provisional)
         low, high = min(seen), max(seen)
-        margin = (high - low) / 10 or max(abs(low), 1.0) / 2
-        return replace(axis, low=low - margin, high=high + margin, provisional=provisional)
+        margin = difference(high, low) / 10 or max(abs(low), 1.0) / 2
+        low, high = difference(low, margin), difference(high, -margin)
+        return replace(axis, low=low, high=high, provisional=provisional)
 
     return tuple(closed(axis) for axis in axes)
+
+
+def left_out(axis: Axis, entrants: Sequence[Mapping[str, float]]) -> int:
+    """Returns how many features are marks, which `learnt` learns no range from."""
+    seen = _seen(axis, entrants)
+    return len(seen) - len(unmarked(seen))
+
+
+def _seen(axis: Axis, entrants: Sequence[Mapping[str, float]]) -> list[float]:
+    return [features[axis.name] for features in entrants if axis.name in features]
 
 
 def by_signature(entrant: Entrant) -> CellKey:

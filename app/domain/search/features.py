@@ -5,8 +5,8 @@ takes precedence; the reader of the evaluation applies this rule.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from statistics import fmean
 
+from app.domain.finite import mean
 from app.domain.program import Program
 
 COMPLEXITY = "complexity"
@@ -35,7 +35,7 @@ def _distance_to_seeds(program: Program, fitness: float, seeds: Sequence[Program
     Departure from OpenEvolve, whose reference set grows during the run, so that a value depends on
     the time of its computation.
     """
-    return fmean(distance(program, seed) for seed in seeds)
+    return mean(distance(program, seed) for seed in seeds)
 
 
 def _fitness(program: Program, fitness: float, seeds: Sequence[Program]) -> float:  # noqa: ARG001

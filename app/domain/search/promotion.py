@@ -8,10 +8,11 @@ is harmless.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, stdev
+from statistics import stdev
 from typing import Any, TypeAlias
 
 from app.domain.evaluation import NO_CASES, Cases, Trial
+from app.domain.finite import mean, scaled
 from app.domain.program import ProgramId
 from app.domain.search.archive import IslandView, Quality
 from app.domain.search.cohort import Cohort, ProposalId, Verdict
@@ -141,8 +142,9 @@ def separated(measured: Sequence[float], other: float) -> bool:
     if len(measured) < 2:
         return False
     bound = _STUDENT[min(len(measured) - 2, len(_STUDENT) - 1)]
-    half = bound * stdev(measured) / math.sqrt(len(measured))
-    return half == 0 or abs(fmean(measured) - other) > half
+    *known, compared = scaled((*measured, other))
+    half = bound * stdev(known) / math.sqrt(len(known))
+    return half == 0 or abs(mean(known) - compared) > half
 
 
 Room: TypeAlias = Callable[[int], int]

@@ -145,7 +145,10 @@ def _score(returned: Any) -> float:
                 return _score(returned[name])
         numbers = [_score(value) for value in returned.values() if not isinstance(value, str)]
         if numbers:
-            return _score(sum(numbers) / len(numbers))
+            mean = sum(numbers) / len(numbers)
+            if math.isinf(mean):  # the sum may be beyond the doubles, where the mean is not
+                mean = sum(number / len(numbers) for number in numbers)
+            return _score(mean)
     try:
         if not isinstance(returned, (str, bytes, dict)) and math.isfinite(_float(returned)):
             return _float(returned)

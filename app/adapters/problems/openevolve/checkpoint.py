@@ -3,12 +3,12 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from app.adapters.problems import options as option
 from app.adapters.problems.files import content, decoded
 from app.domain.evaluation import COMBINED
+from app.domain.finite import LARGEST, mean
 from app.domain.problem import ProblemError
 
 MOST = 64
@@ -69,11 +69,13 @@ def _fitness(program: Mapping[str, Any]) -> float:
     numbers = {
         name: float(value)
         for name, value in (program.get("metrics") or {}).items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and value == value
+        if isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and -LARGEST <= value <= LARGEST
     }
     if COMBINED in numbers:
         return numbers[COMBINED]
-    return fmean(numbers.values()) if numbers else 0.0
+    return mean(numbers.values()) if numbers else 0.0
 
 
 def _wrong(what: str, path: Path) -> ProblemError:

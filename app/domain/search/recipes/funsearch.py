@@ -6,6 +6,7 @@ docs/decisions/search-departures.md.
 """
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
@@ -39,11 +40,11 @@ def length_weights(lengths: Sequence[int]) -> list[float]:
 
 
 def annealed(temperature: float, period: int, admitted: int) -> float:
-    """Returns the temperature after so many admitted programs; > 0.
+    """Returns the temperature after so many admitted programs; > 0, however small it was.
 
     It falls linearly and begins anew after each `period`.
     """
-    return temperature * (1 - admitted % period / period)
+    return max(temperature * (1 - admitted % period / period), sys.float_info.min)
 
 
 def clusters_then_lengths(parents: int, temperature: float, period: int) -> Selection:

@@ -12,10 +12,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from statistics import median
 from typing import Literal, TypeAlias
 
 from app.domain.evaluation import CaseId
+from app.domain.finite import difference, median, position
 from app.domain.operator import Role
 from app.domain.program import ProgramId
 from app.domain.search.archive import Cell, Elite, IslandView, Occupancy
@@ -63,10 +63,10 @@ def by_fitness(elites: Sequence[Elite], rng: Random) -> Elite:
     """
     comparable = [elite.fitness for elite in elites if elite.stages_left == elites[0].stages_left]
     low, high = min(comparable), max(comparable)
-    least = (high - low) / len(elites) or 1.0
     weights = [
-        least + (elite.fitness - low if elite.stages_left == elites[0].stages_left else 0.0)
-        for elite in elites
+        1 / len(elites)
+        + (position(e.fitness, low, high) if e.stages_left == elites[0].stages_left else 0.0)
+        for e in elites
     ]
     [drawn] = rng.choices(elites, weights)
     return drawn
@@ -91,7 +91,7 @@ def lexicase(
         known = {e.program: scores[e.program].get(case, -math.inf) for e in elites}
         finite = [score for score in known.values() if math.isfinite(score)]
         middle = median(finite)
-        spread = median(abs(score - middle) for score in finite)
+        spread = median(abs(difference(score, middle)) for score in finite)
         least = max(known[elite.program] for elite in left) - spread
         left = [elite for elite in left if known[elite.program] >= least]
         if len(left) == 1:
