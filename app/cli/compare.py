@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from app.domain.run import Run
     from app.ports.protocols import Store
     from app.reports.comparison import Comparison
+    from app.reports.folder import Drawn
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 NULL_ARM = "random"
@@ -156,19 +157,26 @@ def compare(
         with Interruption() as interruption:
             ended = _work(session, name, planned, at_once, interruption)
         result = _comparison(session.store, name, planned, ended)
-        files = reports.write(result, folder)
+        unwritten, written = _written(result, folder)
     for problem in result.problems:
         for sentence in problem.sentences():
             screen.say(sentence)
-    screen.say(f"files: {', '.join(str(path) for path in files)}")
-    answer = {**reports.document(result), "out": str(folder)}
+    if written.files:
+        screen.say(f"files: {', '.join(str(path) for path in written.files)}")
+    notices = [each.text for each in written.missing]
+    for text in notices:
+        screen.note(f"notice: {text}")
+    answer = {**reports.document(result), "out": str(folder), "notices": notices}
     if result.unfinished:
         why = f"{len(result.unfinished)} of {len(planned)} runs have not finished: "
         why += f"the same command with --name {name} goes on with them"
         screen.note(why)
         answer["error"] = why
+    if unwritten:
+        screen.note(f"error: {unwritten}")
+        answer["error"] = unwritten
     screen.answer(answer)
-    return FAILED if result.unfinished else DONE
+    return FAILED if result.unfinished or unwritten else DONE
 
 
 def _require_equal_workers(planned: Sequence[_PlannedRun]) -> None:
@@ -406,6 +414,20 @@ def _comparison(
         differing(settings),
         unfinished,
     )
+
+
+def _written(result: Comparison, folder: Path) -> tuple[str, Drawn]:
+    """Writes the files of a comparison; returns why they could not be written, "" if they were."""
+    from app.reports import comparison as reports
+    from app.reports.folder import Drawn
+
+    try:
+        return "", reports.write(result, folder)
+    except OSError as error:
+        why = f"{error.filename or folder}: the results of {result.name} could not be written "
+        why += f"({error.strerror}). The ledger has everything: free some space, then the same "
+        why += f"command with --name {result.name} writes them"
+        return why, Drawn([], [])
 
 
 def _free_name(store: Store) -> str:

@@ -14,7 +14,7 @@ import typer
 
 from app.cli.local_state import read_local_state, require_own, require_writable
 from app.cli.options import Debug, Json, OutFile, RunName
-from app.cli.output import CommandError, Screen
+from app.cli.output import DONE, FAILED, CommandError, Screen
 
 
 class MetricsUnit(StrEnum):
@@ -167,7 +167,7 @@ def plot(
     ] = None,
     as_json: Json = False,
     debug: Debug = False,  # noqa: ARG001
-) -> None:
+) -> int:
     """Draws evolution.png, failures.png and archive.png.
 
     Examples:
@@ -183,10 +183,16 @@ def plot(
         folder = require_writable(Path(out or read_local_state(ledger.home, run.name).out))
         require_own(folder, "--out", run=run.name, problem=run.problem)
         summary = summarise(ledger.store, run.id, stored_problem(ledger.store, run))
-        files = [str(path) for path in draw(ledger.store, summary, folder)]
+        pictures = draw(ledger.store, summary, folder)
+    files = [str(path) for path in pictures.files]
     for path in files:
         screen.say(path)
-    screen.answer({"run": run.name, "files": files})
+    answer = {"run": run.name, "files": files}
+    if pictures.missing:
+        answer["error"] = why = "; ".join(each.text for each in pictures.missing)
+        screen.note(f"error: {why}")
+    screen.answer(answer)
+    return FAILED if pictures.missing else DONE
 
 
 def _empty(out: str) -> Path:

@@ -59,10 +59,21 @@ class Screen:
 
 
 def _console(*, stderr: bool, quiet: bool) -> Console:
-    """Returns a console; on a pipe it is wide enough that no table is cut."""
+    """Returns a console; on a pipe it is wide enough that no table is cut.
+
+    It reads no markup: names and texts come from problems and programs.
+    """
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else PIPE_COLUMNS
-    return Console(stderr=stderr, quiet=quiet, highlight=False, soft_wrap=True, width=width)
+    return Console(
+        stderr=stderr,
+        quiet=quiet,
+        highlight=False,
+        soft_wrap=True,
+        width=width,
+        markup=False,
+        emoji=False,
+    )
 
 
 @dataclass(frozen=True, slots=True)

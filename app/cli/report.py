@@ -26,6 +26,7 @@ def report(
     """
     from app.cli.export import writing
     from app.cli.target import find_run, open_run, stored_problem
+    from app.reports.decoration import NotMade
     from app.reports.report import report as report_on
     from app.reports.summary import summarise
 
@@ -37,6 +38,11 @@ def report(
             runs.append((summarise(store, run.id, problem), problem))
         path = Path(out or f"report-{first.name}.html")
         with writing(path) as file:
-            file.write(report_on(store, runs))
+            missing: list[NotMade] = []
+            file.write(report_on(store, runs, missing.append))
     screen.say(str(path))
-    screen.answer({"runs": [summary.run.name for summary, _ in runs], "out": str(path)})
+    notices = [f"{each.text}; the report says so in its place" for each in missing]
+    for text in notices:
+        screen.note(f"notice: {text}")
+    names = [summary.run.name for summary, _ in runs]
+    screen.answer({"runs": names, "out": str(path), "notices": notices})

@@ -27,7 +27,7 @@ from app.cli.following import (
 )
 from app.cli.local_state import work_lock
 from app.cli.measurement import lines_of_workers, open_sandbox, protection_lines
-from app.cli.output import DONE, FAILED, CommandError, ErrorReport, Screen, counted, duration
+from app.cli.output import DONE, FAILED, ErrorReport, Screen, counted, duration
 from app.cli.show import print_best
 from app.cli.target import (
     Ledger,
@@ -43,6 +43,7 @@ from app.domain.run import Run, RunState
 from app.engine import inside, lifecycle, steps
 from app.engine.context import Context
 from app.ports.protocols import Step, Store, Unavailable
+from app.reports.decoration import NotMade, attempt
 from app.reports.metrics import GrowingMetrics
 from app.reports.summary import Summary, document, summarise
 from app.reports.waiting import watched_queue
@@ -159,13 +160,15 @@ def _also_appending(
 def import_drawing() -> None:
     """Imports what draws pictures, without the text that matplotlib writes on each of its classes.
 
-    That text lists what can be set, for documentation, and is a fifth of the import.
+    That text lists what can be set, for documentation, and is a fifth of the import.  Where it
+    cannot be imported, the drawing says why.
     """
-    from matplotlib import artist
-
+    artist = attempt("pictures", partial(import_module, "matplotlib.artist"))
+    if isinstance(artist, NotMade):
+        return
     written, artist.kwdoc = artist.kwdoc, lambda artist: ""  # noqa: ARG005  its name is typed
     try:
-        import_module("app.reports.folder")
+        attempt("pictures", partial(import_module, "app.reports.plots"))
     finally:
         artist.kwdoc = written
 
@@ -341,20 +344,12 @@ def report_end(
       screen: Where the rest goes.
       detached: Whether an unfinished run goes on without this command.
     """
-    from app.reports import folder as results
-
     summary = summarise(store, run, problem)
-    try:
-        results.write(store, summary, problem, folder)
-    except OSError as error:
-        name = summary.run.name
-        raise CommandError(
-            f"{error.filename or folder}: the results of {name}, which is "
-            f"{summary.run.state.value}, could not be written ({error.strerror}). The ledger has "
-            f"everything: free some space, then `evoq resume {name} --out DIR` writes them"
-        ) from error
+    unwritten, missing = _write_results(store, summary, problem, folder)
+    notices = [f"{each.text}; `evoq plot {summary.run.name}` tries again" for each in missing]
     if not screen.json:
-        print_best(summary, problem, screen)
+        shown = attempt("the best program's table", lambda: print_best(summary, problem, screen))
+        notices += [shown.text] if isinstance(shown, NotMade) else []
     screen.say(
         f"{summary.iterations} proposals settled in {duration(summary.seconds)}: "
         f"{summary.admitted} admitted, cut {counted(summary.cuts)}, failed "
@@ -363,14 +358,40 @@ def report_end(
     if summary.costs.models:
         screen.say(f"cost so far: {total_cost(summary.costs)}")
     answer = document(summary, str(folder))
+    for text in notices:
+        screen.note(f"notice: {text}")
+    answer["notices"] += notices
     unfinished = _why_unfinished(summary, detached=detached)
-    if unfinished:
-        prefix = "error: " if summary.run.state is RunState.FAILED else ""
-        screen.note(f"{prefix}{unfinished}")
-        report = ErrorReport(summary.run.state.value, unfinished, unfinished)
-        answer["error"] = report.document()
+    faults = [fault for fault in (unwritten, unfinished) if fault]
+    for fault in faults:
+        failed = fault == unwritten or summary.run.state is RunState.FAILED
+        screen.note(f"{'error: ' if failed else ''}{fault}")
+    if faults:
+        kind = summary.run.state.value if unfinished else "failed"
+        answer["error"] = ErrorReport(kind, faults[0], faults[0]).document()
     screen.answer(answer)
-    return FAILED if unfinished else DONE
+    return FAILED if faults else DONE
+
+
+def _write_results(
+    store: Store, summary: Summary, problem: Problem, folder: Path
+) -> tuple[str, list[NotMade]]:
+    """Writes the files of a run; returns why they could not be written, and what is missing.
+
+    The first is "" where all results were written: a run whose results are not is an error, one
+    without a picture is not.
+    """
+    from app.reports import folder as results
+
+    try:
+        return "", results.write(store, summary, problem, folder)
+    except OSError as error:
+        name = summary.run.name
+        return (
+            f"{error.filename or folder}: the results of {name}, which is "
+            f"{summary.run.state.value}, could not be written ({error.strerror}). The ledger has "
+            f"everything: free some space, then `evoq resume {name} --out DIR` writes them"
+        ), []
 
 
 def _why_unfinished(summary: Summary, *, detached: bool) -> str:

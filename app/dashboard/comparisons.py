@@ -6,10 +6,10 @@ Importing `app.reports.comparison` brings matplotlib, so only the functions that
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import quantiles
 from typing import Any
 
 from app.domain.events import EventKind, Improved
+from app.domain.finite import quantile
 from app.domain.run import Run, RunState
 from app.ports.ledger import Transaction
 from app.ports.protocols import Store
@@ -124,7 +124,7 @@ def band(runs: Sequence[Steps], budget: int) -> list[BandPoint]:
 
 def _point(runs: Sequence[Steps], settled: int) -> BandPoint:
     found = [steps[bisect_right(steps, settled, key=_settled) - 1][1] for steps in runs]
-    low, middle, high = quantiles(found, n=4, method="inclusive") if found[1:] else found * 3
+    low, middle, high = (quantile(found, share) for share in (0.25, 0.5, 0.75))
     return BandPoint(settled, low, middle, high)
 
 

@@ -1,18 +1,22 @@
 """Comparison of arms: search methods that spent the same budget on the same problems and seeds."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from app.reports.folder import save
+from app.domain.finite import mean, median, quantile
+from app.reports.decoration import NotMade, attempt
+from app.reports.folder import Drawn, drawn, plots
 from app.reports.metrics import MetricsRow
-from app.reports.page import page, row, rule
-from app.reports.plots import arms as arms_plot
+from app.reports.page import code, page, row, rule
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 NORMAL_95 = 1.959964
 """The 97.5 % quantile of the normal distribution."""
@@ -73,7 +77,8 @@ def superiority(ours: Sequence[float], theirs: Sequence[float]) -> Superiority:
       theirs: The same of the other arm.
     """
     a, b = np.asarray(ours), np.asarray(theirs)
-    estimate = float((np.sign(np.subtract.outer(a, b)) / 2 + 0.5).mean())
+    above, at_least = np.greater.outer(a, b), np.greater_equal.outer(a, b)
+    estimate = float((above.mean() + at_least.mean()) / 2)
     m, n = len(a), len(b)
     kin = (m + n) / 2 - 1
 
@@ -148,7 +153,7 @@ class ProblemComparison:
     def target(self) -> float | None:
         """The fitness that the null arm ends with in the median; None without a run of it."""
         ends = [run.end for run in self.arms.get(self.null, ())]
-        return float(np.median(ends)) if ends else None
+        return median(ends) if ends else None
 
     def superiority(self, ours: str, theirs: str) -> Superiority:
         """Returns how probably a run of one arm ends above one of the other."""
@@ -241,7 +246,7 @@ def _problem_document(problem: ProblemComparison) -> dict[str, Any]:
         "arms": {
             arm: {
                 "end": dict(zip(("q25", "median", "q75"), _quartiles(runs), strict=True)),
-                "mean_of_best": _middle([float(np.mean(run.curve)) for run in runs]),
+                "mean_of_best": median([mean(run.curve) for run in runs]),
                 "proposals_to_target": problem.to_target(arm),
                 "runs": [asdict(run) for run in runs],
             }
@@ -257,8 +262,14 @@ def _problem_document(problem: ProblemComparison) -> dict[str, Any]:
     }
 
 
-def markdown(comparison: Comparison) -> str:
-    """Returns the comparison as Markdown, with a picture for each problem beside it."""
+def markdown(comparison: Comparison, missing: Sequence[NotMade] = ()) -> str:
+    """Returns the comparison as Markdown, with a picture for each problem beside it.
+
+    Args:
+      comparison: With its results.
+      missing: Pictures that could not be drawn, in whose place the reason stands.
+    """
+    why = {each.name: code(each.text) for each in missing}
     lines = [
         f"# Comparison {comparison.name}",
         "",
@@ -267,7 +278,8 @@ def markdown(comparison: Comparison) -> str:
     ]
     for problem in comparison.problems:
         lines += [f"## {problem.problem}", "", *(f"* {text}" for text in problem.sentences()), ""]
-        lines += [*_table(problem), "", f"![{problem.problem}]({picture(problem)})", ""]
+        name = picture(problem)
+        lines += [*_table(problem), "", why.get(name, f"![{problem.problem}]({name})"), ""]
     if comparison.differing:
         arms = list(next(iter(comparison.differing.values())))
         lines += ["## Settings that differ", "", row(("setting", *arms)), rule(1 + len(arms))]
@@ -307,38 +319,56 @@ def _table(problem: ProblemComparison) -> Iterator[str]:
                 f"{arm} (null arm)" if arm == problem.null else arm,
                 str(len(runs)),
                 f"{middle:.6g} [{low:.6g}, {high:.6g}]",
-                f"{_middle([float(np.mean(run.curve)) for run in runs]):.6g}",
+                f"{median([mean(run.curve) for run in runs]):.6g}",
                 "–" if reached is None else str(reached),
-                f"{_middle([run.evaluated for run in runs]):g}",
-                f"{_middle([run.seconds for run in runs]):.0f}",
-                f"{_middle([run.tokens for run in runs]):g}",
+                f"{median([run.evaluated for run in runs]):g}",
+                f"{median([run.seconds for run in runs]):.0f}",
+                f"{median([run.tokens for run in runs]):g}",
                 "" if arm == subject else problem.superiority(subject, arm).text,
             )
         )
 
 
-def write(comparison: Comparison, folder: Path) -> list[Path]:
+def write(comparison: Comparison, folder: Path) -> Drawn:
     """Writes `comparison.json`, `.md` and `.html` and a picture for each problem.
 
+    A picture or a text that cannot be made is left out; `comparison.json` holds everything.
+
     Raises:
-      OSError: The folder cannot be written to.
+      OSError: `comparison.json` cannot be written.
     """
-    pictures = []
-    for problem in comparison.problems:
-        curves = {
-            arm: np.asarray([run.curve for run in runs]) for arm, runs in problem.measured.items()
-        }
-        pictures.append(folder / picture(problem))
-        save(arms_plot(curves, f"{problem.problem}: {comparison.name}"), pictures[-1])
-    text = markdown(comparison)
+    results = folder / "comparison.json"
+    text = json.dumps(document(comparison), indent=1, allow_nan=False) + "\n"
+    results.write_text(text, encoding="utf-8")
+    pictures = drawn(
+        {folder / picture(one): partial(_arms, one, comparison.name) for one in comparison.problems}
+    )
     texts = {
-        "comparison.json": json.dumps(document(comparison), indent=1, allow_nan=False) + "\n",
-        "comparison.md": text,
-        "comparison.html": page(f"Comparison {comparison.name}", text, pictures),
+        "comparison.md": lambda: markdown(comparison, pictures.missing),
+        "comparison.html": lambda: page(
+            f"Comparison {comparison.name}",
+            markdown(comparison, pictures.missing),
+            pictures.files,
+        ),
     }
-    for name, content in texts.items():
-        (folder / name).write_text(content, encoding="utf-8")
-    return [*(folder / name for name in texts), *pictures]
+    files, missing = [results], list(pictures.missing)
+    for name, make in texts.items():
+        found = attempt(name, partial(_write, make, folder / name))
+        if isinstance(found, NotMade):
+            missing.append(found)
+        else:
+            files.append(folder / name)
+    return Drawn([*files, *pictures.files], missing)
+
+
+def _arms(problem: ProblemComparison, comparison: str) -> "Figure":
+    curves = {arm: [run.curve for run in runs] for arm, runs in problem.measured.items()}
+    figure: Figure = plots().arms(curves, f"{problem.problem}: {comparison}")
+    return figure
+
+
+def _write(make: Callable[[], str], path: Path) -> None:
+    path.write_text(make(), encoding="utf-8")
 
 
 def picture(problem: ProblemComparison) -> str:
@@ -355,9 +385,5 @@ def _first_at(curve: Sequence[float], target: float) -> float:
 
 
 def _quartiles(runs: Sequence[ArmRun]) -> tuple[float, float, float]:
-    low, middle, high = np.percentile([run.end for run in runs], (25, 50, 75))
-    return float(low), float(middle), float(high)
-
-
-def _middle(values: Sequence[float]) -> float:
-    return float(np.median(values))
+    ends = [run.end for run in runs]
+    return quantile(ends, 0.25), median(ends), quantile(ends, 0.75)

@@ -2,13 +2,13 @@
 
 import json
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, TextIO
-
-from matplotlib.figure import Figure
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TextIO
 
 from app.domain.problem import Problem
 from app.domain.run import Run
@@ -16,15 +16,28 @@ from app.domain.secrets import redacted_values
 from app.ports.protocols import Store
 from app.ports.records import Worker
 from app.reports.course import course_of
+from app.reports.decoration import NotMade, attempt
 from app.reports.metrics import history, rows, write_csv, write_jsonl
-from app.reports.plots import archive, evolution, failures
 from app.reports.summary import Summary, best_document, document
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 DOTS_PER_INCH = 110
 
 
-def write(store: Store, summary: Summary, problem: Problem, folder: Path) -> None:
-    """Writes every file of a run's folder.  A reader never sees half a file.
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Pictures: the files that were written, and those that could not be."""
+
+    files: list[Path]
+    missing: list[NotMade]
+
+
+def write(store: Store, summary: Summary, problem: Problem, folder: Path) -> list[NotMade]:
+    """Writes every file of a run's folder; returns the pictures that could not be drawn.
+
+    A reader never sees half a file.
 
     Raises:
       OSError: The folder cannot be written to.
@@ -32,10 +45,10 @@ def write(store: Store, summary: Summary, problem: Problem, folder: Path) -> Non
     folder.mkdir(parents=True, exist_ok=True)
     write_best(summary, problem, folder)
     write_metrics(store, summary.run.id, folder)
-    draw(store, summary, folder)
     with store.begin() as tx:
         workers = tx.workers.at_work_for(summary.run.id)
     _write_json(folder / "settings.json", snapshot(summary, problem, workers))
+    return draw(store, summary, folder).missing
 
 
 def write_best(summary: Summary, problem: Problem, folder: Path) -> None:
@@ -56,26 +69,45 @@ def write_metrics(store: Store, run: int, folder: Path) -> None:
     _write_text(folder / "metrics.csv", lambda out: write_csv(rows(history(store, run)), out))
 
 
-def draw(store: Store, summary: Summary, folder: Path) -> list[Path]:
-    """Draws `evolution.png`, `failures.png` and `archive.png`; returns their paths.
+def draw(store: Store, summary: Summary, folder: Path) -> Drawn:
+    """Draws `evolution.png`, `failures.png` and `archive.png`, each if it can be drawn.
 
     Shown is what the pages of the dashboard show: the course of the run, and its archive.
     """
     run = summary.run
-    course = course_of(store, run.id)
     seeds = summary.baselines.items()
     baselines = {name: seed.fitness for name, seed in seeds if seed.fitness is not None}
+    title = f"{run.name} ({run.problem_name})" if run.problem_name not in run.name else run.name
+    course = cache(partial(course_of, store, run.id))
     with store.begin() as tx:
         elites = tx.archive.elites(run.id)
-    title = f"{run.name} ({run.problem_name})" if run.problem_name not in run.name else run.name
-    drawn = {
-        "evolution.png": evolution(course, baselines, title),
-        "failures.png": failures(course, title),
-        "archive.png": archive(elites, run.axes, title),
+    return drawn(
+        {
+            folder / "evolution.png": lambda: plots().evolution(course(), baselines, title),
+            folder / "failures.png": lambda: plots().failures(course(), title),
+            folder / "archive.png": lambda: plots().archive(elites, run.axes, title),
+        }
+    )
+
+
+def plots() -> ModuleType:
+    """Returns what draws; where matplotlib cannot be imported, only pictures are missing."""
+    from app.reports import plots
+
+    return plots
+
+
+def drawn(figures: Mapping[Path, Callable[[], "Figure"]]) -> Drawn:
+    """Draws figures into files, each if it can be drawn."""
+    made = {
+        path: attempt(path.name, partial(_save_made, make, path)) for path, make in figures.items()
     }
-    for name, figure in drawn.items():
-        save(figure, folder / name)
-    return [folder / name for name in drawn]
+    missing = [found for found in made.values() if isinstance(found, NotMade)]
+    return Drawn([path for path, found in made.items() if found is None], missing)
+
+
+def _save_made(make: Callable[[], "Figure"], path: Path) -> None:
+    save(make(), path)
 
 
 def snapshot(summary: Summary, problem: Problem, workers: Sequence[Worker]) -> dict[str, Any]:
@@ -139,7 +171,7 @@ def _write_text(path: Path, write_to: Callable[[TextIO], object]) -> None:
         write_to(out)
 
 
-def save(figure: Figure, path: Path) -> None:
+def save(figure: "Figure", path: Path) -> None:
     """Writes a figure as PNG."""
     with _replacing(path) as part, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # drawn as a box
@@ -153,6 +185,5 @@ def _replacing(path: Path) -> Iterator[Path]:
     try:
         yield part
         part.replace(path)
-    except OSError:
+    finally:
         part.unlink(missing_ok=True)
-        raise

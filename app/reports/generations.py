@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from statistics import fmean
 
+from app.domain.finite import mean
 from app.domain.search.archive import Quality
 from app.domain.search.cohort import CohortId, State
 from app.ports.records import Settled
@@ -77,8 +77,8 @@ def _row(number: int, members: list[Settled], best: Quality | None) -> Generatio
         number,
         round(max(member.seconds for member in members), 6),
         best.fitness if best else None,
-        fmean(whole) if whole else None,
-        fmean(whole[:TOP]) if whole else None,
+        mean(whole) if whole else None,
+        mean(whole[:TOP]) if whole else None,
         len(members),
         sum(member.fitness is not None for member in members),
         dict(Counter(m.failure.kind.value for m in members if m.failure)),

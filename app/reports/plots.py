@@ -8,17 +8,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes as Plot
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from numpy.typing import NDArray
 
+from app.domain.finite import between, quantile
 from app.domain.problem import Axis
 from app.domain.search.archive import Elite
 from app.reports.course import Course
-from app.reports.view import best_by_square, lowest_shown
+from app.reports.view import Scale, best_by_square, scale_of
 
 SIZE = (9.0, 5.2)
 TICKS = 6
@@ -44,39 +43,46 @@ def evolution(course: Course, baselines: Mapping[str, float], title: str) -> Fig
       baselines: Name to fitness, drawn as dashed lines.
       title: Usually the run's name.
     """
-    figure, plot = _figure(title, "proposals settled", "fitness (higher is better)")
     points, best = course.points, course.improvements
+    values = [point.fitness for point in points]
+    scale = scale_of(values, best[-1].fitness if best else None)
+    fitness = scale.named("fitness (higher is better)")
+    figure, plot = _figure(title, "proposals settled", fitness)
     if not points and not best:
         return _empty(figure, plot, "no proposal has been measured yet")
     end = max(course.progress.done, 1)
-    values = [point.fitness for point in points]
+    drawn = [point for point in points if scale.shows(point.fitness)]
     plot.scatter(
-        [point.settled for point in points],
-        values,
+        [point.settled for point in drawn],
+        [scale.at(point.fitness) for point in drawn],
         s=14,
         color=DOT,
         edgecolors="none",
         label="a proposal",
         zorder=2.5,
     )
-    if best:
-        steps = [*((step.settled, step.fitness) for step in best), (end, best[-1].fitness)]
-        settled, fitness = zip(*steps, strict=True)
+    steps = [(step.settled, scale.at(step.fitness)) for step in best if scale.shows(step.fitness)]
+    if steps:
+        steps.append((end, steps[-1][1]))
         plot.step(
-            settled, fitness, where="post", color=BEST, linewidth=2, zorder=3, label="best so far"
+            [settled for settled, _ in steps],
+            [level for _, level in steps],
+            where="post",
+            color=BEST,
+            linewidth=2,
+            zorder=3,
+            label="best so far",
         )
-    for (names, level), color in zip(_levels(baselines), _cycle(PALETTE), strict=False):
-        label = f"{names}  {level:.6g}"
-        plot.axhline(level, linestyle="--", linewidth=1.2, color=color, label=label)
+    levels = [each for each in _levels(baselines) if scale.shows(each[1])]
+    for (names, level), color in zip(levels, _cycle(PALETTE), strict=False):
+        label = _plain(f"{names}  {level:.6g}")
+        plot.axhline(scale.at(level), linestyle="--", linewidth=1.2, color=color, label=label)
     plot.xaxis.set_major_locator(MaxNLocator(integer=True))
     plot.set_xlim(0, end * 1.01)
-    low = lowest_shown(values, best[-1].fitness if best else None)
-    if low is not None:
-        high = max([best[-1].fitness, *baselines.values()])
-        plot.set_ylim(low, high + _MARGIN * (high - low))
-        hidden = sum(value < low for value in values)
-        note = f"{hidden} of {len(values)} below the view"
-        plot.set_title(note, loc="right", color=SOFT, fontsize=9)
+    if scale.low is not None:
+        high = max([*(level for _, level in steps), *(scale.at(level) for _, level in levels)])
+        plot.set_ylim(scale.low, high + _MARGIN * (high - scale.low))
+    plot.set_title(scale.note(values), loc="right", color=SOFT, fontsize=9)
     _legend(plot)
     return figure
 
@@ -132,25 +138,41 @@ def archive(elites: Sequence[tuple[int, Elite]], axes: Sequence[Axis], title: st
     return figure
 
 
-def arms(curves: Mapping[str, NDArray[np.float64]], title: str) -> Figure:
+def arms(curves: Mapping[str, Sequence[Sequence[float]]], title: str) -> Figure:
     """Draws the best so far of arms: the median over runs, in a band from quartile to quartile.
 
     Args:
-      curves: Each arm's runs by settled proposals, from 0: shape (runs, budget + 1); may be empty.
+      curves: The runs of each arm, each by settled proposals, from 0; equally many, may be empty.
       title: Names the problem.
     """
-    figure, plot = _figure(title, "proposals settled", "best so far (higher is better)")
-    if not curves:
+    bands = {arm: _band(runs) for arm, runs in curves.items()}
+    values = [value for band in bands.values() for at in band for value in at]
+    scale = scale_of(values, max(values, default=None))
+    fitness = scale.named("best so far (higher is better)")
+    figure, plot = _figure(title, "proposals settled", fitness)
+    if not bands:
         return _empty(figure, plot, "no run has finished yet")
-    for (arm, table), color in zip(curves.items(), _cycle(PALETTE), strict=False):
-        low, middle, high = np.percentile(table, (25, 50, 75), axis=0)
-        settled = np.arange(table.shape[1])
+    for (arm, band), color in zip(bands.items(), _cycle(PALETTE), strict=False):
+        settled = range(len(band))
+        low, middle, high = (
+            [scale.at(value) if scale.shows(value) else math.nan for value in line]
+            for line in zip(*band, strict=True)
+        )
         plot.fill_between(settled, low, high, step="post", color=color, alpha=0.18, linewidth=0)
-        label = f"{arm}  {middle[-1]:.6g}  (n = {table.shape[0]})"
+        label = _plain(f"{arm}  {band[-1][1]:.6g}  (n = {len(curves[arm])})")
         plot.step(settled, middle, where="post", color=color, linewidth=2, label=label)
     plot.xaxis.set_major_locator(MaxNLocator(integer=True))
+    plot.set_title(Scale(scale.unit, scale.marks).note(values), loc="right", color=SOFT, fontsize=9)
     _legend(plot)
     return figure
+
+
+def _band(runs: Sequence[Sequence[float]]) -> list[tuple[float, float, float]]:
+    """Returns the quartiles of curves after 0, 1, … settled proposals."""
+    return [
+        (quantile(at, 0.25), quantile(at, 0.5), quantile(at, 0.75))
+        for at in zip(*runs, strict=True)
+    ]
 
 
 def _figure(title: str, across: str, up: str) -> tuple[Figure, Plot]:
@@ -162,9 +184,9 @@ def _figure(title: str, across: str, up: str) -> tuple[Figure, Plot]:
 
 def _style(plot: Plot, title: str, across: str, up: str) -> None:
     """Gives a plot the common look: no frame, a quiet grid, labels."""
-    plot.set_title(title, loc="left", color=INK, fontsize=12)
-    plot.set_xlabel(across, color=INK)
-    plot.set_ylabel(up, color=INK)
+    plot.set_title(_plain(title), loc="left", color=INK, fontsize=12)
+    plot.set_xlabel(_plain(across), color=INK)
+    plot.set_ylabel(_plain(up), color=INK)
     plot.tick_params(colors=INK, labelsize=9)
     plot.grid(True, color="#e4e7eb", linewidth=0.8)
     plot.set_axisbelow(True)
@@ -172,6 +194,11 @@ def _style(plot: Plot, title: str, across: str, up: str) -> None:
         plot.spines[side].set_visible(False)
     for side in ("left", "bottom"):
         plot.spines[side].set_color(SOFT)
+
+
+def _plain(text: str) -> str:
+    """Returns a text that is drawn as it is: matplotlib reads a formula between dollar signs."""
+    return text.replace("$", r"\$")
 
 
 def _legend(plot: Plot, title: str | None = None) -> None:
@@ -209,23 +236,31 @@ def _grid(
     across, up = axes[0], axes[1] if len(axes) > 1 else None
     columns, rows = across.bins, up.bins if up else 1
     best = best_by_square((elite for _, elite in elites), 0, 1 if up else None)
+    values = [elite.fitness for elite in best.values()]
+    scale = scale_of(values, max(values))
     table = [[math.nan] * columns for _ in range(rows)]
     for (column, row), elite in best.items():
-        table[row][column] = elite.fitness
+        if scale.shows(elite.fitness):
+            table[row][column] = scale.at(elite.fitness)
+    shown = [scale.at(value) for value in values if scale.shows(value)]
+    lowest, highest = min(shown) if scale.low is None else scale.low, max(shown)
     _style(plot, title, _label(across), _label(up) if up else "")
     plot.grid(False)
-    values = [elite.fitness for elite in best.values()]
-    found = lowest_shown(values, max(values))
-    lowest = min(values) if found is None else found
     colors = colormaps[COLORS].with_extremes(under=BELOW_COLORS)
     image = plot.imshow(
-        table, origin="lower", aspect="auto", cmap=colors, interpolation="nearest", vmin=lowest
+        table,
+        origin="lower",
+        aspect="auto",
+        cmap=colors,
+        interpolation="nearest",
+        vmin=lowest,
+        vmax=highest,
     )
-    below = any(elite.fitness < lowest for elite in best.values())
+    below = min(shown) < lowest
     bar = figure.colorbar(image, ax=plot, shrink=0.9, extend="min" if below else "neither")
-    bar.set_label("fitness (higher is better)", color=INK)
+    bar.set_label(scale.named("fitness (higher is better)"), color=INK)
     if columns * rows <= 144:
-        _numbers(plot, best, lowest)
+        _numbers(plot, best, scale, lowest, highest)
     (column, row), _ = max(best.items(), key=lambda entry: entry[1].quality)
     plot.plot(column, row, marker="s", markersize=22, fillstyle="none", color="#d64545", mew=2)
     _ticks(plot, across, up)
@@ -234,18 +269,22 @@ def _grid(
     hidden = f"; best over {', '.join(axis.name for axis in axes[2:])}" if len(axes) > 2 else ""
     islands = len({island for island, _ in elites})
     merged = f", {islands} islands merged" if islands > 1 else ""
-    note = f"{filled} of {cells} cells{merged}{hidden}"
-    plot.set_title(note, loc="right", color=SOFT, fontsize=9)
+    left_out = Scale(scale.unit, scale.marks).note(values)
+    note = f"{filled} of {cells} cells{merged}{hidden}{left_out and f'; {left_out}'}"
+    plot.set_title(_plain(note), loc="right", color=SOFT, fontsize=9)
 
 
-def _numbers(plot: Plot, best: dict[tuple[int, int], Elite], lowest: float) -> None:
-    highest = max(elite.fitness for elite in best.values())
+def _numbers(
+    plot: Plot, best: dict[tuple[int, int], Elite], scale: Scale, lowest: float, highest: float
+) -> None:
+    """Writes the fitness of each cell into it; `lowest` and `highest` are those with a colour."""
     span = highest - lowest
     decimals = min(max(2 - math.floor(math.log10(span)), 0), 6) if span > 0 else 3
     for (column, row), elite in best.items():
         fitness = elite.fitness
         text = f"{fitness:.{decimals}f}" if abs(fitness) < 1e5 else f"{fitness:.2e}"
-        color = "black" if fitness > lowest + span / 2 else "white"
+        dark = scale.shows(fitness) and scale.at(fitness) <= lowest + span / 2
+        color = "white" if dark else "black"
         plot.text(column, row, text, ha="center", va="center", fontsize=6.5, color=color)
 
 
@@ -265,8 +304,7 @@ def _edges(axis: Axis) -> tuple[list[float], list[str]]:
     if axis.low is None or axis.high is None:
         labels = [str(n) for n in bins]
     else:
-        step = (axis.high - axis.low) / axis.bins
-        labels = [f"{axis.low + step * n:.4g}" for n in bins]
+        labels = [f"{between(axis.low, axis.high, n / axis.bins):.4g}" for n in bins]
     return [n - 0.5 for n in bins], labels
 
 
@@ -278,8 +316,18 @@ def _label(axis: Axis) -> str:
 
 
 def _by_island(plot: Plot, elites: Sequence[tuple[int, Elite]], title: str) -> None:
-    _style(plot, title, "island", "fitness (higher is better)")
-    islands = [island for island, _ in elites]
-    plot.scatter(islands, [elite.fitness for _, elite in elites], s=22, color="#0b6e99", alpha=0.6)
+    values = [elite.fitness for _, elite in elites]
+    scale = scale_of(values, max(values))
+    _style(plot, title, "island", scale.named("fitness (higher is better)"))
+    drawn = [(island, elite.fitness) for island, elite in elites if scale.shows(elite.fitness)]
+    plot.scatter(
+        [island for island, _ in drawn],
+        [scale.at(fitness) for _, fitness in drawn],
+        s=22,
+        color="#0b6e99",
+        alpha=0.6,
+    )
     plot.xaxis.set_major_locator(MaxNLocator(integer=True))
-    plot.set_title(f"{len(elites)} elites", loc="right", color=SOFT, fontsize=9)
+    left_out = Scale(scale.unit, scale.marks).note(values)
+    note = f"{len(elites)} elites{left_out and f'; {left_out}'}"
+    plot.set_title(note, loc="right", color=SOFT, fontsize=9)

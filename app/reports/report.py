@@ -5,7 +5,7 @@ What programs, evaluators and models wrote is shown as text, never as markup.
 
 import difflib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +15,8 @@ from app.domain.problem import Problem
 from app.domain.secrets import redacted
 from app.ports.protocols import Store
 from app.ports.records import Account, Settled, WorkerTime
-from app.reports.folder import draw, snapshot
+from app.reports.decoration import NotMade, attempt
+from app.reports.folder import Drawn, draw, snapshot
 from app.reports.page import code, fenced, page, row, rule
 from app.reports.summary import BestProgram, MeasuredProgram, Summary, ValidatedProgram
 
@@ -35,8 +36,18 @@ class Step:
     diff: str
 
 
-def report(store: Store, runs: Sequence[tuple[Summary, Problem]]) -> str:
-    """Returns the report as one HTML file."""
+def report(
+    store: Store,
+    runs: Sequence[tuple[Summary, Problem]],
+    note: Callable[[NotMade], None],
+) -> str:
+    """Returns the report as one HTML file.
+
+    Args:
+      store: The ledger.
+      runs: Summaries with their problems.
+      note: Receives each picture or section that could not be made; the reason stands in its place.
+    """
     names = ", ".join(summary.run.name for summary, _ in runs)
     with TemporaryDirectory() as scratch:
         lines, pictures = [f"# {code(names)}", ""], []
@@ -44,9 +55,11 @@ def report(store: Store, runs: Sequence[tuple[Summary, Problem]]) -> str:
             folder = Path(scratch, str(number))
             folder.mkdir()
             drawn = draw(store, summary, folder)
-            named = [path.rename(path.with_name(f"{number}-{path.name}")) for path in drawn]
+            named = [path.rename(path.with_name(f"{number}-{path.name}")) for path in drawn.files]
             pictures += named
-            lines += [*_run(store, summary, problem, named), ""]
+            for missing in drawn.missing:
+                note(missing)
+            lines += [*_run(store, summary, problem, Drawn(named, drawn.missing), note), ""]
         return page(f"Report on {names}", "\n".join(lines), pictures)
 
 
@@ -70,8 +83,22 @@ def _diff(before: str, after: str) -> str:
 
 
 def _run(
-    store: Store, summary: Summary, problem: Problem, pictures: Sequence[Path]
+    store: Store,
+    summary: Summary,
+    problem: Problem,
+    pictures: Drawn,
+    note: Callable[[NotMade], None],
 ) -> Iterator[str]:
+    """Yields the lines on a run: of each section, or why it could not be made."""
+
+    def section(heading: str, lines: Callable[[], Iterable[str]]) -> Iterator[str]:
+        yield from (f"### {heading}", "")
+        made = attempt(f"section {heading!r} of {summary.run.name}", lambda: list(lines()))
+        if isinstance(made, NotMade):
+            note(made)
+            made = [code(made.text), ""]
+        yield from made
+
     run, best = summary.run, summary.best
     yield from (f"## {code(run.name)}", "")
     yield from _table(
@@ -91,27 +118,43 @@ def _run(
             ("not evaluated", summary.savings.text),
         ],
     )
-    for path in pictures:
+    for path in pictures.files:
         yield from (f"![{path.stem}]({path.name})", "")
-    yield from _results(summary)
+    for missing in pictures.missing:
+        yield from (code(missing.text), "")
+    yield from section("Results", lambda: _results(summary))
+    if summary.validated:
+        yield from section("Validation", lambda: _validation(summary))
     if best is not None:
-        yield from ("### The best program", "", *fenced(best.source, problem.language))
-        yield from ("### Lineage of the best", "")
-        for step in lineage(store, run.id, best):
-            yield from _step(step, problem.language)
-    yield from ("### Failures and cuts", "")
-    counts = [*summary.failures.items(), *((f"cut: {name}", n) for name, n in summary.cuts.items())]
-    yield from _table(("kind", "proposals"), [(code(name), str(n)) for name, n in counts])
-    yield from ("### Cost", "", *_costs(summary))
+        yield from section("The best program", lambda: fenced(best.source, problem.language))
+        yield from section(
+            "Lineage of the best", lambda: _lineage(store, summary, best, problem.language)
+        )
+    yield from section("Failures and cuts", lambda: _counts(summary))
+    yield from section("Cost", lambda: _costs(summary))
     if summary.notices:
-        yield from ("### Notices", "", *fenced("\n".join(map(redacted, summary.notices))))
+        notices = "\n".join(map(redacted, summary.notices))
+        yield from section("Notices", lambda: fenced(notices))
+    yield from section("Settings", lambda: _settings(store, summary, problem))
+
+
+def _lineage(store: Store, summary: Summary, best: BestProgram, language: str) -> Iterator[str]:
+    for step in lineage(store, summary.run.id, best):
+        yield from _step(step, language)
+
+
+def _counts(summary: Summary) -> list[str]:
+    counts = [*summary.failures.items(), *((f"cut: {name}", n) for name, n in summary.cuts.items())]
+    return _table(("kind", "proposals"), [(code(name), str(n)) for name, n in counts])
+
+
+def _settings(store: Store, summary: Summary, problem: Problem) -> list[str]:
     with store.begin() as tx:
-        workers = tx.workers.at_work_for(run.id)
-    yield from ("### Settings", "")
-    yield from fenced(json.dumps(snapshot(summary, problem, workers), indent=2), "json")
+        workers = tx.workers.at_work_for(summary.run.id)
+    return fenced(json.dumps(snapshot(summary, problem, workers), indent=2), "json")
 
 
-def _results(summary: Summary) -> Iterator[str]:
+def _results(summary: Summary) -> list[str]:
     columns: dict[str, MeasuredProgram] = dict(summary.baselines)
     if summary.best is not None:
         columns = {"best": summary.best.measured, **columns}
@@ -120,11 +163,12 @@ def _results(summary: Summary) -> Iterator[str]:
     for name in metrics:
         values = (_number(column.metrics.get(name)) for column in columns.values())
         lines.append((code(name), *values))
-    yield from ("### Results", "", *_table(("", *map(code, columns)), lines))
-    if summary.validated:
-        head = ("program", "", "by search", "by validation")
-        validated = [_validated(program) for program in summary.validated]
-        yield from ("### Validation", "", *_table(head, validated))
+    return _table(("", *map(code, columns)), lines)
+
+
+def _validation(summary: Summary) -> list[str]:
+    head = ("program", "", "by search", "by validation")
+    return _table(head, [_validated(program) for program in summary.validated])
 
 
 def _validated(validated: ValidatedProgram) -> tuple[str, ...]:

@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from statistics import quantiles
 from typing import Protocol, TypeVar
 
+from app.domain.finite import MARK, unmarked
 from app.domain.search.archive import Quality
 
 
@@ -37,6 +39,64 @@ def best_by_square(
         if at not in best or each.quality > best[at].quality:
             best[at] = each
     return best
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What an axis of fitness shows, in numbers that charts can draw.
+
+    Differences of numbers near the largest float overflow in charts, so such numbers are shown in a
+    unit; those that stand for no measurement are left out where others do not.
+
+    Attributes:
+      unit: What the numbers at the axis are multiples of: 1.0, or a power of ten.
+      marks: Whether numbers from `MARK` on, of either sign, are shown.
+      low: Where the axis begins, in units; None where it begins at the lowest value.
+    """
+
+    unit: float = 1.0
+    marks: bool = True
+    low: float | None = None
+
+    def shows(self, value: float) -> bool:
+        """Returns whether a value is drawn, be it below the view."""
+        return self.marks or abs(value) < MARK
+
+    def at(self, value: float) -> float:
+        """Returns a value that is drawn in units."""
+        return value / self.unit
+
+    def named(self, name: str) -> str:
+        """Returns the name of the axis, with the unit where it is not 1."""
+        return name if self.unit == 1.0 else f"{name}, in units of {self.unit:g}"
+
+    def note(self, values: Sequence[float]) -> str:
+        """Returns how many of some values are not in the view; "" where all are."""
+        drawn = [value for value in values if self.shows(value)]
+        below = 0 if self.low is None else sum(self.at(value) < self.low for value in drawn)
+        left_out = len(values) - len(drawn)
+        parts = [f"{below} of {len(values)} below the view"] if below else []
+        parts += [f"{left_out} of {len(values)} left out: {MARK:g} or more"] if left_out else []
+        return "; ".join(parts)
+
+
+def scale_of(values: Sequence[float], best: float | None = None) -> Scale:
+    """Returns the scale that shows the bulk of some values.
+
+    Args:
+      values: May be empty.
+      best: The highest fitness, where it need not be among them.
+    """
+    known = [*values, *(() if best is None else (best,))]
+    drawn = unmarked(known)
+    marks = len(drawn) == len(known)
+    largest = max(map(abs, drawn), default=0.0)
+    unit = 10.0 ** math.floor(math.log10(largest)) if largest >= MARK else 1.0
+    scale = Scale(unit, marks)
+    shown = [scale.at(value) for value in values if scale.shows(value)]
+    if best is not None:
+        best = scale.at(best) if scale.shows(best) else max(shown, default=None)
+    return Scale(unit, marks, lowest_shown(shown, best))
 
 
 def lowest_shown(values: Sequence[float], best: float | None) -> float | None:

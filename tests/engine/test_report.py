@@ -17,7 +17,7 @@ def test_a_report_is_one_file_with_everything_in_it(ctx: Context):
     toy = problem(seeds=(HOSTILE,))
     run = run_to_the_end(ctx, toy, new_run(toy, budget=24))
 
-    text = report(ctx.store, [(summarise(ctx.store, run, toy), toy)])
+    text = report(ctx.store, [(summarise(ctx.store, run, toy), toy)], [].append)
 
     assert text.count('src="data:image/png;base64,') == 3
     assert re.findall(r'(?:src|href)="(?!data:)[^"]*"', text) == []
@@ -51,7 +51,7 @@ def test_several_runs_share_a_report_and_keep_their_own_pictures(ctx: Context):
     for name in ("one", "two"):
         runs.append(run_to_the_end(ctx, toy, replace(new_run(toy, budget=5), name=name)))
 
-    text = report(ctx.store, [(summarise(ctx.store, run, toy), toy) for run in runs])
+    text = report(ctx.store, [(summarise(ctx.store, run, toy), toy) for run in runs], [].append)
 
     assert text.count("data:image/png") == 6
     assert text.index("<code>one</code>") < text.index("<code>two</code>")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.ports.protocols import Store
+from app.reports.folder import Drawn
 from app.reports.summary import Summary
 from tests.integration.cli import Evoq, kept_stack
 from tests.integration.game_examples import fetched_chess
@@ -31,12 +32,12 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def not_drawn(store: Store, summary: Summary, folder: Path) -> list[Path]:
-    """Writes files in the place of the pictures of a run; returns their paths."""
+def not_drawn(store: Store, summary: Summary, folder: Path) -> Drawn:
+    """Writes files in the place of the pictures of a run."""
     files = [folder / f"{name}.png" for name in ("evolution", "failures", "archive")]
     for file in files:
         file.write_bytes(b"not drawn")
-    return files
+    return Drawn(files, [])
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The page of an archive: a heat map of its grid, and its cells as a table."""
 
 import math
+from functools import partial
 from itertools import combinations
 
 from nicegui import ui
@@ -92,7 +93,7 @@ async def _draw(sources: Sources, run: Run, island: int | None, across: int, up:
         now = await sources.archive(run, island)
         set_text(filled, _coverage(now))
         if chart is not None and now.axes:
-            chart.show(grid_map(now, island, across, other))
+            chart.show(partial(grid_map, now, island, across, other))
         fittest = sorted(now.cells, key=lambda cell: -cell.fitness)[:MOST_ROWS]
         grid.show([_cells(run, cell) for cell in fittest])
 

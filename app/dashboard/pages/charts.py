@@ -1,6 +1,7 @@
 """Options of the charts: pure functions of what is shown."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import cycle
 from types import MappingProxyType
 from typing import Any
@@ -8,12 +9,13 @@ from typing import Any
 from app.dashboard.comparisons import ArmDocument
 from app.dashboard.games import GenerationDocument
 from app.dashboard.reads import ArchiveDocument
+from app.domain.finite import between
 from app.domain.games import Rating
 from app.domain.problem import Axis
 from app.domain.program import ProgramId
 from app.reports.course import Contribution, Improvement, MeasuredProposal
 from app.reports.games import RatedPlayer
-from app.reports.view import best_by_square, lowest_shown
+from app.reports.view import Scale, best_by_square, lowest_shown, scale_of
 
 GREY, LINE = "#858b94", "#8884"
 COLOURS = ("#2f7ed8", "#d9822b", "#2a9d6f", "#b5479b", "#8f6a3a", "#5f6caf", "#c0392b", "#1f9bb0")
@@ -66,12 +68,27 @@ def _chart(series: list[dict[str, Any]], x: dict[str, Any], y: dict[str, Any]) -
     }
 
 
-def _baselines(baselines: Mapping[str, float], low: float | None) -> dict[str, Any]:
+def _fitness(name: str, scale: Scale, values: Sequence[float]) -> dict[str, Any]:
+    """Returns the axis of a fitness, which says what of some values it leaves out."""
+    left_out = Scale(scale.unit, scale.marks).note(values)
+    name = f"{scale.named(name)}{left_out and f' ({left_out})'}"
+    return _value(name, **({} if scale.low is None else {"min": scale.low}))
+
+
+def _steps(improvements: Iterable[Improvement], settled: int, scale: Scale) -> list[list[float]]:
+    """Returns the best so far at each improvement that is drawn, and at the end."""
+    steps: list[list[float]] = [
+        [best.settled, scale.at(best.fitness)] for best in improvements if scale.shows(best.fitness)
+    ]
+    return [*steps, [max(settled, steps[-1][0]), steps[-1][1]]] if steps else []
+
+
+def _baselines(baselines: Mapping[str, float], scale: Scale) -> dict[str, Any]:
     """Returns a line at the fitness of each baseline; equal ones share it."""
     named: dict[float, list[str]] = {}
     for name, fitness in baselines.items():
-        if low is None or fitness >= low:
-            named.setdefault(fitness, []).append(name)
+        if scale.shows(fitness) and (scale.low is None or scale.at(fitness) >= scale.low):
+            named.setdefault(scale.at(fitness), []).append(name)
     label = {"formatter": "{b}", "position": "insideEndBottom", "color": GREY, "fontSize": 11}
     return {
         "symbol": "none",
@@ -89,10 +106,9 @@ def curve(
     baselines: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Returns the chart of a run: the best so far, every measured proposal, and baselines."""
-    steps: list[list[float]] = [[best.settled, best.fitness] for best in improvements]
-    if steps:
-        steps.append([max(settled, steps[-1][0]), steps[-1][1]])
-    low = lowest_shown([point.fitness for point in points], steps[-1][1] if steps else None)
+    values = [point.fitness for point in points]
+    scale = scale_of(values, improvements[-1].fitness if improvements else None)
+    steps = _steps(improvements, settled, scale)
     shown: dict[str, Any] = {"dimensions": ["settled", "fitness", "program"]}
     shown |= {"encode": {"x": 0, "y": 1, "tooltip": [0, 1, 2]}}
 
@@ -107,9 +123,9 @@ def curve(
             "itemStyle": {"opacity": 0.75 if taken else 0.5, "color": colour},
             # Tuples, because NiceGUI watches every list of what it is given for changes.
             "data": tuple(
-                (point.settled, point.fitness, point.program[:ID_CHARS])
+                (point.settled, scale.at(point.fitness), point.program[:ID_CHARS])
                 for point in points
-                if point.admitted is taken
+                if point.admitted is taken and scale.shows(point.fitness)
             ),
         }
 
@@ -121,11 +137,11 @@ def curve(
         "symbolSize": 6,
         "lineStyle": {"width": 2},
         "data": steps,
-        "markLine": _baselines(baselines, low),
+        "markLine": _baselines(baselines, scale),
         "z": 3,
     }
     series = [best, scatter("entered a cell", True, ENTERED), scatter("no cell", False, NO_CELL)]
-    return _chart(series, _settled(), _value("fitness", **({} if low is None else {"min": low})))
+    return _chart(series, _settled(), _fitness("fitness", scale, values))
 
 
 def outcomes(segments: Sequence[Contribution], span: int) -> dict[str, Any]:
@@ -156,21 +172,30 @@ def curves(runs: Mapping[str, Iterable[Improvement]], ends: Mapping[str, int]) -
       runs: Improvements by the run's name.
       ends: Settled proposals of each.
     """
-    series = []
-    for name, improvements in runs.items():
-        data: list[list[float]] = [[best.settled, best.fitness] for best in improvements]
-        if data:
-            data.append([max(ends[name], data[-1][0]), data[-1][1]])
-        series.append(
-            {"name": name, "type": "line", "step": "end", "showSymbol": False, "data": data}
-        )
-    return _chart(series, _settled(), _value("best fitness so far"))
+    known = {name: list(improvements) for name, improvements in runs.items()}
+    values = [best.fitness for improvements in known.values() for best in improvements]
+    scale = replace(scale_of(values), low=None)
+    series = [
+        {
+            "name": name,
+            "type": "line",
+            "step": "end",
+            "showSymbol": False,
+            "data": _steps(improvements, ends[name], scale),
+        }
+        for name, improvements in known.items()
+    ]
+    return _chart(series, _settled(), _fitness("best fitness so far", scale, values))
 
 
 def bands(arms: Sequence[ArmDocument]) -> dict[str, Any]:
     """Returns the best so far of arms: medians over runs, in bands between the quartiles."""
     series: list[dict[str, Any]] = []
     drawn = [arm for arm in arms if arm.band]
+    values = [value for arm in drawn for p in arm.band for value in (p.low, p.middle, p.high)]
+    scale = scale_of(values, max((arm.band[-1].high for arm in drawn), default=None))
+    lows = [scale.at(p.low) for arm in drawn for p in arm.band if scale.shows(p.low)]
+    bottom = min(lows, default=0.0)
     for arm, colour in zip(drawn, cycle(COLOURS), strict=False):
         line = {"type": "line", "step": "end", "showSymbol": False, "color": colour}
         edge: dict[str, Any] = {
@@ -179,18 +204,23 @@ def bands(arms: Sequence[ArmDocument]) -> dict[str, Any]:
             "stackStrategy": "all",
         }
         edge |= {"silent": True, "tooltip": {"show": False}}
-        low = [[point.settled, point.low] for point in arm.band]
-        width = [[point.settled, point.high - point.low] for point in arm.band]
-        middle = [[point.settled, point.middle] for point in arm.band]
+        shown = [p for p in arm.band if scale.shows(p.middle) and scale.shows(p.high)]
+        ends = [
+            (p.settled, scale.at(p.low) if scale.shows(p.low) else bottom, scale.at(p.high))
+            for p in shown
+        ]
+        low = [[settled, below] for settled, below, _ in ends]
+        width = [[settled, above - below] for settled, below, above in ends]
+        middle = [[p.settled, scale.at(p.middle)] for p in shown]
         area = {"areaStyle": {"opacity": 0.18}}
         series += [
             {**line, **edge, "name": f"{arm.arm}: lower quartile", "data": low},
             {**line, **edge, **area, "name": f"{arm.arm}: upper quartile", "data": width},
             {**line, "name": arm.arm, "data": middle},
         ]
-    lows = [point.low for arm in drawn for point in arm.band]
-    begin = lowest_shown(lows, max((arm.band[-1].high for arm in drawn), default=None))
-    y = _value("best fitness so far", **({} if begin is None else {"min": begin}))
+    highs = [scale.at(arm.band[-1].high) for arm in drawn if scale.shows(arm.band[-1].high)]
+    begin = lowest_shown(lows, max(highs, default=None))
+    y = _fitness("best fitness so far", replace(scale, low=begin), values)
     options = _chart(series, _settled(), y)
     options["legend"]["data"] = [arm.arm for arm in drawn]
     return options
@@ -252,14 +282,16 @@ def grid_map(
     cells_shown = [cell for cell in archive.cells if island in (None, cell.island)]
     best = best_by_square(cells_shown, across, up)
     values = [cell.fitness for cell in best.values()]
-    low = lowest_shown(values, max(values, default=None))
+    scale = scale_of(values, max(values, default=None))
+    shown = [scale.at(value) for value in values if scale.shows(value)]
     x, y = archive.axes[across], None if up is None else archive.axes[up]
     cells = {
         "type": "heatmap",
         "dimensions": [x.name, y.name if y else "", "fitness", "program"],
         "encode": {"x": 0, "y": 1, "value": 2, "tooltip": [2, 3]},
         "data": [
-            [at, above, cell.fitness, cell.program[:ID_CHARS]] for (at, above), cell in best.items()
+            [at, above, scale.at(cell.fitness), cell.program[:ID_CHARS]]
+            for (at, above), cell in best.items()
         ],
         "emphasis": {"itemStyle": {"borderColor": GREY, "borderWidth": 2}},
     }
@@ -269,12 +301,12 @@ def grid_map(
         _bins(y) if y else {"type": "category", "data": [""], "show": False},
     )
     options["visualMap"] = {
-        "min": min(values, default=0.0) if low is None else low,
-        "max": max(values, default=1.0),
+        "min": min(shown, default=0.0) if scale.low is None else scale.low,
+        "max": max(shown, default=1.0),
         "dimension": 2,
         "calculable": True,
         "precision": 3,
-        "text": ["", "fitness"],
+        "text": ["", scale.named("fitness")],
         "orient": "horizontal",
         "left": "center",
         "top": 0,
@@ -297,5 +329,5 @@ def _bins(axis: Axis) -> dict[str, Any]:
 def _from(axis: Axis, n: int) -> str:
     if axis.low is None or axis.high is None:
         return str(n)
-    low = axis.low + n * (axis.high - axis.low) / axis.bins
-    return f"{low:,.0f}" if abs(low) >= 100 else f"{low:.3g}"
+    low = between(axis.low, axis.high, n / axis.bins)
+    return f"{low:,.0f}" if 100 <= abs(low) < 1e15 else f"{low:.3g}"

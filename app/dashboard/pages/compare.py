@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from urllib.parse import urlencode
 
 from nicegui import ui
@@ -104,7 +105,7 @@ class _ProblemView:
         if problem == self._drawn:
             return
         self._drawn = problem
-        self._chart.show(bands(problem.arms))
+        self._chart.show(partial(bands, problem.arms))
         self._grid.show([_arm_cells(arm) for arm in problem.arms])
 
 
@@ -181,7 +182,8 @@ async def _draw(sources: Sources, runs: Sequence[Run]) -> None:
         drawn = sum(tail.seq for tail in tails)
         courses = {run.name: tail.course for run, tail in zip(runs, tails, strict=True)}
         chart.show(
-            curves(
+            partial(
+                curves,
                 {name: course.improvements for name, course in courses.items()},
                 {name: course.progress.done for name, course in courses.items()},
             )

@@ -1,6 +1,7 @@
 """The page of a run's games: boards, crosstable, ratings, generations and directions, live."""
 
 from collections.abc import Sequence
+from functools import partial
 from html import escape
 from itertools import zip_longest
 
@@ -205,7 +206,7 @@ class _GamesView:
     def _show_ratings(self, found: GamesDocument) -> None:
         chosen = next((g for g in found.generations if g.cohort == found.cohort), None)
         of_island = [g for g in found.generations if chosen and g.island == chosen.island]
-        self._chart.show(ratings(of_island, found.ratings))
+        self._chart.show(partial(ratings, of_island, found.ratings))
         self._ratings.show(
             [
                 [

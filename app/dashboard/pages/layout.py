@@ -11,6 +11,7 @@ from nicegui.events import EChartPointClickEventArguments
 
 from app.dashboard.pages.text import as_html, shown
 from app.ports.protocols import Unavailable
+from app.reports.decoration import NotMade, attempt
 
 EVERY_SECONDS = 1.0
 NAVIGATION = {"/": "Runs", "/compare": "Compare", "/system": "System"}
@@ -241,18 +242,24 @@ class Chart:
         """
         self._on_click = on_click
         self._chart: ui.echart | None = None
+        self._fault = say("", "notice")
         self._box = ui.element("div").classes("chart low" if low else "chart")
         self._box.props(f'role=img aria-label="{name}"')
 
-    def show(self, options: dict[str, Any]) -> None:
-        """Draws it anew; see `charts` for the options."""
+    def show(self, options: Callable[[], dict[str, Any]]) -> None:
+        """Draws it anew, or says why it cannot be drawn; see `charts` for the options."""
+        made = attempt("this chart", options)
+        if isinstance(made, NotMade):
+            set_text(self._fault, shown(made.text))
+            return
+        set_text(self._fault, "")
         if self._chart is None:
             with self._box:
-                self._chart = ui.echart(options, on_point_click=self._on_click)
+                self._chart = ui.echart(made, on_point_click=self._on_click)
                 self._chart.style("height: 100%")
             return
         self._chart.options.clear()
-        self._chart.options.update(options)
+        self._chart.options.update(made)
         self._chart.update()
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from nicegui import ui
@@ -227,8 +228,8 @@ class _RunView:
             if seed["fitness"] is not None
         }
         settled = course.progress.done
-        self._chart.show(curve(course.points, course.improvements, settled, baselines))
-        self._outcomes.show(outcomes(course.segments, course.span))
+        self._chart.show(partial(curve, course.points, course.improvements, settled, baselines))
+        self._outcomes.show(partial(outcomes, course.segments, course.span))
         self._operators.show(_share_rows(course.operators))
         self._roles.show(_share_rows(course.roles) if len(course.roles) > 1 else [])
         self._show_failures(course, messages)

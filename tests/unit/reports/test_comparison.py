@@ -73,7 +73,7 @@ def test_arms_without_a_finished_run_are_left_out(tmp_path):
     result = Comparison("c", 4, (problem,), {}, {"c.toy.map_elites.1": "paused"})
     assert list(document(result)["problems"][0]["arms"]) == ["random"]
     assert "* c.toy.map_elites.1: paused" in markdown(result)
-    assert all(path.stat().st_size for path in write(result, tmp_path))
+    assert all(path.stat().st_size for path in write(result, tmp_path).files)
     empty = Comparison("c", 4, (compared(map_elites=(), random=()),), {}, {})
     assert all(path.stat().st_size for path in write(empty, tmp_path))
 
@@ -83,7 +83,7 @@ def test_the_files_hold_the_comparison(tmp_path):
     result = Comparison(
         "mine", 4, (problem,), {"search.strategy": {"map_elites": "a|b", "random": "c"}}, {}
     )
-    names = [path.name for path in write(result, tmp_path)]
+    names = [path.name for path in write(result, tmp_path).files]
     assert names == ["comparison.json", "comparison.md", "comparison.html", "toy.png"]
     stored = json.loads((tmp_path / "comparison.json").read_text())
     assert stored["problems"][0]["superiority"][0]["probability"] == 1.0
