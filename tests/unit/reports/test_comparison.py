@@ -75,7 +75,7 @@ def test_arms_without_a_finished_run_are_left_out(tmp_path):
     assert "* c.toy.map_elites.1: paused" in markdown(result)
     assert all(path.stat().st_size for path in write(result, tmp_path).files)
     empty = Comparison("c", 4, (compared(map_elites=(), random=()),), {}, {})
-    assert all(path.stat().st_size for path in write(empty, tmp_path))
+    assert all(path.stat().st_size for path in write(empty, tmp_path).files)
 
 
 def test_the_files_hold_the_comparison(tmp_path):
