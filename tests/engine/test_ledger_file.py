@@ -135,7 +135,7 @@ def test_a_run_comes_back_equal_under_another_name(ctx: Context, tmp_path: Path)
     assert ours.best is not None
     assert theirs.best is not None
     assert ours.best.source == theirs.best.source
-    text = report(ctx.store, [(ours, toy)])
+    text = report(ctx.store, [(ours, toy)], [].append)
     assert "<code>again</code>" in text
     assert "<code>toy-run</code>" not in text
 

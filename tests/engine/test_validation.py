@@ -99,7 +99,7 @@ def test_both_scores_are_in_the_documents_and_in_the_report(ctx: Context) -> Non
     _, summary = finished(ctx)
 
     written = document(summary, None)
-    text = report(ctx.store, [(summary, TOY)])
+    text = report(ctx.store, [(summary, TOY)], [].append)
 
     best, first = written["best"], written["validated"][0]
     assert summary.best is not None

@@ -22,9 +22,11 @@ from app.domain.finite import (
     unmarked,
 )
 
-DOUBLES = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from(
-    [LARGEST, -LARGEST, 1e300, -1e300, 5e-324, -5e-324, -0.0, 1.0, sys.float_info.min]
+EXTREMES = (
+    *(LARGEST, -LARGEST, 1.7e308, -1.7e308, 1e300, -1e300, 1e16, -1e16, 1.0, -3.0, 0.5),
+    *(-0.0, 5e-324, -5e-324, sys.float_info.min),
 )
+DOUBLES = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from(EXTREMES)
 MANY = st.lists(DOUBLES, min_size=1, max_size=12)
 
 
