@@ -419,15 +419,16 @@ def _comparison(
 def _written(result: Comparison, folder: Path) -> tuple[str, Drawn]:
     """Writes the files of a comparison; returns why they could not be written, "" if they were."""
     from app.reports import comparison as reports
+    from app.reports.decoration import NotMade, attempt
     from app.reports.folder import Drawn
 
-    try:
-        return "", reports.write(result, folder)
-    except OSError as error:
-        why = f"{error.filename or folder}: the results of {result.name} could not be written "
-        why += f"({error.strerror}). The ledger has everything: free some space, then the same "
-        why += f"command with --name {result.name} writes them"
-        return why, Drawn([], [])
+    made = attempt(str(folder), lambda: reports.write(result, folder))
+    if not isinstance(made, NotMade):
+        return "", made
+    return (
+        f"{folder}: the results of {result.name} could not be written ({made.why}). The ledger has "
+        f"everything: free some space, then the same command with --name {result.name} writes them"
+    ), Drawn([], [])
 
 
 def _free_name(store: Store) -> str:

@@ -158,17 +158,20 @@ def _also_appending(
 
 
 def import_drawing() -> None:
-    """Imports what draws pictures, without the text that matplotlib writes on each of its classes.
+    """Imports what draws pictures; where it cannot be imported, the drawing says why."""
+    attempt("pictures", _import_plots)
 
-    That text lists what can be set, for documentation, and is a fifth of the import.  Where it
-    cannot be imported, the drawing says why.
+
+def _import_plots() -> None:
+    """Imports it without the text that matplotlib writes on each of its classes.
+
+    That text lists what can be set, for documentation, and is a fifth of the import.
     """
-    artist = attempt("pictures", partial(import_module, "matplotlib.artist"))
-    if isinstance(artist, NotMade):
-        return
+    from matplotlib import artist
+
     written, artist.kwdoc = artist.kwdoc, lambda artist: ""  # noqa: ARG005  its name is typed
     try:
-        attempt("pictures", partial(import_module, "app.reports.plots"))
+        import_module("app.reports.plots")
     finally:
         artist.kwdoc = written
 
@@ -383,15 +386,15 @@ def _write_results(
     """
     from app.reports import folder as results
 
-    try:
-        return "", results.write(store, summary, problem, folder)
-    except OSError as error:
-        name = summary.run.name
-        return (
-            f"{error.filename or folder}: the results of {name}, which is "
-            f"{summary.run.state.value}, could not be written ({error.strerror}). The ledger has "
-            f"everything: free some space, then `evoq resume {name} --out DIR` writes them"
-        ), []
+    name = summary.run.name
+    made = attempt(str(folder), lambda: results.write(store, summary, problem, folder))
+    if not isinstance(made, NotMade):
+        return "", made
+    return (
+        f"{folder}: the results of {name}, which is {summary.run.state.value}, could not be "
+        f"written ({made.why}). The ledger has everything: free some space, then `evoq resume "
+        f"{name} --out DIR` writes them"
+    ), []
 
 
 def _why_unfinished(summary: Summary, *, detached: bool) -> str:

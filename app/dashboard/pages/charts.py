@@ -195,7 +195,7 @@ def bands(arms: Sequence[ArmDocument]) -> dict[str, Any]:
     values = [value for arm in drawn for p in arm.band for value in (p.low, p.middle, p.high)]
     scale = scale_of(values, max((arm.band[-1].high for arm in drawn), default=None))
     lows = [scale.at(p.low) for arm in drawn for p in arm.band if scale.shows(p.low)]
-    bottom = min(lows, default=0.0)
+    bottom = min((scale.at(value) for value in values if scale.shows(value)), default=0.0)
     for arm, colour in zip(drawn, cycle(COLOURS), strict=False):
         line = {"type": "line", "step": "end", "showSymbol": False, "color": colour}
         edge: dict[str, Any] = {
