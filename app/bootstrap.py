@@ -17,7 +17,7 @@ import uuid
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.adapters.model.places import ModelPlaces
 from app.adapters.model.providers.spec import ProcessLimits
@@ -50,7 +50,7 @@ from app.ports.protocols import (
 from app.ports.records import WORKER_KINDS, Capacity, Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from app.adapters.model.choose import Providers
@@ -71,6 +71,8 @@ LOOK_SECONDS = 5.0
 """How often the thread that waits for withdrawals looks whether its process goes on."""
 
 log = logging.getLogger(__name__)
+
+Built = TypeVar("Built")
 
 
 def worker_context(settings: Settings | None = None) -> Context:
@@ -271,7 +273,7 @@ def context(
     from app.adapters.store.group_commit import GroupCommit
 
     pace = queue or QueueSettings()
-    models = Models(store, engine, settings)
+    models, problems = Models(store, engine, settings), ProblemCatalogue(store)
     built = Context(
         store=store,
         model=models,
@@ -279,7 +281,8 @@ def context(
         embedder=models.embedder,
         sandbox=sandbox,
         executor=executor,
-        problem=ProblemCatalogue(store),
+        problem=problems,
+        limited=problems.limited,
         operators=operators(ask),
         pace=Pace(pace.lease_seconds, pace.redeliver_seconds, attempts=pace.attempts),
         share=GroupCommit().share,
@@ -354,6 +357,23 @@ class ProblemCatalogue:
         self._store = store
         self._lock = threading.Lock()
         self._problems: dict[ProblemDigest, Problem] = {}
+        self._limited: dict[Hashable, Problem] = {}
+
+    def limited(self, run: Run) -> Problem:
+        """Returns a run's problem with the limits that the settings of the run have now."""
+        problem = self(run.problem)
+        limits = {f"sandbox.{name}": value for name, value in run.rules.limits.items()}
+        if all(problem.options.get(name) == value for name, value in limits.items()):
+            return problem
+        options = {k: v for k, v in {**problem.options, **limits}.items() if v is not None}
+        key = run.problem, tuple(limits.items())
+        with self._lock:
+            loaded = self._limited.get(key)
+        if loaded is None:
+            loaded = reload(problem.format, problem.name, problem.files, options)
+            with self._lock:
+                loaded = self._limited.setdefault(key, loaded)
+        return loaded
 
     def __call__(self, digest: ProblemDigest) -> Problem:
         with self._lock:
@@ -393,8 +413,8 @@ class Models:
         self._engine = engine
         self._limits = _process_limits(settings)
         self._lock = threading.Lock()
-        self._built: dict[int, LanguageModel] = {}
-        self._embedders: dict[int, Embedder] = {}
+        self._built: dict[int, tuple[int, Any, LanguageModel]] = {}
+        self._embedders: dict[int, tuple[int, Any, Embedder]] = {}
         self._places: dict[int, ModelPlaces] = {}
         self._providers: Providers | None = None
 
@@ -405,20 +425,22 @@ class Models:
 
     def __call__(self, run: Run) -> LanguageModel:
         with self._lock:
-            if run.id not in self._built:
-                section = ModelSettings(**run.settings["llm"])
-                self._built[run.id] = self._opened().model(section, run.seed, run.name)
-            return self._built[run.id]
+            settings = run.settings["llm"]
+            return _of_revision(
+                self._built,
+                run,
+                lambda: self._opened().model(ModelSettings(**settings), run.seed, run.name),
+            )
 
     def embedder(self, run: Run) -> Embedder | None:
         """See `app.engine.context.Context.embedder`."""
         if Role.EMBEDDER not in run.rules.asking.roles:
             return None
         with self._lock:
-            if run.id not in self._embedders:
-                section = ModelSettings(**run.settings["llm"])
-                self._embedders[run.id] = self._opened().embedder(section)
-            return self._embedders[run.id]
+            settings = run.settings["llm"]
+            return _of_revision(
+                self._embedders, run, lambda: self._opened().embedder(ModelSettings(**settings))
+            )
 
     def _opened(self) -> Providers:
         if self._providers is None:
@@ -430,12 +452,13 @@ class Models:
 
     def place(self, run: Run) -> AbstractContextManager[Callable[[], None]]:
         """See `app.engine.context.Context.place`."""
-        model = self(run)
+        self(run)
         with self._lock:
-            places = self._places.setdefault(run.id, ModelPlaces(partial(self._limit, model)))
+            places = self._places.setdefault(run.id, ModelPlaces(partial(self._limit, run.id)))
         return places.take()
 
-    def _limit(self, model: LanguageModel) -> int | None:
+    def _limit(self, run: int) -> int | None:
+        _, _, model = self._built[run]
         limits = (model.places, self._limits.max_in_flight)
         return min((limit for limit in limits if limit is not None), default=None)
 
@@ -444,6 +467,22 @@ class Models:
         with self._lock:
             if self._providers is not None:
                 self._providers.close()
+
+
+def _of_revision(
+    built: dict[int, tuple[int, Any, Built]], run: Run, build: Callable[[], Built]
+) -> Built:
+    """Returns what was built for a run; built anew once its section `llm` has changed.
+
+    A step that began before a change takes what its successors take.
+    """
+    settings = run.settings["llm"]
+    revision, section, known = built.get(run.id, (-1, None, None))
+    if known is None or (run.revision > revision and section != settings):
+        known = build()
+    if run.revision >= revision:
+        built[run.id] = run.revision, settings, known
+    return known
 
 
 def _process_limits(settings: Settings | None) -> ProcessLimits:

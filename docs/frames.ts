@@ -63,6 +63,24 @@ export type CancelledFrame = {
   event: CancelledEvent;
 };
 
+export type Changed = {
+  setting: string;
+  before: unknown;
+  after: unknown;
+};
+
+export type ChangedEvent = {
+  run: number;
+  seq: number;
+  seconds: number;
+  kind: "changed";
+  data: Changed;
+};
+
+export type ChangedFrame = {
+  event: ChangedEvent;
+};
+
 export type Closed = {
   cohort: number;
   island: number;
@@ -451,4 +469,4 @@ export type ValidatedFrame = {
   event: ValidatedEvent;
 };
 
-export type Frame = StartedFrame | ResumedFrame | PausedFrame | DirectedFrame | AdmittedFrame | RefusedFrame | CutFrame | FailedFrame | EnteredFrame | GateTestedFrame | PlayedFrame | ScoredFrame | ClosedFrame | FoundedFrame | ImprovedFrame | CrownedFrame | NoticedFrame | MovedFrame | RegriddedFrame | ValidatedFrame | FinishedFrame | CancelledFrame | BrokenFrame;
+export type Frame = StartedFrame | ResumedFrame | PausedFrame | ChangedFrame | DirectedFrame | AdmittedFrame | RefusedFrame | CutFrame | FailedFrame | EnteredFrame | GateTestedFrame | PlayedFrame | ScoredFrame | ClosedFrame | FoundedFrame | ImprovedFrame | CrownedFrame | NoticedFrame | MovedFrame | RegriddedFrame | ValidatedFrame | FinishedFrame | CancelledFrame | BrokenFrame;

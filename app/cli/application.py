@@ -19,6 +19,7 @@ import typer
 
 from app.cli.answer import answer
 from app.cli.branch import branch
+from app.cli.change import change
 from app.cli.check import check
 from app.cli.compare import compare
 from app.cli.costs import costs
@@ -58,6 +59,7 @@ _INTERRUPTED = 130
 COMMANDS: dict[str, Callable[..., int | None]] = {
     "run": run,
     "resume": resume,
+    "change": change,
     "watch": watch,
     "list-runs": list_runs,
     "show": show,

@@ -16,6 +16,7 @@ from app.config.checks import (
     axes_of,
     operators,
     require_bounds,
+    require_function,
     require_gates,
     require_mix,
     require_nesting,
@@ -48,7 +49,6 @@ from app.domain.problem import Axis, Problem
 from app.domain.prompting.templates import TEMPLATES
 from app.domain.search.back_pressure import SMALL, InFlightLimits
 from app.domain.search.budget import Budget
-from app.domain.source.functions import evolving
 from app.engine.briefing import own_children, unmeasured_brief
 from app.engine.founding import SEEDING
 from app.ports.records import NewRun
@@ -253,7 +253,7 @@ def plan_run(
     if nested := nested_settings(settings):
         require_players(nested, problem)
     if COMPLETE.name in used:
-        _require_function(problem, settings.prompts.function)
+        require_function(problem, settings.prompts.function)
     if reason := _unchangeable(problem, settings):
         raise UsageError(
             f"no proposal could change the program: {reason}",
@@ -331,24 +331,6 @@ def _unchangeable(problem: Problem, settings: RunSettings) -> str:
                 return ""
             reasons[child.detail] = None
     return " ".join(reasons)
-
-
-def _require_function(problem: Problem, name: str) -> None:
-    """Raises unless every seed has the function that is to be completed.
-
-    Raises:
-      UsageError: A seed has no such function, or several without a name.
-    """
-    for seed in problem.seeds:
-        if problem.language != "python" or evolving(seed, name) is None:
-            raise UsageError(
-                f"seed {seed.id[:8]} does not say which function `complete` evolves",
-                where="search.operators",
-                value=name,
-                remedy="Name it, as --set prompts.function=NAME; it must be at top level, in "
-                "Python, and inside the EVOLVE-BLOCK markers if there are any. Or name other "
-                "operators in search.operators.",
-            )
 
 
 def _with_human_models(resolution: Resolved) -> tuple[Resolved, list[str]]:

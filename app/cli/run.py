@@ -23,10 +23,7 @@ from app.cli.options import Assignments, Config, Debug, Json, Problem, RunName, 
 from app.cli.output import CommandError, Screen
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from app.cli.target import Target
-    from app.domain.search.budget import Budget
     from app.ports.protocols import Store
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -73,9 +70,9 @@ Reproducible = Annotated[
     bool,
     typer.Option("--reproducible", help="One process, one proposal at a time: repeatable."),
 ]
-BudgetChange = Annotated[
+Changes = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="budget.KEY=VALUE", help="A new cap; may be repeated."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Another value of a setting; may be repeated."),
 ]
 SameResults = Annotated[
     str | None,
@@ -176,7 +173,7 @@ def run(
 def resume(
     name: RunName,
     iterations: Iterations = None,
-    assignments: BudgetChange = None,
+    assignments: Changes = None,
     out: SameResults = None,
     detach: Submit = False,
     as_json: Json = False,
@@ -184,16 +181,17 @@ def resume(
 ) -> int:
     """Continues a run that was paused, interrupted, killed or cancelled, or that failed.
 
-    The run ends at exactly its budget; --iterations changes the number of proposals, and --set a
-    cap, as budget.tokens, budget.cost_usd or budget.wall_seconds.
+    The run ends at exactly its budget; --iterations changes the number of proposals, and --set any
+    setting that a run which has begun can change: see `evoq change`.
 
     Examples:
       evoq resume online_bin_packing-1
       evoq resume 1 --iterations 2000
+      evoq resume 1 --set llm.max_tokens=2048 --set sandbox.memory_mib=4096
     """
+    from app.cli.change import apply, given, note_unused_variables
     from app.cli.session import open_session
-    from app.cli.target import find_target, open_run
-    from app.config.checks import require_bounds
+    from app.cli.target import find_run, find_target, open_run, without_queue
     from app.config.settings import RunSettings
     from app.engine import lifecycle
     from app.engine.inside import refusal
@@ -201,12 +199,15 @@ def resume(
     screen, target = Screen(json=as_json), find_target()
     if target.used and detach:
         _require_workers(target)
-    with open_run(name, target) as (ledger, before):
-        if why := refusal(ledger.store, before):
+    with open_run(name, target) as (ledger, stored):
+        if why := refusal(ledger.store, stored):
             raise CommandError(why)
-        budget = changed_budget(before.budget, iterations, assignments or ())
+        options = {} if iterations is None else {"budget.proposals": iterations}
+        values = given(assignments or (), options, local=not target.deployed)
+        apply(without_queue(ledger), stored, values, screen)
+        before = find_run(ledger.store, stored.name)
+        note_unused_variables(before, screen)
         settings = RunSettings.model_validate(before.settings)
-        require_bounds(budget or before.budget, settings.llm)
         state = read_local_state(target.home, before.name)
         if out and Path(out).absolute() != Path(state.out).absolute():
             require_own(Path(out), "--out", run=before.name, problem=before.problem)
@@ -218,8 +219,7 @@ def resume(
                 target, settings, inline=inline, screen=screen, resumed=before.id
             ) as session:
                 problem = session.ctx.problem(before.problem)
-                elsewhere = session.detached
-                if not lifecycle.resume(session.ctx, before.id, budget, keep_leases=elsewhere):
+                if not lifecycle.resume(session.ctx, before.id, keep_leases=session.detached):
                     screen.note(
                         f"notice: {before.name} goes no further: {before.reason}; a larger "
                         f"--iterations N or --set budget.KEY=VALUE continues it"
@@ -230,33 +230,6 @@ def resume(
         except (KeyboardInterrupt, BrokenPipeError):
             screen.note(f"stopped at once; `evoq resume {before.name}` continues it")
             raise
-
-
-def changed_budget(
-    before: Budget, iterations: int | None, assignments: Sequence[str]
-) -> Budget | None:
-    """Returns the budget that `evoq resume` continues with; None where it does not change.
-
-    Raises:
-      UsageError: Another setting than a budget is given, or a value is out of range.
-    """
-    from app.config.layers import Choices, UsageError, from_assignments
-    from app.config.resolve import resolved
-
-    values = dict(from_assignments(assignments).values)
-    if iterations is not None:
-        values["budget.proposals"] = iterations
-    others = sorted(name for name in values if not name.startswith("budget."))
-    if others:
-        raise UsageError(
-            f"`{others[0]}` cannot be changed any more",
-            where="--set",
-            remedy="A run that has begun takes another budget, as --set budget.tokens=100000, and "
-            "nothing else; start another run.",
-        )
-    checked = resolved([Choices("the command line", values)], {}).settings.budget.model_dump()
-    changes = {name.removeprefix("budget.") for name in values}
-    return replace(before, **{name: checked[name] for name in changes}) if changes else None
 
 
 def require_name(name: str | None) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from app.config.layers import ENVIRONMENT, Choices, UsageError, owner_of
-from app.config.models import MOST, ModelSettings
+from app.config.models import MOST, ModelSettings, RoleSettings
 from app.config.resolve import PROBLEMS_OWN, Resolved
 from app.config.rules import islands_of, mixes_of, refining_of, strategy_of
 from app.config.settings import Owner, RunSettings
@@ -15,6 +15,7 @@ from app.domain.problem import Axis, Problem
 from app.domain.search.archive import scaled
 from app.domain.search.budget import Budget
 from app.domain.search.nested import LEAST
+from app.domain.source.functions import evolving
 
 WITH_A_MODEL = {"diff": 0.45, "rewrite": 0.45, "mend": 0.1}
 WITHOUT_A_MODEL = {"tune": 0.75, "mutate": 0.25}
@@ -221,15 +222,42 @@ def with_asked_roles(
             if key == "llm.roles" or f"{key}.".startswith(f"{name}.")
         }
         if sources != {PROBLEMS_OWN}:
-            raise UsageError(
-                f"no step of this run asks the role `{role}`: {why}",
-                where=f"{name} ({', '.join(sorted(sources))})",
-                value=", ".join(model.name for model in roles[role].mix) or "no model",
-                remedy=_REMEDIES[role],
-            )
+            raise _unasked(role, roles[role], why, ", ".join(sorted(sources)))
         del roles[role]
         notices.append(f"`{name}`: without effect in this run, because {why}.")
     return (_with_models(run, {"roles": roles}), notices) if notices else (run, [])
+
+
+def require_asked_roles(
+    settings: RunSettings,
+    added: Mapping[Role, RoleSettings],
+    *,
+    asks: bool,
+    advisers: Collection[Role] = (),
+) -> None:
+    """Makes sure that steps of a run that has begun ask the roles that are added to it.
+
+    Args:
+      settings: With the added roles.
+      added: Those.
+      asks: Whether an operator of the run asks a model.
+      advisers: The roles that operators of the run ask where they are named.
+
+    Raises:
+      UsageError: No step asks one of them.
+    """
+    for role, why in _why_unasked(settings, asks=asks, advisers=advisers).items():
+        if role in added:
+            raise _unasked(role, added[role], why, "--set")
+
+
+def _unasked(role: Role, settings: RoleSettings, why: str, source: str) -> UsageError:
+    return UsageError(
+        f"no step of this run asks the role `{role}`: {why}",
+        where=f"llm.roles.{role} ({source})",
+        value=", ".join(model.name for model in settings.mix) or "no model",
+        remedy=_REMEDIES[role],
+    )
 
 
 def _why_unasked(
@@ -354,6 +382,24 @@ def _require_nested(settings: RunSettings, mix: Mapping[str, float]) -> None:
             value=named,
             remedy="Give it a weight in search.operators, or leave search.operators out.",
         )
+
+
+def require_function(problem: Problem, name: str) -> None:
+    """Makes sure that every seed has the function that is to be completed.
+
+    Raises:
+      UsageError: A seed has no such function, or several without a name.
+    """
+    for seed in problem.seeds:
+        if problem.language != "python" or evolving(seed, name) is None:
+            raise UsageError(
+                f"seed {seed.id[:8]} does not say which function `complete` evolves",
+                where="search.operators",
+                value=name,
+                remedy="Name it, as --set prompts.function=NAME; it must be at top level, in "
+                "Python, and inside the EVOLVE-BLOCK markers if there are any. Or name other "
+                "operators in search.operators.",
+            )
 
 
 def require_nesting(settings: RunSettings) -> None:

@@ -162,8 +162,17 @@ def from_file(text: str, where: str, *, foreign: Callable[[Any], bool]) -> Choic
             value=repr(loaded)[:80],
             remedy="Write sections such as `search:` with settings below them.",
         )
+    return from_values(loaded, where)
+
+
+def from_values(given: Mapping[Any, Any], where: str) -> Choices:
+    """Returns the settings of a mapping by dotted keys or by sections.
+
+    Raises:
+      UsageError: A setting is unknown.
+    """
     values: dict[str, Any] = {}
-    for name, value in loaded.items():
+    for name, value in given.items():
         values.update(_entries(str(name), value, where))
     return Choices(where, values)
 

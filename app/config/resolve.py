@@ -91,6 +91,25 @@ def resolved(
     return Resolved(settings, tuple(notices), sources)
 
 
+def with_values(settings: Mapping[str, Any], given: Choices) -> RunSettings:
+    """Returns stored settings with other values, which replace as those of a later source do.
+
+    Raises:
+      UsageError: A value is of the wrong kind or out of range.
+    """
+    merged: dict[str, Any] = RunSettings.model_validate(settings, extra="ignore").model_dump(
+        mode="json"
+    )
+    for name in given.values:
+        _drop_replaced(merged, name)
+    for name, value in given.values.items():
+        _put(merged, name.split("."), value)
+    try:
+        return RunSettings.model_validate(merged)
+    except ValidationError as error:
+        raise _invalid(error, dict.fromkeys(given.values, given.source)) from error
+
+
 def _require_recipe(
     settings: RunSettings, sources: Mapping[str, str], setting: str, section: str
 ) -> None:

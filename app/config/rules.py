@@ -1,6 +1,7 @@
 """From the settings of a run as they are stored to the rules that its steps read."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from app.config.models import ModelChoice, ModelSettings
@@ -8,6 +9,7 @@ from app.config.nested import nested_settings
 from app.config.recipes import recipe, with_parameters
 from app.config.settings import RunSettings
 from app.domain.operator import Role
+from app.domain.problem import Limits
 from app.domain.prompting.judging import Judge, Judges
 from app.domain.run import AskingRules, Rules, SearchRules
 from app.domain.search.archive import islands_for, learnt_after
@@ -61,6 +63,7 @@ def rules_of(strategy: str, settings: Mapping[str, Any]) -> Rules:
         ),
         Caps(queue.generating, queue.evaluating, queue.trials_at_once),
         _nested(run),
+        run.sandbox.model_dump(include={limit.name for limit in fields(Limits)}),
     )
 
 

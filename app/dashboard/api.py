@@ -200,6 +200,16 @@ def routes(
     change("resume", control.resume, "Lets the run go on to its budget. Needs the token.")
     change("cancel", control.cancel, "Ends the run now. Needs the token.")
 
+    @router.post("/runs/{run}/settings")
+    def settings(run: Name, values: dict[str, Any]) -> dict[str, Any]:
+        """Gives the run other settings, by dotted key, from the next steps on. Needs the token."""
+        row = reader.run(run)
+        changed = {
+            fact.setting: {"before": fact.before, "after": fact.after}
+            for fact in control.change(row, values)
+        }
+        return {"run": row.name, "changed": changed}
+
     @router.get("/frames.json")
     def frame_schema() -> dict[str, Any]:
         """JSON Schema of the frames of `/ws`."""

@@ -1,7 +1,13 @@
-"""What a person or a program may do to a run: pause it, let it go on, end it."""
+"""What a person or a program may do to a run: pause it, let it go on, change it, end it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from app.config.changes import revision_of
+from app.config.checks import require_owned_by_run
+from app.config.layers import UsageError, from_values
+from app.domain.events import Changed
 from app.domain.run import Run
 from app.engine import lifecycle
 from app.engine.context import Context
@@ -54,6 +60,32 @@ class Control:
                 f"{run.name} has spent its budget: `evoq resume {run.name} --iterations N` "
                 f"gives it a larger one"
             )
+
+    def change(self, run: Run, values: Mapping[str, Any]) -> tuple[Changed, ...]:
+        """Gives a run other settings, which hold for steps that begin afterwards.
+
+        Args:
+          run: The run.
+          values: By dotted key.
+
+        Returns:
+          What differs.
+
+        Raises:
+          ChangeRefused: A setting is unknown or cannot change, a value is of the wrong kind, the
+            run was changed at the same moment, or it is inside another.
+        """
+        self._require_outside(run)
+        try:
+            given = from_values(values, "the request")
+            require_owned_by_run([given])
+            problem = self.ctx.problem(run.problem)
+            revision = revision_of(run, given.values, problem, self.ctx.operators)
+        except UsageError as error:
+            raise ChangeRefused(str(error)) from error
+        if not lifecycle.change(self.ctx, run, revision):
+            raise ChangeRefused(f"{run.name} was changed at the same moment: send it again")
+        return revision.changes
 
     def cancel(self, run: Run) -> None:
         """Ends a run; `resume` may continue it.

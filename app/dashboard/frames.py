@@ -93,6 +93,8 @@ def _type(schema: Mapping[str, Any], indent: str) -> str:
         return " | ".join(json.dumps(value) for value in schema["enum"])
     if "anyOf" in schema:
         return " | ".join(dict.fromkeys(_type(each, indent) for each in schema["anyOf"]))
+    if "type" not in schema:
+        return "unknown"
     kind = schema["type"]
     if kind == "array":
         return f"({_type(schema['items'], indent)})[]"

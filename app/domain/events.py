@@ -5,6 +5,7 @@ that the ledger stores, `read_fact` reads it back; nothing else knows the keys o
 """
 
 import enum
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, TypeAlias, get_args
@@ -23,6 +24,7 @@ class EventKind(enum.StrEnum):
     STARTED = "started"
     RESUMED = "resumed"
     PAUSED = "paused"
+    CHANGED = "changed"
 
     DIRECTED = "directed"
     ADMITTED = "admitted"
@@ -78,6 +80,27 @@ class Paused:
 
     kind: ClassVar = EventKind.PAUSED
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changed:
+    """A person gave the run another value of a setting; it holds for steps that begin afterwards.
+
+    Attributes:
+      setting: Its dotted key.
+      before, after: JSON values; None where the setting has no value.
+    """
+
+    kind: ClassVar = EventKind.CHANGED
+    setting: str
+    before: Any
+    after: Any
+
+    @property
+    def text(self) -> str:
+        """The change in words."""
+        before, after = json.dumps(self.before), json.dumps(self.after)
+        return f"{self.setting}: {before} became {after}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,6 +385,7 @@ Fact: TypeAlias = (
     Started
     | Resumed
     | Paused
+    | Changed
     | Directed
     | Settling
     | Entered

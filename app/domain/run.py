@@ -2,10 +2,11 @@
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from app.domain.events import Changed
 from app.domain.operator import Role
 from app.domain.problem import Axis, ProblemDigest
 from app.domain.prompting.judging import Judges
@@ -97,6 +98,7 @@ class Rules:
     Attributes:
       queue: The limits on proposals in flight that are set, not measured.
       nested: What the runs inside are created from; None where none may be.
+      limits: The fields of `Limits` by name; None leaves one to the problem.
     """
 
     search: SearchRules
@@ -104,6 +106,23 @@ class Rules:
     asking: AskingRules
     queue: Caps
     nested: NestedRules | None = None
+    limits: Mapping[str, float | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """Other settings for a run that has begun.
+
+    Attributes:
+      settings: All of them, as they are stored.
+      operators: Name to weight.
+      changes: What differs, a fact for each setting.
+    """
+
+    settings: Mapping[str, Any]
+    operators: Mapping[str, float]
+    budget: Budget
+    changes: tuple[Changed, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +143,7 @@ class Run:
       tokens, cost_usd: Of the completions that were paid for, those of runs inside included.
       longest_prompt_tokens: Of the prompts they answered; 0 before the first.
       elapsed_seconds: Since the run was created, by the database's clock.
+      revision: How often its settings were changed.
       ranking: Whether fitness of different times is comparable; its strategy's.
       parent: The proposal of another run whose child this run is to find; None outside of all.
     """
@@ -151,6 +171,7 @@ class Run:
     cost_usd: float = 0.0
     longest_prompt_tokens: int = 0
     elapsed_seconds: float = 0.0
+    revision: int = 0
     ranking: Ranking = Ranking.ABSOLUTE
     parent: ProposalId | None = None
 

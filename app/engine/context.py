@@ -80,6 +80,8 @@ class Context:
       model: Returns the language model a run asks, built from its settings; called only for
         operators that ask a model.
       problem: Returns a problem by digest; cached by its provider.
+      limited: Returns a run's problem with the limits of trials that the run has now; None where
+        those that the problem was loaded with hold for all runs.
       keep: Renews a lease for as long as the context manager is open, and yields what asks the
         step to stop once it was withdrawn.
       work: Counts a step for a run for as long as the context manager is open.
@@ -109,6 +111,11 @@ class Context:
     drawn: Drawn = field(default_factory=Drawn)
     tracing: Tracing = UNTRACED
     show_moves: Callable[[int, Sequence[str]], None] = _not_shown
+    limited: Callable[[Run], Problem] | None = None
+
+    def measured(self, run: Run) -> Problem:
+        """Returns the run's problem, by whose limits its trials are run."""
+        return self.problem(run.problem) if self.limited is None else self.limited(run)
 
     def strategy(self, run: Run) -> Strategy:
         """Builds the run's strategy from its recipe, its problem and its present grid.

@@ -131,7 +131,7 @@ def _evaluations(
 
 
 def _evaluation(ctx: Context, run: Run, trial: LeasedTrial, stop: Stop) -> TrialResult:
-    problem = ctx.problem(run.problem)
+    problem = ctx.measured(run)
     measured = replace(trial.trial, stage=trial.trial.measures)
     if trial.attempt > ctx.pace.attempts:
         lost = Outcome(None, Failure(FailureKind.TIMEOUT, _LOST.format(ctx.pace.attempts)))

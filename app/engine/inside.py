@@ -9,9 +9,9 @@ nobody wants any more is found by its own planning, what it left by that of the 
 from collections.abc import Collection
 
 from app.domain.evaluation import Failure, FailureKind
-from app.domain.events import Cancelled, Paused, Resumed
+from app.domain.events import Cancelled, Changed, Paused, Resumed
 from app.domain.operator import Child, Draft, Offspring
-from app.domain.run import Run, RunState
+from app.domain.run import Revision, Run, RunState
 from app.domain.search.archive import scaled
 from app.domain.search.back_pressure import SMALL, InFlightLimits
 from app.domain.search.cohort import ProposalId, State
@@ -25,6 +25,11 @@ from app.ports.records import InsideRun, LeasedProposals, NewRun
 
 WITH_THE_RUN_AROUND = "with the run around it"
 """The reason of a run inside that was paused or cancelled because the run around was."""
+
+_OF_THE_RUN_AROUND = (
+    *("search.operators", "search.stop_patience", "search.stop_admitted", "search.validate_best"),
+)
+"""Settings that runs inside a run do not have from it; see `app.config.nested`."""
 
 _GOING = (RunState.RUNNING, RunState.PAUSED)
 _STOPPED = (RunState.PAUSED, RunState.FAILED, RunState.CANCELLED)
@@ -189,6 +194,33 @@ def reopen(tx: Transaction, run: int, *, keep_leases: bool) -> list[int]:
         if each.run and each.state is State.PLANNED and each.run.state in _STOPPED
     ]
     return [inside for inside in waiting if _resume(tx, inside, keep_leases=keep_leases)]
+
+
+def revise_inside(tx: Transaction, run: Run, revision: Revision) -> list[tuple[int, list[Changed]]]:
+    """Gives the runs inside a run that have not ended the changed values that they had from it.
+
+    To be called before the run itself is locked.
+
+    Returns:
+      Each of those runs with its changes, which are yet to be recorded.
+    """
+    revised = []
+    for each in tx.runs.inside(run.id, reserving=True):
+        if each.run is None or each.run.state.final:
+            continue
+        settings = {section: dict(values) for section, values in each.run.settings.items()}
+        inherited = []
+        for change in revision.changes:
+            section, _, name = change.setting.partition(".")
+            own, had = settings.get(section, {}), run.settings.get(section, {})
+            if change.setting in _OF_THE_RUN_AROUND or section == "budget":
+                continue
+            if own.get(name) == had.get(name):
+                settings[section] = {**own, name: revision.settings[section][name]}
+                inherited.append(change)
+        if inherited and tx.runs.revise(each.run, settings, each.run.operators):
+            revised.append((each.run.id, inherited))
+    return revised
 
 
 def owes(tx: Transaction, run: Run) -> bool:

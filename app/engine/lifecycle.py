@@ -2,7 +2,7 @@
 
 from app.domain.events import Cancelled, Paused, Resumed
 from app.domain.problem import Problem
-from app.domain.run import Run, RunState
+from app.domain.run import Revision, Run, RunState
 from app.domain.search.budget import Budget, spent
 from app.domain.search.cohort import CohortId, CutReason, State
 from app.engine.advance import emit_cut
@@ -10,7 +10,7 @@ from app.engine.budget import account
 from app.engine.context import Context
 from app.engine.enqueue import redeliver
 from app.engine.founding import found
-from app.engine.inside import end_unwanted, reopen, stop_all
+from app.engine.inside import end_unwanted, reopen, revise_inside, stop_all
 from app.ports.records import MemberResult, NewRun
 
 
@@ -70,6 +70,31 @@ def resume(
     for each in (run, *reopened):
         redeliver(ctx, each)
         ctx.executor.submit("produce", [each])
+    return True
+
+
+def change(ctx: Context, run: Run, revision: Revision) -> bool:
+    """Gives a run that has begun other settings, which hold for steps that begin afterwards.
+
+    Runs inside it get the values that they had from it.
+
+    Args:
+      ctx: The world.
+      run: As it was read when the revision was made.
+      revision: The settings.
+
+    Returns:
+      False if the run was changed meanwhile: nothing is stored then.
+    """
+    with ctx.store.begin() as tx:
+        inside = revise_inside(tx, run, revision)  # before the run itself is locked
+        if not tx.runs.revise(run, revision.settings, revision.operators):
+            return False
+        if revision.budget != run.budget:
+            tx.runs.set_budget(run.id, revision.budget)
+        for each, changes in ((run.id, revision.changes), *inside):
+            for fact in changes:
+                tx.events.emit(each, fact)
     return True
 
 

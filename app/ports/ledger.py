@@ -8,7 +8,7 @@ gaps and their order is commit order.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from app.domain.evaluation import FailureKind, Trial
 from app.domain.events import Event, EventKind, Fact
@@ -160,6 +160,13 @@ class Runs(Protocol):
 
     def explain(self, run: int, reason: str) -> None:
         """Stores what a running run waits for; "" once it waits no longer."""
+        ...
+
+    def revise(self, run: Run, settings: Mapping[str, Any], operators: Mapping[str, float]) -> bool:
+        """Gives a run other settings and operators; False if they were changed since it was read.
+
+        What holds of them for every transaction holds from the end of this one on.
+        """
         ...
 
     def set_axes(self, run: int, axes: Sequence[Axis]) -> None: ...

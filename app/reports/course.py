@@ -14,6 +14,7 @@ from app.domain.events import (
     Admitted,
     Broken,
     Cancelled,
+    Changed,
     Cut,
     Event,
     EventKind,
@@ -49,6 +50,7 @@ _RECENT_PROGRAMS = 512
 _MILESTONES = (
     *(EventKind.STARTED, EventKind.RESUMED, EventKind.PAUSED, EventKind.FINISHED),
     *(EventKind.CANCELLED, EventKind.BROKEN, EventKind.NOTICED, EventKind.REGRIDDED),
+    EventKind.CHANGED,
 )
 
 
@@ -299,5 +301,7 @@ def _words(event: Event) -> str:
             return f"the grid has new ranges: {', '.join(axis.name for axis in axes)}"
         case Noticed(text=text):
             return text
+        case Changed() as change:
+            return f"changed {change.text}"
         case _:
             return event.kind

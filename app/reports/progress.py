@@ -6,6 +6,7 @@ from typing import Any
 
 from app.domain.events import (
     Admitted,
+    Changed,
     Cut,
     Event,
     Failed,
@@ -99,6 +100,8 @@ def _changes(before: Progress, event: Event) -> dict[str, Any]:
             return {"validated": before.validated + 1}
         case Noticed(text=text):
             return {"notices": (*before.notices, text)}
+        case Changed() as change:
+            return {"notices": (*before.notices, f"changed {change.text}")}
         case Admitted() | Refused() | Cut() | Failed() as fact if _of_budget(fact):
             return _settled(before, event, fact)
         case _:

@@ -6,7 +6,7 @@ state is known to be one.  It follows nothing.
 
 from alembic import op
 
-revision = "0001_8e49375b"
+revision = "0001_6a2723d6"
 down_revision = None
 
 _UP = (
@@ -61,6 +61,7 @@ _UP = (
         tokens BIGINT DEFAULT '0' NOT NULL,
         cost_usd FLOAT(53) DEFAULT '0' NOT NULL,
         longest_prompt_tokens INTEGER DEFAULT '0' NOT NULL,
+        revision INTEGER DEFAULT '0' NOT NULL,
         parent BIGINT,
         created_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
         CONSTRAINT runs_key PRIMARY KEY (id),

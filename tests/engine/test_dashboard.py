@@ -57,9 +57,10 @@ def get(served: Serving, path: str) -> Any:
         return json.loads(body) if answer.headers.get_content_subtype() == "json" else body
 
 
-def post(served: Serving, path: str, token: str = TOKEN) -> Any:
-    headers = {"Authorization": f"Bearer {token}"}
-    request = Request(f"{base(served)}{path}", method="POST", headers=headers)
+def post(served: Serving, path: str, token: str = TOKEN, body: Any = None) -> Any:
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    data = None if body is None else json.dumps(body).encode()
+    request = Request(f"{base(served)}{path}", data, method="POST", headers=headers)
     with urlopen(request, timeout=30) as answer:
         return json.loads(answer.read())
 
@@ -283,6 +284,23 @@ def test_a_change_needs_the_token_and_a_state_that_allows_it(
     assert post(served, f"/api/runs/{run.id}/resume")["state"] == "running"
     assert post(served, f"/api/runs/{run.id}/cancel")["state"] == "cancelled"
     assert refusal(lambda: post(served, f"/api/runs/{run.id}/cancel"))[0] == 409
+
+
+def test_settings_of_a_run_change_while_it_runs_and_a_refusal_says_why(
+    served: Serving, ctx: Context, store: SqlStore
+):
+    toy = problem()
+    run = lifecycle.start(replace(ctx, problem=lambda digest: toy), toy, new_run(toy))
+    path = f"/api/runs/{run.id}/settings"
+
+    assert refusal(lambda: post(served, path, "wrong", {"search.stop_patience": 9}))[0] == 401
+    answer = post(served, path, body={"search.stop_patience": 9})
+    code, why = refusal(lambda: post(served, path, body={"search.seed": 9}))
+
+    assert answer["changed"] == {"search.stop_patience": {"before": None, "after": 9}}
+    assert (code, "every random draw" in why) == (409, True)
+    with store.begin() as tx:
+        assert tx.runs.get(run.id).rules.search.stop_patience == 9
 
 
 def test_a_taken_port_is_named_with_the_remedy(served: Serving, ctx: Context):

@@ -51,6 +51,7 @@ def built(row: Any, founded: Any, rules: Rules) -> Run:
         cost_usd=row.cost_usd,
         longest_prompt_tokens=row.longest_prompt_tokens,
         elapsed_seconds=row.elapsed_seconds,
+        revision=row.revision,
         ranking=Ranking(row.ranking),
         parent=founded.parent,
     )

@@ -1,7 +1,7 @@
 """Problems and runs."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -23,22 +23,23 @@ from app.domain.search.strategy import Ranking
 from app.ports.records import ComparedRuns, InsideRun, InsideTotals, NewRun, StoredProblem
 
 ELAPSED = "extract(epoch FROM clock_timestamp() - runs.created_at)::float8 AS elapsed_seconds"
-_NEVER_CHANGES = (
+_RARELY_CHANGES = (
     *("name", "problem", "strategy", "settings", "operators", "seed", "islands", "parent"),
 )
+"""Columns of which only `revise` changes any, which counts up the column `revision`."""
 _NOT_READ = ("weight", "trials_at_once")
 RUN_COLUMNS = ", ".join(
     [
         f"runs.{column.name}::text" if isinstance(column.type, JSONB) else f"runs.{column.name}"
         for column in t.runs.columns
-        if column.name not in (*_NEVER_CHANGES, *_NOT_READ)
+        if column.name not in (*_RARELY_CHANGES, *_NOT_READ)
     ]
     + [ELAPSED]
 )
 """The columns that `run_of` reads.  JSON as text: the same grid is read thousands of times,
 and parsed once."""
 _FOUNDED = f"""
-    SELECT runs.id, {", ".join(f"runs.{name}" for name in _NEVER_CHANGES)},
+    SELECT runs.id, {", ".join(f"runs.{name}" for name in _RARELY_CHANGES)},
         problems.name AS problem_name
     FROM runs JOIN problems ON problems.digest = runs.problem WHERE runs.id = ANY(%(runs)s)
 """
@@ -113,15 +114,15 @@ def run_of(c: Connection, row: Any) -> Run:
 
 
 def runs_of(c: Connection, result: Sequence[Any]) -> list[Run]:
-    """Builds runs; what never changes of one, its settings above all, a connection reads once."""
+    """Builds runs; what rarely changes of one, its settings above all, a connection reads once."""
     known = c.info.setdefault(__name__, {})
-    unknown = [record.id for record in result if (record.id, record.created_at) not in known]
+    versions = {record.id: (record.created_at, record.revision) for record in result}
+    unknown = [run for run, version in versions.items() if known.get(run, ())[:1] != (version,)]
     if unknown:
-        moments = {record.id: record.created_at for record in result}
         for founded in rows(c, _FOUNDED, {"runs": unknown}):
             rules = rules_of(founded.strategy, founded.settings)
-            known[founded.id, moments[founded.id]] = founded, rules
-    return [built(record, *known[record.id, record.created_at]) for record in result]
+            known[founded.id] = versions[founded.id], founded, rules
+    return [built(record, *known[record.id][1:]) for record in result]
 
 
 def count_planned(c: Connection, run: int, cohorts: int, proposals: int, ordinals: int) -> None:
@@ -302,6 +303,21 @@ class SqlRuns:
 
     def explain(self, run: int, reason: str) -> None:
         write(self._c, _EXPLAIN, {"run": run, "reason": clean(reason)})
+
+    def revise(self, run: Run, settings: Mapping[str, Any], operators: Mapping[str, float]) -> bool:
+        queue = QueueSettings.model_validate(settings.get("queue", {}), extra="ignore")
+        revised = self._c.execute(
+            update(t.runs)
+            .where(t.runs.c.id == run.id, t.runs.c.revision == run.revision)
+            .values(
+                settings=dict(settings),
+                operators=dict(operators),
+                weight=queue.weight,
+                trials_at_once=queue.trials_at_once,
+                revision=run.revision + 1,
+            )
+        )
+        return revised.rowcount == 1
 
     def set_axes(self, run: int, axes: Sequence[Axis]) -> None:
         self._c.execute(

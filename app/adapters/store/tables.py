@@ -87,6 +87,7 @@ runs = Table(
     Column("tokens", BigInteger, nullable=False, server_default="0"),
     Column("cost_usd", Float(53), nullable=False, server_default="0"),
     Column("longest_prompt_tokens", Integer, nullable=False, server_default="0"),
+    Column("revision", Integer, nullable=False, server_default="0"),
     Column("parent", BigInteger, ForeignKey("proposals.id", use_alter=True)),
     _moment("created_at"),
     UniqueConstraint("name"),

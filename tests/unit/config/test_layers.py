@@ -3,7 +3,6 @@
 import pytest
 
 from app.adapters.problems import configures_problem
-from app.cli.run import changed_budget
 from app.config.checks import (
     WITH_A_MODEL,
     WITHOUT_A_MODEL,
@@ -338,20 +337,6 @@ def test_every_setting_of_the_sandbox_that_shapes_no_problem_has_another_owner()
     shaping = problem_options([Choices("--set", {f"sandbox.{name}": 1 for name in own})])
 
     assert {name.removeprefix("sandbox.") for name in shaping} == own
-
-
-def test_resume_takes_another_budget_and_nothing_else() -> None:
-    before = Budget(10, 60.0, 1000)
-
-    assert changed_budget(before, None, []) is None
-    assert changed_budget(before, 20, ["budget.tokens=5000"]) == Budget(20, 60.0, 5000)
-    caps = ["budget.wall_seconds=null", "budget.cost_usd=0.5"]
-    assert changed_budget(before, None, caps) == Budget(10, None, 1000, 0.5)
-    with pytest.raises(UsageError, match=r"search\.islands") as caught:
-        changed_budget(before, None, ["search.islands=3"])
-    assert "start another run" in caught.value.remedy
-    with pytest.raises(UsageError, match=r"budget\.tokens"):
-        changed_budget(before, None, ["budget.tokens=0"])
 
 
 def test_a_cap_on_money_needs_prices_and_a_cap_on_tokens_a_longest_completion():

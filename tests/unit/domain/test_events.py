@@ -9,6 +9,7 @@ from app.domain.events import (
     Admitted,
     Broken,
     Cancelled,
+    Changed,
     Closed,
     Crowned,
     Cut,
@@ -56,6 +57,10 @@ STORED: list[tuple[Fact, dict[str, object]]] = [
     ),
     (Resumed(budget=60), {"budget": 60}),
     (Paused(reason="asked"), {"reason": "asked"}),
+    (
+        Changed(setting="llm.model", before=None, after="m"),
+        {"setting": "llm.model", "before": None, "after": "m"},
+    ),
     (Finished(proposals=30, reason="spent"), {"proposals": 30, "reason": "spent"}),
     (Cancelled(reason="asked"), {"reason": "asked"}),
     (Broken(reason="no seed"), {"reason": "no seed"}),

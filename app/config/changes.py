@@ -1,0 +1,215 @@
+"""Changes of a run's settings after it began: which are possible, and what they make of a run."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from app.config.checks import (
+    operators,
+    require_asked_roles,
+    require_bounds,
+    require_function,
+    require_mix,
+    require_refining,
+)
+from app.config.layers import ADDRESSES, Choices, UsageError, owner_of
+from app.config.resolve import with_values
+from app.config.rules import judges_of
+from app.config.settings import Owner, RunSettings
+from app.domain.events import Changed
+from app.domain.operator import Operator
+from app.domain.operators.complete import COMPLETE
+from app.domain.operators.seed import SEED
+from app.domain.operators.tune import tunable_numbers
+from app.domain.problem import Problem
+from app.domain.run import Revision, Run, RunState
+from app.domain.search.budget import Budget
+
+_RECIPE = "the archive is what the recipe made of the programs so far, by its present parameters"
+_MEASURED = "programs that are measured otherwise are not comparable with those measured so far"
+FIXED: Mapping[str, str] = {
+    "problem": "the problem was read when the run began, and every program was measured by it",
+    "strategy": _RECIPE,
+    "search.strategy": _RECIPE,
+    "search.migration_interval": _RECIPE,
+    "search.migration_rate": _RECIPE,
+    "search.exploration_ratio": _RECIPE,
+    "search.exploitation_ratio": _RECIPE,
+    "search.archive_size": _RECIPE,
+    "search.seed": "every random draw of the run comes from it",
+    "search.islands": "the programs of the run live on its islands",
+    "search.enforce_blocks": "it decides which part of a program may change",
+    "search.gates": "what was measured so far went through the present gates",
+    "search.measurements": _MEASURED,
+    "search.grid_after": "the grid of the archive is learnt once, and programs have their cells",
+    "nested": "the runs inside the run have their recipe and their slices of the budget by it",
+    "sandbox.mode": _MEASURED,
+    "sandbox.image": _MEASURED,
+    "prompts.function": "it is the function that the run evolves",
+    "llm.feedback": "the judges' ratings are a part of every program's measurement",
+    "llm.feedback_weight": _MEASURED,
+}
+"""Setting, or section of settings, to the reason why it cannot change once a run has begun."""
+
+_JUDGES = (
+    "the judges of the run would change with it, and programs that others rated are not "
+    "comparable: name the present ones in llm.roles.judge.models, too"
+)
+_READ_AT_START = (
+    "it is read when the run's workers start: pause the run, then give it to `evoq resume`"
+)
+
+
+def revision_of(
+    run: Run, values: Mapping[str, Any], problem: Problem, known: Mapping[str, Operator]
+) -> Revision:
+    """Returns what other values of settings make of a run that has begun.
+
+    Args:
+      run: As it is in the ledger.
+      values: The values that are given, by dotted key.
+      problem: The run's.
+      known: Every operator a run may name.
+
+    Raises:
+      UsageError: A value is of the wrong kind, or its setting cannot change; the reason is named.
+    """
+    _require_changeable(run, values)
+    budget = {"budget": asdict(run.budget)}
+    before = with_values({**run.settings, **budget}, Choices("--set"))
+    after = with_values({**run.settings, **budget}, Choices("--set", dict(values)))
+    facts = _differences(before, after)
+    for fact in facts:
+        if why := _fixed(fact.setting):
+            raise _refused(fact.setting, fact.after, why)
+    if judges_of(before.llm) != judges_of(after.llm):
+        setting = next(fact.setting for fact in facts if fact.setting.startswith("llm."))
+        raise _refused(setting, values.get(setting), _JUDGES)
+    mix = _operators(run, before, after, problem, known)
+    if mix != run.operators and "search.operators" not in values:
+        facts.append(Changed(setting="search.operators", before=dict(run.operators), after=mix))
+    _require_consistent(before, after, problem, mix, known)
+    kept = run.settings.get("budget", {})  # as the run began: what follows from it is settled
+    settings = {**after.model_dump(mode="json"), "budget": kept}
+    return Revision(settings, mix, Budget(**after.budget.model_dump()), tuple(facts))
+
+
+def unused(environment: Choices, run: Run) -> list[str]:
+    """Returns the variables of an environment that a run which has begun does not take.
+
+    Those are variables of settings for which the run keeps a value of its own that is another one.
+    """
+    given = {name: value for name, value in environment.values.items() if name not in ADDRESSES}
+    before = with_values(run.settings, Choices("--set"))
+    after = with_values(run.settings, Choices(environment.source, given))
+    differing = [fact.setting for fact in _differences(before, after)]
+    defaults = RunSettings().model_dump(mode="json")
+    names = [
+        name
+        for name in given
+        if any(f"{name}.".startswith(f"{setting}.") for setting in differing)
+        and (owner_of(name) is Owner.RUN or _at(before.model_dump(), name) != _at(defaults, name))
+    ]
+    return ["EVOQ_" + name.upper().replace(".", "__") for name in names]
+
+
+def _require_changeable(run: Run, values: Mapping[str, Any]) -> None:
+    """Makes sure that what is given has an effect on a run that has begun.
+
+    Raises:
+      UsageError: It has none.
+    """
+    for name, value in values.items():
+        if name in ADDRESSES:
+            raise _refused(name, value, "the run is in the ledger of the present address")
+        if name == "sandbox.compare_modes":
+            raise _refused(name, value, "only `evoq check` reads it")
+        if owner_of(name) is not Owner.RUN and run.state is RunState.RUNNING:
+            raise _refused(name, value, _READ_AT_START)
+
+
+def _fixed(setting: str) -> str:
+    """Returns why a setting cannot change; "" where it can."""
+    return FIXED.get(setting) or FIXED.get(setting.partition(".")[0], "")
+
+
+def _refused(setting: str, value: Any, why: str) -> UsageError:
+    return UsageError(
+        f"`{setting}` cannot be changed once a run has begun: {why}",
+        where="--set",
+        value=repr(value)[:80],
+        remedy="Leave it out, or start another run with it.",
+    )
+
+
+def _differences(before: RunSettings, after: RunSettings) -> list[Changed]:
+    """Returns a fact for each setting that differs, with the values that are no defaults."""
+    facts = []
+    old, new = before.model_dump(mode="json"), after.model_dump(mode="json")
+    for section, values in new.items():
+        for name in dict.fromkeys((*values, *old[section])):
+            was, becomes = old[section].get(name), values.get(name)
+            if was != becomes:
+                setting = f"{section}.{name}"
+                facts.append(
+                    Changed(
+                        setting=setting, before=_without_none(was), after=_without_none(becomes)
+                    )
+                )
+    return facts
+
+
+def _without_none(value: Any) -> Any:
+    """Returns a JSON value whose mappings have no key without a value."""
+    if isinstance(value, dict):
+        return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
+    return [_without_none(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _at(settings: Mapping[str, Any], name: str) -> Any:
+    section, _, rest = name.partition(".")
+    return settings[section].get(rest.partition(".")[0])
+
+
+def _operators(
+    run: Run,
+    before: RunSettings,
+    after: RunSettings,
+    problem: Problem,
+    known: Mapping[str, Operator],
+) -> Mapping[str, float]:
+    """Returns the mix of operators: the present one, unless the settings ask for another."""
+    named = before.search.operators != after.search.operators
+    if not named and bool(before.llm.mix) == bool(after.llm.mix):
+        return run.operators
+    return operators(
+        after,
+        [name for name, operator in known.items() if operator.asks_model],
+        known=[name for name in known if name != SEED.name],
+        numbers=max((tunable_numbers(seed) for seed in problem.seeds), default=0),
+    )
+
+
+def _require_consistent(
+    before: RunSettings,
+    after: RunSettings,
+    problem: Problem,
+    mix: Mapping[str, float],
+    known: Mapping[str, Operator],
+) -> None:
+    """Makes sure that the settings fit each other, as for a new run.
+
+    Raises:
+      UsageError: They do not.
+    """
+    used: Iterable[str] = {*mix, *(after.nested.operators or {})}
+    asks = any(known[name].asks_model for name in used)
+    require_mix(after, asks=asks)
+    if asks or after.llm.feedback:
+        require_bounds(Budget(**after.budget.model_dump()), after.llm)
+        require_refining(after)
+    advisers = {role for name in used for role in known[name].advisers}
+    added = {role: own for role, own in after.llm.roles.items() if role not in before.llm.roles}
+    require_asked_roles(after, added, asks=asks, advisers=advisers)
+    if COMPLETE.name in used:
+        require_function(problem, after.prompts.function)
